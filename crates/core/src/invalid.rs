@@ -1,0 +1,46 @@
+//! Refusals before anything happened. Must never be used for an answer of a store.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+
+/// Input that was refused before any I/O: it names the input, what is wrong with it, and what to type instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invalid {
+    /// Which input: `"lock name"`, `"TTL"`, `"store URL"`.
+    pub what: &'static str,
+    /// The input, escaped and shortened so that it can be printed anywhere. Never a secret.
+    pub input: String,
+    /// What is wrong, and what would be right.
+    pub why: Cow<'static, str>,
+}
+
+/// Longest input quoted back, in characters.
+const QUOTED: usize = 80;
+
+impl Invalid {
+    /// A refusal of `input`. The caller makes sure that `input` holds no secret.
+    pub fn new(what: &'static str, input: &str, why: impl Into<Cow<'static, str>>) -> Self {
+        let mut quoted: String = input
+            .chars()
+            .take(QUOTED)
+            .flat_map(char::escape_debug)
+            .collect();
+        if input.chars().nth(QUOTED).is_some() {
+            quoted.push('…');
+        }
+        Self {
+            what,
+            input: quoted,
+            why: why.into(),
+        }
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invalid {} \"{}\": {}", self.what, self.input, self.why)
+    }
+}
+
+impl Error for Invalid {}

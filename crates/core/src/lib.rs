@@ -1,0 +1,64 @@
+//! What a lock *is*: the words and the rules of Leasehold as pure code.
+//!
+//! Everything that decides who holds a lock is here and nowhere else. The crate must never do I/O, read a clock, draw a
+//! random number or depend on another crate: time arrives as a [`Now`], random bits arrive inside an [`Owner`], and what
+//! the world knows about crashed clients arrives as a [`Presence`]. That is what lets one function,
+//! [`World::apply`], be four things at once: the embedded stores, the oracle that the Redis scripts are compared
+//! with, the next-state function of a model checker, and the text behind `docs/protocol.md`.
+//!
+//! ```
+//! use leasehold_core::{ClientId, LockName, Mode, Nobody, Now, Owner, Reply, Step, Ttl, World};
+//! use std::time::Duration;
+//!
+//! let mut world = World::default();
+//! let name = LockName::new("orders:42")?;
+//! let owner = Owner::new(7, ClientId::new(1), "web-3", 4121, "nightly")?;
+//! let ttl = Ttl::new(Duration::from_secs(30))?;
+//!
+//! let step = Step::Acquire { owner: owner.clone(), mode: Mode::Exclusive, ttl, wait: None };
+//! let outcome = world.apply(Now::at_micros(1_000_000), &name, &step, &Nobody);
+//! assert!(matches!(outcome.reply, Reply::Held(_)));
+//! # Ok::<(), leasehold_core::Invalid>(())
+//! ```
+//!
+//! # Invariants
+//!
+//! The rules keep these after every step; the tests and the comments below cite them by number.
+//!
+//! - **C1** At most one unexpired exclusive holder.
+//! - **C2** Fences strictly rise from grant to grant, and the stored fence is never below one that was issued, as long
+//!   as the wall clock does not go back by more than the time since the last grant *and* the stored fence is lost.
+//! - **C3** A hold ends only by its owner's release, by expiry, by its process being gone, or by a break that names
+//!   its fence. No other client's step changes it.
+//! - **C4** Waiters are granted in the order they joined; only a waiter that is not alive is passed over.
+//! - **C5** Every step may be repeated: a repeat answers what the first answered and changes nothing but deadlines.
+//! - **C6** After a step, a lock that is free has no waiter.
+
+#![forbid(unsafe_code)]
+
+mod fence;
+mod invalid;
+mod kind;
+mod lock;
+mod name;
+mod owner;
+mod presence;
+mod step;
+mod time;
+mod world;
+
+pub use fence::Fence;
+pub use invalid::Invalid;
+pub use kind::Mode;
+pub use lock::{
+    CLAIM_WINDOW, FENCE_MEMORY, Foreign, Holder, LastFence, LockState, WAITER_GRACE, Waiter,
+    poll_after,
+};
+pub use name::{LockName, Namespace, RESERVED_SUFFIXES};
+pub use owner::{ClientId, Owner};
+pub use presence::{Nobody, Presence};
+pub use step::{
+    Busy, Held, HolderView, Outcome, Reply, Snapshot, Step, Wait, WaiterView, Wake, Who,
+};
+pub use time::{Now, Ttl};
+pub use world::World;

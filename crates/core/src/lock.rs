@@ -1,0 +1,404 @@
+//! The transition function of one lock. Must never look at anything but its arguments.
+//!
+//! Each step first *advances*: it drops what has expired and hands a free lock to the first living waiter. A step by the
+//! holder of a live lock therefore changes nothing but its own deadline (C3), and a free lock never keeps a waiter
+//! (C6). Expiry is strict: at `expires_at_ms` itself a lease still counts, as in Redis.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::{
+    Busy, Fence, Held, HolderView, Mode, Now, Outcome, Owner, Presence, Reply, Snapshot, Step, Ttl,
+    Wait, WaiterView, Wake, Who,
+};
+
+/// How long a waiter that was granted the lock has to extend it to its full TTL (or its TTL, if that is less): all that
+/// a dead or paused waiter can delay the queue.
+pub const CLAIM_WINDOW: Duration = Duration::from_secs(3);
+
+/// How long after its next poll was due a waiter still counts as alive.
+pub const WAITER_GRACE: Duration = Duration::from_secs(15);
+
+/// How long the last fence of a name is remembered after it was last needed.
+pub const FENCE_MEMORY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Wait per place in the queue between two polls, and its limit; how often the first waiter looks at a foreign holder.
+const POLL_PER_PLACE: u64 = 250;
+const POLL_MAX: u64 = 15_000;
+const POLL_FOREIGN: u64 = 50;
+
+/// All that is known of one name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LockState {
+    /// Who holds the lock; at most one for a mutex (C1).
+    pub holders: Vec<Holder>,
+    /// Another program's lock under the same name. Stores without foreign clients leave it empty.
+    pub foreign: Option<Foreign>,
+    /// Who waits, first in line first (C4). No owner is both here and among the holders.
+    pub queue: VecDeque<Waiter>,
+    /// The last fence issued, while remembered. While an exclusive holder is unexpired, it is that holder's fence.
+    pub fence: Option<LastFence>,
+}
+
+/// A lease, held or granted and not yet claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Whose it is.
+    pub owner: Owner,
+    /// What was granted.
+    pub mode: Mode,
+    /// The last millisecond on the store's expiry clock at which it counts.
+    pub expires_at_ms: u64,
+}
+
+/// A lock taken by a program that does not speak this protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Foreign {
+    /// The Redis type of the key.
+    pub kind: String,
+    /// The value, if a string.
+    pub value: Vec<u8>,
+    /// When it expires; `None` is never: we wait for it and do not take it.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// A queued request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiter {
+    /// Whose it is.
+    pub owner: Owner,
+    /// What it asks for.
+    pub mode: Mode,
+    /// The lease it wants.
+    pub ttl: Ttl,
+    /// Whether its client listens for wakes; if not, silence proves nothing.
+    pub listening: bool,
+    /// The last millisecond at which it counts as alive without being heard of.
+    pub seen_until_ms: u64,
+}
+
+/// The last fence and when it may be forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastFence {
+    /// The fence.
+    pub fence: Fence,
+    /// The last millisecond at which it is remembered.
+    pub forget_at_ms: u64,
+}
+
+/// When a waiter with `ahead` others before it should ask again if it hears nothing: 250 ms times its place, at most
+/// 15 s; the first in line also asks when the lease ends, and every 50 ms if the holder is foreign and will wake nobody.
+pub fn poll_after(ahead: u32, expires_in: Option<Duration>, foreign: bool) -> Duration {
+    let by_place = POLL_PER_PLACE
+        .saturating_mul(u64::from(ahead) + 1)
+        .min(POLL_MAX);
+    if ahead > 0 {
+        return Duration::from_millis(by_place);
+    }
+    let limit = Duration::from_millis(if foreign { POLL_FOREIGN } else { by_place });
+    // One more millisecond, since a lease still counts at its last one.
+    expires_in.map_or(limit, |left| limit.min(left + Duration::from_millis(1)))
+}
+
+impl LockState {
+    /// Whether nothing is left to keep.
+    pub fn is_empty(&self) -> bool {
+        self.holders.is_empty()
+            && self.foreign.is_none()
+            && self.queue.is_empty()
+            && self.fence.is_none()
+    }
+
+    /// Takes one step at `now`.
+    pub fn apply(&mut self, now: Now, step: &Step, presence: &dyn Presence) -> Outcome {
+        let mut turn = Turn {
+            lock: self,
+            now,
+            presence,
+            wakes: Vec::new(),
+        };
+        let reply = match step {
+            Step::Acquire {
+                owner,
+                mode,
+                ttl,
+                wait,
+            } => turn.acquire(owner, *mode, *ttl, *wait),
+            Step::Extend { owner, ttl } => turn.extend(owner, *ttl),
+            Step::Release { owner, keep } => turn.release(owner, *keep),
+            Step::Break { fence } => turn.break_hold(*fence),
+            Step::Inspect => Reply::Seen(turn.inspect()),
+        };
+        Outcome {
+            reply,
+            wakes: turn.wakes,
+        }
+    }
+
+    /// Drops what has expired, as time alone does it in Redis. Hands nothing over.
+    pub fn expire(&mut self, now: Now) {
+        let ms = now.millis();
+        self.holders.retain(|holder| holder.expires_at_ms >= ms);
+        self.foreign
+            .take_if(|foreign| foreign.expires_at_ms.is_some_and(|at| at < ms));
+        self.fence.take_if(|last| last.forget_at_ms < ms);
+    }
+}
+
+/// One step under way.
+struct Turn<'a> {
+    lock: &'a mut LockState,
+    now: Now,
+    presence: &'a dyn Presence,
+    wakes: Vec<Wake>,
+}
+
+impl Turn<'_> {
+    fn acquire(&mut self, owner: &Owner, mode: Mode, ttl: Ttl, wait: Option<Wait>) -> Reply {
+        self.advance(Some(owner));
+        if let Some(at) = self.holder(owner) {
+            // A retry after a lost reply, or the claim of a grant (C5).
+            return self.hold_until(at, ttl);
+        }
+        if self.lock.queue.is_empty() && self.admits(mode) {
+            self.grant(owner, mode, ttl);
+            return Reply::Held(self.held());
+        }
+        let queued = self
+            .lock
+            .queue
+            .iter()
+            .position(|waiter| waiter.owner == *owner);
+        let ahead = count(queued.unwrap_or(self.lock.queue.len()));
+        let busy = self.busy(ahead);
+        if let Some(Wait { listening }) = wait {
+            let seen_until_ms = self.now.millis() + millis(busy.poll_after + WAITER_GRACE);
+            let waiter = Waiter {
+                owner: owner.clone(),
+                mode,
+                ttl,
+                listening,
+                seen_until_ms,
+            };
+            match queued.and_then(|at| self.lock.queue.get_mut(at)) {
+                Some(place) => *place = waiter,
+                None => self.lock.queue.push_back(waiter),
+            }
+        }
+        Reply::Busy(busy)
+    }
+
+    fn extend(&mut self, owner: &Owner, ttl: Ttl) -> Reply {
+        self.advance(None);
+        match self.holder(owner) {
+            Some(at) => self.hold_until(at, ttl),
+            None => Reply::NotHeld(self.view()),
+        }
+    }
+
+    fn release(&mut self, owner: &Owner, keep: Option<Ttl>) -> Reply {
+        self.advance(None);
+        if let Some(at) = self.holder(owner) {
+            match keep {
+                Some(keep) => {
+                    self.lock.holders[at].expires_at_ms = self.now.millis() + keep.millis()
+                }
+                None => {
+                    self.lock.holders.remove(at);
+                }
+            }
+        } else if let Some(at) = self
+            .lock
+            .queue
+            .iter()
+            .position(|waiter| waiter.owner == *owner)
+        {
+            self.lock.queue.remove(at);
+        } else {
+            return Reply::NotHeld(self.view());
+        }
+        self.advance(None);
+        Reply::Released
+    }
+
+    fn break_hold(&mut self, fence: Fence) -> Reply {
+        self.advance(None);
+        let held = self
+            .lock
+            .holders
+            .iter()
+            .position(|holder| holder.mode == Mode::Exclusive);
+        match held.filter(|_| self.lock.fence.is_some_and(|last| last.fence == fence)) {
+            Some(at) => {
+                self.lock.holders.remove(at);
+                self.advance(None);
+                Reply::Released
+            }
+            None => Reply::NotHeld(self.view()),
+        }
+    }
+
+    fn inspect(&self) -> Snapshot {
+        let mut seen = self.lock.clone();
+        seen.expire(self.now);
+        seen.holders
+            .retain(|holder| !self.presence.holder_gone(&holder.owner));
+        let ms = self.now.millis();
+        Snapshot {
+            holder: view(&seen, self.now),
+            queue: seen
+                .queue
+                .iter()
+                .map(|waiter| WaiterView::of(waiter, ms))
+                .collect(),
+            fence: seen.fence.map(|last| last.fence),
+        }
+    }
+
+    /// Drops the expired and the gone, then grants to the first living waiter for as long as it is admitted (C4, C6).
+    /// A grant lasts for the claim window; `caller` needs no wake, since it is about to be answered.
+    fn advance(&mut self, caller: Option<&Owner>) {
+        self.lock.expire(self.now);
+        self.lock
+            .holders
+            .retain(|holder| !self.presence.holder_gone(&holder.owner));
+        while let Some(head) = self.lock.queue.front() {
+            if !self.admits(head.mode) {
+                break;
+            }
+            let Some(waiter) = self.lock.queue.pop_front() else {
+                break;
+            };
+            let is_caller = caller == Some(&waiter.owner);
+            let silent = waiter.seen_until_ms < self.now.millis();
+            if !is_caller && (silent || (waiter.listening && self.presence.waiter_gone(&waiter))) {
+                continue;
+            }
+            self.grant(&waiter.owner, waiter.mode, claim_ttl(waiter.ttl));
+            if !is_caller {
+                self.wakes.push(Wake {
+                    fence: self.lock.fence.map(|last| last.fence),
+                    owner: waiter.owner,
+                });
+            }
+        }
+    }
+
+    /// The only place where anyone becomes a holder, and the only place where a grant draws a fence: one atomic step.
+    fn grant(&mut self, owner: &Owner, mode: Mode, ttl: Ttl) {
+        let expires_at_ms = self.now.millis() + ttl.millis();
+        self.lock.holders.push(Holder {
+            owner: owner.clone(),
+            mode,
+            expires_at_ms,
+        });
+        self.issue_fence();
+    }
+
+    fn issue_fence(&mut self) {
+        let fence = Fence::after(self.lock.fence.map(|last| last.fence), self.now.wall_us);
+        self.lock.fence = Some(LastFence {
+            fence,
+            forget_at_ms: self.forget_at_ms(),
+        });
+    }
+
+    fn hold_until(&mut self, at: usize, ttl: Ttl) -> Reply {
+        self.lock.holders[at].expires_at_ms = self.now.millis() + ttl.millis();
+        let forget_at_ms = self.forget_at_ms();
+        match &mut self.lock.fence {
+            Some(last) => last.forget_at_ms = forget_at_ms,
+            // The store lost it (eviction). A new one is above the holder's own, and below the next grant's (C2).
+            None => self.issue_fence(),
+        }
+        Reply::Held(self.held())
+    }
+
+    fn forget_at_ms(&self) -> u64 {
+        self.now.millis() + millis(FENCE_MEMORY)
+    }
+
+    fn held(&self) -> Held {
+        Held {
+            fence: self.lock.fence.map(|last| last.fence),
+            queued: count(self.lock.queue.len()),
+        }
+    }
+
+    fn holder(&self, owner: &Owner) -> Option<usize> {
+        self.lock
+            .holders
+            .iter()
+            .position(|holder| holder.owner == *owner)
+    }
+
+    fn admits(&self, mode: Mode) -> bool {
+        self.lock.foreign.is_none() && mode.admits(&self.lock.holders)
+    }
+
+    fn view(&self) -> Option<HolderView> {
+        view(self.lock, self.now)
+    }
+
+    fn busy(&self, ahead: u32) -> Busy {
+        // After `advance`, a lock that refuses a request has a holder.
+        let holder = self.view().unwrap_or_else(|| HolderView {
+            who: Who::Foreign {
+                kind: "none".into(),
+                value: Vec::new(),
+            },
+            fence: None,
+            held_for: None,
+            expires_in: Some(Duration::ZERO),
+        });
+        let foreign = matches!(holder.who, Who::Foreign { .. });
+        Busy {
+            poll_after: poll_after(ahead, holder.expires_in, foreign),
+            ahead,
+            holder,
+        }
+    }
+}
+
+/// The holder as others see it. A fence is drawn at the time of the grant and in its microseconds, so it also tells
+/// since when; it runs ahead of the clock only where the clock went back or 64 grants came within 4 ms.
+fn view(lock: &LockState, now: Now) -> Option<HolderView> {
+    if let Some(foreign) = &lock.foreign {
+        return Some(HolderView {
+            who: Who::Foreign {
+                kind: foreign.kind.clone(),
+                value: foreign.value.clone(),
+            },
+            fence: None,
+            held_for: None,
+            expires_in: foreign
+                .expires_at_ms
+                .map(|at| Duration::from_millis(at.saturating_sub(now.millis()))),
+        });
+    }
+    let holder = lock.holders.first()?;
+    let fence = lock
+        .fence
+        .map(|last| last.fence)
+        .filter(|_| holder.mode == Mode::Exclusive);
+    Some(HolderView {
+        who: Who::Owner(holder.owner.clone()),
+        fence,
+        held_for: fence.map(|fence| Duration::from_micros(now.wall_us.saturating_sub(fence.get()))),
+        expires_in: Some(Duration::from_millis(
+            holder.expires_at_ms.saturating_sub(now.millis()),
+        )),
+    })
+}
+
+fn claim_ttl(ttl: Ttl) -> Ttl {
+    Ttl::new(CLAIM_WINDOW).map_or(ttl, |window| window.min(ttl))
+}
+
+fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,217 @@
+//! Who an acquisition belongs to. Must never let two acquisitions compare equal.
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use crate::Invalid;
+
+/// What every token of this protocol begins with.
+const PREFIX: &str = "lh1.";
+
+/// The identity of a client: one process, one connection, one wake channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(u64);
+
+impl ClientId {
+    /// A client id of 64 random bits.
+    pub const fn new(random: u64) -> Self {
+        Self(random)
+    }
+
+    /// The bits.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// The identity of one acquisition: 128 random bits plus what a person wants to know of the holder.
+///
+/// Its text, `lh1.<32 hex>.<16 hex client id>.<host>:<pid>:<note>`, is the whole value of the lock's key, and it is compared
+/// as a whole: any client that does `SET NX PX` and compare-and-delete excludes us and is excluded.
+/// In host and note, `%`, `:`, spaces, control characters and anything that is not ASCII are percent-encoded.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner(Arc<str>);
+
+impl Owner {
+    /// The longest host and the longest note, in bytes.
+    pub const MAX_META_BYTES: usize = 128;
+
+    /// An owner with `random` as its identity. Take the bits from the operating system, fresh for each acquisition.
+    ///
+    /// # Errors
+    /// [`Invalid`] when host or note is longer than [`Owner::MAX_META_BYTES`].
+    pub fn new(
+        random: u128,
+        client: ClientId,
+        host: &str,
+        pid: u32,
+        note: &str,
+    ) -> Result<Self, Invalid> {
+        for (what, text) in [("host", host), ("note", note)] {
+            if text.len() > Self::MAX_META_BYTES {
+                let why = format!(
+                    "must be at most {} bytes, is {}",
+                    Self::MAX_META_BYTES,
+                    text.len()
+                );
+                return Err(Invalid::new(what, text, why));
+            }
+        }
+        let mut token = format!("{PREFIX}{random:032x}.{client}.");
+        encode(host, &mut token);
+        token.push(':');
+        token.push_str(&pid.to_string());
+        token.push(':');
+        encode(note, &mut token);
+        Ok(Self(token.into()))
+    }
+
+    /// Reads a token back; `None` if it is not one of ours.
+    pub fn parse(token: &str) -> Option<Self> {
+        let mut parts = token.strip_prefix(PREFIX)?.splitn(3, '.');
+        let (id, client, meta) = (parts.next()?, parts.next()?, parts.next()?);
+        let hex = |text: &str, length| {
+            text.len() == length && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        let numbered = meta
+            .split(':')
+            .nth(1)
+            .is_some_and(|pid| pid.parse::<u32>().is_ok());
+        let complete = hex(id, 32) && hex(client, 16) && meta.split(':').count() == 3 && numbered;
+        complete.then(|| Self(token.into()))
+    }
+
+    /// The whole token, as stores keep and compare it.
+    pub fn token(&self) -> &str {
+        &self.0
+    }
+
+    /// The 32 hexadecimal digits that make this acquisition unique.
+    pub fn id(&self) -> &str {
+        &self.0[PREFIX.len()..PREFIX.len() + 32]
+    }
+
+    /// The client this acquisition belongs to.
+    pub fn client(&self) -> ClientId {
+        let start = PREFIX.len() + 33;
+        ClientId(u64::from_str_radix(&self.0[start..start + 16], 16).unwrap_or_default())
+    }
+
+    /// The host it runs on, with the user if known: `deploy@web-3`.
+    pub fn host(&self) -> String {
+        decode(self.meta().next().unwrap_or_default())
+    }
+
+    /// Its process id on that host.
+    pub fn pid(&self) -> u32 {
+        self.meta()
+            .nth(1)
+            .and_then(|pid| pid.parse().ok())
+            .unwrap_or_default()
+    }
+
+    /// What it says it is doing; may be empty.
+    pub fn note(&self) -> String {
+        decode(self.meta().nth(2).unwrap_or_default())
+    }
+
+    fn meta(&self) -> impl Iterator<Item = &str> {
+        self.0[PREFIX.len() + 50..].split(':')
+    }
+}
+
+/// For people: `deploy@web-3 (pid 4121: nightly)`. Control characters were encoded and stay escaped.
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let note = self.note();
+        write!(f, "{} (pid {}", self.host().escape_debug(), self.pid())?;
+        if !note.is_empty() {
+            write!(f, ": {}", note.escape_debug())?;
+        }
+        f.write_char(')')
+    }
+}
+
+fn encode(text: &str, into: &mut String) {
+    for byte in text.bytes() {
+        if byte.is_ascii_graphic() && byte != b'%' && byte != b':' {
+            into.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _infallible = write!(into, "%{byte:02x}");
+        }
+    }
+}
+
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        let escaped = (first == b'%').then(|| tail.get(..2)).flatten();
+        let value = escaped
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        bytes.push(value.unwrap_or(first));
+        rest = if value.is_some() { &tail[2..] } else { tail };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn reads_as_a_person_would_say_it() {
+        let owner = Owner::new(
+            5,
+            ClientId::new(9),
+            "deploy@web-3.example",
+            41,
+            "v2.3: roll out",
+        )
+        .unwrap();
+        assert_eq!(
+            owner.to_string(),
+            "deploy@web-3.example (pid 41: v2.3: roll out)"
+        );
+        assert_eq!(
+            owner.token(),
+            "lh1.00000000000000000000000000000005.0000000000000009.deploy@web-3.example:41:v2.3%3a%20roll%20out"
+        );
+        assert_eq!((owner.client(), owner.pid()), (ClientId::new(9), 41));
+        Owner::new(5, ClientId::new(9), "h", 1, &"n".repeat(129)).unwrap_err();
+    }
+
+    #[test]
+    fn foreign_tokens_are_not_ours() {
+        for foreign in [
+            "",
+            "lh1.",
+            "lh1.x.y.z",
+            "d2f1c9a08c3b11ef9d3c0242ac120002",
+            "lh1.00000000000000000000000000000005.0000000000000009.h",
+        ] {
+            assert_eq!(Owner::parse(foreign), None, "{foreign}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn tokens_round_trip(random: u128, client: u64, host in ".{0,20}", pid: u32, note in ".{0,20}") {
+            let owner = Owner::new(random, ClientId::new(client), &host, pid, &note).unwrap();
+            let again = Owner::parse(owner.token()).unwrap();
+            prop_assert_eq!(again.client(), ClientId::new(client));
+            prop_assert_eq!((again.host(), again.pid(), again.note()), (host, pid, note));
+            prop_assert!(again.token().bytes().all(|b| b.is_ascii_graphic()));
+        }
+    }
+}

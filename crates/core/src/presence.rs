@@ -1,0 +1,24 @@
+//! What a store knows of crashed clients. Must never guess: "not known" counts as present.
+
+use crate::{Owner, Waiter};
+
+/// A store's knowledge of who is gone for good, asked while the lock advances.
+///
+/// Both answers default to "not known", which is always safe: the deadline then decides.
+pub trait Presence {
+    /// The holder's process is certainly gone, so that its lease need not be waited out. Only a store on one host can know.
+    fn holder_gone(&self, _owner: &Owner) -> bool {
+        false
+    }
+
+    /// Nobody would hear that this waiter was granted the lock. In Redis this is the answer of `PUBLISH`.
+    fn waiter_gone(&self, _waiter: &Waiter) -> bool {
+        false
+    }
+}
+
+/// A presence that knows nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Nobody;
+
+impl Presence for Nobody {}

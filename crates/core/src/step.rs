@@ -1,0 +1,164 @@
+//! What a client can ask of a lock and what it is answered. Must never carry a client's clock.
+
+use std::time::Duration;
+
+use crate::{Fence, Mode, Owner, Ttl, Waiter};
+
+/// One atomic step of a store: one round trip.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Take the lock, or find that this owner has it already (so that a retry after a lost reply is safe).
+    Acquire {
+        /// Who asks; fresh for each acquisition, the same for each retry of it.
+        owner: Owner,
+        /// What is asked for.
+        mode: Mode,
+        /// The lease wanted.
+        ttl: Ttl,
+        /// Join or refresh the queue when the lock is busy; `None` asks once.
+        wait: Option<Wait>,
+    },
+    /// Give the lease a new deadline, only while it is held. Never takes an expired lock again.
+    Extend {
+        /// The holder.
+        owner: Owner,
+        /// The lease from now on.
+        ttl: Ttl,
+    },
+    /// Free the lock, or leave the queue.
+    Release {
+        /// The holder or waiter.
+        owner: Owner,
+        /// Free the lock only after this long (at-least-hold).
+        keep: Option<Ttl>,
+    },
+    /// Free the lock of a holder that cannot, by an operator who has seen its fence.
+    Break {
+        /// The fence of the holder that is meant.
+        fence: Fence,
+    },
+    /// Look, without changing anything.
+    Inspect,
+}
+
+/// How a waiter waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Wait {
+    /// Its client listens for wakes, so that hearing nothing proves it gone. A client that only polls says `false`.
+    pub listening: bool,
+}
+
+/// What a step answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// The owner holds the lock, for the TTL it asked for.
+    Held(Held),
+    /// Someone else holds it.
+    Busy(Busy),
+    /// The lock was freed or the queue left.
+    Released,
+    /// The owner (or, for a break, the fence) does not hold the lock. Says who does.
+    NotHeld(Option<HolderView>),
+    /// The answer of [`Step::Inspect`].
+    Seen(Snapshot),
+}
+
+/// A lease, as the store sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The fence, for exclusive modes.
+    pub fence: Option<Fence>,
+    /// How many wait for the lock now.
+    pub queued: u32,
+}
+
+/// A refusal for now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Busy {
+    /// Who holds the lock.
+    pub holder: HolderView,
+    /// How many waiters stand before this one; for a request that does not wait, how many wait at all.
+    pub ahead: u32,
+    /// Ask again after this long, if nothing is heard before.
+    pub poll_after: Duration,
+}
+
+/// A holder as others see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HolderView {
+    /// Who it is.
+    pub who: Who,
+    /// Its fence, if it has one.
+    pub fence: Option<Fence>,
+    /// How long it has held the lock; `None` when the store cannot know.
+    pub held_for: Option<Duration>,
+    /// How long until the lease ends unless extended; `None` means never, which only a foreign client can do.
+    pub expires_in: Option<Duration>,
+}
+
+/// Who holds a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Who {
+    /// A client of this protocol.
+    Owner(Owner),
+    /// Another program that uses the same key.
+    Foreign {
+        /// The Redis type under the name (`string`, `hash`, `zset`, ...).
+        kind: String,
+        /// The value of a foreign string, which is its owner's token; empty for other types.
+        value: Vec<u8>,
+    },
+}
+
+/// One lock as an operator sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Who holds it.
+    pub holder: Option<HolderView>,
+    /// Who waits, first in line first.
+    pub queue: Vec<WaiterView>,
+    /// The last fence issued, while the store remembers it.
+    pub fence: Option<Fence>,
+}
+
+/// A waiter as an operator sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaiterView {
+    /// Who it is.
+    pub owner: Owner,
+    /// What it asks for.
+    pub mode: Mode,
+    /// The lease it wants.
+    pub ttl: Ttl,
+    /// How long it still counts as alive if nothing more is heard of it.
+    pub seen_for: Duration,
+}
+
+impl WaiterView {
+    pub(crate) fn of(waiter: &Waiter, now_ms: u64) -> Self {
+        Self {
+            owner: waiter.owner.clone(),
+            mode: waiter.mode,
+            ttl: waiter.ttl,
+            seen_for: Duration::from_millis(waiter.seen_until_ms.saturating_sub(now_ms)),
+        }
+    }
+}
+
+/// A hint to a waiter that the store has given it the lock. Never needed for safety: a waiter also polls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wake {
+    /// Whom the lock was given to, for the claim window.
+    pub owner: Owner,
+    /// The fence of the grant.
+    pub fence: Option<Fence>,
+}
+
+/// What a step did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The answer to the one who asked.
+    pub reply: Reply,
+    /// The waiters to tell, at most one for a mutex.
+    pub wakes: Vec<Wake>,
+}

@@ -1,0 +1,58 @@
+//! Pauses between attempts. Must never let many clients that failed together try again together.
+
+use std::time::Duration;
+
+/// Pauses that double up to a limit, each shortened by a random part of up to a half.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    first: Duration,
+    next: Duration,
+    limit: Duration,
+}
+
+impl Backoff {
+    pub(crate) const fn new(first: Duration, limit: Duration) -> Self {
+        Self { first, next: first, limit }
+    }
+
+    /// The pause before the next attempt.
+    pub(crate) fn pause(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.limit);
+        pause - fraction(pause / 2)
+    }
+
+    /// The last attempt worked: begin again with the first pause.
+    pub(crate) fn reset(&mut self) {
+        self.next = self.first;
+    }
+}
+
+/// `duration` made longer by a random part of up to a tenth, so that waiters do not ask in step.
+pub(crate) fn jittered(duration: Duration) -> Duration {
+    duration + fraction(duration / 10)
+}
+
+/// A random part of `whole`.
+fn fraction(whole: Duration) -> Duration {
+    // Without random bits there is no jitter; nothing else depends on them here.
+    let random = getrandom::u32().unwrap_or(u32::MAX / 2);
+    whole.mul_f64(f64::from(random) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_the_limit_and_begin_again() {
+        let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(40));
+        let pauses: Vec<_> = (0..4).map(|_| backoff.pause()).collect();
+        for (pause, most) in pauses.iter().zip([10, 20, 40, 40]) {
+            assert!(*pause <= Duration::from_millis(most) && *pause >= Duration::from_millis(most / 2), "{pauses:?}");
+        }
+        backoff.reset();
+        assert!(backoff.pause() <= Duration::from_millis(10));
+        assert!(jittered(Duration::from_millis(100)) <= Duration::from_millis(110));
+    }
+}

@@ -1,0 +1,120 @@
+//! The same nouns without `async`. Must never hold logic of its own: each call waits for the one it is named after.
+//!
+//! Do not call it from async code: it blocks the thread.
+//!
+//! ```
+//! use leasehold::blocking::Client;
+//!
+//! let client = Client::embedded()?;
+//! let lease = client.mutex("nightly").acquire()?;
+//! println!("fence {}", lease.fence());
+//! lease.release()?;
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use leasehold_core::{Fence, Snapshot};
+use pollster::block_on;
+
+use crate::error::{Error, Lost};
+
+/// A blocking [`Client`](crate::Client).
+#[derive(Debug, Clone)]
+pub struct Client(crate::Client);
+
+impl From<crate::Client> for Client {
+    fn from(client: crate::Client) -> Self {
+        Self(client)
+    }
+}
+
+impl Client {
+    /// See [`Client::connect`](crate::Client::connect); for settings, connect a builder and convert.
+    pub fn connect(url: &str) -> Result<Self, Error> {
+        block_on(crate::Client::connect(url)).map(Self)
+    }
+
+    /// See [`Client::embedded`](crate::Client::embedded).
+    pub fn embedded() -> Result<Self, Error> {
+        crate::Client::embedded().map(Self)
+    }
+
+    /// See [`Client::mutex`](crate::Client::mutex). For settings, use [`Mutex::map`].
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
+        Mutex(self.0.mutex(name))
+    }
+
+    /// See [`Client::inspect`](crate::Client::inspect).
+    pub fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot, Error> {
+        block_on(self.0.inspect(name))
+    }
+
+    /// See [`Client::break_lock`](crate::Client::break_lock).
+    pub fn break_lock(&self, name: impl AsRef<str>, fence: Fence) -> Result<bool, Error> {
+        block_on(self.0.break_lock(name, fence))
+    }
+
+    /// See [`Client::close`](crate::Client::close).
+    pub fn close(&self) {
+        block_on(self.0.close());
+    }
+}
+
+/// A blocking [`Mutex`](crate::Mutex).
+#[derive(Debug, Clone)]
+#[must_use = "a mutex does nothing until it is acquired"]
+pub struct Mutex(crate::Mutex);
+
+impl Mutex {
+    /// Changes the settings: `mutex.map(|mutex| mutex.ttl(ttl).note("nightly"))`.
+    pub fn map(self, change: impl FnOnce(crate::Mutex) -> crate::Mutex) -> Self {
+        Self(change(self.0))
+    }
+
+    /// See [`Mutex::acquire`](crate::Mutex::acquire).
+    pub fn acquire(&self) -> Result<Lease, Error> {
+        block_on(self.0.acquire()).map(Lease)
+    }
+
+    /// See [`Mutex::acquire_within`](crate::Mutex::acquire_within).
+    pub fn acquire_within(&self, limit: Duration) -> Result<Lease, Error> {
+        block_on(self.0.acquire_within(limit)).map(Lease)
+    }
+
+    /// See [`Mutex::try_acquire`](crate::Mutex::try_acquire).
+    pub fn try_acquire(&self) -> Result<Option<Lease>, Error> {
+        Ok(block_on(self.0.try_acquire())?.map(Lease))
+    }
+}
+
+/// A blocking [`Lease`](crate::Lease); what does not wait is reached through it.
+#[derive(Debug)]
+#[must_use = "dropping a lease releases the lock"]
+pub struct Lease(crate::Lease);
+
+impl Lease {
+    /// Waits until the lease is lost; see [`Lease::lost`](crate::Lease::lost).
+    pub fn wait_lost(&self) -> Lost {
+        block_on(self.0.lost())
+    }
+
+    /// See [`Lease::extend`](crate::Lease::extend).
+    pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        block_on(self.0.extend(ttl))
+    }
+
+    /// See [`Lease::release`](crate::Lease::release).
+    pub fn release(self) -> Result<(), Error> {
+        block_on(self.0.release())
+    }
+}
+
+impl Deref for Lease {
+    type Target = crate::Lease;
+
+    fn deref(&self) -> &crate::Lease {
+        &self.0
+    }
+}

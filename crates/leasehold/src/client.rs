@@ -1,0 +1,310 @@
+//! One client of one store. Must never take a lock by itself, and never leave one behind when it is closed.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{ClientId, Fence, Invalid, LockName, Namespace, Owner, Reply, Snapshot, Step};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock::Clock;
+use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::lease::{Engine, Keeper, Registry};
+use crate::mutex::Mutex;
+use crate::runtime::Tasks;
+use crate::store::memory::Memory;
+use crate::store::{self, Attach, Store};
+
+/// A connection to a store, shared by all the locks made from it. Cheap to clone.
+///
+/// Its own thread renews leases and cleans up. It ends after the last clone, lease and pending request are gone; to wait
+/// for that at the end of a program, call [`Client::close`].
+#[derive(Clone)]
+pub struct Client {
+    engine: Arc<Engine>,
+    namespace: Option<Namespace>,
+}
+
+impl Client {
+    /// Connects to the store at `url`, with the defaults of [`ClientBuilder`].
+    ///
+    /// | URL | store |
+    /// |---|---|
+    /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey |
+    /// | `rediss://...` | the same over TLS |
+    /// | `unix:/path/to/socket[?db=1&user=..&pass=..]` | the same over a Unix socket |
+    /// | `local:`, `local:/path/to/file` | the processes of one host |
+    /// | `memory:` | this client only |
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a URL of another form, [`Error::Store`] when the store does not answer as it should.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().connect(url).await
+    }
+
+    /// A client with a store of its own in memory.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the system refuses a thread.
+    pub fn embedded() -> Result<Self, Error> {
+        Self::builder().embedded(&Memory::new(Clock::system()))
+    }
+
+    /// Settings before connecting.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// The mutex of this name. Does no I/O; a name that cannot be used is reported when it is acquired.
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
+        Mutex::new(self.engine.clone(), self.name(name.as_ref()))
+    }
+
+    /// Who holds the lock and who waits for it.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot, Error> {
+        let name = self.name(name.as_ref())?;
+        match self.ask(name, Step::Inspect).await? {
+            Reply::Seen(snapshot) => Ok(snapshot),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Frees the lock of a holder that cannot do it, if its fence is `fence` (see [`Client::inspect`]), and says
+    /// whether it did. The holder is told *lost* at its next renewal. A foreign lock is never broken.
+    pub async fn break_lock(&self, name: impl AsRef<str>, fence: Fence) -> Result<bool, Error> {
+        let name = self.name(name.as_ref())?;
+        Ok(matches!(self.ask(name, Step::Break { fence }).await?, Reply::Released))
+    }
+
+    /// The names that are held or waited for, as far as the store's index knows: on Redis, locks that were renewed
+    /// at least once or have had a waiter. A hint for operators, never a basis for a decision.
+    pub async fn names(&self) -> Result<Vec<String>, Error> {
+        let keys = self.run(|engine| async move { engine.store.index(None).await }).await?;
+        let prefix = self.namespace.as_ref().map(|namespace| format!("{}:", namespace.as_str()));
+        let names = keys.iter().filter_map(|key| match &prefix {
+            Some(prefix) => key.strip_prefix(prefix.as_str()),
+            None => Some(key.as_str()),
+        });
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    /// The identity of this client, as it stands in the tokens of its leases.
+    pub fn id(&self) -> ClientId {
+        self.engine.identity.client
+    }
+
+    /// Ends all waiting, releases every lease that is still held (they become *lost*), takes no more requests, and
+    /// waits until the store has confirmed it all, or the TTLs have passed if it does not answer.
+    pub async fn close(&self) {
+        self.engine.close().await;
+    }
+
+    fn name(&self, name: &str) -> Result<LockName, Invalid> {
+        match &self.namespace {
+            Some(namespace) => LockName::within(namespace, name),
+            None => LockName::new(name),
+        }
+    }
+
+    async fn ask(&self, name: LockName, step: Step) -> Result<Reply, Error> {
+        self.run(|engine| async move { engine.store.apply(&name, step).await }).await
+    }
+
+    /// Does `work` where the client's I/O is done.
+    async fn run<T, F>(&self, work: impl FnOnce(Arc<Engine>) -> F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        if self.engine.is_closed() {
+            return Err(StoreError::closed().into());
+        }
+        let (reply, answer) = oneshot::channel();
+        let work = work(self.engine.clone());
+        self.engine.tasks.spawn(async move { drop(reply.send(work.await)) });
+        Ok(answer.await.map_err(|_| StoreError::closed())??)
+    }
+}
+
+fn unexpected(reply: &Reply) -> Error {
+    StoreError::new("store", StoreErrorKind::Protocol, format!("{reply:?}")).into()
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("id", &self.id()).field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+/// Settings of a client.
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct ClientBuilder {
+    namespace: Option<String>,
+    host: Option<String>,
+    request_timeout: Duration,
+    patience: Duration,
+    clock: Clock,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            namespace: None,
+            host: None,
+            request_timeout: Duration::from_secs(2),
+            patience: Duration::from_secs(30),
+            clock: Clock::system(),
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// A prefix for all lock names of this client, followed by a colon. Default: none, so that the key is the name.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// What others see as the holder's host. Default: `user@hostname`.
+    pub fn host(mut self, host: impl Into<String>) -> Self {
+        self.host = Some(host.into());
+        self
+    }
+
+    /// How long one request may take: this, or a third of the TTL if that is less. 10 ms to 60 s; default 2 s.
+    pub fn request_timeout(mut self, limit: Duration) -> Self {
+        self.request_timeout = limit;
+        self
+    }
+
+    /// How long a waiter that is queued puts up with a store that does not answer. At most 24 h; default 30 s.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// The clock that leases are judged by, and that embedded stores judge expiry by. Default: the system's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Connects to the store at `url`; see [`Client::connect`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting or URL, [`Error::Store`] when the store does not answer as it should.
+    pub async fn connect(self, url: &str) -> Result<Client, Error> {
+        let target = store::Target::parse(url)?;
+        let limit = self.request_timeout;
+        let clock = self.clock.clone();
+        let client = self.build(|attach, tasks| store::open(target, attach, clock, tasks, limit))?;
+        if let Err(error) = client.run(|engine| async move { engine.store.ready().await }).await {
+            client.engine.close().await;
+            return Err(error);
+        }
+        Ok(client)
+    }
+
+    /// A client of `memory`, which other clients of this process may share.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting, [`Error::Store`] when the system refuses a thread.
+    pub fn embedded(self, memory: &Memory) -> Result<Client, Error> {
+        self.build(|attach, _| Ok(Arc::new(memory.attach(attach))))
+    }
+
+    fn build(self, open: impl FnOnce(Attach, &Tasks) -> Result<Arc<dyn Store>, Error>) -> Result<Client, Error> {
+        let check = |what, value: Duration, least, most| {
+            if value < least || value > most {
+                let why = format!("must be from {least:?} to {most:?}");
+                return Err(Invalid::new(what, &format!("{value:?}"), why));
+            }
+            Ok(())
+        };
+        check("request timeout", self.request_timeout, Duration::from_millis(10), Duration::from_secs(60))?;
+        check("patience", self.patience, Duration::ZERO, Duration::from_secs(24 * 60 * 60))?;
+        let namespace = self.namespace.as_deref().map(Namespace::new).transpose()?;
+        let host = self.host.unwrap_or_else(who_and_where);
+        let identity = Identity { client: ClientId::new(random()?), host, pid: std::process::id() };
+        // A host that is too long is refused here and not at the first acquisition.
+        identity.owner("")?;
+
+        let registry = Arc::new(Registry::default());
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let (begin, begun) = oneshot::channel::<Keeper>();
+        let main = move || async move {
+            // An error: there is no store, so there is nothing to keep.
+            if let Ok(keeper) = begun.await {
+                keeper.run().await;
+            }
+        };
+        let tasks = if self.clock.is_virtual() {
+            Tasks::here().inspect(|tasks| drop(tasks.handle().spawn(main()))).ok_or_else(no_runtime)
+        } else {
+            Tasks::on_thread(format!("lh-{}", identity.client), main)
+                .map_err(|error| StoreError::new("client", StoreErrorKind::Unavailable, error))
+        }?;
+        let attach = Attach { client: identity.client, listener: registry.listener(&orders) };
+        let store = open(attach, &tasks)?;
+        // Fails only if the thread has ended, which every later request will say.
+        drop(begin.send(Keeper::new(store.clone(), self.clock.clone(), inbox)));
+        let engine = Engine::new(store, self.clock, tasks, orders, registry, identity, self.patience);
+        Ok(Client { engine: Arc::new(engine), namespace })
+    }
+}
+
+/// What this client writes into its owners.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    client: ClientId,
+    host: String,
+    pid: u32,
+}
+
+impl Identity {
+    /// The owner of a new acquisition.
+    pub(crate) fn owner(&self, note: &str) -> Result<Owner, Error> {
+        Ok(Owner::new(random()?, self.client, &self.host, self.pid, note)?)
+    }
+}
+
+/// Random bits from the operating system.
+fn random<T: FromBits>() -> Result<T, StoreError> {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits)
+        .map_err(|error| StoreError::new("operating system", StoreErrorKind::Unavailable, format!("no random bits: {error}")))?;
+    Ok(T::from_bits(u128::from_ne_bytes(bits)))
+}
+
+trait FromBits {
+    fn from_bits(bits: u128) -> Self;
+}
+
+impl FromBits for u128 {
+    fn from_bits(bits: u128) -> Self {
+        bits
+    }
+}
+
+impl FromBits for u64 {
+    #[allow(clippy::cast_possible_truncation, reason = "half of the random bits")]
+    fn from_bits(bits: u128) -> Self {
+        bits as Self
+    }
+}
+
+fn no_runtime() -> StoreError {
+    StoreError::new("client", StoreErrorKind::Unavailable, "virtual time needs a tokio runtime to follow")
+}
+
+/// `user@hostname`, as far as known, cut to what an owner can hold.
+fn who_and_where() -> String {
+    let host = nix::unistd::gethostname().ok().and_then(|host| host.into_string().ok()).unwrap_or_else(|| "unknown".into());
+    let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).filter(|user| !user.is_empty());
+    let mut text = user.map_or(host.clone(), |user| format!("{user}@{host}"));
+    while text.len() > Owner::MAX_META_BYTES {
+        text.pop();
+    }
+    text
+}

@@ -1,0 +1,172 @@
+//! Time as a value. Must never be bypassed: nothing else in the library reads a clock or sleeps.
+//!
+//! A lease is judged by a clock that **counts suspend**: `CLOCK_BOOTTIME` on Linux. `std::time::Instant` stops while a
+//! laptop sleeps, so a lease that ran out meanwhile would still look valid. Timers do stop, hence the slices in
+//! [`Clock::sleep_until`].
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use leasehold_core::Now;
+use nix::time::{ClockId, clock_gettime};
+
+/// How late a suspended host may notice, once it runs again, that a deadline has passed.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// A point on a [`Clock`], in microseconds; comparable only with others of the same clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(u64);
+
+impl Moment {
+    pub(crate) const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    pub(crate) const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// How long from `earlier` to here; zero if it is not earlier.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+
+    pub(crate) fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(micros(duration)))
+    }
+
+    pub(crate) fn before(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(micros(duration)))
+    }
+}
+
+/// Where the library gets its time from.
+#[derive(Clone)]
+pub struct Clock(Source);
+
+#[derive(Clone)]
+enum Source {
+    System,
+    Virtual(Arc<Virtual>),
+}
+
+struct Virtual {
+    origin: tokio::time::Instant,
+    /// Added to the runtime's time: what `suspend` let pass without any timer noticing.
+    jumped_us: AtomicU64,
+    /// Taken from wall time only: what `step_wall` changed.
+    wall_us: AtomicU64,
+}
+
+/// Where virtual time begins: 2026-01-01, so that fences look like fences.
+const VIRTUAL_EPOCH_US: u64 = 1_767_225_600_000_000;
+
+impl Clock {
+    /// The clock of this host, suspend included.
+    pub const fn system() -> Self {
+        Self(Source::System)
+    }
+
+    /// A clock that follows the current tokio runtime, for tests: on a paused runtime (`start_paused`) time moves only when
+    /// every task waits. A client with this clock works on that runtime and starts no thread.
+    #[allow(clippy::disallowed_methods, reason = "the one place that follows the runtime's time")]
+    pub fn virtual_time() -> Self {
+        let origin = tokio::time::Instant::now();
+        let (jumped_us, wall_us) = (AtomicU64::new(0), AtomicU64::new(VIRTUAL_EPOCH_US));
+        Self(Source::Virtual(Arc::new(Virtual { origin, jumped_us, wall_us })))
+    }
+
+    /// Lets time pass as a suspended host does: the clock jumps, no timer fires. No effect on the system's clock.
+    pub fn suspend(&self, duration: Duration) {
+        if let Source::Virtual(clock) = &self.0 {
+            clock.jumped_us.fetch_add(micros(duration), Ordering::SeqCst);
+        }
+    }
+
+    /// Sets wall time back, as an administrator or NTP does. No effect on the system's clock.
+    pub fn step_wall_back(&self, duration: Duration) {
+        if let Source::Virtual(clock) = &self.0 {
+            clock.wall_us.fetch_sub(micros(duration), Ordering::SeqCst);
+        }
+    }
+
+    /// The time now.
+    #[allow(clippy::disallowed_methods, reason = "the one place that reads the runtime's time")]
+    pub fn now(&self) -> Moment {
+        match &self.0 {
+            Source::System => Moment(boot_micros()),
+            Source::Virtual(clock) => {
+                let awake = micros(tokio::time::Instant::now().duration_since(clock.origin));
+                // Not from zero, so that a deadline before the first moment can be told apart.
+                Moment(1_000_000 + awake + clock.jumped_us.load(Ordering::SeqCst))
+            }
+        }
+    }
+
+    /// The time as a store on this host judges it.
+    #[allow(clippy::disallowed_methods, reason = "the one place that reads wall time")]
+    pub(crate) fn store_now(&self) -> Now {
+        let clock_us = self.now().as_micros();
+        let wall_us = match &self.0 {
+            Source::System => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros),
+            Source::Virtual(clock) => clock.wall_us.load(Ordering::SeqCst) + clock_us,
+        };
+        Now { clock_us, wall_us }
+    }
+
+    /// Waits until `deadline`, and notices within [`SLICE`] of resuming if the host slept past it.
+    pub(crate) async fn sleep_until(&self, deadline: Moment) {
+        loop {
+            let left = deadline.since(self.now());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left.min(SLICE)).await;
+        }
+    }
+
+    /// Waits for a while that nothing depends on: a back-off, a poll.
+    pub(crate) async fn sleep(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+
+    /// What `future` gives, or `None` if it takes longer than `limit`.
+    pub(crate) async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+        tokio::time::timeout(limit, future).await.ok()
+    }
+
+    /// Whether timers follow the current runtime, so that all work must be done there.
+    pub(crate) fn is_virtual(&self) -> bool {
+        matches!(self.0, Source::Virtual(_))
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::system()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_virtual() { "Clock(virtual)" } else { "Clock(system)" })
+    }
+}
+
+/// Elsewhere than on Linux, `CLOCK_MONOTONIC` counts suspend.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const COUNTS_SUSPEND: ClockId = ClockId::CLOCK_BOOTTIME;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const COUNTS_SUSPEND: ClockId = ClockId::CLOCK_MONOTONIC;
+
+fn boot_micros() -> u64 {
+    // Fails only for a clock that the system does not have; time zero then makes every lease look expired, never held.
+    clock_gettime(COUNTS_SUSPEND).map_or(u64::MAX, |time| micros(Duration::from(time)))
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,183 @@
+//! What can go wrong, in four kinds that answer the caller's next question. Must never hold a secret.
+//!
+//! | kind | did I hold it? | may I retry? |
+//! |---|---|---|
+//! | [`Error::Timeout`] | never | yes |
+//! | [`Error::Lost`] | once, no longer | only the whole work, under a new lease |
+//! | [`Error::Store`] | no verdict | yes; [`StoreError::may_have_taken_effect`] says whether the request may count |
+//! | [`Error::Invalid`] | never | not with the same input |
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::{Fence, HolderView, Invalid};
+
+/// Everything the library can refuse or fail with.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The time limit passed; the lock was never held.
+    #[error(transparent)]
+    Timeout(#[from] Timeout),
+    /// The lock was held once and is not any more; work done since may have been unprotected.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// The store gave no verdict.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The input was refused before any I/O.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+}
+
+/// The lock stayed busy for the whole time limit.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("\"{name}\" was still busy after {waited:.1?}: {}", Described(.holder.as_ref()))]
+#[non_exhaustive]
+pub struct Timeout {
+    /// The lock.
+    pub name: String,
+    /// How long was waited.
+    pub waited: Duration,
+    /// Who held it when it was last asked for.
+    pub holder: Option<HolderView>,
+    /// How many waiters were before this one.
+    pub ahead: u32,
+}
+
+/// A lease that ended by itself.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("lease on \"{name}\" (fence {fence}) was lost: {cause}")]
+#[non_exhaustive]
+pub struct Lost {
+    /// The lock.
+    pub name: String,
+    /// The fence that is now worthless.
+    pub fence: Fence,
+    /// Why.
+    pub cause: LossCause,
+}
+
+/// Why a lease was lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// It could not be renewed before its deadline; the last failure, if there was one.
+    Deadline(Option<String>),
+    /// The store says that someone else holds the lock, or no one: it was broken, deleted, or the store lost its data.
+    NotHeld(Option<HolderView>),
+    /// It reached its `max_hold`.
+    MaxHold,
+    /// The client was closed.
+    Closed,
+}
+
+impl fmt::Display for LossCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deadline(None) => f.write_str("its deadline passed before it was renewed"),
+            Self::Deadline(Some(last)) => write!(f, "its deadline passed before it could be renewed; last failure: {last}"),
+            Self::NotHeld(None) => f.write_str("the store says that no one holds it (deleted, broken, or the store lost its data)"),
+            Self::NotHeld(holder) => write!(f, "the store says otherwise: {}", Described(holder.as_ref())),
+            Self::MaxHold => f.write_str("it was held for as long as max_hold allows"),
+            Self::Closed => f.write_str("the client was closed"),
+        }
+    }
+}
+
+/// A store that gave no verdict.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{store}: {}: {detail}", .kind.sentence())]
+#[non_exhaustive]
+pub struct StoreError {
+    /// Which store: its address, without user and password.
+    pub store: String,
+    /// What kind of failure.
+    pub kind: StoreErrorKind,
+    /// What was said, by the store or the system.
+    pub detail: String,
+    /// Whether the request may have been carried out all the same. If so, the client releases in the background.
+    pub may_have_taken_effect: bool,
+}
+
+/// Kinds of failure of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// No connection.
+    Unreachable,
+    /// No answer in time.
+    TimedOut,
+    /// The store refused user, password or permission.
+    Denied,
+    /// A replica, or a primary that was demoted: it takes no writes.
+    ReadOnly,
+    /// Memory or disk is full.
+    Full,
+    /// The store is up and refuses writes for now: it is loading, saving failed, replicas are missing, a script hogs it.
+    Unavailable,
+    /// The other side does not speak the protocol, or a key beside the lock holds something else.
+    Protocol,
+    /// The client was closed.
+    Closed,
+}
+
+impl StoreErrorKind {
+    const fn sentence(self) -> &'static str {
+        match self {
+            Self::Unreachable => "cannot connect",
+            Self::TimedOut => "no answer in time",
+            Self::Denied => "access denied",
+            Self::ReadOnly => "takes no writes (a replica?)",
+            Self::Full => "out of space",
+            Self::Unavailable => "refuses writes for now",
+            Self::Protocol => "unexpected answer",
+            Self::Closed => "the client is closed",
+        }
+    }
+
+    /// Whether the same request may succeed a moment later.
+    pub const fn is_transient(self) -> bool {
+        matches!(self, Self::Unreachable | Self::TimedOut | Self::ReadOnly | Self::Unavailable)
+    }
+}
+
+impl StoreError {
+    pub(crate) fn new(store: impl Into<String>, kind: StoreErrorKind, detail: impl fmt::Display) -> Self {
+        Self { store: store.into(), kind, detail: detail.to_string(), may_have_taken_effect: false }
+    }
+
+    /// The same for a request that was sent and not answered.
+    pub(crate) fn unknown(mut self) -> Self {
+        self.may_have_taken_effect = true;
+        self
+    }
+
+    pub(crate) fn closed() -> Self {
+        Self::new("client", StoreErrorKind::Closed, "it takes no more requests")
+    }
+}
+
+/// A holder in a sentence.
+struct Described<'a>(Option<&'a HolderView>);
+
+impl fmt::Display for Described<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use leasehold_core::Who;
+        let Some(holder) = self.0 else { return f.write_str("no holder was seen") };
+        match &holder.who {
+            Who::Owner(owner) => write!(f, "held by {owner}")?,
+            Who::Foreign { kind, .. } => write!(f, "held by a foreign lock of type {kind}")?,
+        }
+        if let Some(fence) = holder.fence {
+            write!(f, ", fence {fence}")?;
+        }
+        if let Some(held_for) = holder.held_for {
+            write!(f, ", for {held_for:.1?}")?;
+        }
+        match holder.expires_in {
+            Some(left) => write!(f, ", lease {left:.1?}"),
+            None => f.write_str(", which never expires"),
+        }
+    }
+}

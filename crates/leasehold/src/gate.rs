@@ -1,0 +1,75 @@
+//! The resource's half of fencing. Must never let a fence pass that is below one already seen.
+//!
+//! A lock service cannot stop a holder that was paused past its deadline and does not know it yet. The resource can, if
+//! every access shows the fence and the resource refuses what is older than the newest it has seen. **Every access: the
+//! first read too.** A store that checks writes alone still loses updates: the paused holder writes after the next one
+//! has read and before it writes, when the old fence is still the highest that was *written*.
+//!
+//! [`Gate`] is that check inside one process. In SQL it is one statement at first touch, in the same transaction as the
+//! work, and no row means that the fence is stale:
+//!
+//! ```sql
+//! UPDATE account SET fence = :fence WHERE id = :id AND fence <= :fence RETURNING balance;
+//! ```
+//!
+//! In Redis it is [`ADMIT_SCRIPT`].
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use leasehold_core::Fence;
+
+/// A Lua script that admits a fence at a key: `KEYS[1]` keeps the highest fence seen, `ARGV[1]` is the fence; answers 1 or 0.
+pub const ADMIT_SCRIPT: &str = include_str!("../lua/gate/admit.lua");
+
+/// Remembers the highest fence seen and refuses lower ones.
+///
+/// ```
+/// use leasehold::{Fence, Gate};
+///
+/// let gate = Gate::new();
+/// gate.admit(Fence::new(41))?;                          // the first holder reads
+/// gate.admit(Fence::new(42))?;                          // the next one reads: the first is shut out from here on
+/// assert!(gate.admit(Fence::new(41)).is_err());         // its late write is refused
+/// # Ok::<(), leasehold::StaleFence>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Gate {
+    highest: AtomicU64,
+}
+
+/// A fence that was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("fence {fence} is stale: {highest} was seen before; the lease behind it is over, do not retry")]
+#[non_exhaustive]
+pub struct StaleFence {
+    /// The fence that was shown.
+    pub fence: Fence,
+    /// The highest one seen.
+    pub highest: Fence,
+}
+
+impl Gate {
+    /// A gate that has seen nothing. After a restart, use [`Gate::starting_at`] with the fence kept beside the data.
+    pub const fn new() -> Self {
+        Self { highest: AtomicU64::new(0) }
+    }
+
+    /// A gate that has seen `fence`.
+    pub const fn starting_at(fence: Fence) -> Self {
+        Self { highest: AtomicU64::new(fence.get()) }
+    }
+
+    /// Admits an access, a read or a write, and shuts out every lower fence from now on.
+    ///
+    /// # Errors
+    /// [`StaleFence`] when a higher fence was admitted before.
+    pub fn admit(&self, fence: Fence) -> Result<(), StaleFence> {
+        let highest = Fence::new(self.highest.fetch_max(fence.get(), Ordering::SeqCst));
+        if fence < highest { Err(StaleFence { fence, highest }) } else { Ok(()) }
+    }
+
+    /// The highest fence seen, to be kept beside the data.
+    pub fn highest(&self) -> Fence {
+        Fence::new(self.highest.load(Ordering::SeqCst))
+    }
+}

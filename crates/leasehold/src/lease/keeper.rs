@@ -1,0 +1,267 @@
+//! Renews all leases of a client and watches their deadlines. Must never renew a lease that is over.
+//!
+//! One task: it waits for the next thing to do, for orders, and for the answers of renewals under way, which do not
+//! wait for each other.
+//!
+//! # Invariants
+//!
+//! - **K1** A lease has at most one renewal under way, so its answers cannot overtake each other.
+//! - **K2** Every lease in `leases` stands in `agenda` once, at the time of its next event; its deadline is never
+//!   later than that, so that loss is told on time even when a renewal hangs.
+//! - **K3** An answer to a lease that is over changes nothing. If it says *held*, the lock is released: the renewal was
+//!   carried out after we had given up.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use leasehold_core::{LockName, Owner, Reply, Step, Ttl};
+use tokio::sync::{mpsc, oneshot};
+
+use super::hold::{Hold, deadline};
+use crate::backoff::Backoff;
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, LossCause, StoreError};
+use crate::store::Store;
+
+/// What the keeper is asked to do.
+pub(crate) enum Order {
+    /// Look after a new lease.
+    Keep { hold: Arc<Hold>, ttl: Ttl, auto_renew: bool },
+    /// Renew now, with this TTL from now on.
+    Extend { owner: Owner, ttl: Ttl, reply: oneshot::Sender<Result<(), Error>> },
+    /// The lease is being released.
+    Forget { owner: Owner },
+    /// The store granted a lock to an owner that gave up.
+    Stray { key: String, owner: Owner },
+}
+
+/// The keeper of a client.
+pub(crate) struct Keeper {
+    store: Arc<dyn Store>,
+    clock: Clock,
+    inbox: mpsc::UnboundedReceiver<Order>,
+    leases: HashMap<Owner, Kept>,
+    agenda: BTreeSet<(Moment, Owner)>,
+    answers: FuturesUnordered<BoxFuture<'static, Option<Answer>>>,
+}
+
+struct Kept {
+    hold: Arc<Hold>,
+    /// What each renewal asks for.
+    ttl: Ttl,
+    auto_renew: bool,
+    /// When the next renewal is due, unless one is under way (K1).
+    renew_at: Moment,
+    under_way: bool,
+    /// Renewals asked for by hand while one was under way: they share the next one.
+    by_hand: Vec<Caller>,
+    backoff: Backoff,
+    /// Where it stands in the agenda (K2).
+    next: Moment,
+    /// Its name was put into the index, at the first renewal: locks that are gone sooner are not worth showing.
+    indexed: bool,
+}
+
+type Caller = oneshot::Sender<Result<(), Error>>;
+
+/// The answer to a renewal.
+struct Answer {
+    hold: Arc<Hold>,
+    sent: Moment,
+    ttl: Ttl,
+    result: Result<Reply, StoreError>,
+    callers: Vec<Caller>,
+}
+
+impl Keeper {
+    pub(crate) fn new(store: Arc<dyn Store>, clock: Clock, inbox: mpsc::UnboundedReceiver<Order>) -> Self {
+        let (leases, agenda, answers) = (HashMap::new(), BTreeSet::new(), FuturesUnordered::new());
+        Self { store, clock, inbox, leases, agenda, answers }
+    }
+
+    /// Works until nobody is left who could give an order.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let next = self.agenda.first().map(|(at, _)| *at);
+            tokio::select! {
+                order = self.inbox.recv() => match order {
+                    Some(order) => self.obey(order),
+                    None => return,
+                },
+                Some(answer) = self.answers.next(), if !self.answers.is_empty() => {
+                    if let Some(answer) = answer {
+                        self.account(answer);
+                    }
+                }
+                () = sleep_until(&self.clock, next) => self.attend(),
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Keep { hold, ttl, auto_renew } => self.keep(hold, ttl, auto_renew),
+            Order::Extend { owner, ttl, reply } => {
+                // Dropping the reply says that the lease is over; its hold knows why.
+                let Some(kept) = self.leases.get_mut(&owner) else { return };
+                kept.ttl = ttl;
+                kept.by_hand.push(reply);
+                if !kept.under_way {
+                    self.renew(&owner);
+                }
+            }
+            Order::Forget { owner } => drop(self.remove(&owner)),
+            Order::Stray { key, owner } => self.let_go(LockName::from_key(&key), owner),
+        }
+    }
+
+    fn keep(&mut self, hold: Arc<Hold>, ttl: Ttl, auto_renew: bool) {
+        if hold.is_over() {
+            return;
+        }
+        let owner = hold.owner.clone();
+        let renew_at = hold.valid_until().before(ttl.get() * 2 / 3);
+        let backoff = Backoff::new((ttl.get() / 20).min(Duration::from_millis(50)), (ttl.get() / 6).min(Duration::from_secs(1)));
+        let next = self.clock.now();
+        let (by_hand, under_way, indexed) = (Vec::new(), false, false);
+        self.agenda.insert((next, owner.clone()));
+        self.leases.insert(owner.clone(), Kept { hold, ttl, auto_renew, renew_at, under_way, by_hand, backoff, next, indexed });
+        self.schedule(&owner);
+    }
+
+    /// Does what is due.
+    fn attend(&mut self) {
+        let now = self.clock.now();
+        while let Some((at, owner)) = self.agenda.first().cloned() {
+            if at > now {
+                return;
+            }
+            let Some(kept) = self.leases.get(&owner) else {
+                self.agenda.pop_first();
+                continue;
+            };
+            if let Some(cause) = kept.hold.overdue(now) {
+                kept.hold.lose(cause);
+                self.remove(&owner);
+            } else if kept.is_due(now) {
+                self.renew(&owner);
+            } else {
+                self.schedule(&owner);
+            }
+        }
+    }
+
+    /// Sends a renewal.
+    fn renew(&mut self, owner: &Owner) {
+        let Some(kept) = self.leases.get_mut(owner) else { return };
+        let (hold, ttl, callers) = (kept.hold.clone(), kept.ttl, std::mem::take(&mut kept.by_hand));
+        if let Some(lost) = hold.loss() {
+            callers.into_iter().for_each(|caller| drop(caller.send(Err(lost.clone().into()))));
+            return;
+        }
+        if !std::mem::replace(&mut kept.indexed, true) {
+            let (store, name) = (self.store.clone(), hold.name.clone());
+            // Best effort: the index holds hints.
+            self.answers.push(Box::pin(async move { store.index(Some(name)).await.map_or(None, |_| None) }));
+        }
+        let sent = self.clock.now();
+        hold.before_renewal(deadline(sent, ttl));
+        kept.under_way = true;
+        let store = self.store.clone();
+        self.answers.push(Box::pin(async move {
+            let result = store.apply(&hold.name, Step::Extend { owner: hold.owner.clone(), ttl }).await;
+            Some(Answer { hold, sent, ttl, result, callers })
+        }));
+        self.schedule(owner);
+    }
+
+    /// Takes the answer to a renewal into account.
+    fn account(&mut self, answer: Answer) {
+        let Answer { hold, sent, ttl, result, callers } = answer;
+        let owner = hold.owner.clone();
+        let verdict = match (self.leases.get_mut(&owner), result) {
+            (None, result) => {
+                // Over while the renewal was under way (K3).
+                if matches!(result, Ok(Reply::Held(_))) {
+                    self.let_go(hold.name.clone(), owner.clone());
+                }
+                Err(hold.loss().map_or_else(|| StoreError::closed().into(), Error::Lost))
+            }
+            (Some(kept), Ok(Reply::Held(_))) => {
+                kept.under_way = false;
+                kept.renew_at = sent.after(ttl.get() / 3);
+                kept.backoff.reset();
+                hold.renew_until(deadline(sent, ttl));
+                Ok(())
+            }
+            (Some(kept), Err(error)) => {
+                kept.under_way = false;
+                kept.renew_at = self.clock.now().after(kept.backoff.pause());
+                hold.doubt(error.to_string());
+                Err(error.into())
+            }
+            (Some(_), Ok(reply)) => {
+                let holder = if let Reply::NotHeld(holder) = reply { holder } else { None };
+                let cause = LossCause::NotHeld(holder);
+                hold.lose(cause.clone());
+                self.remove(&owner);
+                Err(hold.lost(cause).into())
+            }
+        };
+        callers.into_iter().for_each(|caller| drop(caller.send(verdict.clone())));
+        if self.leases.get(&owner).is_some_and(|kept| !kept.by_hand.is_empty()) {
+            self.renew(&owner);
+        }
+        self.schedule(&owner);
+    }
+
+    /// Puts a lease where it belongs in the agenda (K2).
+    fn schedule(&mut self, owner: &Owner) {
+        let Some(kept) = self.leases.get_mut(owner) else { return };
+        let next = kept.next_event();
+        self.agenda.remove(&(kept.next, owner.clone()));
+        kept.next = next;
+        self.agenda.insert((next, owner.clone()));
+    }
+
+    fn remove(&mut self, owner: &Owner) -> Option<Kept> {
+        let kept = self.leases.remove(owner)?;
+        self.agenda.remove(&(kept.next, owner.clone()));
+        Some(kept)
+    }
+
+    /// Releases what nobody wants, once: if the answer is lost, its TTL ends it.
+    fn let_go(&mut self, name: LockName, owner: Owner) {
+        let store = self.store.clone();
+        let step = Step::Release { owner, keep: None };
+        self.answers.push(Box::pin(async move { store.apply(&name, step).await.map_or(None, |_| None) }));
+    }
+}
+
+impl Kept {
+    /// Whether a renewal is to be sent.
+    fn is_due(&self, now: Moment) -> bool {
+        self.renews() && !self.under_way && self.renew_at <= now
+    }
+
+    /// Whether it renews itself: not past the end that `max_hold` sets.
+    fn renews(&self) -> bool {
+        self.auto_renew && self.hold.max_until.is_none_or(|max| self.hold.deadline() < max)
+    }
+
+    fn next_event(&self) -> Moment {
+        let end = self.hold.valid_until();
+        if self.renews() && !self.under_way { end.min(self.renew_at) } else { end }
+    }
+}
+
+async fn sleep_until(clock: &Clock, at: Option<Moment>) {
+    match at {
+        Some(at) => clock.sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,163 @@
+//! A held lock, from the first request to the last confirmation. Must never hand out a lease whose deadline has passed.
+
+mod engine;
+mod hold;
+mod keeper;
+mod settle;
+mod wait;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Fence, HolderView, Owner, Ttl};
+use tokio::sync::oneshot;
+
+pub(crate) use self::engine::{Engine, Registry};
+use self::hold::Hold;
+pub(crate) use self::keeper::Keeper;
+use self::keeper::Order;
+pub(crate) use self::wait::{Patience, Request};
+use crate::clock::Moment;
+use crate::error::{Error, Lost, StoreError};
+
+/// What a waiter is told each time the store answers that the lock is busy.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// The lock.
+    pub name: String,
+    /// Who holds it.
+    pub holder: HolderView,
+    /// How many waiters are before this one.
+    pub ahead: u32,
+    /// How long this one has waited.
+    pub waited: Duration,
+}
+
+/// The right to something, for a time. It ends by [release](Lease::release), by loss, or by being dropped, which
+/// releases in the background.
+#[must_use = "dropping a lease releases the lock"]
+pub struct Lease {
+    hold: Arc<Hold>,
+    engine: Arc<Engine>,
+}
+
+impl Lease {
+    /// The fencing token: show it to the resource at first touch, reads included. See [`Gate`](crate::Gate).
+    pub fn fence(&self) -> Fence {
+        self.hold.fence
+    }
+
+    /// The identity of this acquisition.
+    pub fn owner(&self) -> &Owner {
+        &self.hold.owner
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &str {
+        self.hold.name.as_str()
+    }
+
+    /// Until when the lease may be relied on, unless it is renewed before.
+    pub fn valid_until(&self) -> Moment {
+        self.hold.valid_until()
+    }
+
+    /// How long from now that is, by a clock that counts suspend; zero when the lease is lost.
+    pub fn valid_for(&self) -> Duration {
+        self.hold.valid_for()
+    }
+
+    /// Whether the last renewal failed, while the deadline has not passed. It may still go well.
+    pub fn is_doubtful(&self) -> bool {
+        self.hold.is_doubtful() && !self.is_lost()
+    }
+
+    /// Whether the lease is over: its deadline has passed, or the store says that this owner does not hold the lock.
+    pub fn is_lost(&self) -> bool {
+        self.hold.loss().is_some()
+    }
+
+    /// Why the lease is lost, if it is.
+    pub fn loss(&self) -> Option<Lost> {
+        self.hold.loss()
+    }
+
+    /// Waits until the lease is lost. Put it in a `select!` beside the work.
+    pub async fn lost(&self) -> Lost {
+        self.hold.wait_lost().await
+    }
+
+    /// Renews by hand; the lease lasts for `ttl` from now on, at each renewal. Dropping the future changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when it was lost; [`Error::Store`] when the store gave no verdict, with the lease still held until
+    /// its deadline; [`Error::Invalid`] for a TTL out of bounds.
+    pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        let ttl = Ttl::new(ttl)?;
+        let (reply, answer) = oneshot::channel();
+        self.engine.order(Order::Extend { owner: self.hold.owner.clone(), ttl, reply });
+        match answer.await {
+            Ok(result) => result,
+            // The keeper does not know the lease any more.
+            Err(_) => Err(self.loss().map_or_else(|| StoreError::closed().into(), Error::Lost)),
+        }
+    }
+
+    /// Gives the lock back and hands it to the first in line. Dropping the future does not stop the release.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the lease was lost before: work done under it may have been unprotected. [`Error::Store`] when
+    /// the store did not confirm: the release goes on in the background, and the TTL ends the lease at the latest.
+    pub async fn release(self) -> Result<(), Error> {
+        self.give_back(None).await
+    }
+
+    /// The same, but the lock stays taken for `keep` from now, so that nobody does the work again too soon.
+    /// The lease must still be held: what was lost cannot be kept.
+    ///
+    /// # Errors
+    /// As [`Lease::release`], and [`Error::Invalid`] when `keep` is not 10 ms to 24 h, with the lock released at once.
+    pub async fn release_after(self, keep: Duration) -> Result<(), Error> {
+        let keep = Ttl::new(keep)?;
+        self.give_back(Some(keep)).await
+    }
+
+    /// Runs `work` under the lease: it is cancelled when the lease is lost; otherwise the lock is released after it.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the lease was lost before `work` ended or before the release was confirmed, and
+    /// [`Error::Store`] when the release was not confirmed.
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<T, Error> {
+        let output = tokio::select! {
+            // Loss first: an output that arrives together with it may come from unprotected work.
+            biased;
+            lost = self.lost() => return Err(lost.into()),
+            output = work(&self) => output,
+        };
+        self.release().await?;
+        Ok(output)
+    }
+
+    async fn give_back(self, keep: Option<Ttl>) -> Result<(), Error> {
+        let (reply, answer) = oneshot::channel();
+        self.engine.release(&self.hold, keep, Some(reply));
+        answer.await.map_err(|_| StoreError::closed())?
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // After `release` the hold is retired and this does nothing.
+        self.engine.release(&self.hold, None, None);
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Lease");
+        debug.field("name", &self.name()).field("fence", &self.fence()).field("valid_for", &self.valid_for());
+        debug.finish_non_exhaustive()
+    }
+}

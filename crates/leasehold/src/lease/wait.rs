@@ -1,0 +1,263 @@
+//! From the first request to a lease, or to nothing at all. Must never leave anything in the store that nobody owns.
+//!
+//! # Invariants
+//!
+//! - **W1** A request to the store is never dropped half-way: whoever stops waiting, its outcome is awaited, then undone.
+//! - **W2** Either the caller receives the lease, or it is released; there is no moment at which neither is certain,
+//!   since a lease that cannot be delivered is dropped, which releases it.
+//! - **W3** An unreachable store is never reported as a busy lock, and an unknown outcome never as "not acquired".
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Busy, Held, LockName, Mode, Owner, Reply, Step, Ttl, Wait};
+use tokio::sync::oneshot;
+
+use super::engine::{Ear, Engine, Told};
+use super::hold::{Hold, deadline};
+use super::{Lease, Waiting};
+use crate::backoff::{Backoff, jittered};
+use crate::clock::Moment;
+use crate::error::{Error, StoreError, StoreErrorKind, Timeout};
+
+/// How long a request that is not in line puts up with a store that does not answer.
+const FIRST_CONTACT: Duration = Duration::from_secs(2);
+
+/// How long the caller is willing to wait for a busy lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Patience {
+    Once,
+    Within(Duration),
+    Forever,
+}
+
+/// One acquisition, as asked for.
+pub(crate) struct Request {
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Ttl,
+    pub(crate) auto_renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) on_wait: Option<Arc<dyn Fn(&Waiting) + Send + Sync>>,
+    pub(crate) patience: Patience,
+}
+
+type Caller = oneshot::Sender<Result<Option<Lease>, Error>>;
+
+/// Acquires for `caller`, and cleans up if that fails or nobody wants the result any more.
+pub(crate) async fn wait(engine: Arc<Engine>, request: Request, caller: Caller) {
+    let begun = engine.clock.now();
+    let mut contender = Contender {
+        ear: engine.registry.wait(&request.owner),
+        limit: match request.patience {
+            Patience::Within(limit) => Some(begun.after(limit)),
+            Patience::Once | Patience::Forever => None,
+        },
+        begun,
+        caller: Some(caller),
+        queued: false,
+        doubtful: false,
+        failing_since: None,
+        busy: None,
+        backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
+        engine: &engine,
+        request: &request,
+    };
+    let end = contender.contend().await;
+    let Contender { caller, queued, doubtful, .. } = contender;
+    match end {
+        End::Held(hold) => {
+            let lease = engine.keep(hold, request.ttl, request.auto_renew);
+            // A lease that comes back is dropped here, and so released (W2).
+            drop(caller.map(|caller| caller.send(Ok(Some(lease)))));
+        }
+        End::Busy if !queued && !doubtful => {
+            engine.forget(&request.owner);
+            tell(caller, Ok(None));
+        }
+        // The caller first: it need not wait for the cleaning.
+        End::Busy => {
+            tell(caller, Ok(None));
+            engine.abandon(&request, doubtful).await;
+        }
+        End::Failed(error) => {
+            tell(caller, Err(error));
+            engine.abandon(&request, doubtful).await;
+        }
+        End::Abandoned => engine.abandon(&request, doubtful).await,
+    }
+}
+
+fn tell(caller: Option<Caller>, result: Result<Option<Lease>, Error>) {
+    // Fails when the caller has stopped listening, which is its right.
+    drop(caller.map(|caller| caller.send(result)));
+}
+
+enum End {
+    Held(Hold),
+    Busy,
+    Failed(Error),
+    Abandoned,
+}
+
+/// What to do next.
+enum Next {
+    Ask,
+    Claim,
+    Stop(End),
+}
+
+struct Contender<'a> {
+    engine: &'a Arc<Engine>,
+    request: &'a Request,
+    ear: Arc<Ear>,
+    caller: Option<Caller>,
+    begun: Moment,
+    limit: Option<Moment>,
+    /// In line, as far as we know.
+    queued: bool,
+    /// A request has an unknown outcome.
+    doubtful: bool,
+    failing_since: Option<Moment>,
+    busy: Option<Busy>,
+    backoff: Backoff,
+}
+
+impl Contender<'_> {
+    async fn contend(&mut self) -> End {
+        let mut next = Next::Ask;
+        loop {
+            let step = match next {
+                Next::Ask => self.acquire(),
+                // Works where a new acquire would not: on a server whose memory is full.
+                Next::Claim => Step::Extend { owner: self.request.owner.clone(), ttl: self.request.ttl },
+                Next::Stop(end) => return end,
+            };
+            if self.engine.is_closed() {
+                return End::Failed(StoreError::closed().into());
+            }
+            let sent = self.engine.clock.now();
+            let answer = self.ask(step).await;
+            if self.caller.as_ref().is_none_or(oneshot::Sender::is_closed) {
+                // An answer that came too late has been accounted for in `doubtful` and `queued`.
+                return End::Abandoned;
+            }
+            next = match answer {
+                Ok(Reply::Held(held)) => self.held(sent, &held).await,
+                Ok(Reply::Busy(busy)) => self.wait_turn(busy).await,
+                // A claim that came too late: back to the end of the line.
+                Ok(_) => Next::Ask,
+                Err(error) => self.failed(error).await,
+            };
+        }
+    }
+
+    fn acquire(&self) -> Step {
+        let wait = (!matches!(self.request.patience, Patience::Once)).then_some(Wait { listening: true });
+        let Request { owner, mode, ttl, .. } = self.request;
+        Step::Acquire { owner: owner.clone(), mode: *mode, ttl: *ttl, wait }
+    }
+
+    /// Sends one request and awaits its outcome, even if the time limit passes meanwhile: the caller is answered then,
+    /// and not kept waiting for the cleaning (W1).
+    async fn ask(&mut self, step: Step) -> Result<Reply, StoreError> {
+        let mut request = self.engine.store.apply(&self.request.name, step);
+        let answer = match self.limit {
+            None => request.await,
+            Some(limit) => tokio::select! {
+                biased;
+                answer = &mut request => answer,
+                () = self.engine.clock.sleep_until(limit) => {
+                    let error = self.out_of_time();
+                    tell(self.caller.take(), Err(error));
+                    request.await
+                }
+            },
+        };
+        match &answer {
+            Ok(Reply::Busy(_)) => self.queued = !matches!(self.request.patience, Patience::Once),
+            Ok(Reply::Held(_)) => self.queued = true,
+            Err(error) => self.doubtful |= error.may_have_taken_effect,
+            Ok(_) => {}
+        }
+        answer
+    }
+
+    async fn held(&mut self, sent: Moment, held: &Held) -> Next {
+        let request = self.request;
+        let until = deadline(sent, request.ttl);
+        let (Some(fence), true) = (held.fence, until > self.engine.clock.now()) else {
+            // The answer took longer than the lease lasts: not worth handing out. It stays ours to claim or undo.
+            let slow = StoreError::new("store", StoreErrorKind::TimedOut, "the answer came after the lease had ended");
+            return self.failed(slow).await;
+        };
+        let max_until = request.max_hold.map(|max_hold| sent.after(max_hold));
+        let (name, owner) = (request.name.clone(), request.owner.clone());
+        Next::Stop(End::Held(Hold::new(self.engine.clock.clone(), name, owner, fence, until, max_until)))
+    }
+
+    async fn wait_turn(&mut self, busy: Busy) -> Next {
+        self.failing_since = None;
+        self.backoff.reset();
+        if matches!(self.request.patience, Patience::Once) {
+            return Next::Stop(End::Busy);
+        }
+        if let Some(on_wait) = &self.request.on_wait {
+            let (name, holder) = (self.request.name.as_str().to_owned(), busy.holder.clone());
+            on_wait(&Waiting { name, holder, ahead: busy.ahead, waited: self.engine.clock.now().since(self.begun) });
+        }
+        let pause = if busy.ahead == 0 { busy.poll_after } else { jittered(busy.poll_after) };
+        self.busy = Some(busy);
+        self.listen(pause).await
+    }
+
+    async fn failed(&mut self, error: StoreError) -> Next {
+        let now = self.engine.clock.now();
+        let since = *self.failing_since.get_or_insert(now);
+        // In line, a full server is one that may have room again; otherwise it is a clear answer.
+        let hopeless = !error.kind.is_transient() && !(self.queued && error.kind == StoreErrorKind::Full);
+        let patience = if self.queued { self.engine.patience } else { FIRST_CONTACT };
+        if hopeless || now.since(since) >= patience {
+            return Next::Stop(End::Failed(error.into()));
+        }
+        let pause = self.backoff.pause();
+        self.listen(pause).await
+    }
+
+    /// Waits for a wake, for at most `pause`, and for whatever ends the waiting.
+    async fn listen(&mut self, pause: Duration) -> Next {
+        let engine = self.engine;
+        let Some(caller) = self.caller.as_mut() else { return Next::Stop(End::Abandoned) };
+        tokio::select! {
+            biased;
+            () = caller.closed() => Next::Stop(End::Abandoned),
+            told = self.ear.hear() => match told {
+                Told::Granted => Next::Claim,
+                Told::Ask => Next::Ask,
+            },
+            closed = engine.closing() => Next::Stop(End::Failed(closed.into())),
+            () = until(engine, self.limit) => Next::Stop(End::Failed(self.out_of_time())),
+            () = engine.clock.sleep(pause) => Next::Ask,
+        }
+    }
+
+    /// Why the time limit passed: a busy lock, or a store that gave no verdict (W3).
+    fn out_of_time(&self) -> Error {
+        let waited = self.engine.clock.now().since(self.begun);
+        match &self.busy {
+            Some(busy) if self.failing_since.is_none() => {
+                let (name, holder) = (self.request.name.as_str().to_owned(), Some(busy.holder.clone()));
+                Timeout { name, waited, holder, ahead: busy.ahead }.into()
+            }
+            _ => StoreError::new("store", StoreErrorKind::TimedOut, format!("no verdict within {waited:.1?}")).unknown().into(),
+        }
+    }
+}
+
+async fn until(engine: &Engine, limit: Option<Moment>) {
+    match limit {
+        Some(limit) => engine.clock.sleep_until(limit).await,
+        None => std::future::pending().await,
+    }
+}

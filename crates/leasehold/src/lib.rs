@@ -1,0 +1,53 @@
+//! **A lock is a lease with a number on it**: held for a time, renewed while you work, and told to you when it is lost.
+//!
+//! ```
+//! use std::time::Duration;
+//! use leasehold::Client;
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+//! let client = Client::embedded()?;                    // or Client::connect("redis://127.0.0.1/").await?
+//! let orders = client.mutex("orders:42").ttl(Duration::from_secs(30));
+//!
+//! let lease = orders.acquire().await?;                 // waits its turn; drop the future to stop waiting
+//! println!("fence {}", lease.fence());                 // show it to the resource, reads included
+//! assert!(orders.try_acquire().await?.is_none());      // busy is an answer, not an error
+//! lease.release().await?;                              // Err(Lost) is the last chance to learn the truth
+//! # Ok(()) }
+//! ```
+//!
+//! A [`Client`] connects to a store and makes [`Mutex`]es, which cost nothing until acquired. A [`Lease`] is the proof of
+//! holding one. [`Gate`] is the half that belongs to the protected resource. [`blocking`] has the same nouns without
+//! `async`.
+//!
+//! # What it does not do
+//!
+//! No lock service can guarantee that two holders never overlap in an asynchronous network: a holder can be paused for
+//! longer than its lease and not know. What you get is a lease that knows its own deadline, and a [fence](Gate) with
+//! which the resource can refuse the late one. `docs/safety.md` says what each store promises and what it does not.
+//!
+//! # Map
+//!
+//! [`Client`] → [`Mutex`] → [`Lease`] → the stores. [`error`] has the four kinds of error. [`Clock`] is time as a value,
+//! so that your tests can run on virtual time. The rules themselves are in `leasehold-core`.
+
+#![forbid(unsafe_code)]
+
+mod backoff;
+pub mod blocking;
+mod client;
+mod clock;
+pub mod error;
+pub mod gate;
+mod lease;
+mod mutex;
+mod runtime;
+mod store;
+
+pub use client::{Client, ClientBuilder};
+pub use clock::{Clock, Moment};
+pub use error::{Error, LossCause, Lost, StoreError, StoreErrorKind, Timeout};
+pub use gate::{Gate, StaleFence};
+pub use lease::{Lease, Waiting};
+pub use leasehold_core::{ClientId, Fence, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView, Who};
+pub use mutex::Mutex;
+pub use store::memory::Memory;

@@ -1,0 +1,119 @@
+//! A named lock and how it is to be acquired. Must never do I/O by being made.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Invalid, LockName, Mode, Ttl};
+use tokio::sync::oneshot;
+
+use crate::error::{Error, StoreError};
+use crate::lease::{Engine, Lease, Patience, Request, Waiting};
+
+/// A mutex: one holder at a time, across all processes that use the same store and name.
+///
+/// Cheap to make and to clone. Waiters are served in the order in which they came.
+#[derive(Clone)]
+#[must_use = "a mutex does nothing until it is acquired"]
+pub struct Mutex {
+    engine: Arc<Engine>,
+    name: Result<LockName, Invalid>,
+    ttl: Duration,
+    note: String,
+    auto_renew: bool,
+    max_hold: Option<Duration>,
+    on_wait: Option<Arc<dyn Fn(&Waiting) + Send + Sync>>,
+}
+
+impl Mutex {
+    pub(crate) fn new(engine: Arc<Engine>, name: Result<LockName, Invalid>) -> Self {
+        let ttl = Duration::from_secs(30);
+        Self { engine, name, ttl, note: String::new(), auto_renew: true, max_hold: None, on_wait: None }
+    }
+
+    /// How long a lease lasts without renewal, and so how long a crashed holder blocks the others. 10 ms to 24 h;
+    /// default 30 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// What others are told this holder is doing; at most 128 bytes.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = note.into();
+        self
+    }
+
+    /// Whether a lease renews itself every third of its TTL. Default: yes.
+    pub fn auto_renew(mut self, auto_renew: bool) -> Self {
+        self.auto_renew = auto_renew;
+        self
+    }
+
+    /// The longest a lease may be held: then it is lost, so that a holder that hangs cannot renew for ever. At least the
+    /// shortest TTL; default: no limit.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Calls `watch` each time the store answers that the lock is busy: who holds it, and how many are ahead. It runs on the
+    /// client's thread and must return at once.
+    pub fn on_wait(mut self, watch: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.on_wait = Some(Arc::new(watch));
+        self
+    }
+
+    /// Waits for the lock, in line. Dropping the future leaves the line.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not answer (once in line, only after the client's patience),
+    /// [`Error::Invalid`] for bad settings. Never [`Error::Timeout`].
+    pub async fn acquire(&self) -> Result<Lease, Error> {
+        self.request(Patience::Forever).await?.ok_or_else(|| StoreError::closed().into())
+    }
+
+    /// Waits for the lock for at most `limit`.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], naming the holder, when it was busy all the time; otherwise as [`Mutex::acquire`].
+    pub async fn acquire_within(&self, limit: Duration) -> Result<Lease, Error> {
+        self.request(Patience::Within(limit)).await?.ok_or_else(|| StoreError::closed().into())
+    }
+
+    /// Asks once: `None` when the lock is busy.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<Lease>, Error> {
+        self.request(Patience::Once).await
+    }
+
+    async fn request(&self, patience: Patience) -> Result<Option<Lease>, Error> {
+        let name = self.name.clone()?;
+        let ttl = Ttl::new(self.ttl)?;
+        if let Some(max_hold) = self.max_hold.filter(|max_hold| *max_hold < Ttl::MIN) {
+            return Err(Invalid::new("max_hold", &format!("{max_hold:?}"), "must be at least 10 ms").into());
+        }
+        let owner = self.engine.identity.owner(&self.note)?;
+        let request = Request {
+            name,
+            owner,
+            mode: Mode::Exclusive,
+            ttl,
+            auto_renew: self.auto_renew,
+            max_hold: self.max_hold,
+            on_wait: self.on_wait.clone(),
+            patience,
+        };
+        let (reply, answer) = oneshot::channel();
+        self.engine.acquire(request, reply);
+        answer.await.map_err(|_| StoreError::closed())?
+    }
+}
+
+impl fmt::Debug for Mutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex").field("name", &self.name).field("ttl", &self.ttl).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,74 @@
+//! Where the client's own work runs. The only module that starts tasks or threads; it must never block the caller.
+//!
+//! A client has a thread of its own with a small runtime on it. So renewals do not stop when the caller blocks its
+//! executor, a lease dropped after the caller's runtime was shut down is still released, and the futures handed to the
+//! caller work on any executor: they only wait for messages.
+
+use std::future::Future;
+use std::io;
+use std::sync::mpsc;
+use std::thread;
+
+use tokio::runtime::{Builder, Handle};
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+
+/// Starts tasks, and knows when all of them have ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Tasks {
+    handle: Handle,
+    tracker: TaskTracker,
+}
+
+impl Tasks {
+    /// Tasks of the current runtime, for virtual time. `None` outside of a runtime.
+    pub(crate) fn here() -> Option<Self> {
+        let handle = Handle::try_current().ok()?;
+        Some(Self { handle, tracker: TaskTracker::new() })
+    }
+
+    /// Tasks of a new thread, which ends when `main`, given those tasks, has ended.
+    pub(crate) fn on_thread<F>(name: String, main: impl FnOnce() -> F + Send + 'static) -> io::Result<Self>
+    where
+        F: Future<Output = ()>,
+    {
+        let (ready, started) = mpsc::channel();
+        thread(name, move || {
+            let runtime = match Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(ready.send(Err(error))),
+            };
+            if ready.send(Ok(runtime.handle().clone())).is_ok() {
+                runtime.block_on(main());
+            }
+        })?;
+        let handle = started.recv().map_err(|_| io::Error::other("the client's thread did not start"))??;
+        Ok(Self { handle, tracker: TaskTracker::new() })
+    }
+
+    /// Starts a task that [`Tasks::finished`] waits for.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        drop(self.handle.spawn(self.tracker.track_future(future)));
+    }
+
+    /// Starts a task that never ends by itself; it ends when the handle is dropped.
+    pub(crate) fn spawn_until_dropped(&self, future: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
+        AbortOnDropHandle::new(self.handle.spawn(future))
+    }
+
+    /// Waits until all tasks started by [`Tasks::spawn`] have ended.
+    pub(crate) async fn finished(&self) {
+        self.tracker.close();
+        self.tracker.wait().await;
+        self.tracker.reopen();
+    }
+
+    /// The runtime the tasks run on.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+/// Starts a named thread for blocking work.
+pub(crate) fn thread(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name).spawn(work).map(drop)
+}

@@ -1,0 +1,112 @@
+//! Locks in this process only: for tests, examples and programs of one process. Must never be chosen silently.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+use leasehold_core::{ClientId, LockName, Presence, Reply, Step, Waiter, World};
+
+use super::{Attach, Listener, Notice, Store};
+use crate::clock::Clock;
+use crate::error::StoreError;
+
+/// How many steps pass between two sweeps of expired names.
+const SWEEP_EVERY: u32 = 1024;
+
+/// A store in this process, shared by the clients that are given a clone of it.
+#[derive(Clone)]
+pub struct Memory(Arc<Mutex<State>>);
+
+struct State {
+    clock: Clock,
+    world: World,
+    /// The clients attached now; one that is not here hears nothing.
+    clients: HashMap<ClientId, Listener>,
+    steps: u32,
+}
+
+impl Memory {
+    /// An empty store that judges expiry by `clock`.
+    pub fn new(clock: Clock) -> Self {
+        Self(Arc::new(Mutex::new(State { clock, world: World::default(), clients: HashMap::new(), steps: 0 })))
+    }
+
+    /// Forgets everything, as `FLUSHALL` does in Redis.
+    pub fn clear(&self) {
+        self.lock().world = World::default();
+    }
+
+    pub(crate) fn attach(&self, attach: Attach) -> MemoryStore {
+        self.lock().clients.insert(attach.client, attach.listener);
+        MemoryStore { memory: self.clone(), client: attach.client }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A step has no point at which it can panic half-way through a change.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}
+
+/// One client's access to a [`Memory`].
+pub(crate) struct MemoryStore {
+    memory: Memory,
+    client: ClientId,
+}
+
+impl MemoryStore {
+    fn step(&self, name: &LockName, step: &Step) -> Reply {
+        let mut state = self.memory.lock();
+        let State { clock, world, clients, steps } = &mut *state;
+        let now = clock.store_now();
+        let outcome = world.apply(now, name, step, &Attached(clients));
+        *steps += 1;
+        if *steps % SWEEP_EVERY == 0 {
+            world.sweep(now);
+        }
+        for wake in outcome.wakes {
+            if let Some(listener) = clients.get(&wake.owner.client()) {
+                listener(Notice::Granted { key: name.key().into(), owner: wake.owner });
+            }
+        }
+        outcome.reply
+    }
+}
+
+/// A waiter whose client has detached hears nothing.
+struct Attached<'a>(&'a HashMap<ClientId, Listener>);
+
+impl Presence for Attached<'_> {
+    fn waiter_gone(&self, waiter: &Waiter) -> bool {
+        !self.0.contains_key(&waiter.owner.client())
+    }
+}
+
+impl Store for MemoryStore {
+    fn apply<'a>(&'a self, name: &'a LockName, step: Step) -> BoxFuture<'a, Result<Reply, StoreError>> {
+        // Inside the future, so that a request that is never polled has no effect.
+        async move { Ok(self.step(name, &step)) }.boxed()
+    }
+
+    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        if remember.is_some() {
+            return ready(Ok(Vec::new())).boxed();
+        }
+        let state = self.memory.lock();
+        let busy = |name: &&LockName| state.world.get(name).is_some_and(|lock| !lock.holders.is_empty() || !lock.queue.is_empty());
+        ready(Ok(state.world.names().filter(busy).map(|name| name.key().to_owned()).collect())).boxed()
+    }
+}
+
+impl Drop for MemoryStore {
+    fn drop(&mut self) {
+        self.memory.lock().clients.remove(&self.client);
+    }
+}

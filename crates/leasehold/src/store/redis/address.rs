@@ -1,0 +1,84 @@
+//! Where a Redis is and who we are there. Must never show user or password.
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::Invalid;
+use redis::io::tcp::TcpSettings;
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+
+/// How long a peer may leave sent bytes unconfirmed before the kernel gives the connection up.
+const UNCONFIRMED: Duration = Duration::from_secs(10);
+
+/// A parsed URL.
+pub(crate) struct Address {
+    info: ConnectionInfo,
+    shown: String,
+}
+
+impl Address {
+    /// Reads `redis://`, `rediss://` and `unix:` URLs. The error never quotes more than the scheme: the rest may be a secret.
+    pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
+        let scheme = url.split(':').next().unwrap_or_default();
+        let info = url.into_connection_info().map_err(|error| {
+            let form = if scheme == "unix" {
+                "unix:/path/to/socket[?db=0&user=NAME&pass=SECRET]".to_owned()
+            } else {
+                format!("{scheme}://[user:password@]host[:port][/db]; in user and password, percent-encode / : @ # ?")
+            };
+            Invalid::new("store URL", &format!("{scheme}:..."), format!("{}; write {form}", error.category()))
+        })?;
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
+        let shown = match info.addr() {
+            ConnectionAddr::Unix(path) => format!("unix:{}", path.display()),
+            addr => format!("{scheme}://{addr}"),
+        };
+        let shown = if settings.db() == 0 { shown } else { format!("{shown}/{}", settings.db()) };
+        // A lock sends little and waits for it: never hold back a request to fill a packet.
+        let tcp = TcpSettings::default().set_nodelay(true);
+        #[cfg(target_os = "linux")]
+        let tcp = tcp.set_user_timeout(UNCONFIRMED);
+        Ok(Self { info: info.set_redis_settings(settings).set_tcp_settings(tcp), shown })
+    }
+
+    /// What redis-rs needs to connect.
+    pub(super) fn info(&self) -> &ConnectionInfo {
+        &self.info
+    }
+
+    /// Whether the connection is encrypted.
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
+    }
+}
+
+/// Scheme, host, port and database: what may stand in an error or a log.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_no_secret() {
+        for (url, shown) in [
+            ("redis://user:S3CR3T@host:7000/3", "redis://host:7000/3"),
+            ("rediss://:S3CR3T@host", "rediss://host:6379"),
+            ("unix:/tmp/r.sock?db=2&pass=S3CR3T", "unix:/tmp/r.sock/2"),
+        ] {
+            assert_eq!(Address::parse(url).map(|address| address.to_string()), Ok(shown.to_owned()));
+        }
+    }
+
+    #[test]
+    fn refuses_without_showing_a_secret() {
+        for url in ["redis://user:S3CR3T@host:99999/", "redis://:S3CR3T@", "redis://:S3CR3T@host/x", "rediss://:S3CR3T@host/#S3CR3T"] {
+            let refused = Address::parse(url).map(|address| address.to_string()).unwrap_err().to_string();
+            assert!(!refused.contains("S3CR3T") && refused.contains("host[:port]"), "{refused}");
+        }
+    }
+}

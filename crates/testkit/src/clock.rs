@@ -1,0 +1,121 @@
+//! The wall clock of a server under test: frozen, and moved only by the test. It must never
+//! touch the clock of the test process or of any other server.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::wait::lock;
+
+const SHIM_SOURCE: &str = include_str!("../clockshim.c");
+
+/// The clock of a server started with
+/// [`virtual_clock`](crate::RedisServerBuilder::virtual_clock).
+///
+/// It stands still until moved: all the server's commands, scripts and expiries see the same
+/// microsecond. It starts at the real time of the server's start, survives restarts, and may be
+/// set backwards. Clones move the same clock.
+///
+/// What Redis measures by its wall clock stands still too: the limits of blocking commands
+/// (`BLPOP`, `WAIT`, `CLIENT PAUSE`) and replication timeouts end only when the clock is moved.
+/// Its event loop, `hz` jobs and script time limits are on the monotonic clock and go on.
+#[derive(Clone, Debug)]
+pub struct ServerClock {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    file: File,
+    micros: u64,
+}
+
+impl ServerClock {
+    /// Creates the clock's file in `dir`, set to the real time.
+    pub(crate) fn create(dir: &Path) -> Self {
+        let file = File::create(clock_file(dir)).expect("create the clock file");
+        let clock = Self {
+            state: Arc::new(Mutex::new(State { file, micros: 0 })),
+        };
+        let real = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .expect("a clock after 1970");
+        clock.set(u64::try_from(real.as_micros()).expect("a clock before the year 586000"));
+        clock
+    }
+
+    /// Sets the server's clock to `micros` since 1970. The next command sees it.
+    pub fn set(&self, micros: u64) {
+        lock(&self.state).set(micros);
+    }
+
+    /// Moves the clock forward, counting whole microseconds.
+    pub fn advance(&self, by: Duration) {
+        let mut state = lock(&self.state);
+        let by = u64::try_from(by.as_micros()).expect("at most 584000 years");
+        let micros = state
+            .micros
+            .checked_add(by)
+            .expect("a clock below 2^64 microseconds");
+        state.set(micros);
+    }
+
+    /// The server's clock in microseconds since 1970.
+    pub fn now(&self) -> u64 {
+        lock(&self.state).micros
+    }
+}
+
+impl State {
+    fn set(&mut self, micros: u64) {
+        // Twice, one after the other: the shim reads again while the two differ, so it can never
+        // see half of a write.
+        for offset in [0, 8] {
+            self.file
+                .write_all_at(&micros.to_ne_bytes(), offset)
+                .expect("write the clock file");
+        }
+        self.micros = micros;
+    }
+}
+
+/// Puts the shim into `dir` and makes `command` run under the clock of that directory.
+pub(crate) fn preload(dir: &Path, command: &mut Command) {
+    let library = dir.join("clockshim.so");
+    if !library.exists() {
+        fs::write(&library, shim()).expect("write the clock shim");
+    }
+    command
+        .env("LD_PRELOAD", library)
+        .env("LEASEHOLD_CLOCK_FILE", clock_file(dir));
+}
+
+fn clock_file(dir: &Path) -> PathBuf {
+    dir.join("clock")
+}
+
+/// The compiled shim, built once per process. Kept as bytes: a directory held by a static would
+/// never be removed.
+fn shim() -> &'static [u8] {
+    static SHIM: OnceLock<Vec<u8>> = OnceLock::new();
+    SHIM.get_or_init(|| {
+        let dir = tempfile::tempdir().expect("create a temporary directory");
+        let source = dir.path().join("clockshim.c");
+        let library = dir.path().join("clockshim.so");
+        fs::write(&source, SHIM_SOURCE).expect("write the shim's source");
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O2", "-o"])
+            .args([&library, &source])
+            .output()
+            .unwrap_or_else(|error| panic!("the virtual clock needs a C compiler (cc): {error}"));
+        let complaints = String::from_utf8_lossy(&built.stderr);
+        assert!(
+            built.status.success(),
+            "cannot compile clockshim.c:\n{complaints}"
+        );
+        fs::read(&library).expect("read the compiled shim")
+    })
+}

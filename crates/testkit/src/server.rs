@@ -1,0 +1,157 @@
+//! A real redis-server as a child process, with the faults a process can have: stopped, killed,
+//! restarted. It must never keep data or files after it is dropped.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use crate::builder::{Launch, RedisServerBuilder};
+#[cfg(target_os = "linux")]
+use crate::clock::ServerClock;
+use crate::process::Process;
+use crate::resp::{Reply, RespConn};
+use crate::wait::lock;
+
+/// A redis-server of the test's own, on 127.0.0.1, without persistence. Dropping it kills it and
+/// removes its directory, also while it is paused.
+///
+/// All methods take `&self`, so that it can be shared with the threads and tasks of a test.
+#[derive(Debug)]
+pub struct RedisServer {
+    // Before `launch`, and so dropped before it: the process ends before its directory goes.
+    process: Mutex<Option<Process>>,
+    launch: Launch,
+    idle: Mutex<Option<RespConn>>,
+}
+
+impl RedisServer {
+    /// Starts a plain server and returns when it answers.
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// A server with options.
+    pub fn builder() -> RedisServerBuilder {
+        RedisServerBuilder::default()
+    }
+
+    pub(crate) fn new(launch: Launch, process: Process) -> Self {
+        Self {
+            process: Mutex::new(Some(process)),
+            launch,
+            idle: Mutex::new(None),
+        }
+    }
+
+    /// The TCP port, the same after a restart.
+    pub fn port(&self) -> u16 {
+        self.launch.port
+    }
+
+    /// `redis://127.0.0.1:PORT/`, without the password.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port())
+    }
+
+    /// The password, if it was started with one.
+    pub fn password(&self) -> Option<&str> {
+        self.launch.password()
+    }
+
+    /// The Unix socket; panics unless started with `unix_socket`.
+    #[track_caller]
+    pub fn socket_path(&self) -> PathBuf {
+        self.launch
+            .socket_path()
+            .expect("the server was started without `.unix_socket()`")
+    }
+
+    /// The TLS port; panics unless started with `tls`.
+    #[track_caller]
+    pub fn tls_port(&self) -> u16 {
+        self.launch
+            .tls()
+            .expect("the server was started without `.tls()`")
+            .0
+    }
+
+    /// The certificate (PEM) of the CA that signed the server's; panics unless started with `tls`.
+    #[track_caller]
+    pub fn ca_path(&self) -> &Path {
+        self.launch
+            .tls()
+            .expect("the server was started without `.tls()`")
+            .1
+    }
+
+    /// The server's clock; panics unless started with `virtual_clock`.
+    #[cfg(target_os = "linux")]
+    #[track_caller]
+    pub fn clock(&self) -> ServerClock {
+        self.launch
+            .clock
+            .clone()
+            .expect("the server was started without `.virtual_clock()`")
+    }
+
+    /// The server's log since its last start.
+    pub fn log(&self) -> String {
+        self.launch.log()
+    }
+
+    /// Stops the process (SIGSTOP): connections stay open, and new ones are still taken by the
+    /// kernel, but nothing is answered. When this returns, it has stopped.
+    #[track_caller]
+    pub fn pause(&self) {
+        self.with_process(Process::pause);
+    }
+
+    /// Lets a paused process run on (SIGCONT): it then does all it was asked in the meantime.
+    #[track_caller]
+    pub fn resume(&self) {
+        self.with_process(Process::resume);
+    }
+
+    /// Kills the process (SIGKILL) and waits for its end. Does nothing if it is dead already.
+    pub fn kill(&self) {
+        let process = lock(&self.process).take();
+        drop(process);
+    }
+
+    /// Kills the process if it runs and starts it anew on the same port with the same options,
+    /// empty unless an option made it persistent. Returns when it answers.
+    pub fn restart(&self) {
+        let mut process = lock(&self.process);
+        drop(process.take());
+        *process = Some(self.launch.run_again());
+    }
+
+    /// One command and its reply: `server.cli(&["SET", "a", "b"])`. An error reply is a
+    /// [`Reply::Err`]; no reply within 20 s is a panic.
+    ///
+    /// The connection is kept for later calls: do not `SELECT`, `SUBSCRIBE` or `MULTI` here, use
+    /// [`connection`](Self::connection).
+    #[track_caller]
+    pub fn cli<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
+        // Taken out while in use: another thread's call must not wait for a blocking command, and
+        // a connection that failed half-way must not be used again.
+        let kept = lock(&self.idle).take().filter(RespConn::is_idle);
+        let mut connection = kept.unwrap_or_else(|| self.connection());
+        let reply = connection.command(args);
+        *lock(&self.idle) = Some(connection);
+        reply
+    }
+
+    /// A connection of one's own, logged in when the server has a password.
+    #[track_caller]
+    pub fn connection(&self) -> RespConn {
+        match self.launch.connect() {
+            Ok(connection) => connection,
+            Err(error) => panic!("cannot connect to {}: {error}", self.url()),
+        }
+    }
+
+    #[track_caller]
+    fn with_process(&self, act: impl FnOnce(&mut Process)) {
+        act(lock(&self.process).as_mut().expect("the server was killed"));
+    }
+}

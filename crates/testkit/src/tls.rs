@@ -1,0 +1,76 @@
+//! A certificate authority and a server certificate made for one server and thrown away with it.
+//! It must never write outside that server's directory or reuse a key.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+// A configuration of our own: what the system's openssl.cnf adds differs between systems.
+// rustls takes a leaf only if it is no CA and names the host in its SAN.
+const CONFIG: &str = "\
+[req]
+distinguished_name = name
+prompt = no
+[name]
+CN = leasehold-testkit
+[ca]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+[leaf]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = serverAuth
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+subjectAltName = IP:127.0.0.1, DNS:localhost
+";
+
+/// Paths of the files made by [`generate`].
+#[derive(Debug)]
+pub(crate) struct Certificates {
+    pub(crate) ca: PathBuf,
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// Makes a CA and a certificate for 127.0.0.1 and localhost signed by it, valid for ten years.
+pub(crate) fn generate(dir: &Path) -> Certificates {
+    fs::write(dir.join("openssl.cnf"), CONFIG).expect("write openssl.cnf");
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -config openssl.cnf";
+    openssl(
+        dir,
+        &format!(
+            "req -x509 {key} -keyout ca.key -out ca.crt -days 3650 -subj /CN=testkit-ca -extensions ca"
+        ),
+    );
+    openssl(
+        dir,
+        &format!("req -new {key} -keyout server.key -out server.csr -subj /CN=localhost"),
+    );
+    openssl(
+        dir,
+        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -set_serial 2 -days 3650 \
+         -extfile openssl.cnf -extensions leaf -out server.crt",
+    );
+    Certificates {
+        ca: dir.join("ca.crt"),
+        cert: dir.join("server.crt"),
+        key: dir.join("server.key"),
+    }
+}
+
+/// Runs in `dir` with names relative to it, so that the words can be split at spaces.
+fn openssl(dir: &Path, words: &str) {
+    let done = Command::new("openssl")
+        .args(words.split_whitespace())
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("TLS tests need the openssl command: {error}"));
+    let complaints = String::from_utf8_lossy(&done.stderr);
+    assert!(
+        done.status.success(),
+        "openssl {words} failed:\n{complaints}"
+    );
+}

@@ -1,0 +1,247 @@
+//! The faults of the proxy, each between a client and a real server.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "compares with real time, as does the kit"
+)]
+
+use std::io::ErrorKind;
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::{FaultProxy, RedisServer, Reply, RespConn, eventually};
+
+const SOON: Duration = Duration::from_secs(10);
+const SHORT: Duration = Duration::from_millis(150);
+
+fn setup() -> (RedisServer, FaultProxy, RespConn) {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let mut connection = RespConn::connect(proxy.port());
+    assert_eq!(connection.command(&["PING"]).text(), "PONG");
+    (server, proxy, connection)
+}
+
+fn is_silent(connection: &mut RespConn) -> bool {
+    connection.set_timeout(SHORT);
+    let outcome = connection.receive();
+    connection.set_timeout(SOON);
+    let error = outcome.expect_err("silence was expected");
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+fn is_closed(connection: &mut RespConn) -> bool {
+    connection.set_timeout(SOON);
+    let error = connection
+        .receive()
+        .expect_err("a closed connection was expected");
+    matches!(
+        error.kind(),
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
+    )
+}
+
+fn value(server: &RedisServer, key: &str) -> Reply {
+    server.cli(&["GET", key])
+}
+
+#[test]
+fn passes_on_and_counts() {
+    let (_server, proxy, mut first) = setup();
+    assert_eq!(proxy.url(), format!("redis://127.0.0.1:{}/", proxy.port()));
+    let large = vec![b'x'; 3 << 20];
+    first.command(&[b"SET".as_slice(), b"large", &large]);
+    assert_eq!(first.command(&["GET", "large"]).bytes(), large);
+    let mut second = RespConn::connect(proxy.port());
+    second.command(&["PING"]);
+    assert_eq!((proxy.connections(), proxy.accepted()), (2, 2));
+    drop(second);
+    eventually(SOON, "one connection is left", || proxy.connections() == 1);
+    assert_eq!(proxy.accepted(), 2);
+    assert_eq!(first.command(&["PING"]).text(), "PONG");
+}
+
+#[test]
+fn swallowed_command_is_applied_and_its_reply_lost() {
+    let (server, proxy, mut present) = setup();
+    proxy.swallow_replies(true);
+    let mut new = RespConn::connect(proxy.port());
+    for (connection, key) in [(&mut present, "a"), (&mut new, "b")] {
+        let before = proxy.swallowed();
+        connection.send(&["SET", key, "1"]).expect("sent");
+        assert!(is_silent(connection));
+        assert_eq!(value(&server, key).int(), 1);
+        assert_eq!(proxy.swallowed() - before, "+OK\r\n".len() as u64);
+    }
+    proxy.swallow_replies(false);
+    assert_eq!(
+        present.command(&["ECHO", "mine"]).text(),
+        "mine",
+        "not an older reply"
+    );
+    assert_eq!(
+        new.command(&["ECHO", "mine"]).text(),
+        "mine",
+        "not an older reply"
+    );
+}
+
+#[test]
+fn blackhole_delays_both_directions_and_loses_nothing() {
+    let (server, proxy, mut present) = setup();
+    let mut subscriber = RespConn::connect(proxy.port());
+    subscriber.command(&["SUBSCRIBE", "news"]);
+    proxy.blackhole(true);
+    let mut new = RespConn::connect(proxy.port());
+    present.send(&["SET", "a", "1"]).expect("sent");
+    new.send(&["SET", "b", "2"]).expect("sent");
+    server.cli(&["PUBLISH", "news", "hello"]);
+    assert!(is_silent(&mut present) && is_silent(&mut new) && is_silent(&mut subscriber));
+    assert!(value(&server, "a").is_nil() && value(&server, "b").is_nil());
+    proxy.blackhole(false);
+    assert_eq!(present.receive().expect("late").text(), "OK");
+    assert_eq!(new.receive().expect("late").text(), "OK");
+    assert_eq!(
+        subscriber.receive().expect("late").array()[2].text(),
+        "hello"
+    );
+    assert_eq!(
+        (value(&server, "a").int(), value(&server, "b").int()),
+        (1, 2)
+    );
+}
+
+#[test]
+fn a_cut_ends_connections_in_a_blackhole_and_what_was_held_is_lost() {
+    let (server, proxy, mut connection) = setup();
+    proxy.blackhole(true);
+    connection.send(&["SET", "a", "1"]).expect("sent");
+    thread::sleep(SHORT);
+    proxy.cut();
+    assert!(is_closed(&mut connection));
+    proxy.blackhole(false);
+    thread::sleep(SHORT);
+    assert!(value(&server, "a").is_nil());
+}
+
+#[test]
+fn delay_is_per_direction_and_not_per_message() {
+    let (server, proxy, mut connection) = setup();
+    let each = Duration::from_millis(100);
+    proxy.delay(each);
+    let started = Instant::now();
+    // Sent apart, so that they are separate chunks on their way.
+    for n in 0..10 {
+        connection.send(&["ECHO", &n.to_string()]).expect("sent");
+        thread::sleep(Duration::from_millis(8));
+    }
+    for n in 0..10 {
+        assert_eq!(connection.receive().expect("late").int(), n);
+        assert!(started.elapsed() >= 2 * each);
+    }
+    assert!(
+        started.elapsed() < 10 * each,
+        "{:?}: delays must not add up",
+        started.elapsed()
+    );
+    // One direction is half-way when the command is applied.
+    proxy.delay(Duration::from_secs(600));
+    connection.send(&["SET", "a", "1"]).expect("sent");
+    assert!(is_silent(&mut connection));
+    assert!(value(&server, "a").is_nil());
+    proxy.delay(Duration::ZERO);
+    assert_eq!(connection.receive().expect("at once").text(), "OK");
+    let started = Instant::now();
+    connection.command(&["PING"]);
+    assert!(started.elapsed() < each, "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_close_travels_behind_what_was_sent() {
+    let (server, proxy, mut connection) = setup();
+    proxy.delay(SHORT);
+    connection.send(&["SET", "a", "1"]).expect("sent");
+    drop(connection);
+    eventually(SOON, "the command arrives", || {
+        value(&server, "a") == Reply::Str(b"1".to_vec())
+    });
+    eventually(SOON, "the connection ends", || proxy.connections() == 0);
+}
+
+#[test]
+fn cut_closes_both_sides_of_present_connections() {
+    let (server, proxy, mut connection) = setup();
+    let id = connection.command(&["CLIENT", "ID"]).int();
+    proxy.cut();
+    assert_eq!(proxy.connections(), 0);
+    assert!(is_closed(&mut connection));
+    eventually(SOON, "the server sees it too", || {
+        let clients = server.cli(&["CLIENT", "LIST"]).text();
+        !clients.contains(&format!("id={id} "))
+    });
+    assert_eq!(
+        RespConn::connect(proxy.port()).command(&["PING"]).text(),
+        "PONG"
+    );
+}
+
+#[test]
+fn cut_does_not_wait_for_a_stuck_peer() {
+    let (server, proxy, mut connection) = setup();
+    server.pause();
+    let large = vec![b'x'; 16 << 20];
+    connection.set_timeout(SHORT);
+    connection
+        .send(&[b"SET".as_slice(), b"a", &large])
+        .expect_err("the buffers are full");
+    proxy.cut();
+    assert_eq!(proxy.connections(), 0);
+    drop(proxy);
+}
+
+#[test]
+fn refuse_closes_new_connections_only() {
+    let (_server, proxy, mut present) = setup();
+    proxy.refuse(true);
+    assert!(is_closed(&mut RespConn::connect(proxy.port())));
+    assert_eq!(present.command(&["PING"]).text(), "PONG");
+    assert_eq!((proxy.connections(), proxy.accepted()), (1, 2));
+    proxy.refuse(false);
+    assert_eq!(
+        RespConn::connect(proxy.port()).command(&["PING"]).text(),
+        "PONG"
+    );
+}
+
+#[test]
+fn follows_a_server_that_dies_and_comes_back() {
+    let (server, proxy, mut connection) = setup();
+    server.kill();
+    assert!(is_closed(&mut connection));
+    assert!(is_closed(&mut RespConn::connect(proxy.port())));
+    eventually(SOON, "nothing is open", || proxy.connections() == 0);
+    server.restart();
+    assert_eq!(
+        RespConn::connect(proxy.port()).command(&["PING"]).text(),
+        "PONG"
+    );
+}
+
+#[test]
+fn drop_closes_everything_in_every_state() {
+    for fault in [
+        FaultProxy::swallow_replies,
+        FaultProxy::blackhole,
+        FaultProxy::refuse,
+    ] {
+        let (_server, proxy, mut connection) = setup();
+        fault(&proxy, true);
+        proxy.delay(Duration::from_secs(600));
+        connection.send(&["PING"]).expect("sent");
+        let port = proxy.port();
+        // Joins its threads, so that it would hang here if one did not end.
+        drop(proxy);
+        assert!(is_closed(&mut connection));
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+    }
+}
