@@ -201,7 +201,7 @@ impl Turn<'_> {
         if let Some(at) = self.holder(owner) {
             match keep {
                 Some(keep) => {
-                    self.lock.holders[at].expires_at_ms = self.now.millis() + keep.millis()
+                    self.lock.holders[at].expires_at_ms = self.now.millis() + keep.millis();
                 }
                 None => {
                     self.lock.holders.remove(at);

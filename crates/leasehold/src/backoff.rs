@@ -12,14 +12,18 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) const fn new(first: Duration, limit: Duration) -> Self {
-        Self { first, next: first, limit }
+        Self {
+            first,
+            next: first,
+            limit,
+        }
     }
 
     /// The pause before the next attempt.
     pub(crate) fn pause(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(self.limit);
-        pause - fraction(pause / 2)
+        pause.saturating_sub(fraction(pause / 2))
     }
 
     /// The last attempt worked: begin again with the first pause.
@@ -49,7 +53,10 @@ mod tests {
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(40));
         let pauses: Vec<_> = (0..4).map(|_| backoff.pause()).collect();
         for (pause, most) in pauses.iter().zip([10, 20, 40, 40]) {
-            assert!(*pause <= Duration::from_millis(most) && *pause >= Duration::from_millis(most / 2), "{pauses:?}");
+            assert!(
+                *pause <= Duration::from_millis(most) && *pause >= Duration::from_millis(most / 2),
+                "{pauses:?}"
+            );
         }
         backoff.reset();
         assert!(backoff.pause() <= Duration::from_millis(10));

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Fence, Invalid, LockName, Namespace, Owner, Reply, Snapshot, Step};
+use leasehold_core::{ClientId, Fence, Invalid, LockName, Namespace, Reply, Snapshot, Step};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
 use crate::error::{Error, StoreError, StoreErrorKind};
-use crate::lease::{Engine, Keeper, Registry};
+use crate::lease::{Engine, Identity, Keeper, Registry};
 use crate::mutex::Mutex;
 use crate::runtime::Tasks;
 use crate::store::memory::Memory;
@@ -73,14 +73,22 @@ impl Client {
     /// whether it did. The holder is told *lost* at its next renewal. A foreign lock is never broken.
     pub async fn break_lock(&self, name: impl AsRef<str>, fence: Fence) -> Result<bool, Error> {
         let name = self.name(name.as_ref())?;
-        Ok(matches!(self.ask(name, Step::Break { fence }).await?, Reply::Released))
+        Ok(matches!(
+            self.ask(name, Step::Break { fence }).await?,
+            Reply::Released
+        ))
     }
 
     /// The names that are held or waited for, as far as the store's index knows: on Redis, locks that were renewed
     /// at least once or have had a waiter. A hint for operators, never a basis for a decision.
     pub async fn names(&self) -> Result<Vec<String>, Error> {
-        let keys = self.run(|engine| async move { engine.store.index(None).await }).await?;
-        let prefix = self.namespace.as_ref().map(|namespace| format!("{}:", namespace.as_str()));
+        let keys = self
+            .run(|engine| async move { engine.store.index(None).await })
+            .await?;
+        let prefix = self
+            .namespace
+            .as_ref()
+            .map(|namespace| format!("{}:", namespace.as_str()));
         let names = keys.iter().filter_map(|key| match &prefix {
             Some(prefix) => key.strip_prefix(prefix.as_str()),
             None => Some(key.as_str()),
@@ -107,7 +115,8 @@ impl Client {
     }
 
     async fn ask(&self, name: LockName, step: Step) -> Result<Reply, Error> {
-        self.run(|engine| async move { engine.store.apply(&name, step).await }).await
+        self.run(|engine| async move { engine.store.apply(&name, step).await })
+            .await
     }
 
     /// Does `work` where the client's I/O is done.
@@ -121,7 +130,9 @@ impl Client {
         }
         let (reply, answer) = oneshot::channel();
         let work = work(self.engine.clone());
-        self.engine.tasks.spawn(async move { drop(reply.send(work.await)) });
+        self.engine
+            .tasks
+            .spawn(async move { drop(reply.send(work.await)) });
         Ok(answer.await.map_err(|_| StoreError::closed())??)
     }
 }
@@ -132,7 +143,10 @@ fn unexpected(reply: &Reply) -> Error {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("id", &self.id()).field("namespace", &self.namespace).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("id", &self.id())
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
     }
 }
 
@@ -198,8 +212,12 @@ impl ClientBuilder {
         let target = store::Target::parse(url)?;
         let limit = self.request_timeout;
         let clock = self.clock.clone();
-        let client = self.build(|attach, tasks| store::open(target, attach, clock, tasks, limit))?;
-        if let Err(error) = client.run(|engine| async move { engine.store.ready().await }).await {
+        let client =
+            self.build(|attach, tasks| store::open(target, attach, clock, tasks, limit))?;
+        if let Err(error) = client
+            .run(|engine| async move { engine.store.ready().await })
+            .await
+        {
             client.engine.close().await;
             return Err(error);
         }
@@ -214,7 +232,10 @@ impl ClientBuilder {
         self.build(|attach, _| Ok(Arc::new(memory.attach(attach))))
     }
 
-    fn build(self, open: impl FnOnce(Attach, &Tasks) -> Result<Arc<dyn Store>, Error>) -> Result<Client, Error> {
+    fn build(
+        self,
+        open: impl FnOnce(Attach, &Tasks) -> Result<Arc<dyn Store>, Error>,
+    ) -> Result<Client, Error> {
         let check = |what, value: Duration, least, most| {
             if value < least || value > most {
                 let why = format!("must be from {least:?} to {most:?}");
@@ -222,89 +243,65 @@ impl ClientBuilder {
             }
             Ok(())
         };
-        check("request timeout", self.request_timeout, Duration::from_millis(10), Duration::from_secs(60))?;
-        check("patience", self.patience, Duration::ZERO, Duration::from_secs(24 * 60 * 60))?;
+        check(
+            "request timeout",
+            self.request_timeout,
+            Duration::from_millis(10),
+            Duration::from_secs(60),
+        )?;
+        check(
+            "patience",
+            self.patience,
+            Duration::ZERO,
+            Duration::from_secs(24 * 60 * 60),
+        )?;
         let namespace = self.namespace.as_deref().map(Namespace::new).transpose()?;
-        let host = self.host.unwrap_or_else(who_and_where);
-        let identity = Identity { client: ClientId::new(random()?), host, pid: std::process::id() };
-        // A host that is too long is refused here and not at the first acquisition.
-        identity.owner("")?;
+        let identity = Identity::new(self.host)?;
 
         let registry = Arc::new(Registry::default());
         let (orders, inbox) = mpsc::unbounded_channel();
-        let (begin, begun) = oneshot::channel::<Keeper>();
+        let (store_is_open, opened) = oneshot::channel::<Keeper>();
         let main = move || async move {
             // An error: there is no store, so there is nothing to keep.
-            if let Ok(keeper) = begun.await {
+            if let Ok(keeper) = opened.await {
                 keeper.run().await;
             }
         };
         let tasks = if self.clock.is_virtual() {
-            Tasks::here().inspect(|tasks| drop(tasks.handle().spawn(main()))).ok_or_else(no_runtime)
+            Tasks::here()
+                .inspect(|tasks| drop(tasks.handle().spawn(main())))
+                .ok_or_else(no_runtime)
         } else {
             Tasks::on_thread(format!("lh-{}", identity.client), main)
                 .map_err(|error| StoreError::new("client", StoreErrorKind::Unavailable, error))
         }?;
-        let attach = Attach { client: identity.client, listener: registry.listener(&orders) };
+        let attach = Attach {
+            client: identity.client,
+            listener: registry.listener(&orders),
+        };
         let store = open(attach, &tasks)?;
         // Fails only if the thread has ended, which every later request will say.
-        drop(begin.send(Keeper::new(store.clone(), self.clock.clone(), inbox)));
-        let engine = Engine::new(store, self.clock, tasks, orders, registry, identity, self.patience);
-        Ok(Client { engine: Arc::new(engine), namespace })
-    }
-}
-
-/// What this client writes into its owners.
-#[derive(Debug)]
-pub(crate) struct Identity {
-    client: ClientId,
-    host: String,
-    pid: u32,
-}
-
-impl Identity {
-    /// The owner of a new acquisition.
-    pub(crate) fn owner(&self, note: &str) -> Result<Owner, Error> {
-        Ok(Owner::new(random()?, self.client, &self.host, self.pid, note)?)
-    }
-}
-
-/// Random bits from the operating system.
-fn random<T: FromBits>() -> Result<T, StoreError> {
-    let mut bits = [0; 16];
-    getrandom::fill(&mut bits)
-        .map_err(|error| StoreError::new("operating system", StoreErrorKind::Unavailable, format!("no random bits: {error}")))?;
-    Ok(T::from_bits(u128::from_ne_bytes(bits)))
-}
-
-trait FromBits {
-    fn from_bits(bits: u128) -> Self;
-}
-
-impl FromBits for u128 {
-    fn from_bits(bits: u128) -> Self {
-        bits
-    }
-}
-
-impl FromBits for u64 {
-    #[allow(clippy::cast_possible_truncation, reason = "half of the random bits")]
-    fn from_bits(bits: u128) -> Self {
-        bits as Self
+        drop(store_is_open.send(Keeper::new(store.clone(), self.clock.clone(), inbox)));
+        let engine = Engine::new(
+            store,
+            self.clock,
+            tasks,
+            orders,
+            registry,
+            identity,
+            self.patience,
+        );
+        Ok(Client {
+            engine: Arc::new(engine),
+            namespace,
+        })
     }
 }
 
 fn no_runtime() -> StoreError {
-    StoreError::new("client", StoreErrorKind::Unavailable, "virtual time needs a tokio runtime to follow")
-}
-
-/// `user@hostname`, as far as known, cut to what an owner can hold.
-fn who_and_where() -> String {
-    let host = nix::unistd::gethostname().ok().and_then(|host| host.into_string().ok()).unwrap_or_else(|| "unknown".into());
-    let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).filter(|user| !user.is_empty());
-    let mut text = user.map_or(host.clone(), |user| format!("{user}@{host}"));
-    while text.len() > Owner::MAX_META_BYTES {
-        text.pop();
-    }
-    text
+    StoreError::new(
+        "client",
+        StoreErrorKind::Unavailable,
+        "virtual time needs a tokio runtime to follow",
+    )
 }

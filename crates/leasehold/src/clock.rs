@@ -72,17 +72,26 @@ impl Clock {
 
     /// A clock that follows the current tokio runtime, for tests: on a paused runtime (`start_paused`) time moves only when
     /// every task waits. A client with this clock works on that runtime and starts no thread.
-    #[allow(clippy::disallowed_methods, reason = "the one place that follows the runtime's time")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place that follows the runtime's time"
+    )]
     pub fn virtual_time() -> Self {
         let origin = tokio::time::Instant::now();
         let (jumped_us, wall_us) = (AtomicU64::new(0), AtomicU64::new(VIRTUAL_EPOCH_US));
-        Self(Source::Virtual(Arc::new(Virtual { origin, jumped_us, wall_us })))
+        Self(Source::Virtual(Arc::new(Virtual {
+            origin,
+            jumped_us,
+            wall_us,
+        })))
     }
 
     /// Lets time pass as a suspended host does: the clock jumps, no timer fires. No effect on the system's clock.
     pub fn suspend(&self, duration: Duration) {
         if let Source::Virtual(clock) = &self.0 {
-            clock.jumped_us.fetch_add(micros(duration), Ordering::SeqCst);
+            clock
+                .jumped_us
+                .fetch_add(micros(duration), Ordering::SeqCst);
         }
     }
 
@@ -94,7 +103,10 @@ impl Clock {
     }
 
     /// The time now.
-    #[allow(clippy::disallowed_methods, reason = "the one place that reads the runtime's time")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the runtime's time"
+    )]
     pub fn now(&self) -> Moment {
         match &self.0 {
             Source::System => Moment(boot_micros()),
@@ -107,11 +119,16 @@ impl Clock {
     }
 
     /// The time as a store on this host judges it.
-    #[allow(clippy::disallowed_methods, reason = "the one place that reads wall time")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place that reads wall time"
+    )]
     pub(crate) fn store_now(&self) -> Now {
         let clock_us = self.now().as_micros();
         let wall_us = match &self.0 {
-            Source::System => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros),
+            Source::System => SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .map_or(0, micros),
             Source::Virtual(clock) => clock.wall_us.load(Ordering::SeqCst) + clock_us,
         };
         Now { clock_us, wall_us }
@@ -152,7 +169,11 @@ impl Default for Clock {
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_virtual() { "Clock(virtual)" } else { "Clock(system)" })
+        f.write_str(if self.is_virtual() {
+            "Clock(virtual)"
+        } else {
+            "Clock(system)"
+        })
     }
 }
 

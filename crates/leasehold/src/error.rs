@@ -32,7 +32,7 @@ pub enum Error {
 
 /// The lock stayed busy for the whole time limit.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("\"{name}\" was still busy after {waited:.1?}: {}", Described(.holder.as_ref()))]
+#[error("\"{name}\" was still busy after {waited:.1?}: {}", Described(.holder.as_deref()))]
 #[non_exhaustive]
 pub struct Timeout {
     /// The lock.
@@ -40,7 +40,7 @@ pub struct Timeout {
     /// How long was waited.
     pub waited: Duration,
     /// Who held it when it was last asked for.
-    pub holder: Option<HolderView>,
+    pub holder: Option<Box<HolderView>>,
     /// How many waiters were before this one.
     pub ahead: u32,
 }
@@ -65,7 +65,7 @@ pub enum LossCause {
     /// It could not be renewed before its deadline; the last failure, if there was one.
     Deadline(Option<String>),
     /// The store says that someone else holds the lock, or no one: it was broken, deleted, or the store lost its data.
-    NotHeld(Option<HolderView>),
+    NotHeld(Option<Box<HolderView>>),
     /// It reached its `max_hold`.
     MaxHold,
     /// The client was closed.
@@ -76,9 +76,18 @@ impl fmt::Display for LossCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Deadline(None) => f.write_str("its deadline passed before it was renewed"),
-            Self::Deadline(Some(last)) => write!(f, "its deadline passed before it could be renewed; last failure: {last}"),
-            Self::NotHeld(None) => f.write_str("the store says that no one holds it (deleted, broken, or the store lost its data)"),
-            Self::NotHeld(holder) => write!(f, "the store says otherwise: {}", Described(holder.as_ref())),
+            Self::Deadline(Some(last)) => write!(
+                f,
+                "its deadline passed before it could be renewed; last failure: {last}"
+            ),
+            Self::NotHeld(None) => f.write_str(
+                "the store says that no one holds it (deleted, broken, or the store lost its data)",
+            ),
+            Self::NotHeld(holder) => write!(
+                f,
+                "the store says otherwise: {}",
+                Described(holder.as_deref())
+            ),
             Self::MaxHold => f.write_str("it was held for as long as max_hold allows"),
             Self::Closed => f.write_str("the client was closed"),
         }
@@ -138,13 +147,25 @@ impl StoreErrorKind {
 
     /// Whether the same request may succeed a moment later.
     pub const fn is_transient(self) -> bool {
-        matches!(self, Self::Unreachable | Self::TimedOut | Self::ReadOnly | Self::Unavailable)
+        matches!(
+            self,
+            Self::Unreachable | Self::TimedOut | Self::ReadOnly | Self::Unavailable
+        )
     }
 }
 
 impl StoreError {
-    pub(crate) fn new(store: impl Into<String>, kind: StoreErrorKind, detail: impl fmt::Display) -> Self {
-        Self { store: store.into(), kind, detail: detail.to_string(), may_have_taken_effect: false }
+    pub(crate) fn new(
+        store: impl Into<String>,
+        kind: StoreErrorKind,
+        detail: impl fmt::Display,
+    ) -> Self {
+        Self {
+            store: store.into(),
+            kind,
+            detail: detail.to_string(),
+            may_have_taken_effect: false,
+        }
     }
 
     /// The same for a request that was sent and not answered.
@@ -154,7 +175,11 @@ impl StoreError {
     }
 
     pub(crate) fn closed() -> Self {
-        Self::new("client", StoreErrorKind::Closed, "it takes no more requests")
+        Self::new(
+            "client",
+            StoreErrorKind::Closed,
+            "it takes no more requests",
+        )
     }
 }
 
@@ -164,7 +189,9 @@ struct Described<'a>(Option<&'a HolderView>);
 impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use leasehold_core::Who;
-        let Some(holder) = self.0 else { return f.write_str("no holder was seen") };
+        let Some(holder) = self.0 else {
+            return f.write_str("no holder was seen");
+        };
         match &holder.who {
             Who::Owner(owner) => write!(f, "held by {owner}")?,
             Who::Foreign { kind, .. } => write!(f, "held by a foreign lock of type {kind}")?,

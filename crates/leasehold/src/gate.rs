@@ -39,7 +39,9 @@ pub struct Gate {
 
 /// A fence that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("fence {fence} is stale: {highest} was seen before; the lease behind it is over, do not retry")]
+#[error(
+    "fence {fence} is stale: {highest} was seen before; the lease behind it is over, do not retry"
+)]
 #[non_exhaustive]
 pub struct StaleFence {
     /// The fence that was shown.
@@ -51,12 +53,16 @@ pub struct StaleFence {
 impl Gate {
     /// A gate that has seen nothing. After a restart, use [`Gate::starting_at`] with the fence kept beside the data.
     pub const fn new() -> Self {
-        Self { highest: AtomicU64::new(0) }
+        Self {
+            highest: AtomicU64::new(0),
+        }
     }
 
     /// A gate that has seen `fence`.
     pub const fn starting_at(fence: Fence) -> Self {
-        Self { highest: AtomicU64::new(fence.get()) }
+        Self {
+            highest: AtomicU64::new(fence.get()),
+        }
     }
 
     /// Admits an access, a read or a write, and shuts out every lower fence from now on.
@@ -65,7 +71,11 @@ impl Gate {
     /// [`StaleFence`] when a higher fence was admitted before.
     pub fn admit(&self, fence: Fence) -> Result<(), StaleFence> {
         let highest = Fence::new(self.highest.fetch_max(fence.get(), Ordering::SeqCst));
-        if fence < highest { Err(StaleFence { fence, highest }) } else { Ok(()) }
+        if fence < highest {
+            Err(StaleFence { fence, highest })
+        } else {
+            Ok(())
+        }
     }
 
     /// The highest fence seen, to be kept beside the data.

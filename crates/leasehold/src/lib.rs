@@ -48,6 +48,13 @@ pub use clock::{Clock, Moment};
 pub use error::{Error, LossCause, Lost, StoreError, StoreErrorKind, Timeout};
 pub use gate::{Gate, StaleFence};
 pub use lease::{Lease, Waiting};
-pub use leasehold_core::{ClientId, Fence, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView, Who};
+pub use leasehold_core::{
+    ClientId, Fence, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView, Who,
+};
 pub use mutex::Mutex;
 pub use store::memory::Memory;
+
+/// The README's examples are compiled as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

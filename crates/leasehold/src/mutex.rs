@@ -8,7 +8,7 @@ use leasehold_core::{Invalid, LockName, Mode, Ttl};
 use tokio::sync::oneshot;
 
 use crate::error::{Error, StoreError};
-use crate::lease::{Engine, Lease, Patience, Request, Waiting};
+use crate::lease::{Engine, Lease, OnWait, Patience, Request, Waiting};
 
 /// A mutex: one holder at a time, across all processes that use the same store and name.
 ///
@@ -22,13 +22,21 @@ pub struct Mutex {
     note: String,
     auto_renew: bool,
     max_hold: Option<Duration>,
-    on_wait: Option<Arc<dyn Fn(&Waiting) + Send + Sync>>,
+    on_wait: Option<OnWait>,
 }
 
 impl Mutex {
     pub(crate) fn new(engine: Arc<Engine>, name: Result<LockName, Invalid>) -> Self {
         let ttl = Duration::from_secs(30);
-        Self { engine, name, ttl, note: String::new(), auto_renew: true, max_hold: None, on_wait: None }
+        Self {
+            engine,
+            name,
+            ttl,
+            note: String::new(),
+            auto_renew: true,
+            max_hold: None,
+            on_wait: None,
+        }
     }
 
     /// How long a lease lasts without renewal, and so how long a crashed holder blocks the others. 10 ms to 24 h;
@@ -70,7 +78,9 @@ impl Mutex {
     /// [`Error::Store`] when the store does not answer (once in line, only after the client's patience),
     /// [`Error::Invalid`] for bad settings. Never [`Error::Timeout`].
     pub async fn acquire(&self) -> Result<Lease, Error> {
-        self.request(Patience::Forever).await?.ok_or_else(|| StoreError::closed().into())
+        self.request(Patience::Forever)
+            .await?
+            .ok_or_else(|| StoreError::closed().into())
     }
 
     /// Waits for the lock for at most `limit`.
@@ -78,7 +88,9 @@ impl Mutex {
     /// # Errors
     /// [`Error::Timeout`], naming the holder, when it was busy all the time; otherwise as [`Mutex::acquire`].
     pub async fn acquire_within(&self, limit: Duration) -> Result<Lease, Error> {
-        self.request(Patience::Within(limit)).await?.ok_or_else(|| StoreError::closed().into())
+        self.request(Patience::Within(limit))
+            .await?
+            .ok_or_else(|| StoreError::closed().into())
     }
 
     /// Asks once: `None` when the lock is busy.
@@ -93,7 +105,12 @@ impl Mutex {
         let name = self.name.clone()?;
         let ttl = Ttl::new(self.ttl)?;
         if let Some(max_hold) = self.max_hold.filter(|max_hold| *max_hold < Ttl::MIN) {
-            return Err(Invalid::new("max_hold", &format!("{max_hold:?}"), "must be at least 10 ms").into());
+            return Err(Invalid::new(
+                "max_hold",
+                &format!("{max_hold:?}"),
+                "must be at least 10 ms",
+            )
+            .into());
         }
         let owner = self.engine.identity.owner(&self.note)?;
         let request = Request {
@@ -114,6 +131,9 @@ impl Mutex {
 
 impl fmt::Debug for Mutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mutex").field("name", &self.name).field("ttl", &self.ttl).finish_non_exhaustive()
+        f.debug_struct("Mutex")
+            .field("name", &self.name)
+            .field("ttl", &self.ttl)
+            .finish_non_exhaustive()
     }
 }

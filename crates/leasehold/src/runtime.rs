@@ -23,11 +23,17 @@ impl Tasks {
     /// Tasks of the current runtime, for virtual time. `None` outside of a runtime.
     pub(crate) fn here() -> Option<Self> {
         let handle = Handle::try_current().ok()?;
-        Some(Self { handle, tracker: TaskTracker::new() })
+        Some(Self {
+            handle,
+            tracker: TaskTracker::new(),
+        })
     }
 
     /// Tasks of a new thread, which ends when `main`, given those tasks, has ended.
-    pub(crate) fn on_thread<F>(name: String, main: impl FnOnce() -> F + Send + 'static) -> io::Result<Self>
+    pub(crate) fn on_thread<F>(
+        name: String,
+        main: impl FnOnce() -> F + Send + 'static,
+    ) -> io::Result<Self>
     where
         F: Future<Output = ()>,
     {
@@ -41,8 +47,13 @@ impl Tasks {
                 runtime.block_on(main());
             }
         })?;
-        let handle = started.recv().map_err(|_| io::Error::other("the client's thread did not start"))??;
-        Ok(Self { handle, tracker: TaskTracker::new() })
+        let handle = started
+            .recv()
+            .map_err(|_| io::Error::other("the client's thread did not start"))??;
+        Ok(Self {
+            handle,
+            tracker: TaskTracker::new(),
+        })
     }
 
     /// Starts a task that [`Tasks::finished`] waits for.
@@ -51,7 +62,10 @@ impl Tasks {
     }
 
     /// Starts a task that never ends by itself; it ends when the handle is dropped.
-    pub(crate) fn spawn_until_dropped(&self, future: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
+    pub(crate) fn spawn_until_dropped(
+        &self,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> AbortOnDropHandle<()> {
         AbortOnDropHandle::new(self.handle.spawn(future))
     }
 

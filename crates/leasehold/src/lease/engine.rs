@@ -15,10 +15,10 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::Lease;
 use super::hold::Hold;
+use super::identity::Identity;
 use super::keeper::Order;
 use super::settle::{Settle, settle};
 use super::wait::{Request, wait};
-use crate::client::Identity;
 use crate::clock::Clock;
 use crate::error::{Error, LossCause, StoreError};
 use crate::runtime::Tasks;
@@ -45,7 +45,11 @@ impl Ear {
     pub(crate) async fn hear(&self) -> Told {
         self.bell.notified().await;
         let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
-        if std::mem::take(&mut *granted) { Told::Granted } else { Told::Ask }
+        if std::mem::take(&mut *granted) {
+            Told::Granted
+        } else {
+            Told::Ask
+        }
     }
 
     fn tell(&self, told: Told) {
@@ -101,12 +105,14 @@ impl Registry {
 
     pub(crate) fn wait(&self, owner: &Owner) -> Arc<Ear> {
         let ear = Arc::new(Ear::default());
-        self.lock().insert(owner.clone(), Entry::Waiting(ear.clone()));
+        self.lock()
+            .insert(owner.clone(), Entry::Waiting(ear.clone()));
         ear
     }
 
     fn hold(&self, hold: &Arc<Hold>, ttl: Ttl) {
-        self.lock().insert(hold.owner.clone(), Entry::Held(hold.clone(), ttl));
+        self.lock()
+            .insert(hold.owner.clone(), Entry::Held(hold.clone(), ttl));
     }
 
     fn forget(&self, owner: &Owner) -> Option<Entry> {
@@ -150,11 +156,24 @@ impl Engine {
         identity: Identity,
         patience: Duration,
     ) -> Self {
-        Self { store, clock, tasks, registry, identity, patience, orders, closing: watch::Sender::new(false) }
+        Self {
+            store,
+            clock,
+            tasks,
+            registry,
+            identity,
+            patience,
+            orders,
+            closing: watch::Sender::new(false),
+        }
     }
 
     /// Starts an acquisition. Whatever becomes of the receiver, nothing is left behind.
-    pub(crate) fn acquire(self: &Arc<Self>, request: Request, reply: oneshot::Sender<Result<Option<Lease>, Error>>) {
+    pub(crate) fn acquire(
+        self: &Arc<Self>,
+        request: Request,
+        reply: oneshot::Sender<Result<Option<Lease>, Error>>,
+    ) {
         self.tasks.spawn(wait(self.clone(), request, reply));
     }
 
@@ -162,12 +181,24 @@ impl Engine {
     pub(crate) fn keep(self: &Arc<Self>, hold: Hold, ttl: Ttl, auto_renew: bool) -> Lease {
         let hold = Arc::new(hold);
         self.registry.hold(&hold, ttl);
-        self.order(Order::Keep { hold: hold.clone(), ttl, auto_renew });
-        Lease { hold, engine: self.clone() }
+        self.order(Order::Keep {
+            hold: hold.clone(),
+            ttl,
+            auto_renew,
+        });
+        Lease {
+            hold,
+            engine: self.clone(),
+        }
     }
 
     /// Ends a lease, once: renewals stop before the release is sent, so that none can follow it.
-    pub(crate) fn release(self: &Arc<Self>, hold: &Arc<Hold>, keep: Option<Ttl>, reply: Option<Reply>) {
+    pub(crate) fn release(
+        self: &Arc<Self>,
+        hold: &Arc<Hold>,
+        keep: Option<Ttl>,
+        reply: Option<Reply>,
+    ) {
         let Some(Entry::Held(_, ttl)) = self.registry.forget(&hold.owner) else {
             if let (Some(reply), Some(lost)) = (reply, hold.loss()) {
                 // Closed meanwhile: the caller is told why, if it still listens.
@@ -176,12 +207,23 @@ impl Engine {
             return;
         };
         let lost = hold.loss();
+        // A lease extended by hand may have longer to go than it was taken for.
+        let ttl = Ttl::new(hold.valid_for()).map_or(ttl, |left| left.max(ttl));
         hold.retire();
-        self.order(Order::Forget { owner: hold.owner.clone() });
+        self.order(Order::Forget {
+            owner: hold.owner.clone(),
+        });
         // What was lost must not be kept from the one who may have it now.
         let keep = keep.filter(|_| lost.is_none());
         let owner = hold.owner.clone();
-        let work = Settle { name: hold.name.clone(), owner, ttl, keep, doubtful: false, hold: Some((hold.clone(), lost)) };
+        let work = Settle {
+            name: hold.name.clone(),
+            owner,
+            ttl,
+            keep,
+            doubtful: false,
+            hold: Some((hold.clone(), lost)),
+        };
         self.tasks.spawn(settle(self.clone(), work, reply));
     }
 
@@ -189,7 +231,19 @@ impl Engine {
     pub(crate) async fn abandon(self: &Arc<Self>, request: &Request, doubtful: bool) {
         self.registry.forget(&request.owner);
         let (name, owner) = (request.name.clone(), request.owner.clone());
-        settle(self.clone(), Settle { name, owner, ttl: request.ttl, keep: None, doubtful, hold: None }, None).await;
+        settle(
+            self.clone(),
+            Settle {
+                name,
+                owner,
+                ttl: request.ttl,
+                keep: None,
+                doubtful,
+                hold: None,
+            },
+            None,
+        )
+        .await;
     }
 
     /// Forgets an owner that the store does not know.

@@ -50,13 +50,31 @@ fn drift(ttl: Ttl) -> Duration {
 
 /// The deadline of a lease that was asked for at `sent` (L1).
 pub(crate) fn deadline(sent: Moment, ttl: Ttl) -> Moment {
-    sent.after(ttl.get() - drift(ttl).min(ttl.get()))
+    sent.after(ttl.get().saturating_sub(drift(ttl)))
 }
 
 impl Hold {
-    pub(crate) fn new(clock: Clock, name: LockName, owner: Owner, fence: Fence, until: Moment, max_until: Option<Moment>) -> Self {
-        let (standing, deadline) = (watch::Sender::new(Standing::Held), AtomicU64::new(until.as_micros()));
-        Self { name, owner, fence, max_until, clock, deadline, standing }
+    pub(crate) fn new(
+        clock: Clock,
+        name: LockName,
+        owner: Owner,
+        fence: Fence,
+        until: Moment,
+        max_until: Option<Moment>,
+    ) -> Self {
+        let (standing, deadline) = (
+            watch::Sender::new(Standing::Held),
+            AtomicU64::new(until.as_micros()),
+        );
+        Self {
+            name,
+            owner,
+            fence,
+            max_until,
+            clock,
+            deadline,
+            standing,
+        }
     }
 
     /// Until when the lease may be relied on.
@@ -67,7 +85,11 @@ impl Hold {
 
     /// How long it may still be relied on; zero once it is over.
     pub(crate) fn valid_for(&self) -> Duration {
-        if self.is_over() { Duration::ZERO } else { self.valid_until().since(self.clock.now()) }
+        if self.is_over() {
+            Duration::ZERO
+        } else {
+            self.valid_until().since(self.clock.now())
+        }
     }
 
     /// The deadline, `max_hold` aside.
@@ -78,7 +100,8 @@ impl Hold {
     /// A renewal is about to be sent that, if carried out, makes the lease end at `deadline`. If that is sooner than now
     /// known, it counts from here on, since nobody may ever tell whether it was carried out (L1).
     pub(crate) fn before_renewal(&self, deadline: Moment) {
-        self.deadline.fetch_min(deadline.as_micros(), Ordering::SeqCst);
+        self.deadline
+            .fetch_min(deadline.as_micros(), Ordering::SeqCst);
     }
 
     /// Whether its deadline has passed, however it ended.
@@ -120,7 +143,10 @@ impl Hold {
 
     /// Lost or released.
     pub(crate) fn is_over(&self) -> bool {
-        matches!(*self.standing.borrow(), Standing::Lost(_) | Standing::Retired)
+        matches!(
+            *self.standing.borrow(),
+            Standing::Lost(_) | Standing::Retired
+        )
     }
 
     /// Why it would be lost by time alone, now.
@@ -146,7 +172,11 @@ impl Hold {
     }
 
     pub(crate) fn lost(&self, cause: LossCause) -> Lost {
-        Lost { name: self.name.as_str().to_owned(), fence: self.fence, cause }
+        Lost {
+            name: self.name.as_str().to_owned(),
+            fence: self.fence,
+            cause,
+        }
     }
 
     /// Waits until it is lost.

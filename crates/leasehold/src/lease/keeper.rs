@@ -30,9 +30,17 @@ use crate::store::Store;
 /// What the keeper is asked to do.
 pub(crate) enum Order {
     /// Look after a new lease.
-    Keep { hold: Arc<Hold>, ttl: Ttl, auto_renew: bool },
+    Keep {
+        hold: Arc<Hold>,
+        ttl: Ttl,
+        auto_renew: bool,
+    },
     /// Renew now, with this TTL from now on.
-    Extend { owner: Owner, ttl: Ttl, reply: oneshot::Sender<Result<(), Error>> },
+    Extend {
+        owner: Owner,
+        ttl: Ttl,
+        reply: oneshot::Sender<Result<(), Error>>,
+    },
     /// The lease is being released.
     Forget { owner: Owner },
     /// The store granted a lock to an owner that gave up.
@@ -78,9 +86,20 @@ struct Answer {
 }
 
 impl Keeper {
-    pub(crate) fn new(store: Arc<dyn Store>, clock: Clock, inbox: mpsc::UnboundedReceiver<Order>) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Clock,
+        inbox: mpsc::UnboundedReceiver<Order>,
+    ) -> Self {
         let (leases, agenda, answers) = (HashMap::new(), BTreeSet::new(), FuturesUnordered::new());
-        Self { store, clock, inbox, leases, agenda, answers }
+        Self {
+            store,
+            clock,
+            inbox,
+            leases,
+            agenda,
+            answers,
+        }
     }
 
     /// Works until nobody is left who could give an order.
@@ -104,10 +123,16 @@ impl Keeper {
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Keep { hold, ttl, auto_renew } => self.keep(hold, ttl, auto_renew),
+            Order::Keep {
+                hold,
+                ttl,
+                auto_renew,
+            } => self.keep(hold, ttl, auto_renew),
             Order::Extend { owner, ttl, reply } => {
                 // Dropping the reply says that the lease is over; its hold knows why.
-                let Some(kept) = self.leases.get_mut(&owner) else { return };
+                let Some(kept) = self.leases.get_mut(&owner) else {
+                    return;
+                };
                 kept.ttl = ttl;
                 kept.by_hand.push(reply);
                 if !kept.under_way {
@@ -125,11 +150,27 @@ impl Keeper {
         }
         let owner = hold.owner.clone();
         let renew_at = hold.valid_until().before(ttl.get() * 2 / 3);
-        let backoff = Backoff::new((ttl.get() / 20).min(Duration::from_millis(50)), (ttl.get() / 6).min(Duration::from_secs(1)));
+        let backoff = Backoff::new(
+            (ttl.get() / 20).min(Duration::from_millis(50)),
+            (ttl.get() / 6).min(Duration::from_secs(1)),
+        );
         let next = self.clock.now();
         let (by_hand, under_way, indexed) = (Vec::new(), false, false);
         self.agenda.insert((next, owner.clone()));
-        self.leases.insert(owner.clone(), Kept { hold, ttl, auto_renew, renew_at, under_way, by_hand, backoff, next, indexed });
+        self.leases.insert(
+            owner.clone(),
+            Kept {
+                hold,
+                ttl,
+                auto_renew,
+                renew_at,
+                under_way,
+                by_hand,
+                backoff,
+                next,
+                indexed,
+            },
+        );
         self.schedule(&owner);
     }
 
@@ -157,39 +198,69 @@ impl Keeper {
 
     /// Sends a renewal.
     fn renew(&mut self, owner: &Owner) {
-        let Some(kept) = self.leases.get_mut(owner) else { return };
-        let (hold, ttl, callers) = (kept.hold.clone(), kept.ttl, std::mem::take(&mut kept.by_hand));
+        let Some(kept) = self.leases.get_mut(owner) else {
+            return;
+        };
+        let (hold, ttl, callers) = (
+            kept.hold.clone(),
+            kept.ttl,
+            std::mem::take(&mut kept.by_hand),
+        );
         if let Some(lost) = hold.loss() {
-            callers.into_iter().for_each(|caller| drop(caller.send(Err(lost.clone().into()))));
+            tell(callers, &Err(lost.into()));
             return;
         }
         if !std::mem::replace(&mut kept.indexed, true) {
             let (store, name) = (self.store.clone(), hold.name.clone());
             // Best effort: the index holds hints.
-            self.answers.push(Box::pin(async move { store.index(Some(name)).await.map_or(None, |_| None) }));
+            self.answers.push(Box::pin(async move {
+                store.index(Some(name)).await.map_or(None, |_| None)
+            }));
         }
         let sent = self.clock.now();
         hold.before_renewal(deadline(sent, ttl));
         kept.under_way = true;
         let store = self.store.clone();
         self.answers.push(Box::pin(async move {
-            let result = store.apply(&hold.name, Step::Extend { owner: hold.owner.clone(), ttl }).await;
-            Some(Answer { hold, sent, ttl, result, callers })
+            let result = store
+                .apply(
+                    &hold.name,
+                    Step::Extend {
+                        owner: hold.owner.clone(),
+                        ttl,
+                    },
+                )
+                .await;
+            Some(Answer {
+                hold,
+                sent,
+                ttl,
+                result,
+                callers,
+            })
         }));
         self.schedule(owner);
     }
 
     /// Takes the answer to a renewal into account.
     fn account(&mut self, answer: Answer) {
-        let Answer { hold, sent, ttl, result, callers } = answer;
+        let Answer {
+            hold,
+            sent,
+            ttl,
+            result,
+            callers,
+        } = answer;
         let owner = hold.owner.clone();
         let verdict = match (self.leases.get_mut(&owner), result) {
             (None, result) => {
-                // Over while the renewal was under way (K3).
-                if matches!(result, Ok(Reply::Held(_))) {
+                // Over while the renewal was under way (K3). What was released is settled already, and may be kept on purpose.
+                if matches!(result, Ok(Reply::Held(_))) && hold.loss().is_some() {
                     self.let_go(hold.name.clone(), owner.clone());
                 }
-                Err(hold.loss().map_or_else(|| StoreError::closed().into(), Error::Lost))
+                Err(hold
+                    .loss()
+                    .map_or_else(|| StoreError::closed().into(), Error::Lost))
             }
             (Some(kept), Ok(Reply::Held(_))) => {
                 kept.under_way = false;
@@ -205,15 +276,23 @@ impl Keeper {
                 Err(error.into())
             }
             (Some(_), Ok(reply)) => {
-                let holder = if let Reply::NotHeld(holder) = reply { holder } else { None };
-                let cause = LossCause::NotHeld(holder);
+                let holder = if let Reply::NotHeld(holder) = reply {
+                    holder
+                } else {
+                    None
+                };
+                let cause = LossCause::NotHeld(holder.map(Box::new));
                 hold.lose(cause.clone());
                 self.remove(&owner);
                 Err(hold.lost(cause).into())
             }
         };
-        callers.into_iter().for_each(|caller| drop(caller.send(verdict.clone())));
-        if self.leases.get(&owner).is_some_and(|kept| !kept.by_hand.is_empty()) {
+        tell(callers, &verdict);
+        if self
+            .leases
+            .get(&owner)
+            .is_some_and(|kept| !kept.by_hand.is_empty())
+        {
             self.renew(&owner);
         }
         self.schedule(&owner);
@@ -221,7 +300,9 @@ impl Keeper {
 
     /// Puts a lease where it belongs in the agenda (K2).
     fn schedule(&mut self, owner: &Owner) {
-        let Some(kept) = self.leases.get_mut(owner) else { return };
+        let Some(kept) = self.leases.get_mut(owner) else {
+            return;
+        };
         let next = kept.next_event();
         self.agenda.remove(&(kept.next, owner.clone()));
         kept.next = next;
@@ -238,7 +319,9 @@ impl Keeper {
     fn let_go(&mut self, name: LockName, owner: Owner) {
         let store = self.store.clone();
         let step = Step::Release { owner, keep: None };
-        self.answers.push(Box::pin(async move { store.apply(&name, step).await.map_or(None, |_| None) }));
+        self.answers.push(Box::pin(async move {
+            store.apply(&name, step).await.map_or(None, |_| None)
+        }));
     }
 }
 
@@ -250,12 +333,27 @@ impl Kept {
 
     /// Whether it renews itself: not past the end that `max_hold` sets.
     fn renews(&self) -> bool {
-        self.auto_renew && self.hold.max_until.is_none_or(|max| self.hold.deadline() < max)
+        self.auto_renew
+            && self
+                .hold
+                .max_until
+                .is_none_or(|max| self.hold.deadline() < max)
     }
 
     fn next_event(&self) -> Moment {
         let end = self.hold.valid_until();
-        if self.renews() && !self.under_way { end.min(self.renew_at) } else { end }
+        if self.renews() && !self.under_way {
+            end.min(self.renew_at)
+        } else {
+            end
+        }
+    }
+}
+
+/// Tells those who renewed by hand, as far as they still listen.
+fn tell(callers: Vec<Caller>, verdict: &Result<(), Error>) {
+    for caller in callers {
+        drop(caller.send(verdict.clone()));
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod engine;
 mod hold;
+mod identity;
 mod keeper;
 mod settle;
 mod wait;
@@ -15,9 +16,10 @@ use tokio::sync::oneshot;
 
 pub(crate) use self::engine::{Engine, Registry};
 use self::hold::Hold;
+pub(crate) use self::identity::Identity;
 pub(crate) use self::keeper::Keeper;
 use self::keeper::Order;
-pub(crate) use self::wait::{Patience, Request};
+pub(crate) use self::wait::{OnWait, Patience, Request};
 use crate::clock::Moment;
 use crate::error::{Error, Lost, StoreError};
 
@@ -97,11 +99,17 @@ impl Lease {
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         let ttl = Ttl::new(ttl)?;
         let (reply, answer) = oneshot::channel();
-        self.engine.order(Order::Extend { owner: self.hold.owner.clone(), ttl, reply });
+        self.engine.order(Order::Extend {
+            owner: self.hold.owner.clone(),
+            ttl,
+            reply,
+        });
         match answer.await {
             Ok(result) => result,
             // The keeper does not know the lease any more.
-            Err(_) => Err(self.loss().map_or_else(|| StoreError::closed().into(), Error::Lost)),
+            Err(_) => Err(self
+                .loss()
+                .map_or_else(|| StoreError::closed().into(), Error::Lost)),
         }
     }
 
@@ -157,7 +165,10 @@ impl Drop for Lease {
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Lease");
-        debug.field("name", &self.name()).field("fence", &self.fence()).field("valid_for", &self.valid_for());
+        debug
+            .field("name", &self.name())
+            .field("fence", &self.fence())
+            .field("valid_for", &self.valid_for());
         debug.finish_non_exhaustive()
     }
 }

@@ -41,8 +41,19 @@ pub(crate) async fn settle(engine: Arc<Engine>, work: Settle, mut verdict: Optio
     let mut unsure = false;
     loop {
         // At-least-hold counts from the call, whenever the store hears of it; a repeat must not begin it anew.
-        let keep = work.keep.and_then(|keep| Ttl::new(keep.get().saturating_sub(engine.clock.now().since(begun))).ok());
-        let answer = engine.store.apply(&work.name, Step::Release { owner: work.owner.clone(), keep }).await;
+        let keep = work.keep.and_then(|keep| {
+            Ttl::new(keep.get().saturating_sub(engine.clock.now().since(begun))).ok()
+        });
+        let answer = engine
+            .store
+            .apply(
+                &work.name,
+                Step::Release {
+                    owner: work.owner.clone(),
+                    keep,
+                },
+            )
+            .await;
         let now = engine.clock.now();
         let confirmed = match answer {
             Ok(reply) => {
@@ -67,7 +78,9 @@ pub(crate) async fn settle(engine: Arc<Engine>, work: Settle, mut verdict: Optio
 impl Settle {
     /// What the caller of a release is to know.
     fn judge(&self, reply: Reply, unsure: bool) -> Result<(), Error> {
-        let Some((hold, lost)) = &self.hold else { return Ok(()) };
+        let Some((hold, lost)) = &self.hold else {
+            return Ok(());
+        };
         if let Some(lost) = lost {
             return Err(lost.clone().into());
         }
@@ -75,7 +88,7 @@ impl Settle {
             Reply::Released => Ok(()),
             // An earlier try of this release may have been the one that freed it, while the lease was still good.
             Reply::NotHeld(_) if unsure && !hold.is_past() => Ok(()),
-            Reply::NotHeld(holder) => Err(hold.lost(LossCause::NotHeld(holder)).into()),
+            Reply::NotHeld(holder) => Err(hold.lost(LossCause::NotHeld(holder.map(Box::new))).into()),
             _ => Err(hold.lost(LossCause::NotHeld(None)).into()),
         }
     }

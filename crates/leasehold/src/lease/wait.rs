@@ -39,9 +39,12 @@ pub(crate) struct Request {
     pub(crate) ttl: Ttl,
     pub(crate) auto_renew: bool,
     pub(crate) max_hold: Option<Duration>,
-    pub(crate) on_wait: Option<Arc<dyn Fn(&Waiting) + Send + Sync>>,
+    pub(crate) on_wait: Option<OnWait>,
     pub(crate) patience: Patience,
 }
+
+/// What is called each time the store answers that the lock is busy.
+pub(crate) type OnWait = Arc<dyn Fn(&Waiting) + Send + Sync>;
 
 type Caller = oneshot::Sender<Result<Option<Lease>, Error>>;
 
@@ -65,27 +68,28 @@ pub(crate) async fn wait(engine: Arc<Engine>, request: Request, caller: Caller) 
         request: &request,
     };
     let end = contender.contend().await;
-    let Contender { caller, queued, doubtful, .. } = contender;
+    let Contender {
+        caller,
+        queued,
+        doubtful,
+        ..
+    } = contender;
     match end {
         End::Held(hold) => {
             let lease = engine.keep(hold, request.ttl, request.auto_renew);
             // A lease that comes back is dropped here, and so released (W2).
             drop(caller.map(|caller| caller.send(Ok(Some(lease)))));
-        }
-        End::Busy if !queued && !doubtful => {
-            engine.forget(&request.owner);
-            tell(caller, Ok(None));
+            return;
         }
         // The caller first: it need not wait for the cleaning.
-        End::Busy => {
-            tell(caller, Ok(None));
-            engine.abandon(&request, doubtful).await;
-        }
-        End::Failed(error) => {
-            tell(caller, Err(error));
-            engine.abandon(&request, doubtful).await;
-        }
-        End::Abandoned => engine.abandon(&request, doubtful).await,
+        End::Busy => tell(caller, Ok(None)),
+        End::Failed(error) => tell(caller, Err(error)),
+        End::Abandoned => {}
+    }
+    if queued || doubtful {
+        engine.abandon(&request, doubtful).await;
+    } else {
+        engine.forget(&request.owner);
     }
 }
 
@@ -115,7 +119,7 @@ struct Contender<'a> {
     caller: Option<Caller>,
     begun: Moment,
     limit: Option<Moment>,
-    /// In line, as far as we know.
+    /// The store has answered that this owner holds or waits.
     queued: bool,
     /// A request has an unknown outcome.
     doubtful: bool,
@@ -131,7 +135,10 @@ impl Contender<'_> {
             let step = match next {
                 Next::Ask => self.acquire(),
                 // Works where a new acquire would not: on a server whose memory is full.
-                Next::Claim => Step::Extend { owner: self.request.owner.clone(), ttl: self.request.ttl },
+                Next::Claim => Step::Extend {
+                    owner: self.request.owner.clone(),
+                    ttl: self.request.ttl,
+                },
                 Next::Stop(end) => return end,
             };
             if self.engine.is_closed() {
@@ -154,9 +161,17 @@ impl Contender<'_> {
     }
 
     fn acquire(&self) -> Step {
-        let wait = (!matches!(self.request.patience, Patience::Once)).then_some(Wait { listening: true });
-        let Request { owner, mode, ttl, .. } = self.request;
-        Step::Acquire { owner: owner.clone(), mode: *mode, ttl: *ttl, wait }
+        let wait =
+            (!matches!(self.request.patience, Patience::Once)).then_some(Wait { listening: true });
+        let Request {
+            owner, mode, ttl, ..
+        } = self.request;
+        Step::Acquire {
+            owner: owner.clone(),
+            mode: *mode,
+            ttl: *ttl,
+            wait,
+        }
     }
 
     /// Sends one request and awaits its outcome, even if the time limit passes meanwhile: the caller is answered then,
@@ -189,12 +204,23 @@ impl Contender<'_> {
         let until = deadline(sent, request.ttl);
         let (Some(fence), true) = (held.fence, until > self.engine.clock.now()) else {
             // The answer took longer than the lease lasts: not worth handing out. It stays ours to claim or undo.
-            let slow = StoreError::new("store", StoreErrorKind::TimedOut, "the answer came after the lease had ended");
+            let slow = StoreError::new(
+                "store",
+                StoreErrorKind::TimedOut,
+                "the answer came after the lease had ended",
+            );
             return self.failed(slow).await;
         };
         let max_until = request.max_hold.map(|max_hold| sent.after(max_hold));
         let (name, owner) = (request.name.clone(), request.owner.clone());
-        Next::Stop(End::Held(Hold::new(self.engine.clock.clone(), name, owner, fence, until, max_until)))
+        Next::Stop(End::Held(Hold::new(
+            self.engine.clock.clone(),
+            name,
+            owner,
+            fence,
+            until,
+            max_until,
+        )))
     }
 
     async fn wait_turn(&mut self, busy: Busy) -> Next {
@@ -205,9 +231,18 @@ impl Contender<'_> {
         }
         if let Some(on_wait) = &self.request.on_wait {
             let (name, holder) = (self.request.name.as_str().to_owned(), busy.holder.clone());
-            on_wait(&Waiting { name, holder, ahead: busy.ahead, waited: self.engine.clock.now().since(self.begun) });
+            on_wait(&Waiting {
+                name,
+                holder,
+                ahead: busy.ahead,
+                waited: self.engine.clock.now().since(self.begun),
+            });
         }
-        let pause = if busy.ahead == 0 { busy.poll_after } else { jittered(busy.poll_after) };
+        let pause = if busy.ahead == 0 {
+            busy.poll_after
+        } else {
+            jittered(busy.poll_after)
+        };
         self.busy = Some(busy);
         self.listen(pause).await
     }
@@ -216,8 +251,13 @@ impl Contender<'_> {
         let now = self.engine.clock.now();
         let since = *self.failing_since.get_or_insert(now);
         // In line, a full server is one that may have room again; otherwise it is a clear answer.
-        let hopeless = !error.kind.is_transient() && !(self.queued && error.kind == StoreErrorKind::Full);
-        let patience = if self.queued { self.engine.patience } else { FIRST_CONTACT };
+        let hopeless =
+            !(error.kind.is_transient() || self.queued && error.kind == StoreErrorKind::Full);
+        let patience = if self.queued {
+            self.engine.patience
+        } else {
+            FIRST_CONTACT
+        };
         if hopeless || now.since(since) >= patience {
             return Next::Stop(End::Failed(error.into()));
         }
@@ -228,7 +268,9 @@ impl Contender<'_> {
     /// Waits for a wake, for at most `pause`, and for whatever ends the waiting.
     async fn listen(&mut self, pause: Duration) -> Next {
         let engine = self.engine;
-        let Some(caller) = self.caller.as_mut() else { return Next::Stop(End::Abandoned) };
+        let Some(caller) = self.caller.as_mut() else {
+            return Next::Stop(End::Abandoned);
+        };
         tokio::select! {
             biased;
             () = caller.closed() => Next::Stop(End::Abandoned),
@@ -247,10 +289,25 @@ impl Contender<'_> {
         let waited = self.engine.clock.now().since(self.begun);
         match &self.busy {
             Some(busy) if self.failing_since.is_none() => {
-                let (name, holder) = (self.request.name.as_str().to_owned(), Some(busy.holder.clone()));
-                Timeout { name, waited, holder, ahead: busy.ahead }.into()
+                let (name, holder) = (
+                    self.request.name.as_str().to_owned(),
+                    Some(Box::new(busy.holder.clone())),
+                );
+                Timeout {
+                    name,
+                    waited,
+                    holder,
+                    ahead: busy.ahead,
+                }
+                .into()
             }
-            _ => StoreError::new("store", StoreErrorKind::TimedOut, format!("no verdict within {waited:.1?}")).unknown().into(),
+            _ => StoreError::new(
+                "store",
+                StoreErrorKind::TimedOut,
+                format!("no verdict within {waited:.1?}"),
+            )
+            .unknown()
+            .into(),
         }
     }
 }

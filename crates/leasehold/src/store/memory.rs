@@ -30,7 +30,12 @@ struct State {
 impl Memory {
     /// An empty store that judges expiry by `clock`.
     pub fn new(clock: Clock) -> Self {
-        Self(Arc::new(Mutex::new(State { clock, world: World::default(), clients: HashMap::new(), steps: 0 })))
+        Self(Arc::new(Mutex::new(State {
+            clock,
+            world: World::default(),
+            clients: HashMap::new(),
+            steps: 0,
+        })))
     }
 
     /// Forgets everything, as `FLUSHALL` does in Redis.
@@ -40,7 +45,10 @@ impl Memory {
 
     pub(crate) fn attach(&self, attach: Attach) -> MemoryStore {
         self.lock().clients.insert(attach.client, attach.listener);
-        MemoryStore { memory: self.clone(), client: attach.client }
+        MemoryStore {
+            memory: self.clone(),
+            client: attach.client,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -64,7 +72,12 @@ pub(crate) struct MemoryStore {
 impl MemoryStore {
     fn step(&self, name: &LockName, step: &Step) -> Reply {
         let mut state = self.memory.lock();
-        let State { clock, world, clients, steps } = &mut *state;
+        let State {
+            clock,
+            world,
+            clients,
+            steps,
+        } = &mut *state;
         let now = clock.store_now();
         let outcome = world.apply(now, name, step, &Attached(clients));
         *steps += 1;
@@ -73,7 +86,10 @@ impl MemoryStore {
         }
         for wake in outcome.wakes {
             if let Some(listener) = clients.get(&wake.owner.client()) {
-                listener(Notice::Granted { key: name.key().into(), owner: wake.owner });
+                listener(Notice::Granted {
+                    key: name.key().into(),
+                    owner: wake.owner,
+                });
             }
         }
         outcome.reply
@@ -90,7 +106,11 @@ impl Presence for Attached<'_> {
 }
 
 impl Store for MemoryStore {
-    fn apply<'a>(&'a self, name: &'a LockName, step: Step) -> BoxFuture<'a, Result<Reply, StoreError>> {
+    fn apply<'a>(
+        &'a self,
+        name: &'a LockName,
+        step: Step,
+    ) -> BoxFuture<'a, Result<Reply, StoreError>> {
         // Inside the future, so that a request that is never polled has no effect.
         async move { Ok(self.step(name, &step)) }.boxed()
     }
@@ -100,8 +120,19 @@ impl Store for MemoryStore {
             return ready(Ok(Vec::new())).boxed();
         }
         let state = self.memory.lock();
-        let busy = |name: &&LockName| state.world.get(name).is_some_and(|lock| !lock.holders.is_empty() || !lock.queue.is_empty());
-        ready(Ok(state.world.names().filter(busy).map(|name| name.key().to_owned()).collect())).boxed()
+        let busy = |name: &&LockName| {
+            state
+                .world
+                .get(name)
+                .is_some_and(|lock| !lock.holders.is_empty() || !lock.queue.is_empty())
+        };
+        ready(Ok(state
+            .world
+            .names()
+            .filter(busy)
+            .map(|name| name.key().to_owned())
+            .collect()))
+        .boxed()
     }
 }
 

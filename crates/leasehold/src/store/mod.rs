@@ -2,7 +2,6 @@
 //!
 //! A new store is one file here, one scheme in [`open`] and one row in `tests/conformance.rs`.
 
-#[cfg(any())]
 pub(crate) mod local;
 pub(crate) mod memory;
 pub(crate) mod redis;
@@ -33,7 +32,11 @@ pub(crate) type Listener = Arc<dyn Fn(Notice) + Send + Sync>;
 pub(crate) trait Store: Send + Sync + 'static {
     /// Carries out one step atomically, or says why it gave no verdict. Safe to repeat. Answers in bounded time, which
     /// depends on the TTL in the step. Dropping the future leaves the outcome unknown.
-    fn apply<'a>(&'a self, name: &'a LockName, step: Step) -> BoxFuture<'a, Result<Reply, StoreError>>;
+    fn apply<'a>(
+        &'a self,
+        name: &'a LockName,
+        step: Step,
+    ) -> BoxFuture<'a, Result<Reply, StoreError>>;
 
     /// Waits until it is known whether the store can be used; stores that are opened at once always can.
     fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -69,22 +72,38 @@ impl Target {
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
         let refuse = |shown: &str, why: String| Err(Invalid::new("store URL", shown, why));
         let Some((scheme, rest)) = url.split_once(':') else {
-            return refuse(if url.is_empty() { "" } else { "..." }, format!("has no scheme; {SCHEMES}"));
+            return refuse(
+                if url.is_empty() { "" } else { "..." },
+                format!("has no scheme; {SCHEMES}"),
+            );
         };
         match scheme {
             "local" => Ok(Self::Local(rest.into())),
             "memory" if rest.is_empty() => Ok(Self::Memory),
-            "redis" | "rediss" | "unix" => redis::Address::parse(url).map(|address| Self::Redis(Box::new(address))),
-            _ => refuse(&format!("{scheme}:..."), format!("unknown scheme; {SCHEMES}")),
+            "redis" | "rediss" | "unix" => {
+                redis::Address::parse(url).map(|address| Self::Redis(Box::new(address)))
+            }
+            _ => refuse(
+                &format!("{scheme}:..."),
+                format!("unknown scheme; {SCHEMES}"),
+            ),
         }
     }
 }
 
 /// Opens a store for a client. Returns at once; [`Store::ready`] says whether it can be used.
-pub(crate) fn open(target: Target, attach: Attach, clock: Clock, tasks: &Tasks, limit: Duration) -> Result<Arc<dyn Store>, Error> {
+pub(crate) fn open(
+    target: Target,
+    attach: Attach,
+    clock: Clock,
+    tasks: &Tasks,
+    limit: Duration,
+) -> Result<Arc<dyn Store>, Error> {
     Ok(match target {
-        Target::Redis(address) => Arc::new(redis::RedisStore::open(*address, attach, clock, tasks, limit)),
-        Target::Local(_) => unreachable!(),
+        Target::Redis(address) => Arc::new(redis::RedisStore::open(
+            *address, attach, clock, tasks, limit,
+        )),
+        Target::Local(path) => Arc::new(local::LocalStore::open(&path, attach, clock)?),
         Target::Memory => Arc::new(memory::Memory::new(clock).attach(attach)),
     })
 }

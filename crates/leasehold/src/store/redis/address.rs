@@ -28,17 +28,28 @@ impl Address {
             };
             Invalid::new("store URL", &format!("{scheme}:..."), format!("{}; write {form}", error.category()))
         })?;
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
+        let settings = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
         let shown = match info.addr() {
             ConnectionAddr::Unix(path) => format!("unix:{}", path.display()),
             addr => format!("{scheme}://{addr}"),
         };
-        let shown = if settings.db() == 0 { shown } else { format!("{shown}/{}", settings.db()) };
+        let shown = if settings.db() == 0 {
+            shown
+        } else {
+            format!("{shown}/{}", settings.db())
+        };
         // A lock sends little and waits for it: never hold back a request to fill a packet.
         let tcp = TcpSettings::default().set_nodelay(true);
         #[cfg(target_os = "linux")]
         let tcp = tcp.set_user_timeout(UNCONFIRMED);
-        Ok(Self { info: info.set_redis_settings(settings).set_tcp_settings(tcp), shown })
+        Ok(Self {
+            info: info.set_redis_settings(settings).set_tcp_settings(tcp),
+            shown,
+        })
     }
 
     /// What redis-rs needs to connect.
@@ -70,15 +81,29 @@ mod tests {
             ("rediss://:S3CR3T@host", "rediss://host:6379"),
             ("unix:/tmp/r.sock?db=2&pass=S3CR3T", "unix:/tmp/r.sock/2"),
         ] {
-            assert_eq!(Address::parse(url).map(|address| address.to_string()), Ok(shown.to_owned()));
+            assert_eq!(
+                Address::parse(url).map(|address| address.to_string()),
+                Ok(shown.to_owned())
+            );
         }
     }
 
     #[test]
     fn refuses_without_showing_a_secret() {
-        for url in ["redis://user:S3CR3T@host:99999/", "redis://:S3CR3T@", "redis://:S3CR3T@host/x", "rediss://:S3CR3T@host/#S3CR3T"] {
-            let refused = Address::parse(url).map(|address| address.to_string()).unwrap_err().to_string();
-            assert!(!refused.contains("S3CR3T") && refused.contains("host[:port]"), "{refused}");
+        for url in [
+            "redis://user:S3CR3T@host:99999/",
+            "redis://:S3CR3T@",
+            "redis://:S3CR3T@host/x",
+            "rediss://:S3CR3T@host/#S3CR3T",
+        ] {
+            let refused = Address::parse(url)
+                .map(|address| address.to_string())
+                .unwrap_err()
+                .to_string();
+            assert!(
+                !refused.contains("S3CR3T") && refused.contains("host[:port]"),
+                "{refused}"
+            );
         }
     }
 }

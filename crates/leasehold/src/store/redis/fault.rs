@@ -13,7 +13,10 @@ const REFUSALS: [(&str, StoreErrorKind); 18] = [
     ("NOAUTH", StoreErrorKind::Denied),
     ("NOPERM", StoreErrorKind::Denied),
     ("can't run this command", StoreErrorKind::Denied),
-    ("can't access at least one of the keys", StoreErrorKind::Denied),
+    (
+        "can't access at least one of the keys",
+        StoreErrorKind::Denied,
+    ),
     ("LOADING", StoreErrorKind::Unavailable),
     ("MISCONF", StoreErrorKind::Unavailable),
     ("NOREPLICAS", StoreErrorKind::Unavailable),
@@ -31,17 +34,32 @@ const REFUSALS: [(&str, StoreErrorKind); 18] = [
 pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
     let said = |kind, detail: &str| StoreError::new(store, kind, detail);
     match error.kind() {
-        ErrorKind::Io if error.is_timeout() => (said(StoreErrorKind::TimedOut, "the connection timed out").unknown(), false),
-        ErrorKind::Io => (said(StoreErrorKind::Unreachable, &error.to_string()).unknown(), false),
+        ErrorKind::Io if error.is_timeout() => (
+            said(StoreErrorKind::TimedOut, "the connection timed out").unknown(),
+            false,
+        ),
+        ErrorKind::Io => (
+            said(StoreErrorKind::Unreachable, &error.to_string()).unknown(),
+            false,
+        ),
         ErrorKind::Parse => {
             let detail = "what answers there does not speak Redis' protocol; is it the right port, and with or without TLS?";
             (said(StoreErrorKind::Protocol, detail).unknown(), false)
         }
-        ErrorKind::RESP3NotSupported => (said(StoreErrorKind::Protocol, "the server is too old: Redis 6.2 or newer is needed"), true),
+        ErrorKind::RESP3NotSupported => (
+            said(
+                StoreErrorKind::Protocol,
+                "the server is too old: Redis 6.2 or newer is needed",
+            ),
+            true,
+        ),
         ErrorKind::AuthenticationFailed => (said(StoreErrorKind::Denied, &error.to_string()), true),
         _ => {
             let text = error.to_string();
-            let kind = REFUSALS.iter().find(|(word, _)| text.contains(word)).map_or(StoreErrorKind::Protocol, |(_, kind)| *kind);
+            let kind = REFUSALS
+                .iter()
+                .find(|(word, _)| text.contains(word))
+                .map_or(StoreErrorKind::Protocol, |(_, kind)| *kind);
             (said(kind, &text), true)
         }
     }

@@ -68,13 +68,35 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn open(address: Address, channel: String, listener: Listener, clock: Clock, tasks: &Tasks, limit: Duration) -> Self {
+    pub(super) fn open(
+        address: Address,
+        channel: String,
+        listener: Listener,
+        clock: Clock,
+        tasks: &Tasks,
+        limit: Duration,
+    ) -> Self {
         let (troubles, reported) = mpsc::unbounded_channel();
         let (status, seen) = watch::channel(Status::Dialing);
         let shown = address.to_string();
-        let supervisor = Supervisor { address, channel, listener, clock: clock.clone(), limit, status, troubles: troubles.clone() };
+        let supervisor = Supervisor {
+            address,
+            channel,
+            listener,
+            clock: clock.clone(),
+            limit,
+            status,
+            troubles: troubles.clone(),
+        };
         let supervisor = tasks.spawn_until_dropped(supervisor.run(reported));
-        Self { shown, clock, limit, status: seen, troubles, _supervisor: supervisor }
+        Self {
+            shown,
+            clock,
+            limit,
+            status: seen,
+            troubles,
+            _supervisor: supervisor,
+        }
     }
 
     /// Waits for the first connection, or why there is none.
@@ -84,7 +106,11 @@ impl Link {
     }
 
     /// Sends a request over the present connection and awaits the answer, for at most `limit` in all.
-    pub(super) async fn call(&self, limit: Duration, request: impl AsyncFnOnce(&Up) -> RedisResult<Value>) -> Result<Value, StoreError> {
+    pub(super) async fn call(
+        &self,
+        limit: Duration,
+        request: impl AsyncFnOnce(&Up) -> RedisResult<Value>,
+    ) -> Result<Value, StoreError> {
         let begun = self.clock.now();
         let up = self.up(limit).await?;
         let left = limit.saturating_sub(self.clock.now().since(begun));
@@ -107,19 +133,32 @@ impl Link {
 
     /// An answer of a form that no script gives.
     pub(super) fn protocol_error(&self, value: &Value) -> StoreError {
-        StoreError::new(&self.shown, StoreErrorKind::Protocol, format!("a script answered {value:?}")).unknown()
+        StoreError::new(
+            &self.shown,
+            StoreErrorKind::Protocol,
+            format!("a script answered {value:?}"),
+        )
+        .unknown()
     }
 
     /// The present connection; fails at once while the server is known to be down, so that nothing hangs on it.
     async fn up(&self, limit: Duration) -> Result<Up, StoreError> {
         let mut status = self.status.clone();
-        let settled = self.clock.within(limit, status.wait_for(|status| !matches!(status, Status::Dialing))).await;
+        let settled = self
+            .clock
+            .within(
+                limit,
+                status.wait_for(|status| !matches!(status, Status::Dialing)),
+            )
+            .await;
         match settled.map(|status| status.map(|status| status.clone())) {
             Some(Ok(Status::Up(up))) => Ok(up),
             Some(Ok(Status::Down(error))) => Err(error),
-            Some(Ok(Status::Dialing)) | None => {
-                Err(StoreError::new(&self.shown, StoreErrorKind::TimedOut, format!("still connecting after {limit:.1?}")))
-            }
+            Some(Ok(Status::Dialing)) | None => Err(StoreError::new(
+                &self.shown,
+                StoreErrorKind::TimedOut,
+                format!("still connecting after {limit:.1?}"),
+            )),
             Some(Err(_)) => Err(StoreError::closed()),
         }
     }
@@ -181,25 +220,46 @@ impl Supervisor {
                 receive(&push, number, &listener, &troubles);
                 Ok::<(), redis::aio::SendError>(())
             });
-        let client = Client::open(self.address.info().clone()).map_err(|error| self.refusal(&error))?;
-        let mut connection =
-            client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| self.refusal(&error))?;
+        let client =
+            Client::open(self.address.info().clone()).map_err(|error| self.refusal(&error))?;
+        let mut connection = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .map_err(|error| self.refusal(&error))?;
         self.check_role(&mut connection).await?;
         // Who may not subscribe polls, and says so in the queue.
         let listening = connection.subscribe(&self.channel).await.is_ok();
-        Ok(Up { connection, listening, number })
+        Ok(Up {
+            connection,
+            listening,
+            number,
+        })
     }
 
     /// A replica would answer reads from the past and refuse writes. A user who may not ask learns it by READONLY.
     async fn check_role(&self, connection: &mut MultiplexedConnection) -> Result<(), StoreError> {
-        let Ok(Value::Array(role)) = cmd("ROLE").query_async::<Value>(connection).await else { return Ok(()) };
+        let Ok(Value::Array(role)) = cmd("ROLE").query_async::<Value>(connection).await else {
+            return Ok(());
+        };
         let replica = |word: &Value| matches!(word, Value::BulkString(bytes) if bytes == b"slave" || bytes == b"replica");
         if !role.first().is_some_and(replica) {
             return Ok(());
         }
-        let of = |at: usize| role.get(at).and_then(|value| redis::from_redis_value_ref::<String>(value).ok()).unwrap_or_default();
-        let detail = format!("it is a replica of {}:{}; connect to the primary", of(1), of(2));
-        Err(StoreError::new(self.address.to_string(), StoreErrorKind::ReadOnly, detail))
+        let of = |at: usize| {
+            role.get(at)
+                .and_then(|value| redis::from_redis_value_ref::<String>(value).ok())
+                .unwrap_or_default()
+        };
+        let detail = format!(
+            "it is a replica of {}:{}; connect to the primary",
+            of(1),
+            of(2)
+        );
+        Err(StoreError::new(
+            self.address.to_string(),
+            StoreErrorKind::ReadOnly,
+            detail,
+        ))
     }
 
     /// Returns when the connection is to be discarded.
@@ -210,8 +270,16 @@ impl Supervisor {
                 Trouble::Silent(number) if number == up.number => {
                     // An error is a sign of life too: a busy server answers PING with one.
                     let mut connection = up.connection.clone();
-                    let answer = self.clock.within(SIGN_OF_LIFE, cmd("PING").query_async::<Value>(&mut connection)).await;
-                    let alive = answer.is_some_and(|answer| answer.map_or_else(|error| classify("", &error).1, |_| true));
+                    let answer = self
+                        .clock
+                        .within(
+                            SIGN_OF_LIFE,
+                            cmd("PING").query_async::<Value>(&mut connection),
+                        )
+                        .await;
+                    let alive = answer.is_some_and(|answer| {
+                        answer.map_or_else(|error| classify("", &error).1, |_| true)
+                    });
                     if !alive {
                         return;
                     }
@@ -224,17 +292,28 @@ impl Supervisor {
     /// Why a dial failed; nothing was asked for, so nothing can have taken effect.
     fn refusal(&self, error: &redis::RedisError) -> StoreError {
         let (error, _) = classify(&self.address.to_string(), error);
-        StoreError { may_have_taken_effect: false, ..error }
+        StoreError {
+            may_have_taken_effect: false,
+            ..error
+        }
     }
 
     fn silent(&self) -> StoreError {
-        let detail = format!("it accepted the connection or dropped it silently, and said nothing for {:.1?}", self.limit);
+        let detail = format!(
+            "it accepted the connection or dropped it silently, and said nothing for {:.1?}",
+            self.limit
+        );
         StoreError::new(self.address.to_string(), StoreErrorKind::TimedOut, detail)
     }
 }
 
 /// Takes what the server sends unasked.
-fn receive(push: &PushInfo, number: u64, listener: &Listener, troubles: &mpsc::UnboundedSender<Trouble>) {
+fn receive(
+    push: &PushInfo,
+    number: u64,
+    listener: &Listener,
+    troubles: &mpsc::UnboundedSender<Trouble>,
+) {
     match push.kind {
         // Fails only when the supervisor is gone.
         PushKind::Disconnection => drop(troubles.send(Trouble::Useless(number))),
@@ -253,5 +332,8 @@ fn receive(push: &PushInfo, number: u64, listener: &Listener, troubles: &mpsc::U
 fn parse_wake(payload: &[u8]) -> Option<Notice> {
     let mut words = std::str::from_utf8(payload).ok()?.splitn(3, ' ');
     let (_fence, token, key) = (words.next()?, words.next()?, words.next()?);
-    Some(Notice::Granted { key: key.to_owned(), owner: Owner::parse(token)? })
+    Some(Notice::Granted {
+        key: key.to_owned(),
+        owner: Owner::parse(token)?,
+    })
 }

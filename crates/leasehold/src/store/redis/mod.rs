@@ -37,22 +37,54 @@ pub(crate) struct RedisStore {
 
 impl RedisStore {
     /// Begins to connect; [`Store::ready`] says how that went.
-    pub(crate) fn open(address: Address, attach: Attach, clock: Clock, tasks: &Tasks, limit: Duration) -> Self {
+    pub(crate) fn open(
+        address: Address,
+        attach: Attach,
+        clock: Clock,
+        tasks: &Tasks,
+        limit: Duration,
+    ) -> Self {
         let channel = format!("leasehold:wake:{}", attach.client);
-        let link = Link::open(address, channel.clone(), attach.listener, clock, tasks, limit);
-        Self { link, scripts: Scripts::default(), channel, limit }
+        let link = Link::open(
+            address,
+            channel.clone(),
+            attach.listener,
+            clock,
+            tasks,
+            limit,
+        );
+        Self {
+            link,
+            scripts: Scripts::default(),
+            channel,
+            limit,
+        }
     }
 
     async fn step(&self, name: &LockName, step: Step) -> Result<Reply, StoreError> {
-        let keys = [name.key().to_owned(), name.beside(":lh-fence"), name.beside(":lh-queue"), name.beside(":lh-waiters")];
+        let keys = [
+            name.key().to_owned(),
+            name.beside(":lh-fence"),
+            name.beside(":lh-queue"),
+            name.beside(":lh-waiters"),
+        ];
         let limit = self.limit_of(&step);
-        let (verb, arguments) = self.encode(&step);
+        let (verb, arguments) = Self::encode(&step);
         let value = self
             .link
             .call(limit, async |up: &Up| {
-                let channel = if up.listening { self.channel.as_str() } else { "-" };
-                let arguments: Vec<&str> = arguments.iter().map(|argument| argument.in_words(channel)).collect();
-                self.scripts.run(verb, &mut up.connection.clone(), &keys, &arguments).await
+                let channel = if up.listening {
+                    self.channel.as_str()
+                } else {
+                    "-"
+                };
+                let arguments: Vec<&str> = arguments
+                    .iter()
+                    .map(|argument| argument.in_words(channel))
+                    .collect();
+                self.scripts
+                    .run(verb, &mut up.connection.clone(), &keys, &arguments)
+                    .await
             })
             .await?;
         reply::decode(&value).ok_or_else(|| self.link.protocol_error(&value))
@@ -66,50 +98,90 @@ impl RedisStore {
         }
     }
 
-    fn encode(&self, step: &Step) -> (usize, Vec<Argument>) {
+    fn encode(step: &Step) -> (usize, Vec<Argument>) {
         use Argument::{Channel, Text};
         let millis = |ttl: leasehold_core::Ttl| Text(ttl.millis().to_string());
         let token = |owner: &leasehold_core::Owner| Text(owner.token().to_owned());
         match step {
-            Step::Acquire { owner, mode, ttl, wait } => {
+            Step::Acquire {
+                owner,
+                mode,
+                ttl,
+                wait,
+            } => {
                 let channel = match wait {
                     None => Text(String::new()),
                     Some(wait) if wait.listening => Channel,
                     Some(_) => Text("-".into()),
                 };
-                (ACQUIRE, vec![token(owner), millis(*ttl), Text(mode_word(*mode).into()), channel])
+                (
+                    ACQUIRE,
+                    vec![
+                        token(owner),
+                        millis(*ttl),
+                        Text(mode_word(*mode).into()),
+                        channel,
+                    ],
+                )
             }
             Step::Extend { owner, ttl } => (EXTEND, vec![token(owner), millis(*ttl)]),
-            Step::Release { owner, keep } => {
-                (RELEASE, vec![token(owner), keep.map_or_else(|| Text("0".into()), millis)])
-            }
+            Step::Release { owner, keep } => (
+                RELEASE,
+                vec![token(owner), keep.map_or_else(|| Text("0".into()), millis)],
+            ),
             Step::Break { fence } => (BREAK, vec![Text(fence.to_string())]),
             Step::Inspect => (INSPECT, Vec::new()),
         }
     }
 
     async fn remember(&self, name: &LockName) -> Result<(), StoreError> {
-        let add = async |up: &Up| cmd("ZADD").arg(INDEX).arg(0).arg(name.key()).query_async(&mut up.connection.clone()).await;
+        let add = async |up: &Up| {
+            cmd("ZADD")
+                .arg(INDEX)
+                .arg(0)
+                .arg(name.key())
+                .query_async(&mut up.connection.clone())
+                .await
+        };
         self.link.call(self.limit, add).await.map(drop)
     }
 
     /// The index, less the names whose lock and queue are gone, which are dropped from it.
     async fn names(&self) -> Result<Vec<String>, StoreError> {
-        let list = async |up: &Up| cmd("ZRANGE").arg(INDEX).arg(0).arg(-1).query_async(&mut up.connection.clone()).await;
+        let list = async |up: &Up| {
+            cmd("ZRANGE")
+                .arg(INDEX)
+                .arg(0)
+                .arg(-1)
+                .query_async(&mut up.connection.clone())
+                .await
+        };
         let names = reply::texts(&self.link.call(self.limit, list).await?);
         if names.is_empty() {
             return Ok(names);
         }
         let mut exist = pipe();
         for name in &names {
-            exist.cmd("EXISTS").arg(name).arg(LockName::from_key(name).beside(":lh-queue"));
+            exist
+                .cmd("EXISTS")
+                .arg(name)
+                .arg(LockName::from_key(name).beside(":lh-queue"));
         }
         let look = async |up: &Up| exist.query_async(&mut up.connection.clone()).await;
         let exist = reply::integers(&self.link.call(self.limit, look).await?);
-        let (kept, gone): (Vec<_>, Vec<_>) = names.into_iter().zip(exist).partition(|(_, keys)| *keys > 0);
+        let (kept, gone): (Vec<_>, Vec<_>) = names
+            .into_iter()
+            .zip(exist)
+            .partition(|(_, keys)| *keys > 0);
         if !gone.is_empty() {
             let gone: Vec<String> = gone.into_iter().map(|(name, _)| name).collect();
-            let forget = async |up: &Up| cmd("ZREM").arg(INDEX).arg(&gone).query_async::<Value>(&mut up.connection.clone()).await;
+            let forget = async |up: &Up| {
+                cmd("ZREM")
+                    .arg(INDEX)
+                    .arg(&gone)
+                    .query_async::<Value>(&mut up.connection.clone())
+                    .await
+            };
             self.link.call(self.limit, forget).await?;
         }
         Ok(kept.into_iter().map(|(name, _)| name).collect())
@@ -141,7 +213,11 @@ pub(crate) fn mode_word(mode: Mode) -> &'static str {
 }
 
 impl Store for RedisStore {
-    fn apply<'a>(&'a self, name: &'a LockName, step: Step) -> BoxFuture<'a, Result<Reply, StoreError>> {
+    fn apply<'a>(
+        &'a self,
+        name: &'a LockName,
+        step: Step,
+    ) -> BoxFuture<'a, Result<Reply, StoreError>> {
         self.step(name, step).boxed()
     }
 

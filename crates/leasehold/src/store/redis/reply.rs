@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Busy, Fence, Held, HolderView, Mode, Owner, Reply, Snapshot, Ttl, WaiterView, Who};
+use leasehold_core::{
+    Busy, Fence, Held, HolderView, Mode, Owner, Reply, Snapshot, Ttl, WaiterView, Who,
+};
 use redis::Value;
 
 /// Reads the reply of any verb; `None` if it is not of the form that the scripts give.
 pub(super) fn decode(value: &Value) -> Option<Reply> {
     let parts = array(value)?;
     match (text(parts.first()?)?, &parts[1..]) {
-        ("held", [fence, queued]) => {
-            Some(Reply::Held(Held { fence: Some(fence_of(fence)?), queued: u32::try_from(integer(queued)?).ok()? }))
-        }
+        ("held", [fence, queued]) => Some(Reply::Held(Held {
+            fence: Some(fence_of(fence)?),
+            queued: u32::try_from(integer(queued)?).ok()?,
+        })),
         ("busy", [ahead, poll_after, holder]) => Some(Reply::Busy(Busy {
             ahead: u32::try_from(integer(ahead)?).ok()?,
             poll_after: millis(poll_after)?,
@@ -21,8 +24,15 @@ pub(super) fn decode(value: &Value) -> Option<Reply> {
         ("not-held", [holder]) => Some(Reply::NotHeld(view(holder)?)),
         ("seen", [holder, fence, queue, now]) => {
             let (fence, now) = (optional_fence(fence)?, u64::try_from(integer(now)?).ok()?);
-            let queue = array(queue)?.chunks_exact(2).filter_map(|pair| waiter(&pair[0], &pair[1], now)).collect();
-            Some(Reply::Seen(Snapshot { holder: view(holder)?, queue, fence }))
+            let queue = array(queue)?
+                .chunks_exact(2)
+                .filter_map(|pair| waiter(&pair[0], &pair[1], now))
+                .collect();
+            Some(Reply::Seen(Snapshot {
+                holder: view(holder)?,
+                queue,
+                fence,
+            }))
         }
         _ => None,
     }
@@ -30,30 +40,59 @@ pub(super) fn decode(value: &Value) -> Option<Reply> {
 
 /// The texts of an array.
 pub(super) fn texts(value: &Value) -> Vec<String> {
-    array(value).unwrap_or_default().iter().filter_map(text).map(str::to_owned).collect()
+    array(value)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(text)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The integers of an array.
 pub(super) fn integers(value: &Value) -> Vec<i64> {
-    array(value).unwrap_or_default().iter().filter_map(integer).collect()
+    array(value)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(integer)
+        .collect()
 }
 
 /// A holder, or that there is none.
-#[allow(clippy::option_option, reason = "the outer one says that the answer has another form")]
+#[allow(
+    clippy::option_option,
+    reason = "the outer one says that the answer has another form"
+)]
 fn view(value: &Value) -> Option<Option<HolderView>> {
-    let [kind, value, expires_in, fence, held_for] = array(value)? else { return None };
+    let [kind, value, expires_in, fence, held_for] = array(value)? else {
+        return None;
+    };
     let kind = text(kind)?;
     if kind == "none" {
         return Some(None);
     }
-    let Value::BulkString(token) = value else { return None };
-    let owner = std::str::from_utf8(token).ok().and_then(Owner::parse).filter(|_| kind == "string");
-    let who = owner.map_or_else(|| Who::Foreign { kind: kind.into(), value: token.clone() }, Who::Owner);
+    let Value::BulkString(token) = value else {
+        return None;
+    };
+    let owner = std::str::from_utf8(token)
+        .ok()
+        .and_then(Owner::parse)
+        .filter(|_| kind == "string");
+    let who = owner.map_or_else(
+        || Who::Foreign {
+            kind: kind.into(),
+            value: token.clone(),
+        },
+        Who::Owner,
+    );
     Some(Some(HolderView {
         who,
         fence: optional_fence(fence)?,
-        held_for: u64::try_from(integer(held_for)?).ok().map(Duration::from_micros),
-        expires_in: u64::try_from(integer(expires_in)?).ok().map(Duration::from_millis),
+        held_for: u64::try_from(integer(held_for)?)
+            .ok()
+            .map(Duration::from_micros),
+        expires_in: u64::try_from(integer(expires_in)?)
+            .ok()
+            .map(Duration::from_millis),
     }))
 }
 
@@ -61,24 +100,39 @@ fn view(value: &Value) -> Option<Option<HolderView>> {
 fn waiter(token: &Value, record: &Value, now_ms: u64) -> Option<WaiterView> {
     let owner = Owner::parse(text(token)?)?;
     let mut words = text(record)?.split(' ');
-    let (mode, ttl, _channel, seen_until) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let (mode, ttl, _channel, seen_until) =
+        (words.next()?, words.next()?, words.next()?, words.next()?);
     let mode = (mode == super::mode_word(Mode::Exclusive)).then_some(Mode::Exclusive)?;
     let ttl = Ttl::new(Duration::from_millis(ttl.parse().ok()?)).ok()?;
     let seen_for = Duration::from_millis(seen_until.parse::<u64>().ok()?.saturating_sub(now_ms));
-    Some(WaiterView { owner, mode, ttl, seen_for })
+    Some(WaiterView {
+        owner,
+        mode,
+        ttl,
+        seen_for,
+    })
 }
 
 fn fence_of(value: &Value) -> Option<Fence> {
     text(value)?.parse().ok().map(Fence::new)
 }
 
-#[allow(clippy::option_option, reason = "the outer one says that the answer has another form")]
+#[allow(
+    clippy::option_option,
+    reason = "the outer one says that the answer has another form"
+)]
 fn optional_fence(value: &Value) -> Option<Option<Fence>> {
-    if text(value)?.is_empty() { Some(None) } else { fence_of(value).map(Some) }
+    if text(value)?.is_empty() {
+        Some(None)
+    } else {
+        fence_of(value).map(Some)
+    }
 }
 
 fn millis(value: &Value) -> Option<Duration> {
-    u64::try_from(integer(value)?).ok().map(Duration::from_millis)
+    u64::try_from(integer(value)?)
+        .ok()
+        .map(Duration::from_millis)
 }
 
 fn integer(value: &Value) -> Option<i64> {

@@ -44,7 +44,10 @@ impl Verb {
     fn new(source: &str) -> Self {
         let (flags, body) = source.split_once('\n').unwrap_or((source, ""));
         let plain = format!("{PRELUDE}{body}");
-        Self { flagged: Text::new(format!("{flags}\n{plain}")), plain: Text::new(plain) }
+        Self {
+            flagged: Text::new(format!("{flags}\n{plain}")),
+            plain: Text::new(plain),
+        }
     }
 }
 
@@ -57,7 +60,10 @@ pub(super) struct Scripts {
 
 impl Default for Scripts {
     fn default() -> Self {
-        Self { verbs: VERBS.map(Verb::new), plain: AtomicBool::new(false) }
+        Self {
+            verbs: VERBS.map(Verb::new),
+            plain: AtomicBool::new(false),
+        }
     }
 }
 
@@ -92,10 +98,22 @@ impl Scripts {
     ) -> RedisResult<Value> {
         let verb = &self.verbs[verb];
         let text = if plain { &verb.plain } else { &verb.flagged };
-        let by_hash = cmd("EVALSHA").arg(&text.sha).arg(keys.len()).arg(keys).arg(arguments).query_async(connection).await;
+        let by_hash = cmd("EVALSHA")
+            .arg(&text.sha)
+            .arg(keys.len())
+            .arg(keys)
+            .arg(arguments)
+            .query_async(connection)
+            .await;
         match by_hash {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                cmd("EVAL").arg(&text.code).arg(keys.len()).arg(keys).arg(arguments).query_async(connection).await
+                cmd("EVAL")
+                    .arg(&text.code)
+                    .arg(keys.len())
+                    .arg(keys)
+                    .arg(arguments)
+                    .query_async(connection)
+                    .await
             }
             answer => answer,
         }
@@ -104,7 +122,9 @@ impl Scripts {
 
 /// Lua 5.1 has no `#!` inside of a script text.
 fn is_too_old_for_flags(error: &redis::RedisError) -> bool {
-    error.detail().is_some_and(|detail| detail.contains("unexpected symbol near '#'"))
+    error
+        .detail()
+        .is_some_and(|detail| detail.contains("unexpected symbol near '#'"))
 }
 
 #[cfg(test)]
@@ -114,8 +134,16 @@ mod tests {
     #[test]
     fn each_verb_declares_its_flags_first_and_carries_the_prelude() {
         for verb in Scripts::default().verbs {
-            assert!(verb.flagged.code.starts_with("#!lua"), "{}", verb.flagged.code);
-            assert!(!verb.plain.code.lines().any(|line| line.starts_with("#!")), "{}", verb.plain.code);
+            assert!(
+                verb.flagged.code.starts_with("#!lua"),
+                "{}",
+                verb.flagged.code
+            );
+            assert!(
+                !verb.plain.code.lines().any(|line| line.starts_with("#!")),
+                "{}",
+                verb.plain.code
+            );
             assert!(verb.plain.code.contains("local function advance"));
             assert_ne!(verb.flagged.sha, verb.plain.sha);
         }

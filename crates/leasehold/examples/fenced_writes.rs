@@ -1,0 +1,112 @@
+//! A holder is paused past its lease and writes late. The resource has seen a newer fence and refuses.
+//!
+//! The resource is an SQLite table that sees the fence **at first touch**, the read, not only at the write: a check at
+//! the write alone would let the late write through whenever the next holder has read and not yet written.
+//!
+//! `cargo run --example fenced_writes`, or with `-- --url redis://127.0.0.1:6379/` on a server.
+
+mod support;
+
+use std::error::Error;
+use std::time::Duration;
+
+use leasehold::{Client, Fence, Lease};
+use rusqlite::{Connection, OptionalExtension, named_params};
+
+/// An account that remembers the highest fence it was touched with.
+struct Account(Connection);
+
+impl Account {
+    fn open() -> rusqlite::Result<Self> {
+        let database = Connection::open_in_memory()?;
+        database.execute_batch(
+            "CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, fence INTEGER NOT NULL);
+             INSERT INTO account VALUES (1, 100, 0);",
+        )?;
+        Ok(Self(database))
+    }
+
+    /// The balance, or `None` for a fence that is stale. From here on, every older fence is.
+    fn read(&self, fence: Fence) -> rusqlite::Result<Option<i64>> {
+        let sql =
+            "UPDATE account SET fence = :fence WHERE id = 1 AND fence <= :fence RETURNING balance";
+        self.0
+            .query_row(
+                sql,
+                named_params! { ":fence": fence.get().cast_signed() },
+                |row| row.get(0),
+            )
+            .optional()
+    }
+
+    /// Whether the write was accepted.
+    fn write(&self, fence: Fence, balance: i64) -> rusqlite::Result<bool> {
+        let sql = "UPDATE account SET balance = :balance, fence = :fence WHERE id = 1 AND fence <= :fence";
+        let changed = self.0.execute(
+            sql,
+            named_params! { ":fence": fence.get().cast_signed(), ":balance": balance },
+        )?;
+        Ok(changed == 1)
+    }
+}
+
+/// Takes the lock without renewing it, as a process does that is stopped right after.
+async fn lock_for(client: &Client, ttl: Duration) -> Result<Lease, leasehold::Error> {
+    client
+        .mutex("account:1")
+        .ttl(ttl)
+        .auto_renew(false)
+        .acquire()
+        .await
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let client = support::client().await?;
+    let account = Account::open()?;
+
+    let paused = lock_for(&client, Duration::from_millis(200)).await?;
+    let seen = account
+        .read(paused.fence())?
+        .expect("the first fence is admitted");
+    println!(
+        "A holds fence {}, reads {seen}, and is paused for longer than its lease ...",
+        paused.fence()
+    );
+
+    // The store gives the lock to B when A's lease has run out.
+    let next = lock_for(&client, Duration::from_secs(5)).await?;
+    let balance = account
+        .read(next.fence())?
+        .expect("a newer fence is admitted");
+    println!("B holds fence {}, reads {balance}", next.fence());
+
+    let late = account.write(paused.fence(), seen + 10)?;
+    println!(
+        "A wakes up and writes {}: {}",
+        seen + 10,
+        if late {
+            "ACCEPTED"
+        } else {
+            "refused, its fence is stale"
+        }
+    );
+    let accepted = account.write(next.fence(), balance + 1)?;
+    println!(
+        "B writes {}: {}",
+        balance + 1,
+        if accepted { "accepted" } else { "REFUSED" }
+    );
+    assert!(
+        !late && accepted,
+        "the fence must keep the late write out and let the right one in"
+    );
+
+    next.release().await?;
+    println!(
+        "A learns it from its lease, too: {}",
+        paused.release().await.expect_err("the lease was lost")
+    );
+    client.close().await;
+    Ok(())
+}

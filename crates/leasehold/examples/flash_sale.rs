@@ -1,0 +1,85 @@
+//! 100 buyers, 10 items: oversold without the lock, exact with it.
+//!
+//! `cargo run --example flash_sale`, or with `-- --url redis://127.0.0.1:6379/` on a server.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use leasehold::{Client, Error};
+
+const ITEMS: u32 = 10;
+const BUYERS: u32 = 100;
+
+/// A shop whose stock lives in a database: reading and writing are two requests.
+#[derive(Debug)]
+struct Shop {
+    stock: AtomicU32,
+    sold: AtomicU32,
+}
+
+impl Shop {
+    fn open() -> Arc<Self> {
+        Arc::new(Self {
+            stock: AtomicU32::new(ITEMS),
+            sold: AtomicU32::new(0),
+        })
+    }
+
+    /// The bug that a lock is for: between the question and the answer, others buy too.
+    async fn sell_one(&self) {
+        let left = self.stock.load(Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        if left > 0 {
+            self.stock.store(left - 1, Ordering::SeqCst);
+            self.sold.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+async fn sale(client: Option<&Client>) -> Result<u32, Error> {
+    let shop = Shop::open();
+    let buyers: Vec<_> = (0..BUYERS)
+        .map(|_| {
+            let (shop, lock) = (
+                shop.clone(),
+                client.map(|client| client.mutex("flash-sale:item-1")),
+            );
+            let buy = async move {
+                match lock {
+                    None => shop.sell_one().await,
+                    // Released whether or not anything was left to sell.
+                    Some(lock) => {
+                        lock.acquire()
+                            .await?
+                            .run(async |_| shop.sell_one().await)
+                            .await?;
+                    }
+                }
+                Ok::<(), Error>(())
+            };
+            support::spawn(buy)
+        })
+        .collect();
+    for buyer in buyers {
+        buyer.await.expect("a buyer does not panic")?;
+    }
+    Ok(shop.sold.load(Ordering::SeqCst))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let client = support::client().await?;
+    println!(
+        "without the lock: {} of {ITEMS} items sold",
+        sale(None).await?
+    );
+    println!(
+        "with the lock:    {} of {ITEMS} items sold",
+        sale(Some(&client)).await?
+    );
+    client.close().await;
+    Ok(())
+}

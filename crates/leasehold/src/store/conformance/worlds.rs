@@ -1,0 +1,352 @@
+//! The stores under test, one row each, and what a test can do to them. Must never let time pass by itself.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use leasehold_core::{
+    Busy, ClientId, Fence, HolderView, LockName, Mode, Owner, Reply, Snapshot, Step, Ttl, Wait, Who,
+};
+use tempfile::TempDir;
+
+use crate::clock::Clock;
+use crate::store::local::LocalStore;
+use crate::store::memory::Memory;
+use crate::store::{Attach, Notice, Store};
+
+/// How often a notice that is on its way is looked for, each time for a millisecond.
+const LOOKS: u32 = 20_000;
+
+/// A store with nothing in it, and the powers of a test over it.
+pub(super) trait World {
+    /// The clock stands still until [`World::advance`].
+    fn start() -> Self;
+
+    /// Time runs, for what a store finds out by looking now and then.
+    fn running() -> Self
+    where
+        Self: Sized,
+    {
+        Self::start()
+    }
+
+    fn open(&self, attach: Attach) -> Arc<dyn Store>;
+
+    /// Lets time pass for the store.
+    fn advance(&self, by: Duration);
+
+    /// All data is lost.
+    fn forget_everything(&self);
+
+    /// The last fence is lost, as Redis loses it when it evicts keys.
+    fn forget_fence(&self, name: &LockName);
+}
+
+pub(super) struct InMemory {
+    memory: Memory,
+    clock: Clock,
+}
+
+impl World for InMemory {
+    fn start() -> Self {
+        let clock = Clock::virtual_time();
+        Self {
+            memory: Memory::new(clock.clone()),
+            clock,
+        }
+    }
+
+    fn open(&self, attach: Attach) -> Arc<dyn Store> {
+        Arc::new(self.memory.attach(attach))
+    }
+
+    fn advance(&self, by: Duration) {
+        self.clock.suspend(by);
+    }
+
+    fn forget_everything(&self) {
+        self.memory.clear();
+    }
+
+    fn forget_fence(&self, name: &LockName) {
+        self.memory.meddle(|world| world.entry(name).fence = None);
+    }
+}
+
+pub(super) struct Local {
+    dir: TempDir,
+    clock: Clock,
+}
+
+impl Local {
+    fn new(clock: Clock) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { dir, clock }
+    }
+
+    fn file(&self) -> String {
+        format!("{}/locks.db", self.dir.path().display())
+    }
+
+    fn sql(&self, sql: &str, parameters: impl rusqlite::Params) {
+        let db = rusqlite::Connection::open(self.file()).unwrap();
+        db.execute(sql, parameters).unwrap();
+    }
+}
+
+impl World for Local {
+    fn start() -> Self {
+        Self::new(Clock::virtual_time())
+    }
+
+    fn running() -> Self {
+        Self::new(Clock::system())
+    }
+
+    fn open(&self, attach: Attach) -> Arc<dyn Store> {
+        let store = LocalStore::open(&self.file(), attach, self.clock.clone());
+        Arc::new(store.unwrap())
+    }
+
+    fn advance(&self, by: Duration) {
+        self.clock.suspend(by);
+    }
+
+    fn forget_everything(&self) {
+        for table in ["holders", "waiters", "fences"] {
+            self.sql(&format!("DELETE FROM {table}"), []);
+        }
+    }
+
+    fn forget_fence(&self, name: &LockName) {
+        self.sql("DELETE FROM fences WHERE key = ?1", [name.key()]);
+    }
+}
+
+/// Its clock needs a trick of the dynamic linker.
+#[cfg(target_os = "linux")]
+pub(super) struct OnRedis(testkit::RedisServer);
+
+#[cfg(target_os = "linux")]
+impl World for OnRedis {
+    fn start() -> Self {
+        Self(testkit::RedisServer::builder().virtual_clock().start())
+    }
+
+    fn open(&self, attach: Attach) -> Arc<dyn Store> {
+        use crate::store::redis::{Address, RedisStore};
+
+        let address = Address::parse(&self.0.url()).unwrap();
+        let tasks = crate::runtime::Tasks::here().unwrap();
+        let limit = Duration::from_secs(20);
+        Arc::new(RedisStore::open(
+            address,
+            attach,
+            Clock::system(),
+            &tasks,
+            limit,
+        ))
+    }
+
+    fn advance(&self, by: Duration) {
+        self.0.clock().advance(by);
+    }
+
+    fn forget_everything(&self) {
+        assert_eq!(self.0.cli(&["FLUSHALL"]).text(), "OK");
+    }
+
+    fn forget_fence(&self, name: &LockName) {
+        assert_eq!(self.0.cli(&["DEL", &name.beside(":lh-fence")]).int(), 1);
+    }
+}
+
+/// The lock that most tests are about: a name with all that a name may have.
+pub(super) fn name() -> LockName {
+    LockName::new("report of {user}:42, ночь").unwrap()
+}
+
+/// A client of a store with one acquisition on its mind.
+pub(super) struct Peer {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) owner: Owner,
+    pub(super) name: LockName,
+    ttl: Ttl,
+    heard: Receiver<Notice>,
+}
+
+impl Peer {
+    /// The client of this number, which wants leases of 30 s.
+    pub(super) async fn of(world: &impl World, number: u64) -> Self {
+        let client = ClientId::new(number);
+        let (tell, heard) = channel();
+        let listener = Arc::new(move |notice| drop(tell.send(notice)));
+        let store = world.open(Attach { client, listener });
+        store.ready().await.unwrap();
+        let owner = Owner::new(number.into(), client, "host", 1, "a test").unwrap();
+        let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
+        let name = name();
+        Self {
+            store,
+            owner,
+            name,
+            ttl,
+            heard,
+        }
+    }
+
+    pub(super) fn wanting(mut self, ttl: Duration) -> Self {
+        self.ttl = Ttl::new(ttl).unwrap();
+        self
+    }
+
+    pub(super) async fn step(&self, step: Step) -> Reply {
+        self.store.apply(&self.name, step).await.unwrap()
+    }
+
+    async fn ask(&self, wait: Option<Wait>) -> Reply {
+        let (owner, mode, ttl) = (self.owner.clone(), Mode::Exclusive, self.ttl);
+        self.step(Step::Acquire {
+            owner,
+            mode,
+            ttl,
+            wait,
+        })
+        .await
+    }
+
+    /// Asks once.
+    pub(super) async fn tries(&self) -> Reply {
+        self.ask(None).await
+    }
+
+    /// Asks, is given the lock, and so its fence.
+    pub(super) async fn takes(&self) -> Fence {
+        fence(self.ask(Some(Wait { listening: true })).await)
+    }
+
+    /// Asks, and joins the queue or keeps its place in it.
+    pub(super) async fn queues(&self) -> Busy {
+        busy(self.ask(Some(Wait { listening: true })).await)
+    }
+
+    /// The same for a client that cannot be told anything.
+    pub(super) async fn queues_deaf(&self) -> Busy {
+        busy(self.ask(Some(Wait { listening: false })).await)
+    }
+
+    /// Asks for a new deadline: the claim of a grant, too.
+    pub(super) async fn extends(&self) -> Reply {
+        let (owner, ttl) = (self.owner.clone(), self.ttl);
+        self.step(Step::Extend { owner, ttl }).await
+    }
+
+    pub(super) async fn gives_back(&self) -> Reply {
+        let owner = self.owner.clone();
+        self.step(Step::Release { owner, keep: None }).await
+    }
+
+    /// Gives back what it holds, or its place in the queue.
+    pub(super) async fn releases(&self) {
+        assert_eq!(self.gives_back().await, Reply::Released);
+    }
+
+    /// Gives the lock back, to be free only after `keep`.
+    pub(super) async fn releases_after(&self, keep: Duration) {
+        let (owner, keep) = (self.owner.clone(), Some(Ttl::new(keep).unwrap()));
+        let reply = self.step(Step::Release { owner, keep }).await;
+        assert_eq!(reply, Reply::Released);
+    }
+
+    pub(super) async fn breaks(&self, fence: Fence) -> Reply {
+        self.step(Step::Break { fence }).await
+    }
+
+    pub(super) async fn sees(&self) -> Snapshot {
+        match self.step(Step::Inspect).await {
+            Reply::Seen(snapshot) => snapshot,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Who holds the lock, by number, and for how long still.
+    pub(super) async fn sees_holder(&self) -> Option<(u64, Duration)> {
+        let holder = self.sees().await.holder?;
+        Some((number(&holder), holder.expires_in.unwrap()))
+    }
+
+    /// Who waits, by number.
+    pub(super) async fn sees_queue(&self) -> Vec<u64> {
+        let queue = self.sees().await.queue;
+        queue
+            .iter()
+            .map(|waiter| waiter.owner.client().get())
+            .collect()
+    }
+
+    /// Waits to hear that the lock was granted to it.
+    pub(super) async fn is_told(&self) {
+        for _ in 0..LOOKS {
+            if let Some(notice) = self.hears().await {
+                let Notice::Granted { key, owner } = notice else {
+                    panic!("{notice:?}")
+                };
+                assert_eq!((key.as_str(), &owner), (self.name.key(), &self.owner));
+                return;
+            }
+        }
+        panic!("{} was told nothing", self.owner);
+    }
+
+    /// Nothing is on its way to it.
+    pub(super) async fn is_told_nothing(&self) {
+        let notice = self.hears().await;
+        assert!(notice.is_none(), "{}: {notice:?}", self.owner);
+    }
+
+    async fn hears(&self) -> Option<Notice> {
+        // On a connection, what was said before this was answered has been heard.
+        self.sees().await;
+        let greeting = |notice: &Notice| matches!(notice, Notice::Reconnected);
+        loop {
+            let notice = self.heard.recv_timeout(Duration::from_millis(1)).ok()?;
+            if !greeting(&notice) {
+                return Some(notice);
+            }
+        }
+    }
+}
+
+/// The fence of an answer that must be *held*.
+#[track_caller]
+pub(super) fn fence(reply: Reply) -> Fence {
+    match reply {
+        Reply::Held(held) => held.fence.unwrap(),
+        other => panic!("not held: {other:?}"),
+    }
+}
+
+/// The contents of an answer that must be *busy*.
+#[track_caller]
+pub(super) fn busy(reply: Reply) -> Busy {
+    match reply {
+        Reply::Busy(busy) => busy,
+        other => panic!("not busy: {other:?}"),
+    }
+}
+
+/// Who holds, by number, as an answer that must be *not held* says it.
+#[track_caller]
+pub(super) fn not_held(reply: Reply) -> Option<u64> {
+    match reply {
+        Reply::NotHeld(holder) => holder.as_ref().map(number),
+        other => panic!("neither held nor asked for: {other:?}"),
+    }
+}
+
+pub(super) fn number(holder: &HolderView) -> u64 {
+    match &holder.who {
+        Who::Owner(owner) => owner.client().get(),
+        Who::Foreign { .. } => panic!("{holder:?}"),
+    }
+}

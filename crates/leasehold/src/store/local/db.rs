@@ -1,0 +1,316 @@
+//! Steps as transactions, one after another. Must never decide a lock rule: `leasehold-core` does, in [`Db::transition`].
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold_core::{Fence, LockName, Outcome, Owner, Reply, Step};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+use super::fault::Fault;
+use super::process::{self, Process, Processes};
+use super::rows::{Rows, signed};
+use super::waiting::Waiting;
+use super::{file, path};
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::store::{Attach, Notice};
+
+/// How many steps pass between two times of tidying up, and how many names one of them touches at most.
+const TIDY_EVERY: u32 = 1024;
+const TIDY_AT_MOST: usize = 256;
+
+/// One client's connection to the file. Its methods block, for about [`file::PATIENCE`] at most.
+pub(super) struct Db {
+    conn: Connection,
+    /// What followed `local:` in the URL.
+    given: String,
+    path: PathBuf,
+    /// How errors call this store.
+    label: String,
+    /// The file that `conn` is open on.
+    identity: Option<file::Identity>,
+    clock: Clock,
+    attach: Attach,
+    process: Process,
+    waiting: Waiting,
+    looked_at: Moment,
+    steps: u32,
+}
+
+impl Db {
+    /// Opens the file that `given` means.
+    pub(super) fn open(given: &str, attach: Attach, clock: Clock) -> Result<Self, Error> {
+        let path = path::locate(given)?;
+        let label = path::label(&path);
+        if !clock.is_virtual() && !process::has_hosts_clock() {
+            let detail = "this process is in a time namespace, so that its deadlines mean nothing to other processes of the host";
+            return Err(StoreError::new(label, StoreErrorKind::Unavailable, detail).into());
+        }
+        let (conn, identity) = file::open(&path, &label)?;
+        let (process, waiting, looked_at) = (Process::current(), Waiting::default(), clock.now());
+        let given = given.to_owned();
+        let this = Self {
+            conn,
+            given,
+            path,
+            label,
+            identity,
+            clock,
+            attach,
+            process,
+            waiting,
+            looked_at,
+            steps: 0,
+        };
+        this.move_in().map_err(|fault| fault.of(&this.label))?;
+        Ok(this)
+    }
+
+    /// The clock that deadlines are judged by.
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// How errors call this store.
+    pub(super) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The failure of a request that stood in line for too long.
+    pub(super) fn timed_out(&self, waited: Duration) -> StoreError {
+        StoreError::new(
+            &self.label,
+            StoreErrorKind::TimedOut,
+            format!("other processes kept the file locked for {waited:.1?}"),
+        )
+    }
+
+    /// Clears what earlier processes left behind, and says that this one is here.
+    fn move_in(&self) -> Result<(), Fault> {
+        let begun = self.begin()?;
+        if !self.clock.is_virtual() {
+            file::begin_after_boot(&self.conn, self.clock.store_now())?;
+        }
+        process::register(&self.conn, self.attach.client, &self.process)?;
+        begun.commit()?;
+        // Whoever waits for what this frees belongs to another client, which looks for itself. If it fails, steps will too.
+        drop(self.tidy());
+        Ok(())
+    }
+
+    /// Takes one step. Time is read inside of the transaction: a step that had to wait is judged by when it is taken.
+    pub(super) fn step(&mut self, name: &LockName, step: &Step) -> Result<Reply, StoreError> {
+        self.stay_on_the_file()?;
+        let key = name.key();
+        let outcome = if matches!(step, Step::Inspect) {
+            self.look_up(key)
+        } else {
+            self.carry_out(key, step)
+        }?;
+        self.waiting
+            .note(key, step, &outcome.reply, self.clock.store_now());
+        self.tell(key, &outcome);
+        self.steps = self.steps.wrapping_add(1);
+        if self.steps.is_multiple_of(TIDY_EVERY) {
+            // If it fails, the next time will do.
+            for (key, outcome) in self.tidy().unwrap_or_default() {
+                self.tell(&key, &outcome);
+            }
+        }
+        Ok(outcome.reply)
+    }
+
+    /// The names that are held or waited for.
+    pub(super) fn names(&mut self) -> Result<Vec<String>, StoreError> {
+        self.stay_on_the_file()?;
+        let now = signed(self.clock.store_now().millis());
+        let sql = "SELECT key FROM holders WHERE expires_at_ms >= ?1 UNION SELECT key FROM waiters WHERE seen_until_ms >= ?1";
+        let keys = || {
+            self.conn
+                .prepare_cached(sql)?
+                .query_map([now], |row| row.get(0))?
+                .collect::<rusqlite::Result<_>>()
+        };
+        keys().map_err(|error| Fault::from(error).of(&self.label))
+    }
+
+    /// When to look for grants by other processes; `None` while nobody waits for one.
+    pub(super) fn next_look(&self) -> Option<Duration> {
+        let pause = self.waiting.pause()?;
+        Some(pause.saturating_sub(self.clock.now().since(self.looked_at)))
+    }
+
+    /// Tells waiters of this client what other processes have granted them. Only a hint, so failures do not matter.
+    pub(super) fn look_if_due(&mut self) {
+        if self.next_look().is_none_or(|left| !left.is_zero()) {
+            return;
+        }
+        self.looked_at = self.clock.now();
+        self.waiting.looked();
+        for owner in self.holders_if_changed().unwrap_or_default() {
+            if let Some(key) = self.waiting.granted(&owner) {
+                (self.attach.listener)(Notice::Granted { key, owner });
+            }
+        }
+        self.waiting.forget_silent(self.clock.store_now());
+    }
+
+    /// The holders of this client, if another connection has changed the file since this was asked last.
+    fn holders_if_changed(&mut self) -> rusqlite::Result<Vec<Owner>> {
+        let version = self
+            .conn
+            .prepare_cached("PRAGMA data_version")?
+            .query_row([], |row| row.get(0))?;
+        if self.waiting.seen_version.replace(version) == Some(version) {
+            return Ok(Vec::new());
+        }
+        let mut select = self
+            .conn
+            .prepare_cached("SELECT owner FROM holders WHERE client = ?1")?;
+        let tokens = select.query_map([self.attach.client.get().cast_signed()], |row| {
+            row.get::<_, String>(0)
+        })?;
+        Ok(tokens
+            .filter_map(|token| Owner::parse(&token.ok()?))
+            .collect())
+    }
+
+    fn begin(&self) -> Result<Transaction<'_>, Fault> {
+        Ok(Transaction::new_unchecked(
+            &self.conn,
+            TransactionBehavior::Immediate,
+        )?)
+    }
+
+    /// A step that may change the lock.
+    fn carry_out(&self, key: &str, step: &Step) -> Result<Outcome, StoreError> {
+        let failed = |fault: Fault| fault.of(&self.label);
+        let begun = self.begin().map_err(failed)?;
+        let outcome = self.transition(key, step).map_err(failed)?;
+        begun
+            .commit()
+            .map_err(|error| failed(error.into()).unknown())?;
+        Ok(outcome)
+    }
+
+    /// A step that looks only, and so waits for nobody.
+    fn look_up(&self, key: &str) -> Result<Outcome, StoreError> {
+        let look = || {
+            // It ends by being rolled back.
+            let _begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Deferred)?;
+            self.transition(key, &Step::Inspect)
+        };
+        look().map_err(|fault: Fault| fault.of(&self.label))
+    }
+
+    /// Lets the rules take one step on the rows of `key`, inside of a transaction.
+    fn transition(&self, key: &str, step: &Step) -> Result<Outcome, Fault> {
+        let rows = Rows::load(&self.conn, key)?;
+        let kept = rows.kept();
+        let presence = Processes {
+            db: &self.conn,
+            client: self.attach.client,
+            observer: &self.process,
+            kept: &kept,
+        };
+        let mut state = rows.state();
+        let outcome = state.apply(self.clock.store_now(), step, &presence);
+        rows.save(&self.conn, key, step, &state)?;
+        Ok(outcome)
+    }
+
+    /// Lets time pass for names that nobody asks for any more, and forgets clients whose process is gone.
+    fn tidy(&self) -> Result<Vec<(String, Outcome)>, Fault> {
+        // Every step advances the lock, and this one does nothing else: no grant has this fence.
+        let advance = Step::Break {
+            fence: Fence::new(0),
+        };
+        let gone: Vec<_> = process::all(&self.conn)?
+            .into_iter()
+            .filter(|(_, process)| process.is_gone(&self.process))
+            .collect();
+        let mut keys = self.outdated()?;
+        for (client, _) in &gone {
+            let mut held = self
+                .conn
+                .prepare_cached("SELECT key FROM holders WHERE client = ?1")?;
+            keys.extend(
+                held.query_map([client], |row| row.get(0))?
+                    .collect::<rusqlite::Result<Vec<String>>>()?,
+            );
+        }
+        if keys.is_empty() && gone.is_empty() {
+            return Ok(Vec::new());
+        }
+        let begun = self.begin()?;
+        let mut outcomes = Vec::new();
+        for key in keys.into_iter().take(TIDY_AT_MOST) {
+            let outcome = self.transition(&key, &advance)?;
+            outcomes.push((key, outcome));
+        }
+        for (client, _) in gone {
+            process::unregister(&self.conn, client)?;
+        }
+        begun.commit()?;
+        Ok(outcomes)
+    }
+
+    /// Names with something that has expired.
+    fn outdated(&self) -> rusqlite::Result<Vec<String>> {
+        let now = signed(self.clock.store_now().millis());
+        let sql = "SELECT key FROM holders WHERE expires_at_ms < ?1 UNION SELECT key FROM fences WHERE forget_at_ms < ?1";
+        self.conn
+            .prepare_cached(sql)?
+            .query_map([now], |row| row.get(0))?
+            .take(TIDY_AT_MOST)
+            .collect()
+    }
+
+    /// Tells the waiters of this client that were granted a lock. Those of others look for themselves.
+    fn tell(&mut self, key: &str, outcome: &Outcome) {
+        for wake in outcome
+            .wakes
+            .iter()
+            .filter(|wake| wake.owner.client() == self.attach.client)
+        {
+            self.waiting.granted(&wake.owner);
+            (self.attach.listener)(Notice::Granted {
+                key: key.into(),
+                owner: wake.owner.clone(),
+            });
+        }
+    }
+
+    /// Moves on if the file was removed or replaced, by a cleaner of temporary files or at the end of a login session: others
+    /// share the new one. What the old one knew is lost, which every holder learns when it next extends its lease.
+    fn stay_on_the_file(&mut self) -> Result<(), StoreError> {
+        if self.identity.is_some() && file::identity(&self.path) == self.identity {
+            return Ok(());
+        }
+        let mut next =
+            Self::open(&self.given, self.attach.clone(), self.clock.clone()).map_err(|error| {
+                match error {
+                    Error::Store(error) => error,
+                    other => StoreError::new(
+                        &self.label,
+                        StoreErrorKind::Unreachable,
+                        format!("the file is gone: {other}"),
+                    ),
+                }
+            })?;
+        next.waiting = std::mem::take(&mut self.waiting);
+        next.waiting.seen_version = None;
+        *self = next;
+        Ok(())
+    }
+}
+
+impl Drop for Db {
+    fn drop(&mut self) {
+        // Best effort: whoever tidies up next does it otherwise.
+        drop(process::unregister(
+            &self.conn,
+            self.attach.client.get().cast_signed(),
+        ));
+    }
+}

@@ -1,0 +1,82 @@
+//! What `SQLite` says, in the library's words. Must never call a write harmless whose commit was not confirmed.
+
+use std::io;
+
+use rusqlite::ErrorCode;
+
+use crate::error::{StoreError, StoreErrorKind};
+
+/// Why a piece of work on the file failed.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// `SQLite` refused it.
+    Sqlite(rusqlite::Error),
+    /// `SQLite` read it, but it is not what this version writes.
+    Content(String),
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl Fault {
+    /// The same for the caller. `store` names the file.
+    pub(super) fn of(self, store: &str) -> StoreError {
+        match self {
+            Self::Content(detail) => StoreError::new(store, StoreErrorKind::Protocol, detail),
+            Self::Sqlite(error) => {
+                let (kind, hint) = judge(error.sqlite_error_code());
+                let detail = if hint.is_empty() {
+                    error.to_string()
+                } else {
+                    format!("{error} ({hint})")
+                };
+                StoreError::new(store, kind, detail)
+            }
+        }
+    }
+}
+
+/// The kind of failure, and what the one who reads it may want to know beyond `SQLite`'s own words.
+fn judge(code: Option<ErrorCode>) -> (StoreErrorKind, &'static str) {
+    match code {
+        Some(
+            ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::FileLockingProtocolFailed,
+        ) => (
+            StoreErrorKind::TimedOut,
+            "other processes kept the file locked",
+        ),
+        Some(ErrorCode::DiskFull) => (StoreErrorKind::Full, ""),
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen) => (
+            StoreErrorKind::Denied,
+            "the file, its directory and its -wal and -shm files must be writable",
+        ),
+        Some(ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => {
+            (StoreErrorKind::Denied, "")
+        }
+        Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory) => {
+            (StoreErrorKind::Unavailable, "")
+        }
+        Some(ErrorCode::NotADatabase) => (
+            StoreErrorKind::Protocol,
+            "give a path that does not exist yet",
+        ),
+        _ => (StoreErrorKind::Protocol, ""),
+    }
+}
+
+/// A failure of the file system.
+pub(super) fn of_io(store: &str, what: &str, error: &io::Error) -> StoreError {
+    let kind = match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            StoreErrorKind::Denied
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreErrorKind::Full,
+        _ => StoreErrorKind::Unreachable,
+    };
+    StoreError::new(store, kind, format!("{what}: {error}"))
+}

@@ -1,0 +1,177 @@
+//! The file and its layout. Must never write to a database that is not ours, nor to one that a newer version has written.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
+
+use leasehold_core::{FENCE_MEMORY, Now};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+
+use super::fault::{self, Fault};
+use super::rows::signed;
+use crate::error::StoreError;
+
+/// Marks our databases: `LHld`.
+const APPLICATION: i64 = 0x4c48_6c64;
+
+/// The layout below. Raise it with every change that an older version would not understand.
+const VERSION: i64 = 1;
+
+/// Times are milliseconds of the clock that counts from boot; `client` is the client id as a signed number.
+const LAYOUT: &str = "
+    CREATE TABLE holders (
+        key TEXT NOT NULL, owner TEXT NOT NULL, mode TEXT NOT NULL, expires_at_ms INTEGER NOT NULL,
+        client INTEGER, -- whose process the hold ends with; NULL: it outlives its owner until it expires
+        PRIMARY KEY (key, owner)) WITHOUT ROWID;
+    CREATE TABLE waiters (
+        key TEXT NOT NULL, seq INTEGER NOT NULL, owner TEXT NOT NULL, mode TEXT NOT NULL, ttl_ms INTEGER NOT NULL,
+        listening INTEGER NOT NULL, seen_until_ms INTEGER NOT NULL, client INTEGER NOT NULL,
+        PRIMARY KEY (key, seq)) WITHOUT ROWID;
+    CREATE TABLE fences (key TEXT PRIMARY KEY, fence INTEGER NOT NULL, forget_at_ms INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE clients (client INTEGER PRIMARY KEY, pid INTEGER NOT NULL, started INTEGER, namespace TEXT);
+";
+
+/// How long to wait for other processes, about; a step of one takes some 50 microseconds.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Opening is one at a time in a process: closing any descriptor of a file drops all locks that the process has on it, so
+/// that no other connection may be on a new file while its creator closes it.
+static OPENING: Mutex<()> = Mutex::new(());
+
+/// Device and inode: the file itself, whatever its name is by now.
+pub(super) type Identity = (u64, u64);
+
+/// Opens the database at `path`, creating it if need be.
+pub(super) fn open(path: &Path, store: &str) -> Result<(Connection, Option<Identity>), StoreError> {
+    let _one_at_a_time = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+    create(path).map_err(|error| fault::of_io(store, "cannot create the file", &error))?;
+    // Before it is opened, so that a file that is replaced in between is found out later.
+    let identity = identity(path);
+    let db = connect(path).map_err(|fault| fault.of(store))?;
+    Ok((db, identity))
+}
+
+/// Which file `path` leads to now, if any.
+pub(super) fn identity(path: &Path) -> Option<Identity> {
+    fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// An empty file is an empty database. Made here and not by `SQLite`, so that it is never readable by others; the
+/// `-wal` and `-shm` files get the same mode.
+fn create(path: &Path) -> io::Result<()> {
+    match OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+    {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn connect(path: &Path) -> Result<Connection, Fault> {
+    // One thread at a time uses a connection, so it needs no mutex of its own.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut db = Connection::open_with_flags(path, flags)?;
+    db.busy_handler(Some(wait_a_little))?;
+    db.set_prepared_statement_cache_capacity(32);
+    // Before anything is written, even the journal mode.
+    is_new(&db)?;
+    // A step writes two or three pages; smaller ones make the log last longer between two syncs, which stop everybody.
+    db.pragma_update(None, "page_size", 1024)?;
+    use_wal(&db)?;
+    db.pragma_update(None, "wal_autocheckpoint", 4000)?;
+    // A crash of the system may undo the last steps. It also ends every process that held a lock, and fences keep rising,
+    // since they are never below wall time: so the file must stay whole, which NORMAL ensures, and no more.
+    db.pragma_update(None, "synchronous", "NORMAL")?;
+    let begun = Transaction::new_unchecked(&db, TransactionBehavior::Immediate)?;
+    if is_new(&begun)? {
+        begun.execute_batch(LAYOUT)?;
+        begun.pragma_update(None, "application_id", APPLICATION)?;
+        begun.pragma_update(None, "user_version", VERSION)?;
+    }
+    begun.commit()?;
+    Ok(db)
+}
+
+/// Whether the database is empty; fails if it is not and not ours.
+fn is_new(db: &Connection) -> Result<bool, Fault> {
+    let application: i64 = db.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let version: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let objects: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    match (application, version) {
+        (APPLICATION, VERSION) => Ok(false),
+        (APPLICATION, newer) if newer > VERSION => Err(Fault::Content(format!(
+            "written by a newer version of leasehold (layout {newer}, this one knows {VERSION}); upgrade, or use another file"
+        ))),
+        (0, 0) if objects == 0 => Ok(true),
+        _ => Err(Fault::Content(
+            "the SQLite database of another program; use another file".into(),
+        )),
+    }
+}
+
+/// With a write-ahead log, a step costs no sync, and looking does not wait for writers.
+fn use_wal(db: &Connection) -> Result<(), Fault> {
+    for tries in 0.. {
+        match db.query_row("PRAGMA journal_mode = WAL", [], |row| {
+            row.get::<_, String>(0)
+        }) {
+            Ok(mode) if mode == "wal" => break,
+            Ok(mode) => {
+                return Err(Fault::Content(format!(
+                    "cannot be shared here: the journal mode stays {mode:?}"
+                )));
+            }
+            // Several processes that open a new file at once: SQLite gives up without asking the busy handler.
+            Err(error) if is_busy(&error) && wait_a_little(tries) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+    )
+}
+
+/// Waits before try number `tries` to get the file, or says that it took too long. `SQLite`'s own handler sleeps 1 to
+/// 100 ms at a time, for a lock that is held for 50 microseconds.
+fn wait_a_little(tries: i32) -> bool {
+    const LONGEST: Duration = Duration::from_millis(5);
+    let pause = Duration::from_micros(50)
+        .saturating_mul(1 << tries.clamp(0, 10))
+        .min(LONGEST);
+    let waited = LONGEST.saturating_mul(tries.cast_unsigned());
+    let patient = waited < PATIENCE;
+    if patient {
+        sleep(pause);
+    }
+    patient
+}
+
+/// Begins anew if the system has been booted since the file was last used: every process of that time is gone. Fences
+/// go on, counted by the new clock.
+///
+/// A boot shows in the clock: it counts from boot, so it is behind the last grant then, a time the fences tell. If
+/// it is not, deadlines still mean what they meant. The boot id of the kernel would not do: LXC and systemd-nspawn give each
+/// container one of its own, and two containers that share a file would each clear the other's locks.
+pub(super) fn begin_after_boot(db: &Connection, now: Now) -> Result<(), Fault> {
+    let memory = i64::try_from(FENCE_MEMORY.as_millis()).unwrap_or(i64::MAX);
+    let now = signed(now.millis());
+    let last_grant = "SELECT coalesce(max(forget_at_ms), 0) - ?1 FROM fences";
+    if now >= db.query_row(last_grant, [memory], |row| row.get::<_, i64>(0))? {
+        return Ok(());
+    }
+    db.execute_batch("DELETE FROM holders; DELETE FROM waiters; DELETE FROM clients;")?;
+    db.execute("UPDATE fences SET forget_at_ms = ?1", [now + memory])?;
+    Ok(())
+}

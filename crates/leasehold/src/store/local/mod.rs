@@ -1,0 +1,155 @@
+//! Locks of the processes of one host, in an `SQLite` file. Must never be used across hosts, nor over a fork.
+//!
+//! Each step is one transaction, in which `leasehold-core` decides on the rows of one name ([`db`]). Time is the clock that
+//! counts from boot, the same for all processes of the host. That they share a kernel allows two things more: a lock whose
+//! holder's process is gone is free at once ([`process`]), and a client that waits sees a grant by another process within
+//! 5 ms, by looking whether the file has changed ([`waiting`]).
+//!
+//! # What is promised
+//!
+//! - A kill of any process at any point leaves the last committed step, and delays nobody.
+//! - A process that is stopped in the middle of a transaction delays all others; they time out, without a verdict.
+//! - A file that is removed or replaced is a data loss: holders learn it when they extend their lease, fences keep rising.
+
+mod db;
+mod fault;
+mod file;
+mod path;
+mod process;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use leasehold_core::{LockName, Reply, Step};
+use tokio::sync::oneshot;
+
+use self::db::Db;
+use super::{Attach, Store};
+use crate::clock::Clock;
+use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::runtime;
+
+/// One client's access to the locks in a file.
+pub(crate) struct LocalStore {
+    worker: Worker,
+    /// How errors call this store.
+    label: String,
+    clock: Clock,
+}
+
+/// Where the blocking work is done.
+enum Worker {
+    /// On a thread that ends, and closes the file, when the sender is dropped.
+    Thread(Sender<Work>),
+    /// Wherever a step is asked for: a paused runtime would not see a thread at work, and let time pass meanwhile.
+    Inline(Box<Mutex<Db>>),
+}
+
+type Work = Box<dyn FnOnce(&mut Db) + Send>;
+
+impl LocalStore {
+    /// Opens the file at `path`, which is what follows `local:` in a URL; if empty, a file in the user's runtime directory.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a path that cannot be one, [`Error::Store`] when the file cannot be used as it should.
+    pub(crate) fn open(path: &str, attach: Attach, clock: Clock) -> Result<Self, Error> {
+        let db = Db::open(path, attach, clock)?;
+        let (label, clock) = (db.label().to_owned(), db.clock().clone());
+        let worker = if clock.is_virtual() {
+            Worker::Inline(Box::new(Mutex::new(db)))
+        } else {
+            let (sender, requests) = mpsc::channel();
+            runtime::thread("leasehold-local".into(), move || serve(db, &requests))
+                .map_err(|error| StoreError::new(&label, StoreErrorKind::Unavailable, error))?;
+            Worker::Thread(sender)
+        };
+        Ok(Self {
+            worker,
+            label,
+            clock,
+        })
+    }
+
+    /// Does `work` on the file, once the future is polled.
+    fn run<T, F>(&self, work: F) -> BoxFuture<'_, Result<T, StoreError>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Db) -> Result<T, StoreError> + Send + 'static,
+    {
+        async move {
+            match &self.worker {
+                // A step that panicked was rolled back.
+                Worker::Inline(db) => work(&mut db.lock().unwrap_or_else(PoisonError::into_inner)),
+                Worker::Thread(sender) => {
+                    let (answer, answered) = oneshot::channel();
+                    let asked = self.clock.now();
+                    let in_time = move |db: &mut Db| {
+                        // Behind steps that timed out, this one would too: an answer is due in bounded time.
+                        let waited = db.clock().now().since(asked);
+                        if waited > file::PATIENCE {
+                            Err(db.timed_out(waited))
+                        } else {
+                            work(db)
+                        }
+                    };
+                    let ended = || {
+                        StoreError::new(
+                            &self.label,
+                            StoreErrorKind::Unavailable,
+                            "its thread has ended",
+                        )
+                    };
+                    sender
+                        .send(Box::new(move |db| drop(answer.send(in_time(db)))))
+                        .map_err(|_| ended())?;
+                    answered.await.map_err(|_| ended().unknown())?
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Does what is asked for until nobody can ask any more, and looks for grants by other processes meanwhile.
+fn serve(mut db: Db, requests: &Receiver<Work>) {
+    loop {
+        let request = match db.next_look() {
+            Some(left) => requests.recv_timeout(left),
+            None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match request {
+            Ok(work) => work(&mut db),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        db.look_if_due();
+    }
+}
+
+impl Store for LocalStore {
+    fn apply<'a>(
+        &'a self,
+        name: &'a LockName,
+        step: Step,
+    ) -> BoxFuture<'a, Result<Reply, StoreError>> {
+        let name = name.clone();
+        self.run(move |db| db.step(&name, &step))
+    }
+
+    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        // Every name that is held or waited for is known by its rows.
+        self.run(move |db| {
+            if remember.is_some() {
+                Ok(Vec::new())
+            } else {
+                db.names()
+            }
+        })
+    }
+}

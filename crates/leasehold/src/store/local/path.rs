@@ -1,0 +1,235 @@
+//! Which file a URL means. Must never use a directory that another user could have prepared.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use leasehold_core::Invalid;
+use nix::unistd::getuid;
+
+use super::fault;
+use crate::error::{Error, StoreError, StoreErrorKind};
+
+/// The file in a directory of our own.
+const FILE: &str = "locks.db";
+
+/// The absolute path for what follows `local:`. Creates the default directory, and no other.
+pub(super) fn locate(given: &str) -> Result<PathBuf, Error> {
+    if given.is_empty() {
+        let surroundings = Surroundings::look();
+        let directory = surroundings.directory();
+        make_private(&directory, surroundings.uid)?;
+        return Ok(directory.join(FILE));
+    }
+    Ok(explicit(given)?)
+}
+
+/// How errors call the store in the file at `path`.
+pub(super) fn label(path: &Path) -> String {
+    format!("local:{}", path.display())
+}
+
+/// A path that the user chose. It is resolved now, so that it means the same file after a change of directory, and so that
+/// `SQLite` sees a plain absolute path and none of its special names (`:memory:`, `file:...`).
+fn explicit(given: &str) -> Result<PathBuf, Invalid> {
+    let refuse = |why: String| Invalid::new("store URL", &format!("local:{given}"), why);
+    if given.starts_with("//") {
+        return Err(refuse(format!(
+            "has no host part; use local:/{}",
+            given.trim_start_matches('/')
+        )));
+    }
+    let path = Path::new(given);
+    let (Some(parent), Some(file)) = (path.parent(), path.file_name()) else {
+        return Err(refuse("must name a file, as in local:/path/to/file".into()));
+    };
+    let parent = if parent.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        parent
+    };
+    let parent = match parent.canonicalize() {
+        Ok(found) if found.is_dir() => found,
+        Ok(found) => return Err(refuse(format!("{} is not a directory", found.display()))),
+        Err(error) => {
+            let hint = if error.kind() == io::ErrorKind::NotFound {
+                "; create it first"
+            } else {
+                ""
+            };
+            return Err(refuse(format!(
+                "its directory {} cannot be used: {error}{hint}",
+                parent.display()
+            )));
+        }
+    };
+    let path = parent.join(file);
+    if given.ends_with('/') || path.is_dir() {
+        return Err(refuse(format!(
+            "{} is a directory; name a file in it",
+            path.display()
+        )));
+    }
+    Ok(path)
+}
+
+/// What the default depends on.
+#[derive(Debug)]
+struct Surroundings {
+    /// `$XDG_RUNTIME_DIR`.
+    runtime_dir: Option<PathBuf>,
+    /// `/run/user/<uid>`, if it exists and is ours.
+    run_user: Option<PathBuf>,
+    /// Where temporary files go.
+    temp: PathBuf,
+    uid: u32,
+}
+
+impl Surroundings {
+    fn look() -> Self {
+        let uid = getuid().as_raw();
+        let run_user = PathBuf::from(format!("/run/user/{uid}"));
+        let ours =
+            fs::symlink_metadata(&run_user).is_ok_and(|found| found.is_dir() && found.uid() == uid);
+        Self {
+            runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
+            run_user: ours.then_some(run_user),
+            temp: std::env::temp_dir(),
+            uid,
+        }
+    }
+
+    /// The directory of the default file. A relative `$XDG_RUNTIME_DIR` does not count, as its specification says.
+    fn directory(&self) -> PathBuf {
+        let runtime_dir = self.runtime_dir.as_ref().filter(|dir| dir.is_absolute());
+        match runtime_dir.or(self.run_user.as_ref()) {
+            Some(runtime_dir) => runtime_dir.join("leasehold"),
+            None => self.temp.join(format!("leasehold-{}", self.uid)),
+        }
+    }
+}
+
+/// Makes sure that `directory` exists, is ours, and that nobody else can write in it: in a directory for everyone's
+/// temporary files, another user may have been there before us.
+fn make_private(directory: &Path, uid: u32) -> Result<(), StoreError> {
+    let store = label(directory);
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(fault::of_io(&store, "cannot create the directory", &error));
+        }
+        _ => {}
+    }
+    // Not following a link: it could lead anywhere.
+    let found = fs::symlink_metadata(directory)
+        .map_err(|error| fault::of_io(&store, "cannot look at the directory", &error))?;
+    let wrong = if !found.is_dir() {
+        "is not a directory"
+    } else if found.uid() != uid {
+        "belongs to another user"
+    } else if found.mode() & 0o022 != 0 {
+        "can be written by other users"
+    } else {
+        return Ok(());
+    };
+    let detail = format!(
+        "{} {wrong}; remove it, or choose a file with local:/path/to/file",
+        directory.display()
+    );
+    Err(StoreError::new(store, StoreErrorKind::Denied, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn surroundings(runtime_dir: Option<&str>, run_user: Option<&str>) -> Surroundings {
+        Surroundings {
+            runtime_dir: runtime_dir.map(Into::into),
+            run_user: run_user.map(Into::into),
+            temp: "/tmp".into(),
+            uid: 7,
+        }
+    }
+
+    #[test]
+    fn the_default_is_the_runtime_directory_then_the_one_of_the_user_then_a_temporary_one() {
+        let directory = |xdg, run| surroundings(xdg, run).directory();
+        assert_eq!(
+            directory(Some("/x"), Some("/run/user/7")),
+            Path::new("/x/leasehold")
+        );
+        assert_eq!(
+            directory(None, Some("/run/user/7")),
+            Path::new("/run/user/7/leasehold")
+        );
+        assert_eq!(directory(None, None), Path::new("/tmp/leasehold-7"));
+        for useless in ["", "relative"] {
+            assert_eq!(
+                directory(Some(useless), None),
+                Path::new("/tmp/leasehold-7")
+            );
+        }
+    }
+
+    #[test]
+    fn a_directory_prepared_by_someone_else_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let uid = getuid().as_raw();
+        let ours = temp.path().join("ours");
+        make_private(&ours, uid).unwrap();
+        assert_eq!(fs::metadata(&ours).unwrap().mode() & 0o777, 0o700);
+        make_private(&ours, uid).unwrap();
+
+        let link = temp.path().join("link");
+        symlink(&ours, &link).unwrap();
+        let open = temp.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        let file = temp.path().join("file");
+        fs::write(&file, "").unwrap();
+        for (bad, uid) in [(&link, uid), (&open, uid), (&file, uid), (&ours, uid + 1)] {
+            let refused = make_private(bad, uid).unwrap_err();
+            assert_eq!(refused.kind, StoreErrorKind::Denied);
+            assert!(refused.detail.contains(bad.to_str().unwrap()), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_resolved_or_refused_by_name() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().canonicalize().unwrap();
+        let within = |file: &str| format!("{}/{file}", temp.path().display());
+        assert_eq!(
+            explicit(&within("locks.db")).unwrap(),
+            root.join("locks.db")
+        );
+        assert!(explicit("locks.db").unwrap().is_absolute());
+        assert!(explicit(":memory:").unwrap().is_absolute());
+        let file = within("file");
+        fs::write(&file, "").unwrap();
+        for bad in [
+            within("missing/locks.db"),
+            within("file/locks.db"),
+            within(""),
+            within("."),
+            within(".."),
+            "//host/x".into(),
+            "/".into(),
+        ] {
+            let refused = explicit(&bad).unwrap_err().input;
+            assert!(
+                format!("local:{bad}").starts_with(refused.trim_end_matches('…')),
+                "{refused}"
+            );
+        }
+        assert!(
+            explicit("///var/x")
+                .unwrap_err()
+                .why
+                .ends_with("use local:/var/x")
+        );
+    }
+}

@@ -1,0 +1,282 @@
+//! Which processes are gone for good. Must never say so of one that could still run: "not known" is present.
+
+use leasehold_core::{ClientId, Owner, Presence, Waiter};
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use rusqlite::{Connection, OptionalExtension};
+
+/// A process, so that it can be found again, and not be taken for a later one with the same id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    /// When it started, in the system's ticks since boot, where that is known.
+    pub(super) started: Option<u64>,
+    /// The namespace that the pid counts in; `None` if it cannot be told.
+    pub(super) namespace: Option<String>,
+}
+
+impl Process {
+    /// This process. A fork of it would pass for it: forking while a store is open is not supported.
+    pub(super) fn current() -> Self {
+        let pid = std::process::id();
+        Self {
+            pid,
+            started: system::stat(pid).map(|stat| stat.started),
+            namespace: system::namespace(),
+        }
+    }
+
+    /// Whether this process is certainly gone, as far as `observer` can see.
+    pub(super) fn is_gone(&self, observer: &Self) -> bool {
+        if self.namespace.is_none() || self.namespace != observer.namespace {
+            return false;
+        }
+        match system::stat(self.pid) {
+            Some(stat) => stat.dead || self.started.is_some_and(|started| started != stat.started),
+            None => no_such_pid(self.pid),
+        }
+    }
+}
+
+/// Asks the kernel itself, since `/proc` may hide the processes of other users.
+fn no_such_pid(pid: u32) -> bool {
+    // Zero and below would mean process groups.
+    let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0);
+    pid.is_some_and(|pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH))
+}
+
+/// What the kernel tells of a process in `/proc/<pid>/stat`.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    started: u64,
+    /// It runs no more and waits for its parent to take notice.
+    dead: bool,
+}
+
+/// Reads a line of `/proc/<pid>/stat`. Its second field, the command, may itself hold spaces and parentheses.
+#[cfg(any(target_os = "linux", target_os = "android", test))]
+fn parse_stat(line: &str) -> Option<Stat> {
+    let (_, rest) = line.rsplit_once(')')?;
+    // The fields from the third on; proc(5) counts from one.
+    let field = |number: usize| rest.split_ascii_whitespace().nth(number - 3);
+    let threads: u32 = field(20)?.parse().ok()?;
+    // A main thread that ended before the others shows as a zombie too, but its process is alive.
+    let dead = matches!(field(3)?, "Z" | "X") && threads <= 1;
+    Some(Stat {
+        started: field(22)?.parse().ok()?,
+        dead,
+    })
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod system {
+    use std::fs;
+
+    use super::{Stat, parse_stat};
+
+    pub(super) fn stat(pid: u32) -> Option<Stat> {
+        parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Known only if `/proc` counts as we do: it may be mounted from another namespace.
+    pub(super) fn namespace() -> Option<String> {
+        let own = fs::read_to_string("/proc/self/stat").ok()?;
+        let counts_alike = own.split(' ').next()? == std::process::id().to_string();
+        let link = fs::read_link("/proc/self/ns/pid")
+            .ok()
+            .filter(|_| counts_alike)?;
+        Some(link.to_string_lossy().into_owned())
+    }
+
+    /// Whether the boot clock of this process is the host's: a time namespace may shift it.
+    pub(super) fn has_hosts_clock() -> bool {
+        let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        let boot = offsets
+            .lines()
+            .find_map(|line| line.strip_prefix("boottime"));
+        boot.is_none_or(|boot| boot.split_ascii_whitespace().all(|offset| offset == "0"))
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod system {
+    pub(super) fn stat(_pid: u32) -> Option<super::Stat> {
+        None
+    }
+
+    /// There is only one.
+    pub(super) fn namespace() -> Option<String> {
+        Some("host".into())
+    }
+
+    pub(super) fn has_hosts_clock() -> bool {
+        true
+    }
+}
+
+/// Whether deadlines by this process's clock mean the same to the other processes of the host.
+pub(super) fn has_hosts_clock() -> bool {
+    system::has_hosts_clock()
+}
+
+/// The presence of owners by the processes of their clients.
+pub(super) struct Processes<'a> {
+    pub(super) db: &'a Connection,
+    pub(super) client: ClientId,
+    pub(super) observer: &'a Process,
+    /// Owners whose hold outlives them.
+    pub(super) kept: &'a [Owner],
+}
+
+impl Processes<'_> {
+    fn is_gone(&self, client: ClientId) -> bool {
+        // A client that has no row, or a row that cannot be read, proves nothing.
+        client != self.client
+            && matches!(find(self.db, client), Ok(Some(process)) if process.is_gone(self.observer))
+    }
+}
+
+impl Presence for Processes<'_> {
+    fn holder_gone(&self, owner: &Owner) -> bool {
+        !self.kept.contains(owner) && self.is_gone(owner.client())
+    }
+
+    fn waiter_gone(&self, waiter: &Waiter) -> bool {
+        self.is_gone(waiter.owner.client())
+    }
+}
+
+fn find(db: &Connection, client: ClientId) -> rusqlite::Result<Option<Process>> {
+    let mut select =
+        db.prepare_cached("SELECT pid, started, namespace FROM clients WHERE client = ?1")?;
+    select
+        .query_row([client.get().cast_signed()], |row| read(row, 0))
+        .optional()
+}
+
+/// Every client with its process.
+pub(super) fn all(db: &Connection) -> rusqlite::Result<Vec<(i64, Process)>> {
+    let mut select = db.prepare_cached("SELECT client, pid, started, namespace FROM clients")?;
+    select
+        .query_map([], |row| Ok((row.get(0)?, read(row, 1)?)))?
+        .collect()
+}
+
+fn read(row: &rusqlite::Row<'_>, at: usize) -> rusqlite::Result<Process> {
+    let started: Option<i64> = row.get(at + 1)?;
+    Ok(Process {
+        pid: row.get(at)?,
+        started: started.map(i64::cast_unsigned),
+        namespace: row.get(at + 2)?,
+    })
+}
+
+/// Records that `client` is a client of `process`.
+pub(super) fn register(
+    db: &Connection,
+    client: ClientId,
+    process: &Process,
+) -> rusqlite::Result<()> {
+    let started = process.started.map(u64::cast_signed);
+    let row = (
+        client.get().cast_signed(),
+        process.pid,
+        started,
+        &process.namespace,
+    );
+    db.execute(
+        "INSERT OR REPLACE INTO clients (client, pid, started, namespace) VALUES (?1, ?2, ?3, ?4)",
+        row,
+    )
+    .map(drop)
+}
+
+/// Forgets a client that nothing stands for any more. While a hold of it is left, only this row can tell that its
+/// process is gone.
+pub(super) fn unregister(db: &Connection, client: i64) -> rusqlite::Result<()> {
+    let unused = "DELETE FROM clients WHERE client = ?1
+        AND NOT EXISTS (SELECT 1 FROM holders WHERE client = ?1) AND NOT EXISTS (SELECT 1 FROM waiters WHERE client = ?1)";
+    db.execute(unused, [client]).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_command_may_look_like_the_fields_after_it() {
+        let tail = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16";
+        let line = |command: &str, state: &str, threads: &str| {
+            format!("12 ({command}) {state} {tail} {threads} 0 4711 99")
+        };
+        assert_eq!(
+            parse_stat(&line("a", "S", "1")),
+            Some(Stat {
+                started: 4711,
+                dead: false
+            })
+        );
+        assert_eq!(
+            parse_stat(&line("a) Z 1 (b", "R", "1")),
+            Some(Stat {
+                started: 4711,
+                dead: false
+            })
+        );
+        assert_eq!(
+            parse_stat(&line("a", "Z", "1")),
+            Some(Stat {
+                started: 4711,
+                dead: true
+            })
+        );
+        assert_eq!(
+            parse_stat(&line("a", "Z", "3")),
+            Some(Stat {
+                started: 4711,
+                dead: false
+            })
+        );
+        for broken in ["", "12 (a", "12 (a)", "12 (a) S 1 2"] {
+            assert_eq!(parse_stat(broken), None);
+        }
+    }
+
+    #[test]
+    fn a_child_is_present_until_it_has_exited_even_if_nobody_took_notice() {
+        let here = Process::current();
+        assert!(!here.is_gone(&here));
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let started = system::stat(child.id()).map(|stat| stat.started);
+        let process = Process {
+            pid: child.id(),
+            started,
+            namespace: here.namespace.clone(),
+        };
+        assert!(!process.is_gone(&here));
+        let later = Process {
+            started: started.map(|at| at + 1),
+            ..process.clone()
+        };
+        assert_eq!(later.is_gone(&here), started.is_some());
+        let elsewhere = Process {
+            namespace: Some("pid:[1]".into()),
+            ..later
+        };
+        let unknown = Process {
+            namespace: None,
+            ..process.clone()
+        };
+
+        child.stdin.take();
+        while cfg!(target_os = "linux") && !process.is_gone(&here) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(process.is_gone(&here));
+        assert!(!elsewhere.is_gone(&here) && !unknown.is_gone(&here) && !unknown.is_gone(&unknown));
+    }
+}

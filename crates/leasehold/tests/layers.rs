@@ -1,0 +1,125 @@
+//! The architecture's invariants about who may know whom, read from the sources.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Modules from the top to the bottom: each may use those below it, and those beside it on its own line.
+const LAYERS: [&[&str]; 6] = [
+    &["blocking"],
+    &["client", "mutex", "gate"],
+    &["lease"],
+    &["store"],
+    &["error"],
+    &["backoff", "clock", "runtime"],
+];
+
+fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            let text = fs::read_to_string(&path).expect("a source file");
+            found.push((path, text));
+        }
+    }
+    found
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+fn layer(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
+}
+
+/// The module of the crate that a file belongs to.
+fn module(path: &Path) -> String {
+    let inside = path.strip_prefix(root()).expect("a file of the crate");
+    let first = inside
+        .components()
+        .next()
+        .expect("a name")
+        .as_os_str()
+        .to_string_lossy();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+#[test]
+fn no_module_imports_upwards() {
+    let mut checked = 0;
+    for (path, text) in sources(&root()) {
+        let from = module(&path);
+        let Some(mine) = layer(&from) else {
+            assert_eq!(from, "lib", "{} has a place in the layers", path.display());
+            continue;
+        };
+        for (line, used) in text.lines().flat_map(|line| {
+            line.match_indices("crate::")
+                .map(move |(at, _)| (line, &line[at..]))
+        }) {
+            let target = used["crate::".len()..]
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .next()
+                .unwrap_or_default();
+            let Some(theirs) = layer(target) else {
+                continue;
+            };
+            assert!(theirs >= mine, "{}: {line}", path.display());
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "only {checked} imports were found");
+}
+
+#[test]
+fn only_the_redis_store_knows_redis() {
+    for (path, text) in sources(&root()) {
+        if path.starts_with(root().join("store/redis"))
+            || path.starts_with(root().join("store/conformance"))
+        {
+            continue;
+        }
+        let code: String = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"))
+            .collect();
+        for word in [
+            "redis::cmd",
+            "use redis::",
+            "::redis::",
+            "EVALSHA",
+            "PEXPIRE",
+        ] {
+            let known = code
+                .replace("redis::Address", "")
+                .replace("redis::RedisStore", "");
+            assert!(!known.contains(word), "{} knows {word}", path.display());
+        }
+    }
+}
+
+#[test]
+fn core_depends_on_nothing_and_reads_no_clock() {
+    let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core");
+    let manifest = fs::read_to_string(core.join("Cargo.toml")).expect("core's manifest");
+    assert!(
+        !manifest.contains("\n[dependencies]"),
+        "core has dependencies"
+    );
+    for (path, text) in sources(&core.join("src")) {
+        for word in [
+            "Instant",
+            "SystemTime",
+            "std::fs",
+            "std::net",
+            "std::thread",
+            "getrandom",
+            "rand::",
+        ] {
+            assert!(!text.contains(word), "{} uses {word}", path.display());
+        }
+    }
+}
