@@ -1,4 +1,4 @@
-//! What `SQLite` says, in the library's words. Must never call a write harmless whose commit was not confirmed.
+//! What SQLite says, in the library's words. Must never call a write harmless whose commit was not confirmed.
 
 use std::io;
 
@@ -9,9 +9,9 @@ use crate::error::{StoreError, StoreErrorKind};
 /// Why a piece of work on the file failed.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// `SQLite` refused it.
+    /// SQLite refused it.
     Sqlite(rusqlite::Error),
-    /// `SQLite` read it, but it is not what this version writes.
+    /// SQLite read it, but it is not what this version writes.
     Content(String),
 }
 
@@ -39,7 +39,7 @@ impl Fault {
     }
 }
 
-/// The kind of failure, and what the one who reads it may want to know beyond `SQLite`'s own words.
+/// The kind of failure, and what the one who reads it may want to know beyond SQLite's own words.
 fn judge(code: Option<ErrorCode>) -> (StoreErrorKind, &'static str) {
     match code {
         Some(

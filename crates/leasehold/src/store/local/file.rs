@@ -13,7 +13,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 
 use super::fault::{self, Fault};
 use super::rows::signed;
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 
 /// Marks our databases: `LHld`.
 const APPLICATION: i64 = 0x4c48_6c64;
@@ -48,6 +48,7 @@ pub(super) type Identity = (u64, u64);
 /// Opens the database at `path`, creating it if need be.
 pub(super) fn open(path: &Path, store: &str) -> Result<(Connection, Option<Identity>), StoreError> {
     let _one_at_a_time = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+    refuse_network(path, store)?;
     create(path).map_err(|error| fault::of_io(store, "cannot create the file", &error))?;
     // Before it is opened, so that a file that is replaced in between is found out later.
     let identity = identity(path);
@@ -55,12 +56,42 @@ pub(super) fn open(path: &Path, store: &str) -> Result<(Connection, Option<Ident
     Ok((db, identity))
 }
 
+/// Hosts that share a file would each judge it by a clock of their own, and SQLite's locks do not reach from one to another.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn refuse_network(path: &Path, store: &str) -> Result<(), StoreError> {
+    use nix::sys::statfs;
+    const SHARED: [(statfs::FsType, &str); 5] = [
+        (statfs::NFS_SUPER_MAGIC, "NFS"),
+        (statfs::SMB_SUPER_MAGIC, "SMB"),
+        (statfs::FsType(0xfe53_4d42), "SMB"),
+        (statfs::FsType(0xff53_4d42), "CIFS"),
+        (statfs::FsType(0x00c3_6400), "Ceph"),
+    ];
+    // What cannot be told is not refused: the next step fails on it if it is broken.
+    let Some(Ok(found)) = path.parent().map(statfs::statfs) else {
+        return Ok(());
+    };
+    match SHARED.iter().find(|(kind, _)| *kind == found.filesystem_type()) {
+        None => Ok(()),
+        Some((_, name)) => {
+            let detail = format!("it is on a network file system ({name}), which other hosts may share; use a local file, or Redis");
+            Err(StoreError::new(store, StoreErrorKind::Protocol, detail))
+        }
+    }
+}
+
+/// Elsewhere it is not looked at.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn refuse_network(_path: &Path, _store: &str) -> Result<(), StoreError> {
+    Ok(())
+}
+
 /// Which file `path` leads to now, if any.
 pub(super) fn identity(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// An empty file is an empty database. Made here and not by `SQLite`, so that it is never readable by others; the
+/// An empty file is an empty database. Made here and not by SQLite, so that it is never readable by others; the
 /// `-wal` and `-shm` files get the same mode.
 fn create(path: &Path) -> io::Result<()> {
     match OpenOptions::new()
@@ -143,10 +174,10 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Waits before try number `tries` to get the file, or says that it took too long. `SQLite`'s own handler sleeps 1 to
+/// Waits before try number `tries` to get the file, or says that it took too long. SQLite's own handler sleeps 1 to
 /// 100 ms at a time, for a lock that is held for 50 microseconds.
 fn wait_a_little(tries: i32) -> bool {
-    const LONGEST: Duration = Duration::from_millis(5);
+    const LONGEST: Duration = Duration::from_millis(1);
     let pause = Duration::from_micros(50)
         .saturating_mul(1 << tries.clamp(0, 10))
         .min(LONGEST);

@@ -1,4 +1,4 @@
-//! Locks of the processes of one host, in an `SQLite` file. Must never be used across hosts, nor over a fork.
+//! Locks of the processes of one host, in an SQLite file. Must never be used across hosts, nor over a fork.
 //!
 //! Each step is one transaction, in which `leasehold-core` decides on the rows of one name ([`db`]). Time is the clock that
 //! counts from boot, the same for all processes of the host. That they share a kernel allows two things more: a lock whose
@@ -9,6 +9,7 @@
 //!
 //! - A kill of any process at any point leaves the last committed step, and delays nobody.
 //! - A process that is stopped in the middle of a transaction delays all others; they time out, without a verdict.
+//! - A file on a network file system is not shared by two hosts, it is broken by them: each would judge it by its own clock.
 //! - A file that is removed or replaced is a data loss: holders learn it when they extend their lease, fences keep rising.
 
 mod db;

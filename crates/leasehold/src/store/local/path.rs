@@ -31,7 +31,7 @@ pub(super) fn label(path: &Path) -> String {
 }
 
 /// A path that the user chose. It is resolved now, so that it means the same file after a change of directory, and so that
-/// `SQLite` sees a plain absolute path and none of its special names (`:memory:`, `file:...`).
+/// SQLite sees a plain absolute path and none of its special names (`:memory:`, `file:...`).
 fn explicit(given: &str) -> Result<PathBuf, Invalid> {
     let refuse = |why: String| Invalid::new("store URL", &format!("local:{given}"), why);
     if given.starts_with("//") {
@@ -81,8 +81,10 @@ struct Surroundings {
     runtime_dir: Option<PathBuf>,
     /// `/run/user/<uid>`, if it exists and is ours.
     run_user: Option<PathBuf>,
-    /// Where temporary files go.
-    temp: PathBuf,
+    /// A directory for this user where every user's temporary files go, whatever the environment says.
+    fallback: PathBuf,
+    /// The fallback's file exists.
+    fallback_in_use: bool,
     uid: u32,
 }
 
@@ -92,20 +94,24 @@ impl Surroundings {
         let run_user = PathBuf::from(format!("/run/user/{uid}"));
         let ours =
             fs::symlink_metadata(&run_user).is_ok_and(|found| found.is_dir() && found.uid() == uid);
+        let fallback = PathBuf::from(format!("/tmp/leasehold-{uid}"));
         Self {
             runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
             run_user: ours.then_some(run_user),
-            temp: std::env::temp_dir(),
+            fallback_in_use: fallback.join(FILE).exists(),
+            fallback,
             uid,
         }
     }
 
-    /// The directory of the default file. A relative `$XDG_RUNTIME_DIR` does not count, as its specification says.
+    /// The directory of the default file. A job started by cron has no runtime directory before its user logs in: once the
+    /// fallback is in use it stays the one, or the job and the session would not exclude each other. A relative
+    /// `$XDG_RUNTIME_DIR` does not count, as its specification says.
     fn directory(&self) -> PathBuf {
         let runtime_dir = self.runtime_dir.as_ref().filter(|dir| dir.is_absolute());
         match runtime_dir.or(self.run_user.as_ref()) {
-            Some(runtime_dir) => runtime_dir.join("leasehold"),
-            None => self.temp.join(format!("leasehold-{}", self.uid)),
+            Some(runtime_dir) if !self.fallback_in_use => runtime_dir.join("leasehold"),
+            _ => self.fallback.clone(),
         }
     }
 }
@@ -149,7 +155,8 @@ mod tests {
         Surroundings {
             runtime_dir: runtime_dir.map(Into::into),
             run_user: run_user.map(Into::into),
-            temp: "/tmp".into(),
+            fallback: "/tmp/leasehold-7".into(),
+            fallback_in_use: false,
             uid: 7,
         }
     }
@@ -172,6 +179,15 @@ mod tests {
                 Path::new("/tmp/leasehold-7")
             );
         }
+    }
+
+    #[test]
+    fn a_fallback_that_is_in_use_stays_the_default() {
+        let before_login = Surroundings {
+            fallback_in_use: true,
+            ..surroundings(Some("/x"), Some("/run/user/7"))
+        };
+        assert_eq!(before_login.directory(), Path::new("/tmp/leasehold-7"));
     }
 
     #[test]

@@ -25,7 +25,11 @@ struct Place {
 
 impl Default for Waiting {
     fn default() -> Self {
-        Self { owners: HashMap::new(), seen_version: None, pause: LOOK_EVERY }
+        Self {
+            owners: HashMap::new(),
+            seen_version: None,
+            pause: LOOK_EVERY,
+        }
     }
 }
 
@@ -44,13 +48,13 @@ impl Waiting {
                 let grace =
                     u64::try_from((busy.poll_after + WAITER_GRACE).as_millis()).unwrap_or(u64::MAX);
                 let until_ms = now.millis().saturating_add(grace);
-                self.owners.insert(
-                    owner.clone(),
-                    Place {
-                        key: key.into(),
-                        until_ms,
-                    },
-                );
+                let place = Place {
+                    key: key.into(),
+                    until_ms,
+                };
+                if self.owners.insert(owner.clone(), place).is_none() {
+                    self.pause = FIRST_LOOK;
+                }
             }
             (
                 Step::Acquire { owner, .. }

@@ -1,0 +1,135 @@
+//! Processes that end, and hosts that are booted.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn the_lock_of_a_process_that_is_gone_is_free_at_once() {
+    for gone in [
+        format!("pid = {}", reaped()),
+        "started = started + 1".into(),
+    ] {
+        let host = Host::new(Clock::virtual_time());
+        let (a, b) = (host.peer(1), host.peer(2));
+        assert!(held(&a.acquire(3600).await));
+        assert!(busy(&b.acquire(30).await));
+        host.sql(&format!("UPDATE clients SET {gone} WHERE client = 1"));
+        assert!(held(&b.acquire(30).await), "{gone}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_whose_process_is_gone_is_passed_over() {
+    let host = Host::new(Clock::virtual_time());
+    let (a, b, c) = (host.peer(1), host.peer(2), host.peer(3));
+    assert!(held(&a.acquire(30).await) && busy(&b.acquire(30).await) && busy(&c.acquire(30).await));
+    host.sql(&format!(
+        "UPDATE clients SET pid = {} WHERE client = 2",
+        reaped()
+    ));
+    a.release(None).await;
+    assert!(held(&c.acquire(30).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_cannot_be_seen_counts_until_its_deadline() {
+    for hidden in [
+        "UPDATE clients SET namespace = 'pid:[1]', pid = 1, started = 1",
+        "DELETE FROM clients",
+    ] {
+        let host = Host::new(Clock::virtual_time());
+        let (a, b) = (host.peer(1), host.peer(2));
+        assert!(held(&a.acquire(3600).await));
+        host.sql(&format!("{hidden} WHERE client = 1"));
+        host.clock.suspend(Duration::from_secs(3599));
+        assert!(busy(&b.acquire(30).await));
+        host.clock.suspend(Duration::from_secs(2));
+        assert!(held(&b.acquire(30).await));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_kept_after_its_release_outlives_the_process() {
+    let host = Host::new(Clock::virtual_time());
+    let (a, b) = (host.peer(1), host.peer(2));
+    assert!(held(&a.acquire(30).await));
+    assert_eq!(a.release(Some(seconds(60))).await, Reply::Released);
+    host.sql(&format!(
+        "UPDATE clients SET pid = {} WHERE client = 1",
+        reaped()
+    ));
+    host.clock.suspend(Duration::from_secs(59));
+    let c = host.peer(3);
+    assert!(busy(&b.acquire(30).await) && busy(&c.acquire(30).await));
+    host.clock.suspend(Duration::from_secs(2));
+    assert!(held(&b.acquire(30).await));
+}
+
+#[test]
+fn a_boot_clears_all_locks_and_fences_go_on() {
+    let host = Host::new(Clock::system());
+    let (a, b) = (host.peer(1), host.peer(2));
+    let before = pollster::block_on(async {
+        assert!(held(&a.acquire(3600).await));
+        assert!(busy(&b.acquire(3600).await));
+        a.fence().await.unwrap()
+    });
+    // As a clock that was further on when the locks were taken would have it; and a fence above any wall time.
+    let high = before.get() + 1_000_000_000_000;
+    host.sql(&format!(
+        "UPDATE holders SET expires_at_ms = expires_at_ms + 100000000;
+         UPDATE waiters SET seen_until_ms = seen_until_ms + 100000000;
+         UPDATE fences SET forget_at_ms = forget_at_ms + 100000000, fence = {high};"
+    ));
+    let c = host.peer(3);
+    assert_eq!(
+        (
+            host.count("holders"),
+            host.count("waiters"),
+            host.count("clients")
+        ),
+        (0, 0, 1)
+    );
+    pollster::block_on(async {
+        assert!(held(&c.acquire(30).await));
+        assert_eq!(c.fence().await.unwrap().get(), high + Fence::BLOCK);
+    });
+}
+
+#[test]
+fn the_same_boot_clears_nothing() {
+    let host = Host::new(Clock::system());
+    let a = host.peer(1);
+    pollster::block_on(async {
+        assert!(held(&a.acquire(3600).await));
+        assert!(busy(&host.peer(2).acquire(30).await));
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_asks_for_any_more_is_tidied_away() {
+    let host = Host::new(Clock::virtual_time());
+    let a = host.peer(1);
+    assert!(held(&a.acquire(3600).await));
+    host.sql(&format!(
+        "UPDATE clients SET pid = {} WHERE client = 1",
+        reaped()
+    ));
+    drop(a);
+    assert_eq!(
+        (host.count("holders"), host.count("clients")),
+        (1, 1),
+        "the row tells that the process is gone"
+    );
+    drop(host.peer(2));
+    assert_eq!(
+        (
+            host.count("holders"),
+            host.count("clients"),
+            host.count("fences")
+        ),
+        (0, 0, 1)
+    );
+    host.clock.suspend(Duration::from_secs(25 * 60 * 60));
+    drop(host.peer(2));
+    assert_eq!(host.count("fences"), 0);
+}
