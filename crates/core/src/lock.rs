@@ -143,6 +143,22 @@ impl LockState {
             .take_if(|foreign| foreign.expires_at_ms.is_some_and(|at| at < ms));
         self.fence.take_if(|last| last.forget_at_ms < ms);
     }
+
+    /// Drops the waiters of a free lock if all of them are silent, as the next step would; a queue that everyone abandoned
+    /// has no next step.
+    pub(crate) fn forget_silent(&mut self, now: Now) {
+        let free = self.holders.is_empty() && self.foreign.is_none();
+        if free && self.queue.iter().all(|waiter| waiter.is_silent(now)) {
+            self.queue.clear();
+        }
+    }
+}
+
+impl Waiter {
+    /// Whether nothing was heard of it for so long that it does not count as alive.
+    fn is_silent(&self, now: Now) -> bool {
+        self.seen_until_ms < now.millis()
+    }
 }
 
 /// One step under way.
@@ -270,8 +286,7 @@ impl Turn<'_> {
                 break;
             };
             let is_caller = caller == Some(&waiter.owner);
-            let silent = waiter.seen_until_ms < self.now.millis();
-            if !is_caller && (silent || (waiter.listening && self.presence.waiter_gone(&waiter))) {
+            if !is_caller && self.is_dead(&waiter) {
                 continue;
             }
             self.grant(&waiter.owner, waiter.mode, claim_ttl(waiter.ttl));
@@ -282,6 +297,13 @@ impl Turn<'_> {
                 });
             }
         }
+    }
+
+    /// Whether a waiter is passed over. Asked last, `waiter_gone` may be what tells it.
+    fn is_dead(&self, waiter: &Waiter) -> bool {
+        waiter.is_silent(self.now)
+            || self.presence.holder_gone(&waiter.owner)
+            || (waiter.listening && self.presence.waiter_gone(waiter))
     }
 
     /// The only place where anyone becomes a holder, and the only place where a grant draws a fence: one atomic step.

@@ -1,6 +1,8 @@
 //! Lock names. Must never let two names share a key, or the keys of one name land in two slots of a cluster.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::Invalid;
@@ -49,7 +51,9 @@ impl Namespace {
 ///
 /// A tag (`{user}:42`) must enclose at least one character and must not be the whole name: `{a}` and `a` would share
 /// their auxiliary keys.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// Two names are the same when their keys are, wherever a namespace ends: `b` within `a` is `a:b`.
+#[derive(Debug, Clone)]
 pub struct LockName {
     /// Namespace, colon and name: what stores use as the key.
     key: Arc<str>,
@@ -150,6 +154,32 @@ fn has_one_tag(name: &str) -> bool {
     single && close > open + 1 && close - open + 1 < name.len()
 }
 
+impl PartialEq for LockName {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for LockName {}
+
+impl PartialOrd for LockName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for LockName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key.cmp(&other.key)
+    }
+}
+
+impl Hash for LockName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+    }
+}
+
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -212,6 +242,9 @@ mod tests {
         let namespace = Namespace::new("prod").unwrap();
         let name = LockName::within(&namespace, "{user}:42").unwrap();
         assert_eq!((name.as_str(), name.key()), ("{user}:42", "prod:{user}:42"));
+        // A store keeps one lock for one key, however the name was put together.
+        assert_eq!(name, LockName::new("prod:{user}:42").unwrap());
+        assert_eq!(name, LockName::from_key(name.key()));
         for bad in ["", "a{", "a\n", &"n".repeat(129)] {
             Namespace::new(bad).unwrap_err();
         }

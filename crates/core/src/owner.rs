@@ -79,11 +79,16 @@ impl Owner {
         let hex = |text: &str, length| {
             text.len() == length && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
         };
+        // Digits of any number, as the scripts say it too: `parse` would also take a sign.
         let numbered = meta
             .split(':')
             .nth(1)
-            .is_some_and(|pid| pid.parse::<u32>().is_ok());
-        let complete = hex(id, 32) && hex(client, 16) && meta.split(':').count() == 3 && numbered;
+            .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit()));
+        let complete = hex(id, 32)
+            && hex(client, 16)
+            && meta.split(':').count() == 3
+            && numbered
+            && meta.bytes().all(|b| b.is_ascii_graphic());
         complete.then(|| Self(token.into()))
     }
 
@@ -199,6 +204,9 @@ mod tests {
             "lh1.x.y.z",
             "d2f1c9a08c3b11ef9d3c0242ac120002",
             "lh1.00000000000000000000000000000005.0000000000000009.h",
+            "lh1.00000000000000000000000000000005.0000000000000009.h:+1:",
+            "lh1.00000000000000000000000000000005.0000000000000009.h::",
+            "lh1.00000000000000000000000000000005.0000000000000009.h:1:a b",
         ] {
             assert_eq!(Owner::parse(foreign), None, "{foreign}");
         }

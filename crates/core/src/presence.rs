@@ -6,7 +6,8 @@ use crate::{Owner, Waiter};
 ///
 /// Both answers default to "not known", which is always safe: the deadline then decides.
 pub trait Presence {
-    /// The holder's process is certainly gone, so that its lease need not be waited out. Only a store on one host can know.
+    /// The process of this holder is certainly gone, so that its lease need not be waited out; or of this waiter, so that
+    /// it is not given one. Only a store on one host can know.
     fn holder_gone(&self, _owner: &Owner) -> bool {
         false
     }

@@ -46,6 +46,7 @@ impl World {
     pub fn sweep(&mut self, now: Now) {
         self.locks.retain(|_, state| {
             state.expire(now);
+            state.forget_silent(now);
             !state.is_empty()
         });
     }

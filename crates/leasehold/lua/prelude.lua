@@ -20,7 +20,8 @@ local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now_ms = math.floor(now_us / 1000)
 
-local OURS = '^lh1%.' .. ('[0-9a-f]'):rep(32) .. '%.' .. ('[0-9a-f]'):rep(16) .. '%.[^:]*:%d+:[^:]*$'
+-- What is ours (core: Owner::parse): in host and note, ASCII that can be seen, without colons.
+local OURS = '^lh1%.' .. ('[0-9a-f]'):rep(32) .. '%.' .. ('[0-9a-f]'):rep(16) .. '%.[!-9;-~]*:%d+:[!-9;-~]*$'
 
 -- Numbers beyond 2^31 would be written as 1.76e+15.
 local function digits(number)

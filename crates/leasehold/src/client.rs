@@ -232,7 +232,7 @@ impl ClientBuilder {
         self.build(|attach, _| Ok(Arc::new(memory.attach(attach))))
     }
 
-    fn build(
+    pub(crate) fn build(
         self,
         open: impl FnOnce(Attach, &Tasks) -> Result<Arc<dyn Store>, Error>,
     ) -> Result<Client, Error> {

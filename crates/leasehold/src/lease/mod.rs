@@ -5,6 +5,8 @@ mod hold;
 mod identity;
 mod keeper;
 mod settle;
+#[cfg(test)]
+mod virtual_time;
 mod wait;
 
 use std::fmt;

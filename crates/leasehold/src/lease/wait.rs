@@ -23,6 +23,9 @@ use crate::error::{Error, StoreError, StoreErrorKind, Timeout};
 /// How long a request that is not in line puts up with a store that does not answer.
 const FIRST_CONTACT: Duration = Duration::from_secs(2);
 
+/// A store that leaves a request unanswered for longer than this, the head's poll, is not reported as a busy lock.
+const SILENCE: Duration = Duration::from_millis(250);
+
 /// How long the caller is willing to wait for a busy lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Patience {
@@ -177,6 +180,7 @@ impl Contender<'_> {
     /// Sends one request and awaits its outcome, even if the time limit passes meanwhile: the caller is answered then,
     /// and not kept waiting for the cleaning (W1).
     async fn ask(&mut self, step: Step) -> Result<Reply, StoreError> {
+        let asked = self.engine.clock.now();
         let mut request = self.engine.store.apply(&self.request.name, step);
         let answer = match self.limit {
             None => request.await,
@@ -184,7 +188,7 @@ impl Contender<'_> {
                 biased;
                 answer = &mut request => answer,
                 () = self.engine.clock.sleep_until(limit) => {
-                    let error = self.out_of_time();
+                    let error = self.out_of_time(Some(asked));
                     tell(self.caller.take(), Err(error));
                     request.await
                 }
@@ -229,6 +233,12 @@ impl Contender<'_> {
         if matches!(self.request.patience, Patience::Once) {
             return Next::Stop(End::Busy);
         }
+        if self.busy.is_none() {
+            // A lock that someone waits for is worth showing. Best effort: the index holds hints.
+            let (store, name) = (self.engine.store.clone(), self.request.name.clone());
+            let remember = async move { drop(store.index(Some(name)).await) };
+            self.engine.tasks.spawn(remember);
+        }
         if let Some(on_wait) = &self.request.on_wait {
             let (name, holder) = (self.request.name.as_str().to_owned(), busy.holder.clone());
             on_wait(&Waiting {
@@ -259,6 +269,8 @@ impl Contender<'_> {
             FIRST_CONTACT
         };
         if hopeless || now.since(since) >= patience {
+            // Whatever the last request came to, an earlier one may count (W3).
+            let error = if self.doubtful { error.unknown() } else { error };
             return Next::Stop(End::Failed(error.into()));
         }
         let pause = self.backoff.pause();
@@ -279,16 +291,19 @@ impl Contender<'_> {
                 Told::Ask => Next::Ask,
             },
             closed = engine.closing() => Next::Stop(End::Failed(closed.into())),
-            () = until(engine, self.limit) => Next::Stop(End::Failed(self.out_of_time())),
+            () = until(engine, self.limit) => Next::Stop(End::Failed(self.out_of_time(None))),
             () = engine.clock.sleep(pause) => Next::Ask,
         }
     }
 
-    /// Why the time limit passed: a busy lock, or a store that gave no verdict (W3).
-    fn out_of_time(&self) -> Error {
-        let waited = self.engine.clock.now().since(self.begun);
+    /// Why the time limit passed: a busy lock, or a store that gave no verdict (W3), be it to the request under way
+    /// since `asked`.
+    fn out_of_time(&self, asked: Option<Moment>) -> Error {
+        let now = self.engine.clock.now();
+        let waited = now.since(self.begun);
+        let silent = asked.is_some_and(|asked| now.since(asked) >= SILENCE);
         match &self.busy {
-            Some(busy) if self.failing_since.is_none() => {
+            Some(busy) if self.failing_since.is_none() && !silent => {
                 let (name, holder) = (
                     self.request.name.as_str().to_owned(),
                     Some(Box::new(busy.holder.clone())),

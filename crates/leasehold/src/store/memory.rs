@@ -43,6 +43,12 @@ impl Memory {
         self.lock().world = World::default();
     }
 
+    /// Changes what is kept from outside the rules, as a test that plays a data loss.
+    #[cfg(test)]
+    pub(crate) fn meddle<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
+        change(&mut self.lock().world)
+    }
+
     pub(crate) fn attach(&self, attach: Attach) -> MemoryStore {
         self.lock().clients.insert(attach.client, attach.listener);
         MemoryStore {

@@ -2,6 +2,8 @@
 //!
 //! A new store is one file here, one scheme in [`open`] and one row in `tests/conformance.rs`.
 
+#[cfg(test)]
+mod conformance;
 pub(crate) mod local;
 pub(crate) mod memory;
 pub(crate) mod redis;

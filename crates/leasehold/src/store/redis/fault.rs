@@ -6,12 +6,13 @@ use crate::error::{StoreError, StoreErrorKind};
 
 /// What a server says when it refuses a request and has not begun it, and what that means. In scripts of Redis 6.2 the
 /// word stands inside the message, so each is looked for anywhere.
-const REFUSALS: [(&str, StoreErrorKind); 18] = [
+const REFUSALS: [(&str, StoreErrorKind); 19] = [
     ("READONLY", StoreErrorKind::ReadOnly),
     ("OOM", StoreErrorKind::Full),
     ("WRONGPASS", StoreErrorKind::Denied),
     ("NOAUTH", StoreErrorKind::Denied),
     ("NOPERM", StoreErrorKind::Denied),
+    ("ACL failure in script", StoreErrorKind::Denied),
     ("can't run this command", StoreErrorKind::Denied),
     (
         "can't access at least one of the keys",
@@ -56,11 +57,45 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
         ErrorKind::AuthenticationFailed => (said(StoreErrorKind::Denied, &error.to_string()), true),
         _ => {
             let text = error.to_string();
-            let kind = REFUSALS
-                .iter()
-                .find(|(word, _)| text.contains(word))
+            // redis-rs spells the words it knows in its own way; the code is what the server said.
+            let code = error.code().unwrap_or_default();
+            let kind = (REFUSALS.iter().find(|(word, _)| *word == code))
+                .or_else(|| REFUSALS.iter().find(|(word, _)| text.contains(word)))
                 .map_or(StoreErrorKind::Protocol, |(_, kind)| *kind);
             (said(kind, &text), true)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error line as a server sends it.
+    fn line(text: &str) -> RedisError {
+        redis::parse_redis_value(format!("-{text}\r\n").as_bytes())
+            .and_then(redis::Value::extract_error)
+            .unwrap_err()
+    }
+
+    #[test]
+    fn every_refusal_is_known_by_what_the_server_says() {
+        for (word, kind) in REFUSALS {
+            // What is no code stands in the text after the code for everything.
+            let is_code = word.chars().all(char::is_uppercase);
+            let code = if is_code { "" } else { "ERR it is said: " };
+            let (error, in_step) = classify("store", &line(&format!("{code}{word} here")));
+            assert_eq!(error.kind, kind, "{word}: {error}");
+            assert!(in_step && !error.may_have_taken_effect, "{word}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn the_code_counts_before_the_words_after_it() {
+        let denied = line("NOPERM User ROOM has no permissions to run the 'evalsha' command");
+        assert_eq!(classify("store", &denied).0.kind, StoreErrorKind::Denied);
+        let in_a_script =
+            line("ERR Error running script: @user_script:1: -OOM command not allowed");
+        assert_eq!(classify("store", &in_a_script).0.kind, StoreErrorKind::Full);
     }
 }

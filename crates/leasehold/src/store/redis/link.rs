@@ -30,6 +30,9 @@ const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
 /// How long a connection must have lived for the next dial not to be delayed further.
 const LIVED: Duration = Duration::from_secs(1);
 
+/// The longest pause after a connection that came up and did not live: no more than the poll that a missed wake costs.
+const CUT_PAUSE: Duration = Duration::from_millis(250);
+
 /// Requests that may be under way at once before the next one waits its turn.
 const PIPELINE: usize = 1024;
 
@@ -181,26 +184,30 @@ struct Supervisor {
 
 impl Supervisor {
     async fn run(self, mut troubles: mpsc::UnboundedReceiver<Trouble>) {
-        let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
+        let first = Duration::from_millis(20);
+        let mut refused = Backoff::new(first, Duration::from_secs(1));
+        let mut cut = Backoff::new(first, CUT_PAUSE);
         for number in 1.. {
             let begun = self.clock.now();
             let dialled = self.clock.within(self.limit, self.dial(number)).await;
             match dialled.unwrap_or_else(|| Err(self.silent())) {
                 Ok(up) => {
+                    refused.reset();
                     self.status.send_replace(Status::Up(up.clone()));
                     (self.listener)(Notice::Reconnected);
                     self.look_after(&up, &mut troubles).await;
                     self.status.send_replace(Status::Dialing);
                     if self.clock.now().since(begun) >= LIVED {
-                        backoff.reset();
-                        continue;
+                        cut.reset();
+                    } else {
+                        self.clock.sleep(cut.pause()).await;
                     }
                 }
                 Err(error) => {
                     self.status.send_replace(Status::Down(error));
+                    self.clock.sleep(refused.pause()).await;
                 }
             }
-            self.clock.sleep(backoff.pause()).await;
         }
     }
 
@@ -291,16 +298,20 @@ impl Supervisor {
 
     /// Why a dial failed; nothing was asked for, so nothing can have taken effect.
     fn refusal(&self, error: &redis::RedisError) -> StoreError {
-        let (error, _) = classify(&self.address.to_string(), error);
-        StoreError {
-            may_have_taken_effect: false,
-            ..error
+        let (mut refusal, _) = classify(&self.address.to_string(), error);
+        if refusal.kind == StoreErrorKind::TimedOut {
+            return self.silent();
         }
+        if error.is_connection_dropped() && !error.is_connection_refusal() {
+            refusal.detail += "; is it the right port, and with or without TLS?";
+        }
+        refusal.may_have_taken_effect = false;
+        refusal
     }
 
     fn silent(&self) -> StoreError {
         let detail = format!(
-            "it accepted the connection or dropped it silently, and said nothing for {:.1?}",
+            "it said nothing for {:.1?}; is it the right host and port, and with or without TLS?",
             self.limit
         );
         StoreError::new(self.address.to_string(), StoreErrorKind::TimedOut, detail)

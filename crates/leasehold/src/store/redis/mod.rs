@@ -2,6 +2,8 @@
 //! scripts under `lua/` do, and they are compared with `leasehold-core` step by step.
 
 mod address;
+#[cfg(test)]
+mod against_core;
 mod fault;
 mod link;
 mod reply;

@@ -1,0 +1,52 @@
+//! What may happen to a lock, in random order. Must never depend on the state of one.
+
+use proptest::prelude::*;
+
+/// Two owners of each of three clients.
+pub(crate) const OWNERS: usize = 6;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Event {
+    Ask(Ask, usize),
+    /// Both clocks go on.
+    Pass(u64),
+    /// To the end of the lease and this many milliseconds beyond it.
+    PassLease(u64),
+    /// To the last millisecond at which the first waiter counts as alive, and this many beyond it.
+    PassSilent(u64),
+    /// The wall clock steps back; the clock that judges expiry does not.
+    WallBack(u64),
+    /// A client's process ends.
+    Crash(usize),
+    /// A client does not hear its wakes, or does again.
+    Deaf(usize, bool),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ask {
+    Acquire(u64, Option<bool>),
+    Extend(u64),
+    Release(Option<u64>),
+    Break(bool),
+    Inspect,
+}
+
+pub(crate) fn event() -> impl Strategy<Value = Event> {
+    let ttl = || prop_oneof![Just(10), Just(2_999), Just(30_000), 10..90_000_u64];
+    let ask = prop_oneof![
+        6 => (ttl(), any::<Option<bool>>()).prop_map(|(ttl, wait)| Ask::Acquire(ttl, wait)),
+        2 => ttl().prop_map(Ask::Extend),
+        3 => prop_oneof![3 => Just(None), 1 => ttl().prop_map(Some)].prop_map(Ask::Release),
+        1 => any::<bool>().prop_map(Ask::Break),
+        1 => Just(Ask::Inspect),
+    ];
+    prop_oneof![
+        24 => (ask, 0..OWNERS).prop_map(|(ask, who)| Event::Ask(ask, who)),
+        4 => prop_oneof![Just(1), Just(3_001_000), 0..20_000_000_u64].prop_map(Event::Pass),
+        4 => (0..=1_u64).prop_map(Event::PassLease),
+        2 => (0..=1_u64).prop_map(Event::PassSilent),
+        1 => (0..100_000_000_u64).prop_map(Event::WallBack),
+        1 => (0..3_usize).prop_map(Event::Crash),
+        2 => (0..3_usize, any::<bool>()).prop_map(|(client, deaf)| Event::Deaf(client, deaf)),
+    ]
+}

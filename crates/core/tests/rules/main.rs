@@ -1,0 +1,74 @@
+//! The invariants of `leasehold-core`, after every step of random sequences, with waiters that fall silent, clients whose
+//! process dies and a wall clock that steps back. The numbers are those of the crate's documentation.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod events;
+mod run;
+mod story;
+
+use leasehold_core::{FENCE_MEMORY, LockState, Nobody, Reply};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use self::events::{Ask, Event, OWNERS, event};
+use self::run::{Run, micros};
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_invariants_hold_after_every_step(events in vec(event(), 0..120)) {
+        let mut run = Run::new();
+        for event in events {
+            run.happens(event)?;
+        }
+        // Names used once cost nothing for ever, whoever left them in which state.
+        run.now.clock_us += micros(FENCE_MEMORY) + 1_000;
+        run.world.sweep(run.now);
+        prop_assert_eq!(run.world.names().count(), 0);
+    }
+
+    /// A sweep decides nothing: it forgets silent waiters only where all are, so the next step gives the lock to the same
+    /// owner. That one may then be told of fewer that wait.
+    #[test]
+    fn a_sweep_changes_no_grant(events in vec(event(), 0..60), ask in event()) {
+        let mut run = Run::new();
+        for event in events {
+            run.happens(event)?;
+        }
+        if let Event::Ask(ask, who) = ask && !matches!(ask, Ask::Inspect) {
+            let step = run.step(ask, run.owners[who].clone());
+            let mut swept = run.world.clone();
+            swept.sweep(run.now);
+            let [with, without] = [&mut swept, &mut run.world].map(|world| {
+                let mut outcome = world.apply(run.now, &run.name, &step, &run.clients);
+                if let Reply::Held(held) = &mut outcome.reply {
+                    held.queued = 0;
+                }
+                let state = world.get(&run.name).cloned().unwrap_or_default();
+                (outcome, state.holders, state.fence)
+            });
+            prop_assert_eq!(with, without);
+        }
+    }
+
+    /// C2 when the stored fence is lost: the wall clock alone keeps them rising, if it has passed the last one.
+    #[test]
+    fn fences_rise_past_a_loss(grants in 1..20_usize, later in 1..1_000_000_u64) {
+        let mut run = Run::new();
+        let mut last = None;
+        for at in 0..grants {
+            let step = run.step(Ask::Acquire(10, None), run.owners[at % OWNERS].clone());
+            let Reply::Held(held) = run.world.apply(run.now, &run.name, &step, &Nobody).reply else { unreachable!() };
+            prop_assert!(held.fence > last, "C2");
+            last = held.fence;
+            run.world.entry(&run.name).holders.clear();
+        }
+        *run.world.entry(&run.name) = LockState::default();
+        run.now.wall_us = last.unwrap().get() + later;
+        let step = run.step(Ask::Acquire(10, None), run.owners[0].clone());
+        let Reply::Held(held) = run.world.apply(run.now, &run.name, &step, &Nobody).reply else { unreachable!() };
+        prop_assert!(held.fence > last, "C2");
+    }
+}

@@ -1,0 +1,386 @@
+//! A random sequence under way, and what must hold after each step of it. The checks read the state only; they must
+//! never call what they check.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    CLAIM_WINDOW, ClientId, Fence, LockName, LockState, Mode, Now, Outcome, Owner, Presence, Reply,
+    Step, Ttl, Wait, Waiter, World,
+};
+use proptest::prelude::*;
+
+use crate::events::{Ask, Event, OWNERS};
+
+/// What the store knows of each client.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Clients {
+    crashed: [bool; 3],
+    deaf: [bool; 3],
+}
+
+impl Clients {
+    fn crashed(self, owner: &Owner) -> bool {
+        self.crashed[usize::try_from(owner.client().get()).unwrap()]
+    }
+
+    /// C4: heard of in time, its process not gone, and someone would hear that it was granted the lock.
+    fn alive(self, waiter: &Waiter, now: Now) -> bool {
+        waiter.seen_until_ms >= now.millis()
+            && !self.crashed(&waiter.owner)
+            && !(waiter.listening && self.waiter_gone(waiter))
+    }
+}
+
+impl Presence for Clients {
+    fn holder_gone(&self, owner: &Owner) -> bool {
+        self.crashed(owner)
+    }
+
+    fn waiter_gone(&self, waiter: &Waiter) -> bool {
+        let client = usize::try_from(waiter.owner.client().get()).unwrap();
+        self.crashed[client] || self.deaf[client]
+    }
+}
+
+pub(crate) struct Run {
+    pub(crate) world: World,
+    pub(crate) name: LockName,
+    pub(crate) now: Now,
+    pub(crate) owners: Vec<Owner>,
+    pub(crate) clients: Clients,
+    /// The highest fence of any grant.
+    issued: Option<Fence>,
+}
+
+impl Run {
+    pub(crate) fn new() -> Self {
+        let owner = |at: usize| {
+            let client = ClientId::new(u64::try_from(at / 2).unwrap());
+            Owner::new(u128::try_from(at).unwrap(), client, "h", 1, "").unwrap()
+        };
+        Self {
+            world: World::default(),
+            name: LockName::new("orders:42").unwrap(),
+            now: Now {
+                clock_us: 5_000_500,
+                wall_us: 1_700_000_000_000_000,
+            },
+            owners: (0..OWNERS).map(owner).collect(),
+            clients: Clients::default(),
+            issued: None,
+        }
+    }
+
+    fn state(&self) -> LockState {
+        self.world.get(&self.name).cloned().unwrap_or_default()
+    }
+
+    fn pass(&mut self, micros: u64) {
+        self.now.clock_us += micros;
+        self.now.wall_us += micros;
+    }
+
+    pub(crate) fn happens(&mut self, event: Event) -> Result<(), TestCaseError> {
+        match event {
+            Event::Pass(micros) => self.pass(micros),
+            Event::PassLease(beyond) => {
+                let ends = self
+                    .state()
+                    .holders
+                    .first()
+                    .map_or(0, |holder| holder.expires_at_ms);
+                self.pass((ends + beyond).saturating_sub(self.now.millis()) * 1_000);
+            }
+            Event::PassSilent(beyond) => {
+                let until = self
+                    .state()
+                    .queue
+                    .front()
+                    .map_or(0, |head| head.seen_until_ms);
+                self.pass((until + beyond).saturating_sub(self.now.millis()) * 1_000);
+            }
+            Event::WallBack(micros) => self.now.wall_us -= micros,
+            Event::Crash(client) => self.clients.crashed[client] = true,
+            Event::Deaf(client, deaf) => self.clients.deaf[client] = deaf,
+            Event::Ask(ask, who) => {
+                let owner = self.owners[who].clone();
+                // The dead do not ask.
+                if !self.clients.crashed(&owner) {
+                    let step = self.step(ask, owner);
+                    self.takes(&step)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn step(&self, ask: Ask, owner: Owner) -> Step {
+        match ask {
+            Ask::Acquire(ms, wait) => Step::Acquire {
+                owner,
+                mode: Mode::Exclusive,
+                ttl: ttl(ms),
+                wait: wait.map(|listening| Wait { listening }),
+            },
+            Ask::Extend(ms) => Step::Extend {
+                owner,
+                ttl: ttl(ms),
+            },
+            Ask::Release(keep) => Step::Release {
+                owner,
+                keep: keep.map(ttl),
+            },
+            Ask::Break(right) => Step::Break {
+                fence: self.issued.filter(|_| right).unwrap_or(Fence::new(1)),
+            },
+            Ask::Inspect => Step::Inspect,
+        }
+    }
+
+    pub(crate) fn takes(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        let kept = self.state();
+        let mut before = kept.clone();
+        before.expire(self.now);
+        before
+            .holders
+            .retain(|holder| !self.clients.crashed(&holder.owner));
+        let outcome = self.world.apply(self.now, &self.name, step, &self.clients);
+        let after = self.state();
+
+        if matches!(step, Step::Inspect) {
+            prop_assert_eq!(&after, &kept, "inspect changes nothing");
+            return Ok(());
+        }
+        self.one_holder(&before, &outcome, &after)?;
+        holds_stay(step, &before, &after)?;
+        self.in_order(step, &before, &outcome, &after)?;
+        self.fences_rise(step, &before, &outcome, &after)?;
+        self.may_be_repeated(step, &outcome, &after)?;
+        self.claim_window(step, &outcome)
+    }
+
+    /// C1 and C6, and that nobody stands in two places.
+    fn one_holder(
+        &self,
+        before: &LockState,
+        outcome: &Outcome,
+        after: &LockState,
+    ) -> Result<(), TestCaseError> {
+        prop_assert!(after.holders.len() <= 1, "C1");
+        prop_assert!(
+            after
+                .holders
+                .iter()
+                .all(|holder| holder.expires_at_ms >= self.now.millis())
+        );
+        prop_assert!(!after.holders.is_empty() || after.queue.is_empty(), "C6");
+        for (at, waiter) in after.queue.iter().enumerate() {
+            prop_assert!(!holds(after, &waiter.owner));
+            prop_assert!(
+                after
+                    .queue
+                    .iter()
+                    .skip(at + 1)
+                    .all(|other| other.owner != waiter.owner)
+            );
+        }
+        for (at, wake) in outcome.wakes.iter().enumerate() {
+            // Granted at most once for each time it joined.
+            prop_assert!(before.queue.iter().any(|waiter| waiter.owner == wake.owner));
+            prop_assert!(after.queue.iter().all(|waiter| waiter.owner != wake.owner));
+            prop_assert!(
+                outcome.wakes[at + 1..]
+                    .iter()
+                    .all(|other| other.owner != wake.owner)
+            );
+        }
+        Ok(())
+    }
+
+    /// C4: who was granted the lock stood before all others that are alive, and the others stay in their order.
+    fn in_order(
+        &self,
+        step: &Step,
+        before: &LockState,
+        outcome: &Outcome,
+        after: &LockState,
+    ) -> Result<(), TestCaseError> {
+        let mut granted: Vec<&Owner> = outcome.wakes.iter().map(|wake| &wake.owner).collect();
+        if let (Step::Acquire { owner, .. }, Reply::Held(_)) = (step, &outcome.reply)
+            && !holds(before, owner)
+        {
+            granted.push(owner);
+        }
+        let mut alive = before.queue.iter().filter(|waiter| {
+            asker(step) == Some(&waiter.owner) && matches!(step, Step::Acquire { .. })
+                || self.clients.alive(waiter, self.now)
+        });
+        let mut next = alive.next();
+        for owner in granted {
+            if let Some(waiter) = next {
+                prop_assert_eq!(&waiter.owner, owner, "C4");
+            }
+            next = alive.next();
+        }
+        let left = |owner: &Owner| {
+            asker(step) == Some(owner)
+                && matches!(step, Step::Release { .. } | Step::Acquire { .. })
+        };
+        for waiter in before
+            .queue
+            .iter()
+            .filter(|waiter| self.clients.alive(waiter, self.now))
+        {
+            let owner = &waiter.owner;
+            let granted = outcome.wakes.iter().any(|wake| wake.owner == *owner);
+            prop_assert!(granted || left(owner) || waits(after, owner), "C4");
+        }
+        let stayed: Vec<_> = before
+            .queue
+            .iter()
+            .map(|waiter| &waiter.owner)
+            .filter(|owner| waits(after, owner))
+            .collect();
+        let queue: Vec<_> = after.queue.iter().map(|waiter| &waiter.owner).collect();
+        prop_assert_eq!(&queue[..stayed.len()], &stayed[..], "C4");
+        let joined = &queue[stayed.len()..];
+        prop_assert!(
+            joined.iter().all(|owner| asker(step) == Some(*owner)) && joined.len() <= 1,
+            "C4"
+        );
+        let may_join = matches!(step, Step::Acquire { wait: Some(_), .. });
+        prop_assert!(
+            may_join || joined.is_empty(),
+            "who asks once does not queue"
+        );
+        Ok(())
+    }
+
+    /// C2, and that an extension grants nothing.
+    fn fences_rise(
+        &mut self,
+        step: &Step,
+        before: &LockState,
+        outcome: &Outcome,
+        after: &LockState,
+    ) -> Result<(), TestCaseError> {
+        for wake in &outcome.wakes {
+            prop_assert!(wake.fence > self.issued, "C2");
+            self.issued = wake.fence;
+        }
+        if let Reply::Held(held) = &outcome.reply {
+            let owner = asker(step).unwrap();
+            prop_assert_eq!(held.fence, after.fence.map(|last| last.fence));
+            if holds(before, owner) {
+                prop_assert_eq!(
+                    held.fence,
+                    before.fence.map(|last| last.fence),
+                    "the same lease"
+                );
+            } else if matches!(step, Step::Extend { .. }) {
+                prop_assert!(waits(before, owner), "extend never takes a lock again");
+            } else if !waits(before, owner) {
+                prop_assert!(held.fence > self.issued, "C2");
+            }
+            self.issued = held.fence.max(self.issued);
+        }
+        let remembered = after.fence.map(|last| last.fence);
+        prop_assert!(remembered.is_none() || remembered == self.issued, "C2");
+        Ok(())
+    }
+
+    /// C5: the same step again, at once.
+    fn may_be_repeated(
+        &self,
+        step: &Step,
+        first: &Outcome,
+        after: &LockState,
+    ) -> Result<(), TestCaseError> {
+        let mut again = after.clone();
+        let second = again.apply(self.now, step, &self.clients);
+        prop_assert_eq!(&again, after, "C5");
+        prop_assert_eq!(second.wakes, vec![], "C5");
+        if first.reply == Reply::Released && !matches!(step, Step::Release { keep: Some(_), .. }) {
+            prop_assert!(matches!(second.reply, Reply::NotHeld(_)), "C5");
+        } else if first.reply == Reply::Released {
+            // Kept: it is still there to be kept. But a place in the queue is left only once.
+            prop_assert!(
+                second.reply == Reply::Released || !holds(after, asker(step).unwrap()),
+                "C5"
+            );
+        } else {
+            prop_assert_eq!(&second.reply, &first.reply, "C5");
+        }
+        Ok(())
+    }
+
+    /// Who was granted the lock and stays away delays the others by the claim window at most.
+    fn claim_window(&self, step: &Step, outcome: &Outcome) -> Result<(), TestCaseError> {
+        let Some(wake) = outcome.wakes.last() else {
+            return Ok(());
+        };
+        let mut later = self.now;
+        later.clock_us += micros(CLAIM_WINDOW) + 1_000;
+        // Whose own step claimed it has more.
+        if asker(step) != Some(&wake.owner) {
+            let mut world = self.world.clone();
+            let other = self
+                .owners
+                .iter()
+                .find(|owner| **owner != wake.owner)
+                .unwrap();
+            world.apply(
+                later,
+                &self.name,
+                &self.step(Ask::Acquire(10, None), other.clone()),
+                &self.clients,
+            );
+            prop_assert!(
+                world
+                    .get(&self.name)
+                    .is_none_or(|state| !holds(state, &wake.owner))
+            );
+        }
+        Ok(())
+    }
+}
+
+/// C3: what a holder has is changed by its own steps only, or by a break that names its fence.
+fn holds_stay(step: &Step, before: &LockState, after: &LockState) -> Result<(), TestCaseError> {
+    let Some(holder) = before.holders.first() else {
+        return Ok(());
+    };
+    let named = matches!(step, Step::Break { fence } if before.fence.is_some_and(|last| last.fence == *fence));
+    if asker(step) != Some(&holder.owner) && !named {
+        prop_assert_eq!(after.holders.first(), Some(holder), "C3");
+        prop_assert_eq!(after.fence, before.fence, "C3");
+    } else if !matches!(step, Step::Release { keep: None, .. } | Step::Break { .. }) {
+        prop_assert!(holds(after, &holder.owner), "C3");
+    }
+    Ok(())
+}
+
+fn asker(step: &Step) -> Option<&Owner> {
+    match step {
+        Step::Acquire { owner, .. } | Step::Extend { owner, .. } | Step::Release { owner, .. } => {
+            Some(owner)
+        }
+        Step::Break { .. } | Step::Inspect => None,
+    }
+}
+
+fn holds(state: &LockState, owner: &Owner) -> bool {
+    state.holders.iter().any(|holder| holder.owner == *owner)
+}
+
+fn waits(state: &LockState, owner: &Owner) -> bool {
+    state.queue.iter().any(|waiter| waiter.owner == *owner)
+}
+
+pub(crate) fn ttl(ms: u64) -> Ttl {
+    Ttl::new(Duration::from_millis(ms)).unwrap()
+}
+
+pub(crate) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap()
+}

@@ -1,0 +1,232 @@
+//! The rules as a story: what a person would try first, one test each.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    ClientId, Fence, Foreign, LockName, Mode, Nobody, Now, Outcome, Owner, Reply, Step, Wait, Who,
+    World,
+};
+
+use crate::run::ttl;
+
+const START_MS: u64 = 1_700_000_000_000;
+
+/// One lock with a clock, whose owners have names.
+struct Stage {
+    world: World,
+    name: LockName,
+    now_ms: u64,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self {
+            world: World::default(),
+            name: LockName::new("orders:42").unwrap(),
+            now_ms: START_MS,
+        }
+    }
+
+    fn step(&mut self, step: &Step) -> Outcome {
+        let now = Now::at_micros(self.now_ms * 1_000);
+        self.world.apply(now, &self.name, step, &Nobody)
+    }
+
+    fn acquires(&mut self, who: &str, ms: u64, waits: bool) -> Reply {
+        let step = Step::Acquire {
+            owner: owner(who),
+            mode: Mode::Exclusive,
+            ttl: ttl(ms),
+            wait: waits.then_some(Wait { listening: true }),
+        };
+        self.step(&step).reply
+    }
+
+    fn extends(&mut self, who: &str, ms: u64) -> Reply {
+        let step = Step::Extend {
+            owner: owner(who),
+            ttl: ttl(ms),
+        };
+        self.step(&step).reply
+    }
+
+    fn releases(&mut self, who: &str, keep_ms: Option<u64>) -> Outcome {
+        let step = Step::Release {
+            owner: owner(who),
+            keep: keep_ms.map(ttl),
+        };
+        self.step(&step)
+    }
+
+    fn breaks(&mut self, fence: Fence) -> Reply {
+        self.step(&Step::Break { fence }).reply
+    }
+
+    fn holder(&mut self) -> Option<String> {
+        let Reply::Seen(seen) = self.step(&Step::Inspect).reply else {
+            unreachable!()
+        };
+        seen.holder.map(|holder| match holder.who {
+            Who::Owner(owner) => owner.note(),
+            Who::Foreign { kind, .. } => format!("a foreign {kind}"),
+        })
+    }
+}
+
+fn owner(who: &str) -> Owner {
+    let number = who
+        .bytes()
+        .fold(0, |number, byte| number * 256 + u128::from(byte));
+    Owner::new(number, ClientId::new(1), "web-3", 4121, who).unwrap()
+}
+
+#[track_caller]
+fn fence(reply: &Reply) -> Fence {
+    match reply {
+        Reply::Held(held) => held.fence.unwrap(),
+        other => panic!("expected a lease, got {other:?}"),
+    }
+}
+
+#[track_caller]
+fn ahead(reply: &Reply) -> (u32, Duration) {
+    match reply {
+        Reply::Busy(busy) => (busy.ahead, busy.poll_after),
+        other => panic!("expected busy, got {other:?}"),
+    }
+}
+
+#[test]
+fn a_release_hands_over_to_the_first_in_line() {
+    let mut stage = Stage::new();
+    let first = fence(&stage.acquires("ann", 30_000, false));
+    assert_eq!(
+        ahead(&stage.acquires("bob", 30_000, true)),
+        (0, Duration::from_millis(250))
+    );
+    assert_eq!(
+        ahead(&stage.acquires("cid", 30_000, true)),
+        (1, Duration::from_millis(500))
+    );
+
+    let outcome = stage.releases("ann", None);
+    assert_eq!(outcome.reply, Reply::Released);
+    let [wake] = outcome.wakes.as_slice() else {
+        panic!("one wake: {outcome:?}")
+    };
+    assert_eq!(wake.owner, owner("bob"));
+    assert!(wake.fence > Some(first));
+    // The lock never looked free: who asks now stands behind those who waited.
+    assert_eq!(ahead(&stage.acquires("dan", 30_000, false)).0, 1);
+    assert_eq!(
+        Some(fence(&stage.acquires("bob", 30_000, true))),
+        wake.fence
+    );
+}
+
+#[test]
+fn who_does_not_claim_in_time_is_passed_over() {
+    let mut stage = Stage::new();
+    stage.acquires("ann", 30_000, false);
+    stage.acquires("bob", 30_000, true);
+    stage.acquires("cid", 30_000, true);
+    stage.releases("ann", None);
+    stage.now_ms += 3_000;
+    assert_eq!(
+        ahead(&stage.acquires("cid", 30_000, true)),
+        (0, Duration::from_millis(1))
+    );
+    stage.now_ms += 1;
+    fence(&stage.acquires("cid", 30_000, true));
+    assert!(matches!(
+        stage.extends("bob", 30_000),
+        Reply::NotHeld(Some(_))
+    ));
+}
+
+#[test]
+fn a_foreign_lock_without_a_ttl_is_waited_for_and_never_taken() {
+    let mut stage = Stage::new();
+    let name = stage.name.clone();
+    stage.world.entry(&name).foreign = Some(Foreign {
+        kind: "hash".into(),
+        value: Vec::new(),
+        expires_at_ms: None,
+    });
+    for _ in 0..10 {
+        // Nobody will wake us, so the first in line looks often.
+        assert_eq!(
+            ahead(&stage.acquires("ann", 30_000, true)),
+            (0, Duration::from_millis(50))
+        );
+        assert!(matches!(
+            stage.breaks(Fence::new(0)),
+            Reply::NotHeld(Some(_))
+        ));
+        stage.now_ms += 10_000;
+    }
+    assert_eq!(stage.holder().as_deref(), Some("a foreign hash"));
+    stage.world.entry(&name).foreign = None;
+    fence(&stage.acquires("ann", 30_000, true));
+}
+
+#[test]
+fn at_least_hold_keeps_others_out_until_its_end() {
+    let mut stage = Stage::new();
+    stage.acquires("ann", 30_000, false);
+    stage.acquires("bob", 30_000, true);
+    let outcome = stage.releases("ann", Some(5_000));
+    assert_eq!((outcome.reply, outcome.wakes), (Reply::Released, vec![]));
+    stage.now_ms += 5_000;
+    assert_eq!(stage.holder().as_deref(), Some("ann"));
+    stage.now_ms += 1;
+    fence(&stage.acquires("bob", 30_000, true));
+}
+
+#[test]
+fn an_operator_breaks_the_hold_whose_fence_was_seen_and_no_other() {
+    let mut stage = Stage::new();
+    let old = fence(&stage.acquires("ann", 30_000, false));
+    assert_eq!(stage.breaks(old), Reply::Released);
+    let next = fence(&stage.acquires("bob", 30_000, false));
+    assert!(matches!(stage.breaks(old), Reply::NotHeld(Some(_))));
+    assert_eq!(stage.holder().as_deref(), Some("bob"));
+    assert_eq!(stage.breaks(next), Reply::Released);
+    assert!(matches!(stage.extends("bob", 30_000), Reply::NotHeld(None)));
+}
+
+#[test]
+fn a_fence_after_the_loss_of_all_data_is_higher() {
+    let mut stage = Stage::new();
+    let before = fence(&stage.acquires("ann", 30_000, false));
+    stage.world = World::default();
+    stage.now_ms += 1;
+    assert!(matches!(stage.extends("ann", 30_000), Reply::NotHeld(None)));
+    assert!(fence(&stage.acquires("bob", 30_000, false)) > before);
+}
+
+#[test]
+fn a_retry_finds_what_the_first_one_did() {
+    let mut stage = Stage::new();
+    let first = fence(&stage.acquires("ann", 30_000, false));
+    assert_eq!(fence(&stage.acquires("ann", 30_000, false)), first);
+    assert_eq!(fence(&stage.extends("ann", 30_000)), first);
+    assert_eq!(stage.releases("ann", None).reply, Reply::Released);
+    // The caller cannot tell this from a lost lease, but nothing else has changed.
+    assert_eq!(stage.releases("ann", None).reply, Reply::NotHeld(None));
+}
+
+#[test]
+fn looking_hands_nothing_over() {
+    let mut stage = Stage::new();
+    stage.acquires("ann", 10, false);
+    stage.acquires("bob", 30_000, true);
+    stage.now_ms += 11;
+    // C6 is about steps that change something: free, with a waiter, until the next of these.
+    assert_eq!(stage.holder(), None);
+    assert!(matches!(
+        stage.extends("ann", 30_000),
+        Reply::NotHeld(Some(_))
+    ));
+    assert_eq!(stage.holder().as_deref(), Some("bob"));
+}

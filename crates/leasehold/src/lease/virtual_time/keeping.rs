@@ -1,0 +1,187 @@
+//! Renewal, doubt and loss when the store does not do its part.
+
+use leasehold_core::Ttl;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_renewal_is_a_doubt_and_not_a_loss() {
+    let scene = Scene::begin();
+    let (lease, asked) = scene.lease().await;
+    scene.each("extend", || Fate::Refuse);
+    sleep(TTL * 2 / 3).await;
+    assert!(lease.is_doubtful() && !lease.is_lost());
+    assert_eq!(lease.valid_until().since(asked), TTL - DRIFT, "as before");
+
+    scene.all_goes_well();
+    sleep(SECOND).await;
+    assert!(!lease.is_doubtful() && !lease.is_lost());
+    assert!(lease.valid_for() > TTL - SECOND - DRIFT);
+    sleep(TTL * 10).await;
+    assert!(!lease.is_lost());
+    lease.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_that_fail_until_the_deadline_lose_the_lease_then() {
+    for fate in [|| Fate::Refuse, || Fate::Vanish] {
+        let scene = Scene::begin();
+        let (lease, asked) = scene.lease().await;
+        scene.each("extend", fate);
+        let lost = lease.lost().await;
+        let told = scene.since(asked);
+        assert!(told >= TTL - DRIFT && told <= TTL - DRIFT + MS, "{told:?}");
+        let LossCause::Deadline(Some(failure)) = lost.cause else {
+            panic!("{lost}")
+        };
+        assert!(failure.contains("as the script says"), "{failure}");
+        assert!(scene.sent("extend").len() > 10, "it was tried until then");
+        let told = cause(lease.release().await.unwrap_err());
+        assert!(matches!(told, LossCause::Deadline(Some(_))), "{told:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_hangs_does_not_delay_the_loss() {
+    let scene = Scene::begin();
+    let (lease, asked) = scene.lease().await;
+    scene.each("extend", || Fate::Hang);
+    let lost = lease.lost().await;
+    let told = scene.since(asked);
+    assert!(told >= TTL - DRIFT && told <= TTL - DRIFT + MS, "{told:?}");
+    assert_eq!(lost.cause, LossCause::Deadline(None), "no failure was seen");
+    assert_eq!(scene.sent("extend").len(), 1, "one under way at a time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_lease_that_hangs_does_not_delay_another() {
+    let scene = Scene::begin();
+    let (first, _) = scene.lease().await;
+    let second = scene.client.mutex("n").ttl(TTL).acquire().await.unwrap();
+    let stuck = first.owner().clone();
+    scene.plan(move |step| match step {
+        Step::Extend { owner, .. } if *owner == stuck => Fate::Hang,
+        _ => Fate::Pass,
+    });
+    sleep(TTL * 3).await;
+    assert!(first.is_lost() && !second.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_of_a_lease_do_not_overtake_each_other() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    scene.each("extend", || Fate::AnswerAfter(SECOND * 8));
+    for _ in 0..20 {
+        sleep(SECOND * 3).await;
+        let open = |sent: &&Sent| !sent.answered;
+        assert!(scene.sent("extend").iter().filter(open).count() <= 1);
+    }
+    assert!(!lease.is_lost(), "late answers are answers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_counts_from_before_the_request_and_not_from_the_answer() {
+    let scene = Scene::begin();
+    scene.next("acquire", Fate::AnswerAfter(SECOND * 5));
+    let (lease, asked) = scene.lease().await;
+    assert_eq!(scene.since(asked), SECOND * 5);
+    assert_eq!(lease.valid_until().since(asked), TTL - DRIFT);
+
+    scene.each("extend", || Fate::AnswerAfter(SECOND * 5));
+    let asked = scene.clock.now();
+    lease.extend(TTL * 2).await.unwrap();
+    assert_eq!(scene.since(asked), SECOND * 5);
+    assert_eq!(
+        lease.valid_until().since(asked),
+        TTL * 2 - SECOND * 6 / 10 - MS * 2
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_took_effect_after_the_loss_is_undone() {
+    // Carried out in time, answered too late; or carried out in the short time between our deadline and the store's.
+    for fate in [
+        || Fate::AnswerAfter(SECOND * 25),
+        || Fate::CarryOutAfter(TTL * 2 / 3 + DRIFT / 2),
+    ] {
+        let scene = Scene::begin();
+        let (lease, _) = scene.lease().await;
+        scene.next("extend", fate());
+        lease.lost().await;
+        sleep(DRIFT * 3 / 4).await;
+        if scene.sent("extend").iter().any(|sent| !sent.answered) {
+            assert!(!scene.is_free().await, "the store gave it 30 s more");
+            sleep(SECOND * 6).await;
+        }
+        assert!(scene.sent("extend")[0].answered);
+        assert!(scene.is_free().await, "nobody waits for those 30 s");
+        assert!(lease.is_lost(), "an answer brings nothing back");
+        assert_eq!(scene.sent("extend").len(), 1, "nothing renews it");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_during_a_renewal_is_the_end_of_it() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    scene.next("extend", Fate::AnswerAfter(SECOND * 3));
+    sleep(TTL / 3 + SECOND).await;
+    assert!(!scene.sent("extend")[0].answered);
+    lease.release_after(SECOND * 20).await.unwrap();
+    sleep(SECOND * 19).await;
+    assert!(!scene.is_free().await, "kept on purpose");
+    sleep(SECOND * 2).await;
+    assert!(scene.is_free().await);
+    assert_eq!(scene.sent("extend").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_that_may_have_shortened_the_lease_counts_as_if_it_had() {
+    for fate in [|| Fate::Vanish, || Fate::LoseReply] {
+        let scene = Scene::begin();
+        let lease = scene.mutex().auto_renew(false).acquire().await.unwrap();
+        scene.next("extend", fate());
+        let asked = scene.clock.now();
+        let failed = store_error(lease.extend(SECOND * 5).await.unwrap_err());
+        assert!(failed.may_have_taken_effect);
+        assert!(lease.is_doubtful());
+        assert_eq!(lease.valid_until().since(asked), SECOND * 5 - MS * 52);
+        lease.lost().await;
+        assert!(scene.since(asked) < SECOND * 5);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn extensions_by_hand_during_a_renewal_share_the_next_one() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    scene.each("extend", || Fate::AnswerAfter(SECOND * 2));
+    sleep(TTL / 3).await;
+    assert!(!scene.sent("extend")[0].answered);
+    let asked = scene.clock.now();
+    let (first, second) = tokio::join!(lease.extend(TTL), lease.extend(TTL * 4));
+    first.unwrap();
+    second.unwrap();
+    let sent = scene.sent("extend");
+    assert_eq!(sent.len(), 2);
+    assert!(
+        matches!(&sent[1].step, Step::Extend { ttl, .. } if *ttl == Ttl::new(TTL * 4).unwrap())
+    );
+    assert!(lease.valid_until().since(asked) > TTL * 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_store_has_the_last_word() {
+    let scene = Scene::begin();
+    let (lease, asked) = scene.lease().await;
+    scene.memory.clear();
+    assert!(!lease.is_lost(), "nobody knows yet");
+    let lost = lease.lost().await;
+    assert_eq!(lost.cause, LossCause::NotHeld(None));
+    assert!(
+        scene.since(asked) <= TTL / 3 + MS,
+        "told by the next renewal"
+    );
+    assert_eq!(lost.fence, lease.fence());
+}

@@ -1,0 +1,155 @@
+//! Nothing is left behind, whatever became of the requests.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_release_whose_answer_is_lost_is_repeated_and_good() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    scene.next("release", Fate::LoseReply);
+    lease.release().await.unwrap();
+    assert_eq!(scene.sent("release").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_not_confirmed_says_so_and_goes_on() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    scene.each("release", || Fate::Vanish);
+    let asked = scene.clock.now();
+    let failed = store_error(lease.release().await.unwrap_err());
+    assert_eq!(failed.kind, StoreErrorKind::TimedOut);
+    assert!(failed.may_have_taken_effect);
+    assert!(scene.since(asked) < SECOND * 4, "{:?}", scene.since(asked));
+    assert!(!scene.is_free().await);
+    scene.all_goes_well();
+    sleep(SECOND * 2).await;
+    assert!(scene.is_free().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_kept_is_kept_from_the_call_on() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    let called = scene.clock.now();
+    let mut tries = 0;
+    scene.plan(move |step| {
+        tries += u32::from(matches!(step, Step::Release { .. }));
+        if tries < 5 { Fate::Refuse } else { Fate::Pass }
+    });
+    lease.release_after(SECOND * 10).await.unwrap();
+    assert!(scene.since(called) > MS * 100, "it took a while to arrive");
+    sleep(SECOND * 9 + MS * 998 - scene.since(called)).await;
+    assert!(!scene.is_free().await);
+    sleep(MS * 4).await;
+    assert!(scene.is_free().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_that_arrives_after_it_was_given_up_is_undone_each_time() {
+    let scene = Scene::begin();
+    scene.each("acquire", || Fate::Vanish);
+    let failed = store_error(scene.mutex().try_acquire().await.unwrap_err());
+    assert!(failed.may_have_taken_effect);
+    scene.all_goes_well();
+    let lying_about = scene.sent("acquire").pop().unwrap();
+    for _ in 0..3 {
+        sleep(SECOND * 8).await;
+        assert!(scene.is_free().await);
+        scene.arrives_late(&lying_about);
+        assert!(!scene.is_free().await);
+        sleep(SECOND + MS).await;
+        assert!(scene.is_free().await, "undone within a second");
+    }
+    sleep(TTL).await;
+    let releases = scene.sent("release").len();
+    sleep(TTL * 10).await;
+    assert_eq!(scene.sent("release").len(), releases, "it ends some time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_whose_answer_is_lost_is_found_again() {
+    let scene = Scene::begin();
+    scene.next("acquire", Fate::LoseReply);
+    let (lease, asked) = scene.lease().await;
+    assert!(scene.since(asked) < SECOND);
+    let seen = scene.other.inspect("m").await.unwrap();
+    assert_eq!(seen.fence, Some(lease.fence()), "one grant, one fence");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stops_waiting_during_a_request_leaves_nothing() {
+    for verdict in [
+        || Fate::AnswerAfter(SECOND * 5),
+        || Fate::CarryOutAfter(SECOND * 5),
+    ] {
+        let scene = Scene::begin();
+        scene.next("acquire", verdict());
+        let mutex = scene.mutex();
+        tokio::time::timeout(SECOND, mutex.acquire())
+            .await
+            .unwrap_err();
+        sleep(SECOND * 4 + MS).await;
+        assert!(scene.sent("acquire")[0].answered);
+        assert!(scene.is_free().await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stops_waiting_in_line_leaves_it_at_once() {
+    let scene = Scene::begin();
+    let taken = scene.taken_by_another().await;
+    let mutex = scene.mutex();
+    tokio::time::timeout(SECOND * 5, mutex.acquire())
+        .await
+        .unwrap_err();
+    sleep(MS).await;
+    assert!(scene.other.inspect("m").await.unwrap().queue.is_empty());
+    taken.release().await.unwrap();
+    assert!(scene.is_free().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_to_someone_who_gave_up_is_given_back() {
+    let scene = Scene::begin();
+    let taken = scene.taken_by_another().await;
+    // It leaves the line, but the store does not hear of it for longer than anyone tries to tell.
+    scene.each("release", || Fate::Refuse);
+    let mutex = scene.mutex().ttl(SECOND);
+    tokio::time::timeout(SECOND, mutex.acquire())
+        .await
+        .unwrap_err();
+    sleep(SECOND * 3).await;
+    let tried = scene.sent("release").len();
+    scene.all_goes_well();
+    assert_eq!(scene.other.inspect("m").await.unwrap().queue.len(), 1);
+
+    taken.release().await.unwrap();
+    sleep(MS).await;
+    assert_eq!(scene.sent("release").len(), tried + 1);
+    assert!(
+        scene.is_free().await,
+        "without waiting out the claim window"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_waits_for_what_is_under_way_and_no_longer_than_the_lease() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    scene.each("release", || Fate::AnswerAfter(SECOND * 3));
+    let called = scene.clock.now();
+    scene.client.close().await;
+    assert_eq!(scene.since(called), SECOND * 3);
+    assert_eq!(lease.loss().map(|lost| lost.cause), Some(LossCause::Closed));
+    assert!(scene.is_free().await);
+
+    let scene = Scene::begin();
+    let (_lease, _) = scene.lease().await;
+    scene.each("release", || Fate::Refuse);
+    let called = scene.clock.now();
+    scene.client.close().await;
+    let waited = scene.since(called);
+    assert!(waited > TTL && waited < TTL + SECOND * 3, "{waited:?}");
+    assert!(scene.is_free().await);
+}

@@ -1,0 +1,131 @@
+//! Acquiring from a store that fails or is late.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_came_after_the_lease_is_never_handed_out() {
+    let scene = Scene::begin();
+    scene.next("acquire", Fate::AnswerAfter(TTL + SECOND));
+    let (lease, asked) = scene.lease().await;
+    assert!(scene.since(asked) > TTL);
+    assert!(lease.valid_for() > TTL - SECOND, "of a later request");
+
+    let scene = Scene::begin();
+    scene.each("acquire", || Fate::AnswerAfter(TTL + SECOND));
+    let failed = store_error(scene.mutex().acquire().await.unwrap_err());
+    assert_eq!(failed.kind, StoreErrorKind::TimedOut);
+    sleep(MS).await;
+    assert!(scene.is_free().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_came_too_late_asks_again() {
+    let scene = Scene::begin();
+    let taken = scene.taken_by_another().await;
+    scene.next("extend", Fate::CarryOutAfter(SECOND * 4));
+    let (waiting, giving) = (scene.mutex(), async {
+        sleep(SECOND).await;
+        taken.release().await.unwrap();
+    });
+    let (lease, ()) = tokio::join!(waiting.acquire(), giving);
+    let lease = lease.unwrap();
+    assert!(lease.valid_for() > TTL - SECOND && !lease.is_lost());
+    let sent = scene.sent("acquire");
+    let claimed = &scene.sent("extend")[0];
+    assert!(sent.last().unwrap().at > claimed.at);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_out_of_reach_is_an_error_soon() {
+    let scene = Scene::begin();
+    scene.each("acquire", || Fate::Refuse);
+    let asked = scene.clock.now();
+    let failed = store_error(scene.mutex().acquire().await.unwrap_err());
+    let told = scene.since(asked);
+    assert!(told >= SECOND * 2 && told < SECOND * 3, "{told:?}");
+    assert_eq!(failed.kind, StoreErrorKind::Unavailable);
+    assert!(!failed.may_have_taken_effect);
+    assert!(scene.sent("release").is_empty(), "there is nothing to undo");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_in_line_puts_up_with_a_store_that_is_out_of_reach_for_a_while() {
+    let scene = Scene::begin();
+    let taken = scene.taken_by_another().await;
+    let (mutex, outage) = (scene.mutex(), async {
+        sleep(SECOND).await;
+        scene.each("acquire", || Fate::Vanish);
+        sleep(SECOND * 20).await;
+        scene.all_goes_well();
+        taken.release().await.unwrap();
+    });
+    let (lease, ()) = tokio::join!(mutex.acquire(), outage);
+    assert!(!lease.unwrap().is_lost());
+    // What vanished may turn up for as long as a lease lasts.
+
+    let scene = Scene::begin();
+    let _taken = scene.taken_by_another().await;
+    let (mutex, outage) = (scene.mutex(), async {
+        sleep(SECOND).await;
+        scene.each("acquire", || Fate::Refuse);
+        scene.clock.now()
+    });
+    let (failed, since) = tokio::join!(mutex.acquire(), outage);
+    store_error(failed.unwrap_err());
+    let told = scene.since(since);
+    assert!(told >= SECOND * 30 && told < SECOND * 32, "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_gives_no_verdict_is_not_a_busy_lock() {
+    for fate in [|| Fate::Refuse, || Fate::Vanish, || Fate::Hang] {
+        let scene = Scene::begin();
+        scene.each("acquire", fate);
+        let asked = scene.clock.now();
+        let failed = scene.mutex().acquire_within(SECOND).await.unwrap_err();
+        assert_eq!(store_error(failed).kind, StoreErrorKind::TimedOut);
+        assert!(
+            scene.since(asked) <= SECOND + MS,
+            "{:?}",
+            scene.since(asked)
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_lock_is_a_timeout_that_names_the_holder() {
+    let scene = Scene::begin();
+    let taken = scene.taken_by_another().await;
+    let asked = scene.clock.now();
+    let mutex = scene.mutex();
+    match mutex.acquire_within(SECOND * 5).await.unwrap_err() {
+        Error::Timeout(timeout) => {
+            assert_eq!(timeout.waited, SECOND * 5);
+            assert_eq!(timeout.holder.unwrap().fence, Some(taken.fence()));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(scene.since(asked), SECOND * 5);
+    sleep(MS).await;
+    assert!(scene.other.inspect("m").await.unwrap().queue.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_limit_passes_in_time_though_the_answer_does_not_come() {
+    let scene = Scene::begin();
+    let _taken = scene.taken_by_another().await;
+    let (mutex, hang) = (scene.mutex(), async {
+        sleep(MS * 100).await;
+        scene.each("acquire", || Fate::AnswerAfter(SECOND * 9));
+    });
+    let asked = scene.clock.now();
+    let (failed, ()) = tokio::join!(mutex.acquire_within(SECOND * 3), hang);
+    // The holder that was seen three seconds ago says nothing of now.
+    assert_eq!(
+        store_error(failed.unwrap_err()).kind,
+        StoreErrorKind::TimedOut
+    );
+    assert_eq!(scene.since(asked), SECOND * 3);
+    sleep(SECOND * 9).await;
+    assert!(scene.other.inspect("m").await.unwrap().queue.is_empty());
+}

@@ -1,0 +1,62 @@
+//! Every step may be sent twice (C5): a client cannot know whether the first one arrived.
+
+use leasehold_core::{CLAIM_WINDOW, Reply};
+
+use super::worlds::{Peer, World, fence, not_held};
+use super::{SECOND, TTL, three, two};
+
+pub(super) async fn acquire_may_be_repeated(world: &impl World) {
+    let (a, b) = two(world).await;
+    let first = a.takes().await;
+    world.advance(SECOND);
+    assert_eq!(a.takes().await, first);
+    assert_eq!(fence(a.tries().await), first);
+    assert_eq!(a.sees_holder().await, Some((1, TTL)), "with a new deadline");
+    b.queues().await;
+    let queue = a.sees().await.queue;
+    b.queues().await;
+    assert_eq!(a.sees().await.queue, queue, "one place, not two");
+}
+
+pub(super) async fn a_repeated_acquire_after_the_release_is_settled_by_another(world: &impl World) {
+    let (a, b) = two(world).await;
+    a.takes().await;
+    a.releases().await;
+    // The repeat of a request that was on its way for long.
+    a.takes().await;
+    a.releases().await;
+    assert_eq!(not_held(a.gives_back().await), None);
+    b.takes().await;
+}
+
+pub(super) async fn extend_may_be_repeated(world: &impl World) {
+    let a = Peer::of(world, 1).await;
+    let first = a.takes().await;
+    let once = a.extends().await;
+    assert_eq!(a.extends().await, once);
+    assert_eq!(fence(once), first);
+}
+
+pub(super) async fn release_may_be_repeated(world: &impl World) {
+    let (a, b, c) = three(world).await;
+    a.takes().await;
+    b.queues().await;
+    c.queues().await;
+    a.releases().await;
+    assert_eq!(not_held(a.gives_back().await), Some(2));
+    let granted = fence(b.extends().await);
+    c.releases().await;
+    assert_eq!(not_held(c.gives_back().await), Some(2));
+    let seen = a.sees().await;
+    assert_eq!((seen.fence, seen.queue.len()), (Some(granted), 0));
+    assert_eq!(a.sees_holder().await, Some((2, TTL)));
+}
+
+pub(super) async fn break_may_be_repeated(world: &impl World) {
+    let (a, b, c) = three(world).await;
+    let first = a.takes().await;
+    b.queues().await;
+    assert_eq!(c.breaks(first).await, Reply::Released);
+    assert_eq!(not_held(c.breaks(first).await), Some(2));
+    assert_eq!(c.sees_holder().await, Some((2, CLAIM_WINDOW)));
+}

@@ -1,0 +1,248 @@
+//! The side of core: a `World`, its time, and who would hear a wake. Must never say more of a rule than core says.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    ClientId, Fence, Foreign, LockName, LockState, Mode, Now, Outcome, Owner, Presence, Reply,
+    Step, Ttl, Wait, Waiter, World,
+};
+
+use super::steps::{Ask, FOREIGN_VALUES, Hearing, Intrusion, Meant, OWNERS, Span, Who};
+use super::tally::Tally;
+
+/// When each case begins, in microseconds: not at the beginning of a millisecond.
+pub(super) const START_US: u64 = 1_700_000_000_123_456;
+
+/// How long Redis keeps a queue that nobody joins or refreshes (`QUEUE_MEMORY` in `prelude.lua`).
+///
+/// Core has no such limit: it drops silent waiters one by one, when they are first in line and the lock is free. By
+/// then all of these are silent, so who is granted the lock is the same; but until then they are still counted.
+const QUEUE_MEMORY_MS: u64 = 60_000;
+
+/// Which client each owner belongs to.
+const CLIENT_OF: [usize; OWNERS] = [0, 0, 1, 1, 2];
+
+/// The channel of a client, as `RedisStore` names it.
+pub(super) fn channel(client: usize) -> String {
+    format!("leasehold:wake:{}", client_id(client))
+}
+
+fn client_id(client: usize) -> ClientId {
+    ClientId::new(0xc0 + u64::try_from(client).unwrap())
+}
+
+/// Which clients are subscribed to their channel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Listeners([bool; 3]);
+
+impl Listeners {
+    fn hears(self, owner: &Owner) -> bool {
+        (0..self.0.len()).any(|client| client_id(client) == owner.client() && self.0[client])
+    }
+}
+
+impl Presence for Listeners {
+    fn waiter_gone(&self, waiter: &Waiter) -> bool {
+        !self.hears(&waiter.owner)
+    }
+}
+
+/// What core says has happened so far.
+pub(super) struct Model {
+    pub(super) name: LockName,
+    pub(super) owners: Vec<Owner>,
+    pub(super) clock_us: u64,
+    listeners: Listeners,
+    world: World,
+    /// The last millisecond of the queue's keys, while there is a queue.
+    queue_until_ms: u64,
+}
+
+impl Model {
+    pub(super) fn new(name: LockName) -> Self {
+        let owner = |at: usize| {
+            let number = u128::try_from(at).unwrap() + 1;
+            let pid = u32::try_from(4000 + at).unwrap();
+            Owner::new(
+                number,
+                client_id(CLIENT_OF[at]),
+                "deploy@web 3",
+                pid,
+                "a: %",
+            )
+        };
+        Self {
+            name,
+            owners: (0..OWNERS).map(|at| owner(at).unwrap()).collect(),
+            clock_us: START_US,
+            listeners: Listeners([true, true, false]),
+            world: World::default(),
+            queue_until_ms: 0,
+        }
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        self.clock_us / 1_000
+    }
+
+    /// What is kept of the lock now.
+    pub(super) fn state(&self) -> LockState {
+        self.world.get(&self.name).cloned().unwrap_or_default()
+    }
+
+    /// How long the queue's keys last, if there is a queue.
+    pub(super) fn queue_for_ms(&self) -> Option<u64> {
+        let queued = !self.state().queue.is_empty();
+        queued.then(|| self.queue_until_ms.saturating_sub(self.now_ms()))
+    }
+
+    /// The step that an ask means now.
+    pub(super) fn step(&self, ask: Ask) -> Step {
+        let ttl = |ms| Ttl::new(Duration::from_millis(ms)).unwrap();
+        let state = self.state();
+        let owner = |who| {
+            let owner = match who {
+                Who::Any(at) => Some(&self.owners[at]),
+                Who::Holder => state.holders.first().map(|holder| &holder.owner),
+                Who::Head => state.queue.front().map(|waiter| &waiter.owner),
+            };
+            owner.unwrap_or(&self.owners[0]).clone()
+        };
+        match ask {
+            Ask::Acquire { who, ttl_ms, wait } => Step::Acquire {
+                owner: owner(who),
+                mode: Mode::Exclusive,
+                ttl: ttl(ttl_ms),
+                wait: wait.map(|hearing| Wait {
+                    listening: hearing == Hearing::Channel,
+                }),
+            },
+            Ask::Extend { who, ttl_ms } => Step::Extend {
+                owner: owner(who),
+                ttl: ttl(ttl_ms),
+            },
+            Ask::Release { who, keep_ms } => Step::Release {
+                owner: owner(who),
+                keep: keep_ms.map(ttl),
+            },
+            Ask::Break(meant) => {
+                let last = state.fence.map_or(0, |last| last.fence.get());
+                let fence = match meant {
+                    Meant::Last => last,
+                    Meant::Stale => last.saturating_sub(Fence::BLOCK),
+                    Meant::Wrong => self.clock_us + 7,
+                };
+                Step::Break {
+                    fence: Fence::new(fence),
+                }
+            }
+            Ask::Inspect => Step::Inspect,
+        }
+    }
+
+    /// Takes a step. Of the wakes, only those that someone subscribed to are returned: to who only polls, none is sent.
+    pub(super) fn apply(&mut self, step: &Step, tally: &mut Tally) -> Outcome {
+        let before = self.state();
+        let now = Now::at_micros(self.clock_us);
+        let mut outcome = self.world.apply(now, &self.name, step, &self.listeners);
+        tally.note(self.now_ms(), step, &before, &self.state(), &outcome);
+        if let (Step::Acquire { wait: Some(_), .. }, Reply::Busy(_)) = (step, &outcome.reply) {
+            self.queue_until_ms = self.now_ms() + QUEUE_MEMORY_MS;
+        }
+        outcome.wakes.retain(|wake| {
+            let granted = |waiter: &&Waiter| waiter.owner == wake.owner;
+            before.queue.iter().find(granted).unwrap().listening
+        });
+        outcome
+    }
+
+    /// Moves the clock.
+    pub(super) fn pass(&mut self, span: Span, tally: &mut Tally) {
+        let state = self.state();
+        // To a deadline, which may have passed or not exist.
+        let to = |deadline: Option<u64>, beyond: u64| {
+            let left = deadline.map_or(0, |at| (at + beyond).saturating_sub(self.now_ms()));
+            self.clock_us + left * 1_000
+        };
+        self.clock_us = match span {
+            Span::Micros(micros) => self.clock_us + micros,
+            Span::Millis(millis) => self.clock_us + millis * 1_000,
+            Span::LeaseEnd(beyond) => {
+                let foreign = state
+                    .foreign
+                    .as_ref()
+                    .and_then(|foreign| foreign.expires_at_ms);
+                to(
+                    state
+                        .holders
+                        .first()
+                        .map(|holder| holder.expires_at_ms)
+                        .or(foreign),
+                    beyond,
+                )
+            }
+            Span::HeadSilent(beyond) => to(
+                state.queue.front().map(|waiter| waiter.seen_until_ms),
+                beyond,
+            ),
+            Span::QueueEnd(beyond) => to(state.queue.front().map(|_| self.queue_until_ms), beyond),
+            Span::FenceEnd(beyond) => to(state.fence.map(|last| last.forget_at_ms), beyond),
+            Span::Back(millis) => self.clock_us - millis * 1_000,
+        };
+        // Redis may drop an expired key at any time from now on, so core does at once: the clock may go back later.
+        let now = Now::at_micros(self.clock_us);
+        let queue_ends = self.queue_until_ms < self.now_ms();
+        let before = self.state();
+        let after = self.world.entry(&self.name);
+        after.expire(now);
+        if queue_ends {
+            after.queue.clear();
+        }
+        tally.note_time(&before, after);
+    }
+
+    /// Another program writes under the name.
+    pub(super) fn intrude(&mut self, intrusion: Intrusion) {
+        let now_ms = self.now_ms();
+        let state = self.world.entry(&self.name);
+        let free = state.holders.is_empty() && state.foreign.is_none();
+        let foreign = |kind: &str, value: &[u8], expires_at_ms| {
+            assert_eq!(std::str::from_utf8(value).ok().and_then(Owner::parse), None);
+            Some(Foreign {
+                kind: kind.into(),
+                value: value.into(),
+                expires_at_ms,
+            })
+        };
+        match intrusion {
+            Intrusion::SetNxPx { value, ttl_ms } if free => {
+                state.foreign = foreign("string", FOREIGN_VALUES[value], Some(now_ms + ttl_ms));
+            }
+            Intrusion::Set { value } => {
+                state.holders.clear();
+                state.foreign = foreign("string", FOREIGN_VALUES[value], None);
+            }
+            Intrusion::Del => {
+                state.holders.clear();
+                state.foreign = None;
+            }
+            Intrusion::HashSet if free => state.foreign = foreign("hash", b"", None),
+            Intrusion::SortedSetAdd if free => state.foreign = foreign("zset", b"", None),
+            // Refused by Redis, or one more field in what is there.
+            Intrusion::SetNxPx { .. } | Intrusion::HashSet | Intrusion::SortedSetAdd => {}
+        }
+    }
+
+    pub(super) fn evict_fence(&mut self) {
+        let state = self.world.entry(&self.name);
+        state.fence = None;
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.world = World::default();
+    }
+
+    pub(super) fn listen(&mut self, client: usize, on: bool) {
+        self.listeners.0[client] = on;
+    }
+}

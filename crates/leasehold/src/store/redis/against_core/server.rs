@@ -1,0 +1,294 @@
+//! The side of Redis: a real server whose clock is the test's, asked through the production scripts and codec. Must
+//! never decide anything: it says what is there.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold_core::{
+    ClientId, Fence, Foreign, Holder, LastFence, LockName, LockState, Mode, Owner, Reply, Step,
+    Ttl, Waiter,
+};
+use std::sync::Arc;
+use testkit::{RedisServer, RespConn};
+use tokio::runtime::{Builder, Runtime};
+
+use super::super::{Address, RedisStore, Up, mode_word, reply};
+use super::model::channel;
+use super::steps::{FOREIGN_VALUES, Intrusion};
+use crate::clock::Clock;
+use crate::runtime::Tasks;
+use crate::store::Attach;
+
+/// In real time; only a hang takes that long.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A channel that is always subscribed to, which keeps the connection in that state.
+const NO_CHANNEL: &str = "against-core";
+
+/// What Redis keeps for a lock.
+#[derive(Debug, PartialEq)]
+pub(super) struct Kept {
+    /// In the words of core.
+    pub(super) state: LockState,
+    /// How long the queue lasts, if there is one.
+    pub(super) queue_for_ms: Option<u64>,
+}
+
+/// A message as a subscriber got it.
+#[derive(Debug, PartialEq)]
+pub(super) struct Message {
+    pub(super) channel: String,
+    pub(super) payload: String,
+}
+
+pub(super) struct Redis {
+    store: RedisStore,
+    runtime: Runtime,
+    commands: RespConn,
+    subscriber: RespConn,
+    server: RedisServer,
+}
+
+impl Redis {
+    pub(super) fn start() -> Self {
+        let server = RedisServer::builder().virtual_clock().start();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let store = {
+            let _inside = runtime.enter();
+            let address = Address::parse(&server.url()).unwrap();
+            let attach = Attach {
+                client: ClientId::new(u64::MAX),
+                listener: Arc::new(drop),
+            };
+            RedisStore::open(
+                address,
+                attach,
+                Clock::system(),
+                &Tasks::here().unwrap(),
+                LIMIT,
+            )
+        };
+        Self {
+            store,
+            runtime,
+            commands: server.connection(),
+            subscriber: server.connection(),
+            server,
+        }
+    }
+
+    /// As if the server had just been started at `clock_us`, with the first two clients listening.
+    pub(super) fn reset(&mut self, clock_us: u64) {
+        self.set_clock(clock_us);
+        self.flush();
+        self.subscriber
+            .send(&["SUBSCRIBE", NO_CHANNEL, &channel(0), &channel(1)])
+            .unwrap();
+        self.messages();
+    }
+
+    pub(super) fn set_clock(&mut self, clock_us: u64) {
+        self.server.clock().set(clock_us);
+    }
+
+    /// As [`RedisStore::step`] does it, but for any client and without the TTL's limit, which is in real time.
+    pub(super) fn apply(&mut self, name: &LockName, step: &Step) -> Result<Reply, String> {
+        let keys = [
+            name.key().to_owned(),
+            name.beside(":lh-fence"),
+            name.beside(":lh-queue"),
+            name.beside(":lh-waiters"),
+        ];
+        let channel = match step {
+            Step::Acquire { owner, .. } => format!("leasehold:wake:{}", owner.client()),
+            _ => String::new(),
+        };
+        let (verb, arguments) = RedisStore::encode(step);
+        let request = async |up: &Up| {
+            let words: Vec<&str> = arguments
+                .iter()
+                .map(|argument| argument.in_words(&channel))
+                .collect();
+            self.store
+                .scripts
+                .run(verb, &mut up.connection.clone(), &keys, &words)
+                .await
+        };
+        let value = self.runtime.block_on(self.store.link.call(LIMIT, request));
+        let value = value.map_err(|error| error.to_string())?;
+        reply::decode(&value).ok_or_else(|| format!("not a reply: {value:?}"))
+    }
+
+    pub(super) fn intrude(&mut self, name: &LockName, intrusion: Intrusion) {
+        let ttl;
+        let mut words: Vec<&[u8]> = match intrusion {
+            Intrusion::SetNxPx { value, ttl_ms } => {
+                ttl = ttl_ms.to_string();
+                vec![b"SET", FOREIGN_VALUES[value], b"NX", b"PX", ttl.as_bytes()]
+            }
+            Intrusion::Set { value } => vec![b"SET", FOREIGN_VALUES[value]],
+            Intrusion::Del => vec![b"DEL"],
+            Intrusion::HashSet => vec![b"HSET", b"field", b"1"],
+            Intrusion::SortedSetAdd => vec![b"ZADD", b"1", b"member"],
+        };
+        words.insert(1, name.key().as_bytes());
+        // What it answers does not matter: it is refused where another type is in its way.
+        self.commands.command(&words);
+    }
+
+    pub(super) fn evict_fence(&mut self, name: &LockName) {
+        self.commands.command(&["DEL", &name.beside(":lh-fence")]);
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.commands.command(&["FLUSHALL"]);
+    }
+
+    pub(super) fn flush_scripts(&mut self) {
+        self.commands.command(&["SCRIPT", "FLUSH"]);
+    }
+
+    pub(super) fn listen(&mut self, client: usize, on: bool) {
+        let verb = if on { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
+        self.subscriber.send(&[verb, &channel(client)]).unwrap();
+        self.messages();
+    }
+
+    /// What was published since the last call. The answer to PING comes after all of it.
+    pub(super) fn messages(&mut self) -> Vec<Message> {
+        self.subscriber.send(&["PING"]).unwrap();
+        let mut messages = Vec::new();
+        loop {
+            let push = self.subscriber.receive().unwrap();
+            // The very first PING of a connection may be answered before it is subscribed to anything.
+            match push.array() {
+                [kind, ..] if kind.text() == "pong" => return messages,
+                [kind, channel, payload] if kind.text() == "message" => messages.push(Message {
+                    channel: channel.text(),
+                    payload: payload.text(),
+                }),
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads the keys of a lock back, and makes sure that there is no other key.
+    pub(super) fn kept(&mut self, name: &LockName, now_ms: u64) -> Result<Kept, String> {
+        let (key, fence) = (name.key().to_owned(), name.beside(":lh-fence"));
+        let (queue, waiters) = (name.beside(":lh-queue"), name.beside(":lh-waiters"));
+        let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let replies = self.commands.commands(&[
+            words(&["TYPE", &key]),
+            words(&["GET", &key]),
+            words(&["PTTL", &key]),
+            words(&["GET", &fence]),
+            words(&["PTTL", &fence]),
+            words(&["ZRANGE", &queue, "0", "-1"]),
+            words(&["HGETALL", &waiters]),
+            words(&["PTTL", &queue]),
+            words(&["PTTL", &waiters]),
+            words(&["DBSIZE"]),
+        ]);
+        let [
+            kind,
+            value,
+            lease,
+            fence,
+            fence_for,
+            queue,
+            waiters,
+            queue_for,
+            waiters_for,
+            keys,
+        ] = &replies[..]
+        else {
+            unreachable!("ten commands")
+        };
+        // PTTL: -1 is for ever, -2 is not there.
+        let left = |pttl: &testkit::Reply| u64::try_from(pttl.int()).ok();
+        let mut state = LockState::default();
+        let kind = kind.text();
+        if kind != "none" {
+            let value = if kind == "string" {
+                value.bytes().to_vec()
+            } else {
+                Vec::new()
+            };
+            let expires_at_ms = left(lease).map(|left| now_ms + left);
+            match std::str::from_utf8(&value).ok().and_then(Owner::parse) {
+                Some(owner) => state.holders.push(Holder {
+                    owner,
+                    mode: Mode::Exclusive,
+                    expires_at_ms: expires_at_ms.ok_or("a holder of ours without a TTL")?,
+                }),
+                None => {
+                    state.foreign = Some(Foreign {
+                        kind,
+                        value,
+                        expires_at_ms,
+                    });
+                }
+            }
+        }
+        if !fence.is_nil() {
+            let forget_at_ms = now_ms + left(fence_for).ok_or("a fence without a TTL")?;
+            state.fence = Some(LastFence {
+                fence: Fence::new(
+                    fence
+                        .text()
+                        .parse()
+                        .map_err(|error| format!("{error}: {fence:?}"))?,
+                ),
+                forget_at_ms,
+            });
+        }
+        let records: BTreeMap<String, String> = waiters
+            .array()
+            .chunks(2)
+            .map(|pair| (pair[0].text(), pair[1].text()))
+            .collect();
+        for token in queue.array() {
+            let record = records
+                .get(&token.text())
+                .ok_or("a waiter without a record")?;
+            state.queue.push_back(waiter(&token.text(), record)?);
+        }
+        if records.len() != state.queue.len() || left(queue_for) != left(waiters_for) {
+            return Err(format!(
+                "queue and records differ: {queue:?} {queue_for:?} {waiters:?} {waiters_for:?}"
+            ));
+        }
+        let expected = i64::from(!state.holders.is_empty() || state.foreign.is_some())
+            + i64::from(state.fence.is_some())
+            + if state.queue.is_empty() { 0 } else { 2 };
+        if keys.int() != expected {
+            return Err(format!("{} keys are left, {expected} expected", keys.int()));
+        }
+        Ok(Kept {
+            queue_for_ms: left(queue_for),
+            state,
+        })
+    }
+}
+
+/// Reads a record of the queue without the production code.
+fn waiter(token: &str, record: &str) -> Result<Waiter, String> {
+    let bad = || format!("not a record: {token} {record}");
+    let owner = Owner::parse(token).ok_or_else(bad)?;
+    let words: Vec<&str> = record.split(' ').collect();
+    let [mode, ttl, channel, seen_until] = words[..] else {
+        return Err(bad());
+    };
+    let listening = channel == format!("leasehold:wake:{}", owner.client());
+    if mode != mode_word(Mode::Exclusive) || !(listening || channel == "-") {
+        return Err(bad());
+    }
+    let ttl = Duration::from_millis(ttl.parse().map_err(|_| bad())?);
+    Ok(Waiter {
+        owner,
+        mode: Mode::Exclusive,
+        ttl: Ttl::new(ttl).map_err(|_| bad())?,
+        listening,
+        seen_until_ms: seen_until.parse().map_err(|_| bad())?,
+    })
+}

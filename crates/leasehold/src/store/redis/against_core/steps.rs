@@ -1,0 +1,210 @@
+//! What can happen to a lock: asked for by our clients, done by others, or by time. Must never depend on a server or a
+//! model, so that a sequence that failed can be shortened and replayed.
+//!
+//! Events are relative (`until the lease ends`, `the holder's fence`) and get their meaning when they happen; so a
+//! shortened sequence still makes sense.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// Everything that may happen next.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Event {
+    /// A client of ours asks.
+    Ask(Ask),
+    /// Time goes on, or back.
+    Time(Span),
+    /// Another program writes under the lock's name.
+    Foreign(Intrusion),
+    /// The fence is evicted.
+    EvictFence,
+    /// All data is lost.
+    FlushAll,
+    /// All scripts are forgotten.
+    FlushScripts,
+    /// A client subscribes to its channel, or goes away.
+    Listen { client: usize, on: bool },
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ask {
+    Acquire {
+        who: Who,
+        ttl_ms: u64,
+        wait: Option<Hearing>,
+    },
+    Extend {
+        who: Who,
+        ttl_ms: u64,
+    },
+    Release {
+        who: Who,
+        keep_ms: Option<u64>,
+    },
+    Break(Meant),
+    Inspect,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Who {
+    /// One of the owners, whatever it has.
+    Any(usize),
+    /// The one who holds the lock, or the first owner if none does.
+    Holder,
+    /// The one who waits first in line, or the first owner if none does.
+    Head,
+}
+
+/// How a waiter says it waits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Hearing {
+    Channel,
+    Polls,
+}
+
+/// Which fence an operator names.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Meant {
+    /// The last one issued, which is the holder's.
+    Last,
+    /// The one before it, if no time passed between them.
+    Stale,
+    /// One that nobody had.
+    Wrong,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Span {
+    Micros(u64),
+    Millis(u64),
+    /// To the last millisecond of the lease and this many beyond it.
+    LeaseEnd(u64),
+    /// To the last millisecond at which the first waiter counts as alive, and this many beyond it.
+    HeadSilent(u64),
+    /// To the last millisecond of the queue, and this many beyond it.
+    QueueEnd(u64),
+    /// To the last millisecond of the fence, and this many beyond it.
+    FenceEnd(u64),
+    Back(u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Intrusion {
+    SetNxPx { value: usize, ttl_ms: u64 },
+    Set { value: usize },
+    Del,
+    HashSet,
+    SortedSetAdd,
+}
+
+/// How many owners take part.
+pub(super) const OWNERS: usize = 5;
+
+/// What other programs keep in a lock: a random token, nothing, and near misses of our own form.
+pub(super) const FOREIGN_VALUES: [&[u8]; 8] = [
+    b"d2f1c9a08c3b11ef9d3c0242ac120002",
+    b"",
+    b"lh1.0000000000000000000000000000000A.0000000000000001.h:1:",
+    b"lh1.00000000000000000000000000000001.0000000000000001.h:+1:",
+    b"lh1.00000000000000000000000000000001.0000000000000001.h::",
+    b"lh1.00000000000000000000000000000001.0000000000000001.\xff:1:",
+    b"lh1.00000000000000000000000000000001.0000000000000001.h:1:a b",
+    b"lh1.00000000000000000000000000000001.0000000000000001.h:1:\n",
+];
+
+/// A sequence of events. Its length begins at nothing, so that a failing one can shrink to its core.
+pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
+    vec(event(), 0..=120)
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        60 => ask().prop_map(Event::Ask),
+        22 => span().prop_map(Event::Time),
+        6 => intrusion().prop_map(Event::Foreign),
+        2 => Just(Event::EvictFence),
+        1 => Just(Event::FlushAll),
+        1 => Just(Event::FlushScripts),
+        // The third client never listens.
+        4 => (0..2_usize, any::<bool>()).prop_map(|(client, on)| Event::Listen { client, on }),
+    ]
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    prop_oneof![
+        24 => (who(1), ttl(), wait()).prop_map(|(who, ttl_ms, wait)| Ask::Acquire { who, ttl_ms, wait }),
+        9 => (who(6), ttl()).prop_map(|(who, ttl_ms)| Ask::Extend { who, ttl_ms }),
+        11 => (who(8), keep()).prop_map(|(who, keep_ms)| Ask::Release { who, keep_ms }),
+        5 => prop_oneof![2 => Just(Meant::Last), 1 => Just(Meant::Stale), 1 => Just(Meant::Wrong)]
+            .prop_map(Ask::Break),
+        3 => Just(Ask::Inspect),
+    ]
+}
+
+/// Anyone, the first in line, or with this weight the holder.
+fn who(holder: u32) -> impl Strategy<Value = Who> {
+    prop_oneof![
+        8 => (0..OWNERS).prop_map(Who::Any),
+        holder => Just(Who::Holder),
+        2 => Just(Who::Head),
+    ]
+}
+
+fn wait() -> impl Strategy<Value = Option<Hearing>> {
+    prop_oneof![
+        1 => Just(None),
+        2 => Just(Some(Hearing::Polls)),
+        5 => Just(Some(Hearing::Channel)),
+    ]
+}
+
+fn ttl() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(10),
+        Just(1_000),
+        Just(2_999),
+        Just(3_000),
+        Just(3_001),
+        Just(30_000),
+        10..120_000_u64,
+        Just(24 * 3_600_000),
+    ]
+}
+
+fn keep() -> impl Strategy<Value = Option<u64>> {
+    prop_oneof![5 => Just(None), 2 => ttl().prop_map(Some)]
+}
+
+fn span() -> impl Strategy<Value = Span> {
+    let beyond = || 0..=1_u64;
+    prop_oneof![
+        2 => (0..=999_u64).prop_map(Span::Micros),
+        4 => prop_oneof![
+            Just(1),
+            Just(50),
+            Just(250),
+            Just(3_000),
+            Just(3_001),
+            Just(15_000),
+            0..30_000_u64
+        ]
+        .prop_map(Span::Millis),
+        8 => beyond().prop_map(Span::LeaseEnd),
+        3 => beyond().prop_map(Span::HeadSilent),
+        1 => beyond().prop_map(Span::QueueEnd),
+        1 => beyond().prop_map(Span::FenceEnd),
+        2 => prop_oneof![0..50_u64, 0..20_000_u64].prop_map(Span::Back),
+    ]
+}
+
+fn intrusion() -> impl Strategy<Value = Intrusion> {
+    let value = || 0..FOREIGN_VALUES.len();
+    prop_oneof![
+        5 => (value(), ttl()).prop_map(|(value, ttl_ms)| Intrusion::SetNxPx { value, ttl_ms }),
+        1 => value().prop_map(|value| Intrusion::Set { value }),
+        4 => Just(Intrusion::Del),
+        1 => Just(Intrusion::HashSet),
+        1 => Just(Intrusion::SortedSetAdd),
+    ]
+}

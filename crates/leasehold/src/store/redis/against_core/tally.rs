@@ -1,0 +1,134 @@
+//! What the random steps have reached. Without it, the comparison could pass by comparing nothing.
+
+use leasehold_core::{Busy, LockState, Outcome, Owner, Reply, Step, Who};
+
+/// How often each outcome occurred.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Tally {
+    pub(super) steps: usize,
+    pub(super) acquired: usize,
+    pub(super) acquired_again: usize,
+    pub(super) woken: usize,
+    pub(super) silent_dropped: usize,
+    pub(super) deaf_dropped: usize,
+    pub(super) extended: usize,
+    pub(super) not_extended: usize,
+    pub(super) kept: usize,
+    pub(super) not_released: usize,
+    pub(super) broken: usize,
+    pub(super) not_broken: usize,
+    pub(super) expired: usize,
+    pub(super) claims_expired: usize,
+    pub(super) foreign_seen: usize,
+    pub(super) reissued: usize,
+    pub(super) fence_ahead: usize,
+    pub(super) fences_forgotten: usize,
+    pub(super) queues_forgotten: usize,
+    /// Who was granted the lock and has not claimed it yet.
+    unclaimed: Option<Owner>,
+}
+
+impl Tally {
+    /// Counts what a step showed.
+    pub(super) fn note(
+        &mut self,
+        now_ms: u64,
+        step: &Step,
+        before: &LockState,
+        after: &LockState,
+        outcome: &Outcome,
+    ) {
+        self.steps += 1;
+        self.woken += outcome.wakes.len();
+        if let Some(wake) = outcome.wakes.last() {
+            self.unclaimed = Some(wake.owner.clone());
+        }
+        for waiter in &before.queue {
+            let queued = after.queue.iter().any(|other| other.owner == waiter.owner);
+            let woken = outcome.wakes.iter().any(|wake| wake.owner == waiter.owner);
+            let asked = matches!(step, Step::Acquire { owner, .. } | Step::Release { owner, .. } if *owner == waiter.owner);
+            if !queued && !woken && !asked {
+                let silent = usize::from(waiter.seen_until_ms < now_ms);
+                self.silent_dropped += silent;
+                self.deaf_dropped += 1 - silent;
+            }
+        }
+        match (step, &outcome.reply) {
+            (Step::Acquire { owner, .. } | Step::Extend { owner, .. }, Reply::Held(_)) => {
+                let again = held(before, owner);
+                self.unclaimed = None;
+                self.reissued += usize::from(again && before.fence.is_none());
+                match step {
+                    Step::Extend { .. } => self.extended += 1,
+                    _ if again => self.acquired_again += 1,
+                    _ => self.acquired += 1,
+                }
+            }
+            (Step::Extend { .. }, _) => self.not_extended += 1,
+            (Step::Release { keep, .. }, Reply::Released) => {
+                self.kept += usize::from(keep.is_some());
+            }
+            (Step::Release { .. }, _) => self.not_released += 1,
+            (Step::Break { .. }, Reply::Released) => self.broken += 1,
+            (Step::Break { .. }, Reply::NotHeld(Some(_))) => self.not_broken += 1,
+            _ => {}
+        }
+        if let Reply::Busy(Busy { holder, .. }) | Reply::NotHeld(Some(holder)) = &outcome.reply {
+            self.foreign_seen += usize::from(matches!(holder.who, Who::Foreign { .. }));
+            // Which holds until the clock has caught up.
+            let ahead = |fence: leasehold_core::Fence| fence.get() / 1_000 > now_ms;
+            self.fence_ahead += usize::from(holder.fence.is_some_and(ahead));
+        }
+    }
+
+    /// Counts what time took.
+    pub(super) fn note_time(&mut self, before: &LockState, after: &LockState) {
+        let lost = |before: bool, after: bool| usize::from(before && !after);
+        self.fences_forgotten += lost(before.fence.is_some(), after.fence.is_some());
+        self.queues_forgotten += lost(!before.queue.is_empty(), !after.queue.is_empty());
+        self.expired += lost(!before.holders.is_empty(), !after.holders.is_empty());
+        if let Some(holder) = before.holders.first().filter(|_| after.holders.is_empty()) {
+            self.claims_expired +=
+                usize::from(self.unclaimed.take().as_ref() == Some(&holder.owner));
+        }
+    }
+
+    /// Panics if anything worth comparing occurred too seldom. The floors are a third or less of what is usual.
+    pub(super) fn check(&self) {
+        let floors = [
+            (self.steps, 10000, "steps"),
+            (self.acquired, 600, "locks taken"),
+            (self.acquired_again, 300, "repeated acquires"),
+            (self.woken, 200, "grants by wake"),
+            (self.silent_dropped, 50, "silent waiters dropped"),
+            (
+                self.deaf_dropped,
+                70,
+                "waiters dropped because nobody heard",
+            ),
+            (self.extended, 200, "extensions"),
+            (self.not_extended, 500, "refused extensions"),
+            (self.kept, 100, "releases that keep"),
+            (self.not_released, 500, "refused releases"),
+            (self.broken, 100, "breaks"),
+            (self.not_broken, 200, "refused breaks"),
+            (self.expired, 300, "expired leases"),
+            (self.claims_expired, 40, "grants not claimed"),
+            (self.foreign_seen, 700, "foreign holders seen"),
+            (self.reissued, 30, "fences drawn anew after eviction"),
+            (self.fence_ahead, 150, "fences ahead of the clock"),
+            (self.fences_forgotten, 50, "forgotten fences"),
+            (self.queues_forgotten, 60, "forgotten queues"),
+        ];
+        for (count, floor, what) in floors {
+            assert!(
+                count >= floor,
+                "only {count} {what}, expected {floor}: {self:#?}"
+            );
+        }
+    }
+}
+
+fn held(state: &LockState, owner: &Owner) -> bool {
+    state.holders.iter().any(|holder| holder.owner == *owner)
+}

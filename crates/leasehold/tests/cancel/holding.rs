@@ -1,0 +1,214 @@
+//! What is done with a lease, and with a client, dropped at any moment.
+
+use std::time::Duration;
+
+use leasehold::{Client, Fence};
+use tokio::time::sleep;
+
+use crate::common::{Place, TTL, eventually, look, on_every_store};
+use crate::{MANY, MOMENTS, Scene, poll_n_times_then_drop, poll_once_then_drop_after};
+
+/// Does `drop_at` for 1, 2, ... n polls, until the future has come to its end.
+async fn at_each_poll(mut drop_at: impl AsyncFnMut(usize) -> bool) {
+    for n in 1..=MANY {
+        if drop_at(n).await {
+            return;
+        }
+    }
+    panic!("it never ends");
+}
+
+async fn extend(place: Place) {
+    let scene = Scene::at(place).await;
+    let lease = scene.lease().await;
+    at_each_poll(async |n| {
+        let ended = poll_n_times_then_drop(n, lease.extend(TTL * 2)).await;
+        scene.all_was_sent().await;
+        assert!(!lease.is_lost());
+        ended.is_some()
+    })
+    .await;
+    for moment in MOMENTS {
+        poll_once_then_drop_after(lease.extend(TTL), sleep(moment)).await;
+        lease.extend(TTL * 2).await.expect("it is held");
+    }
+    assert!(lease.valid_for() > TTL);
+    lease.release().await.expect("it is held");
+    scene.is_free_soon().await;
+}
+
+async fn extend_and_the_lease(place: Place) {
+    let scene = Scene::at(place).await;
+    for moment in MOMENTS {
+        let lease = scene.lease().await;
+        poll_once_then_drop_after(lease.extend(TTL * 2), sleep(moment)).await;
+        drop(lease);
+        scene.is_free_soon().await;
+    }
+}
+
+async fn release(place: Place) {
+    let scene = Scene::at(place).await;
+    at_each_poll(async |n| {
+        let lease = scene.lease().await;
+        let released = poll_n_times_then_drop(n, lease.release()).await;
+        scene.is_free_soon().await;
+        released.map(|told| told.expect("it was held")).is_some()
+    })
+    .await;
+    for moment in MOMENTS {
+        let lease = scene.lease().await;
+        poll_once_then_drop_after(lease.release(), sleep(moment)).await;
+        scene.is_free_soon().await;
+    }
+    let lease = scene.lease().await;
+    drop(lease.release());
+    scene.is_free_soon().await;
+}
+
+async fn release_after(place: Place) {
+    let scene = Scene::at(place).await;
+    let keep = Duration::from_millis(50);
+    at_each_poll(async |n| {
+        let lease = scene.lease().await;
+        let released = poll_n_times_then_drop(n, lease.release_after(keep)).await;
+        scene.is_free_soon().await;
+        released.map(|told| told.expect("it was held")).is_some()
+    })
+    .await;
+}
+
+async fn run(place: Place) {
+    let scene = Scene::at(place).await;
+    at_each_poll(async |n| {
+        let lease = scene.lease().await;
+        let work = lease.run(async |lease| {
+            lease.extend(TTL).await.expect("it is held");
+            tokio::task::yield_now().await;
+            look(&scene.operator, "m").await
+        });
+        let output = poll_n_times_then_drop(n, work).await;
+        scene.is_free_soon().await;
+        output.map(|told| told.expect("it was held")).is_some()
+    })
+    .await;
+}
+
+async fn lost(place: Place) {
+    let scene = Scene::at(place).await;
+    let lease = scene.lease().await;
+    assert!(poll_n_times_then_drop(1, lease.lost()).await.is_none());
+    poll_once_then_drop_after(lease.lost(), lease_is_touched(&lease)).await;
+    assert!(
+        scene
+            .operator
+            .break_lock("m", lease.fence())
+            .await
+            .expect("it answers")
+    );
+    lease.extend(TTL).await.expect_err("it was broken");
+    assert!(poll_n_times_then_drop(1, lease.lost()).await.is_some());
+    drop(lease);
+    scene.is_free_soon().await;
+}
+
+async fn lease_is_touched(lease: &leasehold::Lease) {
+    lease.extend(TTL).await.expect("it is held");
+}
+
+async fn inspect_and_names(place: Place) {
+    let scene = Scene::at(place).await;
+    let lease = scene.lease().await;
+    at_each_poll(async |n| {
+        let seen = poll_n_times_then_drop(n, scene.client.inspect("m")).await;
+        let names = poll_n_times_then_drop(n, scene.client.names()).await;
+        seen.is_some() && names.is_some()
+    })
+    .await;
+    lease.release().await.expect("it is held");
+    scene.is_free_soon().await;
+}
+
+async fn break_lock(place: Place) {
+    let scene = Scene::at(place).await;
+    at_each_poll(async |n| {
+        let lease = scene.held_by_another().await;
+        let stale = scene.client.break_lock("m", Fence::new(1));
+        poll_n_times_then_drop(n, stale).await;
+        scene.all_was_sent().await;
+        assert!(look(&scene.operator, "m").await.holder.is_some());
+
+        let right = scene.client.break_lock("m", lease.fence());
+        let broken = poll_n_times_then_drop(n, right).await;
+        scene.all_was_sent().await;
+        drop(lease);
+        scene.is_free_soon().await;
+        broken.is_some()
+    })
+    .await;
+}
+
+async fn close(place: Place) {
+    for n in 1..=MANY {
+        let (client, others) = (place.client().await, place.client().await);
+        let held = crate::common::take(&client, "m").await;
+        let theirs = crate::common::take(&others, "theirs").await;
+        let mutex = client.mutex("theirs").ttl(TTL);
+        let waiting = async {
+            mutex.acquire().await.expect_err("it is closed");
+        };
+        let closing = async {
+            let queued = async || look(&others, "theirs").await.queue.len() == 1;
+            eventually("it waits", queued).await;
+            poll_n_times_then_drop(n, client.close()).await
+        };
+        let ((), closed) = tokio::join!(waiting, closing);
+        assert!(held.is_lost());
+        let clean = async || {
+            let (ours, theirs) = (look(&others, "m").await, look(&others, "theirs").await);
+            ours.holder.is_none() && theirs.queue.is_empty()
+        };
+        let clean = eventually("all is given back", clean);
+        tokio::time::timeout(crate::SOON, clean)
+            .await
+            .expect("soon");
+        theirs.release().await.expect("it is held");
+        if closed.is_some() {
+            return;
+        }
+    }
+    panic!("it never ends");
+}
+
+async fn connect(place: Place) {
+    let operator = place.client().await;
+    let connections = async || match &place {
+        Place::Redis(server) => server.cli(&["CLIENT", "LIST"]).text().lines().count(),
+        Place::Memory(_) | Place::Local(_) => 0,
+    };
+    let before = connections().await;
+    at_each_poll(async |n| {
+        let client = poll_n_times_then_drop(n, place.connect(Client::builder())).await;
+        client.map(|client| client.expect("it works")).is_some()
+    })
+    .await;
+    eventually("no connection is left", async || {
+        connections().await == before
+    })
+    .await;
+    let lease = crate::common::take(&operator, "m").await;
+    lease.release().await.expect("it is held");
+}
+
+on_every_store! {
+    extend
+    extend_and_the_lease
+    release
+    release_after
+    run
+    lost
+    inspect_and_names
+    break_lock
+    close
+    connect
+}

@@ -1,0 +1,152 @@
+//! Requests that were carried out on Redis and whose reply was lost, given up then.
+
+use std::time::Duration;
+
+use leasehold::Client;
+use testkit::{FaultProxy, RedisServer, eventually};
+
+use crate::common::{LONG, TTL, look, take};
+use crate::poll_n_times_then_drop;
+
+/// A client behind a network that can lose replies, and an operator who is not.
+struct Scene {
+    server: RedisServer,
+    proxy: FaultProxy,
+    client: Client,
+    operator: Client,
+}
+
+impl Scene {
+    async fn begin() -> Self {
+        let server = RedisServer::start();
+        let proxy = FaultProxy::start(server.port());
+        let builder = Client::builder().request_timeout(Duration::from_millis(300));
+        let client = builder.connect(&proxy.url()).await.expect("it answers");
+        let operator = Client::connect(&server.url()).await.expect("it answers");
+        let scene = Self {
+            server,
+            proxy,
+            client,
+            operator,
+        };
+        // The server knows the scripts from here on, so that the first request already counts.
+        let lease = take(&scene.client, "m").await;
+        lease.release().await.expect("it is held");
+        scene
+    }
+
+    fn mutex(&self) -> leasehold::Mutex {
+        self.client.mutex("m").ttl(TTL)
+    }
+
+    /// The reply to a request has been thrown away.
+    fn a_reply_is_lost(&self) {
+        eventually(LONG, "a reply is lost", || self.proxy.swallowed() > 0);
+    }
+
+    /// The network works again. The connections whose replies were lost do not: TCP loses nothing and goes on.
+    fn recovers(&self) {
+        self.proxy.cut();
+        self.proxy.swallow_replies(false);
+    }
+
+    /// The network works again after a reply was lost.
+    async fn loses_a_reply_and_recovers(&self) {
+        let lost = async || self.proxy.swallowed() > 0;
+        crate::common::eventually("a reply is lost", lost).await;
+        self.recovers();
+    }
+
+    /// The network works again, and the lock is free long before its TTL.
+    async fn recovers_and_is_clean(&self) {
+        self.recovers();
+        let clean = async || {
+            let seen = look(&self.operator, "m").await;
+            seen.holder.is_none() && seen.queue.is_empty()
+        };
+        let clean = crate::common::eventually("it is undone", clean);
+        tokio::time::timeout(TTL / 3, clean).await.expect("in time");
+        let lease = take(&self.operator, "m").await;
+        lease.release().await.expect("it is held");
+    }
+}
+
+#[tokio::test]
+async fn an_acquisition_that_was_carried_out_is_undone() {
+    let scene = Scene::begin().await;
+    scene.proxy.swallow_replies(true);
+    let mutex = scene.mutex();
+    assert!(poll_n_times_then_drop(1, mutex.acquire()).await.is_none());
+    scene.a_reply_is_lost();
+    assert!(
+        !scene.server.cli(&["GET", "m"]).is_nil(),
+        "it was carried out"
+    );
+    scene.recovers_and_is_clean().await;
+}
+
+#[tokio::test]
+async fn an_acquisition_that_was_given_up_after_its_reply_was_lost_is_undone() {
+    let scene = Scene::begin().await;
+    scene.proxy.swallow_replies(true);
+    let mutex = scene.mutex();
+    let limit = Duration::from_millis(100);
+    let error = mutex.acquire_within(limit).await.expect_err("no reply");
+    let leasehold::Error::Store(error) = error else {
+        panic!("{error:?}")
+    };
+    assert!(error.may_have_taken_effect, "{error}");
+    scene.a_reply_is_lost();
+    assert!(
+        !scene.server.cli(&["GET", "m"]).is_nil(),
+        "it was carried out"
+    );
+    scene.recovers_and_is_clean().await;
+}
+
+#[tokio::test]
+async fn a_place_in_the_queue_that_was_given_is_given_back() {
+    let scene = Scene::begin().await;
+    let held = take(&scene.operator, "m").await;
+    scene.proxy.swallow_replies(true);
+    let mutex = scene.mutex();
+    assert!(poll_n_times_then_drop(1, mutex.acquire()).await.is_none());
+    scene.a_reply_is_lost();
+    assert_eq!(look(&scene.operator, "m").await.queue.len(), 1);
+    held.release().await.expect("it is held");
+    scene.recovers_and_is_clean().await;
+}
+
+#[tokio::test]
+async fn a_lease_dropped_while_replies_are_lost_is_released() {
+    let scene = Scene::begin().await;
+    let lease = take(&scene.client, "m").await;
+    scene.proxy.swallow_replies(true);
+    drop(lease);
+    scene.a_reply_is_lost();
+    scene.recovers_and_is_clean().await;
+}
+
+#[tokio::test]
+async fn a_release_whose_reply_was_lost_is_good_when_it_is_repeated() {
+    let scene = Scene::begin().await;
+    let lease = take(&scene.client, "m").await;
+    scene.proxy.swallow_replies(true);
+    let repair = scene.loses_a_reply_and_recovers();
+    let (released, ()) = tokio::join!(lease.release(), repair);
+    released.expect("it was held until it was released");
+    scene.recovers_and_is_clean().await;
+}
+
+#[tokio::test]
+async fn a_network_that_comes_back_finds_a_lease_that_was_waited_for() {
+    let scene = Scene::begin().await;
+    scene.proxy.swallow_replies(true);
+    let mutex = scene.mutex();
+    let repair = scene.loses_a_reply_and_recovers();
+    let (lease, ()) = tokio::join!(mutex.acquire(), repair);
+    let lease = lease.expect("the same owner asks again");
+    let seen = look(&scene.operator, "m").await.holder.expect("it is held");
+    assert_eq!(seen.fence, Some(lease.fence()));
+    lease.release().await.expect("it is held");
+}

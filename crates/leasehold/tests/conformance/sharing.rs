@@ -1,0 +1,132 @@
+//! What clients see of each other.
+
+use leasehold::{Client, Who, blocking};
+use tokio::task::JoinSet;
+
+use crate::common::{Place, TTL, eventually, look, on_every_store, stand_in_line, take};
+
+async fn inspect_shows_holder_queue_and_fence(place: Place) {
+    let (a, b) = (place.client().await, place.client().await);
+    let nothing = look(&b, "m").await;
+    assert_eq!((nothing.holder, nothing.fence), (None, None));
+    let held = take(&a, "m").await;
+    let mut waiting = JoinSet::new();
+    stand_in_line(&mut waiting, 0, b.mutex("m").ttl(TTL * 2)).await;
+
+    let seen = look(&b, "m").await;
+    let holder = seen.holder.expect("it is held");
+    assert_eq!(holder.who, Who::Owner(held.owner().clone()));
+    assert_eq!(
+        (holder.fence, seen.fence),
+        (Some(held.fence()), Some(held.fence()))
+    );
+    assert!(holder.expires_in <= Some(TTL) && holder.held_for < Some(TTL));
+    let [waiter] = seen.queue.as_slice() else {
+        panic!("{:?}", seen.queue)
+    };
+    assert_eq!((waiter.owner.client(), waiter.ttl.get()), (b.id(), TTL * 2));
+}
+
+async fn host_pid_and_note_are_shown_to_others(place: Place) {
+    let builder = Client::builder().host("deploy@web-3, süd");
+    let a = place.connect(builder).await.expect("it works");
+    let b = place.client().await;
+    let mutex = a.mutex("m").ttl(TTL).note("nightly: 100 %\n");
+    let _held = mutex.acquire().await.expect("it is free");
+    let holder = look(&b, "m").await.holder.expect("it is held");
+    let Who::Owner(owner) = holder.who else {
+        panic!("{holder:?}")
+    };
+    assert_eq!(owner.host(), "deploy@web-3, süd");
+    assert_eq!(owner.note(), "nightly: 100 %\n");
+    assert_eq!(owner.pid(), std::process::id());
+}
+
+async fn namespaces_keep_apart(place: Place) {
+    let within = async |namespace: &str| {
+        let builder = Client::builder().namespace(namespace);
+        place.connect(builder).await.expect("it works")
+    };
+    let (test, prod, bare) = (
+        within("test").await,
+        within("prod").await,
+        place.client().await,
+    );
+    let (in_test, in_prod) = (take(&test, "m").await, take(&prod, "m").await);
+    assert_eq!((in_test.name(), in_prod.name()), ("m", "m"));
+    assert_eq!(look(&bare, "m").await.holder, None);
+    let prefixed = look(&bare, "test:m").await.holder.expect("it is held");
+    assert_eq!(prefixed.who, Who::Owner(in_test.owner().clone()));
+
+    in_test.extend(TTL).await.expect("it is held");
+    in_prod.extend(TTL).await.expect("it is held");
+    for client in [&test, &prod] {
+        let names = || async { client.names().await.expect("it answers") };
+        eventually("the index knows it", async || names().await == ["m"]).await;
+    }
+    let mut all = bare.names().await.expect("it answers");
+    all.sort();
+    assert_eq!(all, ["prod:m", "test:m"]);
+}
+
+async fn names_shows_what_was_renewed_and_is_held(place: Place) {
+    let (a, b) = (place.client().await, place.client().await);
+    assert!(b.names().await.expect("it answers").is_empty());
+    let lease = take(&a, "orders of {user}:42").await;
+    lease.extend(TTL).await.expect("it is held");
+    let names = async || b.names().await.expect("it answers");
+    eventually("the index knows it", async || {
+        names().await == ["orders of {user}:42"]
+    })
+    .await;
+    lease.release().await.expect("it is held");
+    assert!(names().await.is_empty());
+}
+
+async fn names_shows_what_is_waited_for(place: Place) {
+    let (a, b) = (place.client().await, place.client().await);
+    let mutex = a.mutex("m").ttl(TTL).auto_renew(false);
+    let _held = mutex.acquire().await.expect("it is free");
+    let mut waiting = JoinSet::new();
+    stand_in_line(&mut waiting, 0, b.mutex("m").ttl(TTL)).await;
+    eventually("the index knows it", async || {
+        a.names().await.expect("it answers") == ["m"]
+    })
+    .await;
+}
+
+async fn the_blocking_nouns_do_the_same(place: Place) {
+    let (a, b) = (place.client().await, place.client().await);
+    let work = move || {
+        let (a, b) = (blocking::Client::from(a), blocking::Client::from(b));
+        let ours = a.mutex("m").map(|mutex| mutex.ttl(TTL).note("blocking"));
+        let lease = ours.acquire().expect("it is free");
+        assert!(b.mutex("m").try_acquire().expect("it answers").is_none());
+        let limit = std::time::Duration::from_millis(20);
+        b.mutex("m").acquire_within(limit).expect_err("it is held");
+        lease.extend(TTL).expect("it is held");
+        assert!(b.inspect("m").expect("it answers").queue.is_empty());
+        assert!(b.break_lock("m", lease.fence()).expect("it answers"));
+        lease.extend(TTL).expect_err("it was broken");
+        assert_eq!(lease.wait_lost().fence, lease.fence());
+        lease.release().expect_err("it was broken");
+
+        let lease = ours.try_acquire().expect("it answers").expect("free");
+        lease.release().expect("it is held");
+        drop(ours.acquire().expect("it is free"));
+        drop(b.mutex("m").acquire().expect("a dropped lease is released"));
+        a.close();
+        ours.try_acquire().expect_err("it is closed");
+    };
+    let done = tokio::task::spawn_blocking(work);
+    done.await.expect("nothing panicked");
+}
+
+on_every_store! {
+    inspect_shows_holder_queue_and_fence
+    host_pid_and_note_are_shown_to_others
+    namespaces_keep_apart
+    names_shows_what_was_renewed_and_is_held
+    names_shows_what_is_waited_for
+    the_blocking_nouns_do_the_same
+}

@@ -1,0 +1,254 @@
+//! Who may connect, to what, and as whom: every refusal names the host and the cause, and never the password.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use leasehold::{Client, Error, StoreError, StoreErrorKind};
+use testkit::{RedisServer, free_port};
+
+use crate::scene::{
+    CANARY, LONG, PLENTY, connect, is_free, joined, millis, now, queue_up, refused,
+    shows_no_password, take, within,
+};
+
+/// Why a URL cannot be used.
+async fn refusal(url: &str, kind: StoreErrorKind, host: &str) -> StoreError {
+    let builder = Client::builder().request_timeout(millis(1000));
+    let asked = within("a verdict", builder.connect(url)).await;
+    let error = refused(asked, kind, host);
+    println!("{error}");
+    error
+}
+
+/// A server whose users are told apart by `rules`; their password is the canary.
+fn with_user(rules: &[&str]) -> (RedisServer, String) {
+    let server = RedisServer::start();
+    let password = format!(">{CANARY}");
+    let rules: Vec<&str> = ["ACL", "SETUSER", "worker", "on", &password]
+        .iter()
+        .chain(rules)
+        .copied()
+        .collect();
+    assert_eq!(server.cli(&rules).text(), "OK", "{rules:?}");
+    let url = format!("redis://worker:{CANARY}@127.0.0.1:{}/", server.port());
+    (server, url)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_is_wrong_missing_or_right() {
+    let server = RedisServer::builder().password("the right one").start();
+    let host = format!("127.0.0.1:{}", server.port());
+    for user in ["", "default", "nobody"] {
+        let url = format!("redis://{user}:{CANARY}@{host}/");
+        refusal(&url, StoreErrorKind::Denied, &host).await;
+    }
+    let error = refusal(&server.url(), StoreErrorKind::Denied, &host).await;
+    assert!(error.detail.contains("NOAUTH"), "{error}");
+
+    let server = RedisServer::builder().password(CANARY).start();
+    let url = format!("redis://:{CANARY}@127.0.0.1:{}/", server.port());
+    let builder = Client::builder().namespace("app");
+    assert!(!format!("{builder:#?}").contains(CANARY));
+    let client = builder.connect(&url).await.expect("the password is right");
+    let lock = client.mutex("orders").ttl(LONG);
+    let lease = lock.acquire().await.expect("free");
+    let shown = [
+        format!("{client:#?}"),
+        format!("{lock:#?}"),
+        format!("{lease:#?}"),
+    ];
+    assert!(shown.iter().all(|text| !text.contains(CANARY)), "{shown:?}");
+
+    // It is taken away while in use, and the server is lost as well.
+    server.cli(&["CONFIG", "SET", "requirepass", "another one"]);
+    crate::scene::kill_connections(&server);
+    let verdict = within("a verdict", client.mutex("other").try_acquire()).await;
+    refused(verdict, StoreErrorKind::Denied, &server.port().to_string());
+    server.kill();
+    for _ in 0..2 {
+        let Err(error) = within("a verdict", lease.extend(LONG)).await else {
+            panic!("nobody can have answered");
+        };
+        shows_no_password(&error);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_url_that_cannot_be_read() {
+    for url in [
+        format!("redis://worker:{CANARY}@host:99999/"),
+        format!("redis://worker:{CANARY}@host/x"),
+        format!("redis://worker:{CANARY}/@host/"),
+        format!("postgres://worker:{CANARY}@host/"),
+        format!("unix:/tmp/s?db=x&pass={CANARY}"),
+        format!("worker:{CANARY}@host"),
+        CANARY.to_owned(),
+    ] {
+        let refused = Client::connect(&url).await.map(|client| client.id());
+        let Err(Error::Invalid(why)) = refused else {
+            panic!("{url}: {refused:?}");
+        };
+        shows_no_password(&why);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_who_may_not_run_scripts() {
+    let (server, url) = with_user(&["~*", "&*", "+@all", "-eval", "-evalsha"]);
+    let client = connect(&url).await;
+    let verdict = within("a verdict", client.mutex("orders").acquire()).await;
+    let host = format!("redis://127.0.0.1:{}", server.port());
+    let error = refused(verdict, StoreErrorKind::Denied, &host);
+    assert!(
+        error.detail.contains("evalsha") && !error.may_have_taken_effect,
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_who_may_not_touch_the_key() {
+    let (server, url) = with_user(&["~app:*", "~{app:*", "&*", "+@all"]);
+    let client = connect(&url).await;
+    let verdict = within("a verdict", client.mutex("orders").try_acquire()).await;
+    refused(verdict, StoreErrorKind::Denied, "127.0.0.1");
+    assert!(is_free(&server, "orders"));
+    let lease = take(&client, "app:orders", LONG).await;
+    lease.release().await.expect("held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_who_may_not_run_a_command_that_the_script_needs() {
+    let (server, url) = with_user(&["~*", "&*", "+@all", "-set"]);
+    let client = connect(&url).await;
+    let verdict = within("a verdict", client.mutex("orders").try_acquire()).await;
+    let error = refused(verdict, StoreErrorKind::Denied, "127.0.0.1");
+    assert!(is_free(&server, "orders"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_may_not_listen_or_publish_waits_by_polling() {
+    for rules in [
+        ["~*", "resetchannels", "+@all"].as_slice(),
+        &["~*", "&*", "+@all", "-subscribe", "-publish"],
+    ] {
+        let (server, url) = with_user(rules);
+        let (one, two) = (connect(&url).await, connect(&url).await);
+        let all = connect(&server.url()).await;
+        // One line: the first cannot hear; the second can, and the one before it cannot tell it.
+        let lease = take(&one, "orders", LONG).await;
+        let deaf = queue_up(&server, &two, "orders", LONG);
+        let hearing = queue_up(&server, &all, "orders", LONG);
+        let called = now();
+        lease.release().await.expect("held");
+        let deaf = joined("by polling", deaf).await.expect("granted");
+        println!("{rules:?}: {:?}", now().since(called));
+        assert!(!hearing.is_finished());
+        let called = now();
+        deaf.release().await.expect("held");
+        let hearing = joined("by polling", hearing).await.expect("granted");
+        println!("{rules:?}: {:?}", now().since(called));
+        hearing.release().await.expect("held");
+        assert!(is_free(&server, "orders"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_listens_there() {
+    let host = format!("127.0.0.1:{}", free_port());
+    let url = format!("redis://:{CANARY}@{host}/");
+    let began = now();
+    let error = refusal(&url, StoreErrorKind::Unreachable, &host).await;
+    assert!(
+        error.detail.contains("refused") && !error.may_have_taken_effect,
+        "{error}"
+    );
+    assert!(now().since(began) < PLENTY / 4, "said at once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_answers_is_not_a_redis() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let host = listener.local_addr().expect("bound").to_string();
+    tokio::task::spawn_blocking(move || {
+        for stream in listener.incoming().take(2) {
+            let mut stream = stream.expect("a connection");
+            let mut request = [0; 512];
+            let count = stream.read(&mut request).expect("a request");
+            assert!(count > 0, "the client speaks first");
+            let page = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+            stream.write_all(page.as_bytes()).expect("answered");
+        }
+    });
+    let url = format!("redis://:{CANARY}@{host}/");
+    let error = refusal(&url, StoreErrorKind::Protocol, &host).await;
+    assert!(error.detail.contains("does not speak Redis"), "{error}");
+    // Lets the thread of the web server end.
+    drop(Client::connect(&url).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_listens_says_nothing() {
+    // Never accepted: the kernel takes the connection all the same.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let host = listener.local_addr().expect("bound").to_string();
+    let url = format!("redis://:{CANARY}@{host}/");
+    refusal(&url, StoreErrorKind::TimedOut, &host).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_does_not_exist() {
+    let server = RedisServer::start();
+    let host = format!("127.0.0.1:{}/77", server.port());
+    let url = format!("redis://{host}");
+    let error = refusal(&url, StoreErrorKind::Protocol, &host).await;
+    assert!(error.detail.contains("index"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn through_a_unix_socket_as_a_user_in_a_database_of_its_own() {
+    let server = RedisServer::builder().unix_socket().start();
+    server.cli(&[
+        "ACL",
+        "SETUSER",
+        "worker",
+        "on",
+        ">S3CR3T-canary",
+        "~*",
+        "&*",
+        "+@all",
+    ]);
+    let path = server.socket_path();
+    let path = path.to_str().expect("a path in UTF-8");
+    let query = format!("db=3&user=worker&pass={CANARY}");
+    for url in [
+        format!("unix:{path}?{query}"),
+        format!("redis://worker:{CANARY}@127.0.0.1:{}/3", server.port()),
+    ] {
+        let client = connect(&url).await;
+        let waiting = connect(&url).await;
+        let lease = take(&client, "orders", LONG).await;
+        let mut direct = server.connection();
+        assert!(
+            direct.command(&["GET", "orders"]).is_nil(),
+            "not in database 0"
+        );
+        direct.command(&["SELECT", "3"]);
+        let token = direct.command(&["GET", "orders"]).text();
+        assert_eq!(token, lease.owner().token());
+        let users = server.cli(&["CLIENT", "LIST"]).text();
+        assert!(users.contains("user=worker"), "{users}");
+        let lock = waiting.mutex("orders").ttl(LONG);
+        let waiter = crate::scene::beside(async move { lock.acquire().await });
+        testkit::eventually(PLENTY, "the waiter is in line", || {
+            direct.command(&["ZCARD", "{orders}:lh-queue"]).int() == 1
+        });
+        lease.release().await.expect("held");
+        let next = joined("the waiter's turn", waiter).await.expect("granted");
+        next.release().await.expect("held");
+        assert_eq!(direct.command(&["EXISTS", "orders"]).int(), 0);
+    }
+    let wrong = format!("unix:{path}?user=worker&pass={CANARY}-not");
+    refusal(&wrong, StoreErrorKind::Denied, path).await;
+    let nowhere = format!("unix:{path}.not?{query}");
+    refusal(&nowhere, StoreErrorKind::Unreachable, path).await;
+}

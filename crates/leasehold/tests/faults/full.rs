@@ -1,0 +1,90 @@
+//! A server whose memory is full and that may evict nothing.
+
+use leasehold::StoreErrorKind;
+use testkit::RedisServer;
+
+use crate::scene::{
+    LONG, connect, is_free, joined, lost_by_deadline, millis, queue_up, refused, set, take, within,
+};
+
+/// Less than an empty server uses.
+fn fill(server: &RedisServer) {
+    set(server, "maxmemory", "1");
+    let write = server.cli(&["SET", "anything", "at all"]);
+    assert!(
+        write.error().is_some_and(|error| error.contains("OOM")),
+        "{write:?}"
+    );
+}
+
+fn make_room(server: &RedisServer) {
+    set(server, "maxmemory", "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_held_is_kept_and_given_back_and_nothing_new_is_taken() {
+    let server = RedisServer::builder()
+        .option("maxmemory-policy", "noeviction")
+        .start();
+    let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
+    let lease = take(&one, "orders", millis(1500)).await;
+    let waiter = queue_up(&server, &two, "orders", LONG);
+    fill(&server);
+
+    let host = format!("redis://127.0.0.1:{}", server.port());
+    let newcomer = within("a verdict", two.mutex("other").try_acquire()).await;
+    refused(newcomer, StoreErrorKind::Full, &host);
+    let newcomer = within("a verdict", two.mutex("other").acquire()).await;
+    let error = refused(newcomer, StoreErrorKind::Full, &host);
+    assert!(!error.may_have_taken_effect && is_free(&server, "other"));
+
+    // By itself for more than a TTL, then by hand.
+    let until = lease.valid_until();
+    within("renewals", async {
+        while lease.valid_until() <= until || crate::scene::now() <= until {
+            tokio::time::sleep(millis(20)).await;
+        }
+    })
+    .await;
+    assert!(!lease.is_doubtful() && !lease.is_lost());
+    lease.extend(LONG).await.expect("PEXPIRE takes no memory");
+    assert!(!waiter.is_finished());
+    lease.release().await.expect("DEL takes no memory");
+
+    let next = joined("the waiter's turn", waiter)
+        .await
+        .expect("granted while memory is full");
+    next.extend(LONG).await.expect("renewed");
+    assert!(
+        two.mutex("other").try_acquire().await.is_err(),
+        "still full"
+    );
+    next.release().await.expect("held");
+    assert!(is_free(&server, "orders"));
+
+    make_room(&server);
+    let lease = take(&two, "other", LONG).await;
+    lease.release().await.expect("held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_in_line_outlasts_a_full_server() {
+    let server = RedisServer::start();
+    let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
+    // Not renewed: it ends while the server is full, and its holder releases nothing.
+    let lock = one.mutex("orders").ttl(millis(1200)).auto_renew(false);
+    let lease = lock
+        .try_acquire()
+        .await
+        .expect("an answer")
+        .expect("it is free");
+    let waiter = queue_up(&server, &two, "orders", LONG);
+    fill(&server);
+    lost_by_deadline(&lease).await;
+    make_room(&server);
+    let next = joined("the waiter's turn", waiter)
+        .await
+        .expect("a server that may have room again");
+    assert!(next.fence() > lease.fence());
+    next.release().await.expect("held");
+}

@@ -1,0 +1,223 @@
+//! A network that loses replies, holds everything back, or cuts. The server itself is well.
+
+use std::time::Duration;
+
+use leasehold::{Client, StoreErrorKind};
+use testkit::{FaultProxy, RedisServer, eventually};
+
+use crate::scene::{
+    LONG, PLENTY, beside, connect, is_free, joined, lost_by_deadline, millis, now, queue_up,
+    queued, store_error, take, within,
+};
+
+/// A server, a proxy in front of it, a client behind that, and one with a line of its own.
+async fn scene() -> (RedisServer, FaultProxy, Client, Client) {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let client = connect(&proxy.url()).await;
+    let other = connect(&server.url()).await;
+    // They have agreed on the scripts from now on: one request is one command.
+    let lease = take(&client, "warm", LONG).await;
+    lease.extend(LONG).await.expect("held");
+    lease.release().await.expect("held");
+    (server, proxy, client, other)
+}
+
+/// From `swallow_replies(true)` on: waits for the next reply to be lost, and the connection with it.
+fn reply_is_lost(proxy: &FaultProxy, before: u64) {
+    eventually(PLENTY, "the reply is lost", || proxy.swallowed() > before);
+    proxy.cut();
+    proxy.swallow_replies(false);
+}
+
+fn last_fence(server: &RedisServer, name: &str) -> u64 {
+    let fence = server.cli(&["GET", &format!("{{{name}}}:lh-fence")]);
+    fence.int().cast_unsigned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_reply_to_an_acquire_is_lost_and_the_retry_finds_the_same_lease() {
+    let (server, proxy, client, other) = scene().await;
+    for (name, wait) in [("asked once", false), ("waited for", true)] {
+        let lock = client.mutex(name).ttl(LONG);
+        let before = proxy.swallowed();
+        proxy.swallow_replies(true);
+        let acquiring = beside(async move {
+            if wait {
+                lock.acquire().await.map(Some)
+            } else {
+                lock.try_acquire().await
+            }
+        });
+        eventually(PLENTY, "the reply is lost", || proxy.swallowed() > before);
+        let (token, fence) = (server.cli(&["GET", name]).text(), last_fence(&server, name));
+        reply_is_lost(&proxy, before);
+        let lease = joined("the retry", acquiring)
+            .await
+            .expect("the store answers")
+            .expect("not busy with itself");
+        assert_eq!(lease.fence().get(), fence, "one acquisition, one fence");
+        assert_eq!(lease.owner().token(), token);
+        let busy = other.mutex(name).try_acquire().await.expect("an answer");
+        assert!(busy.is_none());
+        lease.release().await.expect("held");
+        assert!(is_free(&server, name));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_reply_to_a_renewal_is_lost_and_the_lease_is_still_held() {
+    let (server, proxy, client, _other) = scene().await;
+    let lease = take(&client, "orders", LONG).await;
+    let before = proxy.swallowed();
+    proxy.swallow_replies(true);
+    let extending = lease.extend(Duration::from_secs(60));
+    let losing = async { reply_is_lost(&proxy, before) };
+    let (extended, ()) = within("a verdict", async { tokio::join!(extending, losing) }).await;
+    let error = store_error(extended);
+    assert!(error.may_have_taken_effect, "{error}");
+    assert!(server.cli(&["PTTL", "orders"]).int() > 30_000, "it did");
+    eventually(PLENTY, "it is renewed", || {
+        !lease.is_doubtful() && lease.valid_for() > LONG
+    });
+    lease.release().await.expect("held all the time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_reply_to_a_release_is_lost_and_the_release_has_worked() {
+    let (server, proxy, client, other) = scene().await;
+    let lease = take(&client, "orders", LONG).await;
+    let waiter = queue_up(&server, &other, "orders", LONG);
+    let before = proxy.swallowed();
+    proxy.swallow_replies(true);
+    let releasing = beside(async move { lease.release().await });
+    let next = joined("the waiter's turn", waiter).await.expect("released");
+    reply_is_lost(&proxy, before);
+    let verdict = joined("the retry", releasing).await;
+    assert!(verdict.is_ok(), "{verdict:?}");
+    assert!(!next.is_lost(), "the retry hit nobody else");
+    next.release().await.expect("held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_black_hole_shorter_than_the_lease_costs_nothing() {
+    let (server, proxy, client, _other) = scene().await;
+    let ttl = Duration::from_secs(10);
+    let leases = [
+        take(&client, "orders", ttl).await,
+        take(&client, "stock", ttl).await,
+    ];
+    let accepted = proxy.accepted();
+    proxy.blackhole(true);
+    let began = now();
+    for error in [leases[0].extend(ttl).await, leases[1].extend(ttl).await] {
+        let error = store_error(error);
+        assert_eq!(error.kind, StoreErrorKind::TimedOut, "{error}");
+    }
+    assert!(
+        leases
+            .iter()
+            .all(|lease| lease.is_doubtful() && !lease.is_lost())
+    );
+    tokio::time::sleep(millis(3000).saturating_sub(now().since(began))).await;
+    proxy.blackhole(false);
+    eventually(PLENTY, "they are renewed", || {
+        leases.iter().all(|lease| !lease.is_doubtful())
+    });
+    assert!(leases.iter().all(|lease| !lease.is_lost()));
+    assert!(proxy.accepted() > accepted, "on a new connection");
+    for lease in leases {
+        lease.release().await.expect("held all the time");
+    }
+    assert!(is_free(&server, "orders") && is_free(&server, "stock"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_black_hole_longer_than_the_lease_ends_it_on_time() {
+    let (server, proxy, client, other) = scene().await;
+    let lease = take(&client, "orders", millis(1500)).await;
+    let waiter = queue_up(&server, &other, "orders", LONG);
+    proxy.blackhole(true);
+    let (lost, late) = lost_by_deadline(&lease).await;
+    println!("told {late:?} after its deadline: {lost}");
+    assert!(late <= millis(50), "{late:?}");
+    let next = joined("the waiter's turn", waiter).await.expect("expired");
+    proxy.blackhole(false);
+    let verdict = within("a verdict", lease.release()).await;
+    assert!(
+        matches!(verdict, Err(leasehold::Error::Lost(_))),
+        "{verdict:?}"
+    );
+    assert!(!next.is_lost());
+    next.extend(LONG).await.expect("nobody took it away");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_comes_out_of_a_black_hole_is_undone() {
+    let (server, proxy, client, other) = scene().await;
+    let fence = || server.cli(&["GET", "{orders}:lh-fence"]);
+    proxy.blackhole(true);
+    // Stuck on its way over the connection, and carried out after all: for as long a lease as it asked for.
+    let lock = client.mutex("orders").ttl(LONG);
+    let error = store_error(within("a verdict", lock.try_acquire()).await);
+    assert_eq!(error.kind, StoreErrorKind::TimedOut, "{error}");
+    assert!(error.may_have_taken_effect && fence().is_nil());
+    proxy.blackhole(false);
+    let over = now();
+    eventually(PLENTY, "it comes out", || !fence().is_nil());
+    eventually(PLENTY, "it is undone", || is_free(&server, "orders"));
+    println!("undone {:?} after the hole closed", now().since(over));
+    assert!(now().since(over) < LONG / 5, "long before its TTL");
+    let free = take(&other, "orders", LONG).await;
+    assert!(lock.try_acquire().await.expect("an answer").is_none());
+    free.release().await.expect("nobody took it away");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_behind_a_black_hole_keeps_or_regains_its_turn() {
+    let (server, proxy, client, other) = scene().await;
+    let lease = take(&other, "orders", LONG).await;
+    let waiter = queue_up(&server, &client, "orders", LONG);
+    proxy.blackhole(true);
+    lease.release().await.expect("held");
+    // Granted to somebody who cannot hear it: the claim window keeps it from others for a while, not for ever.
+    assert!(!waiter.is_finished());
+    proxy.blackhole(false);
+    let next = joined("the waiter's turn", waiter)
+        .await
+        .expect("it survived");
+    next.release().await.expect("held");
+    assert!(is_free(&server, "orders") && queued(&server, "orders") == 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_network_makes_leases_shorter_and_not_wrong() {
+    let (server, proxy, client, _other) = scene().await;
+    proxy.delay(millis(100));
+    let lease = take(&client, "orders", millis(3000)).await;
+    let known = now();
+    // Counted from when it was asked for, at least 200 ms before this: the TTL less 1 % and 2 ms, less that.
+    let left = lease.valid_until().since(known);
+    assert!(left <= millis(2968 - 200), "{left:?}");
+    proxy.delay(Duration::ZERO);
+    lease.release().await.expect("held");
+    assert!(is_free(&server, "orders"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_network_that_refuses_is_tried_again_until_it_does_not() {
+    let (server, proxy, client, _other) = scene().await;
+    let lease = take(&client, "orders", Duration::from_secs(10)).await;
+    proxy.refuse(true);
+    proxy.cut();
+    let error = store_error(within("a verdict", client.mutex("other").try_acquire()).await);
+    let host = format!("127.0.0.1:{}", proxy.port());
+    assert!(error.to_string().contains(&host), "{error}");
+    proxy.refuse(false);
+    within("it is back", async {
+        while lease.extend(LONG).await.is_err() {}
+    })
+    .await;
+    lease.release().await.expect("held all the time");
+    eventually(PLENTY, "nothing is left", || is_free(&server, "other"));
+}

@@ -1,0 +1,150 @@
+//! A server that is stopped (SIGSTOP): it keeps its connections, answers nothing, and later does all it was asked.
+
+use leasehold::{LossCause, StoreErrorKind};
+use testkit::{RedisServer, eventually};
+
+use crate::scene::{
+    LONG, PLENTY, beside, connect, is_free, joined, lost_by_deadline, millis, now, queue_up,
+    queued, store_error, take, within,
+};
+
+/// What the issue allows between a deadline and the moment the holder is told.
+const TOLD_WITHIN: std::time::Duration = millis(50);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_holder_is_told_by_its_deadline_and_the_waiters_go_on_one_by_one() {
+    let server = RedisServer::start();
+    let holders = [connect(&server.url()).await, connect(&server.url()).await];
+    let waiters = [connect(&server.url()).await, connect(&server.url()).await];
+
+    let mut stories = Vec::new();
+    for (number, ttl) in [300, 450, 700, 1000, 1500, 2000].into_iter().enumerate() {
+        let name = format!("held-for-{ttl}");
+        let lease = take(&holders[number % 2], &name, millis(ttl)).await;
+        // Two from each client's point of view: one in line on every lock, and one more on the first.
+        let mut line = vec![queue_up(&server, &waiters[number % 2], &name, LONG)];
+        if number == 0 {
+            line.push(queue_up(&server, &waiters[1], &name, LONG));
+        }
+        stories.push((name, lease, line));
+    }
+    assert!(stories.iter().all(|(_, lease, _)| !lease.is_lost()));
+    server.pause();
+
+    let told = stories.into_iter().map(|(name, lease, line)| {
+        let told = beside(async move {
+            let (lost, late) = lost_by_deadline(&lease).await;
+            (lease, lost, late)
+        });
+        (name, told, line)
+    });
+    let mut ended = Vec::new();
+    for (name, told, line) in told.collect::<Vec<_>>() {
+        let (lease, lost, late) = joined("the holder is told", told).await;
+        println!("{name}: told {late:?} after its deadline: {lost}");
+        assert!(late <= TOLD_WITHIN, "{name}: {late:?} late");
+        ended.push((name, lease, line));
+    }
+    server.resume();
+
+    for (name, lease, line) in ended {
+        let mut free_since = lease.valid_until();
+        let mut fence = lease.fence();
+        for waiter in line {
+            let next = joined("a waiter's turn", waiter)
+                .await
+                .expect("it survived the outage");
+            assert!(now() > free_since, "{name} was granted while it was held");
+            assert!(next.fence() > fence, "{name}: the fence rises");
+            (fence, free_since) = (next.fence(), now());
+            next.release()
+                .await
+                .expect("the next holder's lease is good");
+        }
+        let late_release = lease.release().await;
+        assert!(
+            matches!(late_release, Err(leasehold::Error::Lost(_))),
+            "{late_release:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_out_of_time_during_an_outage_is_not_told_that_the_lock_was_busy() {
+    let server = RedisServer::start();
+    let (holder, client) = (connect(&server.url()).await, connect(&server.url()).await);
+    // With the short one, requests have failed when the time is up; with the long one, the first is still under way.
+    for ttl in [millis(600), LONG] {
+        let lease = take(&holder, "orders", LONG).await;
+        let lock = client.mutex("orders").ttl(ttl);
+        let waiter = beside(async move { lock.acquire_within(millis(2000)).await });
+        eventually(PLENTY, "it is in line", || queued(&server, "orders") == 1);
+        server.pause();
+        let error = store_error(joined("the end of the time limit", waiter).await);
+        assert_eq!(error.kind, StoreErrorKind::TimedOut, "TTL {ttl:?}: {error}");
+        server.resume();
+        eventually(PLENTY, "it left the line", || {
+            queued(&server, "orders") == 0
+        });
+        assert!(!lease.is_lost());
+        within("the release", lease.release())
+            .await
+            .expect("held all the time");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_carried_out_after_the_outage_is_undone() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    // The server knows the script from now on, so that what it finds in its buffers does something.
+    let before = take(&client, "orders", LONG).await;
+    let fence = before.fence();
+    before.release().await.expect("held");
+    for ttl in [millis(3000), LONG] {
+        server.pause();
+        let error =
+            store_error(within("a verdict", client.mutex("orders").ttl(ttl).try_acquire()).await);
+        assert_eq!(error.kind, StoreErrorKind::TimedOut, "{error}");
+        let resumed = now();
+        server.resume();
+        let last_fence = || {
+            server
+                .cli(&["GET", "{orders}:lh-fence"])
+                .int()
+                .cast_unsigned()
+        };
+        eventually(PLENTY, "the late request was carried out", || {
+            last_fence() > fence.get()
+        });
+        eventually(PLENTY, "it was undone", || is_free(&server, "orders"));
+        let undone = now().since(resumed);
+        println!("TTL {ttl:?}: undone {undone:?} after the server went on");
+        assert!(undone < millis(1500), "{undone:?}");
+        // Every request that was under way has been answered by now: the lock is free for good.
+        let next = connect(&server.url()).await;
+        let lease = take(&next, "orders", LONG).await;
+        let again = client.mutex("orders").try_acquire().await;
+        assert!(matches!(again, Ok(None)), "{again:?}");
+        lease.release().await.expect("nobody took it away");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_outlasts_the_outage_is_doubtful_and_then_held_again() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let lease = take(&client, "orders", LONG).await;
+    server.pause();
+    let error = store_error(within("a verdict", lease.extend(LONG)).await);
+    assert_eq!(error.kind, StoreErrorKind::TimedOut, "{error}");
+    assert!(error.may_have_taken_effect && lease.is_doubtful() && !lease.is_lost());
+    server.resume();
+    eventually(PLENTY, "it is renewed", || !lease.is_doubtful());
+    assert!(
+        lease
+            .loss()
+            .is_none_or(|lost| lost.cause == LossCause::Closed)
+    );
+    lease.release().await.expect("held all the time");
+}

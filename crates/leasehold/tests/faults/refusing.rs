@@ -1,0 +1,122 @@
+//! A server that is up and refuses writes for now: replicas are missing, saving failed, it was demoted.
+
+use leasehold::{Lease, LossCause, StoreErrorKind};
+use testkit::{RedisServer, eventually, free_port};
+
+use crate::scene::{
+    LONG, PLENTY, connect, is_free, joined, lost_by_deadline, millis, queue_up, refused, set, take,
+    within,
+};
+
+/// A renewal fails with `kind`; after `set_back` the lease is held as before.
+async fn doubtful_until(
+    lease: &Lease,
+    kind: StoreErrorKind,
+    server: &RedisServer,
+    set_back: impl FnOnce(),
+) {
+    let host = format!("redis://127.0.0.1:{}", server.port());
+    let failed = within("a verdict", lease.extend(LONG)).await;
+    refused(failed, kind, &host);
+    assert!(lease.is_doubtful() && !lease.is_lost());
+    set_back();
+    eventually(PLENTY, "it is renewed", || !lease.is_doubtful());
+    assert!(!lease.is_lost());
+    within("a verdict", lease.extend(LONG))
+        .await
+        .expect("held as before");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_are_missing() {
+    let server = RedisServer::start();
+    let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
+    let lease = take(&one, "orders", LONG).await;
+    let waiter = queue_up(&server, &two, "orders", LONG);
+    let demand = |replicas| set(&server, "min-replicas-to-write", replicas);
+    demand("1");
+    doubtful_until(&lease, StoreErrorKind::Unavailable, &server, || {
+        demand("0");
+    })
+    .await;
+
+    let short = take(&one, "short", millis(900)).await;
+    demand("1");
+    let (lost, late) = lost_by_deadline(&short).await;
+    println!("told {late:?} after its deadline: {lost}");
+    assert!(late <= millis(50), "{late:?}");
+    assert!(
+        matches!(&lost.cause, LossCause::Deadline(Some(why)) if why.contains("NOREPLICAS")),
+        "{lost}"
+    );
+    assert!(!waiter.is_finished() && !lease.is_lost());
+    demand("0");
+    lease.release().await.expect("held all the time");
+    let next = joined("the waiter's turn", waiter)
+        .await
+        .expect("it survived");
+    next.release().await.expect("held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn saving_failed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = RedisServer::builder()
+        .option("dir", dir.path().to_str().expect("a path in UTF-8"))
+        .arg("--save")
+        .arg("3600")
+        .arg("1000000")
+        .start();
+    let client = connect(&server.url()).await;
+    let lease = take(&client, "orders", LONG).await;
+    // The file cannot be made where there is no directory any more, not even by root.
+    dir.close().expect("remove the directory");
+    server.cli(&["BGSAVE"]);
+    eventually(PLENTY, "saving fails", || {
+        let info = server.cli(&["INFO", "persistence"]).text();
+        info.contains("rdb_last_bgsave_status:err")
+    });
+    let newcomer = within("a verdict", client.mutex("other").try_acquire()).await;
+    let error = refused(newcomer, StoreErrorKind::Unavailable, "127.0.0.1");
+    assert!(error.detail.contains("MISCONF"), "{error}");
+    doubtful_until(&lease, StoreErrorKind::Unavailable, &server, || {
+        set(&server, "stop-writes-on-bgsave-error", "no");
+    })
+    .await;
+    lease.release().await.expect("held all the time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_is_demoted_and_promoted_again() {
+    let server = RedisServer::start();
+    let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
+    let lease = take(&one, "orders", LONG).await;
+    let waiter = queue_up(&server, &two, "orders", LONG);
+    // Of a primary that does not exist, so that it keeps its data.
+    let nowhere = free_port().to_string();
+    server.cli(&["REPLICAOF", "127.0.0.1", &nowhere]);
+    let newcomer = within("a verdict", two.mutex("other").try_acquire()).await;
+    refused(newcomer, StoreErrorKind::ReadOnly, "127.0.0.1");
+    doubtful_until(&lease, StoreErrorKind::ReadOnly, &server, || {
+        server.cli(&["REPLICAOF", "NO", "ONE"]);
+    })
+    .await;
+    assert!(!waiter.is_finished());
+    lease.release().await.expect("held all the time");
+    let next = joined("the waiter's turn", waiter)
+        .await
+        .expect("it survived");
+    next.release().await.expect("held");
+    assert!(is_free(&server, "orders"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_is_no_place_for_locks() {
+    let primary = RedisServer::start();
+    let replica = RedisServer::builder().replica_of(primary.port()).start();
+    let refusal = within("a verdict", leasehold::Client::connect(&replica.url())).await;
+    let host = format!("redis://127.0.0.1:{}", replica.port());
+    let error = refused(refusal, StoreErrorKind::ReadOnly, &host);
+    let where_to = format!("127.0.0.1:{}", primary.port());
+    assert!(error.detail.contains(&where_to), "{error}");
+}

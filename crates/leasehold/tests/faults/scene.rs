@@ -1,0 +1,168 @@
+//! What the stories share. It must never wait for a fixed time where there is an event to wait for.
+
+use std::fmt::{Debug, Display};
+use std::future::Future;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use leasehold::{Client, Clock, Error, Lease, LossCause, Lost, Moment, StoreError, StoreErrorKind};
+use testkit::{RedisServer, eventually};
+use tokio::task::JoinHandle;
+
+/// Longer than anything takes that works at all, also on a machine with other things to do.
+pub(crate) const PLENTY: Duration = Duration::from_secs(20);
+
+/// A lease that no fault of a test outlasts.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// The password that must never be seen anywhere.
+pub(crate) const CANARY: &str = "S3CR3T-canary";
+
+pub(crate) const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The clock that leases are judged by.
+pub(crate) fn now() -> Moment {
+    Clock::system().now()
+}
+
+pub(crate) async fn connect(url: &str) -> Client {
+    within("a connection", Client::connect(url))
+        .await
+        .expect("the server can be used")
+}
+
+/// What `future` gives; panics with `what` when it takes too long.
+pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let Ok(output) = tokio::time::timeout(PLENTY, future).await else {
+        panic!("not within {PLENTY:?}: {what}");
+    };
+    output
+}
+
+/// Lets `future` run beside the test.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the test's own tasks, not the library's"
+)]
+pub(crate) fn beside<T: Send + 'static>(
+    future: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    tokio::spawn(future)
+}
+
+/// How a task of the test ended.
+pub(crate) async fn joined<T>(what: &str, task: JoinHandle<T>) -> T {
+    within(what, task).await.expect("the task did not panic")
+}
+
+/// Takes a lock that is free.
+pub(crate) async fn take(client: &Client, name: &str, ttl: Duration) -> Lease {
+    let lock = client.mutex(name).ttl(ttl);
+    let taken = within("an answer", lock.try_acquire()).await;
+    taken
+        .expect("the store answers")
+        .unwrap_or_else(|| panic!("{name} is busy"))
+}
+
+/// Joins the queue of a lock; returns when the server and the waiter know.
+pub(crate) fn queue_up(
+    server: &RedisServer,
+    client: &Client,
+    name: &str,
+    ttl: Duration,
+) -> JoinHandle<Result<Lease, Error>> {
+    let place = queued(server, name) + 1;
+    let (told, heard) = mpsc::channel();
+    let lock = client.mutex(name).ttl(ttl).on_wait(move |_| {
+        told.send(()).ok();
+    });
+    let waiter = beside(async move { lock.acquire().await });
+    heard
+        .recv_timeout(PLENTY)
+        .expect("the waiter is told that the lock is busy");
+    eventually(PLENTY, "the waiter is in line", || {
+        queued(server, name) == place
+    });
+    waiter
+}
+
+/// How many wait for a lock.
+pub(crate) fn queued(server: &RedisServer, name: &str) -> i64 {
+    server
+        .cli(&["ZCARD", &format!("{{{name}}}:lh-queue")])
+        .int()
+}
+
+pub(crate) fn is_free(server: &RedisServer, name: &str) -> bool {
+    server.cli(&["EXISTS", name]).int() == 0
+}
+
+/// Closes every connection to the server but the one that asks for it.
+pub(crate) fn kill_connections(server: &RedisServer) {
+    for kind in ["normal", "pubsub"] {
+        let killed = server.cli(&["CLIENT", "KILL", "TYPE", kind]);
+        assert!(killed.error().is_none(), "{killed:?}");
+    }
+}
+
+pub(crate) fn set(server: &RedisServer, option: &str, value: &str) {
+    assert_eq!(
+        server.cli(&["CONFIG", "SET", option, value]).text(),
+        "OK",
+        "{option} {value}"
+    );
+}
+
+/// The store's failure inside of an error, which must be one, and must show no password.
+#[track_caller]
+pub(crate) fn store_error<T: Debug>(result: Result<T, Error>) -> StoreError {
+    match result {
+        Err(Error::Store(error)) => {
+            shows_no_password(&error);
+            error
+        }
+        other => panic!("expected a store error, got {other:?}"),
+    }
+}
+
+/// A store error of this kind that names `host`.
+#[track_caller]
+pub(crate) fn refused<T: Debug>(
+    result: Result<T, Error>,
+    kind: StoreErrorKind,
+    host: &str,
+) -> StoreError {
+    let error = store_error(result);
+    assert_eq!(error.kind, kind, "{error}");
+    assert!(error.to_string().contains(host), "{error}");
+    error
+}
+
+#[track_caller]
+pub(crate) fn shows_no_password(shown: &(impl Display + Debug)) {
+    for text in [
+        shown.to_string(),
+        format!("{shown:?}"),
+        format!("{shown:#?}"),
+    ] {
+        assert!(!text.contains(CANARY) && !text.contains("S3CR3T"), "{text}");
+    }
+}
+
+/// Waits until the lease is lost because the store says so.
+pub(crate) async fn lost_by_verdict(lease: &Lease) -> Lost {
+    let lost = within("the holder is told", lease.lost()).await;
+    assert!(matches!(lost.cause, LossCause::NotHeld(_)), "{lost}");
+    lost
+}
+
+/// Waits until the lease is lost because its deadline passed, and says how late that was told.
+pub(crate) async fn lost_by_deadline(lease: &Lease) -> (Lost, Duration) {
+    let lost = within("the holder is told", lease.lost()).await;
+    let late = now().since(lease.valid_until());
+    assert!(matches!(lost.cause, LossCause::Deadline(_)), "{lost}");
+    assert!(lease.is_lost() && lease.valid_for().is_zero());
+    (lost, late)
+}

@@ -1,0 +1,103 @@
+//! What the lock is for: read, think, write, and nothing is lost, whatever happens to connections and scripts meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use leasehold::{Client, Error, Lease};
+use testkit::RedisServer;
+
+use crate::scene::{LONG, beside, connect, is_free, kill_connections, millis, now};
+
+const TASKS: u64 = 8;
+const CYCLES: u64 = 300;
+
+/// What the lock guards.
+#[derive(Default)]
+struct Guarded {
+    value: AtomicU64,
+    inside: AtomicBool,
+    last_fence: AtomicU64,
+}
+
+impl Guarded {
+    /// Not atomic on purpose: without a lock, another task's update is overwritten.
+    async fn update(&self, lease: &Lease) {
+        assert!(!self.inside.swap(true, Ordering::SeqCst), "two are inside");
+        let fence = lease.fence().get();
+        assert!(self.last_fence.swap(fence, Ordering::SeqCst) < fence);
+        let value = self.value.load(Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        self.value.store(value + 1, Ordering::SeqCst);
+        assert!(!lease.is_lost());
+        self.inside.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Updates under the lock, however often a request gets no verdict.
+async fn work(client: Client, guarded: Arc<Guarded>) -> u64 {
+    let lock = client.mutex("stock").ttl(LONG);
+    let mut no_verdict = 0;
+    for _ in 0..CYCLES {
+        let lease = loop {
+            match lock.acquire().await {
+                Ok(lease) => break lease,
+                Err(Error::Store(_)) => no_verdict += 1,
+                Err(other) => panic!("{other}"),
+            }
+        };
+        guarded.update(&lease).await;
+        match lease.release().await {
+            Ok(()) => {}
+            Err(Error::Store(_)) => no_verdict += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    no_verdict
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_update_is_lost_while_connections_and_scripts_are() {
+    let server = Arc::new(RedisServer::start());
+    let guarded = Arc::new(Guarded::default());
+    let stop = Arc::new(AtomicBool::new(false));
+    let nemesis = tokio::task::spawn_blocking({
+        let (server, stop) = (server.clone(), stop.clone());
+        move || {
+            let mut blows = 0;
+            while !stop.load(Ordering::SeqCst) {
+                pause();
+                server.cli(&["SCRIPT", "FLUSH"]);
+                pause();
+                kill_connections(&server);
+                blows += 1;
+            }
+            blows
+        }
+    });
+    let began = now();
+    let mut tasks = Vec::new();
+    for _ in 0..TASKS / 2 {
+        let client = connect(&server.url()).await;
+        tasks.push(beside(work(client.clone(), guarded.clone())));
+        tasks.push(beside(work(client, guarded.clone())));
+    }
+    let mut no_verdict = 0;
+    for task in tasks {
+        no_verdict += task.await.expect("it did its work");
+    }
+    let took = now().since(began);
+    stop.store(true, Ordering::SeqCst);
+    let blows: u64 = nemesis.await.expect("no command failed");
+    println!("{took:?}, connections killed {blows} times, {no_verdict} times no verdict");
+    assert_eq!(guarded.value.load(Ordering::SeqCst), TASKS * CYCLES);
+    assert!(blows > 3, "{blows}");
+    assert!(is_free(&server, "stock"));
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the pace of a nemesis, not a wait for anything"
+)]
+fn pause() {
+    std::thread::sleep(millis(50));
+}
