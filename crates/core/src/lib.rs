@@ -26,13 +26,17 @@
 //! The rules keep these after every step; the tests and the comments below cite them by number.
 //!
 //! - **C1** At most one unexpired exclusive holder.
-//! - **C2** Fences strictly rise from grant to grant, and the stored fence is never below one that was issued, as long
-//!   as the wall clock does not go back by more than the time since the last grant *and* the stored fence is lost.
+//! - **C2** Fences strictly rise from grant to grant, and the stored fence is never below one that was issued, unless
+//!   the stored fence is lost while the wall clock has not yet passed the last one issued (it went back, or grants came
+//!   faster than one per 64 microseconds).
 //! - **C3** A hold ends only by its owner's release, by expiry, by its process being gone, or by a break that names
-//!   its fence. No other client's step changes it.
+//!   its fence; outside of the rules also by loss of the store's data or a foreign client's write. No other client's
+//!   step changes it.
 //! - **C4** Waiters are granted in the order they joined; only a waiter that is not alive is passed over.
-//! - **C5** Every step may be repeated: a repeat answers what the first answered and changes nothing but deadlines.
-//! - **C6** After a step, a lock that is free has no waiter.
+//! - **C5** Every step may be repeated: a repeat changes nothing but deadlines and wakes nobody. Acquire, extend and
+//!   inspect answer the same again; a release or break that was done answers *not held*, or *released* again while the
+//!   lock is kept.
+//! - **C6** After a step other than inspect, a lock that is free has no waiter.
 
 #![forbid(unsafe_code)]
 
@@ -43,6 +47,7 @@ mod lock;
 mod name;
 mod owner;
 mod presence;
+mod state;
 mod step;
 mod time;
 mod world;
@@ -50,13 +55,11 @@ mod world;
 pub use fence::Fence;
 pub use invalid::Invalid;
 pub use kind::Mode;
-pub use lock::{
-    CLAIM_WINDOW, FENCE_MEMORY, Foreign, Holder, LastFence, LockState, WAITER_GRACE, Waiter,
-    poll_after,
-};
+pub use lock::{CLAIM_WINDOW, FENCE_MEMORY, WAITER_GRACE, poll_after};
 pub use name::{LockName, Namespace, RESERVED_SUFFIXES};
 pub use owner::{ClientId, Owner};
 pub use presence::{Nobody, Presence};
+pub use state::{Foreign, Holder, LastFence, LockState, Waiter};
 pub use step::{
     Busy, Held, HolderView, Outcome, Reply, Snapshot, Step, Wait, WaiterView, Wake, Who,
 };

@@ -1,15 +1,14 @@
 //! The transition function of one lock. Must never look at anything but its arguments.
 //!
-//! Each step first *advances*: it drops what has expired and hands a free lock to the first living waiter. A step by the
-//! holder of a live lock therefore changes nothing but its own deadline (C3), and a free lock never keeps a waiter
+//! Each step but a look first *advances*: it drops what has expired and hands a free lock to the first living waiter. A step
+//! by the holder of a live lock therefore changes nothing but its own deadline (C3), and a free lock keeps no waiter
 //! (C6). Expiry is strict: at `expires_at_ms` itself a lease still counts, as in Redis.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::{
-    Busy, Fence, Held, HolderView, Mode, Now, Outcome, Owner, Presence, Reply, Snapshot, Step, Ttl,
-    Wait, WaiterView, Wake, Who,
+    Busy, Fence, Held, Holder, HolderView, LastFence, LockState, Mode, Now, Outcome, Owner,
+    Presence, Reply, Snapshot, Step, Ttl, Wait, Waiter, WaiterView, Wake, Who,
 };
 
 /// How long a waiter that was granted the lock has to extend it to its full TTL (or its TTL, if that is less): all that
@@ -27,65 +26,6 @@ const POLL_PER_PLACE: u64 = 250;
 const POLL_MAX: u64 = 15_000;
 const POLL_FOREIGN: u64 = 50;
 
-/// All that is known of one name.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LockState {
-    /// Who holds the lock; at most one for a mutex (C1).
-    pub holders: Vec<Holder>,
-    /// Another program's lock under the same name. Stores without foreign clients leave it empty.
-    pub foreign: Option<Foreign>,
-    /// Who waits, first in line first (C4). No owner is both here and among the holders.
-    pub queue: VecDeque<Waiter>,
-    /// The last fence issued, while remembered. While an exclusive holder is unexpired, it is that holder's fence.
-    pub fence: Option<LastFence>,
-}
-
-/// A lease, held or granted and not yet claimed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
-    /// Whose it is.
-    pub owner: Owner,
-    /// What was granted.
-    pub mode: Mode,
-    /// The last millisecond on the store's expiry clock at which it counts.
-    pub expires_at_ms: u64,
-}
-
-/// A lock taken by a program that does not speak this protocol.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Foreign {
-    /// The Redis type of the key.
-    pub kind: String,
-    /// The value, if a string.
-    pub value: Vec<u8>,
-    /// When it expires; `None` is never: we wait for it and do not take it.
-    pub expires_at_ms: Option<u64>,
-}
-
-/// A queued request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiter {
-    /// Whose it is.
-    pub owner: Owner,
-    /// What it asks for.
-    pub mode: Mode,
-    /// The lease it wants.
-    pub ttl: Ttl,
-    /// Whether its client listens for wakes; if not, silence proves nothing.
-    pub listening: bool,
-    /// The last millisecond at which it counts as alive without being heard of.
-    pub seen_until_ms: u64,
-}
-
-/// The last fence and when it may be forgotten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LastFence {
-    /// The fence.
-    pub fence: Fence,
-    /// The last millisecond at which it is remembered.
-    pub forget_at_ms: u64,
-}
-
 /// When a waiter with `ahead` others before it should ask again if it hears nothing: 250 ms times its place, at most
 /// 15 s; the first in line also asks when the lease ends, and every 50 ms if the holder is foreign and will wake nobody.
 pub fn poll_after(ahead: u32, expires_in: Option<Duration>, foreign: bool) -> Duration {
@@ -101,14 +41,6 @@ pub fn poll_after(ahead: u32, expires_in: Option<Duration>, foreign: bool) -> Du
 }
 
 impl LockState {
-    /// Whether nothing is left to keep.
-    pub fn is_empty(&self) -> bool {
-        self.holders.is_empty()
-            && self.foreign.is_none()
-            && self.queue.is_empty()
-            && self.fence.is_none()
-    }
-
     /// Takes one step at `now`.
     pub fn apply(&mut self, now: Now, step: &Step, presence: &dyn Presence) -> Outcome {
         let mut turn = Turn {
@@ -133,31 +65,6 @@ impl LockState {
             reply,
             wakes: turn.wakes,
         }
-    }
-
-    /// Drops what has expired, as time alone does it in Redis. Hands nothing over.
-    pub fn expire(&mut self, now: Now) {
-        let ms = now.millis();
-        self.holders.retain(|holder| holder.expires_at_ms >= ms);
-        self.foreign
-            .take_if(|foreign| foreign.expires_at_ms.is_some_and(|at| at < ms));
-        self.fence.take_if(|last| last.forget_at_ms < ms);
-    }
-
-    /// Drops the waiters of a free lock if all of them are silent, as the next step would; a queue that everyone abandoned
-    /// has no next step.
-    pub(crate) fn forget_silent(&mut self, now: Now) {
-        let free = self.holders.is_empty() && self.foreign.is_none();
-        if free && self.queue.iter().all(|waiter| waiter.is_silent(now)) {
-            self.queue.clear();
-        }
-    }
-}
-
-impl Waiter {
-    /// Whether nothing was heard of it for so long that it does not count as alive.
-    fn is_silent(&self, now: Now) -> bool {
-        self.seen_until_ms < now.millis()
     }
 }
 
@@ -217,7 +124,10 @@ impl Turn<'_> {
         if let Some(at) = self.holder(owner) {
             match keep {
                 Some(keep) => {
-                    self.lock.holders[at].expires_at_ms = self.now.millis() + keep.millis();
+                    let expires_at_ms = self.now.millis() + keep.millis();
+                    let holder = &mut self.lock.holders[at];
+                    (holder.expires_at_ms, holder.kept) = (expires_at_ms, true);
+                    self.remember_fence();
                 }
                 None => {
                     self.lock.holders.remove(at);
@@ -258,7 +168,7 @@ impl Turn<'_> {
         let mut seen = self.lock.clone();
         seen.expire(self.now);
         seen.holders
-            .retain(|holder| !self.presence.holder_gone(&holder.owner));
+            .retain(|holder| !is_gone(holder, self.presence));
         let ms = self.now.millis();
         Snapshot {
             holder: view(&seen, self.now),
@@ -275,9 +185,9 @@ impl Turn<'_> {
     /// A grant lasts for the claim window; `caller` needs no wake, since it is about to be answered.
     fn advance(&mut self, caller: Option<&Owner>) {
         self.lock.expire(self.now);
-        self.lock
-            .holders
-            .retain(|holder| !self.presence.holder_gone(&holder.owner));
+        let presence = self.presence;
+        let holders = &mut self.lock.holders;
+        holders.retain(|holder| !is_gone(holder, presence));
         while let Some(head) = self.lock.queue.front() {
             if !self.admits(head.mode) {
                 break;
@@ -313,6 +223,7 @@ impl Turn<'_> {
             owner: owner.clone(),
             mode,
             expires_at_ms,
+            kept: false,
         });
         self.issue_fence();
     }
@@ -327,13 +238,20 @@ impl Turn<'_> {
 
     fn hold_until(&mut self, at: usize, ttl: Ttl) -> Reply {
         self.lock.holders[at].expires_at_ms = self.now.millis() + ttl.millis();
-        let forget_at_ms = self.forget_at_ms();
-        match &mut self.lock.fence {
-            Some(last) => last.forget_at_ms = forget_at_ms,
-            // The store lost it (eviction). A new one is above the holder's own, and below the next grant's (C2).
-            None => self.issue_fence(),
+        if self.lock.fence.is_none() {
+            // The store lost it (eviction). As the clock goes on, a new one is above the holder's own (C2).
+            self.issue_fence();
         }
+        self.remember_fence();
         Reply::Held(self.held())
+    }
+
+    /// As long as someone holds, the fence is not forgotten.
+    fn remember_fence(&mut self) {
+        let forget_at_ms = self.forget_at_ms();
+        if let Some(last) = &mut self.lock.fence {
+            last.forget_at_ms = forget_at_ms;
+        }
     }
 
     fn forget_at_ms(&self) -> u64 {
@@ -380,6 +298,11 @@ impl Turn<'_> {
             holder,
         }
     }
+}
+
+/// Whether a hold has ended with its owner's process.
+fn is_gone(holder: &Holder, presence: &dyn Presence) -> bool {
+    !holder.kept && presence.holder_gone(&holder.owner)
 }
 
 /// The holder as others see it. A fence is drawn at the time of the grant and in its microseconds, so it also tells

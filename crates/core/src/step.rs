@@ -159,6 +159,6 @@ pub struct Wake {
 pub struct Outcome {
     /// The answer to the one who asked.
     pub reply: Reply,
-    /// The waiters to tell, at most one for a mutex.
+    /// The waiters to tell. For a mutex one, or two when the first gave up the moment it was granted.
     pub wakes: Vec<Wake>,
 }

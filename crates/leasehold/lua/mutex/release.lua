@@ -15,6 +15,7 @@ local value, kind = advance()
 if value == owner then
   if keep > 0 then
     redis.call('PEXPIRE', NAME, keep)
+    redis.call('PEXPIRE', FENCE, FENCE_MEMORY)
   else
     redis.call('DEL', NAME)
     pcall(advance)

@@ -206,8 +206,17 @@ impl Keeper {
             kept.ttl,
             std::mem::take(&mut kept.by_hand),
         );
-        if let Some(lost) = hold.loss() {
-            tell(callers, &Err(lost.into()));
+        if hold.is_over() || hold.is_past() {
+            // Ended a moment ago, by another thread or by time. Left in the agenda, it would be due for ever (K2).
+            let verdict = match hold.loss() {
+                Some(lost) => {
+                    hold.lose(lost.cause.clone());
+                    lost.into()
+                }
+                None => StoreError::closed().into(),
+            };
+            self.remove(owner);
+            tell(callers, &Err(verdict));
             return;
         }
         if !std::mem::replace(&mut kept.indexed, true) {

@@ -88,7 +88,9 @@ impl Settle {
             Reply::Released => Ok(()),
             // An earlier try of this release may have been the one that freed it, while the lease was still good.
             Reply::NotHeld(_) if unsure && !hold.is_past() => Ok(()),
-            Reply::NotHeld(holder) => Err(hold.lost(LossCause::NotHeld(holder.map(Box::new))).into()),
+            Reply::NotHeld(holder) => {
+                Err(hold.lost(LossCause::NotHeld(holder.map(Box::new))).into())
+            }
             _ => Err(hold.lost(LossCause::NotHeld(None)).into()),
         }
     }

@@ -270,7 +270,11 @@ impl Contender<'_> {
         };
         if hopeless || now.since(since) >= patience {
             // Whatever the last request came to, an earlier one may count (W3).
-            let error = if self.doubtful { error.unknown() } else { error };
+            let error = if self.doubtful {
+                error.unknown()
+            } else {
+                error
+            };
             return Next::Stop(End::Failed(error.into()));
         }
         let pause = self.backoff.pause();

@@ -94,14 +94,13 @@ async fn run_cancels_work_whose_lease_is_lost(place: Place) {
     let fence = lease.fence();
     let work = Arc::new(());
     let held_by_work = work.clone();
-    let result = lease
-        .run(async move |lease| {
-            assert!(b.break_lock("m", fence).await.expect("the store answers"));
-            drop(lease.extend(TTL).await);
-            pending::<()>().await;
-            drop(held_by_work);
-        })
-        .await;
+    let working = lease.run(async move |lease| {
+        assert!(b.break_lock("m", fence).await.expect("the store answers"));
+        drop(lease.extend(TTL).await);
+        pending::<()>().await;
+        drop(held_by_work);
+    });
+    let result = timeout(LONG, working).await.expect("it is cancelled");
     assert!(matches!(result, Err(Error::Lost(_))), "{result:?}");
     assert_eq!(Arc::strong_count(&work), 1, "the work is gone");
 }

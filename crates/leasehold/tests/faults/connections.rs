@@ -1,15 +1,14 @@
 //! Connections and scripts that go away at any moment, while the server lives.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold::Error;
 use testkit::{RedisServer, eventually};
 use tokio::time::sleep;
 
 use crate::scene::{
-    LONG, PLENTY, beside, connect, is_free, joined, kill_connections, millis, now, queue_up,
-    queued, take, within,
+    LONG, Nemesis, PLENTY, beside, connect, is_free, joined, kill_connections, millis, now,
+    queue_up, queued, take, within,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -102,16 +101,8 @@ async fn a_wake_that_was_missed_costs_no_more_than_a_poll() {
 async fn an_acquisition_cut_off_half_way_is_never_busy_with_itself() {
     let server = Arc::new(RedisServer::start());
     let client = connect(&server.url()).await;
-    let stop = Arc::new(AtomicBool::new(false));
-    let nemesis = tokio::task::spawn_blocking({
-        let (server, stop) = (server.clone(), stop.clone());
-        move || {
-            while !stop.load(Ordering::SeqCst) {
-                kill_connections(&server);
-                pause();
-            }
-        }
-    });
+    // Long enough for a connection to come up and be used before it is killed.
+    let nemesis = Nemesis::start(&server, millis(7), kill_connections);
     let (mut held, mut failed) = (0, 0);
     let mut last = None;
     for round in 0..60 {
@@ -129,21 +120,11 @@ async fn an_acquisition_cut_off_half_way_is_never_busy_with_itself() {
             Err(other) => panic!("{other}"),
         }
     }
-    stop.store(true, Ordering::SeqCst);
-    nemesis.await.expect("no command failed");
+    nemesis.end().await;
     println!("{held} held, {failed} without a verdict");
     eventually(PLENTY, "nothing is left behind", || {
         (0..60).all(|round| is_free(&server, &format!("round {round}")))
     });
     assert!(held > 30, "{held} held, {failed} failed");
     assert_eq!(queued(&server, "round 0"), 0);
-}
-
-/// Long enough for a connection to come up and be used before it is killed.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the pace of a nemesis, not a wait for anything"
-)]
-fn pause() {
-    std::thread::sleep(millis(7));
 }

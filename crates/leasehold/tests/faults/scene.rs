@@ -2,7 +2,8 @@
 
 use std::fmt::{Debug, Display};
 use std::future::Future;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use leasehold::{Client, Clock, Error, Lease, LossCause, Lost, Moment, StoreError, StoreErrorKind};
@@ -165,4 +166,50 @@ pub(crate) async fn lost_by_deadline(lease: &Lease) -> (Lost, Duration) {
     assert!(matches!(lost.cause, LossCause::Deadline(_)), "{lost}");
     assert!(lease.is_lost() && lease.valid_for().is_zero());
     (lost, late)
+}
+
+/// Does harm to a server, again and again, until it is ended or dropped: a test that fails must not leave it at work.
+pub(crate) struct Nemesis {
+    stop: Arc<AtomicBool>,
+    work: JoinHandle<u32>,
+}
+
+impl Nemesis {
+    /// Strikes each time that `pace` has passed.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the pace of a nemesis, not a wait for anything"
+    )]
+    pub(crate) fn start(
+        server: &Arc<RedisServer>,
+        pace: Duration,
+        strike: impl Fn(&RedisServer) + Send + 'static,
+    ) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (server, stopped) = (server.clone(), stop.clone());
+        let work = tokio::task::spawn_blocking(move || {
+            let mut strikes = 0;
+            while !stopped.load(Ordering::SeqCst) {
+                std::thread::sleep(pace);
+                strike(&server);
+                strikes += 1;
+            }
+            strikes
+        });
+        Self { stop, work }
+    }
+
+    /// Stops it and says how often it has struck.
+    pub(crate) async fn end(mut self) -> u32 {
+        self.stop.store(true, Ordering::SeqCst);
+        within("its end", &mut self.work)
+            .await
+            .expect("no command of it failed")
+    }
+}
+
+impl Drop for Nemesis {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
 }

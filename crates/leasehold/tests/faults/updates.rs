@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use leasehold::{Client, Error, Lease};
 use testkit::RedisServer;
 
-use crate::scene::{LONG, beside, connect, is_free, kill_connections, millis, now};
+use crate::scene::{LONG, Nemesis, beside, connect, is_free, kill_connections, millis, now};
 
 const TASKS: u64 = 8;
 const CYCLES: u64 = 300;
@@ -59,20 +59,9 @@ async fn work(client: Client, guarded: Arc<Guarded>) -> u64 {
 async fn no_update_is_lost_while_connections_and_scripts_are() {
     let server = Arc::new(RedisServer::start());
     let guarded = Arc::new(Guarded::default());
-    let stop = Arc::new(AtomicBool::new(false));
-    let nemesis = tokio::task::spawn_blocking({
-        let (server, stop) = (server.clone(), stop.clone());
-        move || {
-            let mut blows = 0;
-            while !stop.load(Ordering::SeqCst) {
-                pause();
-                server.cli(&["SCRIPT", "FLUSH"]);
-                pause();
-                kill_connections(&server);
-                blows += 1;
-            }
-            blows
-        }
+    let nemesis = Nemesis::start(&server, millis(50), |server| {
+        server.cli(&["SCRIPT", "FLUSH"]);
+        kill_connections(server);
     });
     let began = now();
     let mut tasks = Vec::new();
@@ -86,18 +75,9 @@ async fn no_update_is_lost_while_connections_and_scripts_are() {
         no_verdict += task.await.expect("it did its work");
     }
     let took = now().since(began);
-    stop.store(true, Ordering::SeqCst);
-    let blows: u64 = nemesis.await.expect("no command failed");
-    println!("{took:?}, connections killed {blows} times, {no_verdict} times no verdict");
+    let strikes = nemesis.end().await;
+    println!("{took:?}, connections killed {strikes} times, {no_verdict} times no verdict");
     assert_eq!(guarded.value.load(Ordering::SeqCst), TASKS * CYCLES);
-    assert!(blows > 3, "{blows}");
+    assert!(strikes > 3, "{strikes}");
     assert!(is_free(&server, "stock"));
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the pace of a nemesis, not a wait for anything"
-)]
-fn pause() {
-    std::thread::sleep(millis(50));
 }

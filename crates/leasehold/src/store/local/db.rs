@@ -206,16 +206,14 @@ impl Db {
     /// Lets the rules take one step on the rows of `key`, inside of a transaction.
     fn transition(&self, key: &str, step: &Step) -> Result<Outcome, Fault> {
         let rows = Rows::load(&self.conn, key)?;
-        let kept = rows.kept();
         let presence = Processes {
             db: &self.conn,
             client: self.attach.client,
             observer: &self.process,
-            kept: &kept,
         };
         let mut state = rows.state();
         let outcome = state.apply(self.clock.store_now(), step, &presence);
-        rows.save(&self.conn, key, step, &state)?;
+        rows.save(&self.conn, key, &state)?;
         Ok(outcome)
     }
 

@@ -25,7 +25,7 @@ const VERSION: i64 = 1;
 const LAYOUT: &str = "
     CREATE TABLE holders (
         key TEXT NOT NULL, owner TEXT NOT NULL, mode TEXT NOT NULL, expires_at_ms INTEGER NOT NULL,
-        client INTEGER, -- whose process the hold ends with; NULL: it outlives its owner until it expires
+        kept INTEGER NOT NULL, client INTEGER NOT NULL,
         PRIMARY KEY (key, owner)) WITHOUT ROWID;
     CREATE TABLE waiters (
         key TEXT NOT NULL, seq INTEGER NOT NULL, owner TEXT NOT NULL, mode TEXT NOT NULL, ttl_ms INTEGER NOT NULL,
@@ -71,10 +71,15 @@ fn refuse_network(path: &Path, store: &str) -> Result<(), StoreError> {
     let Some(Ok(found)) = path.parent().map(statfs::statfs) else {
         return Ok(());
     };
-    match SHARED.iter().find(|(kind, _)| *kind == found.filesystem_type()) {
+    match SHARED
+        .iter()
+        .find(|(kind, _)| *kind == found.filesystem_type())
+    {
         None => Ok(()),
         Some((_, name)) => {
-            let detail = format!("it is on a network file system ({name}), which other hosts may share; use a local file, or Redis");
+            let detail = format!(
+                "it is on a network file system ({name}), which other hosts may share; use a local file, or Redis"
+            );
             Err(StoreError::new(store, StoreErrorKind::Protocol, detail))
         }
     }

@@ -125,8 +125,6 @@ pub(super) struct Processes<'a> {
     pub(super) db: &'a Connection,
     pub(super) client: ClientId,
     pub(super) observer: &'a Process,
-    /// Owners whose hold outlives them.
-    pub(super) kept: &'a [Owner],
 }
 
 impl Processes<'_> {
@@ -139,7 +137,7 @@ impl Processes<'_> {
 
 impl Presence for Processes<'_> {
     fn holder_gone(&self, owner: &Owner) -> bool {
-        !self.kept.contains(owner) && self.is_gone(owner.client())
+        self.is_gone(owner.client())
     }
 
     fn waiter_gone(&self, waiter: &Waiter) -> bool {

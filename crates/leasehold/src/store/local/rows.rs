@@ -2,23 +2,16 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Fence, Holder, LastFence, LockState, Mode, Owner, Step, Ttl, Waiter};
+use leasehold_core::{Fence, Holder, LastFence, LockState, Mode, Owner, Ttl, Waiter};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::fault::Fault;
 
 /// The rows of one name as they were read, to tell afterwards which of them changed.
 pub(super) struct Rows {
-    holders: Vec<HolderRow>,
+    holders: Vec<Holder>,
     waiters: Vec<WaiterRow>,
     fence: Option<LastFence>,
-}
-
-#[derive(Clone, PartialEq)]
-struct HolderRow {
-    holder: Holder,
-    /// Whose process the hold ends with; `None` once it was released with a time to keep it, which has to pass.
-    client: Option<i64>,
 }
 
 #[derive(Clone, PartialEq)]
@@ -41,46 +34,24 @@ impl Rows {
     /// The same for the rules.
     pub(super) fn state(&self) -> LockState {
         LockState {
-            holders: self.holders.iter().map(|row| row.holder.clone()).collect(),
+            holders: self.holders.clone(),
             foreign: None,
             queue: self.waiters.iter().map(|row| row.waiter.clone()).collect(),
             fence: self.fence,
         }
     }
 
-    /// The owners whose hold is kept although they have released it.
-    pub(super) fn kept(&self) -> Vec<Owner> {
-        self.holders
-            .iter()
-            .filter(|row| row.client.is_none())
-            .map(|row| row.holder.owner.clone())
-            .collect()
-    }
-
-    /// Writes what `step` changed, leaving `state`.
-    pub(super) fn save(
-        &self,
-        db: &Connection,
-        key: &str,
-        step: &Step,
-        state: &LockState,
-    ) -> Result<(), Fault> {
-        let holders: Vec<_> = state
-            .holders
-            .iter()
-            .map(|holder| self.bind(step, holder))
-            .collect();
-        for old in self.holders.iter().filter(|old| {
-            !holders
-                .iter()
-                .any(|new| new.holder.owner == old.holder.owner)
-        }) {
-            let gone = "DELETE FROM holders WHERE key = ?1 AND owner = ?2";
-            db.prepare_cached(gone)?
-                .execute((key, old.holder.owner.token()))?;
+    /// Writes what a step changed, leaving `state`.
+    pub(super) fn save(&self, db: &Connection, key: &str, state: &LockState) -> Result<(), Fault> {
+        let stays = |old: &Holder| state.holders.iter().any(|new| new.owner == old.owner);
+        for old in self.holders.iter().filter(|old| !stays(old)) {
+            db.prepare_cached("DELETE FROM holders WHERE key = ?1 AND owner = ?2")?
+                .execute((key, old.owner.token()))?;
         }
-        for new in holders.iter().filter(|new| !self.holders.contains(new)) {
-            new.write(db, key)?;
+        for new in &state.holders {
+            if !self.holders.contains(new) {
+                save_holder(db, key, new)?;
+            }
         }
         let waiters = self.number(state);
         for old in self
@@ -98,21 +69,6 @@ impl Rows {
             save_fence(db, key, state.fence)?;
         }
         Ok(())
-    }
-
-    /// The row of a holder after `step`. A hold ends with its owner's process, unless the owner has let go of it for a
-    /// time that it must outlive the process by.
-    fn bind(&self, step: &Step, holder: &Holder) -> HolderRow {
-        let keeps =
-            matches!(step, Step::Release { owner, keep: Some(_) } if *owner == holder.owner);
-        let before = self.holders.iter().find(|row| row.holder == *holder);
-        let bound = before.map_or(Some(holder.owner.client().get().cast_signed()), |row| {
-            row.client
-        });
-        HolderRow {
-            holder: holder.clone(),
-            client: bound.filter(|_| !keeps),
-        }
     }
 
     /// The rows of the queue: who stands in order keeps its place number, all others get higher ones.
@@ -136,38 +92,6 @@ impl Rows {
             }
         };
         state.queue.iter().map(place).collect()
-    }
-}
-
-impl HolderRow {
-    fn read(row: &Row<'_>) -> Result<Self, Fault> {
-        let (owner, mode) = (owner(row, 0)?, mode(row, 1)?);
-        Ok(Self {
-            holder: Holder {
-                owner,
-                mode,
-                expires_at_ms: unsigned(row, 2)?,
-            },
-            client: row.get(3)?,
-        })
-    }
-
-    fn write(&self, db: &Connection, key: &str) -> Result<(), Fault> {
-        let Holder {
-            owner,
-            mode,
-            expires_at_ms,
-        } = &self.holder;
-        let row = (
-            key,
-            owner.token(),
-            mode_text(*mode)?,
-            signed(*expires_at_ms),
-            self.client,
-        );
-        let sql = "INSERT OR REPLACE INTO holders (key, owner, mode, expires_at_ms, client) VALUES (?1, ?2, ?3, ?4, ?5)";
-        db.prepare_cached(sql)?.execute(row)?;
-        Ok(())
     }
 }
 
@@ -219,10 +143,34 @@ impl WaiterRow {
     }
 }
 
-fn load_holders(db: &Connection, key: &str) -> Result<Vec<HolderRow>, Fault> {
-    let mut select =
-        db.prepare_cached("SELECT owner, mode, expires_at_ms, client FROM holders WHERE key = ?1")?;
-    select.query_and_then([key], HolderRow::read)?.collect()
+fn load_holders(db: &Connection, key: &str) -> Result<Vec<Holder>, Fault> {
+    let sql = "SELECT owner, mode, expires_at_ms, kept FROM holders WHERE key = ?1";
+    let mut select = db.prepare_cached(sql)?;
+    let read = |row: &Row<'_>| {
+        Ok(Holder {
+            owner: owner(row, 0)?,
+            mode: mode(row, 1)?,
+            expires_at_ms: unsigned(row, 2)?,
+            kept: row.get(3)?,
+        })
+    };
+    select.query_and_then([key], read)?.collect()
+}
+
+fn save_holder(db: &Connection, key: &str, holder: &Holder) -> Result<(), Fault> {
+    let client = holder.owner.client().get().cast_signed();
+    let (token, mode) = (holder.owner.token(), mode_text(holder.mode)?);
+    let row = (
+        key,
+        token,
+        mode,
+        signed(holder.expires_at_ms),
+        holder.kept,
+        client,
+    );
+    let sql = "INSERT OR REPLACE INTO holders (key, owner, mode, expires_at_ms, kept, client) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    db.prepare_cached(sql)?.execute(row)?;
+    Ok(())
 }
 
 fn load_waiters(db: &Connection, key: &str) -> Result<Vec<WaiterRow>, Fault> {

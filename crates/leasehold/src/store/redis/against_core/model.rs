@@ -85,9 +85,13 @@ impl Model {
         self.clock_us / 1_000
     }
 
-    /// What is kept of the lock now.
+    /// What is kept of the lock now. Redis knows of no processes, and so not which holds outlive theirs.
     pub(super) fn state(&self) -> LockState {
-        self.world.get(&self.name).cloned().unwrap_or_default()
+        let mut state = self.world.get(&self.name).cloned().unwrap_or_default();
+        for holder in &mut state.holders {
+            holder.kept = false;
+        }
+        state
     }
 
     /// How long the queue's keys last, if there is a queue.

@@ -220,6 +220,7 @@ impl Redis {
                     owner,
                     mode: Mode::Exclusive,
                     expires_at_ms: expires_at_ms.ok_or("a holder of ours without a TTL")?,
+                    kept: false,
                 }),
                 None => {
                     state.foreign = Some(Foreign {

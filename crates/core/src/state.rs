@@ -1,0 +1,102 @@
+//! What is kept of one name, and what time alone does to it. Must never hand a lock over: that is `lock.rs`.
+
+use std::collections::VecDeque;
+
+use crate::{Fence, Mode, Now, Owner, Ttl};
+
+/// All that is known of one name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LockState {
+    /// Who holds the lock; at most one for a mutex (C1).
+    pub holders: Vec<Holder>,
+    /// Another program's lock under the same name. Stores without foreign clients leave it empty.
+    pub foreign: Option<Foreign>,
+    /// Who waits, first in line first (C4). No owner is both here and among the holders.
+    pub queue: VecDeque<Waiter>,
+    /// The last fence issued, while remembered. While an exclusive holder is unexpired, it is that holder's fence, unless
+    /// the store lost it and drew another.
+    pub fence: Option<LastFence>,
+}
+
+/// A lease, held or granted and not yet claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Whose it is.
+    pub owner: Owner,
+    /// What was granted.
+    pub mode: Mode,
+    /// The last millisecond on the store's expiry clock at which it counts.
+    pub expires_at_ms: u64,
+    /// Its owner has let go of it for later (at-least-hold): it outlives the owner's process.
+    pub kept: bool,
+}
+
+/// A lock taken by a program that does not speak this protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Foreign {
+    /// The Redis type of the key.
+    pub kind: String,
+    /// The value, if a string.
+    pub value: Vec<u8>,
+    /// When it expires; `None` is never: we wait for it and do not take it.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// A queued request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiter {
+    /// Whose it is.
+    pub owner: Owner,
+    /// What it asks for.
+    pub mode: Mode,
+    /// The lease it wants.
+    pub ttl: Ttl,
+    /// Whether its client listens for wakes; if not, silence proves nothing.
+    pub listening: bool,
+    /// The last millisecond at which it counts as alive without being heard of.
+    pub seen_until_ms: u64,
+}
+
+/// The last fence and when it may be forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastFence {
+    /// The fence.
+    pub fence: Fence,
+    /// The last millisecond at which it is remembered.
+    pub forget_at_ms: u64,
+}
+
+impl LockState {
+    /// Whether nothing is left to keep.
+    pub fn is_empty(&self) -> bool {
+        self.holders.is_empty()
+            && self.foreign.is_none()
+            && self.queue.is_empty()
+            && self.fence.is_none()
+    }
+
+    /// Drops what has expired, as time alone does it in Redis. Hands nothing over.
+    pub fn expire(&mut self, now: Now) {
+        let ms = now.millis();
+        self.holders.retain(|holder| holder.expires_at_ms >= ms);
+        self.foreign
+            .take_if(|foreign| foreign.expires_at_ms.is_some_and(|at| at < ms));
+        self.fence.take_if(|last| last.forget_at_ms < ms);
+    }
+
+    /// Drops the waiters of a free lock if all of them are silent, as the next step would; a queue that everyone abandoned
+    /// has no next step.
+    pub(crate) fn forget_silent(&mut self, now: Now) {
+        let free = self.holders.is_empty() && self.foreign.is_none();
+        if free && self.queue.iter().all(|waiter| waiter.is_silent(now)) {
+            self.queue.clear();
+        }
+    }
+}
+
+impl Waiter {
+    /// Whether nothing was heard of it for so long that it does not count as alive.
+    pub(crate) fn is_silent(&self, now: Now) -> bool {
+        self.seen_until_ms < now.millis()
+    }
+}
