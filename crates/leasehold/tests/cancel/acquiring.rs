@@ -149,6 +149,23 @@ async fn a_lock_that_was_handed_over_and_not_looked_at(place: Place) {
     }
 }
 
+/// The moment between the client's last look at the caller and the delivery is short: it takes many tries to hit it.
+async fn a_lock_that_is_just_being_delivered(place: Place) {
+    let scene = Scene::at(place).await;
+    let mutex = scene.mutex();
+    for round in 0..40 {
+        for moment in 0..50 {
+            let spin = async {
+                for _ in 0..moment * (round + 1) {
+                    std::hint::spin_loop();
+                }
+            };
+            poll_once_then_drop_after(mutex.try_acquire(), spin).await;
+        }
+        scene.is_free_soon().await;
+    }
+}
+
 async fn many_at_once(place: Place) {
     let scene = Scene::at(place).await;
     let mutex = scene.mutex();
@@ -170,5 +187,6 @@ on_every_store! {
     a_place_in_the_queue
     a_lock_that_is_just_being_handed_over
     a_lock_that_was_handed_over_and_not_looked_at
+    a_lock_that_is_just_being_delivered
     many_at_once
 }

@@ -140,11 +140,13 @@ async fn who_may_not_listen_or_publish_waits_by_polling() {
         let hearing = queue_up(&server, &all, "orders", LONG);
         let called = now();
         lease.release().await.expect("held");
+        assert!(!is_free(&server, "orders"), "handed over all the same");
         let deaf = joined("by polling", deaf).await.expect("granted");
         println!("{rules:?}: {:?}", now().since(called));
         assert!(!hearing.is_finished());
         let called = now();
         deaf.release().await.expect("held");
+        assert!(!is_free(&server, "orders"), "handed over all the same");
         let hearing = joined("by polling", hearing).await.expect("granted");
         println!("{rules:?}: {:?}", now().since(called));
         hearing.release().await.expect("held");

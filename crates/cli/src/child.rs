@@ -1,0 +1,150 @@
+//! The command as a process. Must never signal a process group that may belong to someone else by now, and never
+//! outlive this process (on Linux).
+
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+
+use nix::libc::ECHILD;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, getpgrp};
+use tokio::signal::unix::{self, SignalKind};
+
+use crate::exit::{SIGNAL, SOFTWARE};
+use crate::program::Program;
+use crate::sys;
+use crate::terminal::Terminal;
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It was stopped by this signal, and can go on.
+    Stopped(i32),
+    /// It is gone.
+    Ended(ExitStatus),
+}
+
+/// A running command, in a process group of its own. Dropping it kills the group.
+#[derive(Debug)]
+pub(crate) struct Child {
+    id: Pid,
+    news: unix::Signal,
+    ended: Option<ExitStatus>,
+}
+
+impl Child {
+    /// Starts `program`, with `terminal` in its hands if it is ours to give. To be called from the main thread.
+    pub(crate) fn start(
+        program: &Program,
+        environment: &[(&str, String)],
+        terminal: Option<&Terminal>,
+    ) -> io::Result<Self> {
+        // Listen first: it may end at once.
+        let news = unix::signal(SignalKind::child())?;
+        let mut command = Command::new(&program.path);
+        if let Some((name, arguments)) = program.argv.split_first() {
+            command.arg0(name).args(arguments);
+        }
+        command
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .process_group(0);
+        let handed = terminal.filter(|terminal| terminal.is_for_the_command_alone());
+        sys::prepare(&mut command, handed.map(Terminal::as_fd));
+        let child = command.spawn().inspect_err(|_| {
+            if let Some(terminal) = handed {
+                // A child that failed to become the command took it along.
+                terminal.give_to(getpgrp());
+            }
+        })?;
+        let id = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
+        Ok(Self {
+            id,
+            news,
+            ended: None,
+        })
+    }
+
+    /// Its process group, which has the number of the command itself.
+    pub(crate) fn group(&self) -> Pid {
+        self.id
+    }
+
+    /// Waits until something may have become of it.
+    pub(crate) async fn news(&mut self) {
+        if self.news.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// What became of it since the last call.
+    pub(crate) fn change(&mut self) -> Option<Change> {
+        if self.ended.is_some() {
+            return None;
+        }
+        let status = match sys::changed(self.id) {
+            Ok(status) => status?,
+            // Someone else waited for our child, which only a fault of ours can be: it is gone, and its status with it.
+            Err(error) if error.raw_os_error() == Some(ECHILD) => {
+                ExitStatus::from_raw(i32::from(SOFTWARE) << 8)
+            }
+            Err(_) => return None,
+        };
+        if let Some(signal) = status.stopped_signal() {
+            return Some(Change::Stopped(signal));
+        }
+        self.ended = Some(status);
+        Some(Change::Ended(status))
+    }
+
+    /// Sends a signal to all of its group.
+    pub(crate) fn signal(&self, signal: Signal) {
+        // Fails when nobody is left in it. The number cannot be anyone else's while a member lives, and of an empty group
+        // it takes a whole round of process numbers to come back.
+        let _sent: nix::Result<()> = killpg(self.id, signal);
+    }
+
+    /// Whether the command is gone.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Whether anybody of its group is left.
+    pub(crate) fn group_lives(&self) -> bool {
+        killpg(self.id, None) != Err(nix::errno::Errno::ESRCH)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Not on any usual way: only a panic comes here with a command still running.
+        if self.ended.is_none() {
+            self.signal(Signal::SIGKILL);
+        }
+    }
+}
+
+/// What a shell would say of it.
+pub(crate) fn code(status: ExitStatus) -> u8 {
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    let signal = || status.signal().and_then(|signal| u8::try_from(signal).ok());
+    code.unwrap_or_else(|| signal().map_or(u8::MAX, |signal| SIGNAL.saturating_add(signal)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_what_a_shell_says() {
+        for (raw, shell) in [
+            (0, 0),
+            (7 << 8, 7),
+            (255 << 8, 255),
+            (9, 137),
+            (2, 130),
+            (64, 192),
+        ] {
+            assert_eq!(code(ExitStatus::from_raw(raw)), shell);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Finding the command, before the lock is taken. Must never go through a shell.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
+
+use crate::exit::{Exit, NOT_EXECUTABLE, NOT_FOUND};
+use crate::text::{pasteable, shown};
+
+/// Where to look when there is no `PATH`, as the C library does.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// A command that was there and executable when it was looked for.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// All arguments, the first as typed.
+    pub(crate) argv: Vec<OsString>,
+}
+
+impl Program {
+    /// Looks for the first of `argv` as `execvp` does. `argv` is not empty.
+    pub(crate) fn find(argv: &[OsString]) -> Result<Self, Exit> {
+        let name = argv.first().map_or(OsStr::new(""), OsString::as_os_str);
+        let path = look_for(name, env::var_os("PATH").as_deref())
+            .map_err(|refusal| refusal.about(name))?;
+        Ok(Self {
+            path,
+            argv: argv.to_vec(),
+        })
+    }
+
+    /// What others are told by default: the name of the command without its directory, cut to `limit` bytes.
+    pub(crate) fn note(&self, limit: usize) -> String {
+        let name = self
+            .argv
+            .first()
+            .and_then(|name| Path::new(name).file_name())
+            .unwrap_or_default();
+        let mut note = name.to_string_lossy().into_owned();
+        while note.len() > limit {
+            note.pop();
+        }
+        note
+    }
+
+    /// The end when it was found and could not be started all the same.
+    pub(crate) fn failed(&self, error: &io::Error) -> Exit {
+        let (name, path) = (
+            shown(
+                self.argv
+                    .first()
+                    .map_or(OsStr::new(""), OsString::as_os_str),
+            ),
+            self.path.display(),
+        );
+        match error.kind() {
+            io::ErrorKind::NotFound => Exit::saying(
+                NOT_FOUND,
+                format!(
+                    "{name}: cannot be started (exit {NOT_FOUND}): {path} or the interpreter in its first line is not there"
+                ),
+            ),
+            _ => Exit::saying(
+                NOT_EXECUTABLE,
+                format!("{name}: cannot be started (exit {NOT_EXECUTABLE}): {path}: {error}"),
+            ),
+        }
+    }
+}
+
+/// Why there is nothing to run.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal {
+    Nowhere,
+    NoSuchFile,
+    Directory,
+    NotExecutable(PathBuf),
+}
+
+impl Refusal {
+    fn about(self, name: &OsStr) -> Exit {
+        let typed = name.to_string_lossy();
+        let (name, typed) = (shown(name), pasteable(&typed));
+        match self {
+            Self::Nowhere => {
+                let next = if name.starts_with("\"-") {
+                    "options stand before the lock: leasehold run [OPTIONS] LOCK -- CMD"
+                } else {
+                    "check the spelling, or give a path: leasehold run LOCK -- ./COMMAND"
+                };
+                Exit::saying(
+                    NOT_FOUND,
+                    format!(
+                        "{name}: command not found in PATH (exit {NOT_FOUND})\n    next    {next}"
+                    ),
+                )
+            }
+            Self::NoSuchFile => Exit::saying(
+                NOT_FOUND,
+                format!(
+                    "{name}: no such file (exit {NOT_FOUND})\n    next    check the path; it is relative to the current directory"
+                ),
+            ),
+            Self::Directory => Exit::saying(
+                NOT_EXECUTABLE,
+                format!(
+                    "{name}: is a directory (exit {NOT_EXECUTABLE})\n    next    name a command in it: leasehold run LOCK -- {typed}/COMMAND"
+                ),
+            ),
+            Self::NotExecutable(path) => {
+                let path = path.to_string_lossy();
+                let path = pasteable(&path);
+                Exit::saying(
+                    NOT_EXECUTABLE,
+                    format!(
+                        "{name}: is not executable (exit {NOT_EXECUTABLE})\n    next    chmod +x {path}, or name its interpreter: leasehold run LOCK -- sh {path}"
+                    ),
+                )
+            }
+        }
+    }
+}
+
+fn look_for(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Refusal> {
+    if name.is_empty() {
+        return Err(Refusal::Nowhere);
+    }
+    if name.as_bytes().contains(&b'/') {
+        return judge(PathBuf::from(name));
+    }
+    // One that is there and cannot be run is passed over, and told of only if no other can.
+    let mut refusal = Refusal::Nowhere;
+    for directory in env::split_paths(path.unwrap_or(OsStr::new(DEFAULT_PATH))) {
+        // An empty entry means the current directory, which `exec` must be told.
+        let directory = if directory.as_os_str().is_empty() {
+            PathBuf::from(".")
+        } else {
+            directory
+        };
+        match judge(directory.join(name)) {
+            Ok(found) => return Ok(found),
+            Err(Refusal::NotExecutable(path)) if refusal == Refusal::Nowhere => {
+                refusal = Refusal::NotExecutable(path);
+            }
+            Err(_) => {}
+        }
+    }
+    Err(refusal)
+}
+
+fn judge(file: PathBuf) -> Result<PathBuf, Refusal> {
+    match file.metadata() {
+        Ok(metadata) if metadata.is_dir() => Err(Refusal::Directory),
+        Ok(metadata) if metadata.is_file() && access(&file, AccessFlags::X_OK).is_ok() => Ok(file),
+        Ok(_) => Err(Refusal::NotExecutable(file)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(Refusal::NotExecutable(file))
+        }
+        Err(_) => Err(Refusal::NoSuchFile),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn file(path: &Path, mode: u32) {
+        fs::write(path, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn looks_along_the_path_and_passes_over_what_cannot_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+        for directory in [&first, &second] {
+            fs::create_dir(directory).unwrap();
+        }
+        file(&first.join("tool"), 0o644);
+        file(&second.join("tool"), 0o755);
+        file(&first.join("notes"), 0o644);
+        fs::create_dir(second.join("folder")).unwrap();
+        let path = env::join_paths([&first, &second]).unwrap();
+        let look = |name: &str| look_for(OsStr::new(name), Some(&path));
+
+        assert_eq!(look("tool"), Ok(second.join("tool")));
+        assert_eq!(
+            look("notes"),
+            Err(Refusal::NotExecutable(first.join("notes")))
+        );
+        assert_eq!(look("folder"), Err(Refusal::Nowhere));
+        assert_eq!(look("missing"), Err(Refusal::Nowhere));
+        assert_eq!(look(""), Err(Refusal::Nowhere));
+        assert_eq!(
+            look(second.join("folder").to_str().unwrap()),
+            Err(Refusal::Directory)
+        );
+        assert_eq!(
+            look(second.join("missing").to_str().unwrap()),
+            Err(Refusal::NoSuchFile)
+        );
+    }
+
+    #[test]
+    fn the_note_is_the_name_of_the_file() {
+        let program = |name: &str| Program {
+            path: PathBuf::from("/x"),
+            argv: vec![name.into(), "--secret=1".into()],
+        };
+        assert_eq!(program("/opt/app/migrate.sh").note(128), "migrate.sh");
+        assert_eq!(program(&"ü".repeat(100)).note(127), "ü".repeat(63));
+    }
+}

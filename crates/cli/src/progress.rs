@@ -1,0 +1,360 @@
+//! What is said while waiting, and when. Pure: time and holders are arguments. Must never make a store that does not answer
+//! look like a busy lock.
+
+use std::time::Duration;
+
+use leasehold::{Fence, HolderView, Snapshot};
+
+use crate::text::{pasteable, place, quoted, span, who};
+
+/// On a terminal the line appears after this long, and is written anew as often.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Elsewhere a line that says nothing new is written this often, so that a log shows that we are alive.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
+
+/// A waiter far back in line asks every 15 s or so. A store that is silent for longer has a problem.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// Back to the start of the line, and clear it.
+const CLEAR: &str = "\r\x1b[2K";
+
+/// How to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// Not at all.
+    Quiet,
+    /// A line for each change: logs.
+    Lines,
+    /// One line that is rewritten: a person at a terminal.
+    Live,
+}
+
+/// What the store last answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Who holds the lock.
+    pub(crate) holder: HolderView,
+    /// How many wait before us.
+    pub(crate) ahead: u32,
+    /// When that was, counted from the begin of the waiting.
+    pub(crate) at: Duration,
+}
+
+/// The waiting, as told so far.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    style: Style,
+    /// The name of the lock, escaped and quoted.
+    lock: String,
+    limit: Option<Duration>,
+    seen: Option<Seen>,
+    /// What the last line was about, and when it was written.
+    told: Option<(Seen, Duration)>,
+}
+
+impl Progress {
+    pub(crate) fn new(style: Style, lock: &str, limit: Option<Duration>) -> Self {
+        Self {
+            style,
+            lock: quoted(lock),
+            limit,
+            seen: None,
+            told: None,
+        }
+    }
+
+    /// The store has answered: what to write.
+    pub(crate) fn see(&mut self, seen: Seen) -> Option<String> {
+        let at = seen.at;
+        self.seen = Some(seen);
+        self.tick(at)
+    }
+
+    /// Time has passed: what to write.
+    pub(crate) fn tick(&mut self, at: Duration) -> Option<String> {
+        let seen = self.seen.as_ref()?;
+        let due = match (self.style, &self.told) {
+            (Style::Quiet, _) => false,
+            (Style::Lines, Some((told, when))) => !told.is_like(seen) || at >= *when + SIGN_OF_LIFE,
+            (Style::Lines, None) => true,
+            (Style::Live, Some((told, when))) => !told.is_like(seen) || at >= *when + SECOND,
+            (Style::Live, None) => at >= SECOND,
+        };
+        if !due {
+            return None;
+        }
+        let line = self.line(seen, at);
+        self.told = Some((seen.clone(), at));
+        Some(match self.style {
+            // Without wrapping, so that a line longer than the terminal can be cleared.
+            Style::Live => format!("{CLEAR}\x1b[?7l{line}\x1b[?7h"),
+            Style::Lines | Style::Quiet => line + "\n",
+        })
+    }
+
+    /// The waiting is over: what to write before anything else.
+    pub(crate) fn end(&self) -> &'static str {
+        if self.style == Style::Live && self.told.is_some() {
+            CLEAR
+        } else {
+            ""
+        }
+    }
+
+    /// The lock is ours: what to write if it was told that we waited.
+    pub(crate) fn got(&self, at: Duration, fence: Fence) -> Option<String> {
+        self.told.as_ref()?;
+        Some(format!(
+            "{}leasehold: got {} after {:.1}s, fence {fence}\n",
+            self.end(),
+            self.lock,
+            at.as_secs_f64()
+        ))
+    }
+
+    fn line(&self, seen: &Seen, at: Duration) -> String {
+        let Seen {
+            holder,
+            ahead,
+            at: seen_at,
+        } = seen;
+        let since = at.saturating_sub(*seen_at);
+        // The holder has gone on holding since it was seen, as far as we know.
+        let held = holder
+            .held_for
+            .map(|held| format!(" {}", span(held + since)))
+            .unwrap_or_default();
+        let silence = if since < SILENCE {
+            String::new()
+        } else {
+            format!("; no answer from the store for {}", span(since))
+        };
+        let for_ever = match holder.expires_in {
+            Some(_) => "",
+            None => ", which never expires",
+        };
+        let limit = self
+            .limit
+            .map(|limit| format!("/{}", span(limit)))
+            .unwrap_or_default();
+        let clock = if self.style == Style::Live {
+            format!("  [{}{limit}]", span(at))
+        } else {
+            String::new()
+        };
+        format!(
+            "leasehold: waiting for {}, {}: held{held} by {}{}{for_ever}{silence}{clock}",
+            self.lock,
+            place(*ahead),
+            who(holder),
+            fence(holder)
+        )
+    }
+}
+
+impl Seen {
+    /// Whether it says the same to a person: the same holder and the same place.
+    fn is_like(&self, other: &Self) -> bool {
+        self.ahead == other.ahead
+            && self.holder.who == other.holder.who
+            && self.holder.fence == other.holder.fence
+    }
+}
+
+/// What to say about a busy lock that is not waited for any longer. `options` are for another try.
+pub(crate) fn busy(lock: &str, outcome: &str, snapshot: &Snapshot, options: &str) -> String {
+    let mut rows = vec![format!("{} {outcome}", quoted(lock))];
+    let mut row = |what: &str, text: String| rows.push(format!("    {what:<7} {text}"));
+    if let Some(holder) = &snapshot.holder {
+        let held = holder
+            .held_for
+            .map(|held| format!(", held {}", span(held)))
+            .unwrap_or_default();
+        row("holder", format!("{}{held}{}", who(holder), fence(holder)));
+        row(
+            "lease",
+            match holder.expires_in {
+                Some(left) => format!("{} left, unless renewed", span(left)),
+                None => "never ends: whoever set this key must delete it".into(),
+            },
+        );
+    } else {
+        row("holder", "gone meanwhile".into());
+    }
+    row("queue", format!("{} waiting", snapshot.queue.len()));
+    row(
+        "next",
+        format!("leasehold run {options}{} -- ...", pasteable(lock)),
+    );
+    rows.join("\n")
+}
+
+fn fence(holder: &HolderView) -> String {
+    holder
+        .fence
+        .map(|fence| format!(", fence {fence}"))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::{ClientId, Owner, Who};
+
+    use super::*;
+
+    fn holder(fence: u64) -> HolderView {
+        let owner = Owner::new(
+            u128::from(fence),
+            ClientId::new(1),
+            "deploy@web-3",
+            4121,
+            "migrate.sh",
+        )
+        .unwrap();
+        let (held_for, expires_in) = (
+            Some(Duration::from_secs(192)),
+            Some(Duration::from_secs(24)),
+        );
+        HolderView {
+            who: Who::Owner(owner),
+            fence: Some(Fence::new(fence)),
+            held_for,
+            expires_in,
+        }
+    }
+
+    fn foreign() -> HolderView {
+        let who = Who::Foreign {
+            kind: "string".into(),
+            value: b"d2f1".to_vec(),
+        };
+        HolderView {
+            who,
+            fence: None,
+            held_for: None,
+            expires_in: None,
+        }
+    }
+
+    fn seen(holder: HolderView, ahead: u32, at: u64) -> Seen {
+        Seen {
+            holder,
+            ahead,
+            at: Duration::from_secs(at),
+        }
+    }
+
+    const fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_log_gets_a_line_at_the_start_at_each_change_and_every_30_seconds() {
+        let mut progress = Progress::new(Style::Lines, "db-migrate", None);
+        assert_eq!(
+            progress.see(seen(holder(41), 1, 0)).unwrap(),
+            "leasehold: waiting for \"db-migrate\", 2nd in line: held 3m12s by deploy@web-3 (pid 4121: migrate.sh), fence 41\n"
+        );
+        assert_eq!(progress.see(seen(holder(41), 1, 5)), None);
+        assert!(
+            progress
+                .see(seen(holder(41), 0, 6))
+                .unwrap()
+                .contains("1st in line")
+        );
+        assert!(
+            progress
+                .see(seen(holder(105), 0, 7))
+                .unwrap()
+                .contains("fence 105")
+        );
+        assert_eq!(progress.tick(at(36)), None);
+        // A store that does not answer is not a busy lock.
+        assert!(progress.tick(at(37)).unwrap().contains("held 3m42s by deploy@web-3 (pid 4121: migrate.sh), fence 105; no answer from the store for 30s"));
+        assert_eq!(
+            progress
+                .got(Duration::from_millis(41_240), Fence::new(169))
+                .unwrap(),
+            "leasehold: got \"db-migrate\" after 41.2s, fence 169\n"
+        );
+    }
+
+    #[test]
+    fn a_terminal_gets_one_line_after_a_second_which_is_cleared_at_the_end() {
+        let mut progress = Progress::new(Style::Live, "x", Some(at(300)));
+        assert_eq!(progress.see(seen(holder(41), 0, 0)), None);
+        assert_eq!(
+            (progress.got(at(0), Fence::new(1)), progress.end()),
+            (None, "")
+        );
+        let line = progress.tick(at(1)).unwrap();
+        assert!(
+            line.starts_with("\r\x1b[2K")
+                && line.contains("held 3m13s")
+                && line.contains("[1.0s/5m00s]")
+                && !line.contains('\n'),
+            "{line:?}"
+        );
+        assert_eq!(progress.tick(Duration::from_millis(1_500)), None);
+        assert!(progress.tick(at(2)).is_some());
+        assert!(
+            progress
+                .got(at(3), Fence::new(1))
+                .unwrap()
+                .starts_with("\r\x1b[2Kleasehold: got")
+        );
+        assert_eq!(progress.end(), "\r\x1b[2K");
+    }
+
+    #[test]
+    fn quiet_is_quiet() {
+        let mut progress = Progress::new(Style::Quiet, "x", None);
+        assert_eq!(progress.see(seen(holder(41), 0, 0)), None);
+        assert_eq!(
+            (
+                progress.tick(at(60)),
+                progress.got(at(61), Fence::new(1)),
+                progress.end()
+            ),
+            (None, None, "")
+        );
+    }
+
+    #[test]
+    fn a_foreign_holder_and_a_strange_name_can_be_shown() {
+        let mut progress = Progress::new(Style::Lines, "a\u{202e}b\"", None);
+        assert_eq!(
+            progress.see(seen(foreign(), 0, 0)).unwrap(),
+            "leasehold: waiting for \"a\\u{202e}b\\\"\", 1st in line: held by a foreign client (string), which never expires\n"
+        );
+    }
+
+    #[test]
+    fn a_busy_lock_says_who_how_long_and_what_to_type() {
+        let snapshot = Snapshot {
+            holder: Some(holder(41)),
+            queue: vec![],
+            fence: Some(Fence::new(41)),
+        };
+        assert_eq!(
+            busy("db migrate", "is busy (exit 75)", &snapshot, "-w 5m "),
+            "\"db migrate\" is busy (exit 75)\n    \
+             holder  deploy@web-3 (pid 4121: migrate.sh), held 3m12s, fence 41\n    \
+             lease   24s left, unless renewed\n    \
+             queue   0 waiting\n    \
+             next    leasehold run -w 5m 'db migrate' -- ..."
+        );
+        let snapshot = Snapshot {
+            holder: Some(foreign()),
+            queue: vec![],
+            fence: None,
+        };
+        let block = busy("x", "is busy", &snapshot, "");
+        assert!(
+            block.contains("a foreign client (string)\n")
+                && block.contains("never ends: whoever set this key must delete it"),
+            "{block}"
+        );
+    }
+}

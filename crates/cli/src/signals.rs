@@ -1,0 +1,88 @@
+//! Signals sent to this process, as events. Must never catch one that this process was told to ignore.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+use crate::sys;
+
+/// What ends the waiting. The rest of what is caught only concerns a running command.
+const ENDING: [Signal; 4] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+];
+
+/// What a running command is to hear as well.
+const FORWARDED: [Signal; 6] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+];
+
+/// The signals caught by this process.
+#[derive(Debug)]
+pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
+
+impl Signals {
+    /// Catches them from now on.
+    pub(crate) fn catch() -> io::Result<Self> {
+        let mut signals = Self(Vec::new());
+        FORWARDED
+            .into_iter()
+            .try_for_each(|signal| signals.add(signal))?;
+        Ok(signals)
+    }
+
+    /// Catches Ctrl-Z as well, for a command that is about to run: this process must not stop before the command has.
+    pub(crate) fn catch_stop(&mut self) -> io::Result<()> {
+        self.add(Signal::SIGTSTP)
+    }
+
+    fn add(&mut self, signal: Signal) -> io::Result<()> {
+        if !sys::is_ignored(signal) {
+            self.0
+                .push((signal, unix::signal(SignalKind::from_raw(signal as i32))?));
+        }
+        Ok(())
+    }
+
+    /// The next signal.
+    pub(crate) async fn next(&mut self) -> Signal {
+        poll_fn(|context| {
+            let caught = self.0.iter_mut().find_map(|(signal, stream)| {
+                stream.poll_recv(context).is_ready().then_some(*signal)
+            });
+            caught.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// The next signal that ends the waiting. There is no command yet that the others could be for.
+    pub(crate) async fn next_ending(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if ENDING.contains(&signal) {
+                return signal;
+            }
+        }
+    }
+
+    /// A signal that ends the waiting and has already arrived.
+    pub(crate) async fn arrived(&mut self) -> Option<Signal> {
+        // Lets the runtime look at what the signal handler left for it.
+        tokio::task::yield_now().await;
+        tokio::select! {
+            biased;
+            signal = self.next_ending() => Some(signal),
+            () = std::future::ready(()) => None,
+        }
+    }
+}

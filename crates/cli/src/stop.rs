@@ -1,0 +1,238 @@
+//! When a command must be stopped: pure, time is an argument. Must never leave it running at the moment at which the key can
+//! expire.
+//!
+//! ```text
+//! last renewal                                    TERM ------ grace ------ KILL - margin - the lease may end
+//! ```
+//!
+//! Redis holds a key back for nobody: when it expires, the next one has it. So the command is asked to stop *before*, and
+//! killed if it does not. A renewal that arrives meanwhile moves the end, but a command that was asked to stop has been
+//! told that its work does not count.
+
+use std::time::Duration;
+
+/// How often to look at the clock: timers do not count the time for which a host is suspended.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// If this process did not get to look for this long (stopped, suspended, starved), the renewals did not get to run
+/// either: they get as long again before the command is stopped for it.
+const STALL: Duration = Duration::from_millis(300);
+
+/// How long a killed command may take to die. One that waits for a dead disk may take for ever.
+const BURIAL: Duration = Duration::from_secs(1);
+
+/// How long before the end of the lease to act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Between TERM and KILL.
+    grace: Duration,
+    /// Between KILL and the end of the lease.
+    margin: Duration,
+}
+
+/// How far the stopping has come, with the time since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The command runs.
+    Running,
+    /// It was asked to stop.
+    Asked(Duration),
+    /// It was killed.
+    Killed(Duration),
+}
+
+/// What is known at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    /// How far the stopping has come.
+    pub(crate) phase: Phase,
+    /// The lease is over, or will not be renewed.
+    pub(crate) lost: bool,
+    /// Time until the lease ends, or would have ended.
+    pub(crate) left: Duration,
+    /// How long ago the last [stall](Limits::is_stall) ended.
+    pub(crate) since_stall: Option<Duration>,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Nothing, for at most this long.
+    Rest(Duration),
+    /// Ask it to stop.
+    Ask,
+    /// Kill it.
+    Kill,
+    /// It does not die: leave it.
+    GiveUp,
+}
+
+impl Limits {
+    /// For a lease of `ttl`.
+    pub(crate) fn of(ttl: Duration) -> Self {
+        let grace = Duration::from_secs(5).min(ttl / 6);
+        let margin = (ttl / 100).max(Duration::from_millis(50).min(ttl / 10));
+        Self { grace, margin }
+    }
+
+    /// Whether a lease that ends after `left` gives no cause to act.
+    pub(crate) fn are_far(self, left: Duration) -> bool {
+        left > self.grace + self.margin
+    }
+
+    /// Whether two looks are so far apart that the renewals may not have got to run either.
+    pub(crate) fn is_stall(between: Duration) -> bool {
+        between > STALL
+    }
+
+    pub(crate) fn act(self, now: Moment) -> Act {
+        let Self { grace, margin } = self;
+        let to_kill = now.left.saturating_sub(margin);
+        let to_ask = to_kill.saturating_sub(grace);
+        match now.phase {
+            Phase::Running | Phase::Asked(_) if to_kill.is_zero() => Act::Kill,
+            Phase::Running if now.lost => Act::Ask,
+            Phase::Running if !to_ask.is_zero() => Act::Rest(SLICE.min(to_ask)),
+            Phase::Running if now.since_stall.is_some_and(|since| since < STALL) => {
+                Act::Rest(to_kill.min(SLICE / 10))
+            }
+            Phase::Running => Act::Ask,
+            Phase::Asked(since) if since >= grace => Act::Kill,
+            Phase::Asked(since) => Act::Rest(SLICE.min(to_kill).min(grace.saturating_sub(since))),
+            Phase::Killed(since) if since >= BURIAL => Act::GiveUp,
+            Phase::Killed(since) => Act::Rest(SLICE.min(BURIAL.saturating_sub(since))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    fn at(phase: Phase, left: u64) -> Moment {
+        Moment {
+            phase,
+            lost: false,
+            left: MS(left),
+            since_stall: None,
+        }
+    }
+
+    #[test]
+    fn the_contract_for_30_seconds() {
+        let limits = Limits::of(MS(30_000));
+        assert_eq!((limits.grace, limits.margin), (MS(5_000), MS(300)));
+        assert_eq!(limits.act(at(Phase::Running, 20_000)), Act::Rest(MS(100)));
+        assert_eq!(limits.act(at(Phase::Running, 5_310)), Act::Rest(MS(10)));
+        assert_eq!(limits.act(at(Phase::Running, 5_300)), Act::Ask);
+        assert_eq!(
+            limits.act(at(Phase::Asked(MS(4_000)), 1_300)),
+            Act::Rest(MS(100))
+        );
+        assert_eq!(
+            limits.act(at(Phase::Asked(MS(4_990)), 310)),
+            Act::Rest(MS(10))
+        );
+        assert_eq!(limits.act(at(Phase::Asked(MS(5_000)), 300)), Act::Kill);
+        assert_eq!(limits.act(at(Phase::Killed(MS(999)), 0)), Act::Rest(MS(1)));
+        assert_eq!(limits.act(at(Phase::Killed(MS(1_000)), 0)), Act::GiveUp);
+    }
+
+    #[test]
+    fn a_loss_asks_at_once_and_kills_after_grace_or_when_time_is_up() {
+        let limits = Limits::of(MS(30_000));
+        assert_eq!(
+            limits.act(Moment {
+                lost: true,
+                ..at(Phase::Running, 25_000)
+            }),
+            Act::Ask
+        );
+        assert_eq!(
+            limits.act(Moment {
+                lost: true,
+                ..at(Phase::Asked(MS(5_000)), 20_000)
+            }),
+            Act::Kill
+        );
+        assert_eq!(
+            limits.act(Moment {
+                lost: true,
+                ..at(Phase::Asked(MS(1_000)), 300)
+            }),
+            Act::Kill
+        );
+        assert_eq!(
+            limits.act(Moment {
+                lost: true,
+                ..at(Phase::Running, 0)
+            }),
+            Act::Kill
+        );
+    }
+
+    #[test]
+    fn a_renewal_does_not_save_a_command_that_was_asked() {
+        assert_eq!(
+            Limits::of(MS(30_000)).act(at(Phase::Asked(MS(5_000)), 29_000)),
+            Act::Kill
+        );
+    }
+
+    #[test]
+    fn after_a_stall_the_renewals_get_a_moment_but_never_past_the_margin() {
+        let limits = Limits::of(MS(30_000));
+        let stalled = |left, since| Moment {
+            since_stall: Some(MS(since)),
+            ..at(Phase::Running, left)
+        };
+        assert_eq!(limits.act(stalled(4_000, 0)), Act::Rest(MS(10)));
+        assert_eq!(limits.act(stalled(3_700, 299)), Act::Rest(MS(10)));
+        assert_eq!(limits.act(stalled(3_700, 300)), Act::Ask);
+        assert_eq!(limits.act(stalled(300, 0)), Act::Kill);
+    }
+
+    #[test]
+    fn every_ttl_leaves_time_between_renewals_and_an_end_before_the_lease_ends() {
+        for ttl in [10, 50, 100, 1_000, 2_000, 30_000, 86_400_000].map(MS) {
+            let limits = Limits::of(ttl);
+            assert!(
+                limits.margin > Duration::ZERO && limits.grace + limits.margin < ttl / 3,
+                "{ttl:?}"
+            );
+            // However long it is watched, the answers lead from TERM to KILL before the end.
+            let (mut left, mut phase) = (ttl, Phase::Running);
+            loop {
+                let moment = Moment {
+                    phase,
+                    lost: false,
+                    left,
+                    since_stall: None,
+                };
+                let passed = match limits.act(moment) {
+                    Act::Rest(rest) => {
+                        assert!(rest > Duration::ZERO && rest <= left, "{ttl:?} {moment:?}");
+                        rest
+                    }
+                    Act::Ask => {
+                        phase = Phase::Asked(Duration::ZERO);
+                        continue;
+                    }
+                    _ => break,
+                };
+                // A day in one step, until it matters.
+                let far = left.saturating_sub(limits.grace + limits.margin + SLICE);
+                left -= passed.max(far);
+                if let Phase::Asked(since) = &mut phase {
+                    *since += passed;
+                }
+            }
+            assert!(
+                left >= limits.margin && matches!(phase, Phase::Asked(_)),
+                "{ttl:?} {left:?} {phase:?}"
+            );
+        }
+    }
+}

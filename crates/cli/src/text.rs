@@ -1,0 +1,160 @@
+//! What people read, all of it on stderr: stdout belongs to the command. Must never pass a control character on to the
+//! terminal, or a password to anyone.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use leasehold::{HolderView, Who};
+
+/// Says something: the first line begins with our name, the others are indented by whoever wrote them.
+pub(crate) fn say(text: &str) {
+    write_raw(&format!("leasehold: {text}\n"));
+}
+
+/// Writes in one piece, so that the lines of several processes do not mix.
+pub(crate) fn write_raw(text: &str) {
+    // A stderr that is closed or full is no reason to stop: the lock matters more than the words.
+    let _written: io::Result<()> = io::stderr().write_all(text.as_bytes());
+}
+
+/// A name as it may be shown on a terminal.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.escape_debug())
+}
+
+/// The same for a word of the command line.
+pub(crate) fn shown(word: &OsStr) -> String {
+    quoted(&word.to_string_lossy())
+}
+
+/// A name as a person can paste it into a shell.
+pub(crate) fn pasteable(word: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) && !word.starts_with('-') {
+        return Cow::Borrowed(word);
+    }
+    let separator = if word.starts_with('-') { "-- " } else { "" };
+    Cow::Owned(format!("{separator}'{}'", word.replace('\'', r"'\''")))
+}
+
+/// The same text, with whatever stands between `://` and `@` left out where it looks like a password.
+pub(crate) fn without_passwords(text: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find("://").map(|at| at + 3) {
+        let (before, after) = rest.split_at(start);
+        shown.push_str(before);
+        // The last one before a space: a password that was not encoded may hold another.
+        let word = after.split(char::is_whitespace).next().unwrap_or_default();
+        rest = match word.rfind('@') {
+            Some(end) => {
+                shown.push_str("***");
+                &after[end..]
+            }
+            None => after,
+        };
+    }
+    shown + rest
+}
+
+/// `0.4s`, `41s`, `3m12s`, `2h05m`, `3d04h`.
+pub(crate) fn span(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..10 => format!("{}.{}s", seconds, duration.subsec_millis() / 100),
+        10..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+/// `1st in line` for nobody ahead.
+pub(crate) fn place(ahead: u32) -> String {
+    let place = u64::from(ahead) + 1;
+    let ending = match (place % 10, place % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{place}{ending} in line")
+}
+
+/// `deploy@web-3 (pid 4121: migrate.sh)`, or what is known of a program that speaks another protocol.
+pub(crate) fn who(holder: &HolderView) -> String {
+    match &holder.who {
+        Who::Owner(owner) => owner.to_string(),
+        Who::Foreign { kind, .. } => format!("a foreign client ({})", kind.escape_debug()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_left_out_wherever_they_stand() {
+        for (text, shown) in [
+            ("redis://:S3CR3T@host/0", "redis://***@host/0"),
+            (
+                "a redis://u:S3@CR3T@h/ b rediss://u:S3CR3T@h",
+                "a redis://***@h/ b rediss://***@h",
+            ),
+            (
+                "redis://host:6379/ mail me@home",
+                "redis://host:6379/ mail me@home",
+            ),
+            ("nothing", "nothing"),
+        ] {
+            assert_eq!(without_passwords(text), shown);
+        }
+    }
+
+    #[test]
+    fn spans_have_two_units_at_most() {
+        for (millis, text) in [
+            (0, "0.0s"),
+            (9_950, "9.9s"),
+            (41_200, "41s"),
+            (192_000, "3m12s"),
+            (7_500_000, "2h05m"),
+            (273_600_000, "3d04h"),
+        ] {
+            assert_eq!(span(Duration::from_millis(millis)), text);
+        }
+    }
+
+    #[test]
+    fn places_have_their_endings() {
+        let places: Vec<String> = [0, 1, 2, 3, 10, 11, 12, 20, 100, 110]
+            .into_iter()
+            .map(place)
+            .collect();
+        let words = "1st 2nd 3rd 4th 11th 12th 13th 21st 101st 111th";
+        assert_eq!(
+            places.join(" "),
+            words
+                .split(' ')
+                .map(|word| format!("{word} in line"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        );
+    }
+
+    #[test]
+    fn names_can_be_pasted() {
+        for (name, pasted) in [
+            ("a:b", "a:b"),
+            ("", "''"),
+            ("it's", r"'it'\''s'"),
+            ("$HOME", "'$HOME'"),
+            ("-n", "-- '-n'"),
+        ] {
+            assert_eq!(pasteable(name), pasted);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A terminal with somebody at it.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use nix::pty::openpty;
+use testkit::eventually;
+
+use super::LIMIT;
+
+/// A session of its own on a terminal of its own. Dropping it hangs up.
+pub(crate) struct Session {
+    child: Child,
+    keyboard: File,
+    screen: Arc<Mutex<Vec<u8>>>,
+    /// How much of the screen has been read by [`Session::until`].
+    read: usize,
+}
+
+impl Session {
+    /// Starts `words` as the leader of the session.
+    pub(crate) fn start(words: &[&str], configure: impl FnOnce(&mut Command)) -> Self {
+        let pty = openpty(None, None).expect("a terminal");
+        let slave = || pty.slave.try_clone().expect("duplicate");
+        let mut command = Command::new("env");
+        // `setsid --ctty` makes its stdin the controlling terminal, and becomes the command without a fork.
+        command
+            .args([
+                "--default-signal=HUP,INT,QUIT,TERM,TSTP",
+                "setsid",
+                "--ctty",
+            ])
+            .args(words);
+        command.stdin(slave()).stdout(slave()).stderr(slave());
+        command
+            .env("TERM", "xterm")
+            .env("PS1", "prompt> ")
+            .env("HISTFILE", "/dev/null");
+        configure(&mut command);
+        let child = command.spawn().expect("start a session");
+        drop((pty.slave, command));
+        let keyboard = File::from(pty.master);
+        let mut output = keyboard.try_clone().expect("duplicate");
+        let screen = Arc::new(Mutex::new(Vec::new()));
+        let into = screen.clone();
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = output.read(&mut buffer) {
+                into.lock()
+                    .expect("not poisoned")
+                    .extend_from_slice(&buffer[..length]);
+            }
+        });
+        Self {
+            child,
+            keyboard,
+            screen,
+            read: 0,
+        }
+    }
+
+    /// Presses keys: `\x03` is Ctrl-C, `\x1a` Ctrl-Z.
+    pub(crate) fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).expect("type");
+    }
+
+    /// All that was shown.
+    pub(crate) fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.screen.lock().expect("not poisoned")).into_owned()
+    }
+
+    /// Waits until `text` is shown after what was waited for before.
+    #[track_caller]
+    pub(crate) fn until(&mut self, text: &str) {
+        let mut found = None;
+        let (screen, from) = (self.screen.clone(), self.read);
+        let find = || {
+            let shown = screen.lock().expect("not poisoned")[from..].to_vec();
+            found = shown
+                .windows(text.len())
+                .position(|window| window == text.as_bytes());
+            found.is_some()
+        };
+        let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            eventually(LIMIT, text, find);
+        }));
+        assert!(shown.is_ok(), "{text:?} is not shown:\n{}", self.shown());
+        self.read += found.expect("found") + text.len();
+    }
+
+    /// Waits for the end of the session's leader.
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        eventually(LIMIT, "the session ends", || {
+            self.child.try_wait().expect("ask for the state").is_some()
+        });
+        self.child.wait().expect("the status")
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.child.kill().ok();
+            self.child.wait().ok();
+        }
+    }
+}

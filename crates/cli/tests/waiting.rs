@@ -1,0 +1,155 @@
+//! The time in line: what is said, who is next, and how to leave.
+
+// `setsid`, `env --default-signal`, `date +%N` and /proc are Linux'.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::Store;
+use nix::sys::signal::Signal;
+
+on_each_store! {
+    says_who_holds_and_the_place_in_line_and_runs_in_turn,
+    a_signal_leaves_the_line,
+    a_signal_that_arrives_with_the_lock_starts_nothing,
+    other_signals_do_not_end_the_waiting,
+    quiet_says_nothing,
+    a_lock_is_not_waited_for_inside_itself,
+}
+
+fn says_who_holds_and_the_place_in_line_and_runs_in_turn(store: &Store) {
+    let holder = store.hold();
+    let held_by = format!(
+        "(pid {}: sh), fence {}",
+        holder.pid(),
+        store.number("fence")
+    );
+
+    let script = "echo $LEASEHOLD_FENCE > second; cat let-go-second 2>/dev/null; while ! [ -e let-go-second ]; do sleep 0.02; done";
+    let second = store
+        .run(&["--note", "the second", "x", "sh", "-c", script])
+        .start();
+    second.until_it_says("waiting for \"x\", 1st in line: held ");
+    second.until_it_says(&held_by);
+    let third = store
+        .run(&[
+            "x",
+            "sh",
+            "-c",
+            "echo $LEASEHOLD_FENCE $LEASEHOLD_WAITED_MS",
+        ])
+        .start();
+    third.until_it_says("waiting for \"x\", 2nd in line: held ");
+    third.until_it_says(&held_by);
+    assert!(!store.file("second").exists());
+
+    store.let_go();
+    let fence = store.number("second");
+    second.until_it_says(&format!("fence {fence}\n"));
+    third.until_it_says("waiting for \"x\", 1st in line: held ");
+    third.until_it_says(&format!(
+        "(pid {}: the second), fence {fence}",
+        second.pid()
+    ));
+    holder.end().is(0, &[]);
+
+    store.touch("let-go-second");
+    second.end().is(0, &["got \"x\" after "]);
+    let third = third.end();
+    third.is(0, &["got \"x\" after "]);
+    let numbers: Vec<u64> = third
+        .stdout
+        .split_whitespace()
+        .map(|number| number.parse().expect("a number"))
+        .collect();
+    let [own_fence, waited] = numbers[..] else {
+        panic!("{third:?}")
+    };
+    assert!(own_fence > fence && waited > 0, "{third:?}");
+}
+
+fn a_signal_leaves_the_line(store: &Store) {
+    let _holder = store.hold();
+    for (signal, code) in [
+        (Signal::SIGTERM, 143),
+        (Signal::SIGINT, 130),
+        (Signal::SIGHUP, 129),
+        (Signal::SIGQUIT, 131),
+    ] {
+        let waiter = store.run(&["x", "touch", "ran"]).start();
+        waiter.until_it_says("1st in line");
+        waiter.signal(signal);
+        assert_eq!(waiter.end().code(), code);
+        store
+            .run(&["-n", "x", "true"])
+            .output()
+            .is(75, &["0 waiting"]);
+    }
+    assert!(!store.file("ran").exists());
+}
+
+/// A waiter that is stopped finds both when it goes on: the lock, which was granted meanwhile, and the signal.
+fn a_signal_that_arrives_with_the_lock_starts_nothing(store: &Store) {
+    let holder = store.hold();
+    let waiter = store.run(&["x", "touch", "ran"]).start();
+    waiter.until_it_says("1st in line");
+    waiter.signal(Signal::SIGSTOP);
+    store.let_go();
+    holder.end().is(0, &[]);
+    waiter.signal(Signal::SIGTERM);
+    waiter.signal(Signal::SIGCONT);
+    assert_eq!(waiter.end().code(), 143);
+    assert!(!store.file("ran").exists());
+    store.run(&["-w", "1", "x", "true"]).output().is(0, &[]);
+}
+
+fn other_signals_do_not_end_the_waiting(store: &Store) {
+    let holder = store.hold();
+    let waiter = store.run(&["x", "true"]).start();
+    waiter.until_it_says("1st in line");
+    waiter.signal(Signal::SIGUSR1);
+    waiter.signal(Signal::SIGUSR2);
+    store.let_go();
+    waiter.end().is(0, &["got \"x\""]);
+    holder.end().is(0, &[]);
+}
+
+fn quiet_says_nothing(store: &Store) {
+    let holder = store.hold();
+    let noisy = store.run(&["x", "true"]).start();
+    noisy.until_it_says("1st in line");
+    let quiet = store.run(&["-q", "x", "true"]).start();
+    // Its place in line is the only sign of it.
+    testkit::eventually(common::LIMIT, "it waits", || {
+        store
+            .run(&["-n", "x", "true"])
+            .output()
+            .stderr
+            .contains("2 waiting")
+    });
+    store.let_go();
+    assert_eq!(quiet.end().stderr, "");
+    for done in [noisy.end(), holder.end()] {
+        done.is(0, &[]);
+    }
+}
+
+fn a_lock_is_not_waited_for_inside_itself(store: &Store) {
+    let wrapper = env!("CARGO_BIN_EXE_leasehold");
+    let done = store
+        .run(&["x", wrapper, "run", "--url", &store.url, "x", "true"])
+        .output();
+    done.is(
+        64,
+        &[
+            "\"x\" is held by the command that started this one",
+            "in vain",
+        ],
+    );
+    let done = store
+        .run(&[
+            "x", wrapper, "run", "--url", &store.url, "y", "echo", "other",
+        ])
+        .output();
+    assert_eq!((done.code(), done.stdout.as_str()), (0, "other\n"));
+}
