@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use leasehold::{Client, Error, Lease, Lost, Owner};
+use leasehold::{Client, Error, Lease, LockName, Lost, Owner};
 use nix::sys::signal::Signal;
 
 use crate::args::Run;
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Run) -> Exit {
 
 /// All that can be refused without touching the lock.
 fn begin(args: &Run) -> Result<Exit, Exit> {
-    args.lock()?;
+    LockName::new(args.lock()?)?;
     let command = args.command()?;
     let url = url(args)?;
     let program = Program::find(command)?;

@@ -49,7 +49,8 @@ pub use error::{Error, LossCause, Lost, StoreError, StoreErrorKind, Timeout};
 pub use gate::{Gate, StaleFence};
 pub use lease::{Lease, Waiting};
 pub use leasehold_core::{
-    ClientId, Fence, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView, Who,
+    ClientId, Fence, HolderView, Invalid, LockName, Mode, Namespace, Owner, Snapshot, Ttl,
+    WaiterView, Who,
 };
 pub use mutex::Mutex;
 pub use store::memory::Memory;

@@ -19,7 +19,7 @@ use super::identity::Identity;
 use super::keeper::Order;
 use super::settle::{Settle, settle};
 use super::wait::{Request, wait};
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, StoreError};
 use crate::runtime::Tasks;
 use crate::store::{Listener, Notice, Store};
@@ -221,14 +221,18 @@ impl Engine {
             owner,
             ttl,
             keep,
-            doubtful: false,
+            unsettled_until: hold.unsettled_until,
             hold: Some((hold.clone(), lost)),
         };
         self.tasks.spawn(settle(self.clone(), work, reply));
     }
 
     /// Settles an acquisition that was given up: whatever reached the store is undone.
-    pub(crate) async fn abandon(self: &Arc<Self>, request: &Request, doubtful: bool) {
+    pub(crate) async fn abandon(
+        self: &Arc<Self>,
+        request: &Request,
+        unsettled_until: Option<Moment>,
+    ) {
         self.registry.forget(&request.owner);
         let (name, owner) = (request.name.clone(), request.owner.clone());
         settle(
@@ -238,7 +242,7 @@ impl Engine {
                 owner,
                 ttl: request.ttl,
                 keep: None,
-                doubtful,
+                unsettled_until,
                 hold: None,
             },
             None,

@@ -37,6 +37,8 @@ pub(crate) struct Hold {
     pub(crate) fence: Fence,
     /// When to give up holding whatever the store says.
     pub(crate) max_until: Option<Moment>,
+    /// An earlier try to acquire was not answered, and may be carried out until then, even after a release.
+    pub(crate) unsettled_until: Option<Moment>,
     clock: Clock,
     deadline: AtomicU64,
     standing: watch::Sender<Standing>,
@@ -71,6 +73,7 @@ impl Hold {
             owner,
             fence,
             max_until,
+            unsettled_until: None,
             clock,
             deadline,
             standing,
@@ -193,8 +196,11 @@ impl Hold {
         }
     }
 
-    /// Whether the last renewal failed and the deadline has not passed.
-    pub(crate) fn is_doubtful(&self) -> bool {
-        matches!(*self.standing.borrow(), Standing::Doubtful(_))
+    /// Why the last renewal failed, if it did.
+    pub(crate) fn doubted(&self) -> Option<String> {
+        match &*self.standing.borrow() {
+            Standing::Doubtful(reason) => Some(reason.clone()),
+            Standing::Held | Standing::Lost(_) | Standing::Retired => None,
+        }
     }
 }

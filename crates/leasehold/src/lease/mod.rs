@@ -75,7 +75,12 @@ impl Lease {
 
     /// Whether the last renewal failed, while the deadline has not passed. It may still go well.
     pub fn is_doubtful(&self) -> bool {
-        self.hold.is_doubtful() && !self.is_lost()
+        self.doubt().is_some()
+    }
+
+    /// Why the last renewal failed, while the deadline has not passed.
+    pub fn doubt(&self) -> Option<String> {
+        self.hold.doubted().filter(|_| !self.is_lost())
     }
 
     /// Whether the lease is over: its deadline has passed, or the store says that this owner does not hold the lock.

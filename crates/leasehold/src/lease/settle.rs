@@ -13,6 +13,7 @@ use leasehold_core::{LockName, Owner, Reply, Step, Ttl};
 use super::engine::{Engine, Reply as Verdict};
 use super::hold::Hold;
 use crate::backoff::Backoff;
+use crate::clock::Moment;
 use crate::error::{Error, LossCause, Lost};
 
 /// How long after the TTL a settlement goes on trying.
@@ -27,8 +28,8 @@ pub(crate) struct Settle {
     pub(crate) owner: Owner,
     pub(crate) ttl: Ttl,
     pub(crate) keep: Option<Ttl>,
-    /// An earlier request has an unknown outcome.
-    pub(crate) doubtful: bool,
+    /// An earlier request was not answered and may be carried out until then.
+    pub(crate) unsettled_until: Option<Moment>,
     /// The lease that is released, and whether it was lost already.
     pub(crate) hold: Option<(Arc<Hold>, Option<Lost>)>,
 }
@@ -68,7 +69,8 @@ pub(crate) async fn settle(engine: Arc<Engine>, work: Settle, mut verdict: Optio
                 false
             }
         };
-        if (confirmed && !work.doubtful) || now >= give_up {
+        let settled = work.unsettled_until.is_none_or(|until| until <= now);
+        if (confirmed && settled) || now >= give_up {
             return;
         }
         engine.clock.sleep(backoff.pause()).await;

@@ -63,7 +63,7 @@ pub(crate) async fn wait(engine: Arc<Engine>, request: Request, caller: Caller) 
         begun,
         caller: Some(caller),
         queued: false,
-        doubtful: false,
+        unsettled_until: None,
         failing_since: None,
         busy: None,
         backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
@@ -74,7 +74,7 @@ pub(crate) async fn wait(engine: Arc<Engine>, request: Request, caller: Caller) 
     let Contender {
         caller,
         queued,
-        doubtful,
+        unsettled_until,
         ..
     } = contender;
     match end {
@@ -89,8 +89,8 @@ pub(crate) async fn wait(engine: Arc<Engine>, request: Request, caller: Caller) 
         End::Failed(error) => tell(caller, Err(error)),
         End::Abandoned => {}
     }
-    if queued || doubtful {
-        engine.abandon(&request, doubtful).await;
+    if queued || unsettled_until.is_some() {
+        engine.abandon(&request, unsettled_until).await;
     } else {
         engine.forget(&request.owner);
     }
@@ -124,8 +124,8 @@ struct Contender<'a> {
     limit: Option<Moment>,
     /// The store has answered that this owner holds or waits.
     queued: bool,
-    /// A request has an unknown outcome.
-    doubtful: bool,
+    /// A request was not answered and may be carried out until then.
+    unsettled_until: Option<Moment>,
     failing_since: Option<Moment>,
     busy: Option<Busy>,
     backoff: Backoff,
@@ -150,7 +150,7 @@ impl Contender<'_> {
             let sent = self.engine.clock.now();
             let answer = self.ask(step).await;
             if self.caller.as_ref().is_none_or(oneshot::Sender::is_closed) {
-                // An answer that came too late has been accounted for in `doubtful` and `queued`.
+                // An answer that came too late has been accounted for in `unsettled_until` and `queued`.
                 return End::Abandoned;
             }
             next = match answer {
@@ -197,8 +197,11 @@ impl Contender<'_> {
         match &answer {
             Ok(Reply::Busy(_)) => self.queued = !matches!(self.request.patience, Patience::Once),
             Ok(Reply::Held(_)) => self.queued = true,
-            Err(error) => self.doubtful |= error.may_have_taken_effect,
-            Ok(_) => {}
+            Err(error) if error.may_have_taken_effect => {
+                let now = self.engine.clock.now();
+                self.unsettled_until = Some(now.after(self.request.ttl.get()));
+            }
+            Ok(_) | Err(_) => {}
         }
         answer
     }
@@ -217,14 +220,10 @@ impl Contender<'_> {
         };
         let max_until = request.max_hold.map(|max_hold| sent.after(max_hold));
         let (name, owner) = (request.name.clone(), request.owner.clone());
-        Next::Stop(End::Held(Hold::new(
-            self.engine.clock.clone(),
-            name,
-            owner,
-            fence,
-            until,
-            max_until,
-        )))
+        let clock = self.engine.clock.clone();
+        let mut hold = Hold::new(clock, name, owner, fence, until, max_until);
+        hold.unsettled_until = self.unsettled_until;
+        Next::Stop(End::Held(hold))
     }
 
     async fn wait_turn(&mut self, busy: Busy) -> Next {
@@ -270,7 +269,7 @@ impl Contender<'_> {
         };
         if hopeless || now.since(since) >= patience {
             // Whatever the last request came to, an earlier one may count (W3).
-            let error = if self.doubtful {
+            let error = if self.unsettled_until.is_some() {
                 error.unknown()
             } else {
                 error

@@ -1,6 +1,6 @@
 //! Where locks live. A store carries out steps of `leasehold-core` atomically; it must never decide one by itself.
 //!
-//! A new store is one file here, one scheme in [`open`] and one row in `tests/conformance.rs`.
+//! A new store is one file here, one scheme in [`open`] and one row in `conformance.rs`.
 
 #[cfg(test)]
 mod conformance;

@@ -1,6 +1,9 @@
 //! Acquiring, dropped at any moment.
 
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::hint::spin_loop;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 
 use leasehold::{Error, Lease, Mutex};
 use tokio::time::sleep;
@@ -149,18 +152,27 @@ async fn a_lock_that_was_handed_over_and_not_looked_at(place: Place) {
     }
 }
 
-/// The moment between the client's last look at the caller and the delivery is short: it takes many tries to hit it.
+/// Between the client's last look at the caller and the delivery lies a microsecond. It takes many tries to hit it, which
+/// close in on it: later after a drop that came too early, and earlier after a lease that was delivered.
 async fn a_lock_that_is_just_being_delivered(place: Place) {
     let scene = Scene::at(place).await;
     let mutex = scene.mutex();
-    for round in 0..40 {
-        for moment in 0..50 {
-            let spin = async {
-                for _ in 0..moment * (round + 1) {
-                    std::hint::spin_loop();
-                }
+    let mut spins = 64;
+    for _ in 0..60 {
+        for _ in 0..50 {
+            let mut acquiring = pin!(mutex.try_acquire());
+            let mut poll =
+                async || poll_fn(|context| Poll::Ready(acquiring.as_mut().poll(context))).await;
+            let mut delivered = poll().await.is_ready();
+            for _ in 0..spins {
+                spin_loop();
+            }
+            delivered = delivered || poll().await.is_ready();
+            spins = if delivered {
+                spins - spins / 8
+            } else {
+                (spins + spins / 8 + 1).min(1 << 20)
             };
-            poll_once_then_drop_after(mutex.try_acquire(), spin).await;
         }
         scene.is_free_soon().await;
     }

@@ -68,6 +68,19 @@ async fn an_acquisition_that_arrives_after_it_was_given_up_is_undone_each_time()
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_acquisition_that_arrives_after_the_release_of_its_retry_is_undone() {
+    let scene = Scene::begin();
+    scene.next("acquire", Fate::Vanish);
+    let (lease, _) = scene.lease().await;
+    lease.release().await.unwrap();
+    let lying_about = scene.sent("acquire").swap_remove(0);
+    scene.arrives_late(&lying_about);
+    assert!(!scene.is_free().await);
+    sleep(SECOND + MS).await;
+    assert!(scene.is_free().await, "undone within a second");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_acquisition_whose_answer_is_lost_is_found_again() {
     let scene = Scene::begin();
     scene.next("acquire", Fate::LoseReply);
