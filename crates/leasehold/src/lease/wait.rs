@@ -221,9 +221,9 @@ impl Contender<'_> {
         let max_until = request.max_hold.map(|max_hold| sent.after(max_hold));
         let (name, owner) = (request.name.clone(), request.owner.clone());
         let clock = self.engine.clock.clone();
-        let mut hold = Hold::new(clock, name, owner, fence, until, max_until);
-        hold.unsettled_until = self.unsettled_until;
-        Next::Stop(End::Held(hold))
+        let mut lease = Hold::new(clock, name, owner, fence, until, max_until);
+        lease.unsettled_until = self.unsettled_until;
+        Next::Stop(End::Held(lease))
     }
 
     async fn wait_turn(&mut self, busy: Busy) -> Next {
