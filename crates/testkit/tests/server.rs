@@ -351,8 +351,8 @@ fn a_missing_binary_says_what_to_do() {
     );
 }
 
+/// Also run by the test below, with another environment.
 #[test]
-#[ignore = "run by `the_environment_names_the_binary` with a changed environment"]
 fn start_in_the_present_environment() {
     drop(RedisServer::start());
 }
@@ -360,12 +360,7 @@ fn start_in_the_present_environment() {
 #[test]
 fn the_environment_names_the_binary() {
     let done = Command::new(env::current_exe().expect("this test"))
-        .args([
-            "--exact",
-            "start_in_the_present_environment",
-            "--include-ignored",
-            "--nocapture",
-        ])
+        .args(["--exact", "start_in_the_present_environment", "--nocapture"])
         .env("REDIS_SERVER_BIN", "/nonexistent/from-env")
         .output()
         .expect("run this test");
