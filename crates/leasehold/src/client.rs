@@ -65,7 +65,10 @@ impl Client {
         let name = self.name(name.as_ref())?;
         match self.ask(name, Step::Inspect).await? {
             Reply::Seen(snapshot) => Ok(snapshot),
-            other => Err(unexpected(&other)),
+            other => {
+                let store = self.engine.store.label();
+                Err(StoreError::new(store, StoreErrorKind::Protocol, format!("{other:?}")).into())
+            }
         }
     }
 
@@ -135,10 +138,6 @@ impl Client {
             .spawn(async move { drop(reply.send(work.await)) });
         Ok(answer.await.map_err(|_| StoreError::closed())??)
     }
-}
-
-fn unexpected(reply: &Reply) -> Error {
-    StoreError::new("store", StoreErrorKind::Protocol, format!("{reply:?}")).into()
 }
 
 impl fmt::Debug for Client {

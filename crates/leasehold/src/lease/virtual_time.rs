@@ -99,6 +99,10 @@ impl Scripted {
 }
 
 impl Store for Scripted {
+    fn label(&self) -> &'static str {
+        "scripted:"
+    }
+
     fn apply<'a>(
         &'a self,
         name: &'a LockName,

@@ -212,7 +212,7 @@ impl Contender<'_> {
         let (Some(fence), true) = (held.fence, until > self.engine.clock.now()) else {
             // The answer took longer than the lease lasts: not worth handing out. It stays ours to claim or undo.
             let slow = StoreError::new(
-                "store",
+                self.engine.store.label(),
                 StoreErrorKind::TimedOut,
                 "the answer came after the lease had ended",
             );
@@ -320,7 +320,7 @@ impl Contender<'_> {
                 .into()
             }
             _ => StoreError::new(
-                "store",
+                self.engine.store.label(),
                 StoreErrorKind::TimedOut,
                 format!("no verdict within {waited:.1?}"),
             )

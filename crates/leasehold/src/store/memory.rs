@@ -112,6 +112,10 @@ impl Presence for Attached<'_> {
 }
 
 impl Store for MemoryStore {
+    fn label(&self) -> &'static str {
+        "memory:"
+    }
+
     fn apply<'a>(
         &'a self,
         name: &'a LockName,

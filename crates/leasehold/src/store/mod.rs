@@ -40,6 +40,9 @@ pub(crate) trait Store: Send + Sync + 'static {
         step: Step,
     ) -> BoxFuture<'a, Result<Reply, StoreError>>;
 
+    /// What errors call it: its address, without user and password.
+    fn label(&self) -> &str;
+
     /// Waits until it is known whether the store can be used; stores that are opened at once always can.
     fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(std::future::ready(Ok(())))

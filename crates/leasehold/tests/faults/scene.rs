@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Display};
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -176,22 +176,27 @@ pub(crate) struct Nemesis {
 
 impl Nemesis {
     /// Strikes each time that `pace` has passed.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the pace of a nemesis, not a wait for anything"
-    )]
     pub(crate) fn start(
         server: &Arc<RedisServer>,
         pace: Duration,
         strike: impl Fn(&RedisServer) + Send + 'static,
     ) -> Self {
+        let server = server.clone();
+        Self::repeat(pace, move || strike(&server))
+    }
+
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the pace of a nemesis, not a wait for anything"
+    )]
+    fn repeat(pace: Duration, mut strike: impl FnMut() + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (server, stopped) = (server.clone(), stop.clone());
+        let stopped = stop.clone();
         let work = tokio::task::spawn_blocking(move || {
             let mut strikes = 0;
             while !stopped.load(Ordering::SeqCst) {
                 std::thread::sleep(pace);
-                strike(&server);
+                strike();
                 strikes += 1;
             }
             strikes
@@ -211,5 +216,41 @@ impl Nemesis {
 impl Drop for Nemesis {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
+    }
+}
+
+/// What the issue allows between a deadline and the moment the holder is told.
+const TOLD_WITHIN: Duration = millis(50);
+
+/// How late this machine itself is: a thread that only sleeps, beside the test. On two cores with six busy processes it was
+/// up to 249 ms late, and then no client can be on time; on an idle machine it adds a few milliseconds to the limit.
+pub(crate) struct Stalls {
+    worst: Arc<AtomicU64>,
+    _sleeper: Nemesis,
+}
+
+impl Stalls {
+    pub(crate) fn watch() -> Self {
+        let worst = Arc::new(AtomicU64::new(0));
+        let (seen, pace, mut last) = (worst.clone(), millis(2), now());
+        let sleeper = Nemesis::repeat(pace, move || {
+            let woken = now();
+            let late = woken.since(last).saturating_sub(pace);
+            let late = u64::try_from(late.as_micros()).expect("not for ages");
+            seen.fetch_max(late, Ordering::SeqCst);
+            last = woken;
+        });
+        Self {
+            worst,
+            _sleeper: sleeper,
+        }
+    }
+
+    /// Panics if a holder was told later than the issue allows, what the machine was late aside.
+    #[track_caller]
+    pub(crate) fn told_on_time(&self, lost: &Lost, late: Duration) {
+        let stalled = Duration::from_micros(self.worst.load(Ordering::SeqCst));
+        println!("told {late:?} after its deadline (a bare thread: {stalled:?}): {lost}");
+        assert!(late <= TOLD_WITHIN + stalled, "{late:?} late: {lost}");
     }
 }

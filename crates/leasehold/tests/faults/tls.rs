@@ -1,44 +1,28 @@
 //! Encrypted connections, to a server whose certificate is trusted or not, and to the wrong port.
 //!
-//! Which authorities are trusted is read from the environment once in a process, so each story runs in a process of its own:
-//! this test program again, with `SSL_CERT_FILE` set.
+//! Which authorities are trusted is read from the environment once in a process, so those stories run in a process of their
+//! own: an example, in which a hundred tasks want one lock, with `SSL_CERT_FILE` set.
 
 use std::env;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
-use leasehold::{Client, StoreErrorKind};
+use leasehold::Client;
 use testkit::RedisServer;
 
-use crate::scene::{CANARY, LONG, connect, millis, refused, take, within};
+use crate::scene::{CANARY, millis, within};
 
-const TARGET: &str = "LEASEHOLD_FAULTS_TLS_URL";
-
-/// Runs the ignored test `story` of this file in another process that trusts `authority`.
-fn in_another_process(story: &str, authority: &Path, url: &str) {
-    let output = Command::new(env::current_exe().expect("a test has a path"))
-        .args([
-            "--exact",
-            "--ignored",
-            "--nocapture",
-            &format!("tls::{story}"),
-        ])
+/// Runs the example `flash_sale` on the server at `url`, trusting `authority`.
+fn flash_sale(authority: &Path, url: &str) -> Output {
+    let mut folder = env::current_exe().expect("a test has a path");
+    folder.pop();
+    folder.pop();
+    Command::new(folder.join("examples/flash_sale"))
+        .args(["--url", url])
         .env("SSL_CERT_FILE", authority)
         .env_remove("SSL_CERT_DIR")
-        .env(TARGET, url)
         .output()
-        .expect("run this program again");
-    let said =
-        [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
-    let said = said.concat();
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{story}:\n{said}"
-    );
-}
-
-fn target() -> String {
-    env::var(TARGET).expect("set by the test that starts this one")
+        .expect("cargo builds the examples with the tests")
 }
 
 fn tls_server() -> RedisServer {
@@ -50,49 +34,27 @@ fn a_server_whose_authority_is_trusted() {
     let server = tls_server();
     for host in ["127.0.0.1", "localhost"] {
         let url = format!("rediss://:{CANARY}@{host}:{}/", server.tls_port());
-        in_another_process("trusted", server.ca_path(), &url);
+        let done = flash_sale(server.ca_path(), &url);
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert!(said.contains("with the lock:    10 of 10"), "{done:?}");
     }
-    let known = server.cli(&["EXISTS", "{orders}:lh-fence"]).int();
+    let known = server
+        .cli(&["EXISTS", "{flash-sale:item-1}:lh-fence"])
+        .int();
     assert_eq!(known, 1, "it was this server");
-}
-
-#[tokio::test]
-#[ignore = "started by a_server_whose_authority_is_trusted"]
-async fn trusted() {
-    let (one, two) = (connect(&target()).await, connect(&target()).await);
-    let lease = take(&one, "orders", LONG).await;
-    let lock = two.mutex("orders").ttl(LONG);
-    let waiting = async {
-        let next = within("the waiter's turn", lock.acquire()).await;
-        next.expect("granted").release().await.expect("held");
-    };
-    let giving = async {
-        while one
-            .inspect("orders")
-            .await
-            .expect("an answer")
-            .queue
-            .is_empty()
-        {}
-        lease.release().await.expect("held");
-    };
-    tokio::join!(waiting, giving);
 }
 
 #[test]
 fn a_server_whose_authority_is_not_trusted() {
     let (server, other) = (tls_server(), tls_server());
-    let url = format!("rediss://:{CANARY}@127.0.0.1:{}/", server.tls_port());
-    in_another_process("not_trusted", other.ca_path(), &url);
-}
-
-#[tokio::test]
-#[ignore = "started by a_server_whose_authority_is_not_trusted"]
-async fn not_trusted() {
-    let asked = within("a verdict", Client::connect(&target())).await;
-    let error = refused(asked, StoreErrorKind::Unreachable, "rediss://127.0.0.1:");
-    println!("{error}");
-    assert!(error.detail.contains("certificate"), "{error}");
+    let host = format!("127.0.0.1:{}", server.tls_port());
+    let done = flash_sale(other.ca_path(), &format!("rediss://:{CANARY}@{host}/"));
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(
+        !done.status.success() && said.contains("certificate"),
+        "{said}"
+    );
+    assert!(said.contains(&host) && !said.contains(CANARY), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

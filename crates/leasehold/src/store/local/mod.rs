@@ -134,6 +134,10 @@ fn serve(mut db: Db, requests: &Receiver<Work>) {
 }
 
 impl Store for LocalStore {
+    fn label(&self) -> &str {
+        &self.label
+    }
+
     fn apply<'a>(
         &'a self,
         name: &'a LockName,

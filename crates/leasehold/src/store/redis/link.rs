@@ -102,6 +102,11 @@ impl Link {
         }
     }
 
+    /// What errors call the server.
+    pub(super) fn label(&self) -> &str {
+        &self.shown
+    }
+
     /// Waits for the first connection, or why there is none.
     pub(super) async fn ready(&self) -> Result<(), StoreError> {
         // The dial has a limit of its own.

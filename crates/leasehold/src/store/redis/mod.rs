@@ -215,6 +215,10 @@ pub(crate) fn mode_word(mode: Mode) -> &'static str {
 }
 
 impl Store for RedisStore {
+    fn label(&self) -> &str {
+        self.link.label()
+    }
+
     fn apply<'a>(
         &'a self,
         name: &'a LockName,
