@@ -31,7 +31,9 @@ impl Fence {
     /// The floor of wall time is what keeps fences rising when `last` was lost (flush, eviction, failover, restart);
     /// the block keeps them rising when the clock stands still or goes back.
     pub fn after(last: Option<Self>, wall_us: u64) -> Self {
-        let by_count = last.map_or(0, |last| last.0.saturating_add(Self::BLOCK));
+        // A number near the end was not issued by us: it counts as lost, or two grants would share the last one.
+        let last = last.filter(|last| last.0 <= Self::MAX.0 - Self::BLOCK);
+        let by_count = last.map_or(0, |last| last.0 + Self::BLOCK);
         Self(by_count.max(wall_us).min(Self::MAX.0))
     }
 }
@@ -57,5 +59,6 @@ mod tests {
             (1_000, 1_064, 1_128)
         );
         assert!(after_loss > third);
+        assert_eq!(Fence::after(Some(Fence::MAX), 7).get(), 7);
     }
 }

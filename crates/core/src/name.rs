@@ -83,8 +83,12 @@ impl LockName {
     /// [`Invalid`], naming the input and the rule it breaks.
     pub fn within(namespace: &Namespace, name: &str) -> Result<Self, Invalid> {
         check(name)?;
+        let key = format!("{}:{name}", namespace.0);
+        if key == INDEX {
+            return Err(reserved(name));
+        }
         Ok(Self {
-            key: format!("{}:{name}", namespace.0).into(),
+            key: key.into(),
             start: namespace.0.len() + 1,
         })
     }
@@ -140,9 +144,14 @@ fn check(name: &str) -> Result<(), Invalid> {
             .iter()
             .any(|suffix| name.ends_with(suffix))
     {
-        return refuse("is the name of a key that locks keep beside them; choose another".into());
+        return Err(reserved(name));
     }
     Ok(())
+}
+
+fn reserved(name: &str) -> Invalid {
+    let why = "is the name of a key that locks keep beside them; choose another";
+    Invalid::new("lock name", name, why)
 }
 
 /// One `{`, then at least one character, then one `}`, and something outside of them.
@@ -245,6 +254,8 @@ mod tests {
         // A store keeps one lock for one key, however the name was put together.
         assert_eq!(name, LockName::new("prod:{user}:42").unwrap());
         assert_eq!(name, LockName::from_key(name.key()));
+        let ours = Namespace::new("leasehold").unwrap();
+        LockName::within(&ours, "index").unwrap_err();
         for bad in ["", "a{", "a\n", &"n".repeat(129)] {
             Namespace::new(bad).unwrap_err();
         }

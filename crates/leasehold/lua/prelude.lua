@@ -41,8 +41,11 @@ local function look()
   return '', redis.call('TYPE', NAME).ok
 end
 
+-- What nobody could have issued counts as lost (core: Fence::after).
 local function last_fence()
-  return tonumber(redis.call('GET', FENCE) or nil)
+  local text = redis.call('GET', FENCE)
+  local last = text and string.match(text, '^%d+$') and tonumber(text)
+  return last and last <= FENCE_MAX - FENCE_BLOCK and last or nil
 end
 
 -- Above every fence issued before, even if the last one was lost (core: Fence::after).
@@ -59,7 +62,8 @@ end
 
 -- The owner holds NAME: a new deadline for it and for the fence. A fence that was evicted is drawn anew.
 local function hold(ttl)
-  local fence = last_fence()
+  -- What may fail comes first: a step that answers with an error has changed nothing.
+  local fence, queued = last_fence(), redis.call('ZCARD', QUEUE)
   redis.call('PEXPIRE', NAME, ttl)
   if fence then
     redis.call('PEXPIRE', FENCE, FENCE_MEMORY)
@@ -67,11 +71,23 @@ local function hold(ttl)
     fence = next_fence()
     redis.call('SET', FENCE, digits(fence), 'PX', FENCE_MEMORY)
   end
-  return { 'held', digits(fence), redis.call('ZCARD', QUEUE) }
+  return { 'held', digits(fence), queued }
+end
+
+-- Tells a waiter, and whether it can have heard. PUBLISH says how many did: zero proves the waiter's client gone. More
+-- than zero proves nothing while someone listens to every channel by a pattern, so those of this very channel are counted
+-- as well. An error (no permission) proves nothing either.
+local function hears(channel, wake)
+  local heard = redis.pcall('PUBLISH', channel, wake)
+  if heard == 0 then
+    return false
+  end
+  local listening = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  return listening.err ~= nil or listening[2] ~= 0
 end
 
 -- Hands a free lock to the first living waiter, for the claim window, and tells it. `caller` is alive and needs no
--- telling. PUBLISH says how many heard it: zero proves the waiter's client gone, and the next one is tried at once.
+-- telling. One that cannot hear is dropped, and the next one tried at once.
 -- A waiter without a channel only polls, so nothing is proved. Returns what `look` returns, afterwards.
 local function advance(caller)
   local value, kind = look()
@@ -82,20 +98,14 @@ local function advance(caller)
     end
     local record = redis.call('HGET', WAITERS, head) or ''
     local ttl, channel, seen_until = string.match(record, '^%S+ (%d+) (%S+) (%d+)$')
-    local alive, fence = head == caller and ttl, nil
+    local alive, fence = head == caller and ttl, next_fence()
     if not alive and ttl and tonumber(seen_until) >= now_ms then
-      alive = true
-      if channel ~= '-' then
-        fence = next_fence()
-        local heard = redis.pcall('PUBLISH', channel, digits(fence) .. ' ' .. head .. ' ' .. NAME)
-        -- An error (no permission to publish) proves nothing either.
-        alive = type(heard) == 'table' or heard > 0
-      end
+      alive = channel == '-' or hears(channel, digits(fence) .. ' ' .. head .. ' ' .. NAME)
     end
     redis.call('ZREM', QUEUE, head)
     redis.call('HDEL', WAITERS, head)
     if alive then
-      grant(head, math.min(tonumber(ttl), CLAIM_WINDOW), fence or next_fence())
+      grant(head, math.min(tonumber(ttl), CLAIM_WINDOW), fence)
       value, kind = head, 'string'
     end
   end

@@ -69,11 +69,10 @@ impl Tasks {
         AbortOnDropHandle::new(self.handle.spawn(future))
     }
 
-    /// Waits until all tasks started by [`Tasks::spawn`] have ended.
+    /// Waits until all tasks started by [`Tasks::spawn`] have ended, and those that are started meanwhile.
     pub(crate) async fn finished(&self) {
         self.tracker.close();
         self.tracker.wait().await;
-        self.tracker.reopen();
     }
 
     /// The runtime the tasks run on.

@@ -39,13 +39,14 @@ if ahead == 0 then
 end
 
 if channel ~= '' then
+  local last = redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]
+  local seen_until = digits(now_ms + poll_after + WAITER_GRACE)
+  -- Fails if WAITERS is something else; from here on nothing does.
+  redis.call('HSET', WAITERS, owner, mode .. ' ' .. ttl .. ' ' .. channel .. ' ' .. seen_until)
+  redis.call('PEXPIRE', WAITERS, QUEUE_MEMORY)
   if not rank then
-    local last = redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]
     redis.call('ZADD', QUEUE, digits(math.max(last and last + 1 or 0, now_us)), owner)
   end
-  local seen_until = digits(now_ms + poll_after + WAITER_GRACE)
-  redis.call('HSET', WAITERS, owner, mode .. ' ' .. ttl .. ' ' .. channel .. ' ' .. seen_until)
   redis.call('PEXPIRE', QUEUE, QUEUE_MEMORY)
-  redis.call('PEXPIRE', WAITERS, QUEUE_MEMORY)
 end
 return { 'busy', ahead, poll_after, seen }

@@ -34,7 +34,14 @@ impl Address {
             .set_protocol(ProtocolVersion::RESP3)
             .set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
         let shown = match info.addr() {
-            ConnectionAddr::Unix(path) => format!("unix:{}", path.display()),
+            ConnectionAddr::Unix(path) => {
+                let path = path.display().to_string();
+                if path.contains(['&', '=']) {
+                    let why = "begin the options after the path with a question mark: unix:/path/to/socket?db=0&pass=SECRET";
+                    return Err(Invalid::new("store URL", "unix:...", why));
+                }
+                format!("unix:{path}")
+            }
             addr => format!("{scheme}://{addr}"),
         };
         let shown = if settings.db() == 0 {

@@ -62,7 +62,10 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
             let kind = (REFUSALS.iter().find(|(word, _)| *word == code))
                 .or_else(|| REFUSALS.iter().find(|(word, _)| text.contains(word)))
                 .map_or(StoreErrorKind::Protocol, |(_, kind)| *kind);
-            (said(kind, &text), true)
+            let error = said(kind, &text);
+            // Raised by a command inside of a script: those before it may have been carried out.
+            let inside = kind == StoreErrorKind::Protocol && text.contains("script:");
+            (if inside { error.unknown() } else { error }, true)
         }
     }
 }
