@@ -208,7 +208,8 @@ impl Engine {
         };
         let lost = hold.loss();
         // A lease extended by hand may have longer to go than it was taken for.
-        let ttl = Ttl::new(hold.valid_for()).map_or(ttl, |left| left.max(ttl));
+        let left = hold.valid_until().since(self.clock.now());
+        let ttl = Ttl::new(left).map_or(ttl, |left| left.max(ttl));
         hold.retire();
         self.order(Order::Forget {
             owner: hold.owner.clone(),

@@ -10,6 +10,8 @@
 //!   later than that, so that loss is told on time even when a renewal hangs.
 //! - **K3** An answer to a lease that is over changes nothing. If it says *held*, the lock is released: the renewal was
 //!   carried out after we had given up.
+//! - **K4** While a request without an answer may still be carried out, no deadline is later than its TTL allows: carried
+//!   out after a longer renewal, it would shorten the lease without a word.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -70,9 +72,24 @@ struct Kept {
     backoff: Backoff,
     /// Where it stands in the agenda (K2).
     next: Moment,
-    /// Its name was put into the index, at the first renewal: locks that are gone sooner are not worth showing.
-    indexed: bool,
+    /// When its name was put into the index, first at the first renewal: locks that are gone sooner are not worth showing.
+    indexed_at: Option<Moment>,
+    /// The request with the shortest TTL that may still arrive (K4).
+    straggler: Option<Straggler>,
 }
+
+/// A request that was not answered, and may be carried out later than those sent after it, over a connection given up.
+struct Straggler {
+    ttl: Ttl,
+    /// When it is not to be expected any more.
+    until: Moment,
+}
+
+/// How long a request without an answer is expected for at least: longer than a kernel keeps trying to deliver it.
+const STRAGGLES: Duration = Duration::from_secs(30);
+
+/// How often a lease is put into the index anew, which forgets names after a day.
+const INDEX_AGAIN: Duration = Duration::from_secs(12 * 60 * 60);
 
 type Caller = oneshot::Sender<Result<(), Error>>;
 
@@ -133,7 +150,7 @@ impl Keeper {
                 let Some(kept) = self.leases.get_mut(&owner) else {
                     return;
                 };
-                kept.ttl = ttl;
+                (kept.ttl, kept.backoff) = (ttl, backoff(ttl));
                 kept.by_hand.push(reply);
                 if !kept.under_way {
                     self.renew(&owner);
@@ -150,12 +167,9 @@ impl Keeper {
         }
         let owner = hold.owner.clone();
         let renew_at = hold.valid_until().before(ttl.get() * 2 / 3);
-        let backoff = Backoff::new(
-            (ttl.get() / 20).min(Duration::from_millis(50)),
-            (ttl.get() / 6).min(Duration::from_secs(1)),
-        );
-        let next = self.clock.now();
-        let (by_hand, under_way, indexed) = (Vec::new(), false, false);
+        let (backoff, next) = (backoff(ttl), self.clock.now());
+        let (by_hand, under_way, indexed_at) = (Vec::new(), false, None);
+        let straggler = hold.unsettled_until.map(|_| Straggler::of(ttl, next));
         self.agenda.insert((next, owner.clone()));
         self.leases.insert(
             owner.clone(),
@@ -168,7 +182,8 @@ impl Keeper {
                 by_hand,
                 backoff,
                 next,
-                indexed,
+                indexed_at,
+                straggler,
             },
         );
         self.schedule(&owner);
@@ -219,14 +234,18 @@ impl Keeper {
             tell(callers, &Err(verdict));
             return;
         }
-        if !std::mem::replace(&mut kept.indexed, true) {
+        let sent = self.clock.now();
+        if kept
+            .indexed_at
+            .is_none_or(|at| sent.since(at) > INDEX_AGAIN)
+        {
+            kept.indexed_at = Some(sent);
             let (store, name) = (self.store.clone(), hold.name.clone());
             // Best effort: the index holds hints.
             self.answers.push(Box::pin(async move {
                 store.index(Some(name)).await.map_or(None, |_| None)
             }));
         }
-        let sent = self.clock.now();
         hold.before_renewal(deadline(sent, ttl));
         kept.under_way = true;
         let store = self.store.clone();
@@ -273,14 +292,19 @@ impl Keeper {
             }
             (Some(kept), Ok(Reply::Held(_))) => {
                 kept.under_way = false;
-                kept.renew_at = sent.after(ttl.get() / 3);
+                let counted = kept.counted(ttl, self.clock.now());
+                kept.renew_at = sent.after(counted.get() / 3);
                 kept.backoff.reset();
-                hold.renew_until(deadline(sent, ttl));
+                hold.renew_until(deadline(sent, counted));
                 Ok(())
             }
             (Some(kept), Err(error)) => {
                 kept.under_way = false;
-                kept.renew_at = self.clock.now().after(kept.backoff.pause());
+                let now = self.clock.now();
+                kept.renew_at = now.after(kept.backoff.pause());
+                if error.may_have_taken_effect {
+                    kept.straggler = Some(Straggler::of(kept.counted(ttl, now), now));
+                }
                 hold.doubt(error.to_string());
                 Err(error.into())
             }
@@ -334,7 +358,22 @@ impl Keeper {
     }
 }
 
+impl Straggler {
+    fn of(ttl: Ttl, now: Moment) -> Self {
+        Self {
+            ttl,
+            until: now.after(ttl.get().max(STRAGGLES)),
+        }
+    }
+}
+
 impl Kept {
+    /// What a renewal for `ttl` counts for: a straggler that is carried out after it leaves its own TTL from then (K4).
+    fn counted(&self, ttl: Ttl, now: Moment) -> Ttl {
+        let straggler = self.straggler.as_ref().filter(|late| late.until > now);
+        straggler.map_or(ttl, |late| late.ttl.min(ttl))
+    }
+
     /// Whether a renewal is to be sent.
     fn is_due(&self, now: Moment) -> bool {
         self.renews() && !self.under_way && self.renew_at <= now
@@ -364,6 +403,15 @@ fn tell(callers: Vec<Caller>, verdict: &Result<(), Error>) {
     for caller in callers {
         drop(caller.send(verdict.clone()));
     }
+}
+
+/// Pauses between attempts to renew a lease of `ttl`.
+fn backoff(ttl: Ttl) -> Backoff {
+    let (first, limit) = (ttl.get() / 20, ttl.get() / 6);
+    Backoff::new(
+        first.min(Duration::from_millis(50)),
+        limit.min(Duration::from_secs(1)),
+    )
 }
 
 async fn sleep_until(clock: &Clock, at: Option<Moment>) {

@@ -38,6 +38,8 @@ enum Fate {
     Vanish,
     /// It is refused: nothing happened.
     Refuse,
+    /// It is refused, for want of room.
+    Full,
     /// It is carried out, and the answer is lost.
     LoseReply,
     /// It is carried out, and answered after this long.
@@ -80,6 +82,7 @@ impl Scripted {
             Fate::Pass => self.store.apply(name, step).await,
             Fate::Vanish => Err(failed(StoreErrorKind::TimedOut).unknown()),
             Fate::Refuse => Err(failed(StoreErrorKind::Unavailable)),
+            Fate::Full => Err(failed(StoreErrorKind::Full)),
             Fate::LoseReply => {
                 self.store.apply(name, step).await?;
                 Err(failed(StoreErrorKind::TimedOut).unknown())
@@ -237,13 +240,17 @@ impl Scene {
 
     /// A request that was given up arrives after all.
     fn arrives_late(&self, sent: &Sent) {
-        let now = self.clock.store_now();
-        let reply = self.memory.meddle(|world| {
-            world
-                .apply(now, &sent.name, &sent.step, &leasehold_core::Nobody)
-                .reply
-        });
+        let reply = self.carried_out(&sent.name, &sent.step);
         assert!(matches!(reply, Reply::Held(_)), "{reply:?}");
+    }
+
+    /// A step is taken, and nobody is told.
+    fn carried_out(&self, name: &LockName, step: &Step) -> Reply {
+        let now = self.clock.store_now();
+        let take = |world: &mut leasehold_core::World| {
+            world.apply(now, name, step, &leasehold_core::Nobody).reply
+        };
+        self.memory.meddle(take)
     }
 
     /// Whether the lock is free now, and nobody waits for it.

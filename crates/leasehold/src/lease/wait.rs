@@ -7,6 +7,7 @@
 //!   since a lease that cannot be delivered is dropped, which releases it.
 //! - **W3** An unreachable store is never reported as a busy lock, and an unknown outcome never as "not acquired".
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,6 +66,8 @@ pub(crate) async fn wait(engine: Arc<Engine>, request: Request, caller: Caller) 
         queued: false,
         unsettled_until: None,
         failing_since: None,
+        failure: None,
+        on_wait: request.on_wait.clone(),
         busy: None,
         backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
         engine: &engine,
@@ -80,6 +83,10 @@ pub(crate) async fn wait(engine: Arc<Engine>, request: Request, caller: Caller) 
     match end {
         End::Held(hold) => {
             let lease = engine.keep(hold, request.ttl, request.auto_renew);
+            if engine.is_closed() {
+                // Closing may have looked for leases before this one was there; from here on it finds it.
+                return tell(caller, Err(StoreError::closed().into()));
+            }
             // A lease that comes back is dropped here, and so released (W2).
             drop(caller.map(|caller| caller.send(Ok(Some(lease)))));
             return;
@@ -127,6 +134,9 @@ struct Contender<'a> {
     /// A request was not answered and may be carried out until then.
     unsettled_until: Option<Moment>,
     failing_since: Option<Moment>,
+    /// The last failure, while there has been no answer since.
+    failure: Option<StoreError>,
+    on_wait: Option<OnWait>,
     busy: Option<Busy>,
     backoff: Backoff,
 }
@@ -184,11 +194,12 @@ impl Contender<'_> {
         let mut request = self.engine.store.apply(&self.request.name, step);
         let answer = match self.limit {
             None => request.await,
+            // A request under way gets a moment more than the limit: its answer says why there is no lock, or that there is.
             Some(limit) => tokio::select! {
                 biased;
                 answer = &mut request => answer,
-                () = self.engine.clock.sleep_until(limit) => {
-                    let error = self.out_of_time(Some(asked));
+                () = self.engine.clock.sleep_until(limit.max(asked.after(SILENCE))) => {
+                    let error = self.out_of_time(true);
                     tell(self.caller.take(), Err(error));
                     request.await
                 }
@@ -227,7 +238,7 @@ impl Contender<'_> {
     }
 
     async fn wait_turn(&mut self, busy: Busy) -> Next {
-        self.failing_since = None;
+        (self.failing_since, self.failure) = (None, None);
         self.backoff.reset();
         if matches!(self.request.patience, Patience::Once) {
             return Next::Stop(End::Busy);
@@ -238,15 +249,7 @@ impl Contender<'_> {
             let remember = async move { drop(store.index(Some(name)).await) };
             self.engine.tasks.spawn(remember);
         }
-        if let Some(on_wait) = &self.request.on_wait {
-            let (name, holder) = (self.request.name.as_str().to_owned(), busy.holder.clone());
-            on_wait(&Waiting {
-                name,
-                holder,
-                ahead: busy.ahead,
-                waited: self.engine.clock.now().since(self.begun),
-            });
-        }
+        self.tell_watcher(&busy);
         let pause = if busy.ahead == 0 {
             busy.poll_after
         } else {
@@ -254,6 +257,22 @@ impl Contender<'_> {
         };
         self.busy = Some(busy);
         self.listen(pause).await
+    }
+
+    /// Calls the caller's `on_wait`. One that panics has said so; it is not called again, and the waiting goes on.
+    fn tell_watcher(&mut self, busy: &Busy) {
+        let Some(on_wait) = self.on_wait.clone() else {
+            return;
+        };
+        let waiting = Waiting {
+            name: self.request.name.as_str().to_owned(),
+            holder: busy.holder.clone(),
+            ahead: busy.ahead,
+            waited: self.engine.clock.now().since(self.begun),
+        };
+        if catch_unwind(AssertUnwindSafe(|| on_wait(&waiting))).is_err() {
+            self.on_wait = None;
+        }
     }
 
     async fn failed(&mut self, error: StoreError) -> Next {
@@ -276,8 +295,14 @@ impl Contender<'_> {
             };
             return Next::Stop(End::Failed(error.into()));
         }
+        let is_full = error.kind == StoreErrorKind::Full;
+        self.failure = Some(error);
         let pause = self.backoff.pause();
-        self.listen(pause).await
+        match self.listen(pause).await {
+            // A full server refuses to be asked, but not to let us claim what it may have granted meanwhile.
+            Next::Ask if is_full => Next::Claim,
+            next => next,
+        }
     }
 
     /// Waits for a wake, for at most `pause`, and for whatever ends the waiting.
@@ -294,38 +319,35 @@ impl Contender<'_> {
                 Told::Ask => Next::Ask,
             },
             closed = engine.closing() => Next::Stop(End::Failed(closed.into())),
-            () = until(engine, self.limit) => Next::Stop(End::Failed(self.out_of_time(None))),
+            () = until(engine, self.limit) => Next::Stop(End::Failed(self.out_of_time(false))),
             () = engine.clock.sleep(pause) => Next::Ask,
         }
     }
 
-    /// Why the time limit passed: a busy lock, or a store that gave no verdict (W3), be it to the request under way
-    /// since `asked`.
-    fn out_of_time(&self, asked: Option<Moment>) -> Error {
-        let now = self.engine.clock.now();
-        let waited = now.since(self.begun);
-        let silent = asked.is_some_and(|asked| now.since(asked) >= SILENCE);
-        match &self.busy {
-            Some(busy) if self.failing_since.is_none() && !silent => {
-                let (name, holder) = (
-                    self.request.name.as_str().to_owned(),
-                    Some(Box::new(busy.holder.clone())),
-                );
-                Timeout {
-                    name,
-                    waited,
-                    holder,
-                    ahead: busy.ahead,
-                }
-                .into()
+    /// Why the time limit passed: a busy lock, or a store that gave no verdict, maybe on a request that is still
+    /// `under_way` (W3).
+    fn out_of_time(&self, under_way: bool) -> Error {
+        let waited = self.engine.clock.now().since(self.begun);
+        match (&self.failure, &self.busy) {
+            (None, Some(busy)) if !under_way => Timeout {
+                name: self.request.name.as_str().to_owned(),
+                waited,
+                holder: Some(Box::new(busy.holder.clone())),
+                ahead: busy.ahead,
             }
-            _ => StoreError::new(
-                self.engine.store.label(),
-                StoreErrorKind::TimedOut,
-                format!("no verdict within {waited:.1?}"),
-            )
-            .unknown()
             .into(),
+            (Some(failure), _) if !under_way && self.unsettled_until.is_none() => {
+                failure.clone().into()
+            }
+            (failure, _) => {
+                let why = failure
+                    .as_ref()
+                    .map(|failure| format!("; before that: {}", failure.detail));
+                let detail = format!("no verdict within {waited:.1?}{}", why.unwrap_or_default());
+                let store = self.engine.store.label();
+                let error = StoreError::new(store, StoreErrorKind::TimedOut, detail);
+                error.unknown().into()
+            }
         }
     }
 }

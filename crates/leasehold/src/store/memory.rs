@@ -12,8 +12,8 @@ use super::{Attach, Listener, Notice, Store};
 use crate::clock::Clock;
 use crate::error::StoreError;
 
-/// How many steps pass between two sweeps of expired names.
-const SWEEP_EVERY: u32 = 1024;
+/// How many steps pass at least between two sweeps of expired names; as many as there are names, if those are more.
+const SWEEP_EVERY: usize = 1024;
 
 /// A store in this process, shared by the clients that are given a clone of it.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ struct State {
     world: World,
     /// The clients attached now; one that is not here hears nothing.
     clients: HashMap<ClientId, Listener>,
-    steps: u32,
+    steps_to_sweep: usize,
 }
 
 impl Memory {
@@ -34,7 +34,7 @@ impl Memory {
             clock,
             world: World::default(),
             clients: HashMap::new(),
-            steps: 0,
+            steps_to_sweep: SWEEP_EVERY,
         })))
     }
 
@@ -82,13 +82,14 @@ impl MemoryStore {
             clock,
             world,
             clients,
-            steps,
+            steps_to_sweep,
         } = &mut *state;
         let now = clock.store_now();
         let outcome = world.apply(now, name, step, &Attached(clients));
-        *steps += 1;
-        if *steps % SWEEP_EVERY == 0 {
+        *steps_to_sweep -= 1;
+        if *steps_to_sweep == 0 {
             world.sweep(now);
+            *steps_to_sweep = world.names().count().max(SWEEP_EVERY);
         }
         for wake in outcome.wakes {
             if let Some(listener) = clients.get(&wake.owner.client()) {

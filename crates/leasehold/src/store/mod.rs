@@ -76,7 +76,10 @@ impl Target {
     /// Reads a URL. Errors quote its scheme only, since the rest may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
         let refuse = |shown: &str, why: String| Err(Invalid::new("store URL", shown, why));
-        let is_scheme = |text: &&str| text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+        let is_scheme = |text: &&str| {
+            text.chars()
+                .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+        };
         let parts = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme));
         let Some((scheme, rest)) = parts else {
             // What stands before a colon may be a user or a password.

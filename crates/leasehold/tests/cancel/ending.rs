@@ -20,6 +20,30 @@ fn another_runtime() -> Runtime {
         .expect("a runtime")
 }
 
+#[test]
+fn closing_from_many_threads_at_once() {
+    for _ in 0..50 {
+        let client = leasehold::Client::embedded().expect("a thread");
+        let (done, all_done) = std::sync::mpsc::channel();
+        for _ in 0..4 {
+            let (client, done) = (
+                leasehold::blocking::Client::from(client.clone()),
+                done.clone(),
+            );
+            thread::Builder::new()
+                .spawn(move || {
+                    (0..50).for_each(|_| client.close());
+                    done.send(()).expect("the test waits");
+                })
+                .expect("a thread");
+        }
+        for _ in 0..4 {
+            let closed = all_done.recv_timeout(crate::common::LONG);
+            closed.expect("close returns, however often it is called");
+        }
+    }
+}
+
 async fn a_runtime_that_ends_while_it_holds(place: Place) {
     let scene = Scene::at(place).await;
     let runtime = another_runtime();

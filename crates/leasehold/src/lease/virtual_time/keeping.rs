@@ -153,6 +153,24 @@ async fn an_extension_that_may_have_shortened_the_lease_counts_as_if_it_had() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_longer_extension_does_not_count_while_a_shorter_one_may_still_arrive() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    scene.next("extend", Fate::Vanish);
+    store_error(lease.extend(SECOND * 5).await.unwrap_err());
+    let asked = scene.clock.now();
+    lease.extend(TTL * 10).await.unwrap();
+    assert_eq!(lease.valid_until().since(asked), SECOND * 5 - MS * 52);
+    // The old one arrives now: nobody who holds believes in more than it leaves.
+    let late = scene.sent("extend").swap_remove(0);
+    scene.arrives_late(&late);
+    sleep(SECOND * 20).await;
+    assert!(!lease.is_lost(), "renewed as the shorter one asks for");
+    sleep(SECOND * 20).await;
+    assert!(lease.valid_for() > TTL, "it is not expected for ever");
+}
+
+#[tokio::test(start_paused = true)]
 async fn extensions_by_hand_during_a_renewal_share_the_next_one() {
     let scene = Scene::begin();
     let (lease, _) = scene.lease().await;

@@ -147,6 +147,19 @@ async fn a_grant_to_someone_who_gave_up_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn close_leaves_no_lease_that_was_on_its_way() {
+    let scene = Scene::begin();
+    scene.each("acquire", || Fate::AnswerAfter(SECOND));
+    let mutex = scene.mutex();
+    let (lease, ()) = tokio::join!(mutex.acquire(), async {
+        sleep(MS * 100).await;
+        scene.client.close().await;
+    });
+    assert_eq!(store_error(lease.unwrap_err()).kind, StoreErrorKind::Closed);
+    assert!(scene.is_free().await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn close_waits_for_what_is_under_way_and_no_longer_than_the_lease() {
     let scene = Scene::begin();
     let (lease, _) = scene.lease().await;

@@ -78,18 +78,71 @@ async fn who_is_in_line_puts_up_with_a_store_that_is_out_of_reach_for_a_while() 
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_gives_no_verdict_is_not_a_busy_lock() {
-    for fate in [|| Fate::Refuse, || Fate::Vanish, || Fate::Hang] {
+    let (refused, timed_out) = (StoreErrorKind::Unavailable, StoreErrorKind::TimedOut);
+    let fates: [(fn() -> Fate, _, _); 3] = [
+        (|| Fate::Refuse, refused, false),
+        (|| Fate::Vanish, timed_out, true),
+        (|| Fate::Hang, timed_out, true),
+    ];
+    for (fate, kind, may_have_taken_effect) in fates {
         let scene = Scene::begin();
         scene.each("acquire", fate);
         let asked = scene.clock.now();
-        let failed = scene.mutex().acquire_within(SECOND).await.unwrap_err();
-        assert_eq!(store_error(failed).kind, StoreErrorKind::TimedOut);
+        let failed = store_error(scene.mutex().acquire_within(SECOND).await.unwrap_err());
+        assert_eq!(failed.kind, kind);
+        assert_eq!(failed.may_have_taken_effect, may_have_taken_effect);
         assert!(
             scene.since(asked) <= SECOND + MS,
             "{:?}",
             scene.since(asked)
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_of_nothing_still_hears_the_first_answer() {
+    let scene = Scene::begin();
+    scene.each("acquire", || Fate::AnswerAfter(MS * 40));
+    let lease = scene.mutex().acquire_within(Duration::ZERO).await.unwrap();
+    match scene.mutex().acquire_within(Duration::ZERO).await {
+        Err(Error::Timeout(timeout)) => {
+            assert_eq!(timeout.holder.unwrap().fence, Some(lease.fence()));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watcher_that_panics_does_not_end_the_waiting() {
+    let scene = Scene::begin();
+    let taken = scene.taken_by_another().await;
+    let mutex = scene.mutex().on_wait(|_| panic!("on purpose"));
+    let (lease, ()) = tokio::join!(mutex.acquire(), async {
+        sleep(SECOND).await;
+        taken.release().await.unwrap();
+    });
+    lease.unwrap().release().await.unwrap();
+    assert!(scene.is_free().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_server_is_asked_whether_it_has_granted_meanwhile() {
+    let scene = Scene::begin();
+    let taken = scene.taken_by_another().await;
+    let mutex = scene.mutex();
+    let (lease, asked) = tokio::join!(mutex.acquire(), async {
+        sleep(SECOND).await;
+        scene.each("acquire", || Fate::Full);
+        // Granted, and the wake is lost.
+        let step = Step::Release {
+            owner: taken.owner().clone(),
+            keep: None,
+        };
+        scene.carried_out(&LockName::from_key("test:m"), &step);
+        scene.clock.now()
+    });
+    drop(lease.unwrap());
+    assert!(scene.since(asked) < SECOND * 2, "{:?}", scene.since(asked));
 }
 
 #[tokio::test(start_paused = true)]

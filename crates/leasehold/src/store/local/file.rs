@@ -1,6 +1,6 @@
 //! The file and its layout. Must never write to a database that is not ours, nor to one that a newer version has written.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -32,6 +32,8 @@ const LAYOUT: &str = "
         listening INTEGER NOT NULL, seen_until_ms INTEGER NOT NULL, client INTEGER NOT NULL,
         PRIMARY KEY (key, seq)) WITHOUT ROWID;
     CREATE TABLE fences (key TEXT PRIMARY KEY, fence INTEGER NOT NULL, forget_at_ms INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE INDEX holders_by_end ON holders (expires_at_ms);
+    CREATE INDEX fences_by_end ON fences (forget_at_ms);
     CREATE TABLE clients (client INTEGER PRIMARY KEY, pid INTEGER NOT NULL, started INTEGER, namespace TEXT);
 ";
 
@@ -49,7 +51,11 @@ pub(super) type Identity = (u64, u64);
 pub(super) fn open(path: &Path, store: &str) -> Result<(Connection, Option<Identity>), StoreError> {
     let _one_at_a_time = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
     refuse_network(path, store)?;
-    create(path).map_err(|error| fault::of_io(store, "cannot create the file", &error))?;
+    let in_its_place = |error: &io::Error| fault::of_io(store, "cannot create the file", error);
+    // Held until the layout is there: nobody else of the host makes or clears the files meanwhile.
+    let _one_process = lock_directory(path).map_err(|error| in_its_place(&error))?;
+    clear_remains(path).map_err(|error| in_its_place(&error))?;
+    create(path).map_err(|error| in_its_place(&error))?;
     // Before it is opened, so that a file that is replaced in between is found out later.
     let identity = identity(path);
     let db = connect(path).map_err(|fault| fault.of(store))?;
@@ -94,6 +100,41 @@ fn refuse_network(_path: &Path, _store: &str) -> Result<(), StoreError> {
 /// Which file `path` leads to now, if any.
 pub(super) fn identity(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// Keeps other processes from opening files in the directory of `path`, until it is dropped. One that was stopped in the
+/// middle of it is not waited for any longer than in the middle of a transaction.
+fn lock_directory(path: &Path) -> io::Result<File> {
+    let directory = File::open(path.parent().unwrap_or(Path::new("/")))?;
+    let pause = Duration::from_millis(1);
+    for _ in 0..PATIENCE.as_millis() {
+        match directory.try_lock() {
+            Ok(()) => return Ok(directory),
+            Err(TryLockError::WouldBlock) => sleep(pause),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::TimedOut,
+        "another process has been opening it for too long",
+    ))
+}
+
+/// If the database was removed and its log was not, new ones come in the place of all: a new database with the log of an
+/// old one is none, and SQLite would cut off the shared memory of those who are still at work on the old one.
+fn clear_remains(path: &Path) -> io::Result<()> {
+    if path.try_exists()? {
+        return Ok(());
+    }
+    for suffix in ["-wal", "-shm"] {
+        let mut remains = path.as_os_str().to_owned();
+        remains.push(suffix);
+        match fs::remove_file(remains) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// An empty file is an empty database. Made here and not by SQLite, so that it is never readable by others; the

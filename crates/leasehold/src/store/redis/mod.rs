@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::runtime::Tasks;
 
-/// Names worth showing to an operator, with no order among them.
+/// Names worth showing to an operator.
 const INDEX: &str = "leasehold:index";
 
 /// A connection to one node, and the scripts it runs there.
@@ -137,12 +137,11 @@ impl RedisStore {
     }
 
     async fn remember(&self, name: &LockName) -> Result<(), StoreError> {
+        let keys = [INDEX.to_owned()];
         let add = async |up: &Up| {
-            cmd("ZADD")
-                .arg(INDEX)
-                .arg(0)
-                .arg(name.key())
-                .query_async(&mut up.connection.clone())
+            let mut connection = up.connection.clone();
+            self.scripts
+                .run(script::INDEX, &mut connection, &keys, &[name.key()])
                 .await
         };
         self.link.call(self.limit, add).await.map(drop)

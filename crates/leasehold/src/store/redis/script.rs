@@ -10,6 +10,7 @@ pub(super) const EXTEND: usize = 1;
 pub(super) const RELEASE: usize = 2;
 pub(super) const BREAK: usize = 3;
 pub(super) const INSPECT: usize = 4;
+pub(super) const INDEX: usize = 5;
 
 const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
 const VERBS: [&str; 5] = [
@@ -40,10 +41,17 @@ impl Text {
     }
 }
 
+/// The verbs of the mutex, which share the prelude, and the index, which does not.
+fn scripts() -> [Verb; 6] {
+    let [acquire, extend, release, break_, inspect] = VERBS.map(|verb| Verb::new(PRELUDE, verb));
+    let index = Verb::new("", include_str!("../../../lua/index.lua"));
+    [acquire, extend, release, break_, inspect, index]
+}
+
 impl Verb {
-    fn new(source: &str) -> Self {
+    fn new(prelude: &str, source: &str) -> Self {
         let (flags, body) = source.split_once('\n').unwrap_or((source, ""));
-        let plain = format!("{PRELUDE}{body}");
+        let plain = format!("{prelude}{body}");
         Self {
             flagged: Text::new(format!("{flags}\n{plain}")),
             plain: Text::new(plain),
@@ -53,7 +61,7 @@ impl Verb {
 
 /// All scripts, and which form the server understands.
 pub(super) struct Scripts {
-    verbs: [Verb; 5],
+    verbs: [Verb; 6],
     /// The server refused a `#!lua` line once.
     plain: AtomicBool,
 }
@@ -61,7 +69,7 @@ pub(super) struct Scripts {
 impl Default for Scripts {
     fn default() -> Self {
         Self {
-            verbs: VERBS.map(Verb::new),
+            verbs: scripts(),
             plain: AtomicBool::new(false),
         }
     }
@@ -133,7 +141,7 @@ mod tests {
 
     #[test]
     fn each_verb_declares_its_flags_first_and_carries_the_prelude() {
-        for verb in Scripts::default().verbs {
+        for verb in &Scripts::default().verbs[..=INSPECT] {
             assert!(
                 verb.flagged.code.starts_with("#!lua"),
                 "{}",
