@@ -2,7 +2,8 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +30,17 @@ impl Program {
         let name = argv.first().map_or(OsStr::new(""), OsString::as_os_str);
         let path = look_for(name, env::var_os("PATH").as_deref())
             .map_err(|refusal| refusal.about(name))?;
+        if let Some(missing) = interpreter(&path).filter(|interpreter| !interpreter.exists()) {
+            return Err(Exit::saying(
+                NOT_FOUND,
+                format!(
+                    "{}: its interpreter {} is not there (exit {NOT_FOUND})\n    next    correct the first line of {}",
+                    shown(name),
+                    shown(missing.as_os_str()),
+                    shown(path.as_os_str())
+                ),
+            ));
+        }
         Ok(Self {
             path,
             argv: argv.to_vec(),
@@ -72,6 +84,21 @@ impl Program {
             ),
         }
     }
+}
+
+/// What the first line of a script says it is run by.
+fn interpreter(path: &Path) -> Option<PathBuf> {
+    let mut begin = Vec::new();
+    // What cannot be read is not refused here: a program need not be readable.
+    let file = File::open(path).ok()?;
+    file.take(256).read_to_end(&mut begin).ok()?;
+    let line = begin
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
+    let is_blank = |byte: &u8| *byte == b' ' || *byte == b'\t';
+    let word = line.split(is_blank).find(|word| !word.is_empty())?;
+    Some(PathBuf::from(OsStr::from_bytes(word)))
 }
 
 /// Why there is nothing to run.

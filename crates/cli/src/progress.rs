@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::{Fence, HolderView, Snapshot};
 
-use crate::text::{pasteable, place, quoted, span, who};
+use crate::text::{fit, pasteable, place, quoted, span, who};
 
 /// On a terminal the line appears after this long, and is written anew as often.
 const SECOND: Duration = Duration::from_secs(1);
@@ -51,6 +51,8 @@ pub(crate) struct Progress {
     seen: Option<Seen>,
     /// What the last line was about, and when it was written.
     told: Option<(Seen, Duration)>,
+    /// How wide the terminal is, if known.
+    columns: Option<usize>,
 }
 
 impl Progress {
@@ -61,6 +63,7 @@ impl Progress {
             limit,
             seen: None,
             told: None,
+            columns: None,
         }
     }
 
@@ -87,10 +90,15 @@ impl Progress {
         let line = self.line(seen, at);
         self.told = Some((seen.clone(), at));
         Some(match self.style {
-            // Without wrapping, so that a line longer than the terminal can be cleared.
-            Style::Live => format!("{CLEAR}\x1b[?7l{line}\x1b[?7h"),
+            // A line that wraps could not be cleared; if the width is not known, the terminal is told not to wrap.
+            Style::Live => format!("{CLEAR}\x1b[?7l{}\x1b[?7h", fit(&line, self.columns)),
             Style::Lines | Style::Quiet => line + "\n",
         })
+    }
+
+    /// The terminal has this many columns now.
+    pub(crate) fn resize(&mut self, columns: Option<usize>) {
+        self.columns = columns;
     }
 
     /// The waiting is over: what to write before anything else.

@@ -37,6 +37,8 @@ pub(crate) fn prepare(command: &mut Command, terminal: Option<BorrowedFd<'_>>) {
             // A command without the terminal is worth more than none: an error only means that it runs in the background.
             let _foreground: nix::Result<()> = give_terminal(terminal, getpid());
         }
+        // We do without it (`terminal::write_from_background`); the command is to be stopped as it would be without us.
+        sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&only(Signal::SIGTTOU)), None)?;
         Ok(())
     };
     // SAFETY: the hook runs between fork and exec. It makes system calls only: no allocation, no lock.
@@ -45,13 +47,38 @@ pub(crate) fn prepare(command: &mut Command, terminal: Option<BorrowedFd<'_>>) {
 
 /// Makes `group` the foreground of `terminal`. Works from the background, where the system would stop us for it.
 pub(crate) fn give_terminal(terminal: impl AsFd, group: Pid) -> nix::Result<()> {
-    let mut ttou = SigSet::empty();
-    ttou.add(Signal::SIGTTOU);
     let mut before = SigSet::empty();
-    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&ttou), Some(&mut before))?;
+    sigprocmask(
+        SigmaskHow::SIG_BLOCK,
+        Some(&only(Signal::SIGTTOU)),
+        Some(&mut before),
+    )?;
     let given = tcsetpgrp(terminal, group);
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
     given
+}
+
+/// A set of one signal.
+pub(crate) fn only(signal: Signal) -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(signal);
+    set
+}
+
+/// How many columns `terminal` has, if it says so.
+pub(crate) fn columns(terminal: impl AsFd) -> Option<usize> {
+    let mut size = std::mem::MaybeUninit::<libc::winsize>::zeroed();
+    // SAFETY: `size` is a valid place for the result, and zero bytes are a valid `winsize`.
+    let size = unsafe {
+        let asked = libc::ioctl(
+            terminal.as_fd().as_raw_fd(),
+            libc::TIOCGWINSZ,
+            size.as_mut_ptr(),
+        );
+        (asked == 0).then(|| size.assume_init())
+    };
+    size.map(|size| usize::from(size.ws_col))
+        .filter(|columns| *columns > 0)
 }
 
 /// What became of the child since the last call: stopped, or ended, after which its number belongs to the system again.

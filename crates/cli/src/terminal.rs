@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::Signal;
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp};
 
@@ -19,10 +19,8 @@ use crate::sys;
 /// Lets this process write to a terminal that serves another group, whatever `stty tostop` says: the system would stop it,
 /// and with it the renewals. To be called before any thread is started.
 pub(crate) fn write_from_background() {
-    let mut ttou = SigSet::empty();
-    ttou.add(Signal::SIGTTOU);
     // Fails only for signals that do not exist.
-    let _blocked: nix::Result<()> = ttou.thread_block();
+    let _blocked: nix::Result<()> = sys::only(Signal::SIGTTOU).thread_block();
 }
 
 /// The controlling terminal of this process.

@@ -92,6 +92,18 @@ pub(crate) fn who(holder: &HolderView) -> String {
     }
 }
 
+/// As much of a line as fits into `columns`, with a mark where it goes on. A character is taken for one column: a name
+/// in wide ones is cut by the terminal.
+pub(crate) fn fit(line: &str, columns: Option<usize>) -> String {
+    match columns {
+        Some(columns) if line.chars().count() > columns => {
+            let kept = line.chars().take(columns.saturating_sub(1));
+            kept.chain(['…']).collect()
+        }
+        _ => line.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +167,18 @@ mod tests {
             ("-n", "-- '-n'"),
         ] {
             assert_eq!(pasteable(name), pasted);
+        }
+    }
+
+    #[test]
+    fn a_line_is_cut_where_the_terminal_ends() {
+        for (columns, shown) in [
+            (None, "waiting"),
+            (Some(7), "waiting"),
+            (Some(5), "wait…"),
+            (Some(0), "…"),
+        ] {
+            assert_eq!(fit("waiting", columns), shown);
         }
     }
 }

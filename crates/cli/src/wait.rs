@@ -12,6 +12,7 @@ use crate::args::Run;
 use crate::exit::{BUSY, Exit, Reach, TIMEOUT, USAGE};
 use crate::progress::{self, Progress, Seen, Style};
 use crate::signals::Signals;
+use crate::sys;
 use crate::terminal::Terminal;
 use crate::text::{quoted, span, who, write_raw};
 
@@ -69,9 +70,13 @@ pub(crate) async fn for_lock(
                     write_raw(progress.end());
                     return Err(nested(name, &holder));
                 }
+                progress.resize(sys::columns(io::stderr()));
                 tell(progress.see(Seen { holder, ahead, at: clock.now().since(begun) }));
             }
-            () = tokio::time::sleep(TICK) => tell(progress.tick(clock.now().since(begun))),
+            () = tokio::time::sleep(TICK) => {
+                progress.resize(sys::columns(io::stderr()));
+                tell(progress.tick(clock.now().since(begun)));
+            }
         }
     };
 

@@ -148,6 +148,17 @@ fn it_inherits_no_files_of_ours() {
     }
 }
 
+/// A job in the background that writes to a terminal with `stty tostop` is to be stopped, under us as without us.
+#[test]
+fn no_signal_is_kept_from_it() {
+    let store = Store::local();
+    let ours = store
+        .run(&["x", "grep", "SigBlk", "/proc/self/status"])
+        .output();
+    let plain = tool("grep", &["SigBlk", "/proc/self/status"]);
+    assert_eq!(ours.stdout, String::from_utf8_lossy(&plain.stdout));
+}
+
 #[test]
 fn it_dies_with_a_wrapper_that_is_killed() {
     let store = Store::local();

@@ -162,6 +162,18 @@ fn a_url_that_names_no_store_is_78_and_never_shown() {
 }
 
 #[test]
+fn a_script_without_its_interpreter_is_127_before_anything_is_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("script");
+    std::fs::write(&script, "#!/no/such/interpreter -x\n").unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    // Nobody listens there: with a request it would be 69.
+    let words = ["--url", "redis://127.0.0.1:1/", "x", "./script"];
+    let done = Run::new(dir.path()).words(&words).output();
+    done.is(127, &["(exit 127)", "/no/such/interpreter", "first line"]);
+}
+
+#[test]
 fn a_store_that_cannot_be_reached_is_69_and_no_busy_lock() {
     let store = Store::local();
     // Nobody listens there.

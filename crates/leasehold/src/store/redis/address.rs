@@ -26,7 +26,7 @@ impl Address {
             } else {
                 format!("{scheme}://[user:password@]host[:port][/db]; in user and password, percent-encode / : @ # ?")
             };
-            Invalid::new("store URL", &format!("{scheme}:..."), format!("{}; write {form}", error.category()))
+            Invalid::new("store URL", &format!("{scheme}:..."), format!("{}; write {form}", what_is_wrong(&error)))
         })?;
         let settings = info
             .redis_settings()
@@ -70,6 +70,19 @@ impl Address {
     }
 }
 
+/// What redis-rs has against a URL, in its own words as long as they hold no part of the URL.
+fn what_is_wrong(error: &redis::RedisError) -> String {
+    match error.detail() {
+        None => error
+            .to_string()
+            .split(" - ")
+            .next()
+            .map(str::to_lowercase)
+            .unwrap_or_default(),
+        Some(_) => error.category().to_owned(),
+    }
+}
+
 /// Scheme, host, port and database: what may stand in an error or a log.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,6 +105,18 @@ mod tests {
                 Address::parse(url).map(|address| address.to_string()),
                 Ok(shown.to_owned())
             );
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (url, wrong) in [
+            ("redis://host/x", "database"),
+            ("redis://", "host"),
+            ("redis://host:99999/", "did not parse"),
+        ] {
+            let refused = Address::parse(url).map(|address| address.to_string());
+            assert!(refused.unwrap_err().why.contains(wrong), "{url}");
         }
     }
 

@@ -62,7 +62,13 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
             let kind = (REFUSALS.iter().find(|(word, _)| *word == code))
                 .or_else(|| REFUSALS.iter().find(|(word, _)| text.contains(word)))
                 .map_or(StoreErrorKind::Protocol, |(_, kind)| *kind);
-            let error = said(kind, &text);
+            let beside = "a key beside the lock holds something else (its name with :lh-fence, :lh-queue or :lh-waiters): ";
+            let hint = if text.contains("WRONGTYPE") {
+                beside
+            } else {
+                ""
+            };
+            let error = said(kind, &format!("{hint}{text}"));
             // Raised by a command inside of a script: those before it may have been carried out.
             let inside = kind == StoreErrorKind::Protocol && text.contains("script:");
             (if inside { error.unknown() } else { error }, true)
