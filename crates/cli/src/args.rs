@@ -12,7 +12,7 @@ use crate::text;
 /// The usage of `run`: clap cannot say by itself that options stop at the name of the lock.
 const USAGE: &str = "leasehold run [OPTIONS] LOCK [--] CMD [ARG...]";
 
-const URL: &str = "Where locks live: redis://[user:password@]host[:port][/db], rediss://..., unix:/path/to/socket, or local: for this host only";
+const URL: &str = "Where locks live: redis://[user:password@]host[:port][/db], rediss://..., unix:/path/to/socket, local: for your processes on this host, or local:/path/to/file";
 
 /// Distributed locks that tell you when they are lost.
 #[derive(Debug, Parser)]

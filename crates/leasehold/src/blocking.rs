@@ -56,6 +56,11 @@ impl Client {
         block_on(self.0.break_lock(name, fence))
     }
 
+    /// See [`Client::names`](crate::Client::names).
+    pub fn names(&self) -> Result<Vec<String>, Error> {
+        block_on(self.0.names())
+    }
+
     /// See [`Client::close`](crate::Client::close).
     pub fn close(&self) {
         block_on(self.0.close());
@@ -108,6 +113,11 @@ impl Lease {
     /// See [`Lease::release`](crate::Lease::release).
     pub fn release(self) -> Result<(), Error> {
         block_on(self.0.release())
+    }
+
+    /// See [`Lease::release_after`](crate::Lease::release_after).
+    pub fn release_after(self, keep: Duration) -> Result<(), Error> {
+        block_on(self.0.release_after(keep))
     }
 }
 

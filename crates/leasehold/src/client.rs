@@ -33,7 +33,7 @@ impl Client {
     /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey |
     /// | `rediss://...` | the same over TLS |
     /// | `unix:/path/to/socket[?db=1&user=..&pass=..]` | the same over a Unix socket |
-    /// | `local:`, `local:/path/to/file` | the processes of one host |
+    /// | `local:`, `local:/path/to/file` | the processes of this user, or of all who may write the file, on one host |
     /// | `memory:` | this client only |
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl ClientBuilder {
         self
     }
 
-    /// What others see as the holder's host. Default: `user@hostname`.
+    /// What others see as the holder's host. Default: `user@hostname`, or just the host where no user is known.
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.host = Some(host.into());
         self

@@ -66,7 +66,7 @@ impl Mutex {
     }
 
     /// Calls `watch` each time the store answers that the lock is busy: who holds it, and how many are ahead. It runs on the
-    /// client's thread and must return at once.
+    /// client's thread and must return at once. If it panics, it is not called again for this acquisition.
     pub fn on_wait(mut self, watch: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
         self.on_wait = Some(Arc::new(watch));
         self

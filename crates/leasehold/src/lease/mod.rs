@@ -40,7 +40,8 @@ pub struct Waiting {
 }
 
 /// The right to something, for a time. It ends by [release](Lease::release), by loss, or by being dropped, which
-/// releases in the background.
+/// releases in the background. At the end of a program, [release](Lease::release) or [`Client::close`](crate::Client::close)
+/// first: what is dropped in a process's last instant may not be sent any more, and is left to its TTL.
 #[must_use = "dropping a lease releases the lock"]
 pub struct Lease {
     hold: Arc<Hold>,
