@@ -15,7 +15,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -24,7 +23,7 @@ use leasehold_core::{LockName, Owner, Reply, Step, Ttl};
 use tokio::sync::{mpsc, oneshot};
 
 use super::hold::{Hold, deadline};
-use crate::backoff::Backoff;
+use super::kept::{Caller, Kept};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, StoreError};
 use crate::store::Store;
@@ -58,40 +57,6 @@ pub(crate) struct Keeper {
     agenda: BTreeSet<(Moment, Owner)>,
     answers: FuturesUnordered<BoxFuture<'static, Option<Answer>>>,
 }
-
-struct Kept {
-    hold: Arc<Hold>,
-    /// What each renewal asks for.
-    ttl: Ttl,
-    auto_renew: bool,
-    /// When the next renewal is due, unless one is under way (K1).
-    renew_at: Moment,
-    under_way: bool,
-    /// Renewals asked for by hand while one was under way: they share the next one.
-    by_hand: Vec<Caller>,
-    backoff: Backoff,
-    /// Where it stands in the agenda (K2).
-    next: Moment,
-    /// When its name was put into the index, first at the first renewal: locks that are gone sooner are not worth showing.
-    indexed_at: Option<Moment>,
-    /// The request with the shortest TTL that may still arrive (K4).
-    straggler: Option<Straggler>,
-}
-
-/// A request that was not answered, and may be carried out later than those sent after it, over a connection given up.
-struct Straggler {
-    ttl: Ttl,
-    /// When it is not to be expected any more.
-    until: Moment,
-}
-
-/// How long a request without an answer is expected for at least: longer than a kernel keeps trying to deliver it.
-const STRAGGLES: Duration = Duration::from_secs(30);
-
-/// How often a lease is put into the index anew, which forgets names after a day.
-const INDEX_AGAIN: Duration = Duration::from_secs(12 * 60 * 60);
-
-type Caller = oneshot::Sender<Result<(), Error>>;
 
 /// The answer to a renewal.
 struct Answer {
@@ -150,7 +115,7 @@ impl Keeper {
                 let Some(kept) = self.leases.get_mut(&owner) else {
                     return;
                 };
-                (kept.ttl, kept.backoff) = (ttl, backoff(ttl));
+                kept.ask_for(ttl);
                 kept.by_hand.push(reply);
                 if !kept.under_way {
                     self.renew(&owner);
@@ -166,26 +131,9 @@ impl Keeper {
             return;
         }
         let owner = hold.owner.clone();
-        let renew_at = hold.valid_until().before(ttl.get() * 2 / 3);
-        let (backoff, next) = (backoff(ttl), self.clock.now());
-        let (by_hand, under_way, indexed_at) = (Vec::new(), false, None);
-        let straggler = hold.unsettled_until.map(|_| Straggler::of(ttl, next));
-        self.agenda.insert((next, owner.clone()));
-        self.leases.insert(
-            owner.clone(),
-            Kept {
-                hold,
-                ttl,
-                auto_renew,
-                renew_at,
-                under_way,
-                by_hand,
-                backoff,
-                next,
-                indexed_at,
-                straggler,
-            },
-        );
+        let kept = Kept::new(hold, ttl, auto_renew, self.clock.now());
+        self.agenda.insert((kept.next, owner.clone()));
+        self.leases.insert(owner.clone(), kept);
         self.schedule(&owner);
     }
 
@@ -235,11 +183,7 @@ impl Keeper {
             return;
         }
         let sent = self.clock.now();
-        if kept
-            .indexed_at
-            .is_none_or(|at| sent.since(at) > INDEX_AGAIN)
-        {
-            kept.indexed_at = Some(sent);
+        if kept.is_to_be_indexed(sent) {
             let (store, name) = (self.store.clone(), hold.name.clone());
             // Best effort: the index holds hints.
             self.answers.push(Box::pin(async move {
@@ -291,21 +235,11 @@ impl Keeper {
                     .map_or_else(|| StoreError::closed().into(), Error::Lost))
             }
             (Some(kept), Ok(Reply::Held(_))) => {
-                kept.under_way = false;
-                let counted = kept.counted(ttl, self.clock.now());
-                kept.renew_at = sent.after(counted.get() / 3);
-                kept.backoff.reset();
-                hold.renew_until(deadline(sent, counted));
+                kept.renewed(sent, ttl, self.clock.now());
                 Ok(())
             }
             (Some(kept), Err(error)) => {
-                kept.under_way = false;
-                let now = self.clock.now();
-                kept.renew_at = now.after(kept.backoff.pause());
-                if error.may_have_taken_effect {
-                    kept.straggler = Some(Straggler::of(kept.counted(ttl, now), now));
-                }
-                hold.doubt(error.to_string());
+                kept.failed(ttl, &error, self.clock.now());
                 Err(error.into())
             }
             (Some(_), Ok(reply)) => {
@@ -358,60 +292,11 @@ impl Keeper {
     }
 }
 
-impl Straggler {
-    fn of(ttl: Ttl, now: Moment) -> Self {
-        Self {
-            ttl,
-            until: now.after(ttl.get().max(STRAGGLES)),
-        }
-    }
-}
-
-impl Kept {
-    /// What a renewal for `ttl` counts for: a straggler that is carried out after it leaves its own TTL from then (K4).
-    fn counted(&self, ttl: Ttl, now: Moment) -> Ttl {
-        let straggler = self.straggler.as_ref().filter(|late| late.until > now);
-        straggler.map_or(ttl, |late| late.ttl.min(ttl))
-    }
-
-    /// Whether a renewal is to be sent.
-    fn is_due(&self, now: Moment) -> bool {
-        self.renews() && !self.under_way && self.renew_at <= now
-    }
-
-    /// Whether it renews itself: not past the end that `max_hold` sets.
-    fn renews(&self) -> bool {
-        self.auto_renew
-            && self
-                .hold
-                .max_until
-                .is_none_or(|max| self.hold.deadline() < max)
-    }
-
-    fn next_event(&self) -> Moment {
-        let end = self.hold.valid_until();
-        if self.renews() && !self.under_way {
-            end.min(self.renew_at)
-        } else {
-            end
-        }
-    }
-}
-
 /// Tells those who renewed by hand, as far as they still listen.
 fn tell(callers: Vec<Caller>, verdict: &Result<(), Error>) {
     for caller in callers {
         drop(caller.send(verdict.clone()));
     }
-}
-
-/// Pauses between attempts to renew a lease of `ttl`.
-fn backoff(ttl: Ttl) -> Backoff {
-    let (first, limit) = (ttl.get() / 20, ttl.get() / 6);
-    Backoff::new(
-        first.min(Duration::from_millis(50)),
-        limit.min(Duration::from_secs(1)),
-    )
 }
 
 async fn sleep_until(clock: &Clock, at: Option<Moment>) {

@@ -4,6 +4,7 @@ mod engine;
 mod hold;
 mod identity;
 mod keeper;
+mod kept;
 mod settle;
 #[cfg(test)]
 mod virtual_time;

@@ -1,0 +1,145 @@
+//! What the keeper knows of one lease. Must never count on more than the store is certain to leave (K4).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::Ttl;
+use tokio::sync::oneshot;
+
+use super::hold::{Hold, deadline};
+use crate::backoff::Backoff;
+use crate::clock::Moment;
+use crate::error::{Error, StoreError};
+
+/// One lease in the keeper's care.
+pub(super) struct Kept {
+    pub(super) hold: Arc<Hold>,
+    /// What each renewal asks for.
+    pub(super) ttl: Ttl,
+    auto_renew: bool,
+    /// When the next renewal is due, unless one is under way (K1).
+    renew_at: Moment,
+    pub(super) under_way: bool,
+    /// Renewals asked for by hand while one was under way: they share the next one.
+    pub(super) by_hand: Vec<Caller>,
+    backoff: Backoff,
+    /// Where it stands in the agenda (K2).
+    pub(super) next: Moment,
+    /// When its name was put into the index, first at the first renewal: locks that are gone sooner are not worth showing.
+    indexed_at: Option<Moment>,
+    /// The request with the shortest TTL that may still arrive (K4).
+    straggler: Option<Straggler>,
+}
+
+/// A request that was not answered, and may be carried out later than those sent after it, over a connection given up.
+struct Straggler {
+    ttl: Ttl,
+    /// When it is not to be expected any more.
+    until: Moment,
+}
+
+/// How long a request without an answer is expected for at least: longer than a kernel keeps trying to deliver it.
+const STRAGGLES: Duration = Duration::from_secs(30);
+
+/// How often a lease is put into the index anew, which forgets names after a day.
+const INDEX_AGAIN: Duration = Duration::from_secs(12 * 60 * 60);
+
+/// Who renewed by hand.
+pub(super) type Caller = oneshot::Sender<Result<(), Error>>;
+
+impl Straggler {
+    fn of(ttl: Ttl, now: Moment) -> Self {
+        Self {
+            ttl,
+            until: now.after(ttl.get().max(STRAGGLES)),
+        }
+    }
+}
+
+impl Kept {
+    pub(super) fn new(hold: Arc<Hold>, ttl: Ttl, auto_renew: bool, now: Moment) -> Self {
+        Self {
+            renew_at: hold.valid_until().before(ttl.get() * 2 / 3),
+            straggler: hold.unsettled_until.map(|_| Straggler::of(ttl, now)),
+            hold,
+            ttl,
+            auto_renew,
+            under_way: false,
+            by_hand: Vec::new(),
+            backoff: backoff(ttl),
+            next: now,
+            indexed_at: None,
+        }
+    }
+
+    /// Each renewal from now on is for `ttl`.
+    pub(super) fn ask_for(&mut self, ttl: Ttl) {
+        (self.ttl, self.backoff) = (ttl, backoff(ttl));
+    }
+
+    /// A renewal for `ttl` that was sent at `sent` was confirmed.
+    pub(super) fn renewed(&mut self, sent: Moment, ttl: Ttl, now: Moment) {
+        let counted = self.counted(ttl, now);
+        self.under_way = false;
+        self.renew_at = sent.after(counted.get() / 3);
+        self.backoff.reset();
+        self.hold.renew_until(deadline(sent, counted));
+    }
+
+    /// A renewal for `ttl` failed: the lease is doubtful, and tried again soon.
+    pub(super) fn failed(&mut self, ttl: Ttl, error: &StoreError, now: Moment) {
+        self.under_way = false;
+        self.renew_at = now.after(self.backoff.pause());
+        if error.may_have_taken_effect {
+            self.straggler = Some(Straggler::of(self.counted(ttl, now), now));
+        }
+        self.hold.doubt(error.to_string());
+    }
+
+    /// Whether its name is to be put into the index at this renewal, which is noted.
+    pub(super) fn is_to_be_indexed(&mut self, now: Moment) -> bool {
+        let due = self.indexed_at.is_none_or(|at| now.since(at) > INDEX_AGAIN);
+        if due {
+            self.indexed_at = Some(now);
+        }
+        due
+    }
+
+    /// What a renewal for `ttl` counts for: a straggler that is carried out after it leaves its own TTL from then (K4).
+    fn counted(&self, ttl: Ttl, now: Moment) -> Ttl {
+        let straggler = self.straggler.as_ref().filter(|late| late.until > now);
+        straggler.map_or(ttl, |late| late.ttl.min(ttl))
+    }
+
+    /// Whether a renewal is to be sent.
+    pub(super) fn is_due(&self, now: Moment) -> bool {
+        self.renews() && !self.under_way && self.renew_at <= now
+    }
+
+    /// Whether it renews itself: not past the end that `max_hold` sets.
+    fn renews(&self) -> bool {
+        self.auto_renew
+            && self
+                .hold
+                .max_until
+                .is_none_or(|max| self.hold.deadline() < max)
+    }
+
+    pub(super) fn next_event(&self) -> Moment {
+        let end = self.hold.valid_until();
+        if self.renews() && !self.under_way {
+            end.min(self.renew_at)
+        } else {
+            end
+        }
+    }
+}
+
+/// Pauses between attempts to renew a lease of `ttl`.
+fn backoff(ttl: Ttl) -> Backoff {
+    let (first, limit) = (ttl.get() / 20, ttl.get() / 6);
+    Backoff::new(
+        first.min(Duration::from_millis(50)),
+        limit.min(Duration::from_secs(1)),
+    )
+}
