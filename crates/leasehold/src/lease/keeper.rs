@@ -187,7 +187,8 @@ impl Keeper {
             let (store, name) = (self.store.clone(), hold.name.clone());
             // Best effort: the index holds hints.
             self.answers.push(Box::pin(async move {
-                store.index(Some(name)).await.map_or(None, |_| None)
+                drop(store.index(Some(name)).await);
+                None
             }));
         }
         hold.before_renewal(deadline(sent, ttl));
@@ -261,8 +262,9 @@ impl Keeper {
             .is_some_and(|kept| !kept.by_hand.is_empty())
         {
             self.renew(&owner);
+        } else {
+            self.schedule(&owner);
         }
-        self.schedule(&owner);
     }
 
     /// Puts a lease where it belongs in the agenda (K2).
@@ -287,7 +289,8 @@ impl Keeper {
         let store = self.store.clone();
         let step = Step::Release { owner, keep: None };
         self.answers.push(Box::pin(async move {
-            store.apply(&name, step).await.map_or(None, |_| None)
+            drop(store.apply(&name, step).await);
+            None
         }));
     }
 }

@@ -65,7 +65,6 @@ pub(crate) async fn wait(engine: Arc<Engine>, request: Request, caller: Caller) 
         caller: Some(caller),
         queued: false,
         unsettled_until: None,
-        failing_since: None,
         failure: None,
         on_wait: request.on_wait.clone(),
         busy: None,
@@ -83,13 +82,14 @@ pub(crate) async fn wait(engine: Arc<Engine>, request: Request, caller: Caller) 
     match end {
         End::Held(hold) => {
             let lease = engine.keep(hold, request.ttl, request.auto_renew);
-            if engine.is_closed() {
+            let result = if engine.is_closed() {
                 // Closing may have looked for leases before this one was there; from here on it finds it.
-                return tell(caller, Err(StoreError::closed().into()));
-            }
-            // A lease that comes back is dropped here, and so released (W2).
-            drop(caller.map(|caller| caller.send(Ok(Some(lease)))));
-            return;
+                drop(lease);
+                Err(StoreError::closed().into())
+            } else {
+                Ok(Some(lease))
+            };
+            return tell(caller, result);
         }
         // The caller first: it need not wait for the cleaning.
         End::Busy => tell(caller, Ok(None)),
@@ -104,7 +104,8 @@ pub(crate) async fn wait(engine: Arc<Engine>, request: Request, caller: Caller) 
 }
 
 fn tell(caller: Option<Caller>, result: Result<Option<Lease>, Error>) {
-    // Fails when the caller has stopped listening, which is its right.
+    // Fails when the caller has stopped listening, which is its right: a lease that comes back is dropped here, and so
+    // released (W2).
     drop(caller.map(|caller| caller.send(result)));
 }
 
@@ -133,9 +134,8 @@ struct Contender<'a> {
     queued: bool,
     /// A request was not answered and may be carried out until then.
     unsettled_until: Option<Moment>,
-    failing_since: Option<Moment>,
-    /// The last failure, while there has been no answer since.
-    failure: Option<StoreError>,
+    /// Since when there has been no answer, and the last failure.
+    failure: Option<(Moment, StoreError)>,
     on_wait: Option<OnWait>,
     busy: Option<Busy>,
     backoff: Backoff,
@@ -238,7 +238,7 @@ impl Contender<'_> {
     }
 
     async fn wait_turn(&mut self, busy: Busy) -> Next {
-        (self.failing_since, self.failure) = (None, None);
+        self.failure = None;
         self.backoff.reset();
         if matches!(self.request.patience, Patience::Once) {
             return Next::Stop(End::Busy);
@@ -277,7 +277,7 @@ impl Contender<'_> {
 
     async fn failed(&mut self, error: StoreError) -> Next {
         let now = self.engine.clock.now();
-        let since = *self.failing_since.get_or_insert(now);
+        let since = self.failure.as_ref().map_or(now, |(since, _)| *since);
         // In line, a full server is one that may have room again; otherwise it is a clear answer.
         let hopeless =
             !(error.kind.is_transient() || self.queued && error.kind == StoreErrorKind::Full);
@@ -296,7 +296,7 @@ impl Contender<'_> {
             return Next::Stop(End::Failed(error.into()));
         }
         let is_full = error.kind == StoreErrorKind::Full;
-        self.failure = Some(error);
+        self.failure = Some((since, error));
         let pause = self.backoff.pause();
         match self.listen(pause).await {
             // A full server refuses to be asked, but not to let us claim what it may have granted meanwhile.
@@ -328,7 +328,8 @@ impl Contender<'_> {
     /// `under_way` (W3).
     fn out_of_time(&self, under_way: bool) -> Error {
         let waited = self.engine.clock.now().since(self.begun);
-        match (&self.failure, &self.busy) {
+        let failure = self.failure.as_ref().map(|(_, failure)| failure);
+        match (failure, &self.busy) {
             (None, Some(busy)) if !under_way => Timeout {
                 name: self.request.name.as_str().to_owned(),
                 waited,
@@ -340,9 +341,7 @@ impl Contender<'_> {
                 failure.clone().into()
             }
             (failure, _) => {
-                let why = failure
-                    .as_ref()
-                    .map(|failure| format!("; before that: {}", failure.detail));
+                let why = failure.map(|failure| format!("; before that: {}", failure.detail));
                 let detail = format!("no verdict within {waited:.1?}{}", why.unwrap_or_default());
                 let store = self.engine.store.label();
                 let error = StoreError::new(store, StoreErrorKind::TimedOut, detail);

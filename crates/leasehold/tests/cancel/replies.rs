@@ -57,6 +57,15 @@ impl Scene {
         self.recovers();
     }
 
+    /// The acquisition under way takes the lock, and its reply is lost.
+    fn an_acquisition_is_carried_out(&self) {
+        self.a_reply_is_lost();
+        assert!(
+            !self.server.cli(&["GET", "m"]).is_nil(),
+            "it was carried out"
+        );
+    }
+
     /// The network works again, and the lock is free long before its TTL.
     async fn recovers_and_is_clean(&self) {
         self.recovers();
@@ -77,11 +86,7 @@ async fn an_acquisition_that_was_carried_out_is_undone() {
     scene.proxy.swallow_replies(true);
     let mutex = scene.mutex();
     assert!(poll_n_times_then_drop(1, mutex.acquire()).await.is_none());
-    scene.a_reply_is_lost();
-    assert!(
-        !scene.server.cli(&["GET", "m"]).is_nil(),
-        "it was carried out"
-    );
+    scene.an_acquisition_is_carried_out();
     scene.recovers_and_is_clean().await;
 }
 
@@ -96,11 +101,7 @@ async fn an_acquisition_that_was_given_up_after_its_reply_was_lost_is_undone() {
         panic!("{error:?}")
     };
     assert!(error.may_have_taken_effect, "{error}");
-    scene.a_reply_is_lost();
-    assert!(
-        !scene.server.cli(&["GET", "m"]).is_nil(),
-        "it was carried out"
-    );
+    scene.an_acquisition_is_carried_out();
     scene.recovers_and_is_clean().await;
 }
 
