@@ -48,11 +48,15 @@ pub(crate) async fn for_lock(
     let mut progress = Progress::new(style(args, terminal), name, args.wait);
 
     let asking = async {
-        match args.wait {
-            _ if args.once => lock.try_acquire().await,
-            Some(limit) => lock.acquire_within(limit).await.map(Some),
-            None => lock.acquire().await.map(Some),
+        let lease = match args.wait {
+            _ if args.once => lock.try_acquire().await?,
+            Some(limit) => Some(lock.acquire_within(limit).await?),
+            None => Some(lock.acquire().await?),
+        };
+        if let Some(lease) = &lease {
+            in_full(lease, args.ttl).await?;
         }
+        Ok::<_, Error>(lease)
     };
     tokio::pin!(asking);
     let answer = loop {
@@ -93,6 +97,18 @@ pub(crate) async fn for_lock(
     match signals.arrived().await {
         Some(signal) => Err(interrupted(signal, terminal)),
         None => Ok(Got { lease, waited }),
+    }
+}
+
+/// Makes a lease that was waited for last as long as any other: it begins with a short one, and the command is to begin
+/// with time to spare. What the store does not answer now is tried again while the command runs.
+async fn in_full(lease: &Lease, ttl: Duration) -> Result<(), Error> {
+    if lease.valid_for() > ttl / 2 {
+        return Ok(());
+    }
+    match lease.extend(ttl).await {
+        Ok(()) | Err(Error::Store(_)) => Ok(()),
+        Err(lost) => Err(lost),
     }
 }
 

@@ -26,6 +26,20 @@ impl Fence {
         self.0
     }
 
+    /// Whether it is `first`, which a store issued, or one of those that belong to the same holder.
+    pub const fn is_in_block_of(self, first: Self) -> bool {
+        first.0 <= self.0 && self.0 - first.0 < Self::BLOCK
+    }
+
+    /// How many blocks a holder draws at once when it needs more.
+    pub const REFILL: u64 = 16;
+
+    /// The last of [`Fence::REFILL`] blocks after `last`, all of them for one holder; see [`Fence::after`].
+    pub fn refill(last: Option<Self>, wall_us: u64) -> Self {
+        let more = (Self::REFILL - 1) * Self::BLOCK;
+        Self((Self::after(last, wall_us).0 + more).min(Self::MAX.0))
+    }
+
     /// The next fence after `last`, at `wall_us` microseconds since the Unix epoch.
     ///
     /// The floor of wall time is what keeps fences rising when `last` was lost (flush, eviction, failover, restart);

@@ -33,14 +33,18 @@
 //!   its fence; outside of the rules also by loss of the store's data or a foreign client's write. No other client's
 //!   step changes it.
 //! - **C4** Waiters are granted in the order they joined; only a waiter that is not alive is passed over.
-//! - **C5** Every step may be repeated: a repeat changes nothing but deadlines and wakes nobody. Acquire, extend and
-//!   inspect answer the same again; a release or break that was done answers *not held*, or *released* again while the
+//! - **C5** Every step may be repeated: a repeat changes nothing but deadlines, draws another block of fences where one
+//!   was asked for, and wakes nobody. Acquire, extend and inspect answer the same again; a release or break that was done answers *not held*, or *released* again while the
 //!   lock is kept.
 //! - **C6** After a step other than inspect, a lock that is free has no waiter.
+//! - **C7** A client that hands a lock on inside its process gives each lease a fence of its own, above all before it and
+//!   below any that the store issues later; and while other clients are known to wait, it does so at most [`HAND_OVERS`]
+//!   times and for at most [`HAND_OVER_FOR`].
 
 #![forbid(unsafe_code)]
 
 mod fence;
+mod hand_over;
 mod invalid;
 mod kind;
 mod lock;
@@ -53,11 +57,12 @@ mod time;
 mod world;
 
 pub use fence::Fence;
+pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Stay};
 pub use invalid::Invalid;
 pub use kind::Mode;
 pub use lock::{CLAIM_WINDOW, FENCE_MEMORY, WAITER_GRACE, poll_after};
 pub use name::{LockName, Namespace, RESERVED_SUFFIXES};
-pub use owner::{ClientId, Owner};
+pub use owner::{ClientId, Label, Owner};
 pub use presence::{Nobody, Presence};
 pub use state::{Foreign, Holder, LastFence, LockState, Waiter};
 pub use step::{

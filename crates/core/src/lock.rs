@@ -11,8 +11,8 @@ use crate::{
     Presence, Reply, Snapshot, Step, Ttl, Wait, Waiter, WaiterView, Wake, Who,
 };
 
-/// How long a waiter that was granted the lock has to extend it to its full TTL (or its TTL, if that is less): all that
-/// a dead or paused waiter can delay the queue.
+/// How long a waiter that was granted the lock has to extend it to its full TTL (or its TTL, if that is less). One that is
+/// dead or paused delays the queue by that, and until the next step of anyone: [`poll_after`] says when that is.
 pub const CLAIM_WINDOW: Duration = Duration::from_secs(3);
 
 /// How long after its next poll was due a waiter still counts as alive.
@@ -21,23 +21,39 @@ pub const WAITER_GRACE: Duration = Duration::from_secs(15);
 /// How long the last fence of a name is remembered after it was last needed.
 pub const FENCE_MEMORY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Wait per place in the queue between two polls, and its limit; how often the first waiter looks at a foreign holder.
-const POLL_PER_PLACE: u64 = 250;
+/// Wait per place in the queue between two polls, for a waiter that is told when its turn comes and for one that is not;
+/// its limit; per place after the end of the lease; how often the first waiter looks at a foreign holder.
+const POLL_PER_PLACE: u64 = 1_000;
+const POLL_PER_PLACE_DEAF: u64 = 250;
 const POLL_MAX: u64 = 15_000;
+const POLL_STAGGER: u64 = 10;
 const POLL_FOREIGN: u64 = 50;
 
-/// When a waiter with `ahead` others before it should ask again if it hears nothing: 250 ms times its place, at most
-/// 15 s; the first in line also asks when the lease ends, and every 50 ms if the holder is foreign and will wake nobody.
-pub fn poll_after(ahead: u32, expires_in: Option<Duration>, foreign: bool) -> Duration {
-    let by_place = POLL_PER_PLACE
-        .saturating_mul(u64::from(ahead) + 1)
-        .min(POLL_MAX);
-    if ahead > 0 {
-        return Duration::from_millis(by_place);
-    }
-    let limit = Duration::from_millis(if foreign { POLL_FOREIGN } else { by_place });
+/// When a waiter with `ahead` others before it should ask again if it hears nothing: a second times its place (250 ms if
+/// it is not `listening` for a wake), at most 15 s, but when the lease ends if that is sooner, 10 ms later for each of those
+/// before it; the first in line every 50 ms if the holder is foreign and will wake nobody.
+///
+/// All count on the end of the lease, not just the first: a waiter hears nothing while it moves up, so who is first when
+/// a lease lapses may have asked last when it was far behind. They ask one after the other, and the first of them ends the
+/// wait of all. If the last that it heard of was a holder in its [`CLAIM_WINDOW`], as in any line that moves fast, then a
+/// grant that nobody claims costs that window and 10 ms for each waiter that was before it, besides the tenth that clients
+/// add to spread their polls. If it was a holder of a longer lease, its place decides, and it may take the 15 s.
+pub fn poll_after(
+    ahead: u32,
+    expires_in: Option<Duration>,
+    foreign: bool,
+    listening: bool,
+) -> Duration {
+    let places = u64::from(ahead);
+    let by_place = match (ahead, foreign, listening) {
+        (0, true, _) => POLL_FOREIGN,
+        (_, _, true) => POLL_PER_PLACE * (places + 1),
+        (_, _, false) => POLL_PER_PLACE_DEAF * (places + 1),
+    };
+    let by_place = Duration::from_millis(by_place.min(POLL_MAX));
     // One more millisecond, since a lease still counts at its last one.
-    expires_in.map_or(limit, |left| limit.min(left + Duration::from_millis(1)))
+    let past = Duration::from_millis(1 + POLL_STAGGER * places);
+    expires_in.map_or(by_place, |left| by_place.min(left.saturating_add(past)))
 }
 
 impl LockState {
@@ -48,6 +64,7 @@ impl LockState {
             now,
             presence,
             wakes: Vec::new(),
+            wanted: None,
         };
         let reply = match step {
             Step::Acquire {
@@ -56,7 +73,7 @@ impl LockState {
                 ttl,
                 wait,
             } => turn.acquire(owner, *mode, *ttl, *wait),
-            Step::Extend { owner, ttl } => turn.extend(owner, *ttl),
+            Step::Extend { owner, ttl, block } => turn.extend(owner, *ttl, *block),
             Step::Release { owner, keep } => turn.release(owner, *keep),
             Step::Break { fence } => turn.break_hold(*fence),
             Step::Inspect => Reply::Seen(turn.inspect()),
@@ -64,6 +81,7 @@ impl LockState {
         Outcome {
             reply,
             wakes: turn.wakes,
+            wanted: turn.wanted,
         }
     }
 }
@@ -74,6 +92,7 @@ struct Turn<'a> {
     now: Now,
     presence: &'a dyn Presence,
     wakes: Vec<Wake>,
+    wanted: Option<Owner>,
 }
 
 impl Turn<'_> {
@@ -81,7 +100,7 @@ impl Turn<'_> {
         self.advance(Some(owner));
         if let Some(at) = self.holder(owner) {
             // A retry after a lost reply, or the claim of a grant (C5).
-            return self.hold_until(at, ttl);
+            return Reply::Held(self.hold_until(at, ttl));
         }
         if self.lock.queue.is_empty() && self.admits(mode) {
             self.grant(owner, mode, ttl);
@@ -93,8 +112,11 @@ impl Turn<'_> {
             .iter()
             .position(|waiter| waiter.owner == *owner);
         let ahead = count(queued.unwrap_or(self.lock.queue.len()));
-        let busy = self.busy(ahead);
+        let busy = self.busy(ahead, wait.is_some_and(|wait| wait.listening));
         if let Some(Wait { listening }) = wait {
+            if let (0, Who::Owner(holder)) = (ahead, &busy.holder.who) {
+                self.wanted = Some(holder.clone());
+            }
             let seen_until_ms = self.now.millis() + millis(busy.poll_after + WAITER_GRACE);
             let waiter = Waiter {
                 owner: owner.clone(),
@@ -111,12 +133,34 @@ impl Turn<'_> {
         Reply::Busy(busy)
     }
 
-    fn extend(&mut self, owner: &Owner, ttl: Ttl) -> Reply {
+    fn extend(&mut self, owner: &Owner, ttl: Ttl, block: bool) -> Reply {
         self.advance(None);
         match self.holder(owner) {
-            Some(at) => self.hold_until(at, ttl),
+            Some(at) => {
+                if block {
+                    self.refill();
+                }
+                let mut held = self.hold_until(at, ttl);
+                if block {
+                    held.fence = self.lock.fence.map(|last| last.fence);
+                }
+                Reply::Held(held)
+            }
             None => Reply::NotHeld(self.view()),
         }
+    }
+
+    fn refill(&mut self) {
+        let wall_us = self.now.wall_us;
+        let last = self.lock.fence.map(|last| last.fence);
+        let first = Fence::after(last, wall_us);
+        // One that is not below the next counts as lost, and the grant's with it.
+        let kept = self.lock.fence.filter(|last| last.fence < first);
+        self.lock.fence = Some(LastFence {
+            fence: Fence::refill(last, wall_us),
+            granted: kept.map_or(first, |last| last.granted),
+            forget_at_ms: self.forget_at_ms(),
+        });
     }
 
     fn release(&mut self, owner: &Owner, keep: Option<Ttl>) -> Reply {
@@ -154,7 +198,8 @@ impl Turn<'_> {
             .holders
             .iter()
             .position(|holder| holder.mode == Mode::Exclusive);
-        match held.filter(|_| self.lock.fence.is_some_and(|last| last.fence == fence)) {
+        let is_meant = |last: &LastFence| last.is_of_holder(fence);
+        match held.filter(|_| self.lock.fence.as_ref().is_some_and(is_meant)) {
             Some(at) => {
                 self.lock.holders.remove(at);
                 self.advance(None);
@@ -202,8 +247,10 @@ impl Turn<'_> {
             self.grant(&waiter.owner, waiter.mode, claim_ttl(waiter.ttl));
             if !is_caller {
                 self.wakes.push(Wake {
-                    fence: self.lock.fence.map(|last| last.fence),
+                    fence: self.lock.fence.map(|last| last.granted),
                     owner: waiter.owner,
+                    at_us: self.now.clock_us,
+                    queued: count(self.lock.queue.len()),
                 });
             }
         }
@@ -216,7 +263,7 @@ impl Turn<'_> {
             || (waiter.listening && self.presence.waiter_gone(waiter))
     }
 
-    /// The only place where anyone becomes a holder, and the only place where a grant draws a fence: one atomic step.
+    /// The only place where anyone becomes a holder; it draws the fence in the same step.
     fn grant(&mut self, owner: &Owner, mode: Mode, ttl: Ttl) {
         let expires_at_ms = self.now.millis() + ttl.millis();
         self.lock.holders.push(Holder {
@@ -229,21 +276,23 @@ impl Turn<'_> {
     }
 
     fn issue_fence(&mut self) {
-        let fence = Fence::after(self.lock.fence.map(|last| last.fence), self.now.wall_us);
+        let last = self.lock.fence.map(|last| last.fence);
+        let fence = Fence::after(last, self.now.wall_us);
         self.lock.fence = Some(LastFence {
             fence,
+            granted: fence,
             forget_at_ms: self.forget_at_ms(),
         });
     }
 
-    fn hold_until(&mut self, at: usize, ttl: Ttl) -> Reply {
+    fn hold_until(&mut self, at: usize, ttl: Ttl) -> Held {
         self.lock.holders[at].expires_at_ms = self.now.millis() + ttl.millis();
         if self.lock.fence.is_none() {
             // The store lost it (eviction). As the clock goes on, a new one is above the holder's own (C2).
             self.issue_fence();
         }
         self.remember_fence();
-        Reply::Held(self.held())
+        self.held()
     }
 
     /// As long as someone holds, the fence is not forgotten.
@@ -260,7 +309,7 @@ impl Turn<'_> {
 
     fn held(&self) -> Held {
         Held {
-            fence: self.lock.fence.map(|last| last.fence),
+            fence: self.lock.fence.map(|last| last.granted),
             queued: count(self.lock.queue.len()),
         }
     }
@@ -280,7 +329,7 @@ impl Turn<'_> {
         view(self.lock, self.now)
     }
 
-    fn busy(&self, ahead: u32) -> Busy {
+    fn busy(&self, ahead: u32, listening: bool) -> Busy {
         // After `advance`, a lock that refuses a request has a holder.
         let holder = self.view().unwrap_or_else(|| HolderView {
             who: Who::Foreign {
@@ -293,9 +342,10 @@ impl Turn<'_> {
         });
         let foreign = matches!(holder.who, Who::Foreign { .. });
         Busy {
-            poll_after: poll_after(ahead, holder.expires_in, foreign),
+            poll_after: poll_after(ahead, holder.expires_in, foreign, listening),
             ahead,
             holder,
+            at_us: self.now.clock_us,
         }
     }
 }
@@ -305,7 +355,7 @@ fn is_gone(holder: &Holder, presence: &dyn Presence) -> bool {
     !holder.kept && presence.holder_gone(&holder.owner)
 }
 
-/// The holder as others see it. A fence is drawn at the time of the grant and in its microseconds, so it also tells
+/// The holder as others see it. Its fence was drawn at the time of the grant and in its microseconds, so it also tells
 /// since when; it runs ahead of the clock only where the clock went back or 64 grants came within 4 ms.
 fn view(lock: &LockState, now: Now) -> Option<HolderView> {
     if let Some(foreign) = &lock.foreign {
@@ -324,7 +374,7 @@ fn view(lock: &LockState, now: Now) -> Option<HolderView> {
     let holder = lock.holders.first()?;
     let fence = lock
         .fence
-        .map(|last| last.fence)
+        .map(|last| last.granted)
         .filter(|_| holder.mode == Mode::Exclusive);
     Some(HolderView {
         who: Who::Owner(holder.owner.clone()),

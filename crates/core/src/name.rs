@@ -114,9 +114,9 @@ impl LockName {
     /// The key of something kept beside the lock, in the same slot of a cluster. `suffix` is one of [`RESERVED_SUFFIXES`].
     pub fn beside(&self, suffix: &str) -> String {
         if self.key.contains('{') {
-            format!("{}{suffix}", self.key)
+            [&self.key, suffix].concat()
         } else {
-            format!("{{{}}}{suffix}", self.key)
+            ["{", &self.key, "}", suffix].concat()
         }
     }
 }

@@ -30,6 +30,30 @@ impl fmt::Display for ClientId {
     }
 }
 
+/// A text that owners carry, host or note: checked, and encoded as in a token.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Label(Arc<str>);
+
+impl Label {
+    /// Checks `text`; `what` it is stands in the error.
+    ///
+    /// # Errors
+    /// [`Invalid`] when it is longer than [`Owner::MAX_META_BYTES`].
+    pub fn new(what: &'static str, text: &str) -> Result<Self, Invalid> {
+        if text.len() > Owner::MAX_META_BYTES {
+            let why = format!(
+                "must be at most {} bytes, is {}",
+                Owner::MAX_META_BYTES,
+                text.len()
+            );
+            return Err(Invalid::new(what, text, why));
+        }
+        let mut encoded = String::with_capacity(text.len());
+        encode(text, &mut encoded);
+        Ok(Self(encoded.into()))
+    }
+}
+
 /// The identity of one acquisition: 128 random bits plus what a person wants to know of the holder.
 ///
 /// Its text, `lh1.<32 hex>.<16 hex client id>.<host>:<pid>:<note>`, is the whole value of the lock's key, and it is compared
@@ -42,7 +66,7 @@ impl Owner {
     /// The longest host and the longest note, in bytes.
     pub const MAX_META_BYTES: usize = 128;
 
-    /// An owner with `random` as its identity. Take the bits from the operating system, fresh for each acquisition.
+    /// An owner with `random` as its identity: bits that no other acquisition has.
     ///
     /// # Errors
     /// [`Invalid`] when host or note is longer than [`Owner::MAX_META_BYTES`].
@@ -53,23 +77,14 @@ impl Owner {
         pid: u32,
         note: &str,
     ) -> Result<Self, Invalid> {
-        for (what, text) in [("host", host), ("note", note)] {
-            if text.len() > Self::MAX_META_BYTES {
-                let why = format!(
-                    "must be at most {} bytes, is {}",
-                    Self::MAX_META_BYTES,
-                    text.len()
-                );
-                return Err(Invalid::new(what, text, why));
-            }
-        }
-        let mut token = format!("{PREFIX}{random:032x}.{client}.");
-        encode(host, &mut token);
-        token.push(':');
-        token.push_str(&pid.to_string());
-        token.push(':');
-        encode(note, &mut token);
-        Ok(Self(token.into()))
+        let (host, note) = (Label::new("host", host)?, Label::new("note", note)?);
+        Ok(Self::labelled(random, client, &host, pid, &note))
+    }
+
+    /// The same, of texts that were checked before.
+    pub fn labelled(random: u128, client: ClientId, host: &Label, pid: u32, note: &Label) -> Self {
+        let (host, note) = (&host.0, &note.0);
+        Self(format!("{PREFIX}{random:032x}.{client}.{host}:{pid}:{note}").into())
     }
 
     /// Reads a token back; `None` if it is not one of ours.

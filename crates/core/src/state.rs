@@ -13,8 +13,8 @@ pub struct LockState {
     pub foreign: Option<Foreign>,
     /// Who waits, first in line first (C4). No owner is both here and among the holders.
     pub queue: VecDeque<Waiter>,
-    /// The last fence issued, while remembered. While an exclusive holder is unexpired, it is that holder's fence, unless
-    /// the store lost it and drew another.
+    /// The last fence issued, while remembered. While an exclusive holder is unexpired, it and the grant's are that holder's,
+    /// unless the store lost them and drew another.
     pub fence: Option<LastFence>,
 }
 
@@ -62,8 +62,18 @@ pub struct Waiter {
 pub struct LastFence {
     /// The fence.
     pub fence: Fence,
+    /// The fence of the last grant, by which its holder is known to others: the same, or a lower one if that holder has drawn
+    /// more since. Whatever lies between is that holder's.
+    pub granted: Fence,
     /// The last millisecond at which it is remembered.
     pub forget_at_ms: u64,
+}
+
+impl LastFence {
+    /// Whether `fence` is of the last holder: of the block of its grant or of those that it drew since.
+    pub(crate) fn is_of_holder(&self, fence: Fence) -> bool {
+        self.granted <= fence && (fence < self.fence || fence.is_in_block_of(self.fence))
+    }
 }
 
 impl LockState {

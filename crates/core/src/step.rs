@@ -24,6 +24,8 @@ pub enum Step {
         owner: Owner,
         /// The lease from now on.
         ttl: Ttl,
+        /// Also draw the next [`Fence::REFILL`] blocks of fences, for more hand-overs inside the holder's process.
+        block: bool,
     },
     /// Free the lock, or leave the queue.
     Release {
@@ -34,7 +36,7 @@ pub enum Step {
     },
     /// Free the lock of a holder that cannot, by an operator who has seen its fence.
     Break {
-        /// The fence of the holder that is meant.
+        /// Any fence of the holder that is meant: that of its grant, which others see, or one that it has handed out since.
         fence: Fence,
     },
     /// Look, without changing anything.
@@ -66,7 +68,8 @@ pub enum Reply {
 /// A lease, as the store sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The fence, for exclusive modes.
+    /// The fence of the owner's grant, for exclusive modes, so that a retry after a lost reply is answered by the same; if the
+    /// step was an extension that drew more blocks, the first fence of the last of these.
     pub fence: Option<Fence>,
     /// How many wait for the lock now.
     pub queued: u32,
@@ -81,6 +84,8 @@ pub struct Busy {
     pub ahead: u32,
     /// Ask again after this long, if nothing is heard before.
     pub poll_after: Duration,
+    /// When the store answered, in microseconds on its expiry clock. Only a difference to a [`Wake`]'s has a meaning.
+    pub at_us: u64,
 }
 
 /// A holder as others see it.
@@ -88,9 +93,10 @@ pub struct Busy {
 pub struct HolderView {
     /// Who it is.
     pub who: Who,
-    /// Its fence, if it has one.
+    /// A fence of it, if it has one. A store knows that of the grant; if the lock is handed on inside the holder's process, the
+    /// lease of the moment has a higher one. Either breaks the lock.
     pub fence: Option<Fence>,
-    /// How long it has held the lock; `None` when the store cannot know.
+    /// How long it has held the lock; `None` when the store cannot know. A store counts from the grant.
     pub held_for: Option<Duration>,
     /// How long until the lease ends unless extended; `None` means never, which only a foreign client can do.
     pub expires_in: Option<Duration>,
@@ -152,6 +158,10 @@ pub struct Wake {
     pub owner: Owner,
     /// The fence of the grant.
     pub fence: Option<Fence>,
+    /// When it was given, in microseconds on the store's expiry clock.
+    pub at_us: u64,
+    /// How many wait for the lock now.
+    pub queued: u32,
 }
 
 /// What a step did.
@@ -161,4 +171,7 @@ pub struct Outcome {
     pub reply: Reply,
     /// The waiters to tell. For a mutex one, or two when the first gave up the moment it was granted.
     pub wakes: Vec<Wake>,
+    /// The holder to tell that another client waits: said for the first in line each time it asks, so that a client that
+    /// keeps the lock for its own tasks learns to give it up. A hint like a wake.
+    pub wanted: Option<Owner>,
 }

@@ -1,31 +1,144 @@
--- Shared by every script of every family: the parts of `leasehold-core` that all verbs need, rule for rule.
--- Prepended to each verb's file after its `#!lua` line. It writes nothing by being loaded.
+-- Shared by every script of the mutex: the parts of `leasehold-core` that its verbs need, rule for rule.
+-- Comes after the `#!lua` line, then the verbs, then what calls them. It does nothing by being loaded.
 --
--- KEYS[1] NAME     string  the holder's token, with the lease as its TTL
--- KEYS[2] FENCE    string  the last fence
--- KEYS[3] QUEUE    zset    waiters' tokens by arrival
--- KEYS[4] WAITERS  hash    token -> "<mode> <ttl ms> <channel or -> <seen until, ms>"
-local NAME, FENCE, QUEUE, WAITERS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+-- Redis carries a script out from its first line each time, so each function here costs every step a little; one that few
+-- steps need is defined inside of what they call. Arguments of commands are strings: a number of Lua's costs as much as
+-- a whole command.
+local call, find = redis.call, string.find
+local KEYS, ARGV = KEYS, ARGV
+
+-- The keys of the lock that a step is about, set by `each`:
+-- NAME     string  the holder's token, with the lease as its TTL
+-- FENCE    string  the last fence; if its holder has drawn more since the grant, a space and the grant's fence as well
+-- QUEUE    zset    waiters' tokens by arrival
+-- WAITERS  hash    token -> "<mode> <ttl ms> <channel or -> <seen until, ms>"
+local NAME, FENCE, QUEUE, WAITERS
 
 local CLAIM_WINDOW = 3000
 local WAITER_GRACE = 15000
-local FENCE_MEMORY = 86400000
+local FENCE_MEMORY = '86400000'
 local FENCE_BLOCK = 64
+local FENCE_REFILL = 16
 local FENCE_MAX = 9007199254740991
 -- Longer than any waiter's "seen until" reaches: what is left of a queue that everyone abandoned goes by itself.
-local QUEUE_MEMORY = 60000
+local QUEUE_MEMORY = '60000'
 
--- Redis' clock is the only one: expiry is judged by the TTL of NAME, all else by TIME.
-local clock = redis.call('TIME')
-local now_us = clock[1] * 1000000 + clock[2]
-local now_ms = math.floor(now_us / 1000)
+-- Redis' clock is the only one: expiry is judged by the TTL of NAME, all else by TIME, in microseconds. Asked by the first
+-- who needs it: all steps of a script are taken at one moment.
+local now, now_text
+local function time()
+  if not now then
+    local clock = call('TIME')
+    now = clock[1] * 1000000 + clock[2]
+    now_text = string.format('%.0f', now)
+  end
+  return now
+end
 
--- What is ours (core: Owner::parse): in host and note, ASCII that can be seen, without colons.
-local OURS = '^lh1%.' .. ('[0-9a-f]'):rep(32) .. '%.' .. ('[0-9a-f]'):rep(16) .. '%.[!-9;-~]*:%d+:[!-9;-~]*$'
-
--- Numbers beyond 2^31 would be written as 1.76e+15.
+-- Numbers beyond 2^31 would be written as 1.76e+15. It is mostly the time that is asked for.
 local function digits(number)
-  return string.format('%.0f', number)
+  return number == now and now_text or string.format('%.0f', number)
+end
+
+-- What FENCE holds: the last fence and that of the last grant, and both as they are written; false if there is none. What
+-- nobody could have written counts as lost (core: Fence::after).
+local function fences_of(text)
+  if not text then
+    return false
+  end
+  local of_grant = text
+  if find(text, '%D') then
+    text, of_grant = string.match(text, '^(%d+) (%d+)$')
+  end
+  local fence = tonumber(text or '')
+  if not fence or fence > FENCE_MAX - FENCE_BLOCK then
+    return false
+  end
+  if of_grant == text then
+    return fence, fence, text, text
+  end
+  local first = tonumber(of_grant)
+  if first > fence then
+    return false
+  end
+  return fence, first, text, of_grant
+end
+
+-- That, for the FENCE of this step. `last` is nil while it was not read, false when there is none.
+local last, granted, last_text, granted_text
+local function last_fence()
+  if last == nil then
+    last, granted, last_text, granted_text = fences_of(call('GET', FENCE))
+  end
+  return last
+end
+
+-- Above every fence issued before, even if the last one was lost (core: Fence::after).
+local function fence_after(before)
+  local fence = time()
+  if before and before + FENCE_BLOCK > fence then
+    fence = before + FENCE_BLOCK
+  end
+  return fence < FENCE_MAX and fence or FENCE_MAX
+end
+
+-- The fence of a grant, or of a holder whose fence was lost.
+local function remember(fence)
+  local text = digits(fence)
+  last, granted, last_text, granted_text = fence, fence, text, text
+  call('SET', FENCE, text, 'PX', FENCE_MEMORY)
+end
+
+-- The only place where anyone becomes a holder: value, lease and fence in one step. False if the lock is not free, and
+-- then nothing has changed.
+local function grant(owner, ttl)
+  time()
+  if not call('SET', NAME, owner, 'NX', 'PX', ttl) then
+    return false
+  end
+  -- One command reads the last fence and writes what is mostly the next one.
+  local before = redis.pcall('SET', FENCE, now_text, 'PX', FENCE_MEMORY, 'GET')
+  if type(before) == 'table' then
+    -- A step that answers with an error has changed nothing.
+    call('DEL', NAME)
+    error(before)
+  end
+  last, granted, last_text, granted_text = now, now, now_text, now_text
+  local fence = fence_after((fences_of(before)))
+  if fence ~= now then
+    remember(fence)
+  end
+  return true
+end
+
+-- The reply to the holder, in one text: a table costs more for each of its fields. Its fence is the grant's, also when a
+-- lost reply is asked for again.
+local function held(queued)
+  return 'held ' .. granted_text .. ' ' .. queued
+end
+
+-- The owner holds NAME: a new deadline for it and for the fence. With `refill`, the next 16 blocks of fences are drawn for
+-- it, and the last one's first fence is the last fence (core: Fence::refill) and the answer; others go on to know it by
+-- that of its grant. What was evicted is drawn anew.
+local function hold(ttl, refill)
+  local queued, first = call('ZCARD', QUEUE), not last_fence() and fence_after()
+  -- Before SET, since it takes no memory: a full server of version 6 refuses a script's first change if that does.
+  call('PEXPIRE', NAME, ttl)
+  if refill then
+    if first then
+      granted, granted_text = first, digits(first)
+    end
+    last = math.min((first or fence_after(last)) + (FENCE_REFILL - 1) * FENCE_BLOCK, FENCE_MAX)
+    last_text = digits(last)
+    call('SET', FENCE, last_text .. ' ' .. granted_text, 'PX', FENCE_MEMORY)
+    return 'held ' .. last_text .. ' ' .. queued
+  end
+  if first then
+    remember(first)
+  else
+    call('PEXPIRE', FENCE, FENCE_MEMORY)
+  end
+  return held(queued)
 end
 
 -- Who holds NAME: its value and its type; false and 'none' when it is free.
@@ -38,86 +151,90 @@ local function look()
   if not string.find(value.err, 'WRONGTYPE', 1, true) then
     error(value)
   end
-  return '', redis.call('TYPE', NAME).ok
+  return '', call('TYPE', NAME).ok
 end
 
--- What nobody could have issued counts as lost (core: Fence::after).
-local function last_fence()
-  local text = redis.call('GET', FENCE)
-  local last = text and string.match(text, '^%d+$') and tonumber(text)
-  return last and last <= FENCE_MAX - FENCE_BLOCK and last or nil
-end
-
--- Above every fence issued before, even if the last one was lost (core: Fence::after).
-local function next_fence()
-  local last = last_fence()
-  return math.min(math.max(last and last + FENCE_BLOCK or 0, now_us), FENCE_MAX)
-end
-
--- The only place where anyone becomes a holder: value, lease and fence in one step.
-local function grant(owner, ttl, fence)
-  redis.call('SET', NAME, owner, 'PX', ttl)
-  redis.call('SET', FENCE, digits(fence), 'PX', FENCE_MEMORY)
-end
-
--- The owner holds NAME: a new deadline for it and for the fence. A fence that was evicted is drawn anew.
-local function hold(ttl)
-  -- What may fail comes first: a step that answers with an error has changed nothing.
-  local fence, queued = last_fence(), redis.call('ZCARD', QUEUE)
-  redis.call('PEXPIRE', NAME, ttl)
-  if fence then
-    redis.call('PEXPIRE', FENCE, FENCE_MEMORY)
-  else
-    fence = next_fence()
-    redis.call('SET', FENCE, digits(fence), 'PX', FENCE_MEMORY)
-  end
-  return { 'held', digits(fence), queued }
-end
-
--- Tells a waiter, and whether it can have heard. PUBLISH says how many did: zero proves the waiter's client gone. More
--- than zero proves nothing while someone listens to every channel by a pattern, so those of this very channel are counted
--- as well. An error (no permission) proves nothing either.
-local function hears(channel, wake)
-  local heard = redis.pcall('PUBLISH', channel, wake)
-  if heard == 0 then
-    return false
-  end
-  local listening = redis.pcall('PUBSUB', 'NUMSUB', channel)
-  return listening.err ~= nil or listening[2] ~= 0
-end
-
--- Hands a free lock to the first living waiter, for the claim window, and tells it. `caller` is alive and needs no
+-- Hands a lock that is free to the first living waiter, for the claim window, and tells it. `caller` is alive and needs no
 -- telling. One that cannot hear is dropped, and the next one tried at once.
--- A waiter without a channel only polls, so nothing is proved. Returns what `look` returns, afterwards.
+-- A waiter without a channel only polls, so nothing is proved. Returns what `look` would, afterwards.
+local function serve(caller)
+  local behind = call('ZCARD', QUEUE)
+  if behind == 0 then
+    return false, 'none'
+  end
+
+  -- Tells a waiter, and whether it can have heard. PUBLISH says how many did: zero proves the waiter's client gone. More
+  -- than zero proves nothing while someone listens to every channel by a pattern, so those of this very channel are
+  -- counted as well. An error (no permission) proves nothing either.
+  local function hears(channel, message)
+    local heard = redis.pcall('PUBLISH', channel, message)
+    if heard == 0 then
+      return false
+    end
+    local listening = redis.pcall('PUBSUB', 'NUMSUB', channel)
+    return listening.err ~= nil or listening[2] ~= 0
+  end
+
+  while behind > 0 do
+    behind = behind - 1
+    local head = call('ZRANGE', QUEUE, '0', '0')[1]
+    local record = call('HGET', WAITERS, head) or ''
+    local ttl, channel, seen_until = string.match(record, '^%S+ (%d+) (%S+) (%d+)$')
+    local alive, fence = head == caller and ttl, digits(fence_after(last_fence()))
+    -- Before anybody is told: a server that refuses changes refuses here.
+    call('ZREM', QUEUE, head)
+    call('HDEL', WAITERS, head)
+    if not alive and ttl and tonumber(seen_until) >= math.floor(time() / 1000) then
+      local message = { 'granted', fence, digits(time()), behind, head, NAME }
+      alive = channel == '-' or hears(channel, table.concat(message, ' '))
+    end
+    if alive then
+      grant(head, tonumber(ttl) < CLAIM_WINDOW and ttl or CLAIM_WINDOW)
+      return head, 'string'
+    end
+  end
+  return false, 'none'
+end
+
+-- The first part of every step but a look: a free lock goes to who waits. Returns who holds it then, as `look` does.
 local function advance(caller)
   local value, kind = look()
-  while kind == 'none' do
-    local head = redis.call('ZRANGE', QUEUE, 0, 0)[1]
-    if not head then
-      break
-    end
-    local record = redis.call('HGET', WAITERS, head) or ''
-    local ttl, channel, seen_until = string.match(record, '^%S+ (%d+) (%S+) (%d+)$')
-    local alive, fence = head == caller and ttl, next_fence()
-    if not alive and ttl and tonumber(seen_until) >= now_ms then
-      alive = channel == '-' or hears(channel, digits(fence) .. ' ' .. head .. ' ' .. NAME)
-    end
-    redis.call('ZREM', QUEUE, head)
-    redis.call('HDEL', WAITERS, head)
-    if alive then
-      grant(head, math.min(tonumber(ttl), CLAIM_WINDOW), fence)
-      value, kind = head, 'string'
-    end
+  if kind == 'none' then
+    return serve(caller)
   end
   return value, kind
 end
 
--- The holder as others see it: type, value, lease left (-1: for ever), fence or '', microseconds held or -1.
+-- The client of a token of ours, false for any other value (core: Owner::parse). In host and note stands ASCII that can
+-- be seen, without colons.
+local function client_of(token)
+  local id, client =
+    string.match(token, '^lh1%.([0-9a-f]+)%.([0-9a-f]+)%.[!-9;-~]*:%d+:[!-9;-~]*$')
+  return id and #id == 32 and #client == 16 and client
+end
+
+-- The holder as others see it: type, value, lease left (-1: for ever), its grant's fence or '', microseconds since or -1.
 local function view(value, kind)
   if kind == 'none' then
     return { 'none', '', 0, '', -1 }
   end
-  local fence = string.match(value, OURS) and last_fence()
-  local held_for = fence and digits(math.max(now_us - fence, 0)) or -1
-  return { kind, value, redis.call('PTTL', NAME), fence and digits(fence) or '', held_for }
+  local known = client_of(value) and last_fence()
+  local held_for = known and digits(math.max(time() - granted, 0)) or -1
+  return { kind, value, call('PTTL', NAME), known and granted_text or '', held_for }
+end
+
+-- Takes the steps of a batch in their order. Each has four keys, in the order above, and `width` arguments. The locks
+-- may be different ones or the same, and in a cluster of any slot (which a cluster refuses; there is none as yet).
+-- The reply has one for each step. The error of a step is that step's only: {'error', what it says}.
+local function each(width, step)
+  local replies = {}
+  for number = 1, #KEYS / 4 do
+    local key, argument = number * 4 - 3, (number - 1) * width + 1
+    NAME, FENCE, QUEUE, WAITERS = KEYS[key], KEYS[key + 1], KEYS[key + 2], KEYS[key + 3]
+    last = nil
+    local done, reply = pcall(step, unpack(ARGV, argument, argument + width - 1))
+    replies[number] = done and reply
+      or { 'error', type(reply) == 'table' and reply.err or tostring(reply) }
+  end
+  return replies
 end

@@ -4,12 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use leasehold_core::{ClientId, Fence, Invalid, LockName, Namespace, Reply, Snapshot, Step};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::error::{Error, StoreError, StoreErrorKind};
-use crate::lease::{Engine, Identity, Keeper, Registry};
+use crate::lease::{Engine, Identity, Plan, Wire};
 use crate::mutex::Mutex;
 use crate::runtime::Tasks;
 use crate::store::memory::Memory;
@@ -72,8 +74,9 @@ impl Client {
         }
     }
 
-    /// Frees the lock of a holder that cannot do it, if its fence is `fence` (see [`Client::inspect`]), and says
-    /// whether it did. The holder is told *lost* at its next renewal. A foreign lock is never broken.
+    /// Frees the lock of a holder that cannot do it, if `fence` is its own, and says whether it did: the one that
+    /// [`Client::inspect`] shows, or that of any lease since then while the lock went from task to task there. The holder is told
+    /// *lost* at its next renewal. A foreign lock is never broken.
     pub async fn break_lock(&self, name: impl AsRef<str>, fence: Fence) -> Result<bool, Error> {
         let name = self.name(name.as_ref())?;
         Ok(matches!(
@@ -122,7 +125,7 @@ impl Client {
             .await
     }
 
-    /// Does `work` where the client's I/O is done.
+    /// Does `work` on the client's own thread.
     async fn run<T, F>(&self, work: impl FnOnce(Arc<Engine>) -> F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -257,13 +260,12 @@ impl ClientBuilder {
         let namespace = self.namespace.as_deref().map(Namespace::new).transpose()?;
         let identity = Identity::new(self.host)?;
 
-        let registry = Arc::new(Registry::default());
-        let (orders, inbox) = mpsc::unbounded_channel();
-        let (store_is_open, opened) = oneshot::channel::<Keeper>();
+        let wire = Wire::default();
+        let (start, started) = oneshot::channel::<BoxFuture<'static, ()>>();
         let main = move || async move {
             // An error: there is no store, so there is nothing to keep.
-            if let Ok(keeper) = opened.await {
-                keeper.run().await;
+            if let Ok(run) = started.await {
+                run.await;
             }
         };
         let tasks = if self.clock.is_virtual() {
@@ -276,24 +278,19 @@ impl ClientBuilder {
         }?;
         let attach = Attach {
             client: identity.client,
-            listener: registry.listener(&orders),
+            listener: wire.listener(),
         };
         let store = open(attach, &tasks)?;
-        // Fails only if the thread has ended, which every later request will say.
-        drop(store_is_open.send(Keeper::new(store.clone(), self.clock.clone(), inbox)));
-        let engine = Engine::new(
-            store,
-            self.clock,
+        let plan = Plan {
+            clock: self.clock,
             tasks,
-            orders,
-            registry,
             identity,
-            self.patience,
-        );
-        Ok(Client {
-            engine: Arc::new(engine),
-            namespace,
-        })
+            patience: self.patience,
+        };
+        let (engine, run) = Engine::new(store, plan, &wire);
+        // Fails only if the thread has ended, which every later request will say.
+        drop(start.send(run.boxed()));
+        Ok(Client { engine, namespace })
     }
 }
 

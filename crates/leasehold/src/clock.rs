@@ -51,6 +51,15 @@ pub struct Clock(Source);
 enum Source {
     System,
     Virtual(Arc<Virtual>),
+    #[cfg(test)]
+    Manual(Arc<Manual>),
+}
+
+/// Time that passes when a test says so.
+#[cfg(test)]
+struct Manual {
+    now_us: AtomicU64,
+    passed: tokio::sync::Notify,
 }
 
 struct Virtual {
@@ -86,6 +95,24 @@ impl Clock {
         })))
     }
 
+    /// A clock that stands still until [`Clock::advance`], for tests that run on no runtime of tokio's.
+    #[cfg(test)]
+    pub(crate) fn manual() -> Self {
+        Self(Source::Manual(Arc::new(Manual {
+            now_us: AtomicU64::new(1_000_000),
+            passed: tokio::sync::Notify::new(),
+        })))
+    }
+
+    /// Lets time pass on a manual clock.
+    #[cfg(test)]
+    pub(crate) fn advance(&self, duration: Duration) {
+        if let Source::Manual(clock) = &self.0 {
+            clock.now_us.fetch_add(micros(duration), Ordering::SeqCst);
+            clock.passed.notify_waiters();
+        }
+    }
+
     /// Lets time pass as a suspended host does: the clock jumps, no timer fires. No effect on the system's clock.
     pub fn suspend(&self, duration: Duration) {
         if let Source::Virtual(clock) = &self.0 {
@@ -115,6 +142,8 @@ impl Clock {
                 // Not from zero, so that a deadline before the first moment can be told apart.
                 Moment(1_000_000 + awake + clock.jumped_us.load(Ordering::SeqCst))
             }
+            #[cfg(test)]
+            Source::Manual(clock) => Moment(clock.now_us.load(Ordering::SeqCst)),
         }
     }
 
@@ -130,6 +159,8 @@ impl Clock {
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .map_or(0, micros),
             Source::Virtual(clock) => clock.wall_us.load(Ordering::SeqCst) + clock_us,
+            #[cfg(test)]
+            Source::Manual(_) => VIRTUAL_EPOCH_US + clock_us,
         };
         Now { clock_us, wall_us }
     }
@@ -141,12 +172,22 @@ impl Clock {
             if left.is_zero() {
                 return;
             }
+            #[cfg(test)]
+            if let Source::Manual(clock) = &self.0 {
+                // Nothing runs between the look and the wait: the scheduler comes in at awaits and locks only.
+                clock.passed.notified().await;
+                continue;
+            }
             tokio::time::sleep(left.min(SLICE)).await;
         }
     }
 
     /// Waits for a while that nothing depends on: a back-off, a poll.
     pub(crate) async fn sleep(&self, duration: Duration) {
+        #[cfg(test)]
+        if let Source::Manual(_) = self.0 {
+            return self.sleep_until(self.now().after(duration)).await;
+        }
         tokio::time::sleep(duration).await;
     }
 

@@ -42,6 +42,7 @@ mod lease;
 mod mutex;
 mod runtime;
 mod store;
+mod sync;
 
 pub use client::{Client, ClientBuilder};
 pub use clock::{Clock, Moment};

@@ -4,24 +4,26 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Invalid, LockName, Mode, Ttl};
-use tokio::sync::oneshot;
+use leasehold_core::{Invalid, Label, LockName, Ttl};
 
 use crate::error::{Error, StoreError};
-use crate::lease::{Engine, Lease, OnWait, Patience, Request, Waiting};
+use crate::lease::{Engine, Lease, OnWait, Patience, Request, Terms, Waiting};
 
 /// A mutex: one holder at a time, across all processes that use the same store and name.
 ///
-/// Cheap to make and to clone. Waiters are served in the order in which they came.
+/// Cheap to make and to clone. Clients are served in the order in which they came, and so are the tasks of one client. A
+/// lock that is released goes first to tasks of the same client, without a round trip, up to 16 times in a row or for
+/// 50 ms while other clients wait.
 #[derive(Clone)]
 #[must_use = "a mutex does nothing until it is acquired"]
 pub struct Mutex {
     engine: Arc<Engine>,
     name: Result<LockName, Invalid>,
     ttl: Duration,
-    note: String,
+    note: Result<Label, Invalid>,
     auto_renew: bool,
     max_hold: Option<Duration>,
+    linger: Duration,
     on_wait: Option<OnWait>,
 }
 
@@ -32,9 +34,10 @@ impl Mutex {
             engine,
             name,
             ttl,
-            note: String::new(),
+            note: Label::new("note", ""),
             auto_renew: true,
             max_hold: None,
+            linger: Duration::ZERO,
             on_wait: None,
         }
     }
@@ -48,7 +51,7 @@ impl Mutex {
 
     /// What others are told this holder is doing; at most 128 bytes.
     pub fn note(mut self, note: impl Into<String>) -> Self {
-        self.note = note.into();
+        self.note = Label::new("note", &note.into());
         self
     }
 
@@ -65,8 +68,18 @@ impl Mutex {
         self
     }
 
-    /// Calls `watch` each time the store answers that the lock is busy: who holds it, and how many are ahead. It runs on the
-    /// client's thread and must return at once. If it panics, it is not called again for this acquisition.
+    /// For how long the lock stays with this client after a release, in case it is wanted here again: then acquiring it takes
+    /// no round trip. It is given up at once when another client waits for it; one that does not wait finds it busy, and so
+    /// does a program of another kind that shares the key. Where a client cannot be told of others (`local:`, or a Redis user
+    /// who may not subscribe to its channel) it has no effect. Default: not at all.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger;
+        self
+    }
+
+    /// Calls `watch` each time it is known anew that the lock is busy: who holds it, and how many are ahead. It runs where that
+    /// is heard, which may be in the midst of the client's I/O, and must return at once. If it panics, it is not called again for
+    /// this acquisition.
     pub fn on_wait(mut self, watch: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
         self.on_wait = Some(Arc::new(watch));
         self
@@ -112,20 +125,19 @@ impl Mutex {
             )
             .into());
         }
-        let owner = self.engine.identity.owner(&self.note)?;
         let request = Request {
             name,
-            owner,
-            mode: Mode::Exclusive,
-            ttl,
+            terms: Terms {
+                ttl,
+                note: self.note.clone()?,
+            },
             auto_renew: self.auto_renew,
             max_hold: self.max_hold,
+            linger: self.linger,
             on_wait: self.on_wait.clone(),
             patience,
         };
-        let (reply, answer) = oneshot::channel();
-        self.engine.acquire(request, reply);
-        answer.await.map_err(|_| StoreError::closed())?
+        self.engine.acquire(request).await
     }
 }
 

@@ -10,13 +10,19 @@ use std::sync::mpsc;
 use std::thread;
 
 use tokio::runtime::{Builder, Handle};
-use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// Starts tasks, and knows when all of them have ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Tasks {
     handle: Handle,
+    /// The runtime of whoever made the client.
+    near: Option<Handle>,
     tracker: TaskTracker,
+    /// They are tasks of shuttle, and not of tokio.
+    #[cfg(test)]
+    explored: bool,
 }
 
 impl Tasks {
@@ -25,8 +31,25 @@ impl Tasks {
         let handle = Handle::try_current().ok()?;
         Some(Self {
             handle,
+            near: None,
             tracker: TaskTracker::new(),
+            #[cfg(test)]
+            explored: false,
         })
+    }
+
+    /// Tasks of the schedule that shuttle is exploring.
+    #[cfg(test)]
+    pub(crate) fn explored() -> Self {
+        // A handle of a runtime that is never run.
+        static IDLE: std::sync::LazyLock<tokio::runtime::Runtime> =
+            std::sync::LazyLock::new(|| Builder::new_current_thread().build().unwrap());
+        Self {
+            handle: IDLE.handle().clone(),
+            near: None,
+            tracker: TaskTracker::new(),
+            explored: true,
+        }
     }
 
     /// Tasks of a new thread, which ends when `main`, given those tasks, has ended.
@@ -52,21 +75,37 @@ impl Tasks {
             .map_err(|_| io::Error::other("the client's thread did not start"))??;
         Ok(Self {
             handle,
+            near: Handle::try_current().ok(),
             tracker: TaskTracker::new(),
+            #[cfg(test)]
+            explored: false,
         })
     }
 
     /// Starts a task that [`Tasks::finished`] waits for.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        #[cfg(test)]
+        if self.explored {
+            return drop(shuttle::future::spawn(self.tracker.track_future(future)));
+        }
         drop(self.handle.spawn(self.tracker.track_future(future)));
     }
 
-    /// Starts a task that never ends by itself; it ends when the handle is dropped.
-    pub(crate) fn spawn_until_dropped(
-        &self,
-        future: impl Future<Output = ()> + Send + 'static,
-    ) -> AbortOnDropHandle<()> {
-        AbortOnDropHandle::new(self.handle.spawn(future))
+    /// Starts a task that [`Tasks::finished`] does not wait for; it ends by itself, or with the client.
+    pub(crate) fn spawn_aside(&self, future: impl Future<Output = ()> + Send + 'static) {
+        drop(self.handle.spawn(future));
+    }
+
+    /// Starts such a task on the runtime of whoever made the client; whether there is one. It may never be run, or end at any
+    /// moment.
+    pub(crate) fn spawn_near(&self, future: impl Future<Output = ()> + Send + 'static) -> bool {
+        let near = self.near.as_ref();
+        near.map(|near| drop(near.spawn(future))).is_some()
+    }
+
+    /// While it is not dropped, [`Tasks::finished`] waits for it as for a task.
+    pub(crate) fn token(&self) -> TaskTrackerToken {
+        self.tracker.token()
     }
 
     /// Waits until all tasks started by [`Tasks::spawn`] have ended, and those that are started meanwhile.

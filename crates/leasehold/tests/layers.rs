@@ -10,7 +10,7 @@ const LAYERS: [&[&str]; 6] = [
     &["lease"],
     &["store"],
     &["error"],
-    &["backoff", "clock", "runtime"],
+    &["backoff", "clock", "runtime", "sync"],
 ];
 
 fn sources(folder: &Path) -> Vec<(PathBuf, String)> {

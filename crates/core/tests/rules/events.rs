@@ -25,7 +25,7 @@ pub(crate) enum Event {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ask {
     Acquire(u64, Option<bool>),
-    Extend(u64),
+    Extend(u64, bool),
     Release(Option<u64>),
     Break(bool),
     Inspect,
@@ -35,7 +35,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
     let ttl = || prop_oneof![Just(10), Just(2_999), Just(30_000), 10..90_000_u64];
     let ask = prop_oneof![
         6 => (ttl(), any::<Option<bool>>()).prop_map(|(ttl, wait)| Ask::Acquire(ttl, wait)),
-        2 => ttl().prop_map(Ask::Extend),
+        2 => (ttl(), any::<bool>()).prop_map(|(ttl, block)| Ask::Extend(ttl, block)),
         3 => prop_oneof![3 => Just(None), 1 => ttl().prop_map(Some)].prop_map(Ask::Release),
         1 => any::<bool>().prop_map(Ask::Break),
         1 => Just(Ask::Inspect),

@@ -122,9 +122,10 @@ impl Run {
                 ttl: ttl(ms),
                 wait: wait.map(|listening| Wait { listening }),
             },
-            Ask::Extend(ms) => Step::Extend {
+            Ask::Extend(ms, block) => Step::Extend {
                 owner,
                 ttl: ttl(ms),
+                block,
             },
             Ask::Release(keep) => Step::Release {
                 owner,
@@ -249,10 +250,7 @@ impl Run {
             "C4"
         );
         let may_join = matches!(step, Step::Acquire { wait: Some(_), .. });
-        prop_assert!(
-            may_join || joined.is_empty(),
-            "who asks once does not queue"
-        );
+        prop_assert!(may_join || joined.is_empty(), "who asks once");
         Ok(())
     }
 
@@ -270,13 +268,14 @@ impl Run {
         }
         if let Reply::Held(held) = &outcome.reply {
             let owner = asker(step).unwrap();
-            prop_assert_eq!(held.fence, after.fence.map(|last| last.fence));
+            let last = after.fence.unwrap();
+            prop_assert!(last.granted <= last.fence);
+            let answer = [last.granted, last.fence][usize::from(draws(step))];
+            prop_assert_eq!(held.fence, Some(answer));
+            prop_assert!(!draws(step) || held.fence > self.issued, "C2");
             if holds(before, owner) {
-                prop_assert_eq!(
-                    held.fence,
-                    before.fence.map(|last| last.fence),
-                    "the same lease"
-                );
+                let before = before.fence.unwrap();
+                prop_assert_eq!(before.granted, last.granted, "the same lease");
             } else if matches!(step, Step::Extend { .. }) {
                 prop_assert!(waits(before, owner), "extend never takes a lock again");
             } else if !waits(before, owner) {
@@ -298,6 +297,11 @@ impl Run {
     ) -> Result<(), TestCaseError> {
         let mut again = after.clone();
         let second = again.apply(self.now, step, &self.clients);
+        if draws(step) {
+            prop_assert_eq!(&again.holders, &after.holders, "C5");
+            prop_assert_eq!(&again.queue, &after.queue, "C5");
+            return Ok(());
+        }
         prop_assert_eq!(&again, after, "C5");
         prop_assert_eq!(second.wakes, vec![], "C5");
         if first.reply == Reply::Released && !matches!(step, Step::Release { keep: Some(_), .. }) {
@@ -314,7 +318,7 @@ impl Run {
         Ok(())
     }
 
-    /// Who was granted the lock and stays away delays the others by the claim window at most.
+    /// Who was granted the lock and stays away delays the others until the first step of anyone after the claim window.
     fn claim_window(&self, step: &Step, outcome: &Outcome) -> Result<(), TestCaseError> {
         let Some(wake) = outcome.wakes.last() else {
             return Ok(());
@@ -350,7 +354,10 @@ fn holds_stay(step: &Step, before: &LockState, after: &LockState) -> Result<(), 
     let Some(holder) = before.holders.first() else {
         return Ok(());
     };
-    let named = matches!(step, Step::Break { fence } if before.fence.is_some_and(|last| last.fence == *fence));
+    let named = before.fence.is_some_and(|last| {
+        let end = last.fence.get() + Fence::BLOCK;
+        matches!(step, Step::Break { fence } if last.granted <= *fence && fence.get() < end)
+    });
     if asker(step) != Some(&holder.owner) && !named {
         prop_assert_eq!(after.holders.first(), Some(holder), "C3");
         prop_assert_eq!(after.fence, before.fence, "C3");
@@ -358,6 +365,11 @@ fn holds_stay(step: &Step, before: &LockState, after: &LockState) -> Result<(), 
         prop_assert!(holds(after, &holder.owner), "C3");
     }
     Ok(())
+}
+
+/// Whether the step draws a block of fences for its owner if it holds.
+fn draws(step: &Step) -> bool {
+    matches!(step, Step::Extend { block: true, .. })
 }
 
 fn asker(step: &Step) -> Option<&Owner> {

@@ -46,6 +46,7 @@ impl Stage {
         let step = Step::Extend {
             owner: owner(who),
             ttl: ttl(ms),
+            block: false,
         };
         self.step(&step).reply
     }
@@ -56,6 +57,12 @@ impl Stage {
             keep: keep_ms.map(ttl),
         };
         self.step(&step)
+    }
+
+    fn refills(&mut self, who: &str) -> Reply {
+        let (owner, ttl) = (owner(who), ttl(30_000));
+        let block = true;
+        self.step(&Step::Extend { owner, ttl, block }).reply
     }
 
     fn breaks(&mut self, fence: Fence) -> Reply {
@@ -102,11 +109,11 @@ fn a_release_hands_over_to_the_first_in_line() {
     let first = fence(&stage.acquires("ann", 30_000, false));
     assert_eq!(
         ahead(&stage.acquires("bob", 30_000, true)),
-        (0, Duration::from_millis(250))
+        (0, Duration::from_secs(1))
     );
     assert_eq!(
         ahead(&stage.acquires("cid", 30_000, true)),
-        (1, Duration::from_millis(500))
+        (1, Duration::from_secs(2))
     );
 
     let outcome = stage.releases("ann", None);
@@ -142,6 +149,57 @@ fn who_does_not_claim_in_time_is_passed_over() {
         stage.extends("bob", 30_000),
         Reply::NotHeld(Some(_))
     ));
+}
+
+#[test]
+fn all_in_line_ask_when_the_lease_ends_one_after_the_other() {
+    let mut stage = Stage::new();
+    stage.acquires("ann", 1_500, false);
+    for (who, expected) in [("bob", 1_000), ("cid", 1_511), ("dan", 1_521)] {
+        let (_, poll_after) = ahead(&stage.acquires(who, 30_000, true));
+        assert_eq!(poll_after, Duration::from_millis(expected), "{who}");
+    }
+    // While the lease is long, the place decides.
+    stage.extends("ann", 30_000);
+    assert_eq!(
+        ahead(&stage.acquires("dan", 30_000, true)),
+        (2, Duration::from_secs(3))
+    );
+}
+
+/// Whoever is first by then joined far behind and has heard nothing since.
+#[test]
+fn an_unclaimed_grant_in_a_fast_line_costs_its_window_and_10_ms_for_each_waiter() {
+    const WAITERS: u64 = 100;
+    let mut stage = Stage::new();
+    stage.acquires("w0", 30_000, false);
+    stage.acquires("w1", 30_000, true);
+    stage.releases("w0", None);
+    let mut polls = Vec::new();
+    for number in 2..2 + WAITERS {
+        let (_, poll_after) = ahead(&stage.acquires(&format!("w{number}"), 30_000, true));
+        polls.push(stage.now_ms + u64::try_from(poll_after.as_millis()).unwrap());
+    }
+    // All hold for a moment, but one that never claims what it was given.
+    for number in 1..50 {
+        stage.now_ms += 5;
+        stage.releases(&format!("w{number}"), None);
+    }
+    let granted_ms = stage.now_ms;
+    let (next_poll, next) = (51_u64..)
+        .zip(&polls[49..])
+        .map(|(next, at)| (*at, next))
+        .min()
+        .unwrap();
+    assert!(
+        next_poll <= granted_ms + 3_000 + 1 + 10 * WAITERS,
+        "{next_poll}"
+    );
+    assert!(next_poll > granted_ms + 3_000 - 5 * 50, "the window counts");
+    stage.now_ms = next_poll;
+    let first = stage.acquires(&format!("w{next}"), 30_000, true);
+    assert_eq!(next, 51);
+    fence(&first);
 }
 
 #[test]
@@ -229,4 +287,72 @@ fn looking_hands_nothing_over() {
         Reply::NotHeld(Some(_))
     ));
     assert_eq!(stage.holder().as_deref(), Some("bob"));
+}
+
+#[test]
+fn the_holder_is_told_each_time_the_first_in_line_asks() {
+    let mut stage = Stage::new();
+    stage.acquires("ann", 30_000, false);
+    let ask = |who: &str, wait| Step::Acquire {
+        owner: owner(who),
+        mode: Mode::Exclusive,
+        ttl: ttl(30_000),
+        wait,
+    };
+    let waits = Some(Wait { listening: true });
+    for (who, wait, wanted) in [
+        ("bob", None, None),
+        ("bob", waits, Some("ann")),
+        ("cid", waits, None),
+        ("bob", waits, Some("ann")),
+    ] {
+        assert_eq!(stage.step(&ask(who, wait)).wanted, wanted.map(owner));
+    }
+}
+
+#[test]
+fn a_holder_that_draws_more_fences_is_known_by_that_of_its_grant() {
+    let mut stage = Stage::new();
+    let before = fence(&stage.acquires("ann", 30_000, false));
+    stage.releases("ann", None);
+    stage.now_ms += 1;
+    let first = fence(&stage.acquires("ann", 30_000, false));
+    stage.now_ms += 5_000;
+    let last = fence(&stage.refills("ann"));
+    assert!(last.get() >= first.get() + Fence::REFILL * Fence::BLOCK);
+    assert_eq!(fence(&stage.extends("ann", 30_000)), first);
+    assert_eq!(fence(&stage.acquires("ann", 30_000, false)), first);
+
+    let Reply::Seen(seen) = stage.step(&Step::Inspect).reply else {
+        unreachable!()
+    };
+    let holder = seen.holder.unwrap();
+    assert_eq!((seen.fence, holder.fence), (Some(last), Some(first)));
+    assert_eq!(holder.held_for, Some(Duration::from_secs(5)));
+
+    let beyond = Fence::new(last.get() + Fence::BLOCK);
+    for other in [before, Fence::new(first.get() - 1), beyond] {
+        assert!(matches!(stage.breaks(other), Reply::NotHeld(Some(_))));
+    }
+    let mut world = stage.world.clone();
+    for own in [0, 1, 63, 64, 1_000].map(|by| Fence::new(first.get() + by)) {
+        assert_eq!(stage.breaks(own), Reply::Released);
+        stage.world.clone_from(&world);
+    }
+    let end = Fence::new(beyond.get() - 1);
+    assert_eq!(stage.breaks(end), Reply::Released);
+
+    // The next holder has nothing of it.
+    let next = fence(&stage.acquires("bob", 30_000, false));
+    assert!(next >= beyond);
+    assert!(matches!(stage.breaks(end), Reply::NotHeld(Some(_))));
+
+    // What was lost is drawn anew: what the holder had before is no longer known.
+    world.entry(&stage.name).fence = None;
+    stage.world = world;
+    stage.now_ms += 1;
+    let anew = fence(&stage.refills("ann"));
+    let known = anew.get() - (Fence::REFILL - 1) * Fence::BLOCK;
+    assert!(matches!(stage.breaks(first), Reply::NotHeld(Some(_))));
+    assert_eq!(stage.breaks(Fence::new(known)), Reply::Released);
 }

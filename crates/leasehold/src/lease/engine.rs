@@ -2,135 +2,52 @@
 //!
 //! # Invariants
 //!
-//! - **E1** Every owner of this client that the store may know is in the registry, or a task is on its way to settle it.
-//! - **E2** A wake for an owner that is not in the registry is answered with a release: the lock was granted to
-//!   someone who gave up.
+//! - **E1** Every owner of this client that the store may know stands in a line, or somebody is on the way to settle it.
+//! - **E2** A wake for an owner that stands in no line is answered with a release: the lock was granted to someone who
+//!   gave up.
+//! - **E3** No lock of ours is held while a store, a caller or a watcher is called: each may come back at once.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_core::{Owner, Ttl};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use leasehold_core::{LockName, Owner, Step};
+use tokio::sync::{oneshot, watch};
 
 use super::Lease;
+use super::agenda::Agenda;
+use super::asking::Ask;
+use super::contend::{Contender, acquire};
+use super::giving::Giving;
 use super::hold::Hold;
 use super::identity::Identity;
-use super::keeper::Order;
-use super::settle::{Settle, settle};
-use super::wait::{Request, wait};
+use super::keeper::Keeper;
+use super::line::{Do, Seat, Terms, Todo};
+use super::lines::Lines;
+use super::seat::{Pending, Request, Waiter};
+use super::settle::{Settle, release};
 use crate::clock::{Clock, Moment};
-use crate::error::{Error, LossCause, StoreError};
+use crate::error::{LossCause, StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
-use crate::store::{Listener, Notice, Store};
+use crate::store::{Done, Listener, Store};
+use crate::sync::{Mutex, MutexGuard};
 
-/// What a waiter was told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// The lock may be yours: claim it.
-    Granted,
-    /// Something may have been missed: ask.
-    Ask,
-}
+/// How often a name that is waited for is put into the index anew.
+const INDEX_AGAIN: Duration = Duration::from_secs(10);
 
-/// One waiter's ear.
-#[derive(Debug, Default)]
-pub(crate) struct Ear {
-    granted: Mutex<bool>,
-    bell: Notify,
-}
+/// How many names are remembered to be in the index.
+const INDEXED: usize = 1024;
 
-impl Ear {
-    /// Waits until something is heard.
-    pub(crate) async fn hear(&self) -> Told {
-        self.bell.notified().await;
-        let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
-        if std::mem::take(&mut *granted) {
-            Told::Granted
-        } else {
-            Told::Ask
-        }
-    }
-
-    fn tell(&self, told: Told) {
-        if told == Told::Granted {
-            *self.granted.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        }
-        self.bell.notify_one();
-    }
-}
-
-/// The owners of a client that are on their way to a lock or hold one (E1).
-#[derive(Debug, Default)]
-pub(crate) struct Registry(Mutex<HashMap<Owner, Entry>>);
-
+/// Something that time brings.
 #[derive(Debug)]
-enum Entry {
-    Waiting(Arc<Ear>),
-    Held(Arc<Hold>, Ttl),
-}
-
-impl Registry {
-    /// Where the store delivers its notices.
-    pub(crate) fn listener(self: &Arc<Self>, orders: &mpsc::UnboundedSender<Order>) -> Listener {
-        // Weak, so that the store does not keep the keeper alive that keeps the store.
-        let (registry, orders) = (self.clone(), orders.downgrade());
-        Arc::new(move |notice| {
-            let stray = registry.hear(notice);
-            if let (Some(stray), Some(orders)) = (stray, orders.upgrade()) {
-                // Fails only when the client is gone, and its connection with it.
-                drop(orders.send(stray));
-            }
-        })
-    }
-
-    /// Passes a notice on; what was granted to someone who gave up is to be released (E2).
-    fn hear(&self, notice: Notice) -> Option<Order> {
-        let entries = self.lock();
-        match notice {
-            Notice::Granted { key, owner } => match entries.get(&owner) {
-                Some(Entry::Waiting(ear)) => ear.tell(Told::Granted),
-                // It found out by itself before the wake arrived.
-                Some(Entry::Held(..)) => {}
-                None => return Some(Order::Stray { key, owner }),
-            },
-            Notice::Reconnected => entries.values().for_each(|entry| {
-                if let Entry::Waiting(ear) = entry {
-                    ear.tell(Told::Ask);
-                }
-            }),
-        }
-        None
-    }
-
-    pub(crate) fn wait(&self, owner: &Owner) -> Arc<Ear> {
-        let ear = Arc::new(Ear::default());
-        self.lock()
-            .insert(owner.clone(), Entry::Waiting(ear.clone()));
-        ear
-    }
-
-    fn hold(&self, hold: &Arc<Hold>, ttl: Ttl) {
-        self.lock()
-            .insert(hold.owner.clone(), Entry::Held(hold.clone(), ttl));
-    }
-
-    fn forget(&self, owner: &Owner) -> Option<Entry> {
-        self.lock().remove(owner)
-    }
-
-    fn holds(&self) -> Vec<Arc<Hold>> {
-        let held = |entry: &Entry| match entry {
-            Entry::Held(hold, _) => Some(hold.clone()),
-            Entry::Waiting(_) => None,
-        };
-        self.lock().values().filter_map(held).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Entry>> {
-        // A map operation does not panic half-way.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+pub(super) enum Due {
+    /// A renewal or a deadline of this owner's lease.
+    Lease(Owner),
+    /// The time limit of a request.
+    Limit(LockName, u64),
+    /// A lock that may be idle for too long.
+    Idle(LockName),
 }
 
 /// The machinery behind a client.
@@ -138,127 +55,242 @@ pub(crate) struct Engine {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
     pub(crate) tasks: Tasks,
-    pub(crate) registry: Arc<Registry>,
     pub(crate) identity: Identity,
     /// How long a waiter in line puts up with a store that does not answer.
     pub(crate) patience: Duration,
-    orders: mpsc::UnboundedSender<Order>,
+    pub(super) keeper: Keeper,
+    pub(super) agenda: Arc<Agenda<Due>>,
+    pub(super) lines: Mutex<Lines<Waiter, Arc<Hold>>>,
+    next_seat: AtomicU64,
+    indexed: Mutex<HashMap<LockName, Moment>>,
+    /// Owners that were released for later (at-least-hold), and until when: what is late must not free their locks.
+    pub(super) kept: Mutex<HashMap<Owner, Moment>>,
     closing: watch::Sender<bool>,
 }
 
+/// What a client needs before it has a store.
+pub(crate) struct Plan {
+    pub(crate) clock: Clock,
+    pub(crate) tasks: Tasks,
+    pub(crate) identity: Identity,
+    pub(crate) patience: Duration,
+}
+
+/// The way from a store to the engine that uses it.
+#[derive(Clone, Default)]
+pub(crate) struct Wire(Arc<OnceLock<Weak<Engine>>>);
+
+impl Wire {
+    /// Where the store delivers its notices. Weak, so that the store does not keep the engine alive that keeps the store.
+    pub(crate) fn listener(&self) -> Listener {
+        let wire = self.0.clone();
+        Arc::new(move |notice| {
+            if let Some(engine) = wire.get().and_then(Weak::upgrade) {
+                engine.hear(notice);
+            }
+        })
+    }
+}
+
 impl Engine {
+    /// The engine of a store that delivers its notices by `wire`, and what has to run beside it until it is dropped.
     pub(crate) fn new(
         store: Arc<dyn Store>,
-        clock: Clock,
-        tasks: Tasks,
-        orders: mpsc::UnboundedSender<Order>,
-        registry: Arc<Registry>,
-        identity: Identity,
-        patience: Duration,
-    ) -> Self {
-        Self {
+        plan: Plan,
+        wire: &Wire,
+    ) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
+        let engine = Arc::new(Self {
             store,
-            clock,
-            tasks,
-            registry,
-            identity,
-            patience,
-            orders,
+            clock: plan.clock,
+            tasks: plan.tasks,
+            identity: plan.identity,
+            patience: plan.patience,
+            keeper: Keeper::default(),
+            agenda: Arc::new(Agenda::new()),
+            lines: Mutex::default(),
+            next_seat: AtomicU64::new(0),
+            indexed: Mutex::default(),
+            kept: Mutex::default(),
             closing: watch::Sender::new(false),
+        });
+        // Set once: a wire belongs to one engine.
+        drop(wire.0.set(Arc::downgrade(&engine)));
+        let (agenda, clock, weak) = (
+            engine.agenda.clone(),
+            engine.clock.clone(),
+            Arc::downgrade(&engine),
+        );
+        let run = async move {
+            while let Some(due) = agenda.next(&clock).await {
+                // Once nobody uses the engine, only what is on its way is waited for.
+                if let Some(engine) = weak.upgrade() {
+                    engine.attend(due);
+                }
+            }
+        };
+        (engine, run)
+    }
+
+    fn attend(self: &Arc<Self>, due: Due) {
+        // What leaves its line here is on its way to the store only a moment later: who closes the client waits for that.
+        let _under_way = self.tasks.token();
+        match due {
+            Due::Lease(owner) => self.keeper.attend(self, &owner),
+            Due::Limit(name, id) => self.limit_passed(&name, id),
+            Due::Idle(name) => {
+                let todo = self.lines().tidy(&name, self.clock.now());
+                self.perform(&name, todo, None);
+            }
         }
     }
 
-    /// Starts an acquisition. Whatever becomes of the receiver, nothing is left behind.
-    pub(crate) fn acquire(
-        self: &Arc<Self>,
-        request: Request,
-        reply: oneshot::Sender<Result<Option<Lease>, Error>>,
-    ) {
-        self.tasks.spawn(wait(self.clone(), request, reply));
+    /// Begins an acquisition. Dropping what is returned ends it, and nothing is left behind.
+    pub(crate) fn acquire(self: &Arc<Self>, request: Request) -> Pending {
+        let (answer, answered) = oneshot::channel();
+        let id = self.next_seat.fetch_add(1, Ordering::Relaxed);
+        let name = request.name.clone();
+        if self.is_closed() {
+            // Nobody else has the receiver yet.
+            drop(answer.send(Err(StoreError::closed().into())));
+        } else {
+            let (now, terms) = (self.clock.now(), request.terms.clone());
+            let once = request.is_once();
+            let mut seat = Seat {
+                id,
+                terms,
+                once,
+                caller: Waiter::new(request, now, answer),
+            };
+            let todo = {
+                let owner = |terms: &Terms| self.identity.owner(&terms.note);
+                let mut lines = self.lines();
+                if let Some(limit) = seat.caller.limit {
+                    // Here, or the limit could pass before anybody is in line whom it concerns.
+                    let due = Due::Limit(name.clone(), id);
+                    seat.caller.alarm = Some(self.agenda.add(limit, due));
+                }
+                let ttl = seat.terms.ttl;
+                let fits = |hold: &Arc<Hold>| hold.is_fit_to_hand_on(ttl, now);
+                lines.enter(&name, seat, owner, now, fits, |seat, owner, fence, hold| {
+                    self.next_lease(seat, owner, fence, hold, now)
+                })
+            };
+            self.perform(&name, todo, None);
+            if self.is_closed() {
+                // Closing may have looked before this one was in line.
+                self.leave(&name, id, |waiter| {
+                    waiter.fail(&StoreError::closed().into());
+                });
+            }
+        }
+        Pending::new(self.clone(), name, id, answered)
     }
 
-    /// Takes charge of a lock that was just acquired.
-    pub(crate) fn keep(self: &Arc<Self>, hold: Hold, ttl: Ttl, auto_renew: bool) -> Lease {
-        let hold = Arc::new(hold);
-        self.registry.hold(&hold, ttl);
-        self.order(Order::Keep {
-            hold: hold.clone(),
-            ttl,
-            auto_renew,
-        });
-        Lease {
+    /// A request goes away; `tell` has the last word to it.
+    pub(super) fn leave(&self, name: &LockName, id: u64, tell: impl FnOnce(Waiter)) {
+        let seat = self.lines().leave(name, id);
+        if let Some(seat) = seat {
+            self.unset_alarm(&seat.caller);
+            tell(seat.caller);
+        }
+    }
+
+    /// Does what a line wants done. The first release is the one of the lease that is `giving` itself back.
+    pub(super) fn perform(
+        self: &Arc<Self>,
+        name: &LockName,
+        todo: Todo<Waiter, Arc<Hold>>,
+        mut giving: Option<Giving>,
+    ) {
+        for what in todo {
+            match what {
+                Do::Ask(ask) => self.ask(name, ask),
+                Do::Grant {
+                    seat,
+                    lease,
+                    handed_on,
+                } => self.grant(seat, lease, handed_on),
+                Do::Busy(seat) => {
+                    self.unset_alarm(&seat.caller);
+                    seat.caller.busy();
+                }
+                Do::Waits(id) => self.tell_watchers(name, Some(id)),
+                Do::Release { owner, lease } => self.give_up(name, owner, lease, giving.take()),
+                Do::Undo {
+                    owner,
+                    ttl,
+                    unsettled_until,
+                } => {
+                    let work = Settle::of(name.clone(), owner, ttl, unsettled_until);
+                    release(self, work, None);
+                }
+                Do::Fail(seat, error) => {
+                    self.unset_alarm(&seat.caller);
+                    seat.caller.fail(&error.into());
+                }
+                Do::Refill(owner) => self.keeper.refill(self, &owner),
+                Do::Linger(until) => {
+                    self.agenda.add(until, Due::Idle(name.clone()));
+                }
+            }
+        }
+        if let Some(giving) = giving {
+            // It was handed on, or is idle: the store need not know.
+            giving.tell(Ok(()));
+        }
+    }
+
+    fn ask(self: &Arc<Self>, name: &LockName, ask: Ask) {
+        let (step, waits) = (acquire(&ask.owner, &ask.terms, ask.waits), ask.waits);
+        let contender = Contender::new(self.clone(), name.clone(), ask);
+        let sent = self.clock.now();
+        let token = self.tasks.token();
+        let answered = move |answer| {
+            contender.begin(sent, waits, answer);
+            drop(token);
+        };
+        self.store.send(name, step, Done::new(answered));
+    }
+
+    fn grant(self: &Arc<Self>, seat: Seat<Waiter>, hold: Arc<Hold>, handed_on: bool) {
+        self.unset_alarm(&seat.caller);
+        let ttl = seat.terms.ttl;
+        if handed_on {
+            self.keeper.hand_on(self, &hold, ttl);
+        } else {
+            self.keeper.keep(self, &hold);
+        }
+        let lease = Lease {
             hold,
             engine: self.clone(),
-        }
+        };
+        // A lease that cannot be delivered comes back and is dropped, which releases it (W2).
+        seat.caller.served(lease);
     }
 
-    /// Ends a lease, once: renewals stop before the release is sent, so that none can follow it.
-    pub(crate) fn release(
-        self: &Arc<Self>,
-        hold: &Arc<Hold>,
-        keep: Option<Ttl>,
-        reply: Option<Reply>,
-    ) {
-        let Some(Entry::Held(_, ttl)) = self.registry.forget(&hold.owner) else {
-            if let (Some(reply), Some(lost)) = (reply, hold.loss()) {
-                // Closed meanwhile: the caller is told why, if it still listens.
-                drop(reply.send(Err(lost.into())));
-            }
+    /// Puts a name into the index, unless that was just done. Best effort: the index holds hints.
+    pub(super) fn index(&self, name: &LockName) {
+        let now = self.clock.now();
+        let mut indexed = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
+        if indexed
+            .get(name)
+            .is_some_and(|at| now.since(*at) < INDEX_AGAIN)
+        {
             return;
-        };
-        let lost = hold.loss();
-        // A lease extended by hand may have longer to go than it was taken for.
-        let left = hold.valid_until().since(self.clock.now());
-        let ttl = Ttl::new(left).map_or(ttl, |left| left.max(ttl));
-        hold.retire();
-        self.order(Order::Forget {
-            owner: hold.owner.clone(),
-        });
-        // What was lost must not be kept from the one who may have it now.
-        let keep = keep.filter(|_| lost.is_none());
-        let owner = hold.owner.clone();
-        let work = Settle {
-            name: hold.name.clone(),
-            owner,
-            ttl,
-            keep,
-            unsettled_until: hold.unsettled_until,
-            hold: Some((hold.clone(), lost)),
-        };
-        self.tasks.spawn(settle(self.clone(), work, reply));
+        }
+        if indexed.len() >= INDEXED {
+            indexed.clear();
+        }
+        indexed.insert(name.clone(), now);
+        drop(indexed);
+        let (store, name) = (self.store.clone(), name.clone());
+        self.tasks
+            .spawn(async move { drop(store.index(Some(name)).await) });
     }
 
-    /// Settles an acquisition that was given up: whatever reached the store is undone.
-    pub(crate) async fn abandon(
-        self: &Arc<Self>,
-        request: &Request,
-        unsettled_until: Option<Moment>,
-    ) {
-        self.registry.forget(&request.owner);
-        let (name, owner) = (request.name.clone(), request.owner.clone());
-        settle(
-            self.clone(),
-            Settle {
-                name,
-                owner,
-                ttl: request.ttl,
-                keep: None,
-                unsettled_until,
-                hold: None,
-            },
-            None,
-        )
-        .await;
-    }
-
-    /// Forgets an owner that the store does not know.
-    pub(crate) fn forget(&self, owner: &Owner) {
-        self.registry.forget(owner);
-    }
-
-    pub(crate) fn order(&self, order: Order) {
-        // Fails only when the keeper is gone with its runtime; deadlines then end the leases.
-        drop(self.orders.send(order));
+    pub(super) fn too_late(&self) -> StoreError {
+        let why = "the answer came after the lease had ended";
+        StoreError::new(self.store.label(), StoreErrorKind::TimedOut, why)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -275,13 +307,53 @@ impl Engine {
 
     pub(crate) async fn close(self: &Arc<Self>) {
         self.closing.send_replace(true);
-        for hold in self.registry.holds() {
+        let (seats, leases) = self.lines().close();
+        for seat in seats {
+            self.unset_alarm(&seat.caller);
+            seat.caller.fail(&StoreError::closed().into());
+        }
+        for (name, owner, hold) in leases {
             hold.lose(LossCause::Closed);
-            self.release(&hold, None, None);
+            // One that is idle was given back already, but not to the store.
+            hold.give_back();
+            self.give_up(&name, owner, Some(hold), None);
         }
         self.tasks.finished().await;
     }
+
+    pub(super) fn unset_alarm(&self, waiter: &Waiter) {
+        if let Some(alarm) = waiter.alarm {
+            self.agenda.remove(alarm);
+        }
+    }
+
+    pub(super) fn lines(&self) -> MutexGuard<'_, Lines<Waiter, Arc<Hold>>> {
+        // A line is changed as a whole or not at all, whatever panics.
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        #[cfg(test)]
+        lines.check();
+        lines
+    }
 }
 
-/// Where the verdict of a release goes.
-pub(crate) type Reply = oneshot::Sender<Result<(), Error>>;
+impl Drop for Engine {
+    /// Nobody is left who could want a lock that lingers. The client's thread ends when the store has answered.
+    fn drop(&mut self) {
+        let last = Arc::new(CloseOnDrop(self.agenda.clone()));
+        let (_, leases) = self.lines().close();
+        for (name, owner, _) in leases {
+            let (store, last) = (self.store.clone(), last.clone());
+            let step = Step::Release { owner, keep: None };
+            let done = Done::new(move |_| drop((store, last)));
+            self.store.send(&name, step, done);
+        }
+    }
+}
+
+struct CloseOnDrop(Arc<Agenda<Due>>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

@@ -5,16 +5,20 @@
 //! - **L1** `deadline` is `sent + ttl - drift`, where `sent` was read *before* the request was sent; so it lies before
 //!   the store's expiry, however long the answer took.
 //! - **L2** A failed renewal is not a loss: the lease is doubtful until its deadline.
-//! - **L3** Lost and retired are final. Nothing renews a lease in either state.
+//! - **L3** Lost and retired are final: its user never gets it back. A retired one is renewed only while nobody uses the lock,
+//!   for the next lease of the same owner.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::pin::pin;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{Fence, LockName, Owner, Ttl};
-use tokio::sync::watch;
+use leasehold_core::{CLAIM_WINDOW, Fence, HolderView, LockName, Owner, Ttl, Who};
+use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
 use crate::error::{LossCause, Lost};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Where a lease stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,11 +41,36 @@ pub(crate) struct Hold {
     pub(crate) fence: Fence,
     /// When to give up holding whatever the store says.
     pub(crate) max_until: Option<Moment>,
-    /// An earlier try to acquire was not answered, and may be carried out until then, even after a release.
-    pub(crate) unsettled_until: Option<Moment>,
+    /// For how long to keep the lock idle after the release.
+    pub(crate) linger: Duration,
+    pub(crate) auto_renew: bool,
+    /// What was asked for, and what it was given at first: a grant that was only heard of is for less.
+    pub(crate) ttl: Ttl,
+    pub(crate) lasts: Ttl,
+    /// Since when it is held.
+    pub(crate) since: Moment,
     clock: Clock,
     deadline: AtomicU64,
-    standing: watch::Sender<Standing>,
+    /// An earlier try to acquire was not answered, and may be carried out until then, even after a release; or 0.
+    unsettled_until: AtomicU64,
+    standing: Mutex<Standing>,
+    changed: Notify,
+    given_back: AtomicBool,
+}
+
+/// What a new lease begins with.
+pub(crate) struct Start {
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+    pub(crate) fence: Fence,
+    /// Until when it may be relied on, `max_hold` aside.
+    pub(crate) until: Moment,
+    pub(crate) unsettled_until: Option<Moment>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) linger: Duration,
+    pub(crate) auto_renew: bool,
+    pub(crate) ttl: Ttl,
+    pub(crate) lasts: Ttl,
 }
 
 /// How much sooner than the store a client lets go: 1 % of the TTL for clocks that run at different speeds, and 2 ms for
@@ -56,28 +85,42 @@ pub(crate) fn deadline(sent: Moment, ttl: Ttl) -> Moment {
 }
 
 impl Hold {
-    pub(crate) fn new(
-        clock: Clock,
-        name: LockName,
-        owner: Owner,
-        fence: Fence,
-        until: Moment,
-        max_until: Option<Moment>,
-    ) -> Self {
-        let (standing, deadline) = (
-            watch::Sender::new(Standing::Held),
-            AtomicU64::new(until.as_micros()),
-        );
+    /// A lease that begins at `since`.
+    pub(crate) fn new(clock: Clock, start: Start, since: Moment) -> Self {
         Self {
-            name,
-            owner,
-            fence,
-            max_until,
-            unsettled_until: None,
+            name: start.name,
+            owner: start.owner,
+            fence: start.fence,
+            max_until: start.max_hold.map(|max_hold| since.after(max_hold)),
+            linger: start.linger,
+            auto_renew: start.auto_renew,
+            ttl: start.ttl,
+            lasts: start.lasts,
+            since,
             clock,
-            deadline,
-            standing,
+            deadline: AtomicU64::new(start.until.as_micros()),
+            unsettled_until: AtomicU64::new(start.unsettled_until.map_or(0, Moment::as_micros)),
+            standing: Mutex::new(Standing::Held),
+            changed: Notify::new(),
+            given_back: AtomicBool::new(false),
         }
+    }
+
+    /// Until when an unanswered request for this owner may still be carried out.
+    pub(crate) fn unsettled_until(&self) -> Option<Moment> {
+        let until = self.unsettled_until.load(Ordering::SeqCst);
+        (until > 0).then(|| Moment::from_micros(until))
+    }
+
+    /// An unanswered request for this owner may still be carried out until then.
+    pub(crate) fn unsettle(&self, until: Moment) {
+        self.unsettled_until
+            .fetch_max(until.as_micros(), Ordering::SeqCst);
+    }
+
+    /// Whether this is the first time that it is given back.
+    pub(crate) fn give_back(&self) -> bool {
+        !self.given_back.swap(true, Ordering::SeqCst)
     }
 
     /// Until when the lease may be relied on.
@@ -112,12 +155,20 @@ impl Hold {
         self.valid_until() <= self.clock.now()
     }
 
-    /// A renewal was confirmed.
+    /// A renewal was confirmed. One that is idle, kept for the next one here, is renewed as well; it stays retired.
     pub(crate) fn renew_until(&self, deadline: Moment) {
         self.change(|standing| {
             self.deadline.store(deadline.as_micros(), Ordering::SeqCst);
             *standing = Standing::Held;
         });
+        if *self.standing() == Standing::Retired {
+            self.deadline.store(deadline.as_micros(), Ordering::SeqCst);
+        }
+    }
+
+    /// It is handed on, and nobody has it yet: it lasts for as long as the one before it.
+    pub(crate) fn follow(&self, deadline: Moment) {
+        self.deadline.store(deadline.as_micros(), Ordering::SeqCst);
     }
 
     /// A renewal failed (L2).
@@ -135,21 +186,27 @@ impl Hold {
 
     /// Changes the standing unless it is final (L3).
     fn change(&self, change: impl FnOnce(&mut Standing)) {
-        self.standing.send_if_modified(|standing| {
-            let open = matches!(standing, Standing::Held | Standing::Doubtful(_));
-            if open {
-                change(standing);
-            }
-            open
-        });
+        let mut standing = self.standing();
+        if matches!(*standing, Standing::Held | Standing::Doubtful(_)) {
+            change(&mut standing);
+            drop(standing);
+            self.changed.notify_waiters();
+        }
+    }
+
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        // A change is one assignment.
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lost, as far as anybody has noticed.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(*self.standing(), Standing::Lost(_))
     }
 
     /// Lost or released.
     pub(crate) fn is_over(&self) -> bool {
-        matches!(
-            *self.standing.borrow(),
-            Standing::Lost(_) | Standing::Retired
-        )
+        matches!(*self.standing(), Standing::Lost(_) | Standing::Retired)
     }
 
     /// Why it would be lost by time alone, now.
@@ -157,19 +214,40 @@ impl Hold {
         if self.max_until.is_some_and(|max| max <= now) {
             return Some(LossCause::MaxHold);
         }
-        (self.valid_until() <= now).then(|| match &*self.standing.borrow() {
+        (self.valid_until() <= now).then(|| match &*self.standing() {
             Standing::Doubtful(reason) => LossCause::Deadline(Some(reason.clone())),
             _ => LossCause::Deadline(None),
         })
     }
 
+    /// What others here are told of it.
+    pub(crate) fn view(&self) -> HolderView {
+        HolderView {
+            who: Who::Owner(self.owner.clone()),
+            fence: Some(self.fence),
+            held_for: Some(self.clock.now().since(self.since)),
+            expires_in: Some(self.valid_until().since(self.clock.now())),
+        }
+    }
+
+    /// Whether the lock may go on to the next one here: as much of it as another will rely on is certain.
+    pub(crate) fn is_fit_to_hand_on(&self, ttl: Ttl, now: Moment) -> bool {
+        let held = matches!(*self.standing(), Standing::Held | Standing::Retired);
+        held && self.deadline().since(now) > ttl.get().min(CLAIM_WINDOW) / 4
+    }
+
     /// Why it is lost, if it is. Judged by the clock as well, so that a keeper that could not run yet changes nothing.
     pub(crate) fn loss(&self) -> Option<Lost> {
-        let standing = self.standing.borrow().clone();
+        self.loss_at(self.clock.now())
+    }
+
+    /// The same, when it is known what time it is.
+    pub(crate) fn loss_at(&self, now: Moment) -> Option<Lost> {
+        let standing = self.standing().clone();
         let cause = match standing {
             Standing::Lost(cause) => Some(cause),
             Standing::Retired => None,
-            Standing::Held | Standing::Doubtful(_) => self.overdue(self.clock.now()),
+            Standing::Held | Standing::Doubtful(_) => self.overdue(now),
         };
         cause.map(|cause| self.lost(cause))
     }
@@ -184,21 +262,20 @@ impl Hold {
 
     /// Waits until it is lost.
     pub(crate) async fn wait_lost(&self) -> Lost {
-        let mut changes = self.standing.subscribe();
         loop {
+            let mut changed = pin!(self.changed.notified());
+            // Listen first, or a change between the look and the wait would go unheard.
+            changed.as_mut().enable();
             if let Some(lost) = self.loss() {
                 return lost;
             }
-            if changes.changed().await.is_err() {
-                // Cannot happen while `self` keeps the sender.
-                return self.lost(LossCause::Closed);
-            }
+            changed.await;
         }
     }
 
     /// Why the last renewal failed, if it did.
     pub(crate) fn doubted(&self) -> Option<String> {
-        match &*self.standing.borrow() {
+        match &*self.standing() {
             Standing::Doubtful(reason) => Some(reason.clone()),
             Standing::Held | Standing::Lost(_) | Standing::Retired => None,
         }

@@ -1,297 +1,303 @@
 //! Renews all leases of a client and watches their deadlines. Must never renew a lease that is over.
 //!
-//! One task: it waits for the next thing to do, for orders, and for the answers of renewals under way, which do not
-//! wait for each other.
+//! A lease is looked after from where it was acquired, and given up from where it is released, without waking anybody; the
+//! client's thread only comes in when a renewal or a deadline is due.
 //!
 //! # Invariants
 //!
 //! - **K1** A lease has at most one renewal under way, so its answers cannot overtake each other.
-//! - **K2** Every lease in `leases` stands in `agenda` once, at the time of its next event; its deadline is never
+//! - **K2** Every lease in `leases` stands in the agenda once, at the time of its next event; its deadline is never
 //!   later than that, so that loss is told on time even when a renewal hangs.
 //! - **K3** An answer to a lease that is over changes nothing. If it says *held*, the lock is released: the renewal was
 //!   carried out after we had given up.
 //! - **K4** While a request without an answer may still be carried out, no deadline is later than its TTL allows: carried
 //!   out after a longer renewal, it would shorten the lease without a word.
+//! - **K5** At most [`AT_ONCE`] leases that renew themselves have a renewal under way, so that many that are due together
+//!   do not keep other requests waiting.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+mod renewal;
 
-use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use leasehold_core::{LockName, Owner, Reply, Step, Ttl};
-use tokio::sync::{mpsc, oneshot};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, PoisonError};
 
-use super::hold::{Hold, deadline};
-use super::kept::{Caller, Kept};
-use crate::clock::{Clock, Moment};
+use leasehold_core::{Owner, Reply, Ttl};
+
+use self::renewal::{Found, Renewal, Why, from_backlog, send, start};
+use super::engine::{Due, Engine};
+use super::hold::Hold;
+use super::kept::{Block, Caller, Kept, Progress};
+use crate::clock::Moment;
 use crate::error::{Error, LossCause, StoreError};
-use crate::store::Store;
+use crate::store::Answer;
+use crate::sync::{Mutex, MutexGuard};
 
-/// What the keeper is asked to do.
-pub(crate) enum Order {
-    /// Look after a new lease.
-    Keep {
-        hold: Arc<Hold>,
-        ttl: Ttl,
-        auto_renew: bool,
-    },
-    /// Renew now, with this TTL from now on.
-    Extend {
-        owner: Owner,
-        ttl: Ttl,
-        reply: oneshot::Sender<Result<(), Error>>,
-    },
-    /// The lease is being released.
-    Forget { owner: Owner },
-    /// The store granted a lock to an owner that gave up.
-    Stray { key: String, owner: Owner },
-}
+/// How many renewals that came due are under way at once: two batches, so that a request of somebody else waits for less
+/// than a millisecond's work of the server.
+pub(super) const AT_ONCE: usize = 64;
 
 /// The keeper of a client.
-pub(crate) struct Keeper {
-    store: Arc<dyn Store>,
-    clock: Clock,
-    inbox: mpsc::UnboundedReceiver<Order>,
-    leases: HashMap<Owner, Kept>,
-    agenda: BTreeSet<(Moment, Owner)>,
-    answers: FuturesUnordered<BoxFuture<'static, Option<Answer>>>,
-}
+#[derive(Default)]
+pub(super) struct Keeper(Mutex<State>);
 
-/// The answer to a renewal.
-struct Answer {
-    hold: Arc<Hold>,
-    sent: Moment,
-    ttl: Ttl,
-    result: Result<Reply, StoreError>,
-    callers: Vec<Caller>,
+#[derive(Default)]
+struct State {
+    leases: HashMap<Owner, Kept>,
+    under_way: usize,
+    /// Due, and waiting for room (K5).
+    backlog: VecDeque<Owner>,
+    /// Lost while a renewal was under way, which may be carried out all the same (K3).
+    lost_under_way: HashSet<Owner>,
 }
 
 impl Keeper {
-    pub(crate) fn new(
-        store: Arc<dyn Store>,
-        clock: Clock,
-        inbox: mpsc::UnboundedReceiver<Order>,
-    ) -> Self {
-        let (leases, agenda, answers) = (HashMap::new(), BTreeSet::new(), FuturesUnordered::new());
-        Self {
-            store,
-            clock,
-            inbox,
-            leases,
-            agenda,
-            answers,
-        }
-    }
-
-    /// Works until nobody is left who could give an order.
-    pub(crate) async fn run(mut self) {
-        loop {
-            let next = self.agenda.first().map(|(at, _)| *at);
-            tokio::select! {
-                order = self.inbox.recv() => match order {
-                    Some(order) => self.obey(order),
-                    None => return,
-                },
-                Some(answer) = self.answers.next(), if !self.answers.is_empty() => {
-                    if let Some(answer) = answer {
-                        self.account(answer);
-                    }
-                }
-                () = sleep_until(&self.clock, next) => self.attend(),
-            }
-        }
-    }
-
-    fn obey(&mut self, order: Order) {
-        match order {
-            Order::Keep {
-                hold,
-                ttl,
-                auto_renew,
-            } => self.keep(hold, ttl, auto_renew),
-            Order::Extend { owner, ttl, reply } => {
-                // Dropping the reply says that the lease is over; its hold knows why.
-                let Some(kept) = self.leases.get_mut(&owner) else {
-                    return;
-                };
-                kept.ask_for(ttl);
-                kept.by_hand.push(reply);
-                if !kept.under_way {
-                    self.renew(&owner);
-                }
-            }
-            Order::Forget { owner } => drop(self.remove(&owner)),
-            Order::Stray { key, owner } => self.let_go(LockName::from_key(&key), owner),
-        }
-    }
-
-    fn keep(&mut self, hold: Arc<Hold>, ttl: Ttl, auto_renew: bool) {
+    /// Looks after a new lease.
+    pub(super) fn keep(&self, engine: &Engine, hold: &Arc<Hold>) {
+        let mut state = self.lock();
         if hold.is_over() {
             return;
         }
         let owner = hold.owner.clone();
-        let kept = Kept::new(hold, ttl, auto_renew, self.clock.now());
-        self.agenda.insert((kept.next, owner.clone()));
-        self.leases.insert(owner.clone(), kept);
-        self.schedule(&owner);
+        let mut kept = Kept::new(hold.clone(), engine.clock.now());
+        kept.ticket = Some(
+            engine
+                .agenda
+                .add(kept.next_event(), Due::Lease(owner.clone())),
+        );
+        state.leases.insert(owner, kept);
     }
 
-    /// Does what is due.
-    fn attend(&mut self) {
-        let now = self.clock.now();
-        while let Some((at, owner)) = self.agenda.first().cloned() {
-            if at > now {
-                return;
-            }
-            let Some(kept) = self.leases.get(&owner) else {
-                self.agenda.pop_first();
-                continue;
-            };
-            if let Some(cause) = kept.hold.overdue(now) {
-                kept.hold.lose(cause);
-                self.remove(&owner);
-            } else if kept.is_due(now) {
-                self.renew(&owner);
-            } else {
-                self.schedule(&owner);
-            }
-        }
-    }
-
-    /// Sends a renewal.
-    fn renew(&mut self, owner: &Owner) {
-        let Some(kept) = self.leases.get_mut(owner) else {
+    /// The next lease of the same owner, handed on. It lasts for as long as the one before it.
+    pub(super) fn hand_on(&self, engine: &Arc<Engine>, hold: &Arc<Hold>, ttl: Ttl) {
+        let mut state = self.lock();
+        let Some(kept) = state.leases.get_mut(&hold.owner) else {
+            drop(state);
+            // Lost a moment ago.
+            hold.lose(LossCause::Deadline(None));
             return;
         };
-        let (hold, ttl, callers) = (
-            kept.hold.clone(),
-            kept.ttl,
-            std::mem::take(&mut kept.by_hand),
-        );
-        if hold.is_over() || hold.is_past() {
-            // Ended a moment ago, by another thread or by time. Left in the agenda, it would be due for ever (K2).
-            let verdict = match hold.loss() {
-                Some(lost) => {
-                    hold.lose(lost.cause.clone());
-                    lost.into()
-                }
-                None => StoreError::closed().into(),
-            };
-            self.remove(owner);
-            tell(callers, &Err(verdict));
+        hold.follow(kept.hold.deadline());
+        let same_plan = kept.hold.max_until.is_none()
+            && hold.max_until.is_none()
+            && kept.hold.auto_renew == hold.auto_renew;
+        kept.hold = hold.clone();
+        if kept.ttl != ttl {
+            kept.ask_for(ttl);
+        }
+        if !same_plan {
+            schedule(engine, &hold.owner, kept);
+        }
+        let left = hold.deadline().since(hold.since);
+        if left < ttl.get() / 2 {
+            kept.owe();
+        }
+        if left < ttl.get() / 2 && kept.progress != Progress::UnderWay {
+            let renewal = start(engine, &mut state, &hold.owner, Why::Asked, false);
+            drop(state);
+            send(engine, renewal);
+        }
+    }
+
+    /// The lease is over: it is not renewed any more.
+    pub(super) fn forget(&self, engine: &Engine, owner: &Owner) {
+        remove(engine, &mut self.lock(), owner);
+    }
+
+    /// Renews now, for `ttl` from now on.
+    pub(super) fn extend(&self, engine: &Arc<Engine>, owner: &Owner, ttl: Ttl, caller: Caller) {
+        let mut state = self.lock();
+        // Dropping the caller says that the lease is over; its hold knows why.
+        let Some(kept) = state.leases.get_mut(owner) else {
             return;
+        };
+        kept.ask_for(ttl);
+        kept.by_hand.push(caller);
+        if kept.progress != Progress::UnderWay {
+            let renewal = start(engine, &mut state, owner, Why::Asked, false);
+            drop(state);
+            send(engine, renewal);
         }
-        let sent = self.clock.now();
-        if kept.is_to_be_indexed(sent) {
-            let (store, name) = (self.store.clone(), hold.name.clone());
-            // Best effort: the index holds hints.
-            self.answers.push(Box::pin(async move {
-                drop(store.index(Some(name)).await);
-                None
-            }));
+    }
+
+    /// Renews, and draws more fences for it.
+    pub(super) fn refill(&self, engine: &Arc<Engine>, owner: &Owner) {
+        let mut state = self.lock();
+        let Some(kept) = state.leases.get_mut(owner) else {
+            return;
+        };
+        if kept.progress == Progress::UnderWay {
+            if kept.block == Block::NotNeeded {
+                kept.block = Block::Wanted;
+            }
+        } else {
+            let renewal = start(engine, &mut state, owner, Why::Asked, true);
+            drop(state);
+            send(engine, renewal);
         }
-        hold.before_renewal(deadline(sent, ttl));
-        kept.under_way = true;
-        let store = self.store.clone();
-        self.answers.push(Box::pin(async move {
-            let result = store
-                .apply(
-                    &hold.name,
-                    Step::Extend {
-                        owner: hold.owner.clone(),
-                        ttl,
-                    },
-                )
-                .await;
-            Some(Answer {
-                hold,
-                sent,
-                ttl,
-                result,
-                callers,
-            })
-        }));
-        self.schedule(owner);
+    }
+
+    /// Something is due for this lease.
+    pub(super) fn attend(&self, engine: &Arc<Engine>, owner: &Owner) {
+        let mut state = self.lock();
+        let State {
+            leases,
+            under_way,
+            backlog,
+            lost_under_way,
+        } = &mut *state;
+        let Some(kept) = leases.get_mut(owner) else {
+            return;
+        };
+        kept.ticket = None;
+        let now = engine.clock.now();
+        if let Some(cause) = kept.hold.overdue(now) {
+            let hold = kept.hold.clone();
+            if kept.progress == Progress::UnderWay {
+                lost_under_way.insert(owner.clone());
+            }
+            remove(engine, &mut state, owner);
+            drop(state);
+            hold.lose(cause);
+            engine.lost(&hold);
+        } else if kept.is_due(now) && *under_way >= AT_ONCE {
+            kept.progress = Progress::Queued;
+            backlog.push_back(owner.clone());
+            schedule(engine, owner, kept);
+        } else if kept.is_due(now) {
+            let renewal = start(engine, &mut state, owner, Why::Due, false);
+            drop(state);
+            send(engine, renewal);
+        } else {
+            schedule(engine, owner, kept);
+        }
+    }
+
+    /// A renewal is about to be sent: whatever becomes of it, the lease counts for no longer than it leaves (L1).
+    fn before(&self, renewal: &Renewal, deadline: Moment) {
+        let state = self.lock();
+        // Meanwhile the lock may have been handed on.
+        let hold = state.leases.get(&renewal.hold.owner).map(|kept| &kept.hold);
+        hold.unwrap_or(&renewal.hold).before_renewal(deadline);
+    }
+
+    /// A request of this owner for `ttl` was not answered, and may be carried out after whatever is sent from now on.
+    pub(super) fn straggles(&self, owner: &Owner, ttl: Ttl, now: Moment) {
+        if let Some(kept) = self.lock().leases.get_mut(owner) {
+            kept.straggles(ttl, now);
+        }
     }
 
     /// Takes the answer to a renewal into account.
-    fn account(&mut self, answer: Answer) {
-        let Answer {
-            hold,
-            sent,
+    fn account(&self, engine: &Arc<Engine>, renewal: Renewal, sent: Moment, answer: Answer) {
+        // As in `attend`.
+        let _under_way = engine.tasks.token();
+        let Renewal {
+            hold: asked_for,
             ttl,
-            result,
+            block,
+            why,
             callers,
-        } = answer;
-        let owner = hold.owner.clone();
-        let verdict = match (self.leases.get_mut(&owner), result) {
-            (None, result) => {
+            ..
+        } = renewal;
+        let owner = asked_for.owner.clone();
+        let mut state = self.lock();
+        let next = if why == Why::Due {
+            state.under_way -= 1;
+            from_backlog(engine, &mut state)
+        } else {
+            Found::Nothing
+        };
+        let mut lost = None;
+        let mut confirmed = None;
+        let mut is_to_be_undone = false;
+        let verdict = match (state.leases.get_mut(&owner), answer) {
+            (None, answer) => {
                 // Over while the renewal was under way (K3). What was released is settled already, and may be kept on purpose.
-                if matches!(result, Ok(Reply::Held(_))) && hold.loss().is_some() {
-                    self.let_go(hold.name.clone(), owner.clone());
-                }
-                Err(hold
+                is_to_be_undone =
+                    state.lost_under_way.remove(&owner) && matches!(answer, Ok(Reply::Held(_)));
+                Err(asked_for
                     .loss()
                     .map_or_else(|| StoreError::closed().into(), Error::Lost))
             }
-            (Some(kept), Ok(Reply::Held(_))) => {
-                kept.renewed(sent, ttl, self.clock.now());
+            (Some(kept), Ok(Reply::Held(reply))) => {
+                kept.renewed(sent, ttl, engine.clock.now());
+                confirmed = Some(reply);
                 Ok(())
             }
             (Some(kept), Err(error)) => {
-                kept.failed(ttl, &error, self.clock.now());
+                kept.failed(ttl, &error, engine.clock.now());
                 Err(error.into())
             }
-            (Some(_), Ok(reply)) => {
+            (Some(kept), Ok(reply)) => {
                 let holder = if let Reply::NotHeld(holder) = reply {
                     holder
                 } else {
                     None
                 };
                 let cause = LossCause::NotHeld(holder.map(Box::new));
+                let hold = kept.hold.clone();
+                // First, since who renews by hand looks there as soon as it is removed.
                 hold.lose(cause.clone());
-                self.remove(&owner);
-                Err(hold.lost(cause).into())
+                remove(engine, &mut state, &owner);
+                let error = hold.lost(cause).into();
+                lost = Some(hold);
+                Err(error)
             }
         };
+        let mut again = None;
+        if let Some(kept) = state.leases.get_mut(&owner) {
+            let wanted = kept.block == Block::Wanted;
+            kept.block = Block::NotNeeded;
+            if kept.by_hand.is_empty() && !wanted {
+                schedule(engine, &owner, kept);
+            } else {
+                again = Some(start(engine, &mut state, &owner, Why::Asked, wanted));
+            }
+        }
+        drop(state);
+        if is_to_be_undone {
+            engine.let_go(&asked_for.name, &owner);
+        }
         tell(callers, &verdict);
-        if self
-            .leases
-            .get(&owner)
-            .is_some_and(|kept| !kept.by_hand.is_empty())
-        {
-            self.renew(&owner);
-        } else {
-            self.schedule(&owner);
+        if let Some(held) = confirmed {
+            let fence = held.fence.filter(|_| block);
+            engine.renewed(&asked_for.name, &owner, (held.queued, sent), fence);
+        } else if block {
+            engine.refilled(&asked_for.name, &owner, None);
+        }
+        if let Some(hold) = lost {
+            engine.lost(&hold);
+        }
+        for found in [again.unwrap_or(Found::Nothing), next] {
+            send(engine, found);
         }
     }
 
-    /// Puts a lease where it belongs in the agenda (K2).
-    fn schedule(&mut self, owner: &Owner) {
-        let Some(kept) = self.leases.get_mut(owner) else {
-            return;
-        };
-        let next = kept.next_event();
-        self.agenda.remove(&(kept.next, owner.clone()));
-        kept.next = next;
-        self.agenda.insert((next, owner.clone()));
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.lock().leases.len()
     }
 
-    fn remove(&mut self, owner: &Owner) -> Option<Kept> {
-        let kept = self.leases.remove(owner)?;
-        self.agenda.remove(&(kept.next, owner.clone()));
-        Some(kept)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Changes are made whole before anything that could panic is called.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Releases what nobody wants, once: if the answer is lost, its TTL ends it.
-    fn let_go(&mut self, name: LockName, owner: Owner) {
-        let store = self.store.clone();
-        let step = Step::Release { owner, keep: None };
-        self.answers.push(Box::pin(async move {
-            drop(store.apply(&name, step).await);
-            None
-        }));
+/// Puts a lease where it belongs in the agenda (K2).
+fn schedule(engine: &Engine, owner: &Owner, kept: &mut Kept) {
+    if let Some(ticket) = kept.ticket.take() {
+        engine.agenda.remove(ticket);
+    }
+    kept.ticket = Some(
+        engine
+            .agenda
+            .add(kept.next_event(), Due::Lease(owner.clone())),
+    );
+}
+
+fn remove(engine: &Engine, state: &mut State, owner: &Owner) {
+    if let Some(ticket) = state.leases.remove(owner).and_then(|kept| kept.ticket) {
+        engine.agenda.remove(ticket);
     }
 }
 
@@ -299,12 +305,5 @@ impl Keeper {
 fn tell(callers: Vec<Caller>, verdict: &Result<(), Error>) {
     for caller in callers {
         drop(caller.send(verdict.clone()));
-    }
-}
-
-async fn sleep_until(clock: &Clock, at: Option<Moment>) {
-    match at {
-        Some(at) => clock.sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 use tokio::sync::oneshot;
 
+use super::agenda::Ticket;
 use super::hold::{Hold, deadline};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
@@ -16,19 +17,42 @@ pub(super) struct Kept {
     pub(super) hold: Arc<Hold>,
     /// What each renewal asks for.
     pub(super) ttl: Ttl,
-    auto_renew: bool,
+    /// What it was given by a grant is less than what was asked for: it is renewed once, if only by hand afterwards.
+    owed: bool,
     /// When the next renewal is due, unless one is under way (K1).
     renew_at: Moment,
-    pub(super) under_way: bool,
+    pub(super) progress: Progress,
     /// Renewals asked for by hand while one was under way: they share the next one.
     pub(super) by_hand: Vec<Caller>,
     backoff: Backoff,
+    pub(super) block: Block,
     /// Where it stands in the agenda (K2).
-    pub(super) next: Moment,
+    pub(super) ticket: Option<Ticket>,
     /// When its name was put into the index, first at the first renewal: locks that are gone sooner are not worth showing.
     indexed_at: Option<Moment>,
     /// The request with the shortest TTL that may still arrive (K4).
     straggler: Option<Straggler>,
+}
+
+/// Where its next renewal stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// In the agenda.
+    Planned,
+    /// Due, and waiting for room (K5).
+    Queued,
+    /// Sent, and not answered yet (K1).
+    UnderWay,
+}
+
+/// Where its next fences stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Block {
+    NotNeeded,
+    /// The next renewal is to draw some.
+    Wanted,
+    /// The one under way does.
+    UnderWay,
 }
 
 /// A request that was not answered, and may be carried out later than those sent after it, over a connection given up.
@@ -57,19 +81,34 @@ impl Straggler {
 }
 
 impl Kept {
-    pub(super) fn new(hold: Arc<Hold>, ttl: Ttl, auto_renew: bool, now: Moment) -> Self {
+    pub(super) fn new(hold: Arc<Hold>, now: Moment) -> Self {
+        let ttl = hold.ttl;
         Self {
-            renew_at: hold.valid_until().before(ttl.get() * 2 / 3),
-            straggler: hold.unsettled_until.map(|_| Straggler::of(ttl, now)),
+            renew_at: hold.deadline().before(hold.lasts.get() * 2 / 3),
+            owed: hold.lasts < ttl,
+            straggler: hold.unsettled_until().map(|_| Straggler::of(ttl, now)),
             hold,
             ttl,
-            auto_renew,
-            under_way: false,
+            progress: Progress::Planned,
+            block: Block::NotNeeded,
             by_hand: Vec::new(),
             backoff: backoff(ttl),
-            next: now,
+            ticket: None,
             indexed_at: None,
         }
+    }
+
+    /// It has less to go than its holder asked for.
+    pub(super) fn owe(&mut self) {
+        self.owed = true;
+    }
+
+    /// A request for `ttl` was not answered, and may still arrive.
+    pub(super) fn straggles(&mut self, ttl: Ttl, now: Moment) {
+        self.straggler = Some(Straggler::of(self.counted(ttl, now), now));
+        // If it was carried out since the last renewal, this is what it left.
+        let certain = self.hold.deadline().min(deadline(now, ttl));
+        self.hold.before_renewal(certain);
     }
 
     /// Each renewal from now on is for `ttl`.
@@ -80,7 +119,7 @@ impl Kept {
     /// A renewal for `ttl` that was sent at `sent` was confirmed.
     pub(super) fn renewed(&mut self, sent: Moment, ttl: Ttl, now: Moment) {
         let counted = self.counted(ttl, now);
-        self.under_way = false;
+        (self.progress, self.owed) = (Progress::Planned, ttl < self.ttl);
         self.renew_at = sent.after(counted.get() / 3);
         self.backoff.reset();
         self.hold.renew_until(deadline(sent, counted));
@@ -88,7 +127,7 @@ impl Kept {
 
     /// A renewal for `ttl` failed: the lease is doubtful, and tried again soon.
     pub(super) fn failed(&mut self, ttl: Ttl, error: &StoreError, now: Moment) {
-        self.under_way = false;
+        self.progress = Progress::Planned;
         self.renew_at = now.after(self.backoff.pause());
         if error.may_have_taken_effect {
             self.straggler = Some(Straggler::of(self.counted(ttl, now), now));
@@ -113,12 +152,12 @@ impl Kept {
 
     /// Whether a renewal is to be sent.
     pub(super) fn is_due(&self, now: Moment) -> bool {
-        self.renews() && !self.under_way && self.renew_at <= now
+        self.renews() && self.progress != Progress::UnderWay && self.renew_at <= now
     }
 
     /// Whether it renews itself: not past the end that `max_hold` sets.
     fn renews(&self) -> bool {
-        self.auto_renew
+        (self.hold.auto_renew || self.owed)
             && self
                 .hold
                 .max_until
@@ -127,7 +166,7 @@ impl Kept {
 
     pub(super) fn next_event(&self) -> Moment {
         let end = self.hold.valid_until();
-        if self.renews() && !self.under_way {
+        if self.renews() && self.progress == Progress::Planned {
             end.min(self.renew_at)
         } else {
             end

@@ -1,14 +1,23 @@
 //! A held lock, from the first request to the last confirmation. Must never hand out a lease whose deadline has passed.
 
+mod agenda;
+mod answers;
+mod asking;
+mod contend;
 mod engine;
+mod giving;
 mod hold;
 mod identity;
 mod keeper;
 mod kept;
+mod line;
+mod lines;
+#[cfg(test)]
+mod schedules;
+mod seat;
 mod settle;
 #[cfg(test)]
 mod virtual_time;
-mod wait;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,12 +26,11 @@ use std::time::Duration;
 use leasehold_core::{Fence, HolderView, Owner, Ttl};
 use tokio::sync::oneshot;
 
-pub(crate) use self::engine::{Engine, Registry};
+pub(crate) use self::engine::{Engine, Plan, Wire};
 use self::hold::Hold;
 pub(crate) use self::identity::Identity;
-pub(crate) use self::keeper::Keeper;
-use self::keeper::Order;
-pub(crate) use self::wait::{OnWait, Patience, Request};
+pub(crate) use self::line::Terms;
+pub(crate) use self::seat::{OnWait, Patience, Request};
 use crate::clock::Moment;
 use crate::error::{Error, Lost, StoreError};
 
@@ -55,7 +63,8 @@ impl Lease {
         self.hold.fence
     }
 
-    /// The identity of this acquisition.
+    /// Who holds the lock, as the store knows it. Leases that a client hands on from task to task without asking the store
+    /// have the same owner, and each a fence of its own.
     pub fn owner(&self) -> &Owner {
         &self.hold.owner
     }
@@ -65,7 +74,8 @@ impl Lease {
         self.hold.name.as_str()
     }
 
-    /// Until when the lease may be relied on, unless it is renewed before.
+    /// Until when the lease may be relied on, unless it is renewed before. One that was waited for may begin with three seconds
+    /// or less, and is renewed to its TTL within one.
     pub fn valid_until(&self) -> Moment {
         self.hold.valid_until()
     }
@@ -108,11 +118,8 @@ impl Lease {
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         let ttl = Ttl::new(ttl)?;
         let (reply, answer) = oneshot::channel();
-        self.engine.order(Order::Extend {
-            owner: self.hold.owner.clone(),
-            ttl,
-            reply,
-        });
+        let keeper = &self.engine.keeper;
+        keeper.extend(&self.engine, &self.hold.owner, ttl, reply);
         match answer.await {
             Ok(result) => result,
             // The keeper does not know the lease any more.
@@ -123,6 +130,9 @@ impl Lease {
     }
 
     /// Gives the lock back and hands it to the first in line. Dropping the future does not stop the release.
+    ///
+    /// A lock that goes to the next task of this client, or lingers, does not go back to the store. Whether the lease was
+    /// held until then is judged by its deadline alone: that it was broken a moment ago is not known yet.
     ///
     /// # Errors
     /// [`Error::Lost`] when the lease was lost before: work done under it may have been unprotected. [`Error::Store`] when

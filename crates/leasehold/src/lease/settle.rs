@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{LockName, Owner, Reply, Step, Ttl};
+use tokio::sync::oneshot;
 
-use super::engine::{Engine, Reply as Verdict};
+use super::engine::Engine;
 use super::hold::Hold;
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Error, LossCause, Lost};
+use crate::store::{Answer, Done};
 
 /// How long after the TTL a settlement goes on trying.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -34,50 +36,131 @@ pub(crate) struct Settle {
     pub(crate) hold: Option<(Arc<Hold>, Option<Lost>)>,
 }
 
-/// Releases, again and again if need be, and tells the verdict as soon as there is one.
-pub(crate) async fn settle(engine: Arc<Engine>, work: Settle, mut verdict: Option<Verdict>) {
-    let begun = engine.clock.now();
-    let give_up = begun.after(work.ttl.get() + MARGIN);
-    let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
-    let mut unsure = false;
-    loop {
+/// Where the verdict of a release goes.
+pub(crate) type Verdict = oneshot::Sender<Result<(), Error>>;
+
+/// Releases, and goes on in a task if that was not confirmed.
+pub(crate) fn release(engine: &Arc<Engine>, work: Settle, verdict: Option<Verdict>) {
+    let mut settling = Settling::new(engine.clone(), work, verdict);
+    let (name, step) = (settling.work.name.clone(), settling.step());
+    // Whoever closes the client waits for the answer too.
+    let token = engine.tasks.token();
+    let answered = move |answer| {
+        if !settling.take(answer) {
+            let tasks = settling.engine.tasks.clone();
+            tasks.spawn(settling.run());
+        }
+        drop(token);
+    };
+    engine.store.send(&name, step, Done::new(answered));
+}
+
+/// Releases, again and again if need be.
+pub(crate) async fn settle(engine: Arc<Engine>, work: Settle) {
+    let mut settling = Settling::new(engine, work, None);
+    let answer = settling.ask().await;
+    if !settling.take(answer) {
+        settling.run().await;
+    }
+}
+
+struct Settling {
+    engine: Arc<Engine>,
+    work: Settle,
+    verdict: Option<Verdict>,
+    begun: Moment,
+    /// An earlier try may have been carried out.
+    unsure: bool,
+    backoff: Backoff,
+}
+
+impl Settling {
+    fn new(engine: Arc<Engine>, work: Settle, verdict: Option<Verdict>) -> Self {
+        let begun = engine.clock.now();
+        Self {
+            engine,
+            work,
+            verdict,
+            begun,
+            unsure: false,
+            backoff: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
+        }
+    }
+
+    fn step(&self) -> Step {
         // At-least-hold counts from the call, whenever the store hears of it; a repeat must not begin it anew.
-        let keep = work.keep.and_then(|keep| {
-            Ttl::new(keep.get().saturating_sub(engine.clock.now().since(begun))).ok()
-        });
-        let answer = engine
-            .store
-            .apply(
-                &work.name,
-                Step::Release {
-                    owner: work.owner.clone(),
-                    keep,
-                },
-            )
-            .await;
-        let now = engine.clock.now();
+        let passed = self.engine.clock.now().since(self.begun);
+        let left = |keep: Ttl| Ttl::new(keep.get().saturating_sub(passed)).ok();
+        Step::Release {
+            owner: self.work.owner.clone(),
+            keep: self.work.keep.and_then(left),
+        }
+    }
+
+    async fn ask(&self) -> Answer {
+        let step = self.step();
+        self.engine.store.apply(&self.work.name, step).await
+    }
+
+    /// Takes an answer, and tells the verdict as soon as there is one. Whether all is settled.
+    fn take(&mut self, answer: Answer) -> bool {
+        let now = self.engine.clock.now();
         let confirmed = match answer {
             Ok(reply) => {
-                tell(&mut verdict, work.judge(reply, unsure));
+                let judged = self.work.judge(reply, self.unsure);
+                self.tell(judged);
                 true
             }
             Err(error) => {
-                unsure |= error.may_have_taken_effect;
-                if !error.kind.is_transient() || now.since(begun) >= CALLER_WAITS {
-                    tell(&mut verdict, Err(error.into()));
+                self.unsure |= error.may_have_taken_effect;
+                if !error.kind.is_transient() || now.since(self.begun) >= CALLER_WAITS {
+                    self.tell(Err(error.into()));
                 }
                 false
             }
         };
-        let settled = work.unsettled_until.is_none_or(|until| until <= now);
-        if (confirmed && settled) || now >= give_up {
-            return;
+        let settled = self.work.unsettled_until.is_none_or(|until| until <= now);
+        let give_up = self.begun.after(self.work.ttl.get() + MARGIN);
+        (confirmed && settled) || now >= give_up
+    }
+
+    async fn run(mut self) {
+        loop {
+            let pause = self.backoff.pause();
+            self.engine.clock.sleep(pause).await;
+            let answer = self.ask().await;
+            if self.take(answer) {
+                return;
+            }
         }
-        engine.clock.sleep(backoff.pause()).await;
+    }
+
+    fn tell(&mut self, result: Result<(), Error>) {
+        if let Some(verdict) = self.verdict.take() {
+            // The caller may have stopped listening; the release counts all the same.
+            drop(verdict.send(result));
+        }
     }
 }
 
 impl Settle {
+    /// What an owner that nobody uses any more may have left in the store.
+    pub(crate) fn of(
+        name: LockName,
+        owner: Owner,
+        ttl: Ttl,
+        unsettled_until: Option<Moment>,
+    ) -> Self {
+        Self {
+            name,
+            owner,
+            ttl,
+            keep: None,
+            unsettled_until,
+            hold: None,
+        }
+    }
+
     /// What the caller of a release is to know.
     fn judge(&self, reply: Reply, unsure: bool) -> Result<(), Error> {
         let Some((hold, lost)) = &self.hold else {
@@ -95,12 +178,5 @@ impl Settle {
             }
             _ => Err(hold.lost(LossCause::NotHeld(None)).into()),
         }
-    }
-}
-
-fn tell(verdict: &mut Option<Verdict>, result: Result<(), Error>) {
-    if let Some(verdict) = verdict.take() {
-        // The caller may have stopped listening; the release counts all the same.
-        drop(verdict.send(result));
     }
 }

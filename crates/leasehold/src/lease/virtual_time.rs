@@ -5,7 +5,9 @@
     reason = "constants, of which the first is the longer one"
 )]
 
+mod handing_on;
 mod keeping;
+mod overtaken;
 mod settling;
 mod waiting;
 
@@ -20,7 +22,7 @@ use tokio::time::sleep;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, StoreError, StoreErrorKind};
 use crate::store::memory::{Memory, MemoryStore};
-use crate::store::{Attach, Store};
+use crate::store::{Attach, Done, Store};
 use crate::{Client, Lease};
 
 const MS: Duration = Duration::from_millis(1);
@@ -61,7 +63,6 @@ struct Script {
 /// A request, as the store saw it.
 #[derive(Clone)]
 struct Sent {
-    at: Moment,
     verb: &'static str,
     name: LockName,
     step: Step,
@@ -70,12 +71,15 @@ struct Sent {
 
 /// A store in memory that follows a script.
 struct Scripted {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
     store: MemoryStore,
-    clock: Clock,
     script: Arc<Script>,
 }
 
-impl Scripted {
+impl Inner {
     async fn follow(&self, fate: Fate, name: &LockName, step: Step) -> Result<Reply, StoreError> {
         let failed = |kind| StoreError::new("script", kind, "as the script says");
         match fate {
@@ -106,35 +110,40 @@ impl Store for Scripted {
         "scripted:"
     }
 
-    fn apply<'a>(
-        &'a self,
-        name: &'a LockName,
-        step: Step,
-    ) -> BoxFuture<'a, Result<Reply, StoreError>> {
-        async move {
-            let fate = (self.script.plan.lock().unwrap())(&step);
-            let sent = Sent {
-                at: self.clock.now(),
-                verb: verb(&step),
-                name: name.clone(),
-                step: step.clone(),
-                answered: false,
-            };
-            let number = {
-                let mut all = self.script.sent.lock().unwrap();
-                all.push(sent);
-                all.len() - 1
-            };
-            let answer = self.follow(fate, name, step).await;
-            self.script.sent.lock().unwrap()[number].answered = true;
-            answer
+    fn send(&self, name: &LockName, step: Step, done: Done) {
+        let fate = (self.inner.script.plan.lock().unwrap())(&step);
+        let sent = Sent {
+            verb: verb(&step),
+            name: name.clone(),
+            step: step.clone(),
+            answered: false,
+        };
+        let number = {
+            let mut all = self.inner.script.sent.lock().unwrap();
+            all.push(sent);
+            all.len() - 1
+        };
+        let (inner, name) = (self.inner.clone(), name.clone());
+        let answering = async move {
+            let answer = inner.follow(fate, &name, step).await;
+            inner.script.sent.lock().unwrap()[number].answered = true;
+            done.answer(answer);
+        };
+        // What goes well is carried out in the order it was sent.
+        if let Some(later) = unfinished(answering) {
+            drop(tokio::runtime::Handle::current().spawn(later));
         }
-        .boxed()
     }
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
-        self.store.index(remember)
+        self.inner.store.index(remember)
     }
+}
+
+/// Runs `future` as far as it goes at once; what is left of it.
+fn unfinished(future: impl Future<Output = ()> + Send + 'static) -> Option<BoxFuture<'static, ()>> {
+    let mut future = future.boxed();
+    future.as_mut().now_or_never().is_none().then_some(future)
 }
 
 fn verb(step: &Step) -> &'static str {
@@ -167,9 +176,10 @@ impl Scene {
         });
         let open = |attach: Attach, _: &_| -> Result<Arc<dyn Store>, Error> {
             Ok(Arc::new(Scripted {
-                store: memory.attach(attach),
-                clock: clock.clone(),
-                script: script.clone(),
+                inner: Arc::new(Inner {
+                    store: memory.attach(attach),
+                    script: script.clone(),
+                }),
             }))
         };
         // With a namespace, so that a key is not just a name.

@@ -30,6 +30,7 @@ macro_rules! row {
         row! { $row, $world, $paused;
             hold start:
                 one_holds_and_the_others_learn_who
+                a_refusal_says_when_it_was_given
                 names_do_not_touch_each_other
                 only_the_holder_extends
                 an_extension_can_shorten
@@ -39,12 +40,14 @@ macro_rules! row {
                 a_lock_can_be_kept_taken_after_its_release
                 a_kept_lock_can_be_given_back
                 a_break_needs_the_fence_of_the_holder
+                a_break_may_name_any_fence_of_the_block
                 inspect_shows_everything_and_changes_nothing
                 the_index_shows_what_is_held;
             queue start:
                 a_try_never_queues
                 waiters_are_served_in_the_order_they_came
                 a_place_in_the_queue_is_kept_by_asking_again
+                all_in_line_ask_when_the_lease_ends
                 who_leaves_the_queue_lets_the_others_move_up
                 a_release_by_a_waiter_leaves_the_holder_alone
                 an_expired_lock_goes_to_who_waits_and_not_to_who_comes_by
@@ -55,10 +58,15 @@ macro_rules! row {
                 a_grant_is_never_longer_than_the_lease_that_was_asked_for
                 who_cannot_be_told_is_granted_all_the_same;
             queue running:
-                a_release_hands_over_and_tells_the_next_and_nobody_else;
+                a_release_hands_over_and_tells_the_next_and_nobody_else
+                a_wake_says_what_was_granted
+                the_first_in_line_tells_the_holder_that_it_waits;
             fences start:
                 fences_rise_over_releases_and_expiry
                 fences_rise_while_the_clock_stands_still
+                a_refill_is_above_all_before_and_below_all_after
+                who_draws_more_is_known_by_the_fence_of_its_grant
+                who_draws_more_is_broken_by_any_fence_it_has_had
                 fences_rise_over_the_loss_of_all_data
                 fences_rise_over_the_loss_of_the_fence
                 a_fence_is_remembered_for_a_day;

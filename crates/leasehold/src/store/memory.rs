@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use leasehold_core::{ClientId, LockName, Presence, Reply, Step, Waiter, World};
 
-use super::{Attach, Listener, Notice, Store};
+use super::{Attach, Done, Listener, Notice, Store};
 use crate::clock::Clock;
 use crate::error::StoreError;
 
@@ -91,13 +91,22 @@ impl MemoryStore {
             world.sweep(now);
             *steps_to_sweep = world.names().count().max(SWEEP_EVERY);
         }
+        let key = || name.key().to_owned();
+        let mut notices = Vec::new();
         for wake in outcome.wakes {
             if let Some(listener) = clients.get(&wake.owner.client()) {
-                listener(Notice::Granted {
-                    key: name.key().into(),
-                    owner: wake.owner,
-                });
+                notices.push((listener.clone(), Notice::Granted { key: key(), wake }));
             }
+        }
+        if let Some(owner) = outcome.wanted
+            && let Some(listener) = clients.get(&owner.client())
+        {
+            notices.push((listener.clone(), Notice::Wanted { key: key(), owner }));
+        }
+        drop(state);
+        // Not under the lock: who is told may take a step at once.
+        for (listener, notice) in notices {
+            listener(notice);
         }
         outcome.reply
     }
@@ -117,13 +126,8 @@ impl Store for MemoryStore {
         "memory:"
     }
 
-    fn apply<'a>(
-        &'a self,
-        name: &'a LockName,
-        step: Step,
-    ) -> BoxFuture<'a, Result<Reply, StoreError>> {
-        // Inside the future, so that a request that is never polled has no effect.
-        async move { Ok(self.step(name, &step)) }.boxed()
+    fn send(&self, name: &LockName, step: Step, done: Done) {
+        done.answer(Ok(self.step(name, &step)));
     }
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {

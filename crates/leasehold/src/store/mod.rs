@@ -11,8 +11,10 @@ pub(crate) mod redis;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold_core::{ClientId, Invalid, LockName, Owner, Reply, Step};
+use leasehold_core::{ClientId, Invalid, LockName, Owner, Reply, Step, Wake};
+use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::error::{Error, StoreError};
@@ -21,8 +23,11 @@ use crate::runtime::Tasks;
 /// What a store tells a client without being asked. Each is a hint: a waiter also polls.
 #[derive(Debug, Clone)]
 pub(crate) enum Notice {
-    /// A waiter of this client was granted the lock with this key, for the claim window.
-    Granted { key: String, owner: Owner },
+    /// A waiter of this client was granted the lock with this key, for the claim window. A wake without a fence is all that
+    /// the store knows: the waiter has to claim the lock to learn more.
+    Granted { key: String, wake: Wake },
+    /// Another client waits for the lock with this key, which this owner holds.
+    Wanted { key: String, owner: Owner },
     /// Wakes may have been missed: every waiter should poll now.
     Reconnected,
 }
@@ -30,15 +35,60 @@ pub(crate) enum Notice {
 /// Where a store delivers its notices. Called from any thread; must return at once.
 pub(crate) type Listener = Arc<dyn Fn(Notice) + Send + Sync>;
 
-/// A place where locks live. Two methods matter.
+/// What a step came to, or why there is no verdict.
+pub(crate) type Answer = Result<Reply, StoreError>;
+
+/// Where the answer to a step goes. One that is dropped unanswered says so: the outcome is unknown.
+pub(crate) struct Done(Option<Box<dyn FnOnce(Answer) + Send>>);
+
+impl Done {
+    pub(crate) fn new(done: impl FnOnce(Answer) + Send + 'static) -> Self {
+        Self(Some(Box::new(done)))
+    }
+
+    /// Delivers the answer.
+    pub(crate) fn answer(mut self, answer: Answer) {
+        if let Some(done) = self.0.take() {
+            done(answer);
+        }
+    }
+}
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        if let Some(done) = self.0.take() {
+            done(Err(StoreError::closed().unknown()));
+        }
+    }
+}
+
+/// A place where locks live. One method matters.
 pub(crate) trait Store: Send + Sync + 'static {
-    /// Carries out one step atomically, or says why it gave no verdict. Safe to repeat. Answers in bounded time, which
-    /// depends on the TTL in the step. Dropping the future leaves the outcome unknown.
-    fn apply<'a>(
-        &'a self,
-        name: &'a LockName,
-        step: Step,
-    ) -> BoxFuture<'a, Result<Reply, StoreError>>;
+    /// Carries out one step atomically, or says why it gave no verdict. Safe to repeat. Steps of one kind
+    /// are carried out in the order they were sent; an acquire and a release may overtake each other. The answer comes in bounded time, which depends on the TTL in the step; from any
+    /// thread, maybe before this returns, so the caller must hold no lock that `done` takes.
+    fn send(&self, name: &LockName, step: Step, done: Done);
+
+    /// Sends a step and awaits the answer. Dropping the future leaves the outcome unknown.
+    fn apply<'a>(&'a self, name: &'a LockName, step: Step) -> BoxFuture<'a, Answer> {
+        async move {
+            let (sender, answer) = oneshot::channel();
+            self.send(
+                name,
+                step,
+                Done::new(move |answer| drop(sender.send(answer))),
+            );
+            answer
+                .await
+                .unwrap_or_else(|_| Err(StoreError::closed().unknown()))
+        }
+        .boxed()
+    }
+
+    /// Whether the client is told by [`Notice::Wanted`] that others wait. If not, it has to assume that they do.
+    fn tells_wanted(&self) -> bool {
+        true
+    }
 
     /// What errors call it: its address, without user and password.
     fn label(&self) -> &str;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use leasehold::Client;
-use testkit::{FaultProxy, RedisServer, eventually};
+use testkit::{FaultProxy, RedisServer};
 
-use crate::common::{LONG, TTL, look, take};
+use crate::common::{TTL, eventually, look, take};
 use crate::poll_n_times_then_drop;
 
 /// A client behind a network that can lose replies, and an operator who is not.
@@ -40,8 +40,9 @@ impl Scene {
     }
 
     /// The reply to a request has been thrown away.
-    fn a_reply_is_lost(&self) {
-        eventually(LONG, "a reply is lost", || self.proxy.swallowed() > 0);
+    async fn a_reply_is_lost(&self) {
+        let lost = async || self.proxy.swallowed() > 0;
+        eventually("a reply is lost", lost).await;
     }
 
     /// The network works again. The connections whose replies were lost do not: TCP loses nothing and goes on.
@@ -52,14 +53,13 @@ impl Scene {
 
     /// The network works again after a reply was lost.
     async fn loses_a_reply_and_recovers(&self) {
-        let lost = async || self.proxy.swallowed() > 0;
-        crate::common::eventually("a reply is lost", lost).await;
+        self.a_reply_is_lost().await;
         self.recovers();
     }
 
     /// The acquisition under way takes the lock, and its reply is lost.
-    fn an_acquisition_is_carried_out(&self) {
-        self.a_reply_is_lost();
+    async fn an_acquisition_is_carried_out(&self) {
+        self.a_reply_is_lost().await;
         assert!(
             !self.server.cli(&["GET", "m"]).is_nil(),
             "it was carried out"
@@ -73,7 +73,7 @@ impl Scene {
             let seen = look(&self.operator, "m").await;
             seen.holder.is_none() && seen.queue.is_empty()
         };
-        let clean = crate::common::eventually("it is undone", clean);
+        let clean = eventually("it is undone", clean);
         tokio::time::timeout(TTL / 3, clean).await.expect("in time");
         let lease = take(&self.operator, "m").await;
         lease.release().await.expect("it is held");
@@ -86,7 +86,7 @@ async fn an_acquisition_that_was_carried_out_is_undone() {
     scene.proxy.swallow_replies(true);
     let mutex = scene.mutex();
     assert!(poll_n_times_then_drop(1, mutex.acquire()).await.is_none());
-    scene.an_acquisition_is_carried_out();
+    scene.an_acquisition_is_carried_out().await;
     scene.recovers_and_is_clean().await;
 }
 
@@ -101,7 +101,7 @@ async fn an_acquisition_that_was_given_up_after_its_reply_was_lost_is_undone() {
         panic!("{error:?}")
     };
     assert!(error.may_have_taken_effect, "{error}");
-    scene.an_acquisition_is_carried_out();
+    scene.an_acquisition_is_carried_out().await;
     scene.recovers_and_is_clean().await;
 }
 
@@ -112,7 +112,7 @@ async fn a_place_in_the_queue_that_was_given_is_given_back() {
     scene.proxy.swallow_replies(true);
     let mutex = scene.mutex();
     assert!(poll_n_times_then_drop(1, mutex.acquire()).await.is_none());
-    scene.a_reply_is_lost();
+    scene.a_reply_is_lost().await;
     assert_eq!(look(&scene.operator, "m").await.queue.len(), 1);
     held.release().await.expect("it is held");
     scene.recovers_and_is_clean().await;
@@ -124,7 +124,7 @@ async fn a_lease_dropped_while_replies_are_lost_is_released() {
     let lease = take(&scene.client, "m").await;
     scene.proxy.swallow_replies(true);
     drop(lease);
-    scene.a_reply_is_lost();
+    scene.a_reply_is_lost().await;
     scene.recovers_and_is_clean().await;
 }
 

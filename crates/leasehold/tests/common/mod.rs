@@ -50,6 +50,11 @@ impl Place {
         }
     }
 
+    /// Whether a client is told when another one waits.
+    pub(crate) fn tells_wanted(&self) -> bool {
+        !matches!(self, Self::Local(_))
+    }
+
     /// Where it is; memory is nowhere.
     pub(crate) fn url(&self) -> String {
         match self {

@@ -1,5 +1,6 @@
 //! Standing in line.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,40 +39,85 @@ async fn a_free_lock_is_had_at_once_however_short_the_limit(place: Place) {
     drop(mutex.acquire_within(LONG).await.expect("it is free"));
 }
 
-/// Five tasks come one after the other, and are served one after the other.
-async fn served_in_order(place: Place, clients: [usize; 5]) {
+/// Tasks of these clients come one after the other, and each client's are served in that order. The store sees one of each.
+async fn served_in_order(place: Place, clients: &[usize]) {
     let operator = place.client().await;
     let both = [place.client().await, place.client().await];
     let held = take(&operator, "m").await;
     let mut waiting = JoinSet::new();
-    for (number, client) in clients.into_iter().enumerate() {
-        let mutex = both[client].mutex("m").ttl(TTL);
+    for (number, client) in clients.iter().enumerate() {
+        let mutex = both[*client].mutex("m").ttl(TTL);
         stand_in_line(&mut waiting, number, mutex).await;
-        assert_eq!(look(&operator, "m").await.queue.len(), number + 1);
+        let contenders: HashSet<_> = clients[..=number].iter().collect();
+        let queue = look(&operator, "m").await.queue;
+        assert_eq!(queue.len(), contenders.len());
     }
     let mut last = held.fence();
     held.release().await.expect("it is held");
-    for turn in 0..clients.len() {
+    let mut served: [Vec<usize>; 2] = Default::default();
+    for _ in clients {
         let next = timeout(LONG, waiting.join_next()).await;
         let (number, lease) = next
             .expect("a release wakes the next")
-            .expect("five came")
+            .expect("all came")
             .expect("no task panics");
         let lease = lease.expect("its turn");
-        assert_eq!(number, turn);
+        served[clients[number]].push(number);
         assert!(lease.fence() > last && !lease.is_lost());
         last = lease.fence();
         lease.release().await.expect("it is held");
     }
+    assert!(
+        served.iter().all(|numbers| numbers.is_sorted()),
+        "{served:?}"
+    );
     assert!(look(&operator, "m").await.queue.is_empty());
 }
 
 async fn tasks_of_two_clients_are_served_in_order(place: Place) {
-    served_in_order(place, [0, 1, 1, 0, 1]).await;
+    served_in_order(place, &[0, 1, 1, 0, 1]).await;
 }
 
 async fn tasks_of_one_client_are_served_in_order(place: Place) {
-    served_in_order(place, [0; 5]).await;
+    served_in_order(place, &[0; 5]).await;
+}
+
+/// While another client waits, a client hands the lock on to its own tasks sixteen times and no more.
+async fn a_client_with_many_tasks_does_not_keep_another_waiting(place: Place) {
+    let (many, one) = (place.client().await, place.client().await);
+    let held = take(&many, "m").await;
+    let mut waiting = JoinSet::new();
+    stand_in_line(&mut waiting, 0, one.mutex("m").ttl(TTL)).await;
+    // Over one connection, that the lock is wanted is heard before what was asked later is answered.
+    look(&many, "m").await;
+    for number in 1..=40 {
+        stand_in_line(&mut waiting, number, many.mutex("m").ttl(TTL)).await;
+    }
+    held.release().await.expect("it is held");
+    for served in 0.. {
+        let next = timeout(LONG, waiting.join_next()).await;
+        let (number, lease) = next
+            .expect("all are served")
+            .expect("the other one is")
+            .expect("no task panics");
+        lease.expect("its turn").release().await.expect("held");
+        if number == 0 {
+            // Or fewer, if fifty milliseconds have passed.
+            assert!(served <= 16, "{served}");
+            return;
+        }
+    }
+}
+
+async fn a_lock_does_not_linger_when_nobody_here_could_want_it(place: Place) {
+    let (a, b) = (place.client().await, place.client().await);
+    let lingering = a.mutex("m").ttl(TTL).linger(TTL);
+    let lease = lingering.acquire().await.expect("it is free");
+    lease.release().await.expect("it is held");
+    drop((lingering, a));
+    let lease = timeout(TTL / 3, b.mutex("m").ttl(TTL).acquire()).await;
+    let lease = lease.expect("long before the end").expect("its turn");
+    lease.release().await.expect("it is held");
 }
 
 async fn nobody_holds_together_with_another(place: Place) {
@@ -104,7 +150,8 @@ async fn who_waits_is_told_for_whom_and_behind_how_many(place: Place) {
     let (a, b) = (place.client().await, place.client().await);
     let held = take(&a, "m").await;
     let mut waiting = JoinSet::new();
-    stand_in_line(&mut waiting, 0, a.mutex("m").ttl(TTL)).await;
+    let c = place.client().await;
+    stand_in_line(&mut waiting, 0, c.mutex("m").ttl(TTL)).await;
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = told.clone();
     let mutex = b.mutex("m").ttl(TTL);
@@ -119,11 +166,61 @@ async fn who_waits_is_told_for_whom_and_behind_how_many(place: Place) {
     assert_eq!(first.holder.fence, Some(held.fence()));
 }
 
+async fn who_waits_behind_its_own_is_told_without_a_request(place: Place) {
+    let client = place.client().await;
+    let held = take(&client, "m").await;
+    let mut waiting = JoinSet::new();
+    stand_in_line(&mut waiting, 0, client.mutex("m").ttl(TTL)).await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = told.clone();
+    let mutex = client.mutex("m").ttl(TTL).on_wait(move |waiting| {
+        tell.lock().expect("nobody panicked").push(waiting.clone());
+    });
+    assert!(mutex.try_acquire().await.expect("an answer").is_none());
+    let limit = Duration::from_millis(60);
+    let error = mutex.acquire_within(limit).await.expect_err("it is held");
+    let Error::Timeout(refused) = error else {
+        panic!("{error:?}")
+    };
+    let holder = refused.holder.expect("it is known");
+    assert_eq!((holder.fence, refused.ahead), (Some(held.fence()), 1));
+    let first = told.lock().expect("nobody panicked").first().cloned();
+    let first = first.expect("it was told");
+    assert_eq!((first.name.as_str(), first.ahead), ("m", 1));
+    assert_eq!(first.holder.who, Who::Owner(held.owner().clone()));
+    let queue = look(&client, "m").await.queue;
+    assert!(queue.is_empty(), "the store sees none of them: {queue:?}");
+}
+
+/// A lock that lingers is had again without asking, and given up when another client wants it.
+async fn a_lock_lingers_until_another_client_wants_it(place: Place) {
+    let (a, b) = (place.client().await, place.client().await);
+    let mutex = a.mutex("m").ttl(TTL).linger(LONG);
+    let first = mutex.acquire().await.expect("it is free");
+    let (owner, fence) = (first.owner().clone(), first.fence());
+    first.release().await.expect("it is held");
+    let second = mutex.acquire().await.expect("it lingers");
+    if place.tells_wanted() {
+        assert_eq!(second.owner(), &owner, "the same stay");
+        assert_eq!(second.fence().get(), fence.get() + 1);
+    }
+    assert!(second.fence() > fence);
+    second.release().await.expect("it is held");
+    let other = b.mutex("m").ttl(TTL);
+    let theirs = timeout(LONG / 2, other.acquire());
+    let theirs = theirs.await.expect("it is given up").expect("free");
+    assert!(theirs.fence() > fence);
+}
+
 on_every_store! {
     a_time_limit_names_who_holds_the_lock
     a_free_lock_is_had_at_once_however_short_the_limit
     tasks_of_two_clients_are_served_in_order
+    a_client_with_many_tasks_does_not_keep_another_waiting
     tasks_of_one_client_are_served_in_order
     nobody_holds_together_with_another
     who_waits_is_told_for_whom_and_behind_how_many
+    who_waits_behind_its_own_is_told_without_a_request
+    a_lock_lingers_until_another_client_wants_it
+    a_lock_does_not_linger_when_nobody_here_could_want_it
 }

@@ -3,6 +3,7 @@
 
 mod access;
 mod connections;
+mod executor;
 mod foreign;
 mod full;
 mod network;

@@ -9,7 +9,7 @@ use testkit::RedisServer;
 use crate::scene::{LONG, Nemesis, beside, connect, is_free, kill_connections, millis, now};
 
 const TASKS: u64 = 8;
-const CYCLES: u64 = 300;
+const CYCLES: u64 = 3_000;
 
 /// What the lock guards.
 #[derive(Default)]

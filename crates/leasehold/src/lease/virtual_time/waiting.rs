@@ -1,5 +1,7 @@
 //! Acquiring from a store that fails or is late.
 
+use leasehold_core::CLAIM_WINDOW;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -18,21 +20,68 @@ async fn an_answer_that_came_after_the_lease_is_never_handed_out() {
     assert!(scene.is_free().await);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_claim_that_came_too_late_asks_again() {
-    let scene = Scene::begin();
+/// Waits in line, and is granted the lock a second later.
+async fn granted(scene: &Scene) -> Lease {
     let taken = scene.taken_by_another().await;
-    scene.next("extend", Fate::CarryOutAfter(SECOND * 4));
     let (waiting, giving) = (scene.mutex(), async {
         sleep(SECOND).await;
         taken.release().await.unwrap();
     });
     let (lease, ()) = tokio::join!(waiting.acquire(), giving);
+    lease.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_was_heard_of_counts_at_once_and_is_claimed_within_its_window() {
+    let scene = Scene::begin();
+    let lease = granted(&scene).await;
+    assert!(
+        scene.sent("extend").is_empty(),
+        "no round trip after the wake"
+    );
+    let window = lease.valid_for();
+    assert!(window > SECOND * 2 && window < CLAIM_WINDOW, "{window:?}");
+    sleep(SECOND * 2).await;
+    assert_eq!(scene.sent("extend").len(), 1);
+    assert!(lease.valid_for() > TTL - SECOND * 2 && !lease.is_lost());
+    lease.release().await.unwrap();
+
+    // Who does not renew is given the time asked for all the same, once.
+    let taken = scene.taken_by_another().await;
+    let mutex = scene.mutex().auto_renew(false);
+    let (lease, released) = tokio::join!(mutex.acquire(), taken.release());
     let lease = lease.unwrap();
-    assert!(lease.valid_for() > TTL - SECOND && !lease.is_lost());
-    let sent = scene.sent("acquire");
-    let claimed = &scene.sent("extend")[0];
-    assert!(sent.last().unwrap().at > claimed.at);
+    released.unwrap();
+    sleep(SECOND * 20).await;
+    assert!(!lease.is_lost());
+    sleep(SECOND * 20).await;
+    assert!(lease.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_cannot_be_claimed_is_lost_with_its_window() {
+    let scene = Scene::begin();
+    scene.each("extend", || Fate::Hang);
+    let lease = granted(&scene).await;
+    let granted = scene.clock.now();
+    assert!(matches!(lease.lost().await.cause, LossCause::Deadline(_)));
+    assert!(scene.since(granted) < CLAIM_WINDOW);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wake_that_comes_late_counts_from_the_grant() {
+    let scene = Scene::begin();
+    let taken = scene.taken_by_another().await;
+    // The answer to the request in line says what time it is in the store, and comes late itself: then the time of the
+    // request counts, which is earlier.
+    scene.next("acquire", Fate::AnswerAfter(SECOND));
+    let (waiting, giving) = (scene.mutex(), async {
+        sleep(SECOND * 5).await;
+        taken.release().await.unwrap();
+    });
+    let (lease, ()) = tokio::join!(waiting.acquire(), giving);
+    let lease = lease.unwrap();
+    assert!(lease.valid_for() <= CLAIM_WINDOW, "{:?}", lease.valid_for());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,10 @@
 //! Fences only rise, whatever is lost.
 
-use leasehold_core::Fence;
+use std::time::Duration;
 
-use super::worlds::{Peer, World, fence, not_held};
+use leasehold_core::{Fence, Reply};
+
+use super::worlds::{Peer, World, busy, fence, not_held};
 use super::{MS, SECOND, TTL, two};
 
 pub(super) async fn fences_rise_over_releases_and_expiry(world: &impl World) {
@@ -26,6 +28,65 @@ pub(super) async fn fences_rise_while_the_clock_stands_still(world: &impl World)
         let next = a.takes().await;
         assert!(next.get() >= last.get() + Fence::BLOCK);
         last = next;
+    }
+}
+
+pub(super) async fn a_refill_is_above_all_before_and_below_all_after(world: &impl World) {
+    let (a, b) = two(world).await;
+    let first = a.takes().await;
+    let drawn = fence(a.draws_a_block().await);
+    assert!(drawn.get() >= first.get() + Fence::REFILL * Fence::BLOCK);
+    let again = fence(a.draws_a_block().await);
+    assert!(again.get() >= drawn.get() + Fence::REFILL * Fence::BLOCK);
+    assert_eq!(a.sees().await.fence, Some(again));
+    not_held(b.draws_a_block().await);
+    assert_eq!(a.sees().await.fence, Some(again), "only for the holder");
+    a.releases().await;
+    assert!(b.takes().await.get() >= again.get() + Fence::BLOCK);
+}
+
+pub(super) async fn who_draws_more_is_known_by_the_fence_of_its_grant(world: &impl World) {
+    let (a, b) = two(world).await;
+    let first = a.takes().await;
+    let mut last = first;
+    for seconds in [5, 10] {
+        world.advance(SECOND * 5);
+        last = fence(a.draws_a_block().await);
+        let (refusal, seen) = (busy(b.tries().await), b.sees().await);
+        assert_eq!(seen.fence, Some(last));
+        for holder in [refusal.holder, seen.holder.unwrap()] {
+            assert_eq!(holder.fence, Some(first));
+            assert_eq!(holder.held_for, Some(SECOND * seconds));
+        }
+        for retry in [a.tries().await, a.extends().await] {
+            assert_eq!(fence(retry), first, "the same as before");
+        }
+    }
+    a.releases().await;
+    assert!(b.takes().await > last);
+    let holder = b.sees().await.holder.unwrap();
+    assert!(holder.fence > Some(last), "the next grant begins anew");
+    assert_eq!(holder.held_for, Some(Duration::ZERO));
+}
+
+pub(super) async fn who_draws_more_is_broken_by_any_fence_it_has_had(world: &impl World) {
+    let (a, b) = two(world).await;
+    a.takes().await;
+    a.releases().await;
+    world.advance(MS);
+    for choice in 0..4 {
+        let first = a.takes().await.get();
+        world.advance(MS);
+        fence(a.draws_a_block().await);
+        world.advance(MS);
+        let last = fence(a.draws_a_block().await).get();
+        for other in [first - 1, last + Fence::BLOCK] {
+            assert_eq!(not_held(b.breaks(Fence::new(other)).await), Some(1));
+        }
+        let own = [first, first + 1, last - 1, last + Fence::BLOCK - 1][choice];
+        assert_eq!(b.breaks(Fence::new(own)).await, Reply::Released);
+        assert_eq!(not_held(a.extends().await), None);
+        world.advance(SECOND);
     }
 }
 

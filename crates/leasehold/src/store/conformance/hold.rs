@@ -1,6 +1,6 @@
 //! Holding, extending, expiry, giving back, breaking, looking.
 
-use leasehold_core::{LockName, Reply};
+use leasehold_core::{Fence, LockName, Reply};
 
 use super::worlds::{Peer, World, busy, fence, not_held, number};
 use super::{MS, SECOND, TTL, three, two};
@@ -9,13 +9,25 @@ pub(super) async fn one_holds_and_the_others_learn_who(world: &impl World) {
     let (a, b) = two(world).await;
     let first = a.takes().await;
     world.advance(SECOND * 10);
-    for refusal in [busy(b.tries().await), b.queues().await] {
+    let refusals = [
+        (busy(b.tries().await), MS * 250),
+        (b.queues().await, SECOND),
+    ];
+    for (refusal, pause) in refusals {
         assert_eq!((number(&refusal.holder), refusal.ahead), (1, 0));
         assert_eq!(refusal.holder.fence, Some(first));
         assert_eq!(refusal.holder.held_for, Some(SECOND * 10));
         assert_eq!(refusal.holder.expires_in, Some(SECOND * 20));
-        assert_eq!(refusal.poll_after, MS * 250);
+        assert_eq!(refusal.poll_after, pause);
     }
+}
+
+pub(super) async fn a_refusal_says_when_it_was_given(world: &impl World) {
+    let (a, b) = two(world).await;
+    a.takes().await;
+    let first = busy(b.tries().await).at_us;
+    world.advance(SECOND * 2);
+    assert_eq!(b.queues().await.at_us - first, 2_000_000);
 }
 
 pub(super) async fn names_do_not_touch_each_other(world: &impl World) {
@@ -120,6 +132,16 @@ pub(super) async fn a_break_needs_the_fence_of_the_holder(world: &impl World) {
     fence(b.extends().await);
 }
 
+pub(super) async fn a_break_may_name_any_fence_of_the_block(world: &impl World) {
+    let (a, b) = two(world).await;
+    let first = a.takes().await.get();
+    for other in [first - 1, first + Fence::BLOCK] {
+        assert_eq!(not_held(b.breaks(Fence::new(other)).await), Some(1));
+    }
+    let last = Fence::new(first + Fence::BLOCK - 1);
+    assert_eq!(b.breaks(last).await, Reply::Released);
+}
+
 pub(super) async fn inspect_shows_everything_and_changes_nothing(world: &impl World) {
     let (a, b, c) = three(world).await;
     let nothing = c.sees().await;
@@ -138,7 +160,7 @@ pub(super) async fn inspect_shows_everything_and_changes_nothing(world: &impl Wo
         panic!("{seen:?}")
     };
     assert_eq!((&waiter.owner, waiter.ttl.get()), (&b.owner, TTL));
-    assert_eq!(waiter.seen_for, MS * 8_250);
+    assert_eq!(waiter.seen_for, SECOND * 9);
 
     world.advance(SECOND * 24);
     let seen = c.sees().await;

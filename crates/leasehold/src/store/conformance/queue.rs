@@ -36,11 +36,24 @@ pub(super) async fn a_place_in_the_queue_is_kept_by_asking_again(world: &impl Wo
     a.takes().await;
     b.queues().await;
     let second = c.queues().await;
-    assert_eq!((second.ahead, second.poll_after), (1, MS * 500));
+    assert_eq!((second.ahead, second.poll_after), (1, SECOND * 2));
+    let deaf = c.queues_deaf().await;
+    assert_eq!((deaf.ahead, deaf.poll_after), (1, MS * 500));
     world.advance(SECOND);
     assert_eq!(b.queues().await.ahead, 0);
     assert_eq!(c.queues().await.ahead, 1);
     assert_eq!(a.sees_queue().await, [2, 3]);
+}
+
+pub(super) async fn all_in_line_ask_when_the_lease_ends(world: &impl World) {
+    let (a, b, c) = three(world).await;
+    let a = a.wanting(MS * 300);
+    a.takes().await;
+    assert_eq!(b.queues().await.poll_after, MS * 301);
+    assert_eq!(c.queues().await.poll_after, MS * 311);
+    assert_eq!(c.queues_deaf().await.poll_after, MS * 311);
+    world.advance(MS * 311);
+    assert_eq!(number(&busy(c.tries().await).holder), 2);
 }
 
 pub(super) async fn who_leaves_the_queue_lets_the_others_move_up(world: &impl World) {
@@ -77,7 +90,7 @@ pub(super) async fn a_waiter_that_fell_silent_is_passed_over(world: &impl World)
     let (a, b, c) = three(world).await;
     a.takes().await;
     b.queues().await;
-    world.advance(SECOND * 16);
+    world.advance(SECOND * 17);
     c.queues().await;
     a.releases().await;
     assert_eq!(c.sees_holder().await, Some((3, CLAIM_WINDOW)));
@@ -100,6 +113,40 @@ pub(super) async fn a_release_hands_over_and_tells_the_next_and_nobody_else(worl
     for peer in [&a, &b, &c] {
         peer.is_told_nothing().await;
     }
+}
+
+pub(super) async fn a_wake_says_what_was_granted<W: World>(world: &W) {
+    let (a, b, c) = three(world).await;
+    a.takes().await;
+    let refused = b.queues().await;
+    c.queues().await;
+    a.releases().await;
+    let wake = b.is_told().await;
+    let granted = fence(b.extends().await);
+    match wake.fence {
+        Some(told) => {
+            assert_eq!((told, wake.queued), (granted, 1));
+            assert!(wake.at_us >= refused.at_us);
+        }
+        None => assert!(!W::WAKES_SAY_ALL, "{wake:?}"),
+    }
+}
+
+pub(super) async fn the_first_in_line_tells_the_holder_that_it_waits(world: &impl World) {
+    let (a, b, c) = three(world).await;
+    a.takes().await;
+    b.tries().await;
+    assert!(!a.is_wanted().await, "who asks once does not wait");
+    let tells = a.store.tells_wanted();
+    for _ in 0..2 {
+        b.queues().await;
+        assert_eq!(a.is_wanted().await, tells);
+    }
+    c.queues().await;
+    assert!(!a.is_wanted().await, "one who tells is enough");
+    a.releases().await;
+    c.queues_deaf().await;
+    assert_eq!(b.is_wanted().await, tells, "a grant counts");
 }
 
 pub(super) async fn who_finds_the_lock_itself_is_not_told_as_well(world: &impl World) {

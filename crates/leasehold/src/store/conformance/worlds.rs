@@ -5,7 +5,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use leasehold_core::{
-    Busy, ClientId, Fence, HolderView, LockName, Mode, Owner, Reply, Snapshot, Step, Ttl, Wait, Who,
+    Busy, ClientId, Fence, HolderView, LockName, Mode, Owner, Reply, Snapshot, Step, Ttl, Wait,
+    Wake, Who,
 };
 use tempfile::TempDir;
 
@@ -19,6 +20,9 @@ const LOOKS: u32 = 20_000;
 
 /// A store with nothing in it, and the powers of a test over it.
 pub(super) trait World {
+    /// Whether a wake says with which fence, when and how many still wait. If not, it may.
+    const WAKES_SAY_ALL: bool = true;
+
     /// The clock stands still until [`World::advance`].
     fn start() -> Self;
 
@@ -95,6 +99,9 @@ impl Local {
 }
 
 impl World for Local {
+    /// A process only sees that it holds.
+    const WAKES_SAY_ALL: bool = false;
+
     fn start() -> Self {
         Self::new(Clock::virtual_time())
     }
@@ -238,7 +245,15 @@ impl Peer {
     /// Asks for a new deadline: the claim of a grant, too.
     pub(super) async fn extends(&self) -> Reply {
         let (owner, ttl) = (self.owner.clone(), self.ttl);
-        self.step(Step::Extend { owner, ttl }).await
+        let block = false;
+        self.step(Step::Extend { owner, ttl, block }).await
+    }
+
+    /// The same, and for another block of fences.
+    pub(super) async fn draws_a_block(&self) -> Reply {
+        let (owner, ttl) = (self.owner.clone(), self.ttl);
+        let block = true;
+        self.step(Step::Extend { owner, ttl, block }).await
     }
 
     pub(super) async fn gives_back(&self) -> Reply {
@@ -285,23 +300,38 @@ impl Peer {
     }
 
     /// Waits to hear that the lock was granted to it.
-    pub(super) async fn is_told(&self) {
+    pub(super) async fn is_told(&self) -> Wake {
         for _ in 0..LOOKS {
-            if let Some(notice) = self.hears().await {
-                let Notice::Granted { key, owner } = notice else {
-                    panic!("{notice:?}")
-                };
-                assert_eq!((key.as_str(), &owner), (self.name.key(), &self.owner));
-                return;
+            match self.hears().await {
+                Some(Notice::Granted { key, wake }) => {
+                    assert_eq!((key.as_str(), &wake.owner), (self.name.key(), &self.owner));
+                    return wake;
+                }
+                Some(Notice::Reconnected) => panic!("only once"),
+                Some(Notice::Wanted { .. }) | None => {}
             }
         }
         panic!("{} was told nothing", self.owner);
     }
 
-    /// Nothing is on its way to it.
+    /// No grant is on its way to it.
     pub(super) async fn is_told_nothing(&self) {
-        let notice = self.hears().await;
-        assert!(notice.is_none(), "{}: {notice:?}", self.owner);
+        while let Some(notice) = self.hears().await {
+            let of_others = matches!(notice, Notice::Wanted { .. });
+            assert!(of_others, "{}: {notice:?}", self.owner);
+        }
+    }
+
+    /// Whether it is told that another waits for what it holds. Forgets what else it was told.
+    pub(super) async fn is_wanted(&self) -> bool {
+        let mut wanted = false;
+        while let Some(notice) = self.hears().await {
+            if let Notice::Wanted { key, owner } = notice {
+                assert_eq!((key.as_str(), &owner), (self.name.key(), &self.owner));
+                wanted = true;
+            }
+        }
+        wanted
     }
 
     async fn hears(&self) -> Option<Notice> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold_core::{Fence, LockName, Outcome, Owner, Reply, Step};
+use leasehold_core::{Fence, LockName, Outcome, Owner, Reply, Step, Wake};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::fault::Fault;
@@ -149,7 +149,13 @@ impl Db {
         self.waiting.looked();
         for owner in self.holders_if_changed().unwrap_or_default() {
             if let Some(key) = self.waiting.granted(&owner) {
-                (self.attach.listener)(Notice::Granted { key, owner });
+                let wake = Wake {
+                    owner,
+                    fence: None,
+                    at_us: 0,
+                    queued: 0,
+                };
+                (self.attach.listener)(Notice::Granted { key, wake });
             }
         }
         self.waiting.forget_silent(self.clock.store_now());
@@ -274,7 +280,7 @@ impl Db {
             self.waiting.granted(&wake.owner);
             (self.attach.listener)(Notice::Granted {
                 key: key.into(),
-                owner: wake.owner.clone(),
+                wake: wake.clone(),
             });
         }
     }

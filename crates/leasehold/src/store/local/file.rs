@@ -21,7 +21,8 @@ const APPLICATION: i64 = 0x4c48_6c64;
 /// The layout below. Raise it with every change that an older version would not understand.
 const VERSION: i64 = 1;
 
-/// Times are milliseconds of the clock that counts from boot; `client` is the client id as a signed number.
+/// Times are milliseconds of the clock that counts from boot; `client` is the client id as a signed number. `granted` is
+/// null where it is the same as `fence`.
 const LAYOUT: &str = "
     CREATE TABLE holders (
         key TEXT NOT NULL, owner TEXT NOT NULL, mode TEXT NOT NULL, expires_at_ms INTEGER NOT NULL,
@@ -31,7 +32,8 @@ const LAYOUT: &str = "
         key TEXT NOT NULL, seq INTEGER NOT NULL, owner TEXT NOT NULL, mode TEXT NOT NULL, ttl_ms INTEGER NOT NULL,
         listening INTEGER NOT NULL, seen_until_ms INTEGER NOT NULL, client INTEGER NOT NULL,
         PRIMARY KEY (key, seq)) WITHOUT ROWID;
-    CREATE TABLE fences (key TEXT PRIMARY KEY, fence INTEGER NOT NULL, forget_at_ms INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE fences (
+        key TEXT PRIMARY KEY, fence INTEGER NOT NULL, forget_at_ms INTEGER NOT NULL, granted INTEGER) WITHOUT ROWID;
     CREATE INDEX holders_by_end ON holders (expires_at_ms);
     CREATE INDEX fences_by_end ON fences (forget_at_ms);
     CREATE TABLE clients (client INTEGER PRIMARY KEY, pid INTEGER NOT NULL, started INTEGER, namespace TEXT);
@@ -171,9 +173,21 @@ fn connect(path: &Path) -> Result<Connection, Fault> {
         begun.execute_batch(LAYOUT)?;
         begun.pragma_update(None, "application_id", APPLICATION)?;
         begun.pragma_update(None, "user_version", VERSION)?;
+    } else {
+        complete(&begun)?;
     }
     begun.commit()?;
     Ok(db)
+}
+
+/// Adds what an earlier version's file of the same layout number lacks: what that version does without, and leaves empty in
+/// the rows that it writes.
+fn complete(db: &Connection) -> Result<(), Fault> {
+    let sql = "SELECT count(*) FROM pragma_table_info('fences') WHERE name = 'granted'";
+    if db.query_row(sql, [], |row| row.get::<_, i64>(0))? == 0 {
+        db.execute_batch("ALTER TABLE fences ADD COLUMN granted INTEGER")?;
+    }
+    Ok(())
 }
 
 /// Whether the database is empty; fails if it is not and not ours.

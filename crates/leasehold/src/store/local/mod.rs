@@ -26,12 +26,12 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, PoisonError};
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use leasehold_core::{LockName, Reply, Step};
+use futures_util::future::{BoxFuture, ready};
+use leasehold_core::{LockName, Step};
 use tokio::sync::oneshot;
 
 use self::db::Db;
-use super::{Attach, Store};
+use super::{Attach, Done, Store};
 use crate::clock::Clock;
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::runtime;
@@ -77,43 +77,32 @@ impl LocalStore {
         })
     }
 
-    /// Does `work` on the file, once the future is polled.
-    fn run<T, F>(&self, work: F) -> BoxFuture<'_, Result<T, StoreError>>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut Db) -> Result<T, StoreError> + Send + 'static,
-    {
-        async move {
-            match &self.worker {
+    /// Does `work` on the file and passes the outcome on. What waits behind steps that timed out would too, and is told so.
+    fn run<T>(
+        &self,
+        work: impl FnOnce(&mut Db) -> Result<T, StoreError> + Send + 'static,
+        done: impl FnOnce(Result<T, StoreError>) + Send + 'static,
+    ) {
+        match &self.worker {
+            Worker::Inline(db) => {
                 // A step that panicked was rolled back.
-                Worker::Inline(db) => work(&mut db.lock().unwrap_or_else(PoisonError::into_inner)),
-                Worker::Thread(sender) => {
-                    let (answer, answered) = oneshot::channel();
-                    let asked = self.clock.now();
-                    let in_time = move |db: &mut Db| {
-                        // Behind steps that timed out, this one would too: an answer is due in bounded time.
-                        let waited = db.clock().now().since(asked);
-                        if waited > file::PATIENCE {
-                            Err(db.timed_out(waited))
-                        } else {
-                            work(db)
-                        }
-                    };
-                    let ended = || {
-                        StoreError::new(
-                            &self.label,
-                            StoreErrorKind::Unavailable,
-                            "its thread has ended",
-                        )
-                    };
-                    sender
-                        .send(Box::new(move |db| drop(answer.send(in_time(db)))))
-                        .map_err(|_| ended())?;
-                    answered.await.map_err(|_| ended().unknown())?
-                }
+                let outcome = work(&mut db.lock().unwrap_or_else(PoisonError::into_inner));
+                done(outcome);
+            }
+            Worker::Thread(sender) => {
+                let asked = self.clock.now();
+                let in_time = move |db: &mut Db| {
+                    let waited = db.clock().now().since(asked);
+                    done(if waited > file::PATIENCE {
+                        Err(db.timed_out(waited))
+                    } else {
+                        work(db)
+                    });
+                };
+                // Fails only when the thread has ended; whoever waits for `done` is told when it is dropped.
+                drop(sender.send(Box::new(in_time)));
             }
         }
-        .boxed()
     }
 }
 
@@ -138,23 +127,29 @@ impl Store for LocalStore {
         &self.label
     }
 
-    fn apply<'a>(
-        &'a self,
-        name: &'a LockName,
-        step: Step,
-    ) -> BoxFuture<'a, Result<Reply, StoreError>> {
+    /// A process sees what others ask for only when it looks, and it looks only while it waits.
+    fn tells_wanted(&self) -> bool {
+        false
+    }
+
+    fn send(&self, name: &LockName, step: Step, done: Done) {
         let name = name.clone();
-        self.run(move |db| db.step(&name, &step))
+        self.run(
+            move |db| db.step(&name, &step),
+            move |answer| done.answer(answer),
+        );
     }
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
         // Every name that is held or waited for is known by its rows.
-        self.run(move |db| {
-            if remember.is_some() {
-                Ok(Vec::new())
-            } else {
-                db.names()
-            }
-        })
+        if remember.is_some() {
+            return ready(Ok(Vec::new())).boxed();
+        }
+        async move {
+            let (sender, answer) = oneshot::channel();
+            self.run(Db::names, move |names| drop(sender.send(names)));
+            answer.await.unwrap_or_else(|_| Err(StoreError::closed()))
+        }
+        .boxed()
     }
 }

@@ -181,13 +181,15 @@ fn load_waiters(db: &Connection, key: &str) -> Result<Vec<WaiterRow>, Fault> {
 }
 
 fn load_fence(db: &Connection, key: &str) -> Result<Option<LastFence>, Fault> {
-    let mut select = db.prepare_cached("SELECT fence, forget_at_ms FROM fences WHERE key = ?1")?;
+    let sql = "SELECT fence, coalesce(granted, fence), forget_at_ms FROM fences WHERE key = ?1";
+    let mut select = db.prepare_cached(sql)?;
     let row = select
-        .query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row([key], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()?;
-    row.map(|(fence, at)| {
+    row.map(|(fence, granted, at)| {
         Ok(LastFence {
             fence: Fence::new(natural(fence)?),
+            granted: Fence::new(natural(granted)?),
             forget_at_ms: natural(at)?,
         })
     })
@@ -198,11 +200,12 @@ fn save_fence(db: &Connection, key: &str, fence: Option<LastFence>) -> Result<()
     match fence {
         Some(LastFence {
             fence,
+            granted,
             forget_at_ms,
         }) => {
-            let row = (key, signed(fence.get()), signed(forget_at_ms));
-            let sql =
-                "INSERT OR REPLACE INTO fences (key, fence, forget_at_ms) VALUES (?1, ?2, ?3)";
+            let granted = (granted != fence).then(|| signed(granted.get()));
+            let row = (key, signed(fence.get()), signed(forget_at_ms), granted);
+            let sql = "INSERT OR REPLACE INTO fences (key, fence, forget_at_ms, granted) VALUES (?1, ?2, ?3, ?4)";
             db.prepare_cached(sql)?.execute(row)?;
         }
         None => {

@@ -1,14 +1,20 @@
 //! Where a Redis is and who we are there. Must never show user or password.
 
 use std::fmt;
+use std::io;
+#[cfg(target_os = "linux")]
 use std::time::Duration;
 
 use leasehold_core::Invalid;
+#[cfg(target_os = "linux")]
+use nix::sys::socket::{setsockopt, sockopt};
 use redis::io::tcp::TcpSettings;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use tokio::net::TcpStream;
 
 /// How long a peer may leave sent bytes unconfirmed before the kernel gives the connection up.
-const UNCONFIRMED: Duration = Duration::from_secs(10);
+#[cfg(target_os = "linux")]
+const UNCONFIRMED_MS: u32 = 10_000;
 
 /// A parsed URL.
 pub(crate) struct Address {
@@ -49,10 +55,9 @@ impl Address {
         } else {
             format!("{shown}/{}", settings.db())
         };
-        // A lock sends little and waits for it: never hold back a request to fill a packet.
         let tcp = TcpSettings::default().set_nodelay(true);
         #[cfg(target_os = "linux")]
-        let tcp = tcp.set_user_timeout(UNCONFIRMED);
+        let tcp = tcp.set_user_timeout(Duration::from_millis(UNCONFIRMED_MS.into()));
         Ok(Self {
             info: info.set_redis_settings(settings).set_tcp_settings(tcp),
             shown,
@@ -62,6 +67,15 @@ impl Address {
     /// What redis-rs needs to connect.
     pub(super) fn info(&self) -> &ConnectionInfo {
         &self.info
+    }
+
+    /// What redis-rs does to a stream of its own.
+    pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
+        // A lock sends little and waits for it: never hold back a request to fill a packet.
+        stream.set_nodelay(true)?;
+        #[cfg(target_os = "linux")]
+        setsockopt(stream, sockopt::TcpUserTimeout, &UNCONFIRMED_MS)?;
+        Ok(())
     }
 
     /// Whether the connection is encrypted.

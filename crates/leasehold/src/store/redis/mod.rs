@@ -4,22 +4,29 @@
 mod address;
 #[cfg(test)]
 mod against_core;
+mod batch;
+mod dial;
 mod fault;
+mod inbox;
 mod link;
+mod notice;
 mod reply;
+mod runner;
 mod script;
+mod vigil;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::{Value, cmd, pipe};
+use ::redis::{Cmd, Value, cmd, pipe};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold_core::{LockName, Mode, Reply, Step};
+use leasehold_core::{LockName, Step};
 
 pub(crate) use self::address::Address;
 use self::link::{Link, Up};
-use self::script::{ACQUIRE, BREAK, EXTEND, INSPECT, RELEASE, Scripts};
-use super::{Attach, Store};
+use self::script::Scripts;
+use super::{Attach, Done, Store};
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::runtime::Tasks;
@@ -29,10 +36,12 @@ const INDEX: &str = "leasehold:index";
 
 /// A connection to one node, and the scripts it runs there.
 pub(crate) struct RedisStore {
+    inner: Inner,
+}
+
+struct Inner {
     link: Link,
-    scripts: Scripts,
-    /// Where wakes for this client are published.
-    channel: String,
+    scripts: Arc<Scripts>,
     /// The longest a request may take.
     limit: Duration,
 }
@@ -46,52 +55,28 @@ impl RedisStore {
         tasks: &Tasks,
         limit: Duration,
     ) -> Self {
-        let channel = format!("leasehold:wake:{}", attach.client);
+        let channel = notice::channel(attach.client);
+        let scripts = Arc::new(Scripts::default());
         let link = Link::open(
             address,
-            channel.clone(),
+            channel,
+            scripts.clone(),
             attach.listener,
             clock,
             tasks,
             limit,
         );
         Self {
-            link,
-            scripts: Scripts::default(),
-            channel,
-            limit,
+            inner: Inner {
+                link,
+                scripts,
+                limit,
+            },
         }
     }
+}
 
-    async fn step(&self, name: &LockName, step: Step) -> Result<Reply, StoreError> {
-        let keys = [
-            name.key().to_owned(),
-            name.beside(":lh-fence"),
-            name.beside(":lh-queue"),
-            name.beside(":lh-waiters"),
-        ];
-        let limit = self.limit_of(&step);
-        let (verb, arguments) = Self::encode(&step);
-        let value = self
-            .link
-            .call(limit, async |up: &Up| {
-                let channel = if up.listening {
-                    self.channel.as_str()
-                } else {
-                    "-"
-                };
-                let arguments: Vec<&str> = arguments
-                    .iter()
-                    .map(|argument| argument.in_words(channel))
-                    .collect();
-                self.scripts
-                    .run(verb, &mut up.connection.clone(), &keys, &arguments)
-                    .await
-            })
-            .await?;
-        reply::decode(&value).ok_or_else(|| self.link.protocol_error(&value))
-    }
-
+impl Inner {
     /// A third of the TTL, so that a lease survives two requests that are not answered.
     fn limit_of(&self, step: &Step) -> Duration {
         match step {
@@ -100,48 +85,14 @@ impl RedisStore {
         }
     }
 
-    fn encode(step: &Step) -> (usize, Vec<Argument>) {
-        use Argument::{Channel, Text};
-        let millis = |ttl: leasehold_core::Ttl| Text(ttl.millis().to_string());
-        let token = |owner: &leasehold_core::Owner| Text(owner.token().to_owned());
-        match step {
-            Step::Acquire {
-                owner,
-                mode,
-                ttl,
-                wait,
-            } => {
-                let channel = match wait {
-                    None => Text(String::new()),
-                    Some(wait) if wait.listening => Channel,
-                    Some(_) => Text("-".into()),
-                };
-                (
-                    ACQUIRE,
-                    vec![
-                        token(owner),
-                        millis(*ttl),
-                        Text(mode_word(*mode).into()),
-                        channel,
-                    ],
-                )
-            }
-            Step::Extend { owner, ttl } => (EXTEND, vec![token(owner), millis(*ttl)]),
-            Step::Release { owner, keep } => (
-                RELEASE,
-                vec![token(owner), keep.map_or_else(|| Text("0".into()), millis)],
-            ),
-            Step::Break { fence } => (BREAK, vec![Text(fence.to_string())]),
-            Step::Inspect => (INSPECT, Vec::new()),
-        }
-    }
-
     async fn remember(&self, name: &LockName) -> Result<(), StoreError> {
-        let keys = [INDEX.to_owned()];
         let add = async |up: &Up| {
             let mut connection = up.connection.clone();
+            let write = |command: &mut Cmd| {
+                command.arg(1).arg(INDEX).arg(name.key());
+            };
             self.scripts
-                .run(script::INDEX, &mut connection, &keys, &[name.key()])
+                .run(script::INDEX, &mut connection, write)
                 .await
         };
         self.link.call(self.limit, add).await.map(drop)
@@ -189,52 +140,29 @@ impl RedisStore {
     }
 }
 
-/// An argument of a script; the channel is only known once there is a connection that listens, or does not.
-enum Argument {
-    Text(String),
-    Channel,
-}
-
-impl Argument {
-    fn in_words<'a>(&'a self, channel: &'a str) -> &'a str {
-        match self {
-            Self::Text(text) => text,
-            Self::Channel => channel,
-        }
-    }
-}
-
-/// A mode as scripts and records spell it.
-pub(crate) fn mode_word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Exclusive => "exclusive",
-        // A mode that core knows and this store does not: refused by the script's caller tests, never in the field.
-        _ => "unknown",
-    }
-}
-
 impl Store for RedisStore {
     fn label(&self) -> &str {
-        self.link.label()
+        self.inner.link.label()
     }
 
-    fn apply<'a>(
-        &'a self,
-        name: &'a LockName,
-        step: Step,
-    ) -> BoxFuture<'a, Result<Reply, StoreError>> {
-        self.step(name, step).boxed()
+    fn send(&self, name: &LockName, step: Step, done: Done) {
+        let limit = self.inner.limit_of(&step);
+        self.inner.link.send(name, step, done, limit);
+    }
+
+    fn tells_wanted(&self) -> bool {
+        self.inner.link.is_listening()
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.link.ready().boxed()
+        self.inner.link.ready().boxed()
     }
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
         async move {
             match remember {
-                Some(name) => self.remember(&name).await.map(|()| Vec::new()),
-                None => self.names().await,
+                Some(name) => self.inner.remember(&name).await.map(|()| Vec::new()),
+                None => self.inner.names().await,
             }
         }
         .boxed()

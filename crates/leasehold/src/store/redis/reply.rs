@@ -5,37 +5,73 @@ use std::time::Duration;
 use leasehold_core::{
     Busy, Fence, Held, HolderView, Mode, Owner, Reply, Snapshot, Ttl, WaiterView, Who,
 };
-use redis::Value;
+use redis::{RedisError, RedisResult, Value, parse_redis_value};
 
-/// Reads the reply of any verb; `None` if it is not of the form that the scripts give.
-pub(super) fn decode(value: &Value) -> Option<Reply> {
-    let parts = array(value)?;
-    match (text(parts.first()?)?, &parts[1..]) {
-        ("held", [fence, queued]) => Some(Reply::Held(Held {
-            fence: Some(fence_of(fence)?),
-            queued: u32::try_from(integer(queued)?).ok()?,
-        })),
-        ("busy", [ahead, poll_after, holder]) => Some(Reply::Busy(Busy {
+/// Reads what a script answered to `count` steps, for each its reply or its error; `None` if it is not of the form that the
+/// scripts give.
+pub(super) fn decode(value: &Value, count: usize) -> Option<Vec<RedisResult<Reply>>> {
+    let replies = array(value).filter(|replies| replies.len() == count)?;
+    replies.iter().map(one).collect()
+}
+
+fn one(value: &Value) -> Option<RedisResult<Reply>> {
+    let Some(parts) = array(value) else {
+        return brief(text(value)?).map(Ok);
+    };
+    let reply = match (text(parts.first()?)?, &parts[1..]) {
+        ("busy", [ahead, poll_after, at_us, holder]) => Reply::Busy(Busy {
             ahead: u32::try_from(integer(ahead)?).ok()?,
             poll_after: millis(poll_after)?,
+            at_us: u64::try_from(integer(at_us)?).ok()?,
             holder: view(holder)??,
-        })),
-        ("released", []) => Some(Reply::Released),
-        ("not-held", [holder]) => Some(Reply::NotHeld(view(holder)?)),
+        }),
+        ("not-held", [holder]) => Reply::NotHeld(view(holder)?),
         ("seen", [holder, fence, queue, now]) => {
             let (fence, now) = (optional_fence(fence)?, u64::try_from(integer(now)?).ok()?);
             let queue = array(queue)?
                 .chunks_exact(2)
                 .filter_map(|pair| waiter(&pair[0], &pair[1], now))
                 .collect();
-            Some(Reply::Seen(Snapshot {
+            Reply::Seen(Snapshot {
                 holder: view(holder)?,
                 queue,
                 fence,
-            }))
+            })
         }
-        _ => None,
+        ("error", [said]) => return Some(Err(error(said)?)),
+        _ => return None,
+    };
+    Some(Ok(reply))
+}
+
+/// The replies that are one text: `released` and `held <fence> <queued>`.
+fn brief(text: &str) -> Option<Reply> {
+    if text == "released" {
+        return Some(Reply::Released);
     }
+    let (fence, queued) = text.strip_prefix("held ")?.split_once(' ')?;
+    Some(Reply::Held(Held {
+        fence: Some(Fence::new(fence.parse().ok()?)),
+        queued: queued.parse().ok()?,
+    }))
+}
+
+/// The error of one step, as the server would have sent it had the step been alone. `script:` says that it was raised inside.
+fn error(said: &Value) -> Option<RedisError> {
+    let Value::BulkString(said) = said else {
+        return None;
+    };
+    let said = String::from_utf8_lossy(said).replace(['\r', '\n'], " ");
+    // An older server puts the place before the code.
+    let code = if said.starts_with(|first: char| first.is_ascii_uppercase()) {
+        ""
+    } else {
+        "ERR "
+    };
+    let line = format!("-{code}{said} script: one of its steps\r\n");
+    parse_redis_value(line.as_bytes())
+        .and_then(Value::extract_error)
+        .err()
 }
 
 /// The texts of an array.
@@ -102,7 +138,7 @@ fn waiter(token: &Value, record: &Value, now_ms: u64) -> Option<WaiterView> {
     let mut words = text(record)?.split(' ');
     let (mode, ttl, _channel, seen_until) =
         (words.next()?, words.next()?, words.next()?, words.next()?);
-    let mode = (mode == super::mode_word(Mode::Exclusive)).then_some(Mode::Exclusive)?;
+    let mode = (mode == super::batch::mode_word(Mode::Exclusive)).then_some(Mode::Exclusive)?;
     let ttl = Ttl::new(Duration::from_millis(ttl.parse().ok()?)).ok()?;
     let seen_for = Duration::from_millis(seen_until.parse::<u64>().ok()?.saturating_sub(now_ms));
     Some(WaiterView {

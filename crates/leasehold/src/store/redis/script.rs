@@ -3,26 +3,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::aio::MultiplexedConnection;
-use redis::{ErrorKind, RedisResult, Script, ServerErrorKind, Value, cmd};
+use redis::{Cmd, ErrorKind, RedisResult, Script, ServerErrorKind, Value, cmd};
 
 pub(super) const ACQUIRE: usize = 0;
-pub(super) const EXTEND: usize = 1;
-pub(super) const RELEASE: usize = 2;
-pub(super) const BREAK: usize = 3;
-pub(super) const INSPECT: usize = 4;
-pub(super) const INDEX: usize = 5;
+pub(super) const SETTLE: usize = 1;
+pub(super) const BREAK: usize = 2;
+pub(super) const INSPECT: usize = 3;
+pub(super) const INDEX: usize = 4;
 
 const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
-const VERBS: [&str; 5] = [
-    include_str!("../../../lua/mutex/acquire.lua"),
-    include_str!("../../../lua/mutex/extend.lua"),
-    include_str!("../../../lua/mutex/release.lua"),
-    include_str!("../../../lua/mutex/break.lua"),
-    include_str!("../../../lua/mutex/inspect.lua"),
-];
 
-/// One verb's script, in the two forms that servers understand.
-struct Verb {
+/// A script in the two forms that servers understand.
+struct Source {
     /// With the `#!lua` line, which Redis 7 and Valkey want for its flags.
     flagged: Text,
     /// Without it, for Redis 6.2, which takes it for a syntax error.
@@ -41,17 +33,32 @@ impl Text {
     }
 }
 
-/// The verbs of the mutex, which share the prelude, and the index, which does not.
-fn scripts() -> [Verb; 6] {
-    let [acquire, extend, release, break_, inspect] = VERBS.map(|verb| Verb::new(PRELUDE, verb));
-    let index = Verb::new("", include_str!("../../../lua/index.lua"));
-    [acquire, extend, release, break_, inspect, index]
+/// By the numbers above. Those of the mutex begin with the prelude and the verbs that they call; the index stands alone.
+fn sources() -> [Source; 5] {
+    [
+        Source::new(
+            &[PRELUDE, include_str!("../../../lua/mutex/acquire.lua")],
+            include_str!("../../../lua/mutex/acquire_many.lua"),
+        ),
+        Source::new(
+            &[
+                PRELUDE,
+                include_str!("../../../lua/mutex/extend.lua"),
+                include_str!("../../../lua/mutex/release.lua"),
+            ],
+            include_str!("../../../lua/mutex/settle_many.lua"),
+        ),
+        Source::new(&[PRELUDE], include_str!("../../../lua/mutex/break.lua")),
+        Source::new(&[PRELUDE], include_str!("../../../lua/mutex/inspect.lua")),
+        Source::new(&[], include_str!("../../../lua/index.lua")),
+    ]
 }
 
-impl Verb {
-    fn new(prelude: &str, source: &str) -> Self {
-        let (flags, body) = source.split_once('\n').unwrap_or((source, ""));
-        let plain = format!("{prelude}{body}");
+impl Source {
+    /// What `script` needs comes before it, but after its first line, which has the flags.
+    fn new(needed: &[&str], script: &str) -> Self {
+        let (flags, body) = script.split_once('\n').unwrap_or((script, ""));
+        let plain = needed.concat() + body;
         Self {
             flagged: Text::new(format!("{flags}\n{plain}")),
             plain: Text::new(plain),
@@ -61,7 +68,7 @@ impl Verb {
 
 /// All scripts, and which form the server understands.
 pub(super) struct Scripts {
-    verbs: [Verb; 6],
+    sources: [Source; 5],
     /// The server refused a `#!lua` line once.
     plain: AtomicBool,
 }
@@ -69,28 +76,28 @@ pub(super) struct Scripts {
 impl Default for Scripts {
     fn default() -> Self {
         Self {
-            verbs: scripts(),
+            sources: sources(),
             plain: AtomicBool::new(false),
         }
     }
 }
 
 impl Scripts {
-    /// Runs a verb by its hash, by its text if the server does not know it, and without flags if the server is too
-    /// old for them. A refused script has done nothing, so each of these is safe.
+    /// Runs a script by its hash, by its text if the server does not know it, and without flags if the server is too
+    /// old for them. A refused script has done nothing, so each of these is safe. `write` writes the number of keys, the keys
+    /// and the arguments.
     pub(super) async fn run(
         &self,
-        verb: usize,
+        script: usize,
         connection: &mut MultiplexedConnection,
-        keys: &[String],
-        arguments: &[&str],
+        write: impl Fn(&mut Cmd),
     ) -> RedisResult<Value> {
         let plain = self.plain.load(Ordering::Relaxed);
-        let answer = self.send(verb, plain, connection, keys, arguments).await;
+        let answer = self.send(script, plain, connection, &write).await;
         match answer {
             Err(error) if !plain && is_too_old_for_flags(&error) => {
                 self.plain.store(true, Ordering::Relaxed);
-                self.send(verb, true, connection, keys, arguments).await
+                self.send(script, true, connection, &write).await
             }
             answer => answer,
         }
@@ -98,30 +105,24 @@ impl Scripts {
 
     async fn send(
         &self,
-        verb: usize,
+        script: usize,
         plain: bool,
         connection: &mut MultiplexedConnection,
-        keys: &[String],
-        arguments: &[&str],
+        write: &impl Fn(&mut Cmd),
     ) -> RedisResult<Value> {
-        let verb = &self.verbs[verb];
-        let text = if plain { &verb.plain } else { &verb.flagged };
-        let by_hash = cmd("EVALSHA")
-            .arg(&text.sha)
-            .arg(keys.len())
-            .arg(keys)
-            .arg(arguments)
-            .query_async(connection)
-            .await;
-        match by_hash {
+        let source = &self.sources[script];
+        let text = if plain {
+            &source.plain
+        } else {
+            &source.flagged
+        };
+        let mut by_hash = cmd("EVALSHA");
+        write(by_hash.arg(&text.sha));
+        match by_hash.query_async(connection).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                cmd("EVAL")
-                    .arg(&text.code)
-                    .arg(keys.len())
-                    .arg(keys)
-                    .arg(arguments)
-                    .query_async(connection)
-                    .await
+                let mut by_text = cmd("EVAL");
+                write(by_text.arg(&text.code));
+                by_text.query_async(connection).await
             }
             answer => answer,
         }
@@ -140,20 +141,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_verb_declares_its_flags_first_and_carries_the_prelude() {
-        for verb in &Scripts::default().verbs[..=INSPECT] {
-            assert!(
-                verb.flagged.code.starts_with("#!lua"),
-                "{}",
-                verb.flagged.code
-            );
-            assert!(
-                !verb.plain.code.lines().any(|line| line.starts_with("#!")),
-                "{}",
-                verb.plain.code
-            );
-            assert!(verb.plain.code.contains("local function advance"));
-            assert_ne!(verb.flagged.sha, verb.plain.sha);
+    fn each_script_declares_its_flags_first_and_carries_what_it_calls() {
+        for source in &Scripts::default().sources[..=INSPECT] {
+            let (flagged, plain) = (&source.flagged.code, &source.plain.code);
+            assert!(flagged.starts_with("#!lua"), "{flagged}");
+            assert!(!plain.lines().any(|line| line.starts_with("#!")), "{plain}");
+            assert!(plain.contains("local function each("), "{plain}");
+            assert!(plain.contains("\nreturn each("), "{plain}");
+            assert_ne!(source.flagged.sha, source.plain.sha);
+        }
+    }
+
+    #[test]
+    fn only_what_frees_or_keeps_a_lock_works_on_a_full_server() {
+        let flags = |script: usize| {
+            let sources = sources();
+            sources[script]
+                .flagged
+                .code
+                .lines()
+                .next()
+                .map(str::to_owned)
+        };
+        assert_eq!(flags(ACQUIRE).as_deref(), Some("#!lua"));
+        for script in [SETTLE, BREAK] {
+            assert_eq!(flags(script).as_deref(), Some("#!lua flags=allow-oom"));
         }
     }
 }

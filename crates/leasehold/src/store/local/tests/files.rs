@@ -16,7 +16,8 @@ async fn a_file_that_is_removed_is_a_data_loss() {
     assert!(matches!(
         a.step(Step::Extend {
             owner: a.owner(1),
-            ttl: seconds(30)
+            ttl: seconds(30),
+            block: false,
         })
         .await,
         Reply::NotHeld(Some(_))
@@ -82,6 +83,32 @@ fn a_file_that_is_not_ours_is_refused_and_left_alone() {
     drop(host.peer(1));
     host.sql("PRAGMA user_version = 2");
     refused("newer version");
+}
+
+#[test]
+fn a_file_of_before_a_column_goes_on_and_is_shared_with_who_wrote_it() {
+    let host = Host::new(Clock::virtual_time());
+    let a = host.peer(1);
+    assert!(held(&pollster::block_on(a.acquire(30))));
+    let before = pollster::block_on(a.fence());
+    host.sql("ALTER TABLE fences DROP COLUMN granted");
+    let b = host.peer(2);
+    assert_eq!(pollster::block_on(b.fence()), before);
+    let extend = Step::Extend {
+        owner: a.owner(1),
+        ttl: seconds(30),
+        block: true,
+    };
+    let known = |peer: &Peer| match pollster::block_on(peer.step(Step::Inspect)) {
+        Reply::Seen(seen) => seen.holder.unwrap().fence,
+        other => panic!("{other:?}"),
+    };
+    assert!(held(&pollster::block_on(a.step(extend))));
+    assert!(pollster::block_on(a.fence()) > before);
+    assert_eq!(known(&b), before);
+    // As the other version would write it.
+    host.sql("INSERT OR REPLACE INTO fences (key, fence, forget_at_ms) SELECT key, fence, forget_at_ms FROM fences");
+    assert_eq!(known(&b), pollster::block_on(a.fence()));
 }
 
 #[test]

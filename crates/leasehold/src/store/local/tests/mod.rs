@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Fence, Mode, Owner, Ttl, Wait};
+use leasehold_core::{ClientId, Fence, Mode, Owner, Reply, Step, Ttl, Wait};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -160,14 +160,15 @@ fn two_clients_exclude_each_other_and_hand_over() {
         assert!(busy(&b.acquire(30).await));
         assert_eq!(b.store.index(None).await.unwrap(), ["orders:42"]);
         assert_eq!(a.release(None).await, Reply::Released);
-        let Notice::Granted { key, owner } = b.heard.recv_timeout(SOON).unwrap() else {
+        let Notice::Granted { key, wake } = b.heard.recv_timeout(SOON).unwrap() else {
             panic!()
         };
-        assert_eq!((key.as_str(), owner), ("orders:42", b.owner(1)));
+        assert_eq!((key.as_str(), wake.owner), ("orders:42", b.owner(1)));
         assert!(held(
             &b.step(Step::Extend {
                 owner: b.owner(1),
-                ttl: seconds(30)
+                ttl: seconds(30),
+                block: false,
             })
             .await
         ));
@@ -194,7 +195,9 @@ fn a_waiter_of_the_same_client_is_told_directly() {
         assert!(busy(&a.step(other).await));
         assert_eq!(a.release(None).await, Reply::Released);
     });
-    assert!(matches!(a.heard.try_recv(), Ok(Notice::Granted { owner, .. }) if owner == a.owner(2)));
+    assert!(
+        matches!(a.heard.try_recv(), Ok(Notice::Granted { wake, .. }) if wake.owner == a.owner(2))
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,8 @@
 //! The server's wall clock is the test's, so nothing is approximate and a sequence that failed fails again. To
 //! run one seed again: `PROPTEST_RNG_SEED=7 cargo test -p leasehold --lib against_core`.
 
+mod batches;
+mod fences;
 mod model;
 mod server;
 mod steps;
@@ -18,14 +20,14 @@ use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 
 use self::model::{Model, START_US};
 use self::server::{Kept, Message, Redis};
-use self::steps::{Event, FOREIGN_VALUES};
+use self::steps::{Asks, Event, FOREIGN_VALUES, LOCKS};
 use self::tally::Tally;
 
 /// Sequences per run.
 const CASES: u32 = 400;
 
 /// Names that try each form of key: plain, with spaces and another script, with a hash tag of its own.
-const NAMES: [&str; 3] = ["orders:42", "größe 7 %", "{user}:cart"];
+const NAMES: [&str; LOCKS] = ["orders:42", "größe 7 %", "{user}:cart"];
 
 #[test]
 fn the_scripts_do_what_core_does() {
@@ -40,9 +42,9 @@ fn the_scripts_do_what_core_does() {
         ..Config::default()
     };
     let input = (0..NAMES.len(), steps::events());
-    let outcome = TestRunner::new(config).run(&input, |(name, events)| {
+    let outcome = TestRunner::new(config).run(&input, |(first, events)| {
         let (mut redis, mut tally) = (redis.borrow_mut(), tally.borrow_mut());
-        let mut case = Case::new(&mut redis, &mut tally, NAMES[name]);
+        let mut case = Case::new(&mut redis, &mut tally, first);
         let agreed = events.into_iter().try_for_each(|event| case.happens(event));
         agreed.map_err(|difference| TestCaseError::fail(format!("{}{difference}", case.story)))
     });
@@ -65,11 +67,14 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn new(redis: &'a mut Redis, tally: &'a mut Tally, name: &str) -> Self {
+    /// Most happens to the lock with the name of this number.
+    fn new(redis: &'a mut Redis, tally: &'a mut Tally, first: usize) -> Self {
         redis.reset(START_US);
+        let mut names = NAMES.map(|name| LockName::new(name).unwrap());
+        names.rotate_left(first);
         Self {
             redis,
-            model: Model::new(LockName::new(name).unwrap()),
+            model: Model::new(names),
             tally,
             story: String::new(),
         }
@@ -77,30 +82,28 @@ impl<'a> Case<'a> {
 
     /// Lets an event happen on both sides and compares them.
     fn happens(&mut self, event: Event) -> Result<(), String> {
-        let mut wakes = Vec::new();
+        let mut expected = Vec::new();
         match event {
-            Event::Ask(ask) => {
-                let step = self.model.step(ask);
-                self.tell(&step);
-                let outcome = self.model.apply(&step, self.tally);
-                wakes = outcome.wakes;
-                let reply = self.redis.apply(&self.model.name, &step);
-                self.compare("reply", &reply, &Ok(outcome.reply))?;
+            Event::Ask { lock, ask } => expected = self.ask(vec![(lock, ask)])?,
+            Event::Batch { asks } => {
+                self.tally.note_batch(asks.len());
+                self.tell(&format_args!("in one request:"));
+                expected = self.ask(asks)?;
             }
-            Event::Time(span) => {
-                self.tell(&span);
-                self.model.pass(span, self.tally);
+            Event::Time { lock, span } => {
+                self.tell(&(lock, span));
+                self.model.pass(lock, span, self.tally);
                 self.redis.set_clock(self.model.clock_us);
             }
-            Event::Foreign(intrusion) => {
-                self.tell(&intrusion);
-                self.model.intrude(intrusion);
-                self.redis.intrude(&self.model.name, intrusion);
+            Event::Foreign { lock, intrusion } => {
+                self.tell(&(lock, intrusion));
+                self.model.intrude(lock, intrusion);
+                self.redis.intrude(&self.model.names[lock], intrusion);
             }
-            Event::EvictFence => {
+            Event::EvictFence { lock } => {
                 self.tell(&event);
-                self.model.evict_fence();
-                self.redis.evict_fence(&self.model.name);
+                self.model.evict_fence(lock);
+                self.redis.evict_fence(&self.model.names[lock]);
             }
             Event::FlushAll => {
                 self.tell(&event);
@@ -117,26 +120,32 @@ impl<'a> Case<'a> {
                 self.redis.listen(client, on);
             }
         }
-        let expected: Vec<Message> = wakes
-            .iter()
-            .map(|wake| Message {
-                channel: format!("leasehold:wake:{}", wake.owner.client()),
-                payload: format!(
-                    "{} {} {}",
-                    wake.fence.unwrap(),
-                    wake.owner.token(),
-                    self.model.name.key()
-                ),
-            })
-            .collect();
         let heard = self.redis.messages();
-        self.compare("wakes", &heard, &expected)?;
-        let kept = self.redis.kept(&self.model.name, self.model.now_ms());
-        let expected = Kept {
-            state: self.model.state(),
-            queue_for_ms: self.model.queue_for_ms(),
+        self.compare("messages", &heard, &expected)?;
+        let kept = self.redis.kept(&self.model.names, self.model.now_ms());
+        let of = |lock| Kept {
+            state: self.model.state(lock),
+            queue_for_ms: self.model.queue_for_ms(lock),
         };
+        let expected = (0..LOCKS).map(of).collect();
         self.compare("state", &kept, &Ok(expected))
+    }
+
+    /// Asks both sides, compares the replies, and says which messages are due.
+    fn ask(&mut self, asks: Asks) -> Result<Vec<Message>, String> {
+        let (mut steps, mut replies, mut due) = (Vec::new(), Vec::new(), Vec::new());
+        for (lock, ask) in asks {
+            let step = self.model.step(lock, ask);
+            self.tell(&(lock, &step));
+            let outcome = self.model.apply(lock, &step, self.tally);
+            let name = self.model.names[lock].clone();
+            due.extend(Message::of(&outcome, &name));
+            steps.push((name, step));
+            replies.push(Ok(outcome.reply));
+        }
+        let answered = self.redis.apply(&steps);
+        self.compare("replies", &answered, &Ok(replies))?;
+        Ok(due)
     }
 
     fn compare<T: Debug + PartialEq>(&self, what: &str, redis: &T, core: &T) -> Result<(), String> {

@@ -7,7 +7,9 @@ use leasehold_core::{
     Step, Ttl, Wait, Waiter, World,
 };
 
-use super::steps::{Ask, FOREIGN_VALUES, Hearing, Intrusion, Meant, OWNERS, Span, Who};
+use super::steps::{
+    Ask, CLIENT_OF, FOREIGN_VALUES, Hearing, Intrusion, LOCKS, Meant, OWNERS, Span, Who,
+};
 use super::tally::Tally;
 
 /// When each case begins, in microseconds: not at the beginning of a millisecond.
@@ -18,9 +20,6 @@ pub(super) const START_US: u64 = 1_700_000_000_123_456;
 /// Core has no such limit: it drops silent waiters one by one, when they are first in line and the lock is free. By
 /// then all of these are silent, so who is granted the lock is the same; but until then they are still counted.
 const QUEUE_MEMORY_MS: u64 = 60_000;
-
-/// Which client each owner belongs to.
-const CLIENT_OF: [usize; OWNERS] = [0, 0, 1, 1, 2];
 
 /// The channel of a client, as `RedisStore` names it.
 pub(super) fn channel(client: usize) -> String {
@@ -49,17 +48,17 @@ impl Presence for Listeners {
 
 /// What core says has happened so far.
 pub(super) struct Model {
-    pub(super) name: LockName,
+    pub(super) names: [LockName; LOCKS],
     pub(super) owners: Vec<Owner>,
     pub(super) clock_us: u64,
     listeners: Listeners,
     world: World,
-    /// The last millisecond of the queue's keys, while there is a queue.
-    queue_until_ms: u64,
+    /// The last millisecond of each queue's keys, while there is a queue.
+    queue_until_ms: [u64; LOCKS],
 }
 
 impl Model {
-    pub(super) fn new(name: LockName) -> Self {
+    pub(super) fn new(names: [LockName; LOCKS]) -> Self {
         let owner = |at: usize| {
             let number = u128::try_from(at).unwrap() + 1;
             let pid = u32::try_from(4000 + at).unwrap();
@@ -72,12 +71,12 @@ impl Model {
             )
         };
         Self {
-            name,
+            names,
             owners: (0..OWNERS).map(|at| owner(at).unwrap()).collect(),
             clock_us: START_US,
             listeners: Listeners([true, true, false]),
             world: World::default(),
-            queue_until_ms: 0,
+            queue_until_ms: [0; LOCKS],
         }
     }
 
@@ -85,25 +84,29 @@ impl Model {
         self.clock_us / 1_000
     }
 
-    /// What is kept of the lock now. Redis knows of no processes, and so not which holds outlive theirs.
-    pub(super) fn state(&self) -> LockState {
-        let mut state = self.world.get(&self.name).cloned().unwrap_or_default();
+    /// What is kept of a lock now. Redis knows of no processes, and so not which holds outlive theirs.
+    pub(super) fn state(&self, lock: usize) -> LockState {
+        let mut state = self
+            .world
+            .get(&self.names[lock])
+            .cloned()
+            .unwrap_or_default();
         for holder in &mut state.holders {
             holder.kept = false;
         }
         state
     }
 
-    /// How long the queue's keys last, if there is a queue.
-    pub(super) fn queue_for_ms(&self) -> Option<u64> {
-        let queued = !self.state().queue.is_empty();
-        queued.then(|| self.queue_until_ms.saturating_sub(self.now_ms()))
+    /// How long a queue's keys last, if there is a queue.
+    pub(super) fn queue_for_ms(&self, lock: usize) -> Option<u64> {
+        let queued = !self.state(lock).queue.is_empty();
+        queued.then(|| self.queue_until_ms[lock].saturating_sub(self.now_ms()))
     }
 
     /// The step that an ask means now.
-    pub(super) fn step(&self, ask: Ask) -> Step {
+    pub(super) fn step(&self, lock: usize, ask: Ask) -> Step {
         let ttl = |ms| Ttl::new(Duration::from_millis(ms)).unwrap();
-        let state = self.state();
+        let state = self.state(lock);
         let owner = |who| {
             let owner = match who {
                 Who::Any(at) => Some(&self.owners[at]),
@@ -121,9 +124,10 @@ impl Model {
                     listening: hearing == Hearing::Channel,
                 }),
             },
-            Ask::Extend { who, ttl_ms } => Step::Extend {
+            Ask::Extend { who, ttl_ms, block } => Step::Extend {
                 owner: owner(who),
                 ttl: ttl(ttl_ms),
+                block,
             },
             Ask::Release { who, keep_ms } => Step::Release {
                 owner: owner(who),
@@ -131,8 +135,13 @@ impl Model {
             },
             Ask::Break(meant) => {
                 let last = state.fence.map_or(0, |last| last.fence.get());
+                let granted = state.fence.map_or(0, |last| last.granted.get());
                 let fence = match meant {
+                    Meant::Grant => granted,
+                    Meant::AfterGrant(by) => granted + by,
+                    Meant::BeforeGrant => granted.saturating_sub(1),
                     Meant::Last => last,
+                    Meant::Above(by) => last + by,
                     Meant::Stale => last.saturating_sub(Fence::BLOCK),
                     Meant::Wrong => self.clock_us + 7,
                 };
@@ -144,25 +153,30 @@ impl Model {
         }
     }
 
-    /// Takes a step. Of the wakes, only those that someone subscribed to are returned: to who only polls, none is sent.
-    pub(super) fn apply(&mut self, step: &Step, tally: &mut Tally) -> Outcome {
-        let before = self.state();
+    /// Takes a step. Of the wakes, only those that someone subscribed to are returned: to who only polls, none is sent. The
+    /// same goes for who is told that the lock is wanted.
+    pub(super) fn apply(&mut self, lock: usize, step: &Step, tally: &mut Tally) -> Outcome {
+        let before = self.state(lock);
         let now = Now::at_micros(self.clock_us);
-        let mut outcome = self.world.apply(now, &self.name, step, &self.listeners);
-        tally.note(self.now_ms(), step, &before, &self.state(), &outcome);
+        let mut outcome = (self.world).apply(now, &self.names[lock], step, &self.listeners);
         if let (Step::Acquire { wait: Some(_), .. }, Reply::Busy(_)) = (step, &outcome.reply) {
-            self.queue_until_ms = self.now_ms() + QUEUE_MEMORY_MS;
+            self.queue_until_ms[lock] = self.now_ms() + QUEUE_MEMORY_MS;
         }
+        tally.note(self.now_ms(), step, &before, &self.state(lock), &outcome);
         outcome.wakes.retain(|wake| {
             let granted = |waiter: &&Waiter| waiter.owner == wake.owner;
             before.queue.iter().find(granted).unwrap().listening
         });
         outcome
+            .wanted
+            .take_if(|holder| !self.listeners.hears(holder));
+        tally.note_messages(&outcome);
+        outcome
     }
 
     /// Moves the clock.
-    pub(super) fn pass(&mut self, span: Span, tally: &mut Tally) {
-        let state = self.state();
+    pub(super) fn pass(&mut self, lock: usize, span: Span, tally: &mut Tally) {
+        let state = self.state(lock);
         // To a deadline, which may have passed or not exist.
         let to = |deadline: Option<u64>, beyond: u64| {
             let left = deadline.map_or(0, |at| (at + beyond).saturating_sub(self.now_ms()));
@@ -189,26 +203,31 @@ impl Model {
                 state.queue.front().map(|waiter| waiter.seen_until_ms),
                 beyond,
             ),
-            Span::QueueEnd(beyond) => to(state.queue.front().map(|_| self.queue_until_ms), beyond),
+            Span::QueueEnd(beyond) => to(
+                state.queue.front().map(|_| self.queue_until_ms[lock]),
+                beyond,
+            ),
             Span::FenceEnd(beyond) => to(state.fence.map(|last| last.forget_at_ms), beyond),
             Span::Back(millis) => self.clock_us - millis * 1_000,
         };
         // Redis may drop an expired key at any time from now on, so core does at once: the clock may go back later.
         let now = Now::at_micros(self.clock_us);
-        let queue_ends = self.queue_until_ms < self.now_ms();
-        let before = self.state();
-        let after = self.world.entry(&self.name);
-        after.expire(now);
-        if queue_ends {
-            after.queue.clear();
+        for lock in 0..LOCKS {
+            let queue_ends = self.queue_until_ms[lock] < self.now_ms();
+            let before = self.state(lock);
+            let after = self.world.entry(&self.names[lock]);
+            after.expire(now);
+            if queue_ends {
+                after.queue.clear();
+            }
+            tally.note_time(&before, after);
         }
-        tally.note_time(&before, after);
     }
 
     /// Another program writes under the name.
-    pub(super) fn intrude(&mut self, intrusion: Intrusion) {
+    pub(super) fn intrude(&mut self, lock: usize, intrusion: Intrusion) {
         let now_ms = self.now_ms();
-        let state = self.world.entry(&self.name);
+        let state = self.world.entry(&self.names[lock]);
         let free = state.holders.is_empty() && state.foreign.is_none();
         let foreign = |kind: &str, value: &[u8], expires_at_ms| {
             assert_eq!(std::str::from_utf8(value).ok().and_then(Owner::parse), None);
@@ -237,8 +256,8 @@ impl Model {
         }
     }
 
-    pub(super) fn evict_fence(&mut self) {
-        let state = self.world.entry(&self.name);
+    pub(super) fn evict_fence(&mut self, lock: usize) {
+        let state = self.world.entry(&self.names[lock]);
         state.fence = None;
     }
 

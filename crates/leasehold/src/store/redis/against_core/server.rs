@@ -2,17 +2,19 @@
 //! never decide anything: it says what is there.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    ClientId, Fence, Foreign, Holder, LastFence, LockName, LockState, Mode, Owner, Reply, Step,
-    Ttl, Waiter,
+    ClientId, Fence, Foreign, Holder, LastFence, LockName, LockState, Mode, Outcome, Owner, Reply,
+    Step, Ttl, Waiter,
 };
-use std::sync::Arc;
+use redis::{RedisError, RedisResult};
 use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
-use super::super::{Address, RedisStore, Up, mode_word, reply};
+use super::super::batch::mode_word;
+use super::super::{Address, RedisStore, Up};
 use super::model::channel;
 use super::steps::{FOREIGN_VALUES, Intrusion};
 use crate::clock::Clock;
@@ -39,6 +41,28 @@ pub(super) struct Kept {
 pub(super) struct Message {
     pub(super) channel: String,
     pub(super) payload: String,
+}
+
+impl Message {
+    /// Those that a step sends, in their order.
+    pub(super) fn of(outcome: &Outcome, name: &LockName) -> Vec<Self> {
+        let to = |owner: &Owner, payload| Self {
+            channel: format!("leasehold:wake:{}", owner.client()),
+            payload,
+        };
+        let key = name.key();
+        let granted = outcome.wakes.iter().map(|wake| {
+            let (owner, fence) = (&wake.owner, wake.fence.unwrap());
+            let (at_us, queued, token) = (wake.at_us, wake.queued, owner.token());
+            to(
+                owner,
+                format!("granted {fence} {at_us} {queued} {token} {key}"),
+            )
+        });
+        let wanted = (outcome.wanted.iter())
+            .map(|owner| to(owner, format!("wanted {} {key}", owner.token())));
+        granted.chain(wanted).collect()
+    }
 }
 
 pub(super) struct Redis {
@@ -91,32 +115,40 @@ impl Redis {
         self.server.clock().set(clock_us);
     }
 
-    /// As [`RedisStore::step`] does it, but for any client and without the TTL's limit, which is in real time.
-    pub(super) fn apply(&mut self, name: &LockName, step: &Step) -> Result<Reply, String> {
-        let keys = [
-            name.key().to_owned(),
-            name.beside(":lh-fence"),
-            name.beside(":lh-queue"),
-            name.beside(":lh-waiters"),
-        ];
-        let channel = match step {
+    /// Sends steps in one request and reads the replies for people to compare.
+    pub(super) fn apply(
+        &mut self,
+        steps: &[(LockName, Step)],
+    ) -> Result<Vec<Result<Reply, String>>, String> {
+        let said = |error: RedisError| error.to_string();
+        let replies = self.batch(steps).map_err(said)?;
+        Ok(replies
+            .into_iter()
+            .map(|reply| reply.map_err(said))
+            .collect())
+    }
+
+    /// Sends steps in one request, as a store does it, but for any client (that of the first acquire) and without the TTL's
+    /// limit, which is in real time.
+    pub(super) fn batch(
+        &mut self,
+        steps: &[(LockName, Step)],
+    ) -> RedisResult<Vec<RedisResult<Reply>>> {
+        let channel = match &steps[0].1 {
             Step::Acquire { owner, .. } => format!("leasehold:wake:{}", owner.client()),
             _ => String::new(),
         };
-        let (verb, arguments) = RedisStore::encode(step);
         let request = async |up: &Up| {
-            let words: Vec<&str> = arguments
-                .iter()
-                .map(|argument| argument.in_words(&channel))
-                .collect();
-            self.store
-                .scripts
-                .run(verb, &mut up.connection.clone(), &keys, &words)
-                .await
+            let scripts = &self.store.inner.scripts;
+            let mut connection = up.connection.clone();
+            Ok(scripts.run_batch(&mut connection, &channel, steps).await)
         };
-        let value = self.runtime.block_on(self.store.link.call(LIMIT, request));
-        let value = value.map_err(|error| error.to_string())?;
-        reply::decode(&value).ok_or_else(|| format!("not a reply: {value:?}"))
+        let answered = self.store.inner.link.call(LIMIT, request);
+        self.runtime.block_on(answered).unwrap()
+    }
+
+    pub(super) fn command(&mut self, words: &[&str]) -> testkit::Reply {
+        self.commands.command(words)
     }
 
     pub(super) fn intrude(&mut self, name: &LockName, intrusion: Intrusion) {
@@ -172,8 +204,26 @@ impl Redis {
         }
     }
 
-    /// Reads the keys of a lock back, and makes sure that there is no other key.
-    pub(super) fn kept(&mut self, name: &LockName, now_ms: u64) -> Result<Kept, String> {
+    /// Reads the keys of all locks back, and makes sure that there is no other key.
+    pub(super) fn kept(&mut self, names: &[LockName], now_ms: u64) -> Result<Vec<Kept>, String> {
+        let of = |name| self.kept_of(name, now_ms);
+        let all: Vec<Kept> = names.iter().map(of).collect::<Result<_, _>>()?;
+        let count = |Kept { state, .. }: &Kept| {
+            i64::from(!state.holders.is_empty() || state.foreign.is_some())
+                + i64::from(state.fence.is_some())
+                + if state.queue.is_empty() { 0 } else { 2 }
+        };
+        let (expected, keys) = (
+            all.iter().map(count).sum(),
+            self.commands.command(&["DBSIZE"]),
+        );
+        if keys.int() != expected {
+            return Err(format!("{} keys are left, {expected} expected", keys.int()));
+        }
+        Ok(all)
+    }
+
+    fn kept_of(&mut self, name: &LockName, now_ms: u64) -> Result<Kept, String> {
         let (key, fence) = (name.key().to_owned(), name.beside(":lh-fence"));
         let (queue, waiters) = (name.beside(":lh-queue"), name.beside(":lh-waiters"));
         let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
@@ -187,7 +237,6 @@ impl Redis {
             words(&["HGETALL", &waiters]),
             words(&["PTTL", &queue]),
             words(&["PTTL", &waiters]),
-            words(&["DBSIZE"]),
         ]);
         let [
             kind,
@@ -199,10 +248,9 @@ impl Redis {
             waiters,
             queue_for,
             waiters_for,
-            keys,
         ] = &replies[..]
         else {
-            unreachable!("ten commands")
+            unreachable!("nine commands")
         };
         // PTTL: -1 is for ever, -2 is not there.
         let left = |pttl: &testkit::Reply| u64::try_from(pttl.int()).ok();
@@ -233,13 +281,13 @@ impl Redis {
         }
         if !fence.is_nil() {
             let forget_at_ms = now_ms + left(fence_for).ok_or("a fence without a TTL")?;
+            let text = fence.text();
+            // The second one is there only if it is another.
+            let (last, granted) = text.split_once(' ').unwrap_or((&text, &text));
+            let number = |text: &str| text.parse().map_err(|error| format!("{error}: {fence:?}"));
             state.fence = Some(LastFence {
-                fence: Fence::new(
-                    fence
-                        .text()
-                        .parse()
-                        .map_err(|error| format!("{error}: {fence:?}"))?,
-                ),
+                fence: Fence::new(number(last)?),
+                granted: Fence::new(number(granted)?),
                 forget_at_ms,
             });
         }
@@ -258,12 +306,6 @@ impl Redis {
             return Err(format!(
                 "queue and records differ: {queue:?} {queue_for:?} {waiters:?} {waiters_for:?}"
             ));
-        }
-        let expected = i64::from(!state.holders.is_empty() || state.foreign.is_some())
-            + i64::from(state.fence.is_some())
-            + if state.queue.is_empty() { 0 } else { 2 };
-        if keys.int() != expected {
-            return Err(format!("{} keys are left, {expected} expected", keys.int()));
         }
         Ok(Kept {
             queue_for_ms: left(queue_for),

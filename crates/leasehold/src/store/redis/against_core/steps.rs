@@ -6,18 +6,21 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 /// Everything that may happen next.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Event {
     /// A client of ours asks.
-    Ask(Ask),
+    Ask { lock: usize, ask: Ask },
+    /// It asks for several things in one request, all of one kind.
+    Batch { asks: Asks },
     /// Time goes on, or back.
-    Time(Span),
+    Time { lock: usize, span: Span },
     /// Another program writes under the lock's name.
-    Foreign(Intrusion),
+    Foreign { lock: usize, intrusion: Intrusion },
     /// The fence is evicted.
-    EvictFence,
+    EvictFence { lock: usize },
     /// All data is lost.
     FlushAll,
     /// All scripts are forgotten.
@@ -25,6 +28,9 @@ pub(super) enum Event {
     /// A client subscribes to its channel, or goes away.
     Listen { client: usize, on: bool },
 }
+
+/// A batch: what is asked of which lock.
+pub(super) type Asks = Vec<(usize, Ask)>;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ask {
@@ -36,6 +42,7 @@ pub(super) enum Ask {
     Extend {
         who: Who,
         ttl_ms: u64,
+        block: bool,
     },
     Release {
         who: Who,
@@ -66,8 +73,16 @@ pub(super) enum Hearing {
 /// Which fence an operator names.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Meant {
+    /// That of the last grant, by which the holder is known.
+    Grant,
+    /// One that far above it.
+    AfterGrant(u64),
+    /// The number below it, which an earlier holder may have had.
+    BeforeGrant,
     /// The last one issued, which is the holder's.
     Last,
+    /// One that far above the last one, of its block or just beyond.
+    Above(u64),
     /// The one before it, if no time passed between them.
     Stale,
     /// One that nobody had.
@@ -98,8 +113,17 @@ pub(super) enum Intrusion {
     SortedSetAdd,
 }
 
+/// How many locks there are.
+pub(super) const LOCKS: usize = 3;
+
 /// How many owners take part.
 pub(super) const OWNERS: usize = 5;
+
+/// Which client each owner belongs to.
+pub(super) const CLIENT_OF: [usize; OWNERS] = [0, 0, 1, 1, 2];
+
+/// The longest batch of a test.
+const BATCH: usize = 8;
 
 /// What other programs keep in a lock: a random token, nothing, and near misses of our own form.
 pub(super) const FOREIGN_VALUES: [&[u8]; 8] = [
@@ -120,10 +144,11 @@ pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        60 => ask().prop_map(Event::Ask),
-        22 => span().prop_map(Event::Time),
-        6 => intrusion().prop_map(Event::Foreign),
-        2 => Just(Event::EvictFence),
+        60 => (lock(), ask()).prop_map(|(lock, ask)| Event::Ask { lock, ask }),
+        8 => prop_oneof![acquires(), settlements()].prop_map(|asks| Event::Batch { asks }),
+        22 => (lock(), span()).prop_map(|(lock, span)| Event::Time { lock, span }),
+        6 => (lock(), intrusion()).prop_map(|(lock, intrusion)| Event::Foreign { lock, intrusion }),
+        2 => lock().prop_map(|lock| Event::EvictFence { lock }),
         1 => Just(Event::FlushAll),
         1 => Just(Event::FlushScripts),
         // The third client never listens.
@@ -131,14 +156,56 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// Mostly the first lock, so that much happens to one.
+fn lock() -> impl Strategy<Value = usize> {
+    prop_oneof![6 => Just(0), 1 => 1..LOCKS]
+}
+
 fn ask() -> impl Strategy<Value = Ask> {
     prop_oneof![
         24 => (who(1), ttl(), wait()).prop_map(|(who, ttl_ms, wait)| Ask::Acquire { who, ttl_ms, wait }),
-        9 => (who(6), ttl()).prop_map(|(who, ttl_ms)| Ask::Extend { who, ttl_ms }),
-        11 => (who(8), keep()).prop_map(|(who, keep_ms)| Ask::Release { who, keep_ms }),
-        5 => prop_oneof![2 => Just(Meant::Last), 1 => Just(Meant::Stale), 1 => Just(Meant::Wrong)]
-            .prop_map(Ask::Break),
+        20 => settlement(),
+        7 => meant().prop_map(Ask::Break),
         3 => Just(Ask::Inspect),
+    ]
+}
+
+fn settlement() -> impl Strategy<Value = Ask> {
+    prop_oneof![
+        9 => (who(6), ttl(), any::<bool>())
+            .prop_map(|(who, ttl_ms, block)| Ask::Extend { who, ttl_ms, block }),
+        11 => (who(8), keep()).prop_map(|(who, keep_ms)| Ask::Release { who, keep_ms }),
+    ]
+}
+
+fn settlements() -> impl Strategy<Value = Asks> {
+    vec((0..LOCKS, settlement()), 2..=BATCH)
+}
+
+/// All of one client, since a request comes over its connection.
+fn acquires() -> impl Strategy<Value = Asks> {
+    (0..OWNERS).prop_flat_map(|one| {
+        let of_client: Vec<usize> = (0..OWNERS)
+            .filter(|&owner| CLIENT_OF[owner] == CLIENT_OF[one])
+            .collect();
+        let acquire =
+            (0..LOCKS, select(of_client), ttl(), wait()).prop_map(|(lock, owner, ttl_ms, wait)| {
+                let who = Who::Any(owner);
+                (lock, Ask::Acquire { who, ttl_ms, wait })
+            });
+        vec(acquire, 2..=BATCH)
+    })
+}
+
+fn meant() -> impl Strategy<Value = Meant> {
+    prop_oneof![
+        4 => Just(Meant::Grant),
+        2 => prop_oneof![Just(63), Just(64), 1..2_000_u64].prop_map(Meant::AfterGrant),
+        1 => Just(Meant::BeforeGrant),
+        2 => Just(Meant::Last),
+        2 => prop_oneof![Just(1), Just(63), Just(64)].prop_map(Meant::Above),
+        1 => Just(Meant::Stale),
+        1 => Just(Meant::Wrong),
     ]
 }
 

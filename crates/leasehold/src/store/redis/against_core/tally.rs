@@ -1,6 +1,8 @@
 //! What the random steps have reached. Without it, the comparison could pass by comparing nothing.
 
-use leasehold_core::{Busy, LockState, Outcome, Owner, Reply, Step, Who};
+use std::time::Duration;
+
+use leasehold_core::{Busy, Fence, LastFence, LockState, Outcome, Owner, Reply, Step, Who};
 
 /// How often each outcome occurred.
 #[derive(Debug, Default, Clone)]
@@ -24,6 +26,19 @@ pub(super) struct Tally {
     pub(super) fence_ahead: usize,
     pub(super) fences_forgotten: usize,
     pub(super) queues_forgotten: usize,
+    pub(super) told: usize,
+    pub(super) told_of_more: usize,
+    pub(super) wanted: usize,
+    pub(super) refills: usize,
+    pub(super) broken_by_another: usize,
+    /// By a fence that the holder had before it drew more.
+    pub(super) broken_by_earlier: usize,
+    pub(super) seen_refilled: usize,
+    pub(super) held_refilled: usize,
+    pub(super) first_polls: usize,
+    pub(super) polls_at_the_end: usize,
+    pub(super) batches: usize,
+    pub(super) batched: usize,
     /// Who was granted the lock and has not claimed it yet.
     unclaimed: Option<Owner>,
 }
@@ -59,7 +74,11 @@ impl Tally {
                 self.unclaimed = None;
                 self.reissued += usize::from(again && before.fence.is_none());
                 match step {
-                    Step::Extend { .. } => self.extended += 1,
+                    Step::Extend { block, .. } => {
+                        self.extended += 1;
+                        self.refills += usize::from(*block);
+                        self.held_refilled += usize::from(!block && is_refilled(after));
+                    }
                     _ if again => self.acquired_again += 1,
                     _ => self.acquired += 1,
                 }
@@ -69,16 +88,45 @@ impl Tally {
                 self.kept += usize::from(keep.is_some());
             }
             (Step::Release { .. }, _) => self.not_released += 1,
-            (Step::Break { .. }, Reply::Released) => self.broken += 1,
+            (Step::Break { fence }, Reply::Released) => {
+                self.broken += 1;
+                let is = |test: fn(&LastFence, Fence) -> bool| {
+                    let last = before.fence.as_ref();
+                    usize::from(last.is_some_and(|last| test(last, *fence)))
+                };
+                self.broken_by_another += is(|last, fence| fence > last.fence);
+                self.broken_by_earlier += is(|last, fence| fence < last.fence);
+            }
             (Step::Break { .. }, Reply::NotHeld(Some(_))) => self.not_broken += 1,
             _ => {}
         }
+        if let Reply::Busy(busy) = &outcome.reply {
+            self.first_polls += usize::from(busy.poll_after == Duration::from_secs(1));
+            let at_the_end = |left: Duration| busy.poll_after > left;
+            self.polls_at_the_end +=
+                usize::from(busy.ahead > 0 && busy.holder.expires_in.is_some_and(at_the_end));
+        }
         if let Reply::Busy(Busy { holder, .. }) | Reply::NotHeld(Some(holder)) = &outcome.reply {
             self.foreign_seen += usize::from(matches!(holder.who, Who::Foreign { .. }));
+            let known = holder.fence.is_some() && is_refilled(after);
+            self.seen_refilled += usize::from(known);
             // Which holds until the clock has caught up.
-            let ahead = |fence: leasehold_core::Fence| fence.get() / 1_000 > now_ms;
+            let ahead = |fence: Fence| fence.get() / 1_000 > now_ms;
             self.fence_ahead += usize::from(holder.fence.is_some_and(ahead));
         }
+    }
+
+    /// Counts what is heard of a step.
+    pub(super) fn note_messages(&mut self, outcome: &Outcome) {
+        self.told += outcome.wakes.len();
+        self.told_of_more += outcome.wakes.iter().filter(|wake| wake.queued > 0).count();
+        self.wanted += usize::from(outcome.wanted.is_some());
+    }
+
+    /// Counts a request of so many steps.
+    pub(super) fn note_batch(&mut self, steps: usize) {
+        self.batches += 1;
+        self.batched += steps;
     }
 
     /// Counts what time took.
@@ -119,6 +167,30 @@ impl Tally {
             (self.fence_ahead, 150, "fences ahead of the clock"),
             (self.fences_forgotten, 50, "forgotten fences"),
             (self.queues_forgotten, 60, "forgotten queues"),
+            (self.told, 150, "grants heard of"),
+            (self.told_of_more, 40, "grants while more wait"),
+            (self.wanted, 600, "holders told that they are waited for"),
+            (self.refills, 150, "refills"),
+            (
+                self.broken_by_another,
+                40,
+                "breaks by another fence of the block",
+            ),
+            (
+                self.broken_by_earlier,
+                20,
+                "breaks by a fence from before a refill",
+            ),
+            (self.seen_refilled, 200, "refusals after a refill"),
+            (self.held_refilled, 20, "extensions after a refill"),
+            (self.first_polls, 500, "waiters to be woken within a second"),
+            (
+                self.polls_at_the_end,
+                100,
+                "waiters behind the first to ask when the lease ends",
+            ),
+            (self.batches, 600, "batches"),
+            (self.batched, 3000, "steps in batches"),
         ];
         for (count, floor, what) in floors {
             assert!(
@@ -127,6 +199,11 @@ impl Tally {
             );
         }
     }
+}
+
+/// Whether the last fence is another than that of the grant.
+fn is_refilled(state: &LockState) -> bool {
+    state.fence.is_some_and(|last| last.fence != last.granted)
 }
 
 fn held(state: &LockState, owner: &Owner) -> bool {

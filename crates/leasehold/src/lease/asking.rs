@@ -1,0 +1,142 @@
+//! What a line knows of its owner's way to the lock, and how it speaks to whoever is on it. Must never count on a grant for
+//! longer than the store does.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::{Busy, CLAIM_WINDOW, Owner, Ttl, Wake};
+use tokio::sync::Notify;
+
+use super::hold::deadline;
+use super::line::Terms;
+use crate::clock::Moment;
+use crate::error::StoreError;
+use crate::sync::Mutex;
+
+/// What a contender was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// The lock may be yours: claim it.
+    Granted,
+    /// Something may have been missed: ask.
+    Ask,
+    /// The lock was given to someone in the line.
+    Served,
+    /// Nobody wants the lock any more.
+    Abandoned,
+}
+
+/// A contender's ear.
+#[derive(Debug, Default)]
+pub(super) struct Ear {
+    told: Mutex<Option<Told>>,
+    bell: Notify,
+}
+
+impl Ear {
+    pub(super) async fn hear(&self) -> Told {
+        self.bell.notified().await;
+        self.peek().unwrap_or(Told::Ask)
+    }
+
+    fn tell(&self, told: Told) {
+        let mut last = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is final stays, and a grant is more than a hint to ask.
+        if !matches!(*last, Some(Told::Served | Told::Abandoned))
+            && (told != Told::Ask || last.is_none())
+        {
+            *last = Some(told);
+        }
+        self.bell.notify_one();
+    }
+
+    /// What was told, once, unless it is final.
+    pub(super) fn peek(&self) -> Option<Told> {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        match *told {
+            Some(Told::Served | Told::Abandoned) => *told,
+            _ => told.take(),
+        }
+    }
+}
+
+/// A first request to the store.
+pub(super) struct Ask {
+    pub(super) owner: Owner,
+    pub(super) terms: Terms,
+    pub(super) waits: bool,
+    pub(super) ear: Arc<Ear>,
+}
+
+/// What a line knows of its owner's way to the lock.
+#[derive(Debug)]
+pub(super) struct Asking {
+    pub(super) owner: Owner,
+    pub(super) terms: Terms,
+    /// Whether the request on its way queues.
+    pub(super) waits: bool,
+    /// When the request on its way was sent.
+    pub(super) under_way: Option<Moment>,
+    /// The last answer that the lock is busy, and when that was asked for.
+    pub(super) busy: Option<(Moment, Busy)>,
+    /// The last failure, since the store last answered.
+    pub(super) failure: Option<StoreError>,
+    /// A request was not answered and may be carried out until then.
+    pub(super) unsettled_until: Option<Moment>,
+    /// Somebody waits behind it already: that was told sooner than that the lock is ours.
+    pub(super) wanted: bool,
+    pub(super) ear: Arc<Ear>,
+}
+
+impl Asking {
+    pub(super) fn new(owner: Owner, terms: Terms, waits: bool, now: Moment) -> Self {
+        Self {
+            owner,
+            terms,
+            waits,
+            under_way: Some(now),
+            busy: None,
+            failure: None,
+            unsettled_until: None,
+            wanted: false,
+            ear: Arc::default(),
+        }
+    }
+
+    /// Whether the store has said that the lock is busy, and nothing else since.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.is_some() && self.failure.is_none()
+    }
+
+    /// Nobody wants the lock any more: whoever carries the request undoes it.
+    pub(super) fn abandon(&self) {
+        self.ear.tell(Told::Abandoned);
+    }
+
+    /// The lock was given to someone in the line.
+    pub(super) fn served(&self) {
+        self.ear.tell(Told::Served);
+    }
+
+    /// Wakes may have been missed.
+    pub(super) fn ask(&self) {
+        self.ear.tell(Told::Ask);
+    }
+
+    /// The lock may be there to be claimed.
+    pub(super) fn claim(&self) {
+        self.ear.tell(Told::Granted);
+    }
+
+    /// Until when a grant may be relied on that was only heard of, if that is worth anything at `now` (W4).
+    pub(super) fn granted_until(&self, wake: &Wake, now: Moment) -> Option<(Moment, Ttl)> {
+        let (sent, busy) = self.busy.as_ref()?;
+        let passed = Duration::from_micros(wake.at_us.checked_sub(busy.at_us)?);
+        // The two clocks may run at speeds that differ by 1 %, as everywhere.
+        let granted = sent.after(passed.mul_f64(0.99));
+        let window =
+            Ttl::new(CLAIM_WINDOW).map_or(self.terms.ttl, |window| window.min(self.terms.ttl));
+        let until = deadline(granted.min(now), window);
+        (granted <= now && until.since(now) > window.get() / 2).then_some((until, window))
+    }
+}

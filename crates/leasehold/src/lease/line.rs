@@ -1,0 +1,212 @@
+//! The parts of a line: who stands in it, whose turn it is, and what is to be done. `lines.rs` moves them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use leasehold_core::{Label, Owner, Stay, Ttl};
+
+use super::asking::{Ask, Asking};
+use crate::clock::Moment;
+use crate::error::StoreError;
+
+/// How long an idle lock goes without a look at most.
+const LOOK_WITHIN: Duration = Duration::from_secs(1);
+
+/// What the store knows of a lease. Only to a request of the same terms is a lock handed on without asking the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) ttl: Ttl,
+    pub(crate) note: Label,
+}
+
+/// Who waits for an answer.
+pub(super) trait Caller {
+    /// It does not listen any more.
+    fn is_gone(&self) -> bool;
+}
+
+/// A request in line.
+pub(super) struct Seat<C> {
+    pub(super) id: u64,
+    pub(super) terms: Terms,
+    /// It does not wait for a busy lock.
+    pub(super) once: bool,
+    pub(super) caller: C,
+}
+
+pub(super) struct Line<C, T> {
+    pub(super) turn: Turn<T>,
+    pub(super) waiting: VecDeque<Seat<C>>,
+}
+
+/// Whose turn it is.
+pub(super) enum Turn<T> {
+    /// One owner asks the store, on behalf of all.
+    Asking(Asking),
+    /// A lease is out.
+    Held(Tenure<T>),
+    /// Nobody uses it, and until then it is kept in case somebody does.
+    Idle(Tenure<T>, Moment),
+}
+
+/// A stay in the lock: one owner at the store, one lease after the other here.
+pub(super) struct Tenure<T> {
+    pub(super) owner: Owner,
+    pub(super) terms: Terms,
+    pub(super) stay: Stay,
+    pub(super) lease: T,
+    /// When it was last heard that others wait. An answer to what was asked before that does not know of them.
+    pub(super) heard: Option<Moment>,
+    /// When somebody is going to look whether it has been idle for too long.
+    pub(super) looked_at: Option<Moment>,
+    /// The store was asked for more fences.
+    pub(super) refilling: bool,
+    /// No lease is out: the next one waits for a fence.
+    pub(super) dry: bool,
+}
+
+/// How a lease ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// The lock may go to the next one here, or stay idle until then.
+    HandOn { linger_until: Option<Moment> },
+    /// It has to go back to the store.
+    GiveBack,
+}
+
+/// What is to be done.
+pub(super) enum Do<C, T> {
+    /// Ask the store.
+    Ask(Ask),
+    /// The lease is this one's; if it was handed on, the store knows it by the owner it had.
+    Grant {
+        seat: Seat<C>,
+        lease: T,
+        handed_on: bool,
+    },
+    /// Tell it that the lock is busy.
+    Busy(Seat<C>),
+    /// Tell it that it has to wait here, behind so many others.
+    Waits(u64),
+    /// Tell it that the store does not answer.
+    Fail(Seat<C>, StoreError),
+    /// The store gave the lock to this owner, and nobody here wants it.
+    Undo {
+        owner: Owner,
+        ttl: Ttl,
+        unsettled_until: Option<Moment>,
+    },
+    /// Give the lock of this owner back to the store.
+    Release { owner: Owner, lease: Option<T> },
+    /// Ask the store for more fences for this owner.
+    Refill(Owner),
+    /// Look at it then.
+    Linger(Moment),
+}
+
+pub(super) type Todo<C, T> = Vec<Do<C, T>>;
+
+impl<C, T> Line<C, T> {
+    /// The lease that is out or idle.
+    pub(super) fn lease(&self) -> Option<&T> {
+        match &self.turn {
+            Turn::Held(tenure) | Turn::Idle(tenure, _) => Some(&tenure.lease),
+            Turn::Asking(_) => None,
+        }
+    }
+}
+
+impl<T: Clone> Tenure<T> {
+    pub(super) fn release<C>(&self) -> Do<C, T> {
+        Do::Release {
+            owner: self.owner.clone(),
+            lease: Some(self.lease.clone()),
+        }
+    }
+
+    pub(super) fn grant<C>(&mut self, seat: Seat<C>, handed_on: bool, todo: &mut Todo<C, T>) {
+        todo.push(Do::Grant {
+            seat,
+            lease: self.lease.clone(),
+            handed_on,
+        });
+        if handed_on && self.stay.is_low() {
+            self.refill(todo);
+        }
+    }
+
+    /// The next lease has to wait until the store has drawn more fences.
+    pub(super) fn run_dry<C>(&mut self, todo: &mut Todo<C, T>) {
+        self.dry = true;
+        self.refill(todo);
+    }
+
+    /// It is idle until then: somebody has to look. Soon, at the latest, so that looks that come too late do not pile up.
+    pub(super) fn look<C>(&mut self, until: Moment, now: Moment, todo: &mut Todo<C, T>) {
+        let at = until.min(now.after(LOOK_WITHIN));
+        if self.looked_at.is_none_or(|planned| planned > at) {
+            self.looked_at = Some(at);
+            todo.push(Do::Linger(at));
+        }
+    }
+
+    fn refill<C>(&mut self, todo: &mut Todo<C, T>) {
+        if !std::mem::replace(&mut self.refilling, true) {
+            todo.push(Do::Refill(self.owner.clone()));
+        }
+    }
+}
+
+impl<T: Clone> Clone for Tenure<T> {
+    fn clone(&self) -> Self {
+        Self {
+            owner: self.owner.clone(),
+            terms: self.terms.clone(),
+            stay: self.stay.clone(),
+            lease: self.lease.clone(),
+            heard: self.heard,
+            looked_at: self.looked_at,
+            refilling: self.refilling,
+            dry: self.dry,
+        }
+    }
+}
+
+/// Has the store asked on behalf of `seat`.
+pub(super) fn ask<C, T>(
+    owner: Owner,
+    seat: &Seat<C>,
+    now: Moment,
+    todo: &mut Todo<C, T>,
+) -> Turn<T> {
+    let asking = Asking::new(owner, seat.terms.clone(), !seat.once, now);
+    todo.push(Do::Ask(Ask {
+        owner: asking.owner.clone(),
+        terms: asking.terms.clone(),
+        waits: asking.waits,
+        ear: asking.ear.clone(),
+    }));
+    Turn::Asking(asking)
+}
+
+/// Takes out the first one that still listens (Q3).
+pub(super) fn next_seat<C: Caller>(waiting: &mut VecDeque<Seat<C>>) -> Option<Seat<C>> {
+    while let Some(seat) = waiting.pop_front() {
+        if !seat.caller.is_gone() {
+            return Some(seat);
+        }
+    }
+    None
+}
+
+/// Takes out those who do not wait.
+pub(super) fn take_once<C>(waiting: &mut VecDeque<Seat<C>>) -> Vec<Seat<C>> {
+    if waiting.iter().all(|seat| !seat.once) {
+        return Vec::new();
+    }
+    let (once, rest): (VecDeque<_>, _) = std::mem::take(waiting)
+        .into_iter()
+        .partition(|seat: &Seat<C>| seat.once);
+    *waiting = rest;
+    once.into()
+}

@@ -1,0 +1,138 @@
+//! What happens to a lock while this client has it: it is lost, others want it, more fences come, it was idle for long
+//! enough. Must never leave a lock that nobody here uses without somebody who gives it back.
+
+use leasehold_core::{Fence, LockName, Owner};
+
+use super::Lines;
+use crate::clock::Moment;
+use crate::lease::line::{Caller, Do, Ending, Line, Seat, Terms, Todo, Turn, next_seat, take_once};
+
+impl<C: Caller, T: Clone> Lines<C, T> {
+    /// The lease of `owner` was lost; whoever waits here does not wait for its user to notice.
+    pub(in crate::lease) fn lost(
+        &mut self,
+        name: &LockName,
+        owner: &Owner,
+        next_owner: impl FnOnce(&Terms) -> Owner,
+        now: Moment,
+    ) -> Todo<C, T> {
+        let mut todo = Vec::new();
+        if let Some(line) = self.owned_by(name, owner) {
+            match &line.turn {
+                // No user of it will give it back.
+                Turn::Idle(tenure, _) => todo.push(tenure.release()),
+                Turn::Held(tenure) if tenure.dry => todo.push(tenure.release()),
+                Turn::Held(_) | Turn::Asking(_) => {}
+            }
+            let seat = next_seat(&mut line.waiting);
+            self.ask_next(name, seat, next_owner, now, &mut todo);
+        }
+        todo
+    }
+
+    /// Another client waits for what `owner` holds: an idle lease goes back at once.
+    pub(in crate::lease) fn wanted(
+        &mut self,
+        name: &LockName,
+        owner: &Owner,
+        now: Moment,
+    ) -> Todo<C, T> {
+        let mut todo = Vec::new();
+        if let Some(asking) = self.asking(name, owner) {
+            asking.wanted = true;
+        } else if let Some(line) = self.owned_by(name, owner) {
+            match &mut line.turn {
+                Turn::Idle(tenure, _) => {
+                    todo.push(tenure.release());
+                    self.0.remove(name);
+                }
+                Turn::Held(tenure) => {
+                    tenure.heard = Some(now);
+                    tenure.stay.queued(1, now.as_micros());
+                }
+                Turn::Asking(_) => {}
+            }
+        }
+        todo
+    }
+
+    /// An answer to what was asked at `sent` says how many other clients wait. That nobody does is old news if it was heard
+    /// since that somebody does.
+    pub(in crate::lease) fn queued(
+        &mut self,
+        name: &LockName,
+        owner: &Owner,
+        (queued, sent): (u32, Moment),
+        now: Moment,
+    ) -> Todo<C, T> {
+        if queued > 0 {
+            return self.wanted(name, owner, now);
+        }
+        if let Some(Line {
+            turn: Turn::Held(tenure),
+            ..
+        }) = self.owned_by(name, owner)
+            && tenure.heard.is_none_or(|heard| heard < sent)
+        {
+            tenure.stay.queued(0, now.as_micros());
+        }
+        Vec::new()
+    }
+
+    /// The store has drawn more fences for `owner`, or could not (`None`). If that was waited for, the lock goes to the next
+    /// one here if it `fits`, or back to the store.
+    pub(in crate::lease) fn refilled(
+        &mut self,
+        name: &LockName,
+        owner: &Owner,
+        (fence, now): (Option<Fence>, Moment),
+        next_owner: impl FnOnce(&Terms) -> Owner,
+        fits: impl FnOnce(&T) -> bool,
+        make: impl FnOnce(&Seat<C>, &Owner, Fence, &T) -> T,
+    ) -> Todo<C, T> {
+        let line = self.owned_by(name, owner);
+        let Some((Turn::Held(tenure) | Turn::Idle(tenure, _), waiting)) =
+            line.map(|line| (&mut line.turn, !line.waiting.is_empty()))
+        else {
+            return Vec::new();
+        };
+        tenure.refilling = false;
+        if let Some(fence) = fence {
+            tenure.stay.refill(fence);
+        }
+        if !std::mem::take(&mut tenure.dry) {
+            return Vec::new();
+        }
+        let ending = match fence {
+            // Unless what it drew is no news.
+            Some(_) if waiting && !tenure.stay.is_dry() => Ending::HandOn { linger_until: None },
+            _ => Ending::GiveBack,
+        };
+        let fits = fits(&tenure.lease);
+        let mut todo = self.give_back(name, owner, next_owner, (ending, fits), now, make);
+        if let Some(line) = self.held_by(name, owner) {
+            for seat in take_once(&mut line.waiting) {
+                todo.push(Do::Busy(seat));
+            }
+        }
+        todo
+    }
+
+    /// An idle lease is to be looked at: it goes back if it has been idle for long enough at `now`.
+    pub(in crate::lease) fn tidy(&mut self, name: &LockName, now: Moment) -> Todo<C, T> {
+        let mut todo = Vec::new();
+        match self.0.get_mut(name).map(|line| &mut line.turn) {
+            Some(Turn::Idle(tenure, until)) if *until <= now => {
+                todo.push(tenure.release());
+                self.0.remove(name);
+            }
+            Some(Turn::Idle(tenure, until)) => {
+                tenure.looked_at.take_if(|at| *at <= now);
+                tenure.look(*until, now, &mut todo);
+            }
+            Some(Turn::Held(tenure)) => drop(tenure.looked_at.take_if(|at| *at <= now)),
+            Some(Turn::Asking(_)) | None => {}
+        }
+        todo
+    }
+}

@@ -1,0 +1,359 @@
+//! The tasks of two clients in as many orders as a minute allows: shuttle runs the client itself, on a store in memory, and
+//! draws at each lock and each await who goes next.
+//!
+//! What is checked: nobody works under a lease while another does whose lease is good; fences rise in the order of the work;
+//! tasks of a client are served in the order they came; Q2 and Q5 hold at each look at the lines; whoever waits is answered
+//! in the end, also when the client is closed, or the schedule ends in a deadlock, since nothing polls here: the clock passes
+//! less than the first poll is due in. When all is over, the lock is free and the client remembers nothing of it.
+
+mod server;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use shuttle::future::{JoinHandle, block_on, spawn, yield_now};
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+
+use self::server::{Server, Wire};
+use super::{Engine, Identity, Lease, Plan, Wire as Way};
+use crate::Mutex;
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::runtime::Tasks;
+use crate::store::Attach;
+
+const MS: Duration = Duration::from_millis(1);
+const TTL: Duration = Duration::from_secs(10);
+const LINGER: Duration = Duration::from_millis(30);
+
+/// Who stands in a client's line for certain, and how many there were.
+type Waiting = Arc<std::sync::Mutex<(Vec<u64>, u64)>>;
+
+struct Scene {
+    clock: Clock,
+    server: Arc<Server>,
+    sides: Vec<Side>,
+    /// What runs beside each client.
+    house: Vec<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
+    /// The lock may be taken from a client before it knows whom it gave it to.
+    lossy: bool,
+}
+
+/// A client.
+#[derive(Clone)]
+struct Side {
+    engine: Arc<Engine>,
+    wire: Arc<Wire>,
+    waiting: Waiting,
+    /// Leases that were lost, whose owners do not care.
+    lost: Arc<std::sync::Mutex<Vec<Lease>>>,
+}
+
+impl Scene {
+    /// So many clients; their requests and answers take time if they are `slow`.
+    fn begin(clients: usize, is_slow: bool) -> Self {
+        let clock = Clock::manual();
+        let mut scene = Self {
+            server: Server::new(clock.clone()),
+            clock,
+            sides: Vec::new(),
+            house: Vec::new(),
+            workers: Vec::new(),
+            lossy: false,
+        };
+        for _ in 0..clients {
+            let (way, identity) = (Way::default(), Identity::new(Some("host".into())).unwrap());
+            let attach = Attach {
+                client: identity.client,
+                listener: way.listener(),
+            };
+            let store = scene.server.attach(attach, is_slow);
+            let wire = store.wire.clone();
+            let plan = Plan {
+                clock: scene.clock.clone(),
+                tasks: Tasks::explored(),
+                identity,
+                patience: TTL,
+            };
+            let (engine, run) = Engine::new(Arc::new(store), plan, &way);
+            scene.house.push(spawn(run));
+            if is_slow {
+                scene
+                    .house
+                    .push(spawn(wire.clone().run(scene.server.clone())));
+            }
+            scene.sides.push(Side {
+                engine,
+                wire,
+                waiting: Waiting::default(),
+                lost: Arc::default(),
+            });
+        }
+        scene
+    }
+
+    /// A task of the client `side`, which does these things one after the other.
+    fn worker(&mut self, side: usize, what: &[What]) {
+        let (side, server, clock) = (
+            self.sides[side].clone(),
+            self.server.clone(),
+            self.clock.clone(),
+        );
+        let what = what.to_vec();
+        let worker = Worker {
+            side,
+            server,
+            clock,
+            lossy: self.lossy,
+        };
+        self.workers.push(spawn(async move {
+            for what in what {
+                worker.does(what).await;
+            }
+        }));
+    }
+
+    /// Something else that happens meanwhile.
+    fn meanwhile(&mut self, what: impl Future<Output = ()> + Send + 'static) {
+        self.workers.push(spawn(what));
+    }
+
+    /// Everyone has been answered, and nothing is left.
+    async fn end(self) {
+        for worker in self.workers {
+            worker.await.unwrap();
+        }
+        for side in &self.sides {
+            let lost = std::mem::take(&mut *side.lost.lock().unwrap());
+            drop(lost);
+        }
+        // What is idle is given back in time; the last one may have been given to somebody who had gone, a moment ago.
+        for turn in 0..2_000 {
+            if self.server.is_free() {
+                break;
+            }
+            if turn % 10 == 0 {
+                // Less than a poll is due in, all in all.
+                self.clock.advance(MS);
+            }
+            yield_now().await;
+        }
+        assert!(self.server.is_free(), "somebody kept it");
+        for side in self.sides {
+            side.engine.close().await;
+            assert!(side.engine.lines().is_empty(), "Q5");
+            assert_eq!(side.engine.keeper.len(), 0, "leases in its care");
+            side.wire.cut();
+        }
+        for task in self.house {
+            task.await.unwrap();
+        }
+    }
+}
+
+/// What a task does.
+#[derive(Clone, Copy)]
+enum What {
+    /// Acquires, works and releases.
+    Work,
+    /// The same, on other terms than the others.
+    WorkLonger,
+    /// Acquires and renews by hand, and drops the lease; one that is lost not until all is over.
+    Extend,
+    /// Asks once.
+    Try,
+    /// Waits, but not for ever.
+    Limit,
+    /// Asks, and goes away: while it waits, when it is just served, or with the lease.
+    Leave,
+}
+
+struct Worker {
+    side: Side,
+    server: Arc<Server>,
+    clock: Clock,
+    lossy: bool,
+}
+
+impl Worker {
+    async fn does(&self, what: What) {
+        let mutex = |ttl| {
+            let mutex = Mutex::new(self.side.engine.clone(), Ok(server::name()));
+            mutex.ttl(ttl).linger(LINGER)
+        };
+        let usual = mutex(TTL);
+        match what {
+            What::Work => self.works(self.in_line(usual.acquire()).await).await,
+            What::WorkLonger => {
+                self.works(self.in_line(mutex(TTL * 2).acquire()).await)
+                    .await;
+            }
+            What::Try => {
+                if let Ok(Some(lease)) = usual.try_acquire().await {
+                    self.works(Ok(lease)).await;
+                }
+            }
+            What::Limit => self.works(usual.acquire_within(MS * 40).await).await,
+            What::Extend => {
+                if let Ok(lease) = self.in_line(usual.acquire()).await {
+                    self.server.enter(&lease.hold);
+                    let renewed = lease.extend(TTL * 2).await;
+                    assert!(renewed.is_ok() || lease.is_lost());
+                    self.server.leave(&lease.hold);
+                    if lease.is_lost() {
+                        self.side.lost.lock().unwrap().push(lease);
+                    }
+                }
+            }
+            What::Leave => {
+                let mut asking = pin!(usual.acquire());
+                for _ in 0..thread_rng().gen_range(0..6) {
+                    if (&mut asking).now_or_never().is_some() {
+                        return;
+                    }
+                    yield_now().await;
+                }
+            }
+        }
+    }
+
+    /// Who certainly came before is served before.
+    async fn in_line(
+        &self,
+        asking: impl Future<Output = Result<Lease, Error>>,
+    ) -> Result<Lease, Error> {
+        let waiting = || self.side.waiting.lock().unwrap();
+        let ahead = waiting().0.clone();
+        let mut asking = pin!(asking);
+        let lease = if let Some(lease) = (&mut asking).now_or_never() {
+            lease
+        } else {
+            let me = waiting().1;
+            waiting().1 += 1;
+            waiting().0.push(me);
+            let lease = asking.await;
+            waiting().0.retain(|id| *id != me);
+            lease
+        };
+        if lease.is_ok() && !self.lossy {
+            let passed = |id| waiting().0.contains(id);
+            assert!(!ahead.iter().any(passed), "served before who was in line");
+        }
+        lease
+    }
+
+    async fn works(&self, lease: Result<Lease, Error>) {
+        let Ok(lease) = lease else { return };
+        self.server.enter(&lease.hold);
+        for _ in 0..thread_rng().gen_range(0..2) {
+            yield_now().await;
+        }
+        if thread_rng().gen_bool(0.3) {
+            self.clock.advance(MS * 20);
+        }
+        self.server.leave(&lease.hold);
+        if thread_rng().gen_bool(0.5) {
+            let released = lease.release().await;
+            assert!(self.lossy || released.is_ok(), "{released:?}");
+        }
+    }
+}
+
+/// Draws so many schedules of a scene, by chance or with few changes of who goes first.
+fn explore<F>(count: usize, scene: impl Fn() -> F + Copy + Send + Sync + 'static)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn run<F>(scheduler: impl Scheduler + 'static, scene: impl Fn() -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut config = shuttle::Config::new();
+        config.stack_size = 0x40_000;
+        shuttle::Runner::new(scheduler, config).run(move || block_on(scene()));
+    }
+    run(RandomScheduler::new(count * 3 / 4), scene);
+    run(PctScheduler::new(3, count / 4), scene);
+}
+
+use What::{Extend, Leave, Limit, Try, Work, WorkLonger};
+
+#[test]
+fn tasks_of_one_client() {
+    explore(20_000, || async {
+        let mut scene = Scene::begin(1, false);
+        for what in [&[Work, Work][..], &[Leave, Try], &[Work, Leave], &[Work]] {
+            scene.worker(0, what);
+        }
+        scene.end().await;
+    });
+}
+
+#[test]
+fn tasks_of_two_clients() {
+    explore(20_000, || async {
+        let mut scene = Scene::begin(2, false);
+        for (side, what) in [
+            (0, &[Work, Work][..]),
+            (0, &[WorkLonger, Leave]),
+            (1, &[Work]),
+            (1, &[Extend]),
+        ] {
+            scene.worker(side, what);
+        }
+        scene.end().await;
+    });
+}
+
+#[test]
+fn requests_and_answers_take_time() {
+    explore(20_000, || async {
+        let mut scene = Scene::begin(2, true);
+        for (side, what) in [(0, &[Work, Leave][..]), (0, &[Limit, Work]), (1, &[Work])] {
+            scene.worker(side, what);
+        }
+        scene.end().await;
+    });
+}
+
+#[test]
+fn the_lock_is_taken_away() {
+    explore(20_000, || async {
+        let mut scene = Scene::begin(2, false);
+        scene.lossy = true;
+        for (side, what) in [
+            (0, &[Extend, Work][..]),
+            (0, &[Work]),
+            (0, &[Extend]),
+            (1, &[Extend]),
+        ] {
+            scene.worker(side, what);
+        }
+        let server = scene.server.clone();
+        scene.meanwhile(async move { server.break_lock() });
+        scene.end().await;
+    });
+}
+
+#[test]
+fn a_client_is_closed() {
+    explore(20_000, || async {
+        let mut scene = Scene::begin(2, false);
+        scene.lossy = true;
+        for (side, what) in [
+            (0, &[Work][..]),
+            (0, &[Work, Leave]),
+            (0, &[Try]),
+            (1, &[Work]),
+        ] {
+            scene.worker(side, what);
+        }
+        let closed = scene.sides[0].engine.clone();
+        scene.meanwhile(async move { closed.close().await });
+        scene.end().await;
+    });
+}

@@ -1,0 +1,263 @@
+//! A store that all clients of a schedule share, and what is known of it from outside. It never fails.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, PoisonError};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+use leasehold_core::{ClientId, LockName, Nobody, Owner, Reply, Step, World};
+use shuttle::rand::{Rng, thread_rng};
+use tokio::sync::Notify;
+
+use super::super::hold::Hold;
+use crate::clock::Clock;
+use crate::error::StoreError;
+use crate::store::{Answer, Attach, Done, Listener, Notice, Store};
+use crate::sync::{Mutex, MutexGuard};
+
+/// The one lock of a schedule.
+pub(super) fn name() -> LockName {
+    LockName::new("m").unwrap()
+}
+
+pub(super) struct Server {
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    world: World,
+    wires: HashMap<ClientId, Arc<Wire>>,
+    /// The lease whose owner does its work now, and the last fence that one had.
+    inside: Option<Arc<Hold>>,
+    last: u64,
+    /// Owners whose lock was taken from them.
+    broken: HashSet<Owner>,
+}
+
+/// The way between one client and the server. What is under way is carried out at once, or by [`Wire::run`] whenever it is
+/// let: requests of a kind in their order, answers in theirs, and notices in theirs.
+pub(super) struct Wire {
+    listener: Listener,
+    is_slow: bool,
+    under_way: Mutex<UnderWay>,
+    bell: Notify,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    requests: VecDeque<(Step, Done)>,
+    answers: VecDeque<(Answer, Done)>,
+    notices: VecDeque<Notice>,
+    cut: bool,
+}
+
+impl Server {
+    pub(super) fn new(clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            clock,
+            state: Mutex::default(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn step(&self, step: Step) -> Reply {
+        self.take(|_| Some(step)).unwrap()
+    }
+
+    /// Takes the step that `choose` makes of what there is.
+    fn take(&self, choose: impl FnOnce(&mut State) -> Option<Step>) -> Option<Reply> {
+        let mut state = self.state();
+        let step = choose(&mut state)?;
+        let outcome = state
+            .world
+            .apply(self.clock.store_now(), &name(), &step, &Nobody);
+        let key = || name().key().to_owned();
+        let mut notices = Vec::new();
+        for wake in outcome.wakes {
+            let to = wake.owner.client();
+            notices.push((to, Notice::Granted { key: key(), wake }));
+        }
+        if let Some(owner) = outcome.wanted {
+            notices.push((owner.client(), Notice::Wanted { key: key(), owner }));
+        }
+        let notices: Vec<_> = notices
+            .into_iter()
+            .map(|(client, notice)| (state.wires[&client].clone(), notice))
+            .collect();
+        drop(state);
+        for (wire, notice) in notices {
+            if wire.is_slow {
+                wire.add(|under_way| under_way.notices.push_back(notice));
+            } else {
+                (wire.listener)(notice);
+            }
+        }
+        Some(outcome.reply)
+    }
+
+    /// Takes the lock from whoever holds it.
+    pub(super) fn break_lock(&self) {
+        self.take(|state| {
+            let lock = state.world.get(&name())?;
+            let owner = lock.holders.first()?.owner.clone();
+            let fence = lock.fence?.fence;
+            state.broken.insert(owner);
+            Some(Step::Break { fence })
+        });
+    }
+
+    /// Somebody begins to work under this lease. Nobody else may be at it, except who was told, or was broken and will be.
+    pub(super) fn enter(&self, hold: &Arc<Hold>) {
+        let mut state = self.state();
+        if state.broken.contains(&hold.owner) || hold.loss().is_some() {
+            return;
+        }
+        let lock = state.world.get(&name());
+        let holds = lock.is_some_and(|lock| lock.holders.iter().any(|is| is.owner == hold.owner));
+        assert!(holds, "the store does not know of it: {}", hold.fence);
+        if let Some(before) = &state.inside {
+            let knows = state.broken.contains(&before.owner) || before.loss().is_some();
+            assert!(knows, "both {} and {}", before.fence, hold.fence);
+        }
+        let fence = hold.fence.get();
+        assert!(fence > state.last, "{fence} after {}", state.last);
+        (state.last, state.inside) = (fence, Some(hold.clone()));
+    }
+
+    /// The work is done.
+    pub(super) fn leave(&self, hold: &Arc<Hold>) {
+        let mut state = self.state();
+        state.inside.take_if(|inside| Arc::ptr_eq(inside, hold));
+    }
+
+    /// Whether nobody holds the lock or waits for it.
+    pub(super) fn is_free(&self) -> bool {
+        let state = self.state();
+        let lock = state.world.get(&name());
+        lock.is_none_or(|lock| lock.holders.is_empty() && lock.queue.is_empty())
+    }
+
+    pub(super) fn attach(self: &Arc<Self>, attach: Attach, is_slow: bool) -> Client {
+        let wire = Arc::new(Wire {
+            listener: attach.listener,
+            is_slow,
+            under_way: Mutex::default(),
+            bell: Notify::new(),
+        });
+        self.state().wires.insert(attach.client, wire.clone());
+        Client {
+            server: self.clone(),
+            wire,
+        }
+    }
+}
+
+impl Wire {
+    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
+        self.under_way
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, what: impl FnOnce(&mut UnderWay)) {
+        what(&mut self.under_way());
+        self.bell.notify_one();
+    }
+
+    pub(super) fn cut(&self) {
+        self.add(|under_way| under_way.cut = true);
+    }
+
+    /// Takes one of what is under way; which one is left to chance.
+    fn next(&self) -> Moving {
+        let mut under_way = self.under_way();
+        let UnderWay {
+            requests,
+            answers,
+            notices,
+            cut,
+        } = &mut *under_way;
+        let moves = [
+            !requests.is_empty(),
+            !answers.is_empty(),
+            !notices.is_empty(),
+        ];
+        let moving: Vec<_> = (0..3).filter(|at| moves[*at]).collect();
+        if moving.is_empty() {
+            return if *cut { Moving::Cut } else { Moving::Nothing };
+        }
+        let next = match moving[thread_rng().gen_range(0..moving.len())] {
+            0 => {
+                // What takes a lock and what frees it may overtake each other, as it may in an inbox.
+                let frees = thread_rng().gen_bool(0.5);
+                let kind = |(step, _): &(Step, Done)| frees != matches!(step, Step::Acquire { .. });
+                let at = requests.iter().position(kind).unwrap_or(0);
+                requests.remove(at).map(Moving::Request)
+            }
+            1 => answers.pop_front().map(Moving::Answer),
+            _ => notices.pop_front().map(Moving::Notice),
+        };
+        next.unwrap_or(Moving::Nothing)
+    }
+
+    /// Carries what is under way, until it is cut.
+    pub(super) async fn run(self: Arc<Self>, server: Arc<Server>) {
+        loop {
+            match self.next() {
+                Moving::Request((step, done)) => {
+                    let reply = server.step(step);
+                    self.add(|under_way| under_way.answers.push_back((Ok(reply), done)));
+                }
+                Moving::Answer((answer, done)) => done.answer(answer),
+                Moving::Notice(notice) => {
+                    (self.listener)(notice);
+                    if thread_rng().gen_ratio(1, 4) {
+                        // As after a new connection: whoever waits asks again, though it need not.
+                        (self.listener)(Notice::Reconnected);
+                    }
+                }
+                Moving::Nothing => self.bell.notified().await,
+                Moving::Cut => return,
+            }
+        }
+    }
+}
+
+/// What moves next on a [`Wire`].
+enum Moving {
+    Request((Step, Done)),
+    Answer((Answer, Done)),
+    Notice(Notice),
+    Nothing,
+    Cut,
+}
+
+/// One client's access to a [`Server`].
+pub(super) struct Client {
+    server: Arc<Server>,
+    pub(super) wire: Arc<Wire>,
+}
+
+impl Store for Client {
+    fn send(&self, _name: &LockName, step: Step, done: Done) {
+        if self.wire.is_slow {
+            self.wire
+                .add(|under_way| under_way.requests.push_back((step, done)));
+        } else {
+            done.answer(Ok(self.server.step(step)));
+        }
+    }
+
+    fn label(&self) -> &'static str {
+        "explored:"
+    }
+
+    fn index(&self, _remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        ready(Ok(Vec::new())).boxed()
+    }
+}

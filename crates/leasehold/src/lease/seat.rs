@@ -1,0 +1,257 @@
+//! One request for a lock, from the side of the one who waits for it. Must never be answered twice.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use leasehold_core::{Fence, HolderView, LockName, Owner};
+use tokio::sync::oneshot;
+
+use super::agenda::Ticket;
+use super::asking::Asking;
+use super::engine::Engine;
+use super::hold::{Hold, Start};
+use super::line::{Caller, Terms, Turn};
+use super::{Lease, Waiting};
+use crate::clock::Moment;
+use crate::error::{Error, StoreError, StoreErrorKind, Timeout};
+
+/// A store that leaves a request unanswered for longer than this is not reported as a busy lock.
+const SILENCE: Duration = Duration::from_millis(250);
+
+/// How long the caller is willing to wait for a busy lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Patience {
+    Once,
+    Within(Duration),
+    Forever,
+}
+
+/// One acquisition, as asked for.
+pub(crate) struct Request {
+    pub(crate) name: LockName,
+    pub(crate) terms: Terms,
+    pub(crate) auto_renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) linger: Duration,
+    pub(crate) on_wait: Option<OnWait>,
+    pub(crate) patience: Patience,
+}
+
+impl Request {
+    pub(super) fn is_once(&self) -> bool {
+        matches!(self.patience, Patience::Once)
+    }
+}
+
+/// What is called each time a waiter is told that the lock is busy.
+pub(crate) type OnWait = Arc<dyn Fn(&Waiting) + Send + Sync>;
+
+type Outcome = Result<Option<Lease>, Error>;
+
+/// Who waits in line.
+pub(super) struct Waiter {
+    request: Request,
+    begun: Moment,
+    /// When it has waited for long enough.
+    pub(super) limit: Option<Moment>,
+    pub(super) alarm: Option<Ticket>,
+    answer: oneshot::Sender<Outcome>,
+}
+
+impl Caller for Waiter {
+    fn is_gone(&self) -> bool {
+        self.answer.is_closed()
+    }
+}
+
+impl Waiter {
+    pub(super) fn new(request: Request, begun: Moment, answer: oneshot::Sender<Outcome>) -> Self {
+        let limit = match request.patience {
+            Patience::Within(limit) => Some(begun.after(limit)),
+            Patience::Once | Patience::Forever => None,
+        };
+        Self {
+            request,
+            begun,
+            limit,
+            alarm: None,
+            answer,
+        }
+    }
+
+    /// What its lease begins with, as far as it depends on the request; it is not relied on yet.
+    pub(super) fn start(&self, owner: &Owner, fence: Fence, terms: &Terms) -> Start {
+        Start {
+            name: self.request.name.clone(),
+            owner: owner.clone(),
+            fence,
+            until: self.begun,
+            unsettled_until: None,
+            max_hold: self.request.max_hold,
+            linger: self.request.linger,
+            auto_renew: self.request.auto_renew,
+            ttl: terms.ttl,
+            lasts: terms.ttl,
+        }
+    }
+
+    pub(super) fn served(self, lease: Lease) {
+        // Fails when nobody listens any more: then the lease is dropped here.
+        drop(self.answer.send(Ok(Some(lease))));
+    }
+
+    pub(super) fn busy(self) {
+        drop(self.answer.send(Ok(None)));
+    }
+
+    pub(super) fn fail(self, error: &Error) {
+        drop(self.answer.send(Err(error.clone())));
+    }
+
+    /// Why the time limit passed, for the one at this place in line; or when to look again, since an answer under way
+    /// gets a moment more than the limit: it says why there is no lock, or that there is.
+    pub(super) fn out_of_time(
+        &self,
+        turn: &Turn<Arc<Hold>>,
+        place: usize,
+        now: Moment,
+        store: &str,
+    ) -> Result<Error, Moment> {
+        match turn {
+            Turn::Asking(asking) => {
+                let patient_until = asking.under_way.map(|asked| asked.after(SILENCE));
+                match patient_until.filter(|until| *until > now) {
+                    Some(later) => Err(later),
+                    None => Ok(self.not_taken(asking, place, now, store)),
+                }
+            }
+            Turn::Held(tenure) | Turn::Idle(tenure, _) => {
+                Ok(self.still_busy(tenure.lease.view(), place, now))
+            }
+        }
+    }
+
+    /// A busy lock, or a store that gave no verdict, maybe on a request that is still under way (W3).
+    fn not_taken(&self, asking: &Asking, place: usize, now: Moment, store: &str) -> Error {
+        let under_way = asking.under_way.is_some();
+        match (&asking.failure, &asking.busy) {
+            (None, Some((_, busy))) if !under_way => {
+                self.still_busy(busy.holder.clone(), ahead(busy.ahead, place), now)
+            }
+            (Some(failure), _) if !under_way && asking.unsettled_until.is_none() => {
+                failure.clone().into()
+            }
+            (failure, _) => {
+                let waited = now.since(self.begun);
+                let why = failure
+                    .as_ref()
+                    .map(|failure| format!("; before that: {}", failure.detail));
+                let detail = format!("no verdict within {waited:.1?}{}", why.unwrap_or_default());
+                let error = StoreError::new(store, StoreErrorKind::TimedOut, detail);
+                error.unknown().into()
+            }
+        }
+    }
+
+    fn still_busy(&self, holder: HolderView, ahead: usize, now: Moment) -> Error {
+        Timeout {
+            name: self.request.name.as_str().to_owned(),
+            waited: now.since(self.begun),
+            holder: Some(Box::new(holder)),
+            ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
+        }
+        .into()
+    }
+
+    /// What to tell the caller's `on_wait`, if it has one and there is something to tell.
+    pub(super) fn watch(&self, turn: &Turn<Arc<Hold>>, place: usize, now: Moment) -> Option<Told> {
+        let on_wait = self.request.on_wait.clone()?;
+        let (holder, ahead) = match turn {
+            Turn::Asking(asking) => {
+                let (_, busy) = asking.busy.as_ref()?;
+                (busy.holder.clone(), ahead(busy.ahead, place))
+            }
+            Turn::Held(tenure) | Turn::Idle(tenure, _) => (tenure.lease.view(), place),
+        };
+        let waiting = Waiting {
+            name: self.request.name.as_str().to_owned(),
+            holder,
+            ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
+            waited: now.since(self.begun),
+        };
+        Some(Told { on_wait, waiting })
+    }
+
+    pub(super) fn stop_watching(&mut self) {
+        self.request.on_wait = None;
+    }
+}
+
+fn ahead(in_store: u32, here: usize) -> usize {
+    usize::try_from(in_store)
+        .unwrap_or(usize::MAX)
+        .saturating_add(here)
+}
+
+/// A call of an `on_wait`.
+pub(super) struct Told {
+    on_wait: OnWait,
+    waiting: Waiting,
+}
+
+impl Told {
+    /// An error says that it panicked: it is not called again, and the waiting goes on.
+    pub(super) fn call(self) -> std::thread::Result<()> {
+        catch_unwind(AssertUnwindSafe(|| (self.on_wait)(&self.waiting)))
+    }
+}
+
+/// An acquisition under way. Dropping it ends it.
+#[must_use = "dropping it ends the acquisition"]
+pub(crate) struct Pending {
+    engine: Arc<Engine>,
+    name: LockName,
+    id: u64,
+    answered: oneshot::Receiver<Outcome>,
+    over: bool,
+}
+
+impl Pending {
+    pub(super) fn new(
+        engine: Arc<Engine>,
+        name: LockName,
+        id: u64,
+        answered: oneshot::Receiver<Outcome>,
+    ) -> Self {
+        Self {
+            engine,
+            name,
+            id,
+            answered,
+            over: false,
+        }
+    }
+}
+
+impl Future for Pending {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let outcome = ready!(Pin::new(&mut self.answered).poll(context));
+        self.over = true;
+        Poll::Ready(outcome.unwrap_or_else(|_| Err(StoreError::closed().into())))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.over {
+            // From here on no lease can be put where nobody looks; one that is there already is dropped with the receiver.
+            self.answered.close();
+            self.engine.leave(&self.name, self.id, drop);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The lock inside one client: handed on, kept idle, renewed for whoever is next, and lost.
+
+use leasehold_core::{Fence, HAND_OVER_FOR, HAND_OVERS};
+use tokio::task::JoinHandle;
+
+use super::*;
+
+/// A task that waits in line and sends its lease here.
+fn in_line(mutex: crate::Mutex) -> JoinHandle<Lease> {
+    let waiting = async move { mutex.acquire().await.unwrap() };
+    tokio::runtime::Handle::current().spawn(waiting)
+}
+
+/// So many tasks, each in line before the next one comes.
+async fn queue(mutex: &crate::Mutex, count: usize) -> Vec<JoinHandle<Lease>> {
+    let mut tasks = Vec::new();
+    for _ in 0..count {
+        tasks.push(in_line(mutex.clone()));
+        tokio::task::yield_now().await;
+    }
+    tasks
+}
+
+impl Scene {
+    fn steps(&self) -> usize {
+        self.script.sent.lock().unwrap().len()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_another_client_waits_the_lock_is_handed_on_sixteen_times() {
+    let scene = Scene::begin();
+    let (first, _) = scene.lease().await;
+    let theirs = in_line(scene.other.mutex("m").ttl(TTL));
+    tokio::task::yield_now().await;
+    let mut last = first.fence();
+    let mut tasks = queue(&scene.mutex(), HAND_OVERS as usize + 1).await;
+    let late = tasks.pop().unwrap();
+    first.release().await.unwrap();
+    for task in tasks {
+        let lease = task.await.unwrap();
+        assert!(!theirs.is_finished() && lease.fence() > last);
+        assert!(lease.fence().is_in_block_of(Fence::new(last.get())));
+        last = lease.fence();
+        lease.release().await.unwrap();
+    }
+    assert!(!late.is_finished(), "the other client's turn");
+    let theirs = theirs.await.unwrap();
+    assert!(theirs.fence() > last);
+    let last = theirs.fence();
+    theirs.release().await.unwrap();
+    assert!(late.await.unwrap().fence() > last);
+}
+
+#[tokio::test(start_paused = true)]
+async fn or_for_fifty_milliseconds() {
+    for (held, handed_on) in [(HAND_OVER_FOR - MS, true), (HAND_OVER_FOR, false)] {
+        let scene = Scene::begin();
+        let (first, _) = scene.lease().await;
+        let theirs = in_line(scene.other.mutex("m").ttl(TTL));
+        tokio::task::yield_now().await;
+        let mine = queue(&scene.mutex(), 1).await.pop().unwrap();
+        sleep(held).await;
+        first.release().await.unwrap();
+        tokio::task::yield_now().await;
+        sleep(MS / 2).await;
+        assert_eq!(
+            (mine.is_finished(), theirs.is_finished()),
+            (handed_on, !handed_on)
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fences_do_not_run_out_and_cost_a_round_trip_for_a_thousand() {
+    let scene = Scene::begin();
+    let mut lease = scene.lease().await.0;
+    for _ in 0..400 {
+        let next = queue(&scene.mutex(), 1).await.pop().unwrap();
+        let last = lease.fence();
+        lease.release().await.unwrap();
+        lease = next.await.unwrap();
+        assert!(lease.fence() > last);
+    }
+    assert_eq!(
+        (scene.sent("acquire").len(), scene.sent("release").len()),
+        (1, 0)
+    );
+    assert_eq!(scene.sent("extend").len(), 1, "one refill");
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_fence_of_the_stay_breaks_it_and_others_see_the_first() {
+    for choice in [0, 40, 100, 200] {
+        let scene = Scene::begin();
+        let mut lease = scene.lease().await.0;
+        let mut fences = vec![lease.fence()];
+        for _ in 0..200 {
+            let next = queue(&scene.mutex(), 1).await.pop().unwrap();
+            lease.release().await.unwrap();
+            lease = next.await.unwrap();
+            fences.push(lease.fence());
+        }
+        assert_eq!(scene.sent("extend").len(), 1, "one refill");
+        let seen = scene.other.inspect("m").await.unwrap();
+        assert_eq!(seen.holder.unwrap().fence, Some(fences[0]));
+        assert!(scene.other.break_lock("m", fences[choice]).await.unwrap());
+        cause(lease.release().await.unwrap_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_terms_are_asked_of_the_store() {
+    let scene = Scene::begin();
+    for other in [scene.mutex().ttl(TTL * 2), scene.mutex().note("other")] {
+        let before = scene.steps();
+        let (first, _) = scene.lease().await;
+        let owner = first.owner().clone();
+        let next = queue(&other, 1).await.pop().unwrap();
+        first.release().await.unwrap();
+        let next = next.await.unwrap();
+        assert_ne!(*next.owner(), owner);
+        next.release().await.unwrap();
+        assert_eq!(scene.steps() - before, 4);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_lock_is_taken_again_without_a_step_and_given_back_in_time() {
+    let scene = Scene::begin();
+    let mutex = scene.mutex().linger(TTL * 2);
+    mutex.acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(scene.steps(), 1);
+    sleep(TTL + SECOND).await;
+    assert!(!scene.is_free().await, "renewed while it is idle");
+    let steps = scene.steps();
+    let lease = mutex.acquire().await.unwrap();
+    assert!(lease.valid_for() > TTL / 2);
+    assert!(scene.sent("acquire").len() == 1 && scene.sent("release").is_empty());
+    let released = scene.clock.now();
+    lease.release().await.unwrap();
+    assert!(scene.steps() <= steps + 1, "but for a refill");
+    sleep(TTL * 2 - MS).await;
+    assert!(!scene.is_free().await);
+    sleep(MS * 2).await;
+    assert!(scene.is_free().await, "{:?}", scene.since(released));
+    // Looked at anew each time that it is idle.
+    mutex.acquire().await.unwrap().release().await.unwrap();
+    sleep(TTL).await;
+    mutex.acquire().await.unwrap().release().await.unwrap();
+    sleep(TTL * 2 + MS).await;
+    assert!(scene.is_free().await);
+    // Also if it was in use when it was looked at.
+    mutex.acquire().await.unwrap().release().await.unwrap();
+    let lease = mutex.acquire().await.unwrap();
+    sleep(TTL * 3).await;
+    lease.release().await.unwrap();
+    sleep(TTL * 2 + MS).await;
+    assert!(scene.is_free().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_lock_is_given_up_when_another_client_wants_it() {
+    let scene = Scene::begin();
+    let mutex = scene.mutex().linger(TTL);
+    mutex.acquire().await.unwrap().release().await.unwrap();
+    let asked = scene.clock.now();
+    let theirs = scene.taken_by_another().await;
+    assert_eq!(scene.since(asked), Duration::ZERO);
+    theirs.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_lost_while_idle_is_asked_for() {
+    let scene = Scene::begin();
+    let mutex = scene.mutex().linger(TTL * 4);
+    let first = mutex.acquire().await.unwrap();
+    let (owner, fence) = (first.owner().clone(), first.fence());
+    first.release().await.unwrap();
+    assert!(scene.other.break_lock("m", fence).await.unwrap());
+    sleep(TTL / 2).await;
+    let lease = mutex.acquire().await.unwrap();
+    assert!(*lease.owner() != owner && lease.fence() > fence);
+    lease.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_behind_a_lease_that_is_lost_gets_the_lock_in_order() {
+    let scene = Scene::begin();
+    let (first, _) = scene.lease().await;
+    let tasks = queue(&scene.mutex(), 3).await;
+    assert!(scene.other.break_lock("m", first.fence()).await.unwrap());
+    let mut last = first.fence();
+    first.lost().await;
+    for task in tasks {
+        let lease = task.await.unwrap();
+        assert!(lease.fence() > last, "in order");
+        last = lease.fence();
+        lease.release().await.unwrap();
+    }
+    cause(first.release().await.unwrap_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_went_away_is_passed_over_and_who_asks_once_is_told() {
+    let scene = Scene::begin();
+    let (first, _) = scene.lease().await;
+    let tasks = queue(&scene.mutex(), 3).await;
+    tasks[0].abort();
+    tokio::task::yield_now().await;
+    assert!(scene.mutex().try_acquire().await.unwrap().is_none());
+    match scene.mutex().acquire_within(SECOND).await.unwrap_err() {
+        Error::Timeout(timeout) => {
+            assert_eq!((timeout.waited, timeout.ahead), (SECOND, 2));
+            assert_eq!(timeout.holder.unwrap().fence, Some(first.fence()));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(scene.steps(), 1, "the store sees none of it");
+    let fence = first.fence();
+    first.release().await.unwrap();
+    for (number, task) in (1..).zip(tasks.into_iter().skip(1)) {
+        let lease = task.await.unwrap();
+        assert_eq!(lease.fence().get(), fence.get() + number, "none was lost");
+        drop(lease);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_handed_on_has_half_its_time_or_is_renewed() {
+    for (held, renewals) in [(TTL / 3, 0), (TTL * 3 / 5, 1)] {
+        let scene = Scene::begin();
+        let mutex = scene.mutex().auto_renew(false);
+        let first = mutex.acquire().await.unwrap();
+        // More fences are drawn at the first hand-over, which renews it as well.
+        let second = queue(&mutex, 1).await.pop().unwrap();
+        first.release().await.unwrap();
+        let second = second.await.unwrap();
+        let sent = scene.sent("extend").len();
+        sleep(held).await;
+        let third = queue(&mutex, 1).await.pop().unwrap();
+        second.run(async |_| ()).await.unwrap();
+        let third = third.await.unwrap();
+        sleep(MS).await;
+        assert_eq!(scene.sent("extend").len() - sent, renewals, "{held:?}");
+        assert!(third.valid_for() > TTL / 2);
+    }
+}

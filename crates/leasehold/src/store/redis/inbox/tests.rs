@@ -1,0 +1,276 @@
+//! Steps on their way, without a server: the runner and the sweeper are played.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use leasehold_core::{ClientId, LockName, Mode, Owner, Reply, Step, Ttl};
+
+use super::{Batch, Call, End, FEW, Inbox, State};
+use crate::clock::Moment;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::store::redis::batch::MOST;
+use crate::store::{Answer, Done};
+
+const FIRST: u64 = Inbox::FIRST_TURN;
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// What each step was answered, in the order of the answers.
+type Answers = Arc<Mutex<Vec<(u64, Answer)>>>;
+
+struct Scene {
+    inbox: Inbox,
+    answers: Answers,
+}
+
+fn at(millis: u64) -> Moment {
+    Moment::from_micros(1_000_000 + millis * 1_000)
+}
+
+fn owner(number: u64) -> Owner {
+    Owner::new(u128::from(number), ClientId::new(1), "host", 1, "").unwrap()
+}
+
+fn acquire(number: u64) -> Step {
+    Step::Acquire {
+        owner: owner(number),
+        mode: Mode::Exclusive,
+        ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
+        wait: None,
+    }
+}
+
+fn release(number: u64) -> Step {
+    Step::Release {
+        owner: owner(number),
+        keep: None,
+    }
+}
+
+fn number(step: &Step) -> u64 {
+    match step {
+        Step::Acquire { owner, .. } | Step::Release { owner, .. } => {
+            u64::from_str_radix(&owner.token()[4..36], 16).unwrap()
+        }
+        _ => 0,
+    }
+}
+
+impl Scene {
+    /// The connection works.
+    fn up() -> Self {
+        let scene = Self {
+            inbox: Inbox::new("redis://there/".into()),
+            answers: Answers::default(),
+        };
+        scene.inbox.set(FIRST, State::Up { listening: true }, || {});
+        scene
+    }
+
+    fn push(&self, number: u64, step: Step, now: Moment, limit: Duration) {
+        let answers = self.answers.clone();
+        let done = Done::new(move |answer| answers.lock().unwrap().push((number, answer)));
+        let name = LockName::new("m").unwrap();
+        self.inbox.push(&name, step, done, now, limit);
+    }
+
+    /// What the runner is given, if it asks.
+    fn call(&self, turn: u64, room: bool) -> Option<Call> {
+        self.inbox.call(turn, room).now_or_never()
+    }
+
+    fn batches(&self) -> Vec<Batch> {
+        match self.call(FIRST, true) {
+            Some(Call::Send(batches)) => batches,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Who was answered since the last look, and how.
+    fn answered(&self) -> Vec<(u64, Option<(StoreErrorKind, bool)>)> {
+        let taken = std::mem::take(&mut *self.answers.lock().unwrap());
+        let told = |error: StoreError| (error.kind, error.may_have_taken_effect);
+        taken
+            .into_iter()
+            .map(|(number, answer)| (number, answer.err().map(told)))
+            .collect()
+    }
+}
+
+fn numbers(batch: &Batch) -> Vec<u64> {
+    batch.steps.iter().map(|(_, step)| number(step)).collect()
+}
+
+#[test]
+fn a_few_steps_go_at_once_and_what_frees_goes_first() {
+    let scene = Scene::up();
+    for (number, step) in [(1, acquire(1)), (2, release(2)), (3, Step::Inspect)] {
+        scene.push(number, step, at(0), LIMIT);
+    }
+    assert!(scene.call(FIRST, false).is_none(), "there is no room");
+    let batches = scene.batches();
+    let sent: Vec<_> = batches.iter().map(numbers).collect();
+    assert_eq!(sent, [vec![2], vec![1], vec![0]]);
+    assert!(scene.batches().is_empty());
+    for batch in batches {
+        scene.inbox.answer(batch.id, [Ok(Reply::Released)]);
+    }
+    assert_eq!(scene.answered(), [(2, None), (1, None), (3, None)]);
+}
+
+#[test]
+fn many_go_kind_by_kind_in_order_and_what_takes_a_lock_never_before_what_freed_it() {
+    let scene = Scene::up();
+    let most = u64::try_from(MOST).unwrap();
+    let count = most + u64::try_from(FEW).unwrap();
+    // Each acquire comes after the release with its number.
+    for number in 1..=count {
+        scene.push(1_000 + number, release(1_000 + number), at(0), LIMIT);
+        scene.push(number, acquire(number), at(0), LIMIT);
+    }
+    let mut sent = Vec::new();
+    loop {
+        let batches = scene.batches();
+        if batches.is_empty() {
+            break;
+        }
+        sent.extend(batches.iter().map(numbers));
+    }
+    assert_eq!(sent[0], (1_001..=1_000 + most).collect::<Vec<_>>());
+    assert_eq!(sent[1], (1..=most).collect::<Vec<_>>());
+    assert!(sent.iter().all(|batch| batch.len() <= MOST));
+    let sent = sent.concat();
+    assert_eq!(u64::try_from(sent.len()).unwrap(), 2 * count);
+    let place = |wanted: u64| sent.iter().position(|number| *number == wanted).unwrap();
+    for number in 1..=count {
+        assert!(place(1_000 + number) < place(number), "{number}");
+        assert!(number == 1 || place(number - 1) < place(number));
+    }
+}
+
+#[test]
+fn each_step_is_answered_once_by_its_time_limit_or_by_the_server() {
+    let scene = Scene::up();
+    let short = Duration::from_millis(100);
+    scene.push(1, acquire(1), at(0), LIMIT);
+    scene.push(2, acquire(2), at(0), short);
+    let sent = scene.batches();
+    scene.push(3, acquire(3), at(0), short);
+    scene.inbox.sweep(at(99)).tell();
+    assert!(scene.answered().is_empty());
+    scene.inbox.sweep(at(100)).tell();
+    let mut late = scene.answered();
+    late.sort_by_key(|(number, _)| *number);
+    let timed_out = |sent| Some((StoreErrorKind::TimedOut, sent));
+    assert_eq!(late, [(2, timed_out(true)), (3, timed_out(false))]);
+    assert!(matches!(scene.call(FIRST, true), Some(Call::Check)));
+
+    let replies = [Ok(Reply::Released), Ok(Reply::Released)];
+    scene.inbox.answer(sent[0].id, replies);
+    assert_eq!(scene.answered(), [(1, None)]);
+    scene.inbox.give_up(FIRST, End::Lost, || {});
+    scene.inbox.sweep(at(60_000)).tell();
+    assert!(scene.answered().is_empty() && scene.batches().is_empty());
+}
+
+#[test]
+fn nothing_hangs_on_a_server_that_is_down() {
+    let scene = Scene::up();
+    scene.push(1, acquire(1), at(0), LIMIT);
+    let down = StoreError::new("redis://there/", StoreErrorKind::Unreachable, "refused");
+    scene.inbox.set(FIRST, State::Down(down), || {});
+    scene.push(2, acquire(2), at(1), LIMIT);
+    let refused = Some((StoreErrorKind::Unreachable, false));
+    assert_eq!(scene.answered(), [(1, refused), (2, refused)]);
+}
+
+#[test]
+fn a_runner_whose_turn_is_over_is_given_nothing_and_changes_nothing() {
+    let scene = Scene::up();
+    scene.push(1, acquire(1), at(0), LIMIT);
+    let sent = scene.batches();
+    scene.push(2, acquire(2), at(0), LIMIT);
+    let next = scene.inbox.end_turn(FIRST).unwrap();
+    let unknown = Some((StoreErrorKind::TimedOut, true));
+    assert_eq!(scene.answered(), [(1, unknown)], "it may have been sent");
+    assert_eq!(scene.inbox.end_turn(FIRST), None);
+
+    // The first one comes back.
+    assert!(scene.call(FIRST, true).is_none());
+    scene.inbox.set(FIRST, State::Up { listening: true }, || {});
+    scene.inbox.give_up(FIRST, End::Lost, || {});
+    scene.inbox.answer(sent[0].id, [Ok(Reply::Released)]);
+    assert!(scene.answered().is_empty() && !scene.inbox.is_listening());
+
+    assert!(scene.call(next, true).is_none(), "it has no connection yet");
+    scene.inbox.set(next, State::Up { listening: true }, || {});
+    let Some(Call::Send(batches)) = scene.call(next, true) else {
+        panic!("it is its turn");
+    };
+    assert_eq!(numbers(&batches[0]), [2]);
+}
+
+#[test]
+fn a_runner_that_does_not_come_is_noticed_and_one_that_comes_is_left_alone() {
+    let scene = Scene::up();
+    scene.push(1, acquire(1), at(0), LIMIT);
+    for millis in [0, 20, 40] {
+        let swept = scene.inbox.sweep(at(millis));
+        assert!(!swept.is_blocked, "{millis}");
+        swept.tell();
+    }
+    let swept = scene.inbox.sweep(at(60));
+    assert!(swept.is_blocked);
+    swept.tell();
+    scene.batches();
+    let swept = scene.inbox.sweep(at(80));
+    assert!(!swept.is_blocked);
+    swept.tell();
+}
+
+#[test]
+fn a_runner_that_is_near_is_called_now_and_then_and_one_at_home_is_left_alone() {
+    let scene = Scene::up();
+    scene.push(1, acquire(1), at(0), LIMIT);
+    let sent = scene.batches();
+    scene.inbox.answer(sent[0].id, [Ok(Reply::Released)]);
+    let (mut now, mut looks) = (0, 0);
+    while now < 60_000 {
+        let swept = scene.inbox.sweep(at(now));
+        assert!(!swept.is_blocked);
+        now += u64::try_from(swept.pause.unwrap().as_millis()).unwrap();
+        swept.tell();
+        scene.call(FIRST, true);
+        looks += 1;
+    }
+    assert!((60..240).contains(&looks), "{looks}");
+    // It does not come any more, though nothing is under way.
+    for _ in 0..100 {
+        let swept = scene.inbox.sweep(at(now));
+        now += u64::try_from(swept.pause.unwrap().as_millis()).unwrap();
+        let is_blocked = swept.is_blocked;
+        swept.tell();
+        if is_blocked {
+            break;
+        }
+    }
+    assert!((60_000..62_000).contains(&now), "{now}");
+
+    scene.inbox.end_turn(FIRST).unwrap();
+    let swept = scene.inbox.sweep(at(now + 20));
+    assert_eq!(swept.pause, None);
+    swept.tell();
+    assert!(scene.inbox.alarm.notified().now_or_never().is_none());
+    scene.push(2, acquire(2), at(now), LIMIT);
+    assert!(scene.inbox.alarm.notified().now_or_never().is_some());
+}
+
+#[test]
+fn a_process_that_stood_still_does_not_take_its_runner_for_blocked() {
+    let scene = Scene::up();
+    scene.push(1, acquire(1), at(0), LIMIT);
+    scene.inbox.sweep(at(0)).tell();
+    let swept = scene.inbox.sweep(at(1_000));
+    assert!(!swept.is_blocked, "the sweeper is late as well");
+    swept.tell();
+}

@@ -1,0 +1,96 @@
+//! What the scripts say to a client on its channel. Must never guess: a message of another form is none.
+
+use leasehold_core::{ClientId, Fence, Owner, Wake};
+
+use crate::store::Notice;
+
+/// Where a client listens. `acquire.lua` builds the same name from the holder's token.
+pub(super) fn channel(client: ClientId) -> String {
+    format!("leasehold:wake:{client}")
+}
+
+/// Reads `granted <fence> <at us> <queued after the grant> <token> <key>` and `wanted <holder's token> <key>`: the key last,
+/// since it may hold spaces.
+pub(super) fn parse(payload: &[u8]) -> Option<Notice> {
+    let (verb, rest) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
+    match verb {
+        "granted" => {
+            let mut words = rest.splitn(5, ' ');
+            let mut next = || words.next();
+            let (fence, at_us, queued) = (next()?, next()?, next()?);
+            let wake = Wake {
+                fence: Some(Fence::new(fence.parse().ok()?)),
+                at_us: at_us.parse().ok()?,
+                queued: queued.parse().ok()?,
+                owner: Owner::parse(next()?)?,
+            };
+            let key = next()?.to_owned();
+            Some(Notice::Granted { key, wake })
+        }
+        "wanted" => {
+            let (token, key) = rest.split_once(' ')?;
+            let owner = Owner::parse(token)?;
+            let key = key.to_owned();
+            Some(Notice::Wanted { key, owner })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "lh1.00000000000000000000000000000005.0000000000000009.h:1:";
+
+    #[test]
+    fn the_messages_of_the_document_are_understood() {
+        let text = include_str!("../../../../../docs/protocol.md");
+        let table = text.split("<!-- vectors:messages ").nth(1).unwrap();
+        let rows = table.split("<!-- end -->").next().unwrap().lines();
+        let rows = rows.filter(|line| line.starts_with('|')).skip(2);
+        let mut verbs = Vec::new();
+        for row in rows {
+            let cells: Vec<&str> = row
+                .split('|')
+                .map(|cell| cell.trim().trim_matches('`'))
+                .collect();
+            let [_, message, verb, fence, at, queued, client, name, _] = cells[..] else {
+                panic!("{row}")
+            };
+            let number = |text: &str| text.parse::<u64>().unwrap();
+            verbs.push(verb);
+            let (key, owner) = match parse(message.as_bytes()) {
+                Some(Notice::Granted { key, wake }) if verb == "granted" => {
+                    assert_eq!(wake.fence, Some(Fence::new(number(fence))));
+                    assert_eq!(
+                        (wake.at_us, wake.queued.into()),
+                        (number(at), number(queued))
+                    );
+                    (key, wake.owner)
+                }
+                Some(Notice::Wanted { key, owner }) if verb == "wanted" => (key, owner),
+                other => panic!("{row}: {other:?}"),
+            };
+            assert_eq!((key.as_str(), owner.client().get()), (name, number(client)));
+        }
+        assert_eq!(verbs, ["granted", "wanted"]);
+    }
+
+    #[test]
+    fn what_has_another_form_is_no_notice() {
+        for other in [
+            "",
+            "granted",
+            &format!("granted 64 7000001 2 {TOKEN}"),
+            &format!("granted x 7000001 2 {TOKEN} key"),
+            "granted 64 7000001 2 someone key",
+            "wanted someone key",
+            // As it was before there was more to say.
+            &format!("64 {TOKEN} key"),
+        ] {
+            assert!(parse(other.as_bytes()).is_none(), "{other}");
+        }
+        assert!(parse(b"wanted \xff key").is_none());
+    }
+}

@@ -1,0 +1,266 @@
+//! Runs the connection: dials, sends what waits in the inbox, hears the answers, and dials again. Must never keep a connection
+//! that does not answer, nor send anything when its turn is over.
+//!
+//! redis-rs gives a connection that carries any number of requests at once; it does not notice a peer that fell silent and
+//! does not subscribe again. So:
+//!
+//! - a request without an answer makes the runner ask for one sign of life; without that, the connection is discarded;
+//! - a server that has become a replica is left at once, since the name may lead to another one now;
+//! - after every new connection all waiters are told to ask again, since wakes may have been missed.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, OptionFuture};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::{FutureExt, future};
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, Value, cmd};
+use tokio::sync::watch;
+
+use super::address::Address;
+use super::batch::DEAF;
+use super::dial::{Dialled, dial, silent};
+use super::fault::classify;
+use super::inbox::{Batch, Call, End, Inbox, State};
+use super::link::Up;
+use super::script::Scripts;
+use super::vigil::Vigil;
+use crate::backoff::Backoff;
+use crate::clock::Clock;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::store::{Answer, Listener, Notice};
+
+/// How long a server may take to give a sign of life after it left a request unanswered.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
+
+/// How long a connection must have lived for the next dial not to be delayed further.
+const LIVED: Duration = Duration::from_secs(1);
+
+/// The longest pause after a connection that came up and did not live: no more than the poll that a missed wake costs.
+const CUT_PAUSE: Duration = Duration::from_millis(250);
+
+/// Batches under way at once: the next ones fill while these are on their way.
+const BATCHES: usize = 4;
+
+/// What requests that are no steps are sent over.
+#[derive(Clone)]
+pub(super) enum Line {
+    Dialing,
+    Up(Up),
+    Down(StoreError),
+}
+
+/// What a runner needs, wherever it runs.
+pub(super) struct Plan {
+    pub(super) address: Address,
+    pub(super) channel: String,
+    pub(super) listener: Listener,
+    pub(super) clock: Clock,
+    pub(super) limit: Duration,
+    pub(super) scripts: Arc<Scripts>,
+    pub(super) inbox: Inbox,
+    pub(super) line: watch::Sender<Line>,
+}
+
+/// Runs the connection for as long as it is this one's turn.
+pub(super) async fn run(plan: Arc<Plan>, turn: u64) {
+    let runner = Runner { plan: &plan, turn };
+    let mut work = std::pin::pin!(runner.run());
+    // Whenever its executor comes back to it, however late: first of all, is it still its turn?
+    future::poll_fn(|context| {
+        if plan.inbox.is_turn(turn) {
+            work.as_mut().poll(context)
+        } else {
+            std::task::Poll::Ready(())
+        }
+    })
+    .await;
+}
+
+/// A batch that was answered.
+struct Landed {
+    id: u64,
+    answers: Vec<Answer>,
+    /// The connection can be relied on further.
+    fit: bool,
+}
+
+impl Plan {
+    fn tell(&self, line: Line) {
+        self.line.send_replace(line);
+    }
+}
+
+struct Runner<'a> {
+    plan: &'a Arc<Plan>,
+    turn: u64,
+}
+
+impl Runner<'_> {
+    async fn run(&self) {
+        let plan = self.plan;
+        let first = Duration::from_millis(20);
+        let mut refused = Backoff::new(first, Duration::from_secs(1));
+        let mut cut = Backoff::new(first, CUT_PAUSE);
+        loop {
+            let begun = plan.clock.now();
+            let dialling = dial(&plan.address, &plan.channel, &plan.listener);
+            let dialled = self
+                .meanwhile(plan.clock.within(plan.limit, dialling))
+                .await;
+            let in_time = dialled.is_some();
+            match dialled.unwrap_or_else(|| Err(silent(&plan.address, Some(plan.limit)))) {
+                Ok(dialled) => {
+                    refused.reset();
+                    let end = self.pump(dialled).await;
+                    plan.inbox
+                        .give_up(self.turn, end, || plan.tell(Line::Dialing));
+                    if plan.clock.now().since(begun) >= LIVED {
+                        cut.reset();
+                    } else {
+                        self.meanwhile(plan.clock.sleep(cut.pause())).await;
+                    }
+                }
+                Err(error) => {
+                    let line = Line::Down(error.clone());
+                    let down = State::Down(error);
+                    plan.inbox.set(self.turn, down, || plan.tell(line));
+                    if !in_time && plan.inbox.is_near() {
+                        // It may be this executor that has no thread left to look up names, or a time of its own.
+                        return;
+                    }
+                    self.meanwhile(plan.clock.sleep(refused.pause())).await;
+                }
+            }
+        }
+    }
+
+    /// Answers calls while something else goes on.
+    async fn meanwhile<T>(&self, what: impl Future<Output = T>) -> T {
+        let mut what = std::pin::pin!(what);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut what => return done,
+                // Nothing is under way that could be checked.
+                _ = self.plan.inbox.call(self.turn, false) => {}
+            }
+        }
+    }
+
+    /// Carries steps and answers until the connection is to be discarded: why.
+    async fn pump(&self, dialled: Dialled) -> End {
+        let plan = self.plan;
+        let Dialled {
+            connection,
+            mut driver,
+            listening,
+        } = dialled;
+        let line = Line::Up(Up {
+            connection: connection.clone(),
+        });
+        let up = State::Up { listening };
+        plan.inbox.set(self.turn, up, || plan.tell(line));
+        (plan.listener)(Notice::Reconnected);
+        let channel = if listening {
+            plan.channel.as_str()
+        } else {
+            DEAF
+        };
+        let mut under_way: FuturesUnordered<BoxFuture<'_, Landed>> = FuturesUnordered::new();
+        let mut landed = VecDeque::new();
+        let mut check: Option<BoxFuture<'_, bool>> = None;
+        let mut vigil = Vigil::default();
+        let end = loop {
+            let awake = !under_way.is_empty() && vigil.lasts(plan.clock.now());
+            let room = under_way.len() < if awake { 1 } else { BATCHES };
+            tokio::select! {
+                biased;
+                Some(batch) = under_way.next(), if !under_way.is_empty() => {
+                    vigil.rewarded();
+                    landed.push_back(batch);
+                }
+                call = plan.inbox.call(self.turn, room) => match call {
+                    Call::Send(batches) => {
+                        vigil.begin(plan.clock.now());
+                        for batch in batches {
+                            let carrying = self.carry(connection.clone(), channel, batch);
+                            under_way.push(carrying.boxed());
+                        }
+                    }
+                    Call::Check if check.is_none() => {
+                        check = Some(self.is_alive(connection.clone()).boxed());
+                    }
+                    Call::Check => {}
+                },
+                Some(alive) = OptionFuture::from(check.as_mut()), if check.is_some() => {
+                    if !alive {
+                        break End::Silent;
+                    }
+                    check = None;
+                }
+                // Here, so that what was just begun is sent before answers are delivered: the server works meanwhile.
+                () = &mut driver => break End::Lost,
+                () = future::ready(()), if !landed.is_empty() => {
+                    if !landed.pop_front().is_none_or(|batch| self.deliver(batch)) {
+                        break End::Lost;
+                    }
+                }
+                () = tokio::task::yield_now(), if awake => {}
+            }
+        };
+        // Answers that came with the end of the connection.
+        while let Some(Some(batch)) = under_way.next().now_or_never() {
+            landed.push_back(batch);
+        }
+        for batch in landed {
+            self.deliver(batch);
+        }
+        end
+    }
+
+    /// Sends a batch and waits for its answers.
+    async fn carry(
+        &self,
+        mut connection: MultiplexedConnection,
+        channel: &str,
+        Batch { id, steps }: Batch,
+    ) -> Landed {
+        let scripts = &self.plan.scripts;
+        let mut fit = true;
+        let replies = scripts.run_batch(&mut connection, channel, &steps).await;
+        let answers = match replies {
+            Ok(replies) => replies
+                .into_iter()
+                .map(|reply| reply.map_err(|error| self.judge(&error, &mut fit)))
+                .collect(),
+            Err(error) => vec![Err(self.judge(&error, &mut fit)); steps.len()],
+        };
+        Landed { id, answers, fit }
+    }
+
+    /// Whether the connection can be relied on further.
+    fn deliver(&self, batch: Landed) -> bool {
+        self.plan.inbox.answer(batch.id, batch.answers);
+        batch.fit
+    }
+
+    fn judge(&self, error: &RedisError, fit: &mut bool) -> StoreError {
+        let (error, in_step) = classify(&self.plan.address.to_string(), error);
+        *fit &= in_step && error.kind != StoreErrorKind::ReadOnly;
+        error
+    }
+
+    /// An error is a sign of life too: a busy server answers PING with one.
+    async fn is_alive(&self, mut connection: MultiplexedConnection) -> bool {
+        let ping = cmd("PING");
+        let answer = self
+            .plan
+            .clock
+            .within(SIGN_OF_LIFE, ping.query_async::<Value>(&mut connection))
+            .await;
+        answer.is_some_and(|answer| answer.map_or_else(|error| classify("", &error).1, |_| true))
+    }
+}

@@ -1,0 +1,183 @@
+//! The executor that a client was made on: blocked, ended, exchanged. Its leases must not notice.
+
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use leasehold::{Client, Lease};
+use pollster::block_on;
+use testkit::{RedisServer, eventually};
+use tokio::runtime::{Builder, Runtime};
+
+use super::scene::{LONG, PLENTY, connect, is_free, millis, queue_up, take};
+
+/// Renewed several times before a story is over.
+const SHORT: Duration = millis(600);
+
+/// An executor that does nothing unless it is told to.
+fn executor() -> Runtime {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime")
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the test's own thread, not the library's"
+)]
+fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    std::thread::spawn(work)
+}
+
+/// A client whose connection is run by an executor.
+fn scene() -> (RedisServer, Runtime, Client) {
+    let (server, executor) = (RedisServer::start(), executor());
+    let client = executor.block_on(connect(&server.url()));
+    (server, executor, client)
+}
+
+/// A waiter of `client` that has been told that it is queued, and what gives it the lock.
+fn in_line(
+    server: &RedisServer,
+    executor: &Runtime,
+    client: &Client,
+) -> (JoinHandle<Lease>, impl FnOnce() + use<>) {
+    let other = self::executor();
+    let holder = other.block_on(connect(&server.url()));
+    let held = other.block_on(take(&holder, "orders", LONG));
+    let (told, hears) = std::sync::mpsc::channel();
+    let lock = client.mutex("orders").ttl(LONG).on_wait(move |_| {
+        told.send(()).ok();
+    });
+    let waiting = on_a_thread(move || block_on(lock.acquire()).expect("its turn"));
+    executor.block_on(async {
+        while hears.try_recv().is_err() {
+            tokio::task::yield_now().await;
+        }
+    });
+    let release = move || other.block_on(held.release()).expect("it is held");
+    (waiting, release)
+}
+
+#[test]
+fn a_blocked_executor_costs_no_lease() {
+    let (server, executor, client) = scene();
+    let lease = executor.block_on(take(&client, "orders", SHORT));
+    let begun = super::scene::now();
+    eventually(PLENTY, "it outlives its first TTL", || {
+        super::scene::now().since(begun) > SHORT * 3 && lease.valid_for() > SHORT / 3
+    });
+    assert!(!lease.is_lost() && !is_free(&server, "orders"));
+    executor
+        .block_on(lease.release())
+        .expect("held all the time");
+    assert!(is_free(&server, "orders"));
+}
+
+#[test]
+fn a_lease_dropped_beside_a_blocked_executor_is_released() {
+    let (server, executor, client) = scene();
+    let lease = executor.block_on(take(&client, "orders", LONG));
+    drop(lease);
+    eventually(PLENTY, "it is free", || is_free(&server, "orders"));
+    drop(executor);
+    block_on(client.close());
+}
+
+#[test]
+fn a_runtime_that_ends_takes_nothing_with_it() {
+    let (server, first, client) = scene();
+    let lease = first.block_on(take(&client, "orders", SHORT));
+    drop(first);
+    let begun = super::scene::now();
+    eventually(PLENTY, "it outlives its first TTL", || {
+        super::scene::now().since(begun) > SHORT * 3 && lease.valid_for() > SHORT / 3
+    });
+    block_on(lease.release()).expect("held all the time");
+    let again = executor().block_on(take(&client, "orders", LONG));
+    assert!(!again.is_lost());
+    block_on(again.release()).expect("it is held");
+    assert!(is_free(&server, "orders"));
+}
+
+#[test]
+fn an_acquisition_goes_on_where_its_executor_ended() {
+    let (server, executor, client) = scene();
+    let lock = client.mutex("orders").ttl(LONG);
+    let mut acquiring = Box::pin(lock.acquire());
+    // Sent, and perhaps answered, when the executor ends.
+    executor.block_on(async { assert!(futures_util::poll!(&mut acquiring).is_pending()) });
+    drop(executor);
+    let lease = block_on(acquiring).expect("the same owner asks again");
+    assert!(!is_free(&server, "orders"));
+    block_on(lease.release()).expect("it is held");
+    assert!(is_free(&server, "orders"));
+}
+
+#[test]
+fn a_waiter_whose_executor_ended_gets_its_turn() {
+    let (server, doomed, client) = scene();
+    let (waiting, release) = in_line(&server, &doomed, &client);
+    drop(doomed);
+    release();
+    let lease = waiting.join().expect("no panic");
+    block_on(lease.release()).expect("it is held");
+}
+
+#[test]
+fn a_client_serves_several_runtimes() {
+    let (server, first, client) = scene();
+    let (second, third) = (executor(), executor());
+    for round in 0..20 {
+        for executor in [&first, &second, &third] {
+            let lease = executor.block_on(take(&client, "orders", LONG));
+            if round % 2 == 0 {
+                executor.block_on(lease.release()).expect("it is held");
+            } else {
+                block_on(lease.release()).expect("it is held");
+            }
+        }
+    }
+    assert!(is_free(&server, "orders"));
+}
+
+#[test]
+fn a_runtime_without_timers_and_sockets_is_good_enough() {
+    let server = RedisServer::start();
+    let bare = Builder::new_current_thread().build().expect("a runtime");
+    let client = bare
+        .block_on(Client::connect(&server.url()))
+        .expect("the server can be used");
+    let lease = bare.block_on(client.mutex("orders").ttl(SHORT).acquire());
+    let waiting = lease.expect("it is free");
+    bare.block_on(waiting.release()).expect("it is held");
+    assert!(is_free(&server, "orders"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_task_that_blocks_its_worker_costs_no_lease() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let other = connect(&server.url()).await;
+    let lease = take(&client, "orders", SHORT).await;
+    let waiter = queue_up(&server, &other, "orders", LONG);
+    let begun = super::scene::now();
+    let blocking = super::scene::beside(async move {
+        eventually(PLENTY, "time passes", || {
+            super::scene::now().since(begun) > SHORT * 3
+        });
+    });
+    super::scene::joined("the blocking task", blocking).await;
+    lease.release().await.expect("held all the time");
+    let next = super::scene::joined("its turn", waiter).await;
+    next.expect("its turn").release().await.expect("it is held");
+}
+
+#[test]
+fn a_waiter_whose_executor_stands_still_gets_its_turn_before_its_grant_lapses() {
+    let (server, still, client) = scene();
+    let (waiting, release) = in_line(&server, &still, &client);
+    release();
+    let fence = server.cli(&["GET", "{orders}:lh-fence"]).text();
+    let lease = waiting.join().expect("no panic");
+    assert_eq!(lease.fence().to_string(), fence, "it was granted once");
+    block_on(lease.release()).expect("it is held");
+}
