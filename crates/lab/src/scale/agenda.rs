@@ -1,0 +1,158 @@
+//! What happens when, in virtual time. Must never let two runs of one seed differ: what is due at the same nanosecond
+//! happens in the order in which it was planned.
+//!
+//! Messages take as long as those before them on the same way, so each way is a plain queue: only timers need a heap.
+//! With a million clients that is what makes a run take seconds.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A client, by number.
+pub(super) type Client = u32;
+
+/// What a client sends to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Command {
+    /// Take the lock.
+    Ask,
+    /// Give the lease a new deadline, or claim a grant.
+    Extend,
+    /// Free the lock.
+    Release,
+}
+
+/// What the store sends to a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It holds the lock.
+    Held,
+    /// Someone else does. A client of ours asks again after so many nanoseconds; so late was it at the store, in
+    /// microseconds.
+    Busy { pause: u64, at_us: u64 },
+    /// The lock was freed.
+    Released,
+    /// It does not hold the lock.
+    NotHeld,
+    /// It was given the lock then, by the store's clock in microseconds.
+    Granted { at_us: u64 },
+    /// Somebody released the lock: try now. So many others are told after it.
+    Free { left: u32 },
+}
+
+/// What a client does by itself after a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// Wants the lock (again).
+    Begin,
+    /// Asks again.
+    Poll,
+    /// Extends its lease.
+    Renew,
+    /// Is done with its critical section.
+    Finish,
+}
+
+/// One thing that happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    Arrives(Command),
+    Answered(Answer),
+    Due(Timer),
+}
+
+/// A queue of messages in order of arrival: when, in which order it was planned, whose, what.
+type Lane<T> = VecDeque<(u64, u64, Client, T)>;
+
+/// All that is yet to happen.
+#[derive(Debug, Default)]
+pub(super) struct Agenda {
+    now: u64,
+    planned: u64,
+    to_store: Lane<Command>,
+    to_clients: Lane<Answer>,
+    /// Told one after the other, by a server that sends meanwhile nothing else: apart, since they are planned one by one.
+    told: Lane<Answer>,
+    timers: BinaryHeap<Reverse<(u64, u64, Client, Timer)>>,
+}
+
+impl Agenda {
+    pub(super) fn starting_at(now: u64) -> Self {
+        Self {
+            now,
+            ..Self::default()
+        }
+    }
+
+    /// Nanoseconds.
+    pub(super) const fn now(&self) -> u64 {
+        self.now
+    }
+
+    pub(super) fn send(&mut self, at: u64, client: Client, command: Command) {
+        let order = self.order();
+        put(&mut self.to_store, (at, order, client, command));
+    }
+
+    pub(super) fn answer(&mut self, at: u64, client: Client, answer: Answer) {
+        let order = self.order();
+        put(&mut self.to_clients, (at, order, client, answer));
+    }
+
+    pub(super) fn tell(&mut self, at: u64, client: Client, answer: Answer) {
+        let order = self.order();
+        put(&mut self.told, (at, order, client, answer));
+    }
+
+    pub(super) fn plan(&mut self, at: u64, client: Client, timer: Timer) {
+        let order = self.order();
+        self.timers.push(Reverse((at, order, client, timer)));
+    }
+
+    /// Goes on to what happens next.
+    pub(super) fn next(&mut self) -> Option<(Client, Event)> {
+        let fronts = [
+            self.to_store.front().map(|front| (front.0, front.1)),
+            self.to_clients.front().map(|front| (front.0, front.1)),
+            self.told.front().map(|front| (front.0, front.1)),
+            self.timers.peek().map(|Reverse(top)| (top.0, top.1)),
+        ];
+        let (first, from) = fronts
+            .into_iter()
+            .zip(0..)
+            .filter_map(|(front, from)| front.map(|front| (front, from)))
+            .min()?;
+        self.now = first.0;
+        match from {
+            0 => {
+                let (_, _, client, command) = self.to_store.pop_front()?;
+                Some((client, Event::Arrives(command)))
+            }
+            1 | 2 => {
+                let lane = if from == 1 {
+                    &mut self.to_clients
+                } else {
+                    &mut self.told
+                };
+                let (_, _, client, answer) = lane.pop_front()?;
+                Some((client, Event::Answered(answer)))
+            }
+            _ => {
+                let Reverse((_, _, client, timer)) = self.timers.pop()?;
+                Some((client, Event::Due(timer)))
+            }
+        }
+    }
+
+    fn order(&mut self) -> u64 {
+        self.planned += 1;
+        self.planned
+    }
+}
+
+fn put<T>(lane: &mut Lane<T>, message: (u64, u64, Client, T)) {
+    debug_assert!(
+        lane.back().is_none_or(|last| last.0 <= message.0),
+        "a message would overtake another"
+    );
+    lane.push_back(message);
+}

@@ -1,0 +1,159 @@
+//! The world around the clients: time, the network, the server. Must never decide what a client does.
+
+use super::agenda::{Agenda, Answer, Client, Command, Event, Timer};
+use super::figures::{Figures, Meter};
+use super::rng::Rng;
+use super::server::Server;
+use super::settings::{Crash, Settings, Way, nanos};
+
+/// The clients and their store.
+pub(super) trait Clients {
+    /// Everybody begins to want the lock.
+    fn begin(&mut self, bench: &mut Bench);
+    /// A command arrives at the store.
+    fn arrives(&mut self, bench: &mut Bench, client: Client, command: Command);
+    /// An answer arrives at a client.
+    fn answered(&mut self, bench: &mut Bench, client: Client, answer: Answer);
+    /// A client's timer went off.
+    fn due(&mut self, bench: &mut Bench, client: Client, timer: Timer);
+    /// The client ends, if it waits. Returns whether it did.
+    fn crash(&mut self, client: Client, crash: Crash) -> bool;
+}
+
+/// Durations of the settings in nanoseconds.
+#[derive(Debug)]
+pub(super) struct Costs {
+    pub(super) section: u64,
+    pub(super) think: u64,
+    pub(super) latency: u64,
+    pub(super) ttl: u64,
+    pub(super) script: u64,
+    pub(super) set: u64,
+    pub(super) publish: u64,
+    pub(super) push: u64,
+    pub(super) pause: u64,
+    pub(super) safety: u64,
+}
+
+/// An experiment under way.
+pub(super) struct Bench {
+    pub(super) costs: Costs,
+    pub(super) agenda: Agenda,
+    pub(super) server: Server,
+    pub(super) rng: Rng,
+    pub(super) meter: Meter,
+    pub(super) clients: u32,
+    /// Somebody got the lock, and from here on it is measured.
+    begins: bool,
+}
+
+/// When virtual time begins, in nanoseconds: so late that clients can have waited for long.
+pub(super) const EPOCH: u64 = 1_000_000_000_000_000;
+
+/// Virtual time after which an experiment ends in any case: only one that stalls takes so long.
+const LIMIT: u64 = 4 * 3_600 * 1_000_000_000;
+
+impl Bench {
+    fn new(settings: &Settings, warm_up: u64) -> Self {
+        Self {
+            costs: Costs {
+                section: nanos(settings.section),
+                think: nanos(settings.think),
+                latency: nanos(settings.latency),
+                ttl: nanos(settings.ttl),
+                script: nanos(settings.script),
+                set: nanos(settings.set),
+                publish: nanos(settings.publish),
+                push: nanos(settings.push),
+                pause: nanos(settings.pause),
+                safety: nanos(settings.safety),
+            },
+            agenda: Agenda::starting_at(EPOCH),
+            server: Server::default(),
+            rng: Rng::new(settings.seed),
+            meter: Meter::new(settings.clients, warm_up),
+            clients: settings.clients,
+            begins: false,
+        }
+    }
+
+    pub(super) const fn now(&self) -> u64 {
+        self.agenda.now()
+    }
+
+    /// A client sends a command.
+    pub(super) fn send(&mut self, client: Client, command: Command) {
+        let at = self.now() + self.costs.latency;
+        self.agenda.send(at, client, command);
+    }
+
+    /// The store answers, or tells, at `done`.
+    pub(super) fn answer(&mut self, done: u64, client: Client, answer: Answer) {
+        self.agenda
+            .answer(done + self.costs.latency, client, answer);
+    }
+
+    /// A timer of a client, after `pause`.
+    pub(super) fn plan(&mut self, pause: u64, client: Client, timer: Timer) {
+        self.agenda.plan(self.now() + pause, client, timer);
+    }
+
+    /// A client learns that it holds the lock until `until`.
+    pub(super) fn knows(&mut self, client: Client, until: u64) {
+        self.begins |= self.meter.knows(client, self.now(), until);
+        self.plan(self.costs.section, client, Timer::Finish);
+    }
+
+    /// A client has released the lock, and wants it again.
+    pub(super) fn again(&mut self, client: Client) {
+        let pause = self.rng.about(self.costs.think);
+        self.plan(pause, client, Timer::Begin);
+    }
+
+    /// What a lease of `ttl` that was asked for at `sent` is good for: 1 % and 2 ms less, as the library does it.
+    pub(super) const fn deadline(sent: u64, ttl: u64) -> u64 {
+        sent + (ttl - ttl / 100).saturating_sub(2_000_000)
+    }
+}
+
+/// Runs the experiment until enough hand-overs were measured.
+pub(super) fn run(clients: &mut impl Clients, settings: &Settings, way: Way) -> Figures {
+    let turns = settings.turns(way);
+    let mut bench = Bench::new(settings, (turns / 10).clamp(2, 200));
+    clients.begin(&mut bench);
+    while bench.meter.hand_overs() < turns && bench.now() < EPOCH + LIMIT {
+        let Some((client, event)) = bench.agenda.next() else {
+            break;
+        };
+        match event {
+            Event::Arrives(command) => clients.arrives(&mut bench, client, command),
+            Event::Answered(answer) => clients.answered(&mut bench, client, answer),
+            Event::Due(timer) => clients.due(&mut bench, client, timer),
+        }
+        if std::mem::take(&mut bench.begins) {
+            bench.server.measure_from(bench.now());
+            crash(clients, &mut bench, settings);
+        }
+    }
+    let now = bench.now();
+    let measured = bench.server.measured(now);
+    bench.meter.figures(way.name(), now, measured)
+}
+
+/// Ends one waiting client in a hundred.
+fn crash(clients: &mut impl Clients, bench: &mut Bench, settings: &Settings) {
+    let Some(how) = settings.crash else { return };
+    let mut left = settings.clients.div_ceil(100);
+    // Some are not waiting, or ended before: there are enough others.
+    for _ in 0..settings.clients.saturating_mul(10) {
+        if left == 0 {
+            return;
+        }
+        let chosen = bench.rng.below(u64::from(settings.clients));
+        let client = Client::try_from(chosen).unwrap_or_default();
+        if clients.crash(client, how) {
+            bench.meter.ends(client);
+            left -= 1;
+        }
+    }
+}

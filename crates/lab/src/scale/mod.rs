@@ -1,0 +1,55 @@
+//! Ten to a million clients that want one lock: a discrete-event simulation. Must never replace a measurement on a real
+//! server: it knows the protocol and assumes the rest, in [`Settings`].
+//!
+//! Every client wants the lock again a while after it has released it. The store is one server that takes one step at a
+//! time, so that too many commands make a queue before it. For our clients that store is [`leasehold_core::World`]; beside
+//! them stand clients of a plain key that poll, and some that are all woken by each release.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | `settings` | what is assumed |
+//! | `bench`, `agenda`, `server`, `rng` | time, network, server, chance |
+//! | `ours`, `rivals` | what clients do |
+//! | `figures` | what is measured, and that no two clients hold at once |
+//! | `table`, `picture` | how it is shown |
+
+mod agenda;
+mod bench;
+mod figures;
+mod ours;
+mod picture;
+mod rivals;
+mod rng;
+mod server;
+mod settings;
+mod table;
+
+use leasehold_core::{Invalid, Label, LockName, Ttl};
+
+pub use figures::{Fairness, Figures};
+pub use picture::picture;
+pub use settings::{Crash, Settings, Way};
+pub use table::{json, table};
+
+/// Runs one experiment.
+///
+/// # Errors
+/// [`Invalid`] when the TTL is none that core accepts, or there is no client.
+///
+/// # Panics
+/// When two clients believe at once that they hold the lock.
+pub fn run(way: Way, settings: &Settings) -> Result<Figures, Invalid> {
+    let name = LockName::new("scale")?;
+    let label = Label::new("host", "lab")?;
+    let ttl = Ttl::new(settings.ttl)?;
+    Ok(match way {
+        Way::Ours => {
+            let mut clients = ours::Ours::new(settings, name, ttl, label);
+            bench::run(&mut clients, settings, way)
+        }
+        Way::Poller | Way::Broadcast => {
+            let mut clients = rivals::Rivals::new(settings, way == Way::Broadcast);
+            bench::run(&mut clients, settings, way)
+        }
+    })
+}

@@ -1,0 +1,222 @@
+//! Clients of a plain key: `SET NX`, and compare-and-delete in a script. Must never be worse off than a careful
+//! programmer would make them: they are what ours are compared with.
+//!
+//! The poller tries again after a pause. Of the broadcast's clients each one subscribes for good, so it misses no release;
+//! a release that is told before the answer to an attempt went before it, since both come over one connection.
+//! Neither renews: the critical section is shorter than the lease.
+
+use super::agenda::{Answer, Client, Command, Timer};
+use super::bench::{Bench, Clients, EPOCH};
+use super::settings::{Crash, Settings};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum About {
+    Waiting,
+    Holding,
+    Releasing,
+    Nothing,
+    Ended,
+}
+
+#[derive(Debug, Clone)]
+struct Rival {
+    about: About,
+    /// When it sent its last attempt, and whether that is yet to be answered.
+    sent: u64,
+    is_asking: bool,
+    /// When it was last told that the lock is busy.
+    heard: u64,
+    /// It has a timer for asking without being told.
+    has_timer: bool,
+}
+
+/// Clients that share nothing but a key.
+pub(super) struct Rivals {
+    /// Releases are told to all, or to nobody.
+    broadcast: bool,
+    members: Vec<Rival>,
+    /// Who holds the key, and when it expires.
+    key: Option<(Client, u64)>,
+}
+
+impl Rivals {
+    pub(super) fn new(settings: &Settings, broadcast: bool) -> Self {
+        let rival = Rival {
+            about: About::Waiting,
+            sent: 0,
+            is_asking: false,
+            heard: EPOCH,
+            has_timer: false,
+        };
+        Self {
+            broadcast,
+            members: vec![rival; settings.clients as usize],
+            key: None,
+        }
+    }
+
+    fn ask(&mut self, bench: &mut Bench, client: Client) {
+        let rival = &mut self.members[client as usize];
+        (rival.sent, rival.is_asking) = (bench.now(), true);
+        bench.send(client, Command::Ask);
+    }
+
+    fn release(&mut self, bench: &mut Bench, client: Client) {
+        let now = bench.now();
+        let costs = &bench.costs;
+        let mut cost = costs.script;
+        let freed = self.key.take_if(|key| key.0 == client).is_some();
+        if freed && self.broadcast {
+            let first = bench.server.begins(now) + cost + costs.publish + costs.push;
+            cost += costs.publish + costs.push * u64::from(bench.clients);
+            // Another order each time: those who subscribed first should not always win.
+            let next = bench.rng.below(u64::from(bench.clients));
+            let left = bench.clients - 1;
+            let next = Client::try_from(next).unwrap_or_default();
+            let at = first + bench.costs.latency;
+            bench.agenda.tell(at, next, Answer::Free { left });
+        }
+        if freed {
+            bench.meter.released(now);
+        }
+        let done = bench.server.serve(now, cost);
+        let answer = if freed {
+            Answer::Released
+        } else {
+            Answer::NotHeld
+        };
+        bench.answer(done, client, answer);
+    }
+
+    fn take(&mut self, bench: &mut Bench, client: Client) {
+        let done = bench.server.serve(bench.now(), bench.costs.set);
+        self.key.take_if(|key| key.1 < done);
+        let answer = if self.key.is_none() {
+            self.key = Some((client, done + bench.costs.ttl));
+            Answer::Held
+        } else {
+            Answer::Busy { pause: 0, at_us: 0 }
+        };
+        bench.answer(done, client, answer);
+    }
+
+    /// The lock is busy: when to try again.
+    fn wait(&mut self, bench: &mut Bench, client: Client) {
+        let rival = &mut self.members[client as usize];
+        rival.heard = bench.now();
+        if !self.broadcast {
+            let pause = bench.rng.about(bench.costs.pause);
+            bench.plan(pause, client, Timer::Poll);
+        } else if !std::mem::replace(&mut rival.has_timer, true) {
+            bench.plan(bench.costs.safety, client, Timer::Poll);
+        }
+    }
+}
+
+impl Clients for Rivals {
+    /// All of them wait already, pollers at any point of their pause.
+    fn begin(&mut self, bench: &mut Bench) {
+        let everybody = u64::from(bench.clients);
+        for client in 0..bench.clients {
+            // Apart by a nanosecond, so that it is known who was first.
+            let first = EPOCH - everybody + u64::from(client);
+            bench.meter.wants(client, first);
+            let limit = if self.broadcast {
+                self.members[client as usize].has_timer = true;
+                bench.costs.safety
+            } else {
+                bench.costs.pause
+            };
+            let pause = bench.rng.below(limit);
+            self.members[client as usize].heard = EPOCH + pause - limit;
+            bench.plan(pause, client, Timer::Poll);
+        }
+        if self.broadcast {
+            self.ask(bench, 0);
+        }
+    }
+
+    fn arrives(&mut self, bench: &mut Bench, client: Client, command: Command) {
+        if command == Command::Ask {
+            self.take(bench, client);
+        } else {
+            self.release(bench, client);
+        }
+    }
+
+    fn answered(&mut self, bench: &mut Bench, client: Client, answer: Answer) {
+        let rival = &mut self.members[client as usize];
+        if matches!(answer, Answer::Held | Answer::Busy { .. }) {
+            rival.is_asking = false;
+        }
+        if let Answer::Free { left } = answer {
+            if rival.about == About::Waiting && !rival.is_asking {
+                self.ask(bench, client);
+            }
+            if let Some(left) = left.checked_sub(1) {
+                let next = (client + 1) % bench.clients;
+                let at = bench.now() + bench.costs.push;
+                bench.agenda.tell(at, next, Answer::Free { left });
+            }
+            return;
+        }
+        match (rival.about, answer) {
+            (About::Waiting, Answer::Held) => {
+                let until = Bench::deadline(rival.sent, bench.costs.ttl);
+                if bench.now() < until {
+                    rival.about = About::Holding;
+                    bench.knows(client, until);
+                } else {
+                    self.wait(bench, client);
+                }
+            }
+            (About::Waiting, Answer::Busy { .. }) => self.wait(bench, client),
+            (About::Releasing, Answer::Released | Answer::NotHeld) => {
+                rival.about = About::Nothing;
+                bench.again(client);
+            }
+            _ => {}
+        }
+    }
+
+    fn due(&mut self, bench: &mut Bench, client: Client, timer: Timer) {
+        let now = bench.now();
+        let rival = &mut self.members[client as usize];
+        match (rival.about, timer) {
+            (About::Nothing, Timer::Begin) => {
+                rival.about = About::Waiting;
+                bench.meter.wants(client, now);
+                self.ask(bench, client);
+            }
+            (About::Waiting, Timer::Poll) if self.broadcast => {
+                let quiet_until = rival.heard + bench.costs.safety;
+                if rival.is_asking {
+                    // The answer, if it is a refusal, begins a new time of quiet.
+                    bench.plan(bench.costs.safety, client, Timer::Poll);
+                } else if now < quiet_until {
+                    bench.plan(quiet_until - now, client, Timer::Poll);
+                } else {
+                    rival.has_timer = false;
+                    self.ask(bench, client);
+                }
+            }
+            (About::Waiting, Timer::Poll) if !rival.is_asking => self.ask(bench, client),
+            (_, Timer::Poll) => rival.has_timer = false,
+            (About::Holding, Timer::Finish) => {
+                rival.about = About::Releasing;
+                bench.meter.lets_go(client, now);
+                bench.send(client, Command::Release);
+            }
+            _ => {}
+        }
+    }
+
+    fn crash(&mut self, client: Client, _crash: Crash) -> bool {
+        let rival = &mut self.members[client as usize];
+        let waits = rival.about == About::Waiting && !rival.is_asking;
+        if waits {
+            rival.about = About::Ended;
+        }
+        waits
+    }
+}

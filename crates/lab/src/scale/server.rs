@@ -1,0 +1,43 @@
+//! The one server: it takes one step at a time, in the order in which they arrive. Must never know what a step does.
+
+/// When the server is free, and how busy it was.
+#[derive(Debug, Default)]
+pub(super) struct Server {
+    free_at: u64,
+    /// All time it spends on what has arrived, done or not.
+    work: u64,
+    steps: u64,
+    /// Work done and steps arrived when the measurement began, and when that was.
+    since: (u64, u64, u64),
+}
+
+impl Server {
+    /// When a step that arrives at `now` is begun.
+    pub(super) fn begins(&self, now: u64) -> u64 {
+        self.free_at.max(now)
+    }
+
+    /// The step that has just arrived takes `cost`. Returns when it is done.
+    pub(super) fn serve(&mut self, now: u64, cost: u64) -> u64 {
+        self.free_at = self.begins(now) + cost;
+        self.work += cost;
+        self.steps += 1;
+        self.free_at
+    }
+
+    /// What went before does not count.
+    pub(super) fn measure_from(&mut self, now: u64) {
+        self.since = (self.done(now), self.steps, now);
+    }
+
+    /// How many steps arrived, and for how many of how many nanoseconds it was busy.
+    pub(super) fn measured(&self, now: u64) -> (u64, u64, u64) {
+        let (work, steps, at) = self.since;
+        (self.steps - steps, self.done(now) - work, now - at)
+    }
+
+    /// The backlog is worked off without a break, so all else is done.
+    fn done(&self, now: u64) -> u64 {
+        self.work - self.free_at.saturating_sub(now)
+    }
+}

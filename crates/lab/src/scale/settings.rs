@@ -1,0 +1,124 @@
+//! What an experiment assumes. Must never assume anything elsewhere: a number that is not here is a rule of core.
+
+use std::time::Duration;
+
+/// How clients wait for the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Leasehold: in a queue that the store keeps; a release gives the lock to the first in line and tells it.
+    Ours,
+    /// `SET NX`, again and again, after a pause.
+    Poller,
+    /// `SET NX`, again whenever a release is told to all.
+    Broadcast,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Ours, Self::Poller, Self::Broadcast];
+
+    /// Its name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "leasehold",
+            Self::Poller => "poller",
+            Self::Broadcast => "broadcast",
+        }
+    }
+}
+
+/// How one in a hundred clients, at least one, ends while it waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crash {
+    /// Its process is gone and its connection closed: the server's `PUBLISH` says that nobody heard.
+    Dead,
+    /// It is stopped, or its host is gone: the server does not notice, gives it the lock, and waits for its claim.
+    Stuck,
+}
+
+/// One experiment.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How many clients want the lock.
+    pub clients: u32,
+    /// What the random numbers begin with.
+    pub seed: u64,
+    /// How long a client holds the lock.
+    pub section: Duration,
+    /// How long after a release the same client wants the lock again, more or less by a half.
+    pub think: Duration,
+    /// How long a message takes one way.
+    pub latency: Duration,
+    /// The lease.
+    pub ttl: Duration,
+    /// How long the server is busy with a script: each step of ours, compare-and-delete for the others.
+    pub script: Duration,
+    /// How long it is busy with `SET NX`.
+    pub set: Duration,
+    /// What `PUBLISH` to a channel of one takes beyond that.
+    pub publish: Duration,
+    /// What each receiver of a broadcast takes beyond that.
+    pub push: Duration,
+    /// The poller's pause, more or less by a half.
+    pub pause: Duration,
+    /// After how long without a broadcast a client tries all the same.
+    pub safety: Duration,
+    /// How many hand-overs are measured; by default, as many as a run of some seconds allows.
+    pub hand_overs: Option<u64>,
+    /// Who ends while it waits, if anyone.
+    pub crash: Option<Crash>,
+    /// Of the polls from deep in the line, one in so many is a step of core; the others only keep the server busy.
+    pub deep_polls: u64,
+}
+
+/// Places from the head of the line at which a waiter is deep in it: far beyond the 1,200 or so where `poll_after` still
+/// changes.
+pub(super) const DEEP: u64 = 2_000;
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            clients: 100,
+            seed: 1,
+            section: Duration::from_millis(5),
+            think: Duration::from_millis(20),
+            latency: Duration::from_micros(50),
+            ttl: Duration::from_secs(30),
+            script: Duration::from_micros(10),
+            set: Duration::from_micros(2),
+            publish: Duration::from_micros(5),
+            push: Duration::from_micros(1),
+            pause: Duration::from_millis(50),
+            safety: Duration::from_secs(15),
+            hand_overs: None,
+            crash: None,
+            deep_polls: 1,
+        }
+    }
+}
+
+impl Settings {
+    /// How many hand-overs to measure: more than ten turns for each client where that is feasible, else what a minute or so
+    /// allows.
+    pub(super) fn turns(&self, way: Way) -> u64 {
+        const EVENTS: u64 = 40_000_000;
+        let clients = u64::from(self.clients);
+        let feasible = match way {
+            // Each new place in a long line costs a look through all of it.
+            Way::Ours if clients > 200_000 => 1_000,
+            Way::Ours if clients > 20_000 => 2_000,
+            Way::Ours => u64::MAX,
+            // As long as the server keeps up, one in ten asks during a turn.
+            Way::Poller if clients < 20_000 => EVENTS / (10 + clients / 3),
+            Way::Poller => EVENTS / (3 * clients),
+            Way::Broadcast => EVENTS / (10 + 3 * clients),
+        };
+        let wanted = (clients * 11).clamp(2_000, 110_000);
+        self.hand_overs.unwrap_or(wanted.min(feasible).max(20))
+    }
+}
+
+/// Nanoseconds of virtual time.
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
