@@ -1,0 +1,1 @@
+"""The benchmark's runner: stdlib only."""

@@ -1,0 +1,76 @@
+"""What this machine is, and how busy others keep it."""
+import os
+import platform
+import subprocess
+import time
+
+TICK = os.sysconf('SC_CLK_TCK')
+
+
+def process_cpu(pid):
+    with open(f'/proc/{pid}/stat') as stat:
+        fields = stat.read().rsplit(')', 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def busy():
+    """CPU seconds used by all processes and the kernel, and those stolen by the host, since boot."""
+    with open('/proc/stat') as stat:
+        user, nice, system, _, _, irq, softirq, steal = map(int, stat.readline().split()[1:9])
+    return (user + nice + system + irq + softirq) / TICK, steal / TICK
+
+
+class Usage:
+    """CPU between two moments: of our drivers, of redis-server, and of everybody else in cores."""
+
+    def __init__(self, drivers, server):
+        self.pids, self.server = drivers, server
+        self.before = self._read()
+
+    def _read(self):
+        all_used, stolen = busy()
+        return (time.monotonic(), all_used, stolen, process_cpu(os.getpid()), sum(map(process_cpu, self.pids)), process_cpu(self.server))
+
+    def end(self):
+        wall, used, stolen, ours, self.drivers, self.redis = (b - a for a, b in zip(self.before, self._read()))
+        self.wall = wall
+        self.foreign = max(0.0, used - ours - self.drivers - self.redis) / wall + stolen / wall
+
+
+def wait_until_quiet(limit, patience, say):
+    """Waits, at most `patience` seconds, for a second in which less than `limit` cores are busy."""
+    give_up, told = time.monotonic() + patience, False
+    while True:
+        start, before = time.monotonic(), busy()[0]
+        time.sleep(1)
+        used = (busy()[0] - before) / (time.monotonic() - start)
+        if used < limit or time.monotonic() > give_up:
+            return
+        if not told:
+            say(f'waiting, at most {patience:.0f} s, for a quiet machine: {used:.2f} cores are busy')
+            told = True
+
+
+def says(*command, cwd=None):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=20).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ''
+
+
+def facts(root):
+    """What a reader needs to judge figures by."""
+    model = ''
+    with open('/proc/cpuinfo') as info:
+        for line in info:
+            if line.startswith('model name'):
+                model = line.split(':', 1)[1].strip()
+                break
+    with open('/proc/meminfo') as info:
+        memory = int(info.readline().split()[1]) // 1024 // 1024
+    server = says('redis-server', '--version').split()
+    return {'cpu': model or platform.machine(), 'cores': len(os.sched_getaffinity(0)), 'memory_gib': memory,
+            'kernel': platform.release(), 'redis': next((w[2:] for w in server if w.startswith('v=')), ''),
+            'rustc': says('rustc', '--version'), 'python': platform.python_version(), 'node': says('node', '--version'),
+            'commit': says('git', 'rev-parse', '--short=12', 'HEAD', cwd=root),
+            'date': time.strftime('%Y-%m-%d', time.gmtime())}

@@ -1,0 +1,144 @@
+"""A redis-server of our own on a free port, and what it says of itself."""
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+
+class Connection:
+    """The protocol by hand: enough for INFO, CONFIG, PTTL."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(('127.0.0.1', port))
+        self.file = self.socket.makefile('rb')
+
+    def send(self, *words):
+        words = [str(word).encode() for word in words]
+        self.socket.sendall(b'*%d\r\n' % len(words) + b''.join(b'$%d\r\n%s\r\n' % (len(w), w) for w in words))
+
+    def __call__(self, *words):
+        self.send(*words)
+        return self.reply()
+
+    def reply(self):
+        line = self.file.readline()
+        if not line:
+            raise ConnectionError('redis-server closed the connection')
+        kind, rest = line[:1], line[1:-2]
+        if kind == b'+':
+            return rest.decode()
+        if kind == b'-':
+            raise RuntimeError(rest.decode())
+        if kind == b':':
+            return int(rest)
+        if kind == b'$':
+            return None if rest == b'-1' else self.file.read(int(rest) + 2)[:-2].decode()
+        return [self.reply() for _ in range(int(rest))]
+
+    def info(self, section):
+        lines = (line.split(':', 1) for line in self('INFO', section).splitlines() if ':' in line)
+        return dict(lines)
+
+    def calls(self):
+        """How often each command ran, in scripts or not."""
+        stats = self.info('commandstats')
+        return {name.removeprefix('cmdstat_'): int(re.match(r'calls=(\d+)', value)[1]) for name, value in stats.items()}
+
+    def close(self):
+        self.file.close()
+        self.socket.close()
+
+
+class Server:
+    """Without persistence. `close` ends it and removes its folder."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix='leasehold-bench-')
+        self.process = None
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self):
+        for _ in range(5):  # another program may take the port first
+            self.port = free_port()
+            with open(os.path.join(self.folder, 'log'), 'w') as log:
+                self.process = subprocess.Popen(
+                    ['redis-server', '--port', str(self.port), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no',
+                     '--dir', self.folder], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            deadline = time.monotonic() + 10
+            while time.monotonic() < deadline and self.process.poll() is None:
+                try:
+                    self.command = Connection(self.port)
+                    if int(self.command.info('server')['process_id']) == self.process.pid:
+                        return
+                    break
+                except OSError:
+                    time.sleep(0.02)
+            self._end()
+        with open(os.path.join(self.folder, 'log')) as log:
+            raise SystemExit('redis-server does not start:\n' + log.read()[-2000:])
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def _end(self):
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def close(self):
+        self._end()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Monitor:
+    """Counts commands by name, those that clients sent apart from those that scripts called: commandstats mixes them."""
+
+    LINE = re.compile(rb'\+[\d.]+ \[\d+ ([^\]]*)\] "([^"]*)"')
+
+    def __init__(self, port):
+        self.sent, self.inner = {}, {}
+        self.connection = Connection(port)
+        self.connection('MONITOR')
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
+
+    def _read(self):
+        try:
+            for line in self.connection.file:
+                found = self.LINE.match(line)
+                if found:
+                    counts = self.inner if found[1] == b'lua' else self.sent
+                    name = found[2].decode().lower()
+                    counts[name] = counts.get(name, 0) + 1
+        except (OSError, ValueError):
+            pass  # closed by `close`
+
+    def close(self):
+        self.connection.socket.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+        self.connection.close()

@@ -1,0 +1,202 @@
+"""One measured run: start the drivers, let them go together, read CPU and command counts around the window."""
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+
+from .machine import Usage, wait_until_quiet
+from .redis import Monitor, Server
+
+NS = 1_000_000_000
+
+
+class Failed(Exception):
+    """A driver that died, hung, or said something else than the protocol."""
+
+
+class Driver:
+    def __init__(self, command, env, errors):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                                        env={**os.environ, **env})
+        self.name = os.path.basename(command[0])
+        self.rest = b''
+        self.ready = False
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def line(self, limit):
+        deadline = time.monotonic() + limit
+        while b'\n' not in self.rest:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+                raise Failed(f'{self.name} said nothing for {limit} s')
+            more = os.read(self.process.stdout.fileno(), 65536)
+            if not more:
+                raise Failed(f'{self.name} ended with status {self.process.wait()}')
+            self.rest += more
+        line, self.rest = self.rest.split(b'\n', 1)
+        return line.decode()
+
+    def wait_ready(self):
+        if not self.ready:
+            if (line := self.line(90)) != 'READY':
+                raise Failed(f'{self.name} said {line!r} instead of READY')
+            self.ready = True
+
+    def say(self, text):
+        try:
+            self.process.stdin.write(text.encode() + b'\n')
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise Failed(f'{self.name} ended with status {self.process.wait()}') from None
+
+    def end(self, patience=0):
+        try:
+            self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+class Run:
+    """What one run gave. `sent` is filled in by the Runner."""
+
+    def __init__(self, results, logs, start, end, usage, calls, connections, monitor):
+        self.results, self.logs, self.start, self.end = results, logs, start, end
+        self.usage, self.calls, self.connections, self.monitor = usage, calls, connections, monitor
+        self.sent = None
+
+    @property
+    def foreign(self):
+        return self.usage.foreign
+
+    def total(self, what):
+        return sum(result[what] for result in self.results)
+
+
+class Runner:
+    """`foreign_max`: cores others may use during a run; `tries`: how often a disturbed run is repeated."""
+
+    def __init__(self, say, foreign_max=0.15, tries=3, patience=120):
+        self.say, self.foreign_max, self.tries, self.patience = say, foreign_max, tries, patience
+        self.server = Server()
+        self.folder = tempfile.mkdtemp(prefix='leasehold-bench-')
+        self.runs = 0
+        self.shares = {}  # peer -> workload -> command -> share of its calls that the client sent
+
+    def close(self):
+        self.server.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def wait_until_quiet(self):
+        """Not where a disturbed run would not be repeated anyway."""
+        if self.tries > 1:
+            wait_until_quiet(self.foreign_max, self.patience, self.say)
+
+    def measure(self, peer, spec, workload, each, secs, logs=False, watch=False):
+        """The least disturbed of at most `tries` runs, or None if all failed. `each`: arguments of every process.
+        `watch`: count the commands sent by MONITOR in the run itself, for runs with few of them."""
+        best = None
+        if not watch:
+            self._learn(peer, spec, workload, each)
+        for _ in range(self.tries):
+            self.wait_until_quiet()
+            run = self._attempt(peer, spec, workload, each, secs, logs, watch)
+            if run and (best is None or run.foreign < best.foreign):
+                best = run
+            if best and best.foreign < self.foreign_max:
+                break
+        if best:
+            best.sent = self._sent(peer, workload, best)
+        return best
+
+    def _attempt(self, peer, spec, workload, each, secs, logs, watch):
+        try:
+            return self.once(spec, each, secs, logs, watch)
+        except (Failed, OSError, ValueError) as error:
+            self.say(f'FAILED {peer} {workload}: {error}\n{self.said()}')
+            return None
+
+    def said(self):
+        """What the drivers of the last run wrote on stderr."""
+        with open(os.path.join(self.folder, 'stderr'), errors='replace') as errors:
+            return errors.read().strip()[-1000:]
+
+    def once(self, spec, each, secs, logs=False, watch=False):
+        """One run, as it comes."""
+        self.runs += 1
+        redis = self.server.command
+        redis('FLUSHALL')
+        redis('CONFIG', 'SET', 'notify-keyspace-events', spec.get('notify', ''))
+        drivers, paths, monitor = [], [], None
+        with open(os.path.join(self.folder, 'stderr'), 'w') as errors:
+            try:
+                for number, args in enumerate(each):
+                    command = [*spec['command'], f'port={self.server.port}', f'prefix=b{self.runs}', f'secs={secs}', *args]
+                    if logs:
+                        paths.append(os.path.join(self.folder, f'log.{number}'))
+                        command.append('log=' + paths[-1])
+                    drivers.append(Driver(command, spec.get('env', {}), errors))
+                    if number == 0 and args[0] == 'mode=idle':
+                        drivers[0].wait_ready()  # it holds the lock before others ask for it
+                for driver in drivers:
+                    driver.wait_ready()
+                start = time.monotonic_ns() + 60_000_000 + 1_000_000 * len(drivers)
+                end = start + int(secs * NS)
+                for driver in drivers:
+                    driver.say(f'GO {start}')
+                time.sleep(max(0, start - time.monotonic_ns()) / NS)
+                before = redis.calls()
+                if watch:
+                    monitor = Monitor(self.server.port)
+                usage = Usage([driver.pid for driver in drivers], self.server.pid)
+                time.sleep(max(0, end - time.monotonic_ns()) / NS)
+                usage.end()
+                if watch:
+                    monitor.close()
+                after = redis.calls()
+                connections = int(redis.info('clients')['connected_clients']) - 1
+                results = [json.loads(driver.line(60)) for driver in drivers]
+                for driver in drivers:
+                    driver.say('BYE')
+                for driver in drivers:
+                    driver.end(patience=10)
+            finally:
+                for driver in drivers:
+                    driver.end()
+                if monitor and monitor.thread.is_alive():
+                    monitor.close()
+        calls = {name: count - before.get(name, 0) for name, count in after.items() if count != before.get(name, 0)}
+        for ours in ('info', 'monitor'):
+            calls.pop(ours, None)
+        return Run(results, paths, start, end, usage, calls, connections, monitor)
+
+    def _learn(self, peer, spec, workload, each):
+        """A short run under MONITOR, once for each peer and workload: which commands does the client send, which do its
+        scripts call? Its times are not used."""
+        known = self.shares.setdefault(peer, {})
+        if workload in known:
+            return
+        known[workload] = {}
+        run = self._attempt(peer, spec, workload, each, 0.5, False, True)
+        if run:
+            sent, inner = run.monitor.sent, run.monitor.inner
+            known[workload] = {name: sent.get(name, 0) / (sent.get(name, 0) + inner.get(name, 0)) for name in {*sent, *inner}}
+
+    def _sent(self, peer, workload, run):
+        if run.monitor:
+            ours = ('info', 'monitor')
+            return sum(count for name, count in run.monitor.sent.items() if name not in ours)
+        shares = {}
+        for other in self.shares[peer].values():
+            shares.update(other)
+        shares.update(self.shares[peer][workload])
+        # What was never seen under MONITOR counts as sent.
+        return sum(count * shares.get(name.split('|')[0], 1) for name, count in run.calls.items())

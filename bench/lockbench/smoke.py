@@ -1,0 +1,44 @@
+"""Does each driver of Leasehold work? Says nothing about speed: debug builds, a third of a second each."""
+from . import peers
+from .runner import Failed, Runner
+from .workloads import overlaps, turns_of
+
+SECONDS = 0.3
+CASES = [
+    # name, arguments of each process
+    ('W1 awaited', [['release=await']]),
+    ('W1 dropped', [['release=drop']]),
+    ('W1 lingering', [['linger_ms=1000']]),
+    ('W2', [['workers=64', 'threads=2']]),
+    ('W3', [['workers=16', 'keys=one']]),
+    ('W4', [['keys=one', 'cs_ms=5']] * 8),
+    ('W4h', [['keys=one', 'cs_ms=5', 'think_ms=20']] * 8),
+    ('W6', [['mode=idle', 'workers=200', 'settle_ms=100']]),
+    ('W6p', [['mode=idle', 'workers=0', 'settle_ms=0']] + [['mode=wait', 'settle_ms=100']] * 8),
+]
+
+
+def run(say):
+    """The exit status."""
+    try:
+        program = peers.build_rust(['leasehold'], peers=False, release=False)['leasehold']
+    except peers.Missing as reason:
+        raise SystemExit(f'bench: {reason}')
+    runner, failed = Runner(say, tries=1), 0
+    try:
+        for name, each in CASES:
+            try:
+                done = runner.once({'command': [program]}, each, SECONDS, logs=True)
+            except Failed as reason:
+                say(f'{name}: {reason}')
+                failed += 1
+                continue
+            ops, bad = done.total('ops'), {what: done.total(what) for what in ('violations', 'errors')}
+            bad['overlaps'] = overlaps(turns_of(done)[0]) if len(each) > 1 else 0
+            waits = name.startswith('W6')  # nobody may get the lock
+            good = (waits or ops > 0) and not any(bad.values()) and not runner.said()
+            say(f'{name}: {ops} cycles', *(f'{count} {what}' for what, count in bad.items()), '' if good else f'FAILED {runner.said()}')
+            failed += not good
+    finally:
+        runner.close()
+    return 1 if failed else 0

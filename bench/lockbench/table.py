@@ -1,0 +1,144 @@
+"""Medians of a raw file, and the tables made of them."""
+import collections
+import json
+import statistics
+
+from . import targets, workloads
+
+# Columns of each workload: figure, heading. The first is the one that is compared with the peer that is compared with.
+COLUMNS = {
+    'loop': [('ops_s', 'cycles/s'), ('pair_p50_us', 'p50 us'), ('pair_p99_us', 'p99 us'), ('sent_op', 'commands/cycle'),
+             ('cli_cpu_us_op', 'client CPU us'), ('redis_cpu_us_op', 'Redis CPU us'), ('conns', 'connections'), ('errors', 'errors')],
+    'W3': [('handoffs_s', 'hand-overs/s'), ('ops_s', 'cycles/s'), ('acq_p50_us', 'wait p50 us'), ('acq_p99_us', 'wait p99 us'),
+           ('sent_handoff', 'commands/hand-over'), ('wait_max_over_mean', 'wait max/mean'), ('min_worker', 'fewest turns'),
+           ('max_worker', 'most turns'), ('violations', 'violations'), ('errors', 'errors')],
+    'hand_overs': [('handoffs_s', 'hand-overs/s'), ('handoffs_bound_s', 'bound/s'), ('util', 'utilisation'), ('xgap_p50_us', 'gap p50 us'),
+                   ('xgap_p99_us', 'gap p99 us'), ('sent_handoff', 'commands/hand-over'), ('wait_max_over_mean', 'wait max/mean'),
+                   ('starved', 'starved'), ('violations', 'violations'), ('errors', 'errors')],
+    'idle': [('sent_s', 'commands/s'), ('calls_s', 'with those of scripts'), ('cli_cpu_pct', 'client CPU %'), ('redis_cpu_pct', 'Redis CPU %'),
+             ('conns', 'connections'), ('violations', 'violations'), ('errors', 'errors')],
+}
+KIND = {'W1': 'loop', 'W1m': 'loop', 'W2': 'loop', 'W3': 'W3', 'W4': 'hand_overs', 'W4h': 'hand_overs', 'W6': 'idle', 'W6p': 'idle'}
+BESIDE = 'rslock'
+
+
+def read(path):
+    """The facts of the machine, the peers that were skipped, and the runs {(peer, workload): [{metric: value}]}."""
+    machine, skipped, runs = {}, {}, collections.defaultdict(dict)
+    with open(path) as raw:
+        for line in raw:
+            record = json.loads(line)
+            machine = record.get('machine', machine)
+            skipped.update(record.get('skipped', {}))
+            if 'metric' in record:
+                runs[(record['peer'], record['workload'], record['rep'])][record['metric']] = record['value']
+    by = collections.defaultdict(list)
+    for (peer, workload, _), figures in runs.items():
+        by[(peer, workload)].append(figures)
+    return machine, skipped, by
+
+
+def medians(by, foreign_max):
+    """The median of each figure over the undisturbed runs; of all runs, with a mark, where none was undisturbed."""
+    result, disturbed = {}, set()
+    for key, runs in by.items():
+        good = [run for run in runs if run.get('foreign', 0) < foreign_max]
+        if not good:
+            disturbed.add(key)
+        use = good or runs
+        names = {name for run in use for name in run}
+        result[key] = {name: statistics.median(run[name] for run in use if name in run) for name in names}
+    return result, disturbed
+
+
+def number(value):
+    if value is None:
+        return '-'
+    if value == int(value) or abs(value) >= 1000:
+        return f'{round(value):,}'
+    return f'{value:.0f}' if abs(value) >= 100 else f'{value:.3g}'
+
+
+def ratio(value, other):
+    return '-' if value is None or not other else f'{number(value / other)} x'
+
+
+def machine_line(machine):
+    text = '{cpu}, {cores} cores, {memory_gib} GiB; Linux {kernel}; Redis {redis}; {rustc}; Python {python}; Node {node}; commit {commit}; {date}.'
+    return text.format(**{name: value or '(none)' for name, value in machine.items()})
+
+
+def rows_of(workload, result, disturbed):
+    columns = COLUMNS[KIND[workload]]
+    first = columns[0][0]
+    other = result.get((BESIDE, workload), {}).get(first)
+    yield ['', *(heading for _, heading in columns), f'{columns[0][1]} / {BESIDE}']
+    for (peer, of), figures in result.items():
+        if of == workload:
+            mark = ' *' if (peer, workload) in disturbed else ''
+            yield [peer + mark, *(number(figures.get(name)) for name, _ in columns), ratio(figures.get(first), other)]
+
+
+def rows_of_limits(result):
+    figures = result[('limits', 'limits')]
+    own = [('two-round-trips', 'leasehold', 'W1'), ('release-with-next', 'leasehold-drop', 'W1'), ('pipelined64', 'leasehold', 'W2'),
+           ('publish', 'leasehold', 'W3'), ('publish.held5ms', 'leasehold', 'W4')]
+    yield ['bare commands', 'per second', 'p50 us', 'p99 us', 'Leasehold', 'its p50 us', 'Leasehold / bare']
+    for part, peer, workload in own:
+        kind = ('handoffs_s', 'gap') if part.startswith('publish') else ('ops_s', 'pair')
+        mine = result.get((peer, workload), {})
+        # A hand-over inside one process sends nothing, so W3 is shown by its rate only.
+        time = {'W3': None, 'W4': mine.get('xgap_p50_us')}.get(workload, mine.get('pair_p50_us'))
+        rate, own_rate = figures.get(f'{part}.{kind[0]}'), mine.get(kind[0])
+        yield [part, number(rate), number(figures.get(f'{part}.{kind[1]}_p50_us')), number(figures.get(f'{part}.{kind[1]}_p99_us')),
+               f'{peer} {workload}', number(time), ratio(own_rate, rate)]
+
+
+def rows_of_targets(result, chosen):
+    yield ['', 'target', 'measured', 'bound', 'beside', 'ratio', 'met']
+    for target in targets.TARGETS:
+        if target.workload in chosen:
+            measured, bound, other, met = target.judge(result)
+            says = {True: 'yes', False: '**no**', None: 'not measured'}[met]
+            yield [target.workload, target.text, number(measured), f'{target.sign} {number(bound)}', number(other), ratio(measured, other), says]
+
+
+def markdown(rows):
+    head, *body = rows
+    line = '|' + '|'.join(' --- ' if n == 0 else ' ---: ' for n in range(len(head))) + '|'
+    return '\n'.join(['| ' + ' | '.join(head) + ' |', line] + ['| ' + ' | '.join(row) + ' |' for row in body])
+
+
+def plain(rows):
+    rows = [[cell.replace('**', '') for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return '\n'.join('  '.join(cell.ljust(width) if n == 0 else cell.rjust(width)
+                               for n, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows)
+
+
+def render(path, as_markdown, foreign_max):
+    """All tables of a raw file, as one text."""
+    machine, skipped, by = read(path)
+    result, disturbed = medians(by, foreign_max)
+    chosen = {workload for _, workload in result}
+    table, title = (markdown, '### {}\n') if as_markdown else (plain, '{}')
+    parts = []
+    if machine:
+        parts.append(machine_line(machine))
+    repeats = {len(runs) for runs in by.values()}
+    parts.append(f'Medians of {"-".join(map(str, sorted({min(repeats), max(repeats)})))} runs.' if repeats else 'Nothing was measured.')
+    if disturbed:
+        parts.append(f'* every run of this row was disturbed: others used {foreign_max} cores or more.')
+    for peer, reason in skipped.items():
+        parts.append(f'Skipped: {peer}: {reason}')
+    if chosen & set(KIND):
+        parts.append(title.format('Targets') + '\n' + table(list(rows_of_targets(result, chosen))))
+        speed = targets.rslock_speed(result)
+        if 'W3' in chosen and speed:
+            parts.append(f'rueidislock is written in Go and not part of the run. Elsewhere it did {targets.RUEIDISLOCK_W3:,} hand-overs/s beside an '
+                         f'rslock of {targets.RSLOCK_W1:,} cycles/s; rslock here is {speed:.2f} x that, and the figure is scaled by it.')
+    for workload, about in workloads.ABOUT.items():
+        if workload in chosen:
+            rows = rows_of_limits(result) if workload == 'limits' else rows_of(workload, result, disturbed)
+            parts.append(title.format(f'{workload}: {about}') + '\n' + table(list(rows)))
+    return '\n\n'.join(parts)

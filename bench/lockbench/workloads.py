@@ -1,0 +1,167 @@
+"""The workloads, and the figures of each."""
+import collections
+import json
+import os
+import statistics
+import subprocess
+
+from .machine import Usage
+
+WAITERS = 200
+PROCESSES = 8
+
+# One row per workload: what a reader is told it is.
+ABOUT = {
+    'limits': 'what the bare commands cost here, by hand on blocking sockets',
+    'W1': 'one worker, its own key, empty critical section; current_thread runtime',
+    'W1m': 'the same on a multi_thread runtime with 2 workers (Rust only)',
+    'W2': '64 workers in one process, each its own key; multi_thread runtime with 2 workers',
+    'W3': '16 workers in one process on one key, empty critical section',
+    'W4': '8 processes on one key, held for 5 ms, asked for again at once',
+    'W4h': '8 processes on one key, held for 5 ms, asked for again after 20 ms (mean)',
+    'W6': '200 waiters of one process on a lock that stays held',
+    'W6p': '200 processes with one waiter each on a lock that stays held (Rust only)',
+}
+DEFAULT = list(ABOUT)
+
+
+def takes_part(spec, workload):
+    if 'only' in spec:
+        return workload in spec['only']
+    if workload == 'limits':
+        return False
+    if workload == 'W1m':
+        return 'rust' in spec
+    # 200 interpreters are a test of the machine's memory.
+    return workload != 'W6p' or spec.get('processes', False)
+
+
+def run(runner, peer, spec, workload, scale=1.0):
+    """The figures of one repetition, or None if it failed. `scale` shortens the run."""
+    if workload == 'limits':
+        return limits(runner, spec, 4 * scale)
+    if workload in ('W1', 'W1m', 'W2', 'W3'):
+        return loop(runner, peer, spec, workload, 5 * scale)
+    if workload in ('W4', 'W4h'):
+        return hand_overs(runner, peer, spec, workload, 8 * scale, think=20 if workload == 'W4h' else 0)
+    return idle(runner, peer, spec, workload, (20 if workload == 'W6p' else 10) * scale)
+
+
+def loop(runner, peer, spec, workload, secs):
+    workers, keys, threads = {'W1': (1, 'distinct', 1), 'W1m': (1, 'distinct', 2), 'W2': (64, 'distinct', 2),
+                              'W3': (16, 'one', 1)}[workload]
+    args = ['mode=loop', f'workers={workers}', f'keys={keys}', f'threads={threads}']
+    run = runner.measure(peer, spec, workload, [args], secs)
+    if not run:
+        return None
+    said = run.results[0]
+    done, changes = max(1, said['ops']), max(1, said['changes'])
+    figures = dict(
+        ops_s=said['ops'] / secs, pair_p50_us=said['pair_p50_us'], pair_p99_us=said['pair_p99_us'],
+        # To two decimals: what is in flight at the end of the window was sent, but is no cycle yet.
+        sent_op=round(run.sent / done, 2), cli_cpu_us_op=run.usage.drivers * 1e6 / done, redis_cpu_us_op=run.usage.redis * 1e6 / done,
+        conns=run.connections, violations=said['violations'], errors=said['errors'], foreign=run.foreign)
+    if workload == 'W3':
+        figures.update(
+            handoffs_s=said['changes'] / secs, sent_handoff=run.sent / changes, acq_p50_us=said['acq_p50_us'],
+            acq_p99_us=said['acq_p99_us'], wait_max_over_mean=said['acq_max_us'] / max(1e-9, said['acq_mean_us']),
+            min_worker=said['min_worker'], max_worker=said['max_worker'])
+    return figures
+
+
+def quantile(ordered, share):
+    return ordered[round((len(ordered) - 1) * share)] if ordered else None
+
+
+def hand_overs(runner, peer, spec, workload, secs, think):
+    args = ['mode=loop', 'workers=1', 'keys=one', 'cs_ms=5', f'think_ms={think}']
+    run = runner.measure(peer, spec, workload, [args] * PROCESSES, secs, logs=True)
+    return run and timeline(run, secs)
+
+
+def turns_of(run):
+    """The records of all processes on one line of time: turns (acquired, release called, process), and waits in ms."""
+    turns, waits = [], []
+    for process, path in enumerate(run.logs):
+        with open(path) as log:
+            for line in log:
+                requested, acquired, called, _, _ = map(int, line.split())
+                if requested < run.end:  # a wait cut by the end of the window counts up to there
+                    waits.append((min(acquired, run.end) - requested) / 1e6)
+                if acquired < run.end:
+                    turns.append((acquired, called, process))
+    turns.sort()
+    return turns, waits
+
+
+def overlaps(turns):
+    """Turns that began before the one before had ended."""
+    return sum(after[0] < before[1] for before, after in zip(turns, turns[1:]))
+
+
+def timeline(run, secs):
+    turns, waits = turns_of(run)
+    per = collections.Counter(process for _, _, process in turns)
+    per = [per[process] for process in range(len(run.logs))]
+    pairs = list(zip(turns, turns[1:]))
+    gaps = sorted((b[0] - a[1]) / 1e3 for a, b in pairs)
+    between = sorted((b[0] - a[1]) / 1e3 for a, b in pairs if a[2] != b[2])
+    held = sum(min(called, run.end) - acquired for acquired, called, _ in turns)
+    count, changes = max(1, len(turns)), max(1, len(between))
+    return dict(
+        util=held / (run.end - run.start), acquires_s=len(turns) / secs, handoffs_s=len(between) / secs,
+        # Every turn given to another process, with no time between them, would be this many a second.
+        handoffs_bound_s=1e9 * len(turns) / max(1, held),
+        gap_p50_us=quantile(gaps, .5), gap_p99_us=quantile(gaps, .99),
+        xgap_p50_us=quantile(between, .5), xgap_p99_us=quantile(between, .99),
+        wait_max_ms=max(waits, default=None),
+        wait_max_over_mean=max(waits) / max(1e-9, statistics.mean(waits)) if waits else None,
+        starved=sum(1 for turns_of_one in per if turns_of_one < 0.1 * len(turns) / len(per)),
+        min_proc=min(per), max_proc=max(per), sent_acquire=run.sent / count, sent_handoff=run.sent / changes,
+        cli_cpu_us_acquire=run.usage.drivers * 1e6 / count, redis_cpu_us_acquire=run.usage.redis * 1e6 / count,
+        violations=overlaps(turns), conns=run.connections, errors=run.total('errors'), foreign=run.foreign)
+
+
+def idle(runner, peer, spec, workload, secs):
+    each = [['mode=idle', f'workers={WAITERS}']]
+    if workload == 'W6p':
+        each = [['mode=idle', 'workers=0', 'settle_ms=0']] + [['mode=wait', 'workers=1']] * WAITERS
+    run = runner.measure(peer, spec, workload, each, secs, watch=True)
+    if not run:
+        return None
+    return dict(sent_s=run.sent / secs, calls_s=sum(run.calls.values()) / secs,
+                cli_cpu_pct=100 * run.usage.drivers / run.usage.wall, redis_cpu_pct=100 * run.usage.redis / run.usage.wall,
+                conns=run.connections, violations=run.total('violations'), errors=run.total('errors'), foreign=run.foreign)
+
+
+def limits(runner, spec, secs):
+    """Figures named `part.metric`, of the least disturbed run like those of the peers."""
+    best = None
+    for _ in range(runner.tries):
+        runner.wait_until_quiet()
+        figures = limits_once(runner, spec, secs)
+        if figures and (best is None or figures['foreign'] < best['foreign']):
+            best = figures
+        if best and best['foreign'] < runner.foreign_max:
+            break
+    return best
+
+
+def limits_once(runner, spec, secs):
+    runner.server.command('FLUSHALL')
+    command = [*spec['command'], f'port={runner.server.port}', f'secs={secs}']
+    usage = Usage([], runner.server.pid)
+    children = sum(os.times()[2:4])
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60 + 20 * secs)
+    except subprocess.TimeoutExpired:
+        runner.say('FAILED limits: it hangs')
+        return None
+    usage.end()
+    if done.returncode:
+        runner.say('FAILED limits: ' + done.stderr[-500:])
+        return None
+    figures = {f'{line["part"]}.{line["metric"]}': line['value'] for line in map(json.loads, done.stdout.splitlines())}
+    # The program has ended, so that its CPU is that of our children.
+    figures['foreign'] = max(0.0, usage.foreign - (sum(os.times()[2:4]) - children) / usage.wall)
+    return figures

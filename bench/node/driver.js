@@ -1,0 +1,30 @@
+'use strict'
+// The Node peers: peer=redlock4|redlock5|redis_semaphore, with their own defaults.
+const { cfg, main } = require('./common')
+// Installed in the cache, not beside this file: the benchmark sets NODE_PATH.
+const { Redis } = require('ioredis')
+const client = new Redis({ port: cfg.port, host: '127.0.0.1' })
+
+const peers = {
+  redlock4 () { // retryCount 10, retryDelay 200 ms, retryJitter 100 ms
+    const Redlock = require('redlock')
+    const locks = new Redlock([client])
+    return { acquire: (w, key) => locks.acquire(key, cfg.ttl), release: (lock) => lock.unlock(), hold: (key) => locks.acquire(key, 120000) }
+  },
+  redlock5 () {
+    const Redlock = require('redlock5').default
+    const locks = new Redlock([client])
+    locks.on('error', () => {})
+    return { acquire: (w, key) => locks.acquire([key], cfg.ttl), release: (lock) => lock.release(), hold: (key) => locks.acquire([key], 120000) }
+  },
+  redis_semaphore () { // retryInterval 10 ms
+    const { Mutex } = require('redis-semaphore')
+    const mutex = (key, options) => new Mutex(client, key, { lockTimeout: cfg.ttl, acquireTimeout: 3600000, ...options })
+    return {
+      acquire: async (w, key) => { const lock = mutex(key); await lock.acquire(); return lock },
+      release: (lock) => lock.release(),
+      hold: (key) => mutex(key, { lockTimeout: 120000 }).acquire()
+    }
+  }
+}
+main(peers[cfg.peer]()).catch((error) => { console.error(error); process.exit(1) })

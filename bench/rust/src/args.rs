@@ -1,0 +1,104 @@
+//! The `key=value` arguments of a driver.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The arguments as they came.
+pub struct Args(HashMap<String, String>);
+
+impl Args {
+    /// Those of this process; what has no `=` is left out.
+    pub fn parse() -> Self {
+        let pairs = std::env::args().skip(1).filter_map(|argument| {
+            let (key, value) = argument.split_once('=')?;
+            Some((key.to_owned(), value.to_owned()))
+        });
+        Self(pairs.collect())
+    }
+
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str)
+    }
+
+    /// The value of `key`, or `default` where it is not given.
+    pub fn get<T: FromStr<Err: Debug>>(&self, key: &str, default: T) -> T {
+        self.text(key).map_or(default, |text| {
+            text.parse()
+                .unwrap_or_else(|error| panic!("{key}={text}: {error:?}"))
+        })
+    }
+
+    /// A number of milliseconds, which may have a fraction.
+    pub fn millis(&self, key: &str, default: f64) -> Duration {
+        Duration::from_secs_f64(self.get(key, default) / 1000.0)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub enum Mode {
+    /// Acquire, run the critical section, release; again and again.
+    Loop,
+    /// Take the one key for long and let the workers wait for it.
+    Idle,
+    /// Only the workers that wait: another process holds the key.
+    Wait,
+}
+
+/// What a driver is asked to do.
+#[derive(Clone)]
+pub struct Load {
+    pub mode: Mode,
+    pub url: String,
+    pub workers: usize,
+    /// 1: tokio's current_thread runtime; more: multi_thread with so many workers.
+    pub threads: usize,
+    one_key: bool,
+    pub prefix: String,
+    pub time: Duration,
+    /// How long the critical section lasts.
+    pub held: Duration,
+    /// Mean pause between a release and the next request.
+    pub think: Duration,
+    pub ttl: Duration,
+    /// How long waiters have to join the line before READY.
+    pub settle: Duration,
+    pub log: Option<String>,
+}
+
+impl Load {
+    pub fn new(args: &Args) -> Self {
+        Self {
+            mode: match args.text("mode") {
+                None | Some("loop") => Mode::Loop,
+                Some("idle") => Mode::Idle,
+                Some("wait") => Mode::Wait,
+                Some(other) => panic!("mode={other}: loop, idle or wait"),
+            },
+            url: format!("redis://127.0.0.1:{}/", args.get("port", 6379_u16)),
+            workers: args.get("workers", 1),
+            threads: args.get("threads", 1),
+            one_key: args.text("keys") == Some("one"),
+            prefix: args.text("prefix").unwrap_or("bench").to_owned(),
+            time: args.millis("secs", 5.0) * 1000,
+            held: args.millis("cs_ms", 0.0),
+            think: args.millis("think_ms", 0.0),
+            ttl: args.millis("ttl_ms", 10_000.0),
+            settle: args.millis("settle_ms", 3000.0),
+            log: args.text("log").map(str::to_owned),
+        }
+    }
+
+    pub fn one_key(&self) -> bool {
+        self.one_key || self.mode != Mode::Loop
+    }
+
+    pub fn key(&self, worker: usize) -> String {
+        if self.one_key() {
+            format!("{}:one", self.prefix)
+        } else {
+            format!("{}:{worker}", self.prefix)
+        }
+    }
+}

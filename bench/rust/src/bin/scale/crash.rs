@@ -1,0 +1,44 @@
+//! The processes of the crash tests, which `bench/scale` kills. They print a word and CLOCK_MONOTONIC in nanoseconds.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use leasehold::Mutex;
+use leasehold_bench::{Args, now_ns};
+
+use crate::hold;
+
+async fn lock(args: &Args) -> Mutex {
+    let name = args.text("name").expect("name=<lock>");
+    let client = hold::connect(args).await;
+    client.mutex(name).ttl(args.millis("ttl_ms", 1000.0))
+}
+
+fn read_line() {
+    let mut line = String::new();
+    let read = std::io::stdin().read_line(&mut line);
+    read.expect("stdin can be read");
+}
+
+/// Holds the lock until a line comes on stdin.
+pub(crate) async fn hold(args: &Args) {
+    let mutex = lock(args).await;
+    let lease = mutex.acquire().await.expect("it is free");
+    println!("HELD {}", now_ns());
+    let line = tokio::task::spawn_blocking(read_line);
+    line.await.expect("stdin is read");
+    println!("RELEASE {}", now_ns());
+    lease.release().await.expect("it is held");
+}
+
+/// Says when it is in line and when it holds the lock.
+pub(crate) async fn wait(args: &Args) {
+    let said = AtomicBool::new(false);
+    let mutex = lock(args).await.on_wait(move |_| {
+        if !said.swap(true, Ordering::Relaxed) {
+            println!("QUEUED {}", now_ns());
+        }
+    });
+    let lease = mutex.acquire().await.expect("it gets its turn");
+    println!("HELD {}", now_ns());
+    lease.release().await.expect("it is held");
+}

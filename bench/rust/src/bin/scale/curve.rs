@@ -1,0 +1,139 @@
+//! One lock and more and more clients that want it, with nothing to do while they hold it: how long from a release to the next
+//! holder, how many commands, and does everybody get a turn?
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::{Client, Mutex};
+use leasehold_bench::{Args, Connection, Histogram, emit, now_ns};
+use tokio::sync::Barrier;
+
+use crate::hold;
+
+/// requested, acquired, release called
+type Turn = (u64, u64, u64);
+
+/// `waiting=N`: N clients wait while one holds, each with a connection of its own.
+pub(crate) async fn run(args: &Args) {
+    let waiting: usize = args.get("waiting", 10);
+    let time = args.millis("secs", 10.0) * 1000;
+    let mut clients = Vec::new();
+    for _ in 0..=waiting {
+        clients.push(hold::connect(args).await);
+    }
+    let part = format!("curve.{waiting}");
+    // Everybody joins the line before the clock starts: this is not about a thousand first connections.
+    let turns = compete(&clients, time).await;
+    report(&part, turns);
+    let (sent, hand_overs) = count(args, &clients, time.min(Duration::from_secs(2))).await;
+    emit(
+        &part,
+        "sent_handoff",
+        sent as f64 / hand_overs.max(1) as f64,
+    );
+    for client in clients {
+        client.close().await;
+    }
+}
+
+async fn compete(clients: &[Client], time: Duration) -> Vec<Vec<Turn>> {
+    let start = Arc::new(Barrier::new(clients.len()));
+    let tasks: Vec<_> = clients
+        .iter()
+        .map(|client| {
+            let (mutex, start) = (client.mutex("curve"), start.clone());
+            tokio::spawn(async move {
+                start.wait().await;
+                take_turns(&mutex, now_ns() + time.as_nanos() as u64).await
+            })
+        })
+        .collect();
+    let mut all = Vec::new();
+    for task in tasks {
+        all.push(task.await.expect("no panic"));
+    }
+    all
+}
+
+async fn take_turns(mutex: &Mutex, end: u64) -> Vec<Turn> {
+    let mut turns = Vec::new();
+    loop {
+        let requested = now_ns();
+        if requested >= end {
+            return turns;
+        }
+        let lease = mutex.acquire().await.expect("the lock is in order");
+        let acquired = now_ns();
+        let called = now_ns();
+        turns.push((requested, acquired, called));
+        lease.release().await.expect("it is held");
+    }
+}
+
+fn report(part: &str, all: Vec<Vec<Turn>>) {
+    let workers = all.len();
+    let fewest = all.iter().map(Vec::len).min().unwrap_or(0);
+    let most = all.iter().map(Vec::len).max().unwrap_or(0);
+    let owned = all.into_iter().enumerate();
+    let mut line: Vec<_> = owned
+        .flat_map(|(owner, turns)| turns.into_iter().map(move |turn| (turn, owner)))
+        .collect();
+    line.sort_unstable_by_key(|((_, acquired, _), _)| *acquired);
+    let (mut gaps, mut waits, mut overlaps) = (Histogram::default(), Histogram::default(), 0_u32);
+    for pair in line.windows(2) {
+        let (((_, _, called), owner), ((_, acquired, _), next)) = (pair[0], pair[1]);
+        overlaps += u32::from(acquired < called);
+        if owner != next {
+            gaps.add(acquired.saturating_sub(called));
+        }
+    }
+    for ((requested, acquired, _), _) in &line {
+        waits.add(acquired - requested);
+    }
+    let first = line.first().map_or(0, |((_, acquired, _), _)| *acquired);
+    let last = line.last().map_or(0, |((_, acquired, _), _)| *acquired);
+    let seconds = (last - first).max(1) as f64 / 1e9;
+    emit(part, "clients", workers as f64);
+    emit(part, "handoffs_s", gaps.total() as f64 / seconds);
+    emit(part, "gap_p50_us", gaps.quantile_us(0.5));
+    emit(part, "gap_p99_us", gaps.quantile_us(0.99));
+    emit(
+        part,
+        "wait_max_over_mean",
+        waits.max_us() / waits.mean_us().max(1e-9),
+    );
+    emit(part, "fewest_turns", fewest as f64);
+    emit(part, "most_turns", most as f64);
+    emit(part, "violations", f64::from(overlaps));
+}
+
+/// The same again with MONITOR on, which tells what clients send from what scripts call: commands sent, and hand-overs.
+async fn count(args: &Args, clients: &[Client], time: Duration) -> (u64, u64) {
+    let port = hold::port(args);
+    let mut monitor = Connection::open(port);
+    monitor.ask(&["MONITOR"]);
+    let reader = std::thread::spawn(move || {
+        let mut sent = 0;
+        loop {
+            let line = monitor.reply();
+            if line.contains("end-of-count") {
+                return sent;
+            }
+            sent += u64::from(!line.contains(" lua] "));
+        }
+    });
+    let turns = compete(clients, time).await;
+    Connection::open(port).ask(&["ECHO", "end-of-count"]);
+    let sent = reader.join().expect("no panic");
+    let mut line: Vec<_> = turns
+        .into_iter()
+        .enumerate()
+        .flat_map(|(owner, turns)| turns.into_iter().map(move |turn| (turn.1, owner)))
+        .collect();
+    line.sort_unstable();
+    let changes = line
+        .windows(2)
+        .filter(|pair| pair[0].1 != pair[1].1)
+        .count();
+    (sent, changes as u64)
+}

@@ -1,0 +1,45 @@
+//! Many leases at once, as several parts need them.
+
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use leasehold::{Client, Error, Lease};
+use leasehold_bench::Args;
+
+/// How many requests are under way at once.
+const BATCH: usize = 500;
+
+pub(crate) fn port(args: &Args) -> u16 {
+    args.get("port", 6379)
+}
+
+pub(crate) async fn connect(args: &Args) -> Client {
+    let url = format!("redis://127.0.0.1:{}/", port(args));
+    // A machine that is kept busy by a hundred thousand of anything may answer late.
+    let client = Client::builder().request_timeout(Duration::from_secs(20));
+    client.connect(&url).await.expect("redis-server answers")
+}
+
+/// Takes the locks `lock:0` to `lock:<count - 1>`.
+pub(crate) async fn take(client: &Client, count: usize, ttl: Duration) -> Vec<Lease> {
+    let mut leases = Vec::with_capacity(count);
+    for first in (0..count).step_by(BATCH) {
+        let batch = (first..count.min(first + BATCH)).map(|number| async move {
+            let mutex = client.mutex(format!("lock:{number}")).ttl(ttl);
+            mutex.acquire().await
+        });
+        leases.extend(try_join_all(batch).await.expect("every lock is free"));
+    }
+    leases
+}
+
+pub(crate) async fn give_back(leases: Vec<Lease>) -> Result<(), Error> {
+    let mut leases = leases.into_iter();
+    loop {
+        let batch: Vec<_> = leases.by_ref().take(BATCH).map(Lease::release).collect();
+        if batch.is_empty() {
+            return Ok(());
+        }
+        try_join_all(batch).await?;
+    }
+}

@@ -1,0 +1,30 @@
+//! What the library costs at scale, on a redis-server whose port is given: `scale <part> port=<port> key=value...` prints
+//! JSON lines `{part, metric, value}`. `bench/scale` starts the server and the parts.
+
+mod crash;
+mod curve;
+mod hold;
+mod memory;
+mod names;
+mod renewal;
+
+use leasehold_bench::{Args, runtime};
+
+fn main() {
+    let args = Args::parse();
+    let part = std::env::args().nth(1).unwrap_or_default();
+    let threads = args.get("threads", 2);
+    runtime(threads).block_on(async {
+        match part.as_str() {
+            "renewal" => renewal::run(&args).await,
+            "held" => memory::held(&args).await,
+            "waiters" => memory::waiters(&args).await,
+            "cycles" => memory::cycles(&args).await,
+            "curve" => curve::run(&args).await,
+            "names" => names::run(&args).await,
+            "hold" => crash::hold(&args).await,
+            "wait" => crash::wait(&args).await,
+            other => panic!("{other}: renewal, held, waiters, cycles, curve, names, hold or wait"),
+        }
+    });
+}

@@ -1,0 +1,173 @@
+//! Bytes: per held lock, per used name, per waiter, and whether anything grows over many cycles.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold::Error;
+use leasehold_bench::{Args, Connection, emit, now_ns, resident_bytes};
+
+use crate::hold;
+
+fn redis_bytes(redis: &mut Connection) -> u64 {
+    redis.info("memory", "used_memory")
+}
+
+fn per(after: u64, before: u64, count: usize) -> f64 {
+    (after as f64 - before as f64) / count as f64
+}
+
+/// `leases=N` held at once; then released. `renewed=1`: also after the first renewal of all.
+pub(crate) async fn held(args: &Args) {
+    let count = args.get("leases", 100_000);
+    let ttl = Duration::from_secs(120);
+    let client = hold::connect(args).await;
+    let mut redis = Connection::open(hold::port(args));
+    // What the first acquisition makes for good is no cost of the others.
+    let first = client.mutex("first").acquire().await.expect("it is free");
+    first.release().await.expect("it is held");
+    let (rss, used) = (resident_bytes(), redis_bytes(&mut redis));
+
+    let leases = hold::take(&client, count, ttl).await;
+    emit(
+        "memory",
+        "client_bytes_per_held_lease",
+        per(resident_bytes(), rss, count),
+    );
+    emit(
+        "memory",
+        "redis_bytes_per_held_lock",
+        per(redis_bytes(&mut redis), used, count),
+    );
+    if args.get("renewed", 1) == 1 {
+        tokio::time::sleep(ttl / 3 + Duration::from_secs(5)).await;
+        emit(
+            "memory",
+            "redis_bytes_per_held_lock_once_renewed",
+            per(redis_bytes(&mut redis), used, count),
+        );
+        emit(
+            "memory",
+            "client_bytes_per_held_lease_once_renewed",
+            per(resident_bytes(), rss, count),
+        );
+    }
+    hold::give_back(leases).await.expect("all are held");
+    client.close().await;
+    // What is left is the fence of each name, which stays for 24 h: the same an hour later.
+    emit(
+        "memory",
+        "redis_bytes_per_used_name",
+        per(redis_bytes(&mut redis), used, count),
+    );
+    let mut counted = |command: &[&str]| redis.ask(command).parse::<f64>().expect("a number");
+    let keys = counted(&["DBSIZE"]);
+    emit("memory", "redis_keys_per_used_name", keys / count as f64);
+    let shown = counted(&["ZCARD", "leasehold:index"]);
+    emit(
+        "memory",
+        "index_entries_per_used_name",
+        shown / count as f64,
+    );
+}
+
+/// `waiters=N` tasks that wait for one lock.
+pub(crate) async fn waiters(args: &Args) {
+    let count = args.get("waiters", 100_000);
+    let client = hold::connect(args).await;
+    let mut redis = Connection::open(hold::port(args));
+    let mutex = client.mutex("one").ttl(Duration::from_secs(120));
+    let lease = mutex.acquire().await.expect("it is free");
+    // Until the server has given back the buffers of new connections.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let (rss, used) = (resident_bytes(), redis_bytes(&mut redis));
+
+    let served = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = (0..count)
+        .map(|_| {
+            let (mutex, served) = (mutex.clone(), served.clone());
+            tokio::spawn(async move {
+                let lease = mutex.acquire().await?;
+                served.fetch_add(1, Ordering::Relaxed);
+                lease.release().await
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    emit(
+        "memory",
+        "client_bytes_per_waiter",
+        per(resident_bytes(), rss, count),
+    );
+    emit(
+        "memory",
+        "redis_bytes_for_all_waiters",
+        per(redis_bytes(&mut redis), used, 1),
+    );
+
+    let begun = now_ns();
+    lease.release().await.expect("it is held");
+    for task in tasks {
+        let done: Result<(), Error> = task.await.expect("no panic");
+        done.expect("every waiter is served");
+    }
+    emit(
+        "memory",
+        "waiters_served",
+        served.load(Ordering::Relaxed) as f64,
+    );
+    emit(
+        "memory",
+        "waiters_served_s",
+        (now_ns() - begun) as f64 / 1e9,
+    );
+    client.close().await;
+}
+
+/// `cycles=N` acquire and release, `how=linger` or `how=drop`, by 64 workers on keys of their own, sampled `samples` times.
+pub(crate) async fn cycles(args: &Args) {
+    const WORKERS: u64 = 64;
+    let total: u64 = args.get("cycles", 10_000_000);
+    let samples: u64 = args.get("samples", 10);
+    let how = args.text("how").unwrap_or("linger").to_owned();
+    let linger = match how.as_str() {
+        "linger" => Duration::from_secs(1),
+        "drop" => Duration::ZERO,
+        other => panic!("how={other}: linger or drop"),
+    };
+    let client = hold::connect(args).await;
+    let mut redis = Connection::open(hold::port(args));
+    let part = format!("memory.cycles.{how}");
+    let (mut first, mut last) = (None, (0, 0));
+    let begun = now_ns();
+    for sample in 1..=samples {
+        let workers = (0..WORKERS).map(|worker| {
+            let mutex = client.mutex(format!("cycle:{worker}")).linger(linger);
+            tokio::spawn(async move {
+                for turn in 0..total / samples / WORKERS {
+                    drop(mutex.acquire().await.expect("nobody else wants it"));
+                    if turn % 128 == 0 {
+                        tokio::task::yield_now().await;
+                    }
+                }
+            })
+        });
+        for worker in workers.collect::<Vec<_>>() {
+            worker.await.expect("no panic");
+        }
+        last = (resident_bytes(), redis_bytes(&mut redis));
+        first.get_or_insert(last);
+        let done = total / samples * sample;
+        emit(&part, &format!("client_rss_bytes.{done}"), last.0 as f64);
+        emit(&part, &format!("redis_used_bytes.{done}"), last.1 as f64);
+    }
+    let first = first.unwrap_or(last);
+    emit(
+        &part,
+        "cycles_s",
+        total as f64 / ((now_ns() - begun) as f64 / 1e9),
+    );
+    emit(&part, "client_growth_bytes", per(last.0, first.0, 1));
+    emit(&part, "redis_growth_bytes", per(last.1, first.1, 1));
+    client.close().await;
+}

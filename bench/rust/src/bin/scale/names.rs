@@ -1,0 +1,60 @@
+//! The time of an acquire and release as the number of names in use grows.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold::Client;
+use leasehold_bench::{Args, Histogram, emit, now_ns};
+
+use crate::hold;
+
+pub(crate) async fn run(args: &Args) {
+    let most: u64 = args.get("names", 1_000_000);
+    let time = args.millis("secs", 5.0) * 1000;
+    let client = hold::connect(args).await;
+    let mut used = 0;
+    let mut names = 1;
+    while names <= most {
+        // All are used once before any is timed, so that the server knows so many.
+        use_all(&client, used..names).await;
+        used = names;
+        report(&client, names, time).await;
+        names *= 10;
+    }
+    client.close().await;
+}
+
+async fn use_all(client: &Client, names: std::ops::Range<u64>) {
+    for first in names.clone().step_by(500) {
+        let last = names.end.min(first + 500);
+        let batch = (first..last).map(|name| pair(client, name));
+        join_all(batch).await;
+    }
+}
+
+async fn pair(client: &Client, name: u64) {
+    let mutex = client.mutex(format!("name:{name}"));
+    let lease = mutex.acquire().await.expect("nobody else wants it");
+    lease.release().await.expect("it is held");
+}
+
+async fn report(client: &Client, names: u64, time: Duration) {
+    let mut times = Histogram::default();
+    let start = now_ns();
+    let mut name = 0_u64;
+    while now_ns() - start < time.as_nanos() as u64 {
+        let asked = now_ns();
+        pair(client, name % names).await;
+        times.add(now_ns() - asked);
+        // A stride without a factor of 10 visits all of them, far apart.
+        name = name.wrapping_add(7_919);
+    }
+    let part = format!("names.{names}");
+    emit(&part, "pair_p50_us", times.quantile_us(0.5));
+    emit(&part, "pair_p99_us", times.quantile_us(0.99));
+    emit(
+        &part,
+        "ops_s",
+        times.total() as f64 / ((now_ns() - start) as f64 / 1e9),
+    );
+}

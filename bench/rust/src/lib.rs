@@ -1,0 +1,18 @@
+//! What every driver of the benchmark shares: the protocol of ../README.md, the workers, what they report.
+//! A driver adds how its library acquires and releases, and nothing else.
+
+mod args;
+mod clock;
+mod drive;
+mod histogram;
+mod report;
+mod section;
+mod wire;
+
+pub use args::{Args, Load};
+pub use clock::{cpu_used, now_ns, resident_bytes, sleep_until, sleep_until_async};
+pub use drive::{Peer, drive, runtime};
+pub use histogram::Histogram;
+pub use report::emit;
+pub use section::Section;
+pub use wire::{Connection, encode};

@@ -1,0 +1,86 @@
+//! Redis spoken by hand: what the bare commands cost, and what the server says of itself.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// Appends a command to `buffer`.
+pub fn encode(buffer: &mut Vec<u8>, command: &[&str]) {
+    let mut put = |text: String| buffer.extend_from_slice(text.as_bytes());
+    put(format!("*{}\r\n", command.len()));
+    for word in command {
+        put(format!("${}\r\n{word}\r\n", word.len()));
+    }
+}
+
+/// One blocking connection.
+pub struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    pub fn open(port: u16) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).expect("redis-server answers");
+        stream.set_nodelay(true).expect("TCP_NODELAY");
+        Self(BufReader::new(stream))
+    }
+
+    pub fn send(&mut self, command: &[&str]) {
+        let mut buffer = Vec::new();
+        encode(&mut buffer, command);
+        self.send_bytes(&buffer);
+    }
+
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).expect("a connection");
+    }
+
+    pub fn time_limit(&self, limit: Duration) {
+        let set = self.0.get_ref().set_read_timeout(Some(limit));
+        set.expect("a time limit");
+    }
+
+    /// Whether a byte comes within the time limit.
+    pub fn has_more(&mut self) -> bool {
+        self.0.fill_buf().is_ok_and(|bytes| !bytes.is_empty())
+    }
+
+    /// The next reply, an array as its items on lines of their own.
+    pub fn reply(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("a reply");
+        let line = line.trim_end();
+        let (kind, rest) = line.split_at(1.min(line.len()));
+        match kind {
+            "$" if rest != "-1" => {
+                let mut body = vec![0; rest.parse::<usize>().expect("a length") + 2];
+                self.0.read_exact(&mut body).expect("a reply");
+                body.truncate(body.len() - 2);
+                String::from_utf8_lossy(&body).into_owned()
+            }
+            "*" | ">" if rest != "-1" => self.items(rest, 1),
+            "%" => self.items(rest, 2),
+            "-" => panic!("redis-server: {rest}"),
+            _ => rest.to_owned(),
+        }
+    }
+
+    fn items(&mut self, count: &str, each: usize) -> String {
+        let count = each * count.parse::<usize>().expect("a length");
+        let items: Vec<_> = (0..count).map(|_| self.reply()).collect();
+        items.join("\n")
+    }
+
+    pub fn ask(&mut self, command: &[&str]) -> String {
+        self.send(command);
+        self.reply()
+    }
+
+    /// A number that `INFO` gives.
+    pub fn info(&mut self, section: &str, field: &str) -> u64 {
+        let text = self.ask(&["INFO", section]);
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let value = value.unwrap_or_else(|| panic!("INFO {section} has no {field}"));
+        value.trim().parse().expect("a number")
+    }
+}
