@@ -31,9 +31,9 @@ use crate::error::{Error, LossCause, StoreError};
 use crate::store::Answer;
 use crate::sync::{Mutex, MutexGuard};
 
-/// How many renewals that came due are under way at once: two batches, so that a request of somebody else waits for less
-/// than a millisecond's work of the server.
-pub(super) const AT_ONCE: usize = 64;
+/// How many renewals that came due are under way at once: a batch, so that a request of somebody else does not wait for more
+/// than that.
+pub(super) const AT_ONCE: usize = 32;
 
 /// The keeper of a client.
 #[derive(Default)]
