@@ -98,9 +98,12 @@ impl Tasks {
 
     /// Starts such a task on the runtime of whoever made the client; whether there is one. It may never be run, or end at any
     /// moment.
-    pub(crate) fn spawn_near(&self, future: impl Future<Output = ()> + Send + 'static) -> bool {
+    pub(crate) fn spawn_near<F>(&self, make: impl FnOnce() -> F) -> bool
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let near = self.near.as_ref();
-        near.map(|near| drop(near.spawn(future))).is_some()
+        near.map(|near| drop(near.spawn(make()))).is_some()
     }
 
     /// While it is not dropped, [`Tasks::finished`] waits for it as for a task.

@@ -98,19 +98,13 @@ impl Engine {
     /// The store did not give the lock, for this reason: everyone in line is told.
     pub(super) fn fail(&self, name: &LockName, owner: &Owner, error: &Error) {
         let seats = self.lines().fail(name, owner);
-        for seat in seats {
-            self.unset_alarm(&seat.caller);
-            seat.caller.fail(error);
-        }
+        self.refuse(seats, error);
     }
 
     /// The store does not answer, for now: who does not wait is told.
     pub(super) fn failing(&self, name: &LockName, owner: &Owner, error: &StoreError) {
         let seats = self.lines().failing(name, owner);
-        for seat in seats {
-            self.unset_alarm(&seat.caller);
-            seat.caller.fail(&error.clone().into());
-        }
+        self.refuse(seats, &error.clone().into());
     }
 
     /// The time limit of a request has passed: it is told why, unless an answer is about to say so.

@@ -28,7 +28,7 @@ use super::lines::Lines;
 use super::seat::{Pending, Request, Waiter};
 use super::settle::{Settle, release};
 use crate::clock::{Clock, Moment};
-use crate::error::{LossCause, StoreError, StoreErrorKind};
+use crate::error::{Error, LossCause, StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
 use crate::store::{Done, Listener, Store};
 use crate::sync::{Mutex, MutexGuard};
@@ -224,10 +224,7 @@ impl Engine {
                     let work = Settle::of(name.clone(), owner, ttl, unsettled_until);
                     release(self, work, None);
                 }
-                Do::Fail(seat, error) => {
-                    self.unset_alarm(&seat.caller);
-                    seat.caller.fail(&error.into());
-                }
+                Do::Fail(seat, error) => self.refuse([seat], &error.into()),
                 Do::Refill(owner) => self.keeper.refill(self, &owner),
                 Do::Linger(until) => {
                     self.agenda.add(until, Due::Idle(name.clone()));
@@ -308,10 +305,7 @@ impl Engine {
     pub(crate) async fn close(self: &Arc<Self>) {
         self.closing.send_replace(true);
         let (seats, leases) = self.lines().close();
-        for seat in seats {
-            self.unset_alarm(&seat.caller);
-            seat.caller.fail(&StoreError::closed().into());
-        }
+        self.refuse(seats, &StoreError::closed().into());
         for (name, owner, hold) in leases {
             hold.lose(LossCause::Closed);
             // One that is idle was given back already, but not to the store.
@@ -319,6 +313,14 @@ impl Engine {
             self.give_up(&name, owner, Some(hold), None);
         }
         self.tasks.finished().await;
+    }
+
+    /// Tells those who wait why they get no lease.
+    pub(super) fn refuse(&self, seats: impl IntoIterator<Item = Seat<Waiter>>, error: &Error) {
+        for seat in seats {
+            self.unset_alarm(&seat.caller);
+            seat.caller.fail(error);
+        }
     }
 
     pub(super) fn unset_alarm(&self, waiter: &Waiter) {

@@ -17,6 +17,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 use leasehold_core::{LockName, Reply, Step};
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::clock::{Clock, Moment};
@@ -273,6 +274,12 @@ impl Scene {
     fn since(&self, moment: Moment) -> Duration {
         self.clock.now().since(moment)
     }
+}
+
+/// A task that waits in line and sends its lease here.
+fn in_line(mutex: crate::Mutex) -> JoinHandle<Lease> {
+    let waiting = async move { mutex.acquire().await.unwrap() };
+    tokio::runtime::Handle::current().spawn(waiting)
 }
 
 /// Why a lease was lost, when it had to be.

@@ -1,15 +1,8 @@
 //! The lock inside one client: handed on, kept idle, renewed for whoever is next, and lost.
 
 use leasehold_core::{Fence, HAND_OVER_FOR, HAND_OVERS};
-use tokio::task::JoinHandle;
 
 use super::*;
-
-/// A task that waits in line and sends its lease here.
-fn in_line(mutex: crate::Mutex) -> JoinHandle<Lease> {
-    let waiting = async move { mutex.acquire().await.unwrap() };
-    tokio::runtime::Handle::current().spawn(waiting)
-}
 
 /// So many tasks, each in line before the next one comes.
 async fn queue(mutex: &crate::Mutex, count: usize) -> Vec<JoinHandle<Lease>> {

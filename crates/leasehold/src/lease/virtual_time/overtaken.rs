@@ -7,14 +7,13 @@ use super::*;
 async fn overtaken(scene: &Scene) {
     let held = scene.taken_by_another().await;
     scene.next("acquire", Fate::Pass);
-    let mutex = scene.mutex();
-    let waiting = tokio::runtime::Handle::current().spawn(async move { mutex.acquire().await });
+    let waiting = in_line(scene.mutex());
     sleep(MS * 500).await;
     scene.each("acquire", || Fate::CarryOutAfter(SECOND * 2));
     sleep(SECOND).await;
     assert_eq!(scene.sent("acquire").len(), 2, "it has asked again");
     held.release().await.unwrap();
-    let lease = waiting.await.unwrap().unwrap();
+    let lease = waiting.await.unwrap();
     lease.release().await.unwrap();
     assert!(scene.is_free().await);
     scene.all_goes_well();
@@ -43,13 +42,12 @@ async fn a_poll_that_queues_its_owner_again_is_undone() {
 async fn what_is_late_does_not_free_a_lock_that_is_kept() {
     let scene = Scene::begin();
     let held = scene.taken_by_another().await;
-    let mutex = scene.mutex();
-    let waiting = tokio::runtime::Handle::current().spawn(async move { mutex.acquire().await });
+    let waiting = in_line(scene.mutex());
     sleep(MS * 500).await;
     scene.each("acquire", || Fate::AnswerAfter(SECOND * 2));
     sleep(SECOND).await;
     held.release().await.unwrap();
-    let lease = waiting.await.unwrap().unwrap();
+    let lease = waiting.await.unwrap();
     lease.release_after(SECOND * 10).await.unwrap();
     sleep(SECOND * 8).await;
     assert!(!scene.is_free().await);
@@ -86,8 +84,7 @@ async fn a_lock_that_nobody_here_wants_any_more_is_undone_until_that_is_certain(
 async fn who_does_not_wait_is_told_at_once_that_the_store_does_not_answer() {
     let scene = Scene::begin();
     let held = scene.taken_by_another().await;
-    let mutex = scene.mutex();
-    let waiting = tokio::runtime::Handle::current().spawn(async move { mutex.acquire().await });
+    let waiting = in_line(scene.mutex());
     sleep(MS * 500).await;
     scene.plan(|_| Fate::Refuse);
     sleep(SECOND).await;
@@ -97,7 +94,7 @@ async fn who_does_not_wait_is_told_at_once_that_the_store_does_not_answer() {
     assert!(scene.since(asked) < SECOND * 3, "{:?}", scene.since(asked));
     scene.all_goes_well();
     held.release().await.unwrap();
-    waiting.await.unwrap().unwrap().release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,9 +127,7 @@ async fn a_lock_that_was_waited_for_is_handed_on_like_any_other() {
     let held = scene.taken_by_another().await;
     let mut tasks = Vec::new();
     for _ in 0..3 {
-        let mutex = scene.mutex();
-        let waiting = async move { mutex.acquire().await.unwrap() };
-        tasks.push(tokio::runtime::Handle::current().spawn(waiting));
+        tasks.push(in_line(scene.mutex()));
         tokio::task::yield_now().await;
     }
     held.release().await.unwrap();

@@ -58,9 +58,9 @@ impl Link {
             line: status,
         });
         let turn = Inbox::FIRST_TURN;
-        let move_home = MoveHome(plan.clone(), tasks.clone());
-        let near = {
-            let plan = plan.clone();
+        // Made only where it is spawned: dropped, it moves home.
+        let near = || {
+            let (plan, move_home) = (plan.clone(), MoveHome(plan.clone(), tasks.clone()));
             async move {
                 let _move_home = move_home;
                 run(plan, turn).await;
