@@ -267,6 +267,7 @@ impl Contender {
         if self.engine.is_kept(&self.owner) {
             return;
         }
+        self.engine.undoes(&self.owner);
         let work = Settle::of(self.name, self.owner, self.terms.ttl, self.unsettled_until);
         settle(self.engine, work).await;
     }

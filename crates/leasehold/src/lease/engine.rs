@@ -65,6 +65,8 @@ pub(crate) struct Engine {
     indexed: Mutex<HashMap<LockName, Moment>>,
     /// Owners that were released for later (at-least-hold), and until when: what is late must not free their locks.
     pub(super) kept: Mutex<HashMap<Owner, Moment>>,
+    /// Owners that were released besides by their leases, and until when that is worth knowing.
+    pub(super) undone: Mutex<HashMap<Owner, Moment>>,
     closing: watch::Sender<bool>,
 }
 
@@ -111,6 +113,7 @@ impl Engine {
             next_seat: AtomicU64::new(0),
             indexed: Mutex::default(),
             kept: Mutex::default(),
+            undone: Mutex::default(),
             closing: watch::Sender::new(false),
         });
         // Set once: a wire belongs to one engine.

@@ -1,6 +1,7 @@
 //! The end of a lease: to the next one here, idle, or back to the store. Must never give a lock back twice, nor keep it.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use leasehold_core::{Fence, LockName, Owner, Step, Ttl};
 
@@ -12,6 +13,9 @@ use super::settle::{Settle, Verdict, release};
 use crate::clock::Moment;
 use crate::error::{Error, Lost};
 use crate::store::Done;
+
+/// For how long a release besides that of the lease is remembered: longer than anybody waits for the answer to a release.
+const UNDONE: Duration = Duration::from_secs(60);
 
 /// A lease that is being given back, and who wants to know.
 pub(super) struct Giving {
@@ -82,11 +86,26 @@ impl Engine {
         kept.insert(owner.clone(), now.after(keep.get()));
     }
 
+    /// A release of this owner is about to be sent besides that of its lease, which may be on its way.
+    pub(super) fn undoes(&self, owner: &Owner) {
+        let now = self.clock.now();
+        let mut undone = self.undone.lock().unwrap_or_else(PoisonError::into_inner);
+        undone.retain(|_, until| *until > now);
+        undone.insert(owner.clone(), now.after(UNDONE));
+    }
+
+    /// Whether there was such a release: then the lease's own may find the lock free, though nothing was lost.
+    pub(super) fn was_undone(&self, owner: &Owner) -> bool {
+        let undone = self.undone.lock().unwrap_or_else(PoisonError::into_inner);
+        undone.contains_key(owner)
+    }
+
     /// Releases what nobody wants, once: if the answer is lost, its TTL ends it.
     pub(super) fn let_go(&self, name: &LockName, owner: &Owner) {
         if self.is_kept(owner) {
             return;
         }
+        self.undoes(owner);
         let step = Step::Release {
             owner: owner.clone(),
             keep: None,

@@ -107,7 +107,8 @@ impl Settling {
         let now = self.engine.clock.now();
         let confirmed = match answer {
             Ok(reply) => {
-                let judged = self.work.judge(reply, self.unsure);
+                let unsure = self.unsure || self.engine.was_undone(&self.work.owner);
+                let judged = self.work.judge(reply, unsure);
                 self.tell(judged);
                 true
             }
@@ -171,7 +172,8 @@ impl Settle {
         }
         match reply {
             Reply::Released => Ok(()),
-            // An earlier try of this release may have been the one that freed it, while the lease was still good.
+            // An earlier try of this release, or another one of ours, may have been the one that freed it, while the lease was
+            // still good.
             Reply::NotHeld(_) if unsure && !hold.is_past() => Ok(()),
             Reply::NotHeld(holder) => {
                 Err(hold.lost(LossCause::NotHeld(holder.map(Box::new))).into())

@@ -39,6 +39,24 @@ async fn a_poll_that_queues_its_owner_again_is_undone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_release_that_the_undoing_overtook_is_no_loss() {
+    let scene = Scene::begin();
+    let held = scene.taken_by_another().await;
+    let waiting = in_line(scene.mutex());
+    sleep(MS * 500).await;
+    scene.each("acquire", || Fate::CarryOutAfter(SECOND));
+    sleep(SECOND).await;
+    held.release().await.unwrap();
+    let lease = waiting.await.unwrap();
+    sleep(MS * 400).await;
+    // The poll finds the lock still held by its owner, and is undone while the release is on its way.
+    scene.next("release", Fate::CarryOutAfter(MS * 500));
+    lease.release().await.unwrap();
+    assert_eq!(scene.sent("release").len(), 2);
+    assert!(scene.is_free().await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_late_does_not_free_a_lock_that_is_kept() {
     let scene = Scene::begin();
     let held = scene.taken_by_another().await;
