@@ -27,7 +27,8 @@ pub struct Holder {
     pub mode: Mode,
     /// The last millisecond on the store's expiry clock at which it counts.
     pub expires_at_ms: u64,
-    /// Its owner has let go of it for later (at-least-hold): it outlives the owner's process.
+    /// Its owner has let go of it for later (at-least-hold, or to be taken up by another process): it outlives the owner's
+    /// process, however often it is extended.
     pub kept: bool,
 }
 

@@ -19,6 +19,7 @@ use leasehold_core::{Fence, Snapshot};
 use pollster::block_on;
 
 use crate::error::{Error, Lost};
+use crate::lease::Tenure;
 
 /// A blocking [`Client`](crate::Client).
 #[derive(Debug, Clone)]
@@ -54,6 +55,11 @@ impl Client {
     /// See [`Client::break_lock`](crate::Client::break_lock).
     pub fn break_lock(&self, name: impl AsRef<str>, fence: Fence) -> Result<bool, Error> {
         block_on(self.0.break_lock(name, fence))
+    }
+
+    /// See [`Client::detached`](crate::Client::detached).
+    pub fn detached(&self, name: impl AsRef<str>, token: &str) -> Result<Detached, Error> {
+        self.0.detached(name, token).map(Detached)
     }
 
     /// See [`Client::names`](crate::Client::names).
@@ -118,6 +124,41 @@ impl Lease {
     /// See [`Lease::release_after`](crate::Lease::release_after).
     pub fn release_after(self, keep: Duration) -> Result<(), Error> {
         block_on(self.0.release_after(keep))
+    }
+
+    /// See [`Lease::detach`](crate::Lease::detach).
+    pub fn detach(self, ttl: Duration) -> Result<(Detached, Tenure), Error> {
+        let (detached, tenure) = block_on(self.0.detach(ttl))?;
+        Ok((Detached(detached), tenure))
+    }
+}
+
+/// A blocking [`Detached`](crate::Detached); what does not wait is reached through it.
+#[derive(Debug, Clone)]
+pub struct Detached(crate::Detached);
+
+impl Detached {
+    /// See [`Detached::renew`](crate::Detached::renew).
+    pub fn renew(&self, ttl: Duration) -> Result<Tenure, Error> {
+        block_on(self.0.renew(ttl))
+    }
+
+    /// See [`Detached::check`](crate::Detached::check).
+    pub fn check(&self) -> Result<Tenure, Error> {
+        block_on(self.0.check())
+    }
+
+    /// See [`Detached::release`](crate::Detached::release).
+    pub fn release(self) -> Result<(), Error> {
+        block_on(self.0.release())
+    }
+}
+
+impl Deref for Detached {
+    type Target = crate::Detached;
+
+    fn deref(&self) -> &crate::Detached {
+        &self.0
     }
 }
 

@@ -10,12 +10,14 @@ use leasehold_core::{ClientId, Fence, Invalid, LockName, Namespace, Reply, Snaps
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
+use crate::doctor::{Examination, Report};
 use crate::error::{Error, StoreError, StoreErrorKind};
-use crate::lease::{Engine, Identity, Plan, Wire};
+use crate::lease::{Detached, Engine, Identity, Plan, Wire};
 use crate::mutex::Mutex;
 use crate::runtime::Tasks;
 use crate::store::memory::Memory;
 use crate::store::{self, Attach, Store};
+use crate::telemetry::Telemetry;
 
 /// A connection to a store, shared by all the locks made from it. Cheap to clone.
 ///
@@ -85,6 +87,16 @@ impl Client {
         ))
     }
 
+    /// Takes up a lease that was [detached](crate::Lease::detach), here or in another process. Does no I/O: whether it is still
+    /// held is for [`Detached::check`] to say.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a name that cannot be used, and for a token that is not one of this library's.
+    pub fn detached(&self, name: impl AsRef<str>, token: &str) -> Result<Detached, Error> {
+        let name = self.name(name.as_ref())?;
+        Ok(Detached::new(self.engine.clone(), name, token)?)
+    }
+
     /// The names that are held or waited for, as far as the store's index knows: on Redis, locks that were renewed
     /// at least once or have had a waiter. A hint for operators, never a basis for a decision.
     pub async fn names(&self) -> Result<Vec<String>, Error> {
@@ -100,6 +112,11 @@ impl Client {
             None => Some(key.as_str()),
         });
         Ok(names.map(str::to_owned).collect())
+    }
+
+    /// Where its locks live, for people: the address of the store, without user and password.
+    pub fn store(&self) -> &str {
+        self.engine.store.label()
     }
 
     /// The identity of this client, as it stands in the tokens of its leases.
@@ -161,6 +178,7 @@ pub struct ClientBuilder {
     request_timeout: Duration,
     patience: Duration,
     clock: Clock,
+    metric_names: Vec<String>,
 }
 
 impl Default for ClientBuilder {
@@ -171,6 +189,7 @@ impl Default for ClientBuilder {
             request_timeout: Duration::from_secs(2),
             patience: Duration::from_secs(30),
             clock: Clock::system(),
+            metric_names: Vec::new(),
         }
     }
 }
@@ -206,6 +225,15 @@ impl ClientBuilder {
         self
     }
 
+    /// Which locks have a time series of their own in `metrics`, by the label `lock`: names, or prefixes that end in `*`. All
+    /// others are `other`; if none are declared, there is no such label. Each name that is declared costs memory for as long
+    /// as the program runs, so declare kinds of work, not customers. Default: none.
+    #[cfg(feature = "metrics")]
+    pub fn metric_names(mut self, names: impl IntoIterator<Item: Into<String>>) -> Self {
+        self.metric_names = names.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Connects to the store at `url`; see [`Client::connect`].
     ///
     /// # Errors
@@ -216,6 +244,10 @@ impl ClientBuilder {
         let clock = self.clock.clone();
         let client =
             self.build(|attach, tasks| store::open(target, attach, clock, tasks, limit))?;
+        let Engine {
+            telemetry, store, ..
+        } = &*client.engine;
+        telemetry.connecting(store.label());
         if let Err(error) = client
             .run(|engine| async move { engine.store.ready().await })
             .await
@@ -223,7 +255,29 @@ impl ClientBuilder {
             client.engine.close().await;
             return Err(error);
         }
+        telemetry.connected(store.label());
         Ok(client)
+    }
+
+    /// Looks whether the store at `url` is fit for locks. On Redis it uses a scratch lock `leasehold:doctor:*`, of which nothing is
+    /// left, and changes nothing else. Takes about five seconds, or well under one if it is quick. Always in real time.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad URL, [`Error::Store`] when there is no store that answers. Whatever else is wrong with it
+    /// is in the report, and what it refuses to tell is no error.
+    pub async fn examine(self, url: &str, how: &Examination) -> Result<Report, Error> {
+        let target = store::Target::parse(url)?;
+        let (how, limit) = (how.clone(), self.request_timeout);
+        let (reply, answer) = oneshot::channel();
+        // On a thread of its own: the caller may be on any executor.
+        let work = move || async move {
+            let report = store::examine(&target, &how, &Clock::system(), limit).await;
+            // Fails if the caller has gone.
+            drop(reply.send(report));
+        };
+        let _started: Tasks = Tasks::on_thread("leasehold-doctor".into(), work)
+            .map_err(|error| StoreError::new("client", StoreErrorKind::Unavailable, error))?;
+        answer.await.map_err(|_| StoreError::closed())?
     }
 
     /// A client of `memory`, which other clients of this process may share.
@@ -280,12 +334,16 @@ impl ClientBuilder {
             client: identity.client,
             listener: wire.listener(),
         };
+        let telemetry = Telemetry::here(&self.metric_names);
         let store = open(attach, &tasks)?;
+        #[cfg(feature = "metrics")]
+        let store = store::counted::counted(store, telemetry.clone());
         let plan = Plan {
             clock: self.clock,
             tasks,
             identity,
             patience: self.patience,
+            telemetry,
         };
         let (engine, run) = Engine::new(store, plan, &wire);
         // Fails only if the thread has ended, which every later request will say.

@@ -147,6 +147,11 @@ impl Clock {
         }
     }
 
+    /// The time of day, for people: it may go back, so nothing is decided by it.
+    pub fn wall(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_micros(self.store_now().wall_us)
+    }
+
     /// The time as a store on this host judges it.
     #[allow(
         clippy::disallowed_methods,

@@ -47,13 +47,13 @@ pub struct Timeout {
 
 /// A lease that ended by itself.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("lease on \"{name}\" (fence {fence}) was lost: {cause}")]
+#[error("lease on \"{name}\"{} was lost: {cause}", Numbered(*.fence))]
 #[non_exhaustive]
 pub struct Lost {
     /// The lock.
     pub name: String,
-    /// The fence that is now worthless.
-    pub fence: Fence,
+    /// The fence that is now worthless; `None` when only the lease's token was known.
+    pub fence: Option<Fence>,
     /// Why.
     pub cause: LossCause,
 }
@@ -180,6 +180,15 @@ impl StoreError {
             StoreErrorKind::Closed,
             "it takes no more requests",
         )
+    }
+}
+
+/// A fence in a sentence.
+struct Numbered(Option<Fence>);
+
+impl fmt::Display for Numbered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |fence| write!(f, " (fence {fence})"))
     }
 }
 

@@ -36,19 +36,23 @@ mod backoff;
 pub mod blocking;
 mod client;
 mod clock;
+pub mod doctor;
 pub mod error;
+mod foreign;
 pub mod gate;
 mod lease;
 mod mutex;
 mod runtime;
 mod store;
 mod sync;
+mod telemetry;
 
 pub use client::{Client, ClientBuilder};
 pub use clock::{Clock, Moment};
 pub use error::{Error, LossCause, Lost, StoreError, StoreErrorKind, Timeout};
+pub use foreign::ForeignFormat;
 pub use gate::{Gate, StaleFence};
-pub use lease::{Lease, Waiting};
+pub use lease::{Detached, Lease, Tenure, Waiting};
 pub use leasehold_core::{
     ClientId, Fence, HolderView, Invalid, LockName, Mode, Namespace, Owner, Snapshot, Ttl,
     WaiterView, Who,

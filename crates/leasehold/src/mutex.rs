@@ -115,6 +115,18 @@ impl Mutex {
     }
 
     async fn request(&self, patience: Patience) -> Result<Option<Lease>, Error> {
+        let engine = &self.engine;
+        let asked = engine.telemetry.ask(self.name.as_ref().ok(), &engine.clock);
+        let answer = self.ask(patience).await;
+        match &answer {
+            Ok(Some(lease)) => lease.begin(asked),
+            Ok(None) => asked.busy(),
+            Err(error) => asked.failed(error),
+        }
+        answer
+    }
+
+    async fn ask(&self, patience: Patience) -> Result<Option<Lease>, Error> {
         let name = self.name.clone()?;
         let ttl = Ttl::new(self.ttl)?;
         if let Some(max_hold) = self.max_hold.filter(|max_hold| *max_hold < Ttl::MIN) {

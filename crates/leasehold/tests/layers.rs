@@ -4,13 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules from the top to the bottom: each may use those below it, and those beside it on its own line.
-const LAYERS: [&[&str]; 6] = [
+const LAYERS: [&[&str]; 7] = [
     &["blocking"],
     &["client", "mutex", "gate"],
     &["lease"],
     &["store"],
-    &["error"],
-    &["backoff", "clock", "runtime", "sync"],
+    &["telemetry"],
+    &["doctor", "error"],
+    &["backoff", "clock", "foreign", "runtime", "sync"],
 ];
 
 fn sources(folder: &Path) -> Vec<(PathBuf, String)> {

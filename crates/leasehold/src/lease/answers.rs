@@ -15,6 +15,7 @@ use super::seat::Waiter;
 use crate::clock::Moment;
 use crate::error::{Error, StoreError};
 use crate::store::Notice;
+use crate::telemetry;
 
 impl Engine {
     /// The store has answered a request of `owner`, sent at `sent`, with the lock.
@@ -81,11 +82,15 @@ impl Engine {
             return false;
         };
         let first = asking.busy.is_none();
+        let told = (first && telemetry::hears_details()).then(|| busy.clone());
         (asking.busy, asking.failure) = (Some((sent, busy)), None);
         let (todo, goes_on) = lines.busy(name);
         drop(lines);
         self.perform(name, todo, None);
         if goes_on {
+            if let Some(busy) = told {
+                self.telemetry.in_line(name, &busy);
+            }
             if first {
                 // A lock that someone waits for is worth showing.
                 self.index(name);
@@ -172,7 +177,11 @@ impl Engine {
                 let todo = self.lines().wanted(&name, &owner, self.clock.now());
                 self.perform(&name, todo, None);
             }
-            Notice::Reconnected => self.lines().each_asking(Asking::ask),
+            Notice::Cut(why) => self.telemetry.cut(self.store.label(), why),
+            Notice::Reconnected => {
+                self.lines().each_asking(Asking::ask);
+                self.telemetry.restored(self.store.label());
+            }
         }
     }
 

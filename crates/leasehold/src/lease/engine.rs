@@ -32,6 +32,7 @@ use crate::error::{Error, LossCause, StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
 use crate::store::{Done, Listener, Store};
 use crate::sync::{Mutex, MutexGuard};
+use crate::telemetry::Telemetry;
 
 /// How often a name that is waited for is put into the index anew.
 const INDEX_AGAIN: Duration = Duration::from_secs(10);
@@ -58,6 +59,7 @@ pub(crate) struct Engine {
     pub(crate) identity: Identity,
     /// How long a waiter in line puts up with a store that does not answer.
     pub(crate) patience: Duration,
+    pub(crate) telemetry: Telemetry,
     pub(super) keeper: Keeper,
     pub(super) agenda: Arc<Agenda<Due>>,
     pub(super) lines: Mutex<Lines<Waiter, Arc<Hold>>>,
@@ -76,6 +78,7 @@ pub(crate) struct Plan {
     pub(crate) tasks: Tasks,
     pub(crate) identity: Identity,
     pub(crate) patience: Duration,
+    pub(crate) telemetry: Telemetry,
 }
 
 /// The way from a store to the engine that uses it.
@@ -107,6 +110,7 @@ impl Engine {
             tasks: plan.tasks,
             identity: plan.identity,
             patience: plan.patience,
+            telemetry: plan.telemetry,
             keeper: Keeper::default(),
             agenda: Arc::new(Agenda::new()),
             lines: Mutex::default(),
@@ -236,7 +240,7 @@ impl Engine {
         }
         if let Some(giving) = giving {
             // It was handed on, or is idle: the store need not know.
-            giving.tell(Ok(()));
+            giving.tell(&self.telemetry, Ok(()));
         }
     }
 
@@ -310,7 +314,7 @@ impl Engine {
         let (seats, leases) = self.lines().close();
         self.refuse(seats, &StoreError::closed().into());
         for (name, owner, hold) in leases {
-            hold.lose(LossCause::Closed);
+            hold.lose(LossCause::Closed).tell();
             // One that is idle was given back already, but not to the store.
             hold.give_back();
             self.give_up(&name, owner, Some(hold), None);

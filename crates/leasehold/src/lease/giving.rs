@@ -13,6 +13,7 @@ use super::settle::{Settle, Verdict, release};
 use crate::clock::Moment;
 use crate::error::{Error, Lost};
 use crate::store::Done;
+use crate::telemetry::{How, Telemetry};
 
 /// For how long a release besides that of the lease is remembered: longer than anybody waits for the answer to a release.
 const UNDONE: Duration = Duration::from_secs(60);
@@ -26,7 +27,13 @@ pub(super) struct Giving {
 }
 
 impl Giving {
-    pub(super) fn tell(self, result: Result<(), Error>) {
+    pub(super) fn tell(self, telemetry: &Telemetry, result: Result<(), Error>) {
+        telemetry.given_back(
+            &self.hold.name,
+            self.hold.fence,
+            &result,
+            self.lost.is_some(),
+        );
         if let Some(verdict) = self.verdict {
             // The caller may have stopped listening.
             drop(verdict.send(result));
@@ -55,6 +62,7 @@ impl Engine {
         };
         // A lease extended by hand may have longer to go than it was taken for.
         let left = Ttl::new(hold.deadline().since(self.clock.now()));
+        let in_use = giving.is_some();
         let (keep, lost, verdict) = giving.map_or((None, None, None), Giving::parts);
         // What was lost must not be kept from the one who may have it now.
         let keep = keep.filter(|_| lost.is_none());
@@ -68,6 +76,7 @@ impl Engine {
             keep,
             unsettled_until: hold.unsettled_until(),
             hold: Some((hold, lost)),
+            in_use,
         };
         release(self, work, verdict);
     }
@@ -83,7 +92,8 @@ impl Engine {
         let now = self.clock.now();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|_, until| *until > now);
-        kept.insert(owner.clone(), now.after(keep.get()));
+        // Not for less than any request of ours may take: whoever has its token may have renewed it meanwhile.
+        kept.insert(owner.clone(), now.after(keep.get().max(UNDONE)));
     }
 
     /// A release of this owner is about to be sent besides that of its lease, which may be on its way.
@@ -142,7 +152,12 @@ impl Engine {
                 linger_until: lingers.then(|| now.after(hold.linger)),
             }
         };
-        hold.retire();
+        let how = match (&lost, &verdict) {
+            (Some(lost), _) => How::Lost(lost.cause.clone()),
+            (None, Some(_)) => How::Released,
+            (None, None) => How::Dropped,
+        };
+        hold.retire(how).tell();
         let giving = Giving {
             hold: hold.clone(),
             keep,

@@ -9,16 +9,18 @@
 //!   for the next lease of the same owner.
 
 use std::pin::pin;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{CLAIM_WINDOW, Fence, HolderView, LockName, Owner, Ttl, Who};
 use tokio::sync::Notify;
+use tracing::Span;
 
 use crate::clock::{Clock, Moment};
 use crate::error::{LossCause, Lost};
 use crate::sync::{Mutex, MutexGuard};
+use crate::telemetry::{Ended, How, Watched};
 
 /// Where a lease stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +33,14 @@ pub(crate) enum Standing {
     Lost(LossCause),
     /// Over, by release.
     Retired,
+}
+
+/// Where it stands, and who watches its use.
+#[derive(Debug)]
+struct State {
+    standing: Standing,
+    /// From when its user has it until it is over, if anybody watches.
+    watched: Option<Watched>,
 }
 
 /// The part of a lease that its handle and the keeper share.
@@ -53,9 +63,11 @@ pub(crate) struct Hold {
     deadline: AtomicU64,
     /// An earlier try to acquire was not answered, and may be carried out until then, even after a release; or 0.
     unsettled_until: AtomicU64,
-    standing: Mutex<Standing>,
+    state: Mutex<State>,
     changed: Notify,
     given_back: AtomicBool,
+    /// It goes on without this client.
+    detached: AtomicBool,
 }
 
 /// What a new lease begins with.
@@ -75,13 +87,18 @@ pub(crate) struct Start {
 
 /// How much sooner than the store a client lets go: 1 % of the TTL for clocks that run at different speeds, and 2 ms for
 /// the store's rounding.
-fn drift(ttl: Ttl) -> Duration {
-    ttl.get() / 100 + Duration::from_millis(2)
+fn drift(time: Duration) -> Duration {
+    time / 100 + Duration::from_millis(2)
 }
 
 /// The deadline of a lease that was asked for at `sent` (L1).
 pub(crate) fn deadline(sent: Moment, ttl: Ttl) -> Moment {
-    sent.after(ttl.get().saturating_sub(drift(ttl)))
+    certain_until(sent, ttl.get())
+}
+
+/// Until when a lease is certain of which the store, asked at `sent`, said that it has `left` to go.
+pub(crate) fn certain_until(sent: Moment, left: Duration) -> Moment {
+    sent.after(left.saturating_sub(drift(left)))
 }
 
 impl Hold {
@@ -100,14 +117,22 @@ impl Hold {
             clock,
             deadline: AtomicU64::new(start.until.as_micros()),
             unsettled_until: AtomicU64::new(start.unsettled_until.map_or(0, Moment::as_micros)),
-            standing: Mutex::new(Standing::Held),
+            state: Mutex::new(State {
+                standing: Standing::Held,
+                watched: None,
+            }),
             changed: Notify::new(),
             given_back: AtomicBool::new(false),
+            detached: AtomicBool::new(false),
         }
     }
 
     /// Until when an unanswered request for this owner may still be carried out.
     pub(crate) fn unsettled_until(&self) -> Option<Moment> {
+        if self.is_detached() {
+            // To repeat its release would cut short what others have renewed meanwhile.
+            return None;
+        }
         let until = self.unsettled_until.load(Ordering::SeqCst);
         (until > 0).then(|| Moment::from_micros(until))
     }
@@ -116,6 +141,21 @@ impl Hold {
     pub(crate) fn unsettle(&self, until: Moment) {
         self.unsettled_until
             .fetch_max(until.as_micros(), Ordering::SeqCst);
+    }
+
+    /// It is about to be left to whoever has its token.
+    pub(crate) fn detach(&self) {
+        self.detached.store(true, Ordering::SeqCst);
+    }
+
+    /// It could not be left to anybody, and is released after all.
+    pub(crate) fn take_back(&self) {
+        self.detached.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether it was left so: then it is of use only if the store still has it.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.detached.load(Ordering::SeqCst)
     }
 
     /// Whether this is the first time that it is given back.
@@ -157,11 +197,11 @@ impl Hold {
 
     /// A renewal was confirmed. One that is idle, kept for the next one here, is renewed as well; it stays retired.
     pub(crate) fn renew_until(&self, deadline: Moment) {
-        self.change(|standing| {
+        self.change(|state| {
             self.deadline.store(deadline.as_micros(), Ordering::SeqCst);
-            *standing = Standing::Held;
+            state.standing = Standing::Held;
         });
-        if *self.standing() == Standing::Retired {
+        if self.state().standing == Standing::Retired {
             self.deadline.store(deadline.as_micros(), Ordering::SeqCst);
         }
     }
@@ -173,40 +213,79 @@ impl Hold {
 
     /// A renewal failed (L2).
     pub(crate) fn doubt(&self, reason: String) {
-        self.change(|standing| *standing = Standing::Doubtful(reason));
+        self.change(|state| state.standing = Standing::Doubtful(reason));
     }
 
-    pub(crate) fn lose(&self, cause: LossCause) {
-        self.change(|standing| *standing = Standing::Lost(cause));
+    /// It is over, by itself.
+    pub(crate) fn lose(&self, cause: LossCause) -> Ended {
+        let lost = How::Lost(cause.clone());
+        self.end(Standing::Lost(cause), lost)
     }
 
-    pub(crate) fn retire(&self) {
-        self.change(|standing| *standing = Standing::Retired);
+    /// Its user has given it back.
+    pub(crate) fn retire(&self, how: How) -> Ended {
+        self.end(Standing::Retired, how)
+    }
+
+    /// Its user has it from here on. It may be over already.
+    pub(crate) fn begin(&self, watched: Watched) {
+        let mut state = self.state();
+        let how = match &state.standing {
+            Standing::Held | Standing::Doubtful(_) => {
+                state.watched = Some(watched);
+                return;
+            }
+            Standing::Lost(cause) => How::Lost(cause.clone()),
+            Standing::Retired => How::Dropped,
+        };
+        drop(state);
+        Ended::new(watched, how, self.held_for()).tell();
+    }
+
+    /// The span of its use, as long as that goes on and is watched.
+    pub(crate) fn span(&self) -> Option<Arc<Span>> {
+        self.state().watched.as_ref().map(Watched::span)
+    }
+
+    fn held_for(&self) -> Duration {
+        self.clock.now().since(self.since)
+    }
+
+    fn end(&self, standing: Standing, how: How) -> Ended {
+        let watched = self.change(|state| {
+            state.standing = standing;
+            state.watched.take()
+        });
+        watched.flatten().map_or(Ended::unseen(), |watched| {
+            Ended::new(watched, how, self.held_for())
+        })
     }
 
     /// Changes the standing unless it is final (L3).
-    fn change(&self, change: impl FnOnce(&mut Standing)) {
-        let mut standing = self.standing();
-        if matches!(*standing, Standing::Held | Standing::Doubtful(_)) {
-            change(&mut standing);
-            drop(standing);
-            self.changed.notify_waiters();
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> Option<R> {
+        let mut state = self.state();
+        if !matches!(state.standing, Standing::Held | Standing::Doubtful(_)) {
+            return None;
         }
+        let changed = change(&mut state);
+        drop(state);
+        self.changed.notify_waiters();
+        Some(changed)
     }
 
-    fn standing(&self) -> MutexGuard<'_, Standing> {
+    fn state(&self) -> MutexGuard<'_, State> {
         // A change is one assignment.
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lost, as far as anybody has noticed.
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(*self.standing(), Standing::Lost(_))
+        matches!(self.state().standing, Standing::Lost(_))
     }
 
     /// Lost or released.
     pub(crate) fn is_over(&self) -> bool {
-        matches!(*self.standing(), Standing::Lost(_) | Standing::Retired)
+        matches!(self.state().standing, Standing::Lost(_) | Standing::Retired)
     }
 
     /// Why it would be lost by time alone, now.
@@ -214,7 +293,7 @@ impl Hold {
         if self.max_until.is_some_and(|max| max <= now) {
             return Some(LossCause::MaxHold);
         }
-        (self.valid_until() <= now).then(|| match &*self.standing() {
+        (self.valid_until() <= now).then(|| match &self.state().standing {
             Standing::Doubtful(reason) => LossCause::Deadline(Some(reason.clone())),
             _ => LossCause::Deadline(None),
         })
@@ -232,7 +311,7 @@ impl Hold {
 
     /// Whether the lock may go on to the next one here: as much of it as another will rely on is certain.
     pub(crate) fn is_fit_to_hand_on(&self, ttl: Ttl, now: Moment) -> bool {
-        let held = matches!(*self.standing(), Standing::Held | Standing::Retired);
+        let held = matches!(self.state().standing, Standing::Held | Standing::Retired);
         held && self.deadline().since(now) > ttl.get().min(CLAIM_WINDOW) / 4
     }
 
@@ -243,7 +322,7 @@ impl Hold {
 
     /// The same, when it is known what time it is.
     pub(crate) fn loss_at(&self, now: Moment) -> Option<Lost> {
-        let standing = self.standing().clone();
+        let standing = self.state().standing.clone();
         let cause = match standing {
             Standing::Lost(cause) => Some(cause),
             Standing::Retired => None,
@@ -255,7 +334,7 @@ impl Hold {
     pub(crate) fn lost(&self, cause: LossCause) -> Lost {
         Lost {
             name: self.name.as_str().to_owned(),
-            fence: self.fence,
+            fence: Some(self.fence),
             cause,
         }
     }
@@ -275,7 +354,7 @@ impl Hold {
 
     /// Why the last renewal failed, if it did.
     pub(crate) fn doubted(&self) -> Option<String> {
-        match &*self.standing() {
+        match &self.state().standing {
             Standing::Doubtful(reason) => Some(reason.clone()),
             Standing::Held | Standing::Lost(_) | Standing::Retired => None,
         }

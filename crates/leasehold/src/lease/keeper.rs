@@ -30,6 +30,7 @@ use crate::clock::Moment;
 use crate::error::{Error, LossCause, StoreError};
 use crate::store::Answer;
 use crate::sync::{Mutex, MutexGuard};
+use crate::telemetry::Said;
 
 /// How many renewals that came due are under way at once: a batch, so that a request of somebody else does not wait for more
 /// than that.
@@ -72,7 +73,7 @@ impl Keeper {
         let Some(kept) = state.leases.get_mut(&hold.owner) else {
             drop(state);
             // Lost a moment ago.
-            hold.lose(LossCause::Deadline(None));
+            hold.lose(LossCause::Deadline(None)).tell();
             return;
         };
         hold.follow(kept.hold.deadline());
@@ -156,7 +157,7 @@ impl Keeper {
             }
             remove(engine, &mut state, owner);
             drop(state);
-            hold.lose(cause);
+            hold.lose(cause).tell();
             engine.lost(&hold);
         } else if kept.is_due(now) && *under_way >= AT_ONCE {
             kept.progress = Progress::Queued;
@@ -206,6 +207,8 @@ impl Keeper {
         } else {
             Found::Nothing
         };
+        let in_use = state.leases.get(&owner).map(|kept| kept.hold.clone());
+        let (took, said) = (engine.clock.now().since(sent), Said::by(&answer));
         let mut lost = None;
         let mut confirmed = None;
         let mut is_to_be_undone = false;
@@ -236,10 +239,10 @@ impl Keeper {
                 let cause = LossCause::NotHeld(holder.map(Box::new));
                 let hold = kept.hold.clone();
                 // First, since who renews by hand looks there as soon as it is removed.
-                hold.lose(cause.clone());
+                let ended = hold.lose(cause.clone());
                 remove(engine, &mut state, &owner);
                 let error = hold.lost(cause).into();
-                lost = Some(hold);
+                lost = Some((hold, ended));
                 Err(error)
             }
         };
@@ -258,13 +261,20 @@ impl Keeper {
             engine.let_go(&asked_for.name, &owner);
         }
         tell(callers, &verdict);
+        if let Some(hold) = in_use {
+            let (lease, left) = ((&hold.name, hold.fence), || hold.valid_for());
+            engine
+                .telemetry
+                .renewed(lease, took, &said, || hold.span(), left);
+        }
         if let Some(held) = confirmed {
             let fence = held.fence.filter(|_| block);
             engine.renewed(&asked_for.name, &owner, (held.queued, sent), fence);
         } else if block {
             engine.refilled(&asked_for.name, &owner, None);
         }
-        if let Some(hold) = lost {
+        if let Some((hold, ended)) = lost {
+            ended.tell();
             engine.lost(&hold);
         }
         for found in [again.unwrap_or(Found::Nothing), next] {

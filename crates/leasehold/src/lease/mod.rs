@@ -4,6 +4,7 @@ mod agenda;
 mod answers;
 mod asking;
 mod contend;
+mod detached;
 mod engine;
 mod giving;
 mod hold;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use leasehold_core::{Fence, HolderView, Owner, Ttl};
 use tokio::sync::oneshot;
 
+pub use self::detached::{Detached, Tenure};
 pub(crate) use self::engine::{Engine, Plan, Wire};
 use self::hold::Hold;
 pub(crate) use self::identity::Identity;
@@ -33,6 +35,7 @@ pub(crate) use self::line::Terms;
 pub(crate) use self::seat::{OnWait, Patience, Request};
 use crate::clock::Moment;
 use crate::error::{Error, Lost, StoreError};
+use crate::telemetry::Asked;
 
 /// What a waiter is told each time the store answers that the lock is busy.
 #[derive(Debug, Clone)]
@@ -165,6 +168,13 @@ impl Lease {
         };
         self.release().await?;
         Ok(output)
+    }
+
+    /// Its user, who asked for it so, has it from here on.
+    pub(crate) fn begin(&self, asked: Asked<'_>) {
+        if let Some(watched) = asked.served(self.hold.fence) {
+            self.hold.begin(watched);
+        }
     }
 
     async fn give_back(self, keep: Option<Ttl>) -> Result<(), Error> {

@@ -5,6 +5,7 @@
 //! release is repeated until a full TTL has passed since the last such request. Owners are used once, so a release too
 //! many can never hit anybody else (core: C3).
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub(crate) struct Settle {
     pub(crate) unsettled_until: Option<Moment>,
     /// The lease that is released, and whether it was lost already.
     pub(crate) hold: Option<(Arc<Hold>, Option<Lost>)>,
+    /// With this release its use ends: what it shows is news.
+    pub(crate) in_use: bool,
 }
 
 /// Where the verdict of a release goes.
@@ -137,6 +140,10 @@ impl Settling {
     }
 
     fn tell(&mut self, result: Result<(), Error>) {
+        if let (true, Some((hold, lost))) = (mem::take(&mut self.work.in_use), &self.work.hold) {
+            let telemetry = &self.engine.telemetry;
+            telemetry.given_back(&hold.name, hold.fence, &result, lost.is_some());
+        }
         if let Some(verdict) = self.verdict.take() {
             // The caller may have stopped listening; the release counts all the same.
             drop(verdict.send(result));
@@ -159,6 +166,7 @@ impl Settle {
             keep: None,
             unsettled_until,
             hold: None,
+            in_use: false,
         }
     }
 
@@ -173,8 +181,8 @@ impl Settle {
         match reply {
             Reply::Released => Ok(()),
             // An earlier try of this release, or another one of ours, may have been the one that freed it, while the lease was
-            // still good.
-            Reply::NotHeld(_) if unsure && !hold.is_past() => Ok(()),
+            // still good. One that is detached stays taken, however often that is asked for.
+            Reply::NotHeld(_) if unsure && !hold.is_past() && !hold.is_detached() => Ok(()),
             Reply::NotHeld(holder) => {
                 Err(hold.lost(LossCause::NotHeld(holder.map(Box::new))).into())
             }

@@ -39,6 +39,7 @@ macro_rules! row {
                 a_release_by_a_stranger_changes_nothing
                 a_lock_can_be_kept_taken_after_its_release
                 a_kept_lock_can_be_given_back
+                a_kept_lock_is_still_extended_by_its_owner_and_by_no_other
                 a_break_needs_the_fence_of_the_holder
                 a_break_may_name_any_fence_of_the_block
                 inspect_shows_everything_and_changes_nothing

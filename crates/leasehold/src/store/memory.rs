@@ -10,6 +10,7 @@ use leasehold_core::{ClientId, LockName, Presence, Reply, Step, Waiter, World};
 
 use super::{Attach, Done, Listener, Notice, Store};
 use crate::clock::Clock;
+use crate::doctor::{self, Finding, Report, Server};
 use crate::error::StoreError;
 
 /// How many steps pass at least between two sweeps of expired names; as many as there are names, if those are more.
@@ -154,5 +155,24 @@ impl Store for MemoryStore {
 impl Drop for MemoryStore {
     fn drop(&mut self) {
         self.memory.lock().clients.remove(&self.client);
+    }
+}
+
+/// What there is to say of locks in memory.
+pub(super) fn examine() -> Report {
+    Report {
+        store: "memory:".into(),
+        server: Server {
+            engine: "memory".into(),
+            ..Server::default()
+        },
+        findings: vec![Finding {
+            id: "scope.process",
+            efficiency: doctor::State::Info,
+            correctness: doctor::State::Info,
+            text: "these locks are for one client; nobody else sees them".into(),
+            remedy: "for the processes of this host: local:".into(),
+        }],
+        acl: None,
     }
 }

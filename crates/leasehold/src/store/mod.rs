@@ -4,6 +4,8 @@
 
 #[cfg(test)]
 mod conformance;
+#[cfg(feature = "metrics")]
+pub(crate) mod counted;
 pub(crate) mod local;
 pub(crate) mod memory;
 pub(crate) mod redis;
@@ -17,6 +19,7 @@ use leasehold_core::{ClientId, Invalid, LockName, Owner, Reply, Step, Wake};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
+use crate::doctor::{Examination, Report};
 use crate::error::{Error, StoreError};
 use crate::runtime::Tasks;
 
@@ -28,6 +31,8 @@ pub(crate) enum Notice {
     Granted { key: String, wake: Wake },
     /// Another client waits for the lock with this key, which this owner holds.
     Wanted { key: String, owner: Owner },
+    /// The connection ended, for this reason; there will be another one.
+    Cut(&'static str),
     /// Wakes may have been missed: every waiter should poll now.
     Reconnected,
 }
@@ -165,4 +170,18 @@ pub(crate) fn open(
         Target::Local(path) => Arc::new(local::LocalStore::open(&path, attach, clock)?),
         Target::Memory => Arc::new(memory::Memory::new(clock).attach(attach)),
     })
+}
+
+/// Examines the store at `target` over a connection of its own; each request may take `limit`.
+pub(crate) async fn examine(
+    target: &Target,
+    how: &Examination,
+    clock: &Clock,
+    limit: Duration,
+) -> Result<Report, Error> {
+    match target {
+        Target::Redis(address) => Ok(redis::examine(address, how, clock, limit).await?),
+        Target::Local(path) => local::examine(path, how, clock).await,
+        Target::Memory => Ok(memory::examine()),
+    }
 }

@@ -78,6 +78,32 @@ async fn release_after(place: Place) {
     .await;
 }
 
+/// Nobody learns the token, so nothing may stay taken.
+async fn detach(place: Place) {
+    let scene = Scene::at(place).await;
+    at_each_poll(async |n| {
+        let lease = scene.lease().await;
+        let told = poll_n_times_then_drop(n, lease.detach(TTL * 2)).await;
+        let ended = told.is_some();
+        if let Some(told) = told {
+            let (detached, _) = told.expect("it was held");
+            detached.release().await.expect("it is held");
+        }
+        scene.is_free_soon().await;
+        ended
+    })
+    .await;
+    for moment in MOMENTS {
+        let lease = scene.lease().await;
+        let detaching = async {
+            let (detached, _) = lease.detach(TTL * 2).await.expect("it was held");
+            detached.release().await.expect("it is held");
+        };
+        poll_once_then_drop_after(detaching, sleep(moment)).await;
+        scene.is_free_soon().await;
+    }
+}
+
 async fn run(place: Place) {
     let scene = Scene::at(place).await;
     at_each_poll(async |n| {
@@ -205,6 +231,7 @@ on_every_store! {
     extend_and_the_lease
     release
     release_after
+    detach
     run
     lost
     inspect_and_names

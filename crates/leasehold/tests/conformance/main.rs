@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod detaching;
 mod holding;
 mod input;
 mod sharing;

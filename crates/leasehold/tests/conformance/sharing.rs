@@ -108,7 +108,7 @@ async fn the_blocking_nouns_do_the_same(place: Place) {
         assert!(b.inspect("m").expect("it answers").queue.is_empty());
         assert!(b.break_lock("m", lease.fence()).expect("it answers"));
         lease.extend(TTL).expect_err("it was broken");
-        assert_eq!(lease.wait_lost().fence, lease.fence());
+        assert_eq!(lease.wait_lost().fence, Some(lease.fence()));
         lease.release().expect_err("it was broken");
 
         let lease = ours.try_acquire().expect("it answers").expect("free");

@@ -11,6 +11,7 @@ use crate::lease::engine::Engine;
 use crate::lease::hold::{Hold, deadline};
 use crate::lease::kept::{Block, Caller, Kept, Progress};
 use crate::store::Done;
+use crate::telemetry::Ended;
 
 /// Why a renewal is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub(super) struct Renewal {
 pub(super) enum Found {
     Nothing,
     Renewal(Renewal),
-    Lost(Arc<Hold>),
+    Lost(Arc<Hold>, Ended),
 }
 
 /// The next one that waits for room (K5).
@@ -70,16 +71,16 @@ pub(super) fn start(
     let callers = std::mem::take(&mut kept.by_hand);
     if hold.is_lost() || hold.is_past() {
         // Left in the agenda, it would be due for ever (K2).
-        let verdict = match hold.loss() {
+        let (verdict, ended) = match hold.loss() {
             Some(lost) => {
-                hold.lose(lost.cause.clone());
-                lost.into()
+                let ended = hold.lose(lost.cause.clone());
+                (lost.into(), ended)
             }
-            None => StoreError::closed().into(),
+            None => (StoreError::closed().into(), Ended::unseen()),
         };
         remove(engine, state, owner);
         tell(callers, &Err(verdict));
-        return Found::Lost(hold);
+        return Found::Lost(hold, ended);
     }
     let now = engine.clock.now();
     let renewal = Renewal {
@@ -105,7 +106,10 @@ pub(super) fn start(
 pub(super) fn send(engine: &Arc<Engine>, found: Found) {
     let renewal = match found {
         Found::Nothing => return,
-        Found::Lost(hold) => return engine.lost(&hold),
+        Found::Lost(hold, ended) => {
+            ended.tell();
+            return engine.lost(&hold);
+        }
         Found::Renewal(renewal) => renewal,
     };
     if renewal.is_to_be_indexed {

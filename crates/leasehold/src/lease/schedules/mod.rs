@@ -24,6 +24,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::runtime::Tasks;
 use crate::store::Attach;
+use crate::telemetry::Telemetry;
 
 const MS: Duration = Duration::from_millis(1);
 const TTL: Duration = Duration::from_secs(10);
@@ -78,6 +79,7 @@ impl Scene {
                 tasks: Tasks::explored(),
                 identity,
                 patience: TTL,
+                telemetry: Telemetry::default(),
             };
             let (engine, run) = Engine::new(Arc::new(store), plan, &way);
             scene.house.push(spawn(run));

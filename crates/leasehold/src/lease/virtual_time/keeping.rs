@@ -201,5 +201,5 @@ async fn the_store_has_the_last_word() {
         scene.since(asked) <= TTL / 3 + MS,
         "told by the next renewal"
     );
-    assert_eq!(lost.fence, lease.fence());
+    assert_eq!(lost.fence, Some(lease.fence()));
 }

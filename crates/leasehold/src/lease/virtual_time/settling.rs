@@ -180,3 +180,85 @@ async fn close_waits_for_what_is_under_way_and_no_longer_than_the_lease() {
     assert!(waited > TTL && waited < TTL + SECOND * 3, "{waited:?}");
     assert!(scene.is_free().await);
 }
+
+/// Its release keeps the lock, so one that finds it free was not the one that freed it.
+#[tokio::test(start_paused = true)]
+async fn a_detached_lease_that_is_broken_before_that_is_confirmed_is_lost() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    let fence = lease.fence();
+    scene.next("release", Fate::LoseReply);
+    let detaching = tokio::runtime::Handle::current().spawn(lease.detach(TTL));
+    while scene.sent("release").is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert!(scene.other.break_lock("m", fence).await.unwrap());
+    let answer = detaching.await.unwrap();
+    assert!(matches!(answer, Err(Error::Lost(_))), "{answer:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_could_not_be_detached_leaves_nothing_whatever_arrives_late() {
+    let scene = Scene::begin();
+    scene.next("acquire", Fate::Vanish);
+    let (lease, _) = scene.lease().await;
+    let mut refusals = 1;
+    scene.plan(move |step| match step {
+        Step::Release { .. } if refusals > 0 => {
+            refusals -= 1;
+            Fate::Hang
+        }
+        _ => Fate::Pass,
+    });
+    let detaching = tokio::time::timeout(SECOND, lease.detach(TTL));
+    detaching.await.unwrap_err();
+    sleep(MS).await;
+    assert!(scene.is_free().await);
+    let lying_about = scene.sent("acquire").swap_remove(0);
+    scene.arrives_late(&lying_about);
+    assert!(!scene.is_free().await);
+    sleep(SECOND + MS).await;
+    assert!(scene.is_free().await, "undone within a second");
+}
+
+/// Counts what is worth a warning.
+#[derive(Clone, Default)]
+struct Warnings(Arc<std::sync::atomic::AtomicUsize>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, what: &tracing::Metadata<'_>) -> bool {
+        *what.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stops_detaching_has_not_lost_the_lease() {
+    for fate in [|| Fate::Refuse, || Fate::LoseReply, || Fate::Vanish] {
+        let warnings = Warnings::default();
+        let _listening = tracing::subscriber::set_default(warnings.clone());
+        let scene = Scene::begin();
+        let (lease, _) = scene.lease().await;
+        scene.next("release", fate());
+        let detaching = tokio::time::timeout(MS * 5, lease.detach(TTL));
+        detaching.await.unwrap_err();
+        sleep(SECOND).await;
+        assert!(scene.is_free().await && scene.sent("release").len() > 2);
+        assert_eq!(warnings.0.load(std::sync::atomic::Ordering::SeqCst), 0);
+    }
+}

@@ -118,6 +118,22 @@ pub(super) async fn a_kept_lock_can_be_given_back(world: &impl World) {
     b.takes().await;
 }
 
+pub(super) async fn a_kept_lock_is_still_extended_by_its_owner_and_by_no_other(world: &impl World) {
+    let (a, b) = two(world).await;
+    let first = a.takes().await;
+    a.releases_after(SECOND * 10).await;
+    drop(a.store);
+    // Another client with the same token, as another process has it.
+    let c = Peer::of(world, 1).await;
+    assert_eq!(not_held(b.extends().await), Some(1));
+    assert_eq!(fence(c.extends().await), first);
+    assert_eq!(b.sees_holder().await, Some((1, TTL)));
+    world.advance(TTL + MS);
+    assert_eq!(not_held(c.extends().await), None, "never taken again");
+    b.takes().await;
+    assert_eq!(not_held(c.gives_back().await), Some(2));
+}
+
 pub(super) async fn a_break_needs_the_fence_of_the_holder(world: &impl World) {
     let (a, b, c) = three(world).await;
     let first = a.takes().await;

@@ -308,7 +308,7 @@ impl Peer {
                     return wake;
                 }
                 Some(Notice::Reconnected) => panic!("only once"),
-                Some(Notice::Wanted { .. }) | None => {}
+                Some(Notice::Wanted { .. } | Notice::Cut(_)) | None => {}
             }
         }
         panic!("{} was told nothing", self.owner);

@@ -95,7 +95,7 @@ impl Db {
         begun.commit()?;
         // Whoever waits for what this frees belongs to another client, which looks for itself. If it fails, steps will too.
         drop(self.tidy());
-        Ok(())
+        file::carry_over_at(&self.conn, file::LOG_AT_WORK)
     }
 
     /// Takes one step. Time is read inside of the transaction: a step that had to wait is judged by when it is taken.

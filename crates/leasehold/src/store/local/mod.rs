@@ -13,6 +13,7 @@
 //! - A file that is removed or replaced is a data loss: holders learn it when they extend their lease, fences keep rising.
 
 mod db;
+mod examine;
 mod fault;
 mod file;
 mod path;
@@ -31,6 +32,7 @@ use leasehold_core::{LockName, Step};
 use tokio::sync::oneshot;
 
 use self::db::Db;
+pub(super) use self::examine::examine;
 use super::{Attach, Done, Store};
 use crate::clock::Clock;
 use crate::error::{Error, StoreError, StoreErrorKind};

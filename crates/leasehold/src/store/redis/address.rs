@@ -30,7 +30,7 @@ impl Address {
             let form = if scheme == "unix" {
                 "unix:/path/to/socket[?db=0&user=NAME&pass=SECRET]".to_owned()
             } else {
-                format!("{scheme}://[user:password@]host[:port][/db]; in user and password, percent-encode / : @ # ?")
+                format!("{scheme}://host[:port][/db], with user:password@ before the host if it asks for them, and / : @ # ? in them percent-encoded")
             };
             Invalid::new("store URL", &format!("{scheme}:..."), format!("{}; write {form}", what_is_wrong(&error)))
         })?;
@@ -76,6 +76,25 @@ impl Address {
         #[cfg(target_os = "linux")]
         setsockopt(stream, sockopt::TcpUserTimeout, &UNCONFIRMED_MS)?;
         Ok(())
+    }
+
+    /// Whether nobody between here and the server can read along.
+    pub(super) fn is_private(&self) -> bool {
+        self.is_tls() || matches!(self.info.addr(), ConnectionAddr::Unix(_))
+    }
+
+    /// Whether the server is on this host, by its name.
+    pub(super) fn is_loopback(&self) -> bool {
+        match self.info.addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => {
+                let host = host.trim_matches(['[', ']']);
+                host == "localhost"
+                    || host
+                        .parse::<std::net::IpAddr>()
+                        .is_ok_and(|address| address.is_loopback())
+            }
+            _ => true,
+        }
     }
 
     /// Whether the connection is encrypted.

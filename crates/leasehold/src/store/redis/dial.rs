@@ -83,9 +83,10 @@ pub(super) async fn dial(
 }
 
 /// A connection, and what drives it unless redis-rs does.
-type Opened = (MultiplexedConnection, Option<BoxFuture<'static, ()>>);
+pub(super) type Opened = (MultiplexedConnection, Option<BoxFuture<'static, ()>>);
 
-async fn open(address: &Address, config: AsyncConnectionConfig) -> RedisResult<Opened> {
+/// Connects, without a look at what answers.
+pub(super) async fn open(address: &Address, config: AsyncConnectionConfig) -> RedisResult<Opened> {
     match address.info().addr() {
         ConnectionAddr::Tcp(host, port) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
@@ -157,7 +158,7 @@ async fn check_role(
 }
 
 /// Why a dial failed; nothing was asked for, so nothing can have taken effect.
-fn refusal(address: &Address, error: &redis::RedisError) -> StoreError {
+pub(super) fn refusal(address: &Address, error: &redis::RedisError) -> StoreError {
     let (mut refusal, _) = classify(&address.to_string(), error);
     if refusal.kind == StoreErrorKind::TimedOut {
         return silent(address, None);
@@ -171,7 +172,7 @@ fn refusal(address: &Address, error: &redis::RedisError) -> StoreError {
 
 const WRONG_DOOR: &str = "; is it the right port, and with or without TLS?";
 
-fn closed(address: &Address) -> StoreError {
+pub(super) fn closed(address: &Address) -> StoreError {
     let detail = format!("it closed the connection{WRONG_DOOR}");
     StoreError::new(address.to_string(), StoreErrorKind::Unreachable, detail)
 }

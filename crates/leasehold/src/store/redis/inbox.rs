@@ -79,6 +79,20 @@ pub(super) enum End {
     Blocked,
 }
 
+impl End {
+    /// What those are told who wait for an answer.
+    pub(super) const fn told(self) -> (StoreErrorKind, &'static str) {
+        match self {
+            Self::Lost => (StoreErrorKind::Unreachable, "the connection was lost"),
+            Self::Silent => (StoreErrorKind::TimedOut, "it gave no sign of life"),
+            Self::Blocked => (
+                StoreErrorKind::TimedOut,
+                "the runtime that ran the connection was blocked or ended",
+            ),
+        }
+    }
+}
+
 struct Inner {
     state: State,
     /// Waiting to be sent, one line for each kind, so that each fills batches of its own.
@@ -340,14 +354,7 @@ impl Inbox {
     }
 
     fn tell_lost(&self, given_up: Vec<Done>, why: End) {
-        let (kind, detail) = match why {
-            End::Lost => (StoreErrorKind::Unreachable, "the connection was lost"),
-            End::Silent => (StoreErrorKind::TimedOut, "it gave no sign of life"),
-            End::Blocked => (
-                StoreErrorKind::TimedOut,
-                "the runtime that ran the connection was blocked or ended",
-            ),
-        };
+        let (kind, detail) = why.told();
         for done in given_up {
             let error = StoreError::new(&self.shown, kind, detail).unknown();
             done.answer(Err(error));

@@ -115,6 +115,7 @@ impl Runner<'_> {
                 Ok(dialled) => {
                     refused.reset();
                     let end = self.pump(dialled).await;
+                    (plan.listener)(Notice::Cut(end.told().1));
                     plan.inbox
                         .give_up(self.turn, end, || plan.tell(Line::Dialing));
                     if plan.clock.now().since(begun) >= LIVED {

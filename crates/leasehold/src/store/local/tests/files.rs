@@ -163,3 +163,17 @@ fn the_files_are_for_their_owner_only() {
         );
     }
 }
+
+/// Who comes when nobody is at work reads all of the log, so that it has to stay short however many come and go.
+#[test]
+fn the_log_that_those_who_come_have_to_read_stays_short() {
+    let host = Host::new(Clock::virtual_time());
+    // Whoever is the last to go takes the log along.
+    let _stays = host.peer(1);
+    for client in 2..200 {
+        assert!(held(&pollster::block_on(host.peer(client).acquire(30))));
+        host.clock.suspend(Duration::from_secs(31));
+    }
+    let log = fs::metadata(format!("{}-wal", host.file())).unwrap().len();
+    assert!((50_000..700_000).contains(&log), "{log} bytes");
+}

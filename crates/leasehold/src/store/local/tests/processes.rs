@@ -64,6 +64,34 @@ async fn a_hold_that_is_kept_after_its_release_outlives_the_process() {
     assert!(held(&b.acquire(30).await));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_kept_hold_that_another_process_extends_outlives_the_process_that_took_it() {
+    let host = Host::new(Clock::virtual_time());
+    let (a, b) = (host.peer(1), host.peer(2));
+    assert!(held(&a.acquire(30).await));
+    assert_eq!(a.release(Some(seconds(10))).await, Reply::Released);
+    let owner = a.owner(1);
+    host.sql(&format!(
+        "UPDATE clients SET pid = {} WHERE client = 1",
+        reaped()
+    ));
+    drop(a);
+    // A client that knows the token only.
+    let c = host.peer(3);
+    let (ttl, block) = (seconds(60), false);
+    let extend = Step::Extend {
+        owner: owner.clone(),
+        ttl,
+        block,
+    };
+    assert!(held(&c.step(extend).await));
+    host.clock.suspend(Duration::from_secs(59));
+    assert!(busy(&b.acquire(30).await), "it was extended");
+    let keep = None;
+    assert_eq!(c.step(Step::Release { owner, keep }).await, Reply::Released);
+    assert!(held(&b.acquire(30).await));
+}
+
 #[test]
 fn a_boot_clears_all_locks_and_fences_go_on() {
     let host = Host::new(Clock::system());

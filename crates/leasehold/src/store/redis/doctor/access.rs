@@ -1,0 +1,224 @@
+//! What a user must be allowed. Must never ask for more than this library uses: taking away any part breaks something.
+
+/// What goes wrong without a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Without {
+    /// There are no locks.
+    NoLocks,
+    /// Waiters poll, operators see less, a replica is found late.
+    Worse,
+    /// Only the doctor knows less.
+    Unseen,
+}
+
+/// A word of a command that tries it; see [`Need::words`].
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Word {
+    /// As it is.
+    Text(&'static str),
+    /// The key of a string, of a sorted set, or of a hash, all scratch.
+    String,
+    Set,
+    Hash,
+    /// The index.
+    Index,
+    /// The channel of this client.
+    Channel,
+}
+
+use Word::{Channel, Hash, Index, Set, String as Key, Text};
+
+/// A command that the scripts, the connection or the doctor use.
+#[derive(Debug)]
+pub(super) struct Need {
+    /// As ACL rules spell it.
+    pub(super) part: &'static str,
+    pub(super) without: Without,
+    /// A use of it that leaves nothing behind: it changes only what is there already, which on a scratch key is nothing.
+    /// HSET cannot be told so, and is given a field without a value: it is refused, but only after the permission was looked at.
+    pub(super) words: &'static [Word],
+}
+
+const fn need(part: &'static str, without: Without, words: &'static [Word]) -> Need {
+    Need {
+        part,
+        without,
+        words,
+    }
+}
+
+use Without::{NoLocks, Unseen, Worse};
+
+/// All of them. AUTH and HELLO need no permission.
+#[rustfmt::skip]
+pub(super) const NEEDS: &[Need] = &[
+    need("eval", NoLocks, &[Text("EVAL"), Text("return 1"), Text("0")]),
+    need("evalsha", NoLocks, &[Text("EVALSHA"), Text("e0e1f9fabfc9d4800c877a703b823ac0578ff8db"), Text("0")]),
+    need("get", NoLocks, &[Text("GET"), Key]),
+    need("set", NoLocks, &[Text("SET"), Key, Text("0"), Text("XX"), Text("PX"), Text("5000")]),
+    need("del", NoLocks, &[Text("DEL"), Key]),
+    need("pexpire", NoLocks, &[Text("PEXPIRE"), Key, Text("5000")]),
+    need("pttl", NoLocks, &[Text("PTTL"), Key]),
+    need("time", NoLocks, &[Text("TIME")]),
+    need("zadd", NoLocks, &[Text("ZADD"), Set, Text("XX"), Text("1"), Text("x")]),
+    need("zcard", NoLocks, &[Text("ZCARD"), Set]),
+    need("zrange", NoLocks, &[Text("ZRANGE"), Set, Text("0"), Text("0")]),
+    need("zrank", NoLocks, &[Text("ZRANK"), Set, Text("x")]),
+    need("zrem", NoLocks, &[Text("ZREM"), Set, Text("x")]),
+    need("hget", NoLocks, &[Text("HGET"), Hash, Text("x")]),
+    need("hset", NoLocks, &[Text("HSET"), Hash, Text("x"), Text("x"), Text("x")]),
+    need("hdel", NoLocks, &[Text("HDEL"), Hash, Text("x")]),
+    need("type", Worse, &[Text("TYPE"), Key]),
+    need("exists", Worse, &[Text("EXISTS"), Index]),
+    need("zremrangebyscore", Worse, &[Text("ZREMRANGEBYSCORE"), Set, Text("0"), Text("0")]),
+    need("publish", Worse, &[Text("PUBLISH"), Channel, Text("doctor")]),
+    need("pubsub|numsub", Worse, &[Text("PUBSUB"), Text("NUMSUB"), Channel]),
+    need("subscribe", Worse, &[]),
+    need("role", Worse, &[Text("ROLE")]),
+    // As old as the command itself; it names the library in CLIENT LIST.
+    need("client|setinfo", Unseen, &[]),
+    need("select", NoLocks, &[]),
+    need("ping", Unseen, &[]),
+    need("info", Unseen, &[]),
+];
+
+/// What the line depends on.
+#[derive(Debug)]
+pub(super) struct For<'a> {
+    /// The version of Redis whose commands the server has; `None` if it does not say.
+    pub(super) version: Option<(u32, u32)>,
+    /// The number of the database.
+    pub(super) database: i64,
+    /// The names of the locks.
+    pub(super) keys: &'a str,
+}
+
+/// The line that makes a user who may do what locks need, and nothing else. An older server refuses all of it for one
+/// command that it does not know.
+pub(super) fn line(what: &For<'_>) -> String {
+    let is_wanted = |need: &&Need| match need.part {
+        "client|setinfo" => what.version.is_some_and(|version| version >= (7, 2)),
+        "select" => what.database != 0,
+        _ => true,
+    };
+    let commands: Vec<String> = NEEDS
+        .iter()
+        .filter(is_wanted)
+        .map(|need| format!("+{}", need.part))
+        .collect();
+    format!(
+        "ACL SETUSER leasehold on >SECRET resetkeys {} resetchannels &leasehold:wake:* -@all {}",
+        keys(what.keys),
+        commands.join(" ")
+    )
+}
+
+/// The locks' own keys, those beside them, and those of the index and the doctor.
+fn keys(pattern: &str) -> String {
+    if pattern == "*" {
+        return "~*".into();
+    }
+    let beside = if pattern.contains('{') {
+        format!("{pattern}:lh-*")
+    } else {
+        format!("{{{pattern}}}:lh-*")
+    };
+    // `{` and `}` mean nothing in a pattern of Redis'.
+    format!(
+        "~{pattern} ~{beside} ~leasehold:index ~leasehold:doctor:* ~{{leasehold:doctor:*}}:lh-*"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn parts() -> BTreeSet<&'static str> {
+        NEEDS.iter().map(|need| need.part).collect()
+    }
+
+    /// Every command that a script calls, as ACL rules spell it.
+    fn called(lua: &str) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        let start = "call('";
+        for (at, _) in lua.match_indices(start) {
+            let mut quoted = lua[at + start.len()..].split('\'');
+            let word = quoted.next().unwrap().to_lowercase();
+            let second = quoted.nth(1).unwrap_or_default().to_lowercase();
+            found.insert(if word == "pubsub" {
+                format!("{word}|{second}")
+            } else {
+                word
+            });
+        }
+        found
+    }
+
+    #[test]
+    fn every_command_of_the_scripts_is_needed() {
+        let lua = [
+            include_str!("../../../../lua/prelude.lua"),
+            include_str!("../../../../lua/index.lua"),
+            include_str!("../../../../lua/mutex/acquire.lua"),
+            include_str!("../../../../lua/mutex/extend.lua"),
+            include_str!("../../../../lua/mutex/release.lua"),
+            include_str!("../../../../lua/mutex/break.lua"),
+            include_str!("../../../../lua/mutex/inspect.lua"),
+        ]
+        .concat();
+        let called = called(&lua);
+        assert!(called.len() > 15, "{called:?}");
+        let parts = parts();
+        assert!(
+            called.iter().all(|part| parts.contains(part.as_str())),
+            "{called:?}"
+        );
+        let beyond: Vec<&str> = parts
+            .iter()
+            .copied()
+            .filter(|part| !called.contains(*part))
+            .collect();
+        let by_rust = [
+            "client|setinfo",
+            "eval",
+            "evalsha",
+            "exists",
+            "info",
+            "ping",
+            "role",
+            "select",
+            "subscribe",
+        ];
+        assert_eq!(beyond, by_rust);
+    }
+
+    #[test]
+    fn the_line_has_what_the_server_knows() {
+        let line = |version, database, keys| {
+            line(&For {
+                version,
+                database,
+                keys,
+            })
+        };
+        let old = line(Some((7, 0)), 0, "*");
+        assert!(
+            old.contains(" ~* ") && !old.contains("setinfo") && !old.contains("+select"),
+            "{old}"
+        );
+        assert!(line(Some((7, 2)), 0, "*").contains("+client|setinfo"));
+        assert!(!line(None, 0, "*").contains("+client|setinfo"));
+        let some = line(Some((7, 0)), 3, "jobs:*");
+        for part in [
+            " ~jobs:* ",
+            " ~{jobs:*}:lh-* ",
+            " ~leasehold:index ",
+            " +select",
+        ] {
+            assert!(some.contains(part), "{part}: {some}");
+        }
+        assert!(line(None, 0, "{a}:*").contains(" ~{a}:* ~{a}:*:lh-* "));
+    }
+}

@@ -1,0 +1,204 @@
+//! Asks a server all there is to ask. Must never write anything but what `probe` does, nor judge.
+
+use std::time::Duration;
+
+use redis::{Cmd, Value, cmd, pipe};
+
+use super::super::address::Address;
+use super::super::{INDEX, dial};
+use super::access::{self, For};
+use super::facts::{Facts, Fields, Lock, Way};
+use super::talk::{Opened, Talk, open};
+use super::{probe, watch};
+use crate::clock::Clock;
+use crate::doctor::Examination;
+use crate::error::StoreError;
+
+/// Between the two looks at what counts up.
+const BETWEEN: Duration = Duration::from_secs(2);
+
+/// How many names of the index are looked at: the newest.
+const NAMES: isize = 1000;
+
+/// Settings that INFO does not show.
+const SETTINGS: [&str; 12] = [
+    "appendfsync",
+    "appendonly",
+    "busy-reply-threshold",
+    "latency-monitor-threshold",
+    "lua-time-limit",
+    "maxclients",
+    "maxmemory-policy",
+    "min-replicas-max-lag",
+    "min-replicas-to-write",
+    "save",
+    "tcp-keepalive",
+    "timeout",
+];
+
+/// Commands that only some servers have.
+const SOME_HAVE: [&str; 4] = ["wait", "waitaof", "delex", "delifeq"];
+
+/// All facts, over a connection of their own.
+pub(super) async fn gather(
+    address: &Address,
+    how: &Examination,
+    clock: &Clock,
+    limit: Duration,
+) -> Result<Facts, StoreError> {
+    let Opened {
+        talk,
+        mut driver,
+        mut messages,
+    } = open(address, clock, limit).await?;
+    let seconds = async {
+        if how.quick {
+            return Ok((None, None));
+        }
+        tokio::try_join!(watch::step(&talk), async {
+            Ok(Some(watch::stall(clock).await))
+        })
+    };
+    let all = async {
+        let (mut facts, (step, stall)) =
+            tokio::try_join!(at_once(&talk, how, &mut messages), seconds)?;
+        (facts.step, facts.stall) = (step, stall);
+        Ok(facts)
+    };
+    let mut facts = tokio::select! {
+        facts = all => facts?,
+        () = &mut driver => return Err(dial::closed(address)),
+    };
+    facts.ttl = how.ttl;
+    facts.way = Way {
+        is_private: address.is_private(),
+        is_loopback: address.is_loopback(),
+        has_password: address.info().redis_settings().password().is_some(),
+    };
+    facts.acl = access::line(&For {
+        version: facts.redis_version(),
+        database: address.info().redis_settings().db(),
+        keys: &how.keys,
+    });
+    Ok(facts)
+}
+
+/// What can be asked for without waiting, but for what counts up.
+async fn at_once(
+    talk: &Talk,
+    how: &Examination,
+    messages: &mut tokio::sync::mpsc::UnboundedReceiver<Vec<u8>>,
+) -> Result<Facts, StoreError> {
+    let info = info(talk).await?;
+    if how.glance {
+        return Ok(Facts {
+            info,
+            ..Facts::default()
+        });
+    }
+    let mut facts = Facts {
+        info,
+        role: role(talk).await?,
+        config: config(talk).await?,
+        user: talk.told(cmd("ACL").arg("WHOAMI")).await?,
+        commands: commands(talk).await?,
+        latency: latency(talk).await?,
+        ping: watch::ping(talk, how.quick).await?,
+        offset: watch::offset(talk).await?,
+        locks: locks(talk).await?,
+        ..Facts::default()
+    };
+    let begun = talk.clock.now();
+    facts.probe = probe::probe(talk, messages).await?;
+    if !how.quick && facts.info.is_some() {
+        talk.clock.sleep_until(begun.after(BETWEEN)).await;
+        facts.later = self::info(talk).await?;
+    }
+    Ok(facts)
+}
+
+async fn info(talk: &Talk) -> Result<Option<Fields>, StoreError> {
+    let text: Option<String> = talk.told(&cmd("INFO")).await?;
+    Ok(text.map(|text| Fields::of_info(&text)))
+}
+
+async fn role(talk: &Talk) -> Result<Option<String>, StoreError> {
+    let role: Option<Vec<Value>> = talk.told(&cmd("ROLE")).await?;
+    Ok(role.and_then(|role| redis::from_redis_value_ref(role.first()?).ok()))
+}
+
+/// One by one: older servers take no more at once. The first refusal is one of all.
+async fn config(talk: &Talk) -> Result<Option<Fields>, StoreError> {
+    let mut settings = Fields::default();
+    for name in SETTINGS {
+        let Some(told) = talk
+            .told::<std::collections::BTreeMap<String, String>>(cmd("CONFIG").arg("GET").arg(name))
+            .await?
+        else {
+            return Ok(None);
+        };
+        settings.0.extend(told);
+    }
+    Ok(Some(settings))
+}
+
+async fn commands(talk: &Talk) -> Result<Option<Vec<String>>, StoreError> {
+    let told: Option<Vec<Value>> = talk
+        .told(cmd("COMMAND").arg("INFO").arg(&SOME_HAVE))
+        .await?;
+    Ok(told.map(|told| {
+        SOME_HAVE
+            .iter()
+            .zip(told)
+            .filter(|(_, about)| matches!(about, Value::Array(parts) if !parts.is_empty()))
+            .map(|(name, _)| (*name).to_owned())
+            .collect()
+    }))
+}
+
+/// Event, when, its latest and its longest in ms; newer servers say more after that.
+async fn latency(talk: &Talk) -> Result<Option<Vec<(String, u64)>>, StoreError> {
+    let told: Option<Vec<Vec<Value>>> = talk.told(cmd("LATENCY").arg("LATEST")).await?;
+    let event = |event: Vec<Value>| {
+        let name = redis::from_redis_value_ref(event.first()?).ok()?;
+        Some((name, redis::from_redis_value_ref(event.get(3)?).ok()?))
+    };
+    Ok(told.map(|events| events.into_iter().filter_map(event).collect()))
+}
+
+/// The locks of the index that this user may see; those of others are none of its business.
+async fn locks(talk: &Talk) -> Result<Option<Vec<Lock>>, StoreError> {
+    let newest = cmd("ZRANGE").arg(INDEX).arg(-NAMES).arg(-1).to_owned();
+    let Some(names) = talk.told::<Vec<Vec<u8>>>(&newest).await? else {
+        return Ok(None);
+    };
+    if names.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    let mut look = pipe();
+    look.ignore_errors();
+    for name in &names {
+        look.add_command(Cmd::new().arg("TYPE").arg(name).to_owned());
+        look.add_command(Cmd::new().arg("PTTL").arg(name).to_owned());
+    }
+    let mut connection = talk.connection.clone();
+    let answers = talk
+        .answered(look.query_async::<Vec<Value>>(&mut connection))
+        .await?
+        .unwrap_or_default();
+    let locks = names.into_iter().zip(answers.chunks_exact(2));
+    let seen = |(name, answer): (Vec<u8>, &[Value])| {
+        Some(Lock {
+            // Anything may stand in the index; one odd name must not hide the others.
+            name: String::from_utf8_lossy(&name).into_owned(),
+            kind: redis::from_redis_value_ref(&answer[0]).ok()?,
+            left: redis::from_redis_value_ref(&answer[1]).ok()?,
+        })
+    };
+    Ok(Some(
+        locks
+            .filter_map(seen)
+            .filter(|lock| lock.kind != "none")
+            .collect(),
+    ))
+}

@@ -1,0 +1,166 @@
+//! Whether this user may do what locks need, and no more. Must never show a password.
+
+use super::super::access::{NEEDS, Need, Without};
+use super::super::facts::Facts;
+use super::{Rule, Verdict, share};
+use crate::doctor::State::{Info, Warn};
+use crate::error::StoreErrorKind;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "acl.probe",
+        judge: probe,
+    },
+    Rule {
+        id: "acl.wide",
+        judge: wide,
+    },
+    Rule {
+        id: "sec.tls",
+        judge: tls,
+    },
+    Rule {
+        id: "net.timeout",
+        judge: timeout,
+    },
+    Rule {
+        id: "net.clients",
+        judge: clients,
+    },
+];
+
+/// Refusals that other checks tell.
+const TOLD_ELSEWHERE: [&str; 5] = ["OOM", "MISCONF", "NOREPLICAS", "READONLY", "LOADING"];
+
+/// What this user may not use, by what goes wrong without it, as an ACL rule.
+fn denied(facts: &Facts, without: Without) -> String {
+    let is_denied =
+        |need: &&Need| need.without == without && facts.probe.denied.contains(&need.part);
+    let parts: Vec<String> = NEEDS
+        .iter()
+        .filter(is_denied)
+        .map(|need| format!("+{}", need.part))
+        .collect();
+    parts.join(" ")
+}
+
+fn probe(facts: &Facts) -> Option<Verdict> {
+    let probe = &facts.probe;
+    let lacks = denied(facts, Without::NoLocks);
+    if !lacks.is_empty() {
+        return Some(Verdict::fail(format!("this user lacks {lacks}: no locks")).fix(&facts.acl));
+    }
+    let is_told = |said: &str| TOLD_ELSEWHERE.iter().any(|word| said.contains(word));
+    let worse = denied(facts, Without::Worse);
+    // Writing the index needs what only it uses.
+    let is_worse = |what: &str| what == "index" && !worse.is_empty();
+    let mut failed = probe
+        .failed
+        .iter()
+        .filter(|(what, _, said)| !is_told(said) && !is_worse(what));
+    // A command that does not exist is told by cap.lua.
+    if let (Some((what, kind, said)), true) = (failed.next(), probe.missing.is_empty()) {
+        let verdict = Verdict::fail(format!(
+            "{what} failed on a scratch lock leasehold:doctor:*: {said}"
+        ));
+        return Some(match kind {
+            StoreErrorKind::Denied => verdict.fix(&facts.acl),
+            _ => verdict
+                .fix("this should not be: please report it, with what the server says of itself"),
+        });
+    }
+    if !worse.is_empty() {
+        return Some(
+            Verdict::warn(format!(
+                "this user lacks {worse}: waiters poll, or inspect and the list of names fail"
+            ))
+            .fix(&facts.acl),
+        );
+    }
+    if !probe.failed.is_empty() || !probe.missing.is_empty() {
+        return Some(Verdict::unknown(
+            "not all could be tried, for a reason that another check tells",
+        ));
+    }
+    Some(if probe.told {
+        Verdict::ok(
+            "a scratch lock was taken, waited for, renewed, handed over and freed; wakes arrive",
+        )
+    } else {
+        Verdict::warn("no wake arrived: waiters poll").fix(&facts.acl)
+    })
+}
+
+fn wide(facts: &Facts) -> Option<Verdict> {
+    let fix = || format!("use a user for locks only:\n{}", facts.acl);
+    Some(match (facts.user.as_deref(), facts.config.is_some()) {
+        (Some("default"), _) => Verdict::of(
+            Info,
+            Warn,
+            "this is the default user, who mostly may do anything",
+        )
+        .fix(fix()),
+        (_, true) => Verdict::of(
+            Info,
+            Warn,
+            "this user may use CONFIG, and so rewrite the server's settings",
+        )
+        .fix(fix()),
+        (Some(user), false) => Verdict::ok(format!(
+            "the user \"{}\", who may not use CONFIG",
+            user.escape_debug()
+        )),
+        (None, false) => {
+            Verdict::unknown("ACL is not permitted here, which speaks for a narrow user")
+        }
+    })
+}
+
+fn tls(facts: &Facts) -> Option<Verdict> {
+    let way = &facts.way;
+    Some(if way.is_private {
+        Verdict::ok("nobody on the way can read along")
+    } else if way.has_password && !way.is_loopback {
+        Verdict::warn("the password goes over the network in clear").fix("use rediss:// (TLS)")
+    } else {
+        Verdict::ok("no TLS, and no password that leaves this host")
+    })
+}
+
+fn timeout(facts: &Facts) -> Option<Verdict> {
+    let Some(seconds) = facts.config_number("timeout") else {
+        return Some(
+            Verdict::unknown("CONFIG is not permitted here")
+                .fix("look up \"timeout\" where the server is set up; it should be 0"),
+        );
+    };
+    let drops = seconds > 0 && std::time::Duration::from_secs(seconds) < share(facts, 3);
+    Some(if drops {
+        Verdict::warn(format!("timeout={seconds}: it drops clients that are silent for {seconds} s, less than the time between renewals")).fix("CONFIG SET timeout 0")
+    } else {
+        Verdict::ok(format!(
+            "timeout={seconds}: no client is dropped between renewals"
+        ))
+    })
+}
+
+fn clients(facts: &Facts) -> Option<Verdict> {
+    let most = facts
+        .info_number("maxclients")
+        .or_else(|| facts.config_number("maxclients"));
+    let (Some(now), Some(most)) = (facts.info_number("connected_clients"), most) else {
+        return Some(Verdict::unknown(
+            "it does not say how many clients it has (INFO)",
+        ));
+    };
+    let rejected = facts.info_number("rejected_connections").unwrap_or(0);
+    let text = format!("{now} clients of {most}, {rejected} rejected since its start");
+    Some(
+        if now.saturating_mul(100) > most.saturating_mul(80) || rejected > 0 {
+            Verdict::warn(format!("{text}: new ones may be refused"))
+                .fix("raise maxclients (and the server's ulimit -n), or find who keeps connections")
+        } else {
+            Verdict::ok(text)
+        },
+    )
+}

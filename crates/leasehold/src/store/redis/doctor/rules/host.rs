@@ -1,0 +1,80 @@
+//! Clocks and delays, on both sides. Must never call a clock wrong that is only far away: leases are counted on one clock each.
+
+use std::time::Duration;
+
+use super::super::facts::Facts;
+use super::{Rule, Verdict, share};
+use crate::doctor::State::{Fail, Info, Warn};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "clk.offset",
+        judge: offset,
+    },
+    Rule {
+        id: "clk.step",
+        judge: step,
+    },
+    Rule {
+        id: "clk.self",
+        judge: stall,
+    },
+    Rule {
+        id: "hz",
+        judge: hz,
+    },
+];
+
+fn offset(facts: &Facts) -> Option<Verdict> {
+    let Some((apart, give)) = facts.offset else {
+        return Some(Verdict::unknown("TIME is not permitted here"));
+    };
+    let text = format!("the server's clock and this host's are {apart:.1?} apart (±{give:.1?})");
+    Some(if apart.saturating_sub(give) > Duration::from_millis(500) {
+        Verdict::of(
+            Info,
+            Warn,
+            format!("{text}; leases do not depend on it, log lines do"),
+        )
+        .fix("synchronise both (NTP)")
+    } else {
+        Verdict::ok(text)
+    })
+}
+
+fn step(facts: &Facts) -> Option<Verdict> {
+    let apart = facts.step?;
+    let text = format!("in 5 s the server's clock ran {apart:.1?} off this host's");
+    Some(if apart > Duration::from_millis(50) {
+        Verdict::of(
+            Warn,
+            Fail,
+            format!("{text}: it jumps, and leases end early or late by that"),
+        )
+        .fix("let NTP slew the server's clock and not step it; pause no virtual machine")
+    } else {
+        Verdict::ok(text)
+    })
+}
+
+fn stall(facts: &Facts) -> Option<Verdict> {
+    let stall = facts.stall?;
+    let text = format!("in 1 s this host stood still for {stall:.1?} at most");
+    Some(if stall > share(facts, 20) {
+        Verdict::warn(format!("{text}: renewals may be late"))
+            .fix("give it more CPU (look for throttling), or raise --ttl")
+    } else {
+        Verdict::ok(text)
+    })
+}
+
+fn hz(facts: &Facts) -> Option<Verdict> {
+    let rise = facts.rise("expired_time_cap_reached_count")?;
+    Some(if rise > 0 {
+        Verdict::info(
+            "it is behind with removing expired keys: they still show in SCAN; locks are not affected",
+        )
+    } else {
+        Verdict::ok("expired keys are removed in time")
+    })
+}

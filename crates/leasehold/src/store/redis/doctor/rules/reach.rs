@@ -1,0 +1,202 @@
+//! Whether there is a server that takes locks, and what it is. Must never judge by the version that it calls itself.
+
+use super::super::access::{NEEDS, Need, Without};
+use super::super::facts::Facts;
+use super::{Rule, Verdict, no_info, share};
+use crate::doctor::State::{Fail, Warn};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "reach.ping",
+        judge: ping,
+    },
+    Rule {
+        id: "reach.role",
+        judge: role,
+    },
+    Rule {
+        id: "reach.loading",
+        judge: loading,
+    },
+    Rule {
+        id: "id.engine",
+        judge: engine,
+    },
+    Rule {
+        id: "id.mode",
+        judge: mode,
+    },
+    Rule {
+        id: "id.restart",
+        judge: restart,
+    },
+    Rule {
+        id: "cap.lua",
+        judge: lua,
+    },
+    Rule {
+        id: "cap.cas",
+        judge: cas,
+    },
+    Rule {
+        id: "cap.wait",
+        judge: wait,
+    },
+];
+
+fn ping(facts: &Facts) -> Option<Verdict> {
+    let Some(p99) = facts.ping else {
+        return Some(Verdict::unknown(
+            "PING is refused, so round trips were not timed",
+        ));
+    };
+    let text = format!(
+        "99 % of answers within {p99:.1?}; a renewal may take {:.1?}",
+        share(facts, 3)
+    );
+    let fix = format!(
+        "raise --ttl above {:.0?}, or move closer to the server",
+        p99 * 10
+    );
+    Some(if p99 > share(facts, 3) {
+        Verdict::of(Warn, Fail, text).fix(fix)
+    } else if p99 > share(facts, 10) {
+        Verdict::warn(text).fix(fix)
+    } else {
+        Verdict::ok(text)
+    })
+}
+
+fn role(facts: &Facts) -> Option<Verdict> {
+    match facts.role() {
+        None if facts.probe.refused_by("READONLY").is_some() => Some(
+            Verdict::fail("it refuses writes (READONLY): a replica?")
+                .fix("give the URL of the primary"),
+        ),
+        None => Some(Verdict::unknown("neither ROLE nor INFO is permitted")),
+        Some("sentinel") => None,
+        Some("master") => Some(Verdict::ok("it is the primary")),
+        Some(_) => {
+            let primary = facts.info("master_host").zip(facts.info("master_port"));
+            let primary =
+                primary.map_or_else(String::new, |(host, port)| format!(": {host}:{port}"));
+            Some(
+                Verdict::fail("it is a replica; every lock is refused (READONLY)")
+                    .fix(format!("give the URL of the primary{primary}")),
+            )
+        }
+    }
+}
+
+fn loading(facts: &Facts) -> Option<Verdict> {
+    let loading = ["loading", "async_loading"]
+        .into_iter()
+        .any(|field| facts.info(field) == Some("1"));
+    if loading || facts.probe.refused_by("LOADING").is_some() {
+        return Some(
+            Verdict::fail("it is loading its data and takes no requests")
+                .fix("wait until it has loaded"),
+        );
+    }
+    Some(if facts.info.is_some() || facts.probe.failed.is_empty() {
+        Verdict::ok("its data are loaded")
+    } else {
+        no_info()
+    })
+}
+
+fn engine(facts: &Facts) -> Option<Verdict> {
+    Some(match facts.engine() {
+        Some((engine, version)) => Verdict::info(format!("{engine} {version}")),
+        None => Verdict::unknown("it does not say what it is (INFO)"),
+    })
+}
+
+fn mode(facts: &Facts) -> Option<Verdict> {
+    Some(match facts.mode() {
+        None => Verdict::unknown("it does not say whether it is part of a cluster (INFO)"),
+        Some("cluster") => Verdict::fail("it is in cluster mode, which leasehold does not speak yet: locks on other nodes are refused (MOVED)")
+            .fix("use a server that is not part of a cluster"),
+        Some("sentinel") => Verdict::fail("it is a sentinel, which keeps no locks").fix("give the URL of the primary that it watches"),
+        Some(mode) => Verdict::ok(mode),
+    })
+}
+
+/// A server that came up within the TTL may have forgotten locks that are still held.
+fn restart(facts: &Facts) -> Option<Verdict> {
+    let Some(uptime) = facts.info_number("uptime_in_seconds") else {
+        return Some(no_info());
+    };
+    let safe =
+        facts.info("aof_enabled") == Some("1") && facts.config("appendfsync") == Some("always");
+    let text = format!("up for {uptime} s");
+    Some(if uptime >= facts.ttl.as_secs() || safe {
+        Verdict::ok(text)
+    } else {
+        Verdict::of(Warn, Fail, format!("restarted {uptime} s ago: locks granted before may be forgotten while their holders work on"))
+            .fix("wait for the longest TTL after a restart; see dur.mode")
+    })
+}
+
+fn lua(facts: &Facts) -> Option<Verdict> {
+    let probe = &facts.probe;
+    let missing = probe.missing.join(", ").to_uppercase();
+    let is_vital =
+        |need: &Need| need.without == Without::NoLocks && probe.missing.contains(&need.part);
+    if NEEDS.iter().any(is_vital) {
+        return Some(
+            Verdict::fail(format!(
+                "unknown here (renamed?): {missing}; locks are scripts that need it"
+            ))
+            .fix("undo rename-command for these"),
+        );
+    }
+    if !missing.is_empty() {
+        return Some(
+            Verdict::warn(format!(
+                "unknown here (renamed?): {missing}; waiters poll, or a replica is found late"
+            ))
+            .fix("undo rename-command for these"),
+        );
+    }
+    let denied = ["eval", "evalsha"]
+        .into_iter()
+        .any(|part| probe.denied.contains(&part));
+    Some(if denied {
+        Verdict::unknown("this user may run no scripts; see acl.probe")
+    } else {
+        Verdict::ok("scripts run")
+    })
+}
+
+fn cas(facts: &Facts) -> Option<Verdict> {
+    let Some(known) = &facts.commands else {
+        return Some(Verdict::unknown("COMMAND is not permitted here"));
+    };
+    let has = |name: &str| known.iter().any(|command| command == name);
+    Some(Verdict::info(if has("delex") {
+        "SET IFEQ and DELEX exist; locks use scripts all the same: they renew also when memory is full"
+    } else if has("delifeq") {
+        "SET IFEQ and DELIFEQ exist; locks use scripts all the same: they renew also when memory is full"
+    } else {
+        "no compare-and-delete command; locks use scripts"
+    }))
+}
+
+fn wait(facts: &Facts) -> Option<Verdict> {
+    let Some(known) = &facts.commands else {
+        return Some(Verdict::unknown("COMMAND is not permitted here"));
+    };
+    let known: Vec<String> = known
+        .iter()
+        .filter(|name| name.starts_with("wait"))
+        .map(|name| name.to_uppercase())
+        .collect();
+    Some(Verdict::info(match known.as_slice() {
+        [] => "neither WAIT nor WAITAOF".to_owned(),
+        known => format!(
+            "it knows {}; locks do not wait for replicas",
+            known.join(" and ")
+        ),
+    }))
+}

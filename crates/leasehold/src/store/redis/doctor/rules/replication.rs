@@ -1,0 +1,99 @@
+//! What a failover forgets, and whether too few replicas stop all writes. Must never ask for replicas where nobody wants
+//! any: one server is enough for locks.
+
+use super::super::facts::Facts;
+use super::{Rule, Verdict, no_info};
+use crate::doctor::State::{Info, Warn};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "rep.count",
+        judge: count,
+    },
+    Rule {
+        id: "rep.ack",
+        judge: ack,
+    },
+    Rule {
+        id: "rep.short",
+        judge: short,
+    },
+];
+
+fn is_replica(facts: &Facts) -> bool {
+    facts.role().is_some_and(|role| role != "master")
+}
+
+fn count(facts: &Facts) -> Option<Verdict> {
+    if is_replica(facts) {
+        return None;
+    }
+    let Some(replicas) = facts.info_number("connected_slaves") else {
+        return Some(no_info());
+    };
+    if replicas == 0 {
+        return Some(
+            Verdict::of(
+                Info,
+                Warn,
+                "no replica: while this server is down there are no locks",
+            )
+            .fix("add a replica and min-replicas-to-write 1, or live with the outage"),
+        );
+    }
+    let states = (0..replicas).filter_map(|number| facts.info(&format!("slave{number}")));
+    let late = states
+        .filter(|about| !about.contains("state=online"))
+        .count();
+    Some(if late > 0 {
+        Verdict::of(
+            Info,
+            Warn,
+            format!("{late} of {replicas} replicas are not in step"),
+        )
+        .fix("wait for their first synchronisation, or look at their logs")
+    } else {
+        Verdict::ok(format!("{replicas} replicas, in step"))
+    })
+}
+
+/// INFO shows the number of good replicas only where writes depend on it.
+fn ack(facts: &Facts) -> Option<Verdict> {
+    if is_replica(facts) {
+        return None;
+    }
+    let Some(replicas) = facts.info_number("connected_slaves") else {
+        return Some(no_info());
+    };
+    if replicas == 0 {
+        return None;
+    }
+    Some(if facts.info("min_slaves_good_slaves").is_some() {
+        Verdict::ok("writes stop when replicas are missing (min-replicas-to-write)")
+    } else {
+        Verdict::of(Info, Warn, format!("connected_slaves={replicas}, and writes do not wait for them: a failover may forget the newest locks"))
+            .fix("CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10 narrow the gap; only fences close it")
+    })
+}
+
+fn short(facts: &Facts) -> Option<Verdict> {
+    let fix = "bring the replicas back, or lower min-replicas-to-write";
+    let refused = |why: String| {
+        Verdict::fail(format!(
+            "{why}: locks are not granted, renewed or released (NOREPLICAS)"
+        ))
+        .fix(fix)
+    };
+    if facts.probe.refused_by("NOREPLICAS").is_some() {
+        let good = facts
+            .info_number("min_slaves_good_slaves")
+            .map_or_else(String::new, |good| format!(" ({good} good ones)"));
+        return Some(refused(format!("too few replicas{good}")));
+    }
+    let good = facts.info_number("min_slaves_good_slaves")?;
+    Some(match facts.config_number("min-replicas-to-write") {
+        Some(wanted) if good < wanted => refused(format!("{good} good replicas of {wanted}")),
+        Some(wanted) => Verdict::ok(format!("{good} good replicas, {wanted} are needed")),
+        None => Verdict::ok(format!("{good} good replicas, and writes are taken")),
+    })
+}

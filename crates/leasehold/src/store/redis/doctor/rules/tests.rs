@@ -1,0 +1,341 @@
+//! Each rule on facts that were made for it, what real servers seldom show included.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::super::facts::{Facts, Fields, Lock, Probe, Way};
+use super::{judge, rules};
+use crate::doctor::State;
+use crate::error::StoreErrorKind;
+
+/// A server on which all is well.
+const WELL: &str = "redis_version:7.0.15\nredis_mode:standalone\nrole:master\nuptime_in_seconds:90000\n\
+    loading:0\nasync_loading:0\nconnected_clients:5\nmaxclients:10000\nrejected_connections:0\nused_memory:1000\n\
+    maxmemory:0\nmaxmemory_policy:noeviction\nevicted_keys:0\nexpired_time_cap_reached_count:0\naof_enabled:1\n\
+    aof_delayed_fsync:0\naof_last_write_status:ok\naof_last_bgrewrite_status:ok\nrdb_last_bgsave_status:ok\n\
+    latest_fork_usec:500\nconnected_slaves:1\nslave0:ip=127.0.0.1,port=1,state=online,offset=0,lag=0\n\
+    min_slaves_good_slaves:1\ncluster_enabled:0\ndb0:keys=5,expires=5,avg_ttl=0\n";
+
+const SETTINGS: &str = "appendfsync:always\ntimeout:0\nbusy-reply-threshold:5000\n\
+    latency-monitor-threshold:100\nmin-replicas-to-write:1\nsave:\n";
+
+fn well() -> Facts {
+    Facts {
+        ttl: Duration::from_secs(30),
+        way: Way {
+            is_private: true,
+            is_loopback: true,
+            has_password: true,
+        },
+        info: Some(Fields::of_info(WELL)),
+        later: Some(Fields::of_info(WELL)),
+        config: Some(Fields::of_info(SETTINGS)),
+        role: Some("master".into()),
+        user: Some("leasehold".into()),
+        commands: Some(vec!["wait".into()]),
+        latency: Some(Vec::new()),
+        ping: Some(Duration::from_millis(1)),
+        offset: Some((Duration::from_millis(1), Duration::ZERO)),
+        step: Some(Duration::ZERO),
+        stall: Some(Duration::ZERO),
+        probe: Probe {
+            told: true,
+            ..Probe::default()
+        },
+        locks: Some(Vec::new()),
+        acl: "ACL SETUSER leasehold".into(),
+    }
+}
+
+/// The same, with these fields of INFO or of the settings.
+fn with(change: &str) -> Facts {
+    let mut facts = well();
+    for fields in [&mut facts.info, &mut facts.config] {
+        let fields = fields.as_mut().unwrap();
+        fields.0.extend(Fields::of_info(change).0);
+    }
+    facts
+}
+
+fn states(facts: &Facts, id: &str) -> (State, State) {
+    let finding = judge(facts).into_iter().find(|finding| finding.id == id);
+    let finding = finding.unwrap_or_else(|| panic!("{id} says nothing"));
+    let bad = finding.efficiency.max(finding.correctness);
+    assert!(
+        bad < State::Warn || !finding.remedy.is_empty(),
+        "{finding:?}"
+    );
+    (finding.efficiency, finding.correctness)
+}
+
+use State::{Fail, Info, Ok, Unknown, Warn};
+
+#[test]
+fn a_good_server_has_nothing_against_it() {
+    let bad: Vec<_> = judge(&well())
+        .into_iter()
+        .filter(|finding| {
+            finding.efficiency.max(finding.correctness) > Info && finding.id != "acl.wide"
+        })
+        .collect();
+    assert_eq!(bad, []);
+}
+
+#[test]
+fn each_field_is_judged() {
+    for (change, id, expected) in [
+        (
+            "maxmemory_policy:volatile-lru\nmaxmemory:5000",
+            "mem.policy",
+            (Warn, Fail),
+        ),
+        (
+            "maxmemory_policy:allkeys-random\nmaxmemory:5000",
+            "mem.policy",
+            (Warn, Fail),
+        ),
+        ("maxmemory_policy:allkeys-lru", "mem.policy", (Info, Warn)),
+        // Redis Enterprise and others say nothing here.
+        ("maxmemory_policy:", "mem.policy", (Unknown, Unknown)),
+        ("used_memory:86\nmaxmemory:100", "mem.full", (Warn, Warn)),
+        ("used_memory:96\nmaxmemory:100", "mem.full", (Warn, Fail)),
+        ("used_memory:85\nmaxmemory:100", "mem.full", (Ok, Ok)),
+        ("aof_enabled:0", "dur.mode", (Warn, Fail)),
+        ("appendfsync:everysec", "dur.mode", (Info, Warn)),
+        ("appendfsync:no", "dur.mode", (Warn, Fail)),
+        ("rdb_last_bgsave_status:err", "dur.health", (Warn, Fail)),
+        ("aof_last_write_status:err", "dur.health", (Warn, Fail)),
+        ("latest_fork_usec:150000", "fork.stall", (Warn, Warn)),
+        ("latency-monitor-threshold:0", "lat.monitor", (Info, Info)),
+        ("busy-reply-threshold:10000", "lat.script", (Warn, Warn)),
+        ("connected_slaves:0", "rep.count", (Info, Warn)),
+        (
+            "slave0:ip=1,port=1,state=wait_bgsave",
+            "rep.count",
+            (Info, Warn),
+        ),
+        ("min_slaves_good_slaves:", "rep.ack", (Info, Warn)),
+        ("min_slaves_good_slaves:0", "rep.short", (Fail, Fail)),
+        ("timeout:9", "net.timeout", (Warn, Warn)),
+        ("timeout:10", "net.timeout", (Ok, Ok)),
+        ("connected_clients:8001", "net.clients", (Warn, Warn)),
+        ("rejected_connections:1", "net.clients", (Warn, Warn)),
+        ("loading:1", "reach.loading", (Fail, Fail)),
+        ("async_loading:1", "reach.loading", (Fail, Fail)),
+        ("redis_mode:sentinel", "id.mode", (Fail, Fail)),
+        ("cluster_enabled:1", "id.mode", (Fail, Fail)),
+        (
+            "uptime_in_seconds:29\naof_enabled:0",
+            "id.restart",
+            (Warn, Fail),
+        ),
+        ("uptime_in_seconds:29", "id.restart", (Ok, Ok)),
+        (
+            "db0:keys=100001,expires=5,avg_ttl=0",
+            "key.shared",
+            (Info, Info),
+        ),
+    ] {
+        assert_eq!(states(&with(change), id), expected, "{change}");
+    }
+}
+
+#[test]
+fn what_rises_is_judged_by_its_rise() {
+    for (change, id, expected) in [
+        ("evicted_keys:3", "mem.evicted", (Warn, Fail)),
+        ("aof_delayed_fsync:1", "dur.fsync", (Warn, Warn)),
+        ("expired_time_cap_reached_count:4", "hz", (Info, Info)),
+    ] {
+        let mut facts = well();
+        facts
+            .later
+            .as_mut()
+            .unwrap()
+            .0
+            .extend(Fields::of_info(change).0);
+        assert_eq!(states(&facts, id), expected, "{change}");
+        // High for long is no news.
+        let mut high = with(change);
+        high.later.clone_from(&high.info);
+        assert_eq!(states(&high, id), (Ok, Ok), "{change}");
+    }
+}
+
+#[test]
+fn what_was_measured_is_judged_by_the_ttl() {
+    type Change = fn(&mut Facts);
+    let millis = Duration::from_millis;
+    let cases: [(Change, &str, (State, State)); 12] = [
+        (
+            |facts| facts.ping = Some(Duration::from_millis(3_001)),
+            "reach.ping",
+            (Warn, Warn),
+        ),
+        (
+            |facts| facts.ping = Some(Duration::from_millis(10_001)),
+            "reach.ping",
+            (Warn, Fail),
+        ),
+        (|facts| facts.ping = None, "reach.ping", (Unknown, Unknown)),
+        (
+            |facts| facts.offset = Some((Duration::from_secs(9), Duration::ZERO)),
+            "clk.offset",
+            (Info, Warn),
+        ),
+        (
+            |facts| facts.offset = Some((Duration::from_secs(9), Duration::from_secs(9))),
+            "clk.offset",
+            (Ok, Ok),
+        ),
+        (
+            |facts| facts.step = Some(Duration::from_millis(51)),
+            "clk.step",
+            (Warn, Fail),
+        ),
+        (
+            |facts| facts.stall = Some(Duration::from_millis(1_501)),
+            "clk.self",
+            (Warn, Warn),
+        ),
+        (
+            |facts| facts.latency = Some(vec![("command".into(), 3_001)]),
+            "lat.monitor",
+            (Warn, Warn),
+        ),
+        (
+            |facts| facts.role = Some("slave".into()),
+            "reach.role",
+            (Fail, Fail),
+        ),
+        (
+            |facts| facts.user = Some("default".into()),
+            "acl.wide",
+            (Info, Warn),
+        ),
+        (|facts| facts.probe.told = false, "acl.probe", (Warn, Warn)),
+        (
+            |facts| {
+                facts.way = Way {
+                    has_password: true,
+                    ..Way::default()
+                }
+            },
+            "sec.tls",
+            (Warn, Warn),
+        ),
+    ];
+    for (change, id, expected) in cases {
+        let mut facts = well();
+        change(&mut facts);
+        assert_eq!(states(&facts, id), expected, "{id}");
+    }
+    let mut short = well();
+    (short.ttl, short.ping) = (millis(100), Some(millis(11)));
+    assert_eq!(states(&short, "reach.ping"), (Warn, Warn));
+}
+
+#[test]
+fn what_the_lock_was_refused_by_is_told_once_and_by_its_name() {
+    for (said, id) in [
+        ("OOM command not allowed", "mem.full"),
+        ("MISCONF Redis is configured to save", "dur.health"),
+        ("NOREPLICAS Not enough good replicas", "rep.short"),
+        ("LOADING Redis is loading", "reach.loading"),
+        ("CROSSSLOT Keys in request", "acl.probe"),
+        ("NOPERM No permissions to access a key", "acl.probe"),
+    ] {
+        let mut facts = well();
+        let failed = ("acquire", StoreErrorKind::Unavailable, said.to_owned());
+        facts.probe.failed.push(failed);
+        if id == "acl.probe" {
+            facts.probe.failed[0].1 = StoreErrorKind::Denied;
+        }
+        assert_eq!(states(&facts, id), (Fail, Fail), "{said}");
+        let fails = judge(&facts)
+            .into_iter()
+            .filter(|finding| finding.efficiency == Fail);
+        assert_eq!(fails.count(), 1, "{said}");
+    }
+    let mut facts = well();
+    facts.role = None;
+    facts.info = None;
+    facts
+        .probe
+        .failed
+        .push(("acquire", StoreErrorKind::ReadOnly, "READONLY".into()));
+    assert_eq!(states(&facts, "reach.role"), (Fail, Fail));
+}
+
+#[test]
+fn what_a_user_lacks_is_named() {
+    let mut facts = well();
+    facts.probe.denied.push("publish");
+    assert_eq!(states(&facts, "acl.probe"), (Warn, Warn));
+    facts.probe.denied.push("hset");
+    assert_eq!(states(&facts, "acl.probe"), (Fail, Fail));
+    facts.probe.denied = vec!["evalsha"];
+    assert_eq!(states(&facts, "cap.lua"), (Unknown, Unknown));
+    facts.probe.denied.clear();
+    facts.probe.missing = vec!["evalsha"];
+    assert_eq!(states(&facts, "cap.lua"), (Fail, Fail));
+}
+
+#[test]
+fn locks_that_are_none_of_ours() {
+    let lock = |kind: &str, left| Lock {
+        name: "x".into(),
+        kind: kind.into(),
+        left,
+    };
+    let mut facts = well();
+    facts.locks = Some(vec![lock("string", 5), lock("zset", 5)]);
+    assert_eq!(states(&facts, "key.type"), (Warn, Warn));
+    assert_eq!(states(&facts, "key.immortal"), (Ok, Ok));
+    facts.locks = Some(vec![lock("string", -1)]);
+    assert_eq!(states(&facts, "key.immortal"), (Fail, Fail));
+    facts.locks = None;
+    assert_eq!(states(&facts, "key.immortal"), (Unknown, Unknown));
+}
+
+#[test]
+fn who_tells_nothing_is_never_failed() {
+    let silent = Facts {
+        ttl: Duration::from_secs(30),
+        probe: Probe {
+            told: true,
+            ..Probe::default()
+        },
+        ..Facts::default()
+    };
+    for finding in judge(&silent) {
+        let worst = finding.efficiency.max(finding.correctness);
+        assert!(worst <= Unknown, "{finding:?}");
+    }
+}
+
+#[test]
+fn the_document_has_every_check() {
+    let text = include_str!("../../../../../../../docs/doctor.md");
+    let ids = |mark: &str| -> Vec<String> {
+        let table = text.split(mark).nth(1).unwrap();
+        let table = table.split("<!-- end -->").next().unwrap();
+        let rows = table.lines().filter(|line| line.starts_with("| `"));
+        rows.map(|row| row.split('`').nth(1).unwrap().to_owned())
+            .collect()
+    };
+    let known: Vec<&str> = rules().map(|rule| rule.id).collect();
+    assert_eq!(ids("<!-- checks:redis -->"), known);
+    let unique: BTreeSet<_> = known.iter().collect();
+    assert_eq!(unique.len(), known.len());
+    let embedded = ids("<!-- checks:embedded -->");
+    let sources = [
+        include_str!("../../../local/examine.rs"),
+        include_str!("../../../memory.rs"),
+    ]
+    .concat();
+    assert_eq!(embedded.len(), 4);
+    for id in embedded {
+        assert!(sources.contains(&format!("\"{id}\"")), "{id}");
+    }
+}

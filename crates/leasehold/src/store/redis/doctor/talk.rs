@@ -1,0 +1,131 @@
+//! One connection to the server that is examined. Must never take a refusal for silence: a server that refuses a request
+//! has answered it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, RedisError, RedisResult, Value,
+};
+use tokio::sync::{Notify, mpsc};
+
+use super::super::address::Address;
+use super::super::dial;
+use super::super::fault::classify;
+use crate::clock::Clock;
+use crate::error::{StoreError, StoreErrorKind};
+
+/// What the server said to a request, a refusal included.
+pub(super) type Said<T> = Result<RedisResult<T>, StoreError>;
+
+/// A connection to ask over.
+#[derive(Clone)]
+pub(super) struct Talk {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) clock: Clock,
+    /// How long an answer may take.
+    pub(super) limit: Duration,
+    label: String,
+}
+
+/// What comes with a connection.
+pub(super) struct Opened {
+    pub(super) talk: Talk,
+    /// What moves its bytes; it ends when the connection does.
+    pub(super) driver: BoxFuture<'static, ()>,
+    /// The messages of its channels.
+    pub(super) messages: mpsc::UnboundedReceiver<Vec<u8>>,
+}
+
+/// Connects, to whatever it is: a replica and a sentinel are judged like all others.
+pub(super) async fn open(
+    address: &Address,
+    clock: &Clock,
+    limit: Duration,
+) -> Result<Opened, StoreError> {
+    let (sender, messages) = mpsc::unbounded_channel();
+    let ended = Arc::new(Notify::new());
+    let ends = ended.clone();
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_push_sender(move |push: PushInfo| {
+            match push.kind {
+                PushKind::Disconnection => ends.notify_one(),
+                PushKind::Message => {
+                    if let Some(Value::BulkString(payload)) = push.data.get(1) {
+                        // Fails when nobody listens any more.
+                        drop(sender.send(payload.clone()));
+                    }
+                }
+                _ => {}
+            }
+            Ok::<(), redis::aio::SendError>(())
+        });
+    let (connection, driver) = clock
+        .within(limit, dial::open(address, config))
+        .await
+        .ok_or_else(|| dial::silent(address, Some(limit)))?
+        .map_err(|error| dial::refusal(address, &error))?;
+    let talk = Talk {
+        connection,
+        clock: clock.clone(),
+        limit,
+        label: address.to_string(),
+    };
+    Ok(Opened {
+        talk,
+        driver: driver.unwrap_or_else(|| async move { ended.notified().await }.boxed()),
+        messages,
+    })
+}
+
+impl Talk {
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    /// That there is none, and the connection is of no use any more.
+    pub(super) async fn ask<T: FromRedisValue>(&self, request: &Cmd) -> Said<T> {
+        let mut connection = self.connection.clone();
+        let answer = request.query_async::<Value>(&mut connection);
+        let value = self.answered(answer).await?;
+        // An answer of another form is none.
+        Ok(value.and_then(|value| T::from_redis_value(value).map_err(RedisError::from)))
+    }
+
+    /// Waits for the answer to a request that was made elsewhere.
+    pub(super) async fn answered<T>(
+        &self,
+        answer: impl Future<Output = RedisResult<T>>,
+    ) -> Said<T> {
+        match self.clock.within(self.limit, answer).await {
+            None => {
+                let detail = format!("waited {:.1?}", self.limit);
+                Err(StoreError::new(
+                    &self.label,
+                    StoreErrorKind::TimedOut,
+                    detail,
+                ))
+            }
+            Some(Err(error)) => match classify(&self.label, &error) {
+                (mut lost, false) => {
+                    lost.may_have_taken_effect = false;
+                    Err(lost)
+                }
+                (_, true) => Ok(Err(error)),
+            },
+            Some(answer) => Ok(answer),
+        }
+    }
+
+    /// The same, of which only a real answer counts.
+    pub(super) async fn told<T: FromRedisValue>(
+        &self,
+        request: &Cmd,
+    ) -> Result<Option<T>, StoreError> {
+        Ok(self.ask(request).await?.ok())
+    }
+}

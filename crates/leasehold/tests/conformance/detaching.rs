@@ -1,0 +1,192 @@
+//! Leases that are left to whoever has their token.
+
+use std::time::Duration;
+
+use leasehold::{Client, Clock, Detached, Error, Fence, LossCause, Tenure};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::common::{LONG, Place, TTL, eventually, look, on_every_store, stand_in_line, take};
+
+const MS: Duration = Duration::from_millis(1);
+
+async fn two(place: &Place) -> (Client, Client) {
+    (place.client().await, place.client().await)
+}
+
+/// Takes "m" with a client that is closed then, and returns the token.
+async fn left_behind(place: &Place, ttl: Duration) -> (String, u64) {
+    let client = place.client().await;
+    let lease = take(&client, "m").await;
+    let fence = lease.fence();
+    let (detached, tenure) = lease.detach(ttl).await.expect("it was held");
+    assert_eq!((detached.name(), tenure.fence), ("m", Some(fence)));
+    assert!(left(tenure) <= ttl);
+    client.close().await;
+    (detached.token().to_owned(), fence.get())
+}
+
+fn left(tenure: Tenure) -> Duration {
+    tenure.valid_until.since(Clock::system().now())
+}
+
+async fn busy(client: &Client) -> bool {
+    let answer = client.mutex("m").try_acquire().await;
+    answer.expect("the store answers").is_none()
+}
+
+#[track_caller]
+fn gone<T: std::fmt::Debug>(answer: Result<T, Error>) -> LossCause {
+    match answer {
+        Err(Error::Lost(lost)) => lost.cause,
+        other => panic!("not lost: {other:?}"),
+    }
+}
+
+async fn a_detached_lease_outlives_its_client_and_is_taken_up_by_its_token(place: Place) {
+    let (a, b) = two(&place).await;
+    let (token, fence) = left_behind(&place, TTL).await;
+    assert!(busy(&b).await);
+    let detached = a.detached("m", &token).expect("it is a token");
+    let seen = detached.check().await.expect("it is held");
+    assert_eq!(seen.fence.map(Fence::get), Some(fence));
+    assert!(left(seen) <= TTL);
+    let renewed = detached.renew(TTL * 4).await.expect("it is held");
+    assert!(left(renewed) > TTL * 3);
+    assert_eq!(renewed.fence, seen.fence);
+    assert!(left(detached.check().await.expect("it is held")) > TTL * 3);
+    detached.clone().release().await.expect("it is held");
+    take(&b, "m").await.release().await.expect("it is free");
+    // A second release has nothing to do, and says so.
+    assert_eq!(gone(detached.release().await), LossCause::NotHeld(None));
+}
+
+async fn nobody_renews_a_detached_lease_and_it_is_never_taken_again(place: Place) {
+    let (a, b) = two(&place).await;
+    let lease = take(&a, "m").await;
+    let ttl = MS * 300;
+    let (detached, _) = lease.detach(ttl).await.expect("it was held");
+    // The client that took it lives, and must let it end.
+    eventually("it ends", async || look(&b, "m").await.holder.is_none()).await;
+    for answer in [detached.renew(TTL).await, detached.check().await] {
+        assert_eq!(gone(answer), LossCause::NotHeld(None));
+    }
+    let next = take(&b, "m").await;
+    let LossCause::NotHeld(Some(holder)) = gone(detached.renew(TTL).await) else {
+        panic!("it is held")
+    };
+    assert_eq!(holder.fence, Some(next.fence()));
+    gone(detached.release().await);
+    assert!(!next.is_lost());
+    next.release().await.expect("nobody else touched it");
+}
+
+async fn a_detached_lease_does_not_go_to_the_next_task_here(place: Place) {
+    let (a, b) = two(&place).await;
+    let lease = a.mutex("m").ttl(TTL).linger(TTL).acquire().await;
+    let lease = lease.expect("it is free");
+    let mut waiting = JoinSet::new();
+    stand_in_line(&mut waiting, 0, a.mutex("m").ttl(TTL)).await;
+    let (first, owner) = (lease.fence(), lease.owner().clone());
+    let (detached, _) = lease.detach(TTL).await.expect("it was held");
+    assert_eq!(detached.token(), owner.token());
+    assert!(busy(&a).await && busy(&b).await);
+    let token = detached.token().to_owned();
+    let elsewhere = b.detached("m", &token).expect("it is a token");
+    elsewhere.release().await.expect("it is held");
+    let next = timeout(LONG, waiting.join_next()).await;
+    let next = next.expect("it is its turn").expect("one waits");
+    let next = next.expect("no panic").1.expect("it is free");
+    assert!(next.fence() > first && *next.owner() != owner);
+    next.release().await.expect("it is held");
+}
+
+async fn a_broken_or_wrong_one_is_lost(place: Place) {
+    let (a, b) = two(&place).await;
+    let (token, _) = left_behind(&place, TTL).await;
+    let detached = a.detached("m", &token).expect("it is a token");
+    let wrong = a.detached("n", &token).expect("it is a token");
+    assert_eq!(gone(wrong.renew(TTL).await), LossCause::NotHeld(None));
+    assert_eq!(gone(wrong.check().await), LossCause::NotHeld(None));
+    gone(wrong.release().await);
+    assert!(look(&b, "n").await.holder.is_none());
+    detached.check().await.expect("as it was");
+
+    let fence = look(&b, "m").await.fence.expect("it has one");
+    assert!(b.break_lock("m", fence).await.expect("the store answers"));
+    assert_eq!(gone(detached.renew(TTL).await), LossCause::NotHeld(None));
+    assert!(look(&b, "m").await.holder.is_none(), "not taken again");
+    gone(detached.release().await);
+}
+
+async fn a_lease_that_is_lost_is_not_detached(place: Place) {
+    let (a, b) = two(&place).await;
+    let lease = take(&a, "m").await;
+    assert!(b.break_lock("m", lease.fence()).await.expect("it answers"));
+    gone(lease.detach(TTL).await);
+    assert!(!busy(&b).await);
+}
+
+async fn who_is_dropped_while_it_detaches_leaves_nothing_behind(place: Place) {
+    let (a, b) = two(&place).await;
+    let mut polls = 0;
+    loop {
+        let lease = take(&a, "m").await;
+        let mut detach = Box::pin(lease.detach(TTL));
+        let mut left = polls;
+        let ended = std::future::poll_fn(|context| {
+            let polled = detach.as_mut().poll(context);
+            if left == 0 || polled.is_ready() {
+                return std::task::Poll::Ready(polled.is_ready());
+            }
+            left -= 1;
+            std::task::Poll::Pending
+        });
+        let ended = ended.await;
+        drop(detach);
+        if ended {
+            break;
+        }
+        eventually("it is free", async || look(&b, "m").await.holder.is_none()).await;
+        polls += 1;
+    }
+}
+
+async fn what_cannot_be_used_is_refused(place: Place) {
+    let client = place.client().await;
+    let (token, _) = left_behind(&place, TTL).await;
+    let detached = client.detached("m", &token).expect("it is a token");
+    for ttl in [Duration::ZERO, Duration::MAX] {
+        let refused = detached.renew(ttl).await;
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    }
+    for (token, shown) in [
+        ("", "\"\""),
+        ("S3CR3T", "\"...\""),
+        ("lh1.S3CR3T", "\"lh1....\""),
+    ] {
+        let refused: Result<Detached, _> = client.detached("m", token);
+        let text = refused.expect_err("it is none").to_string();
+        assert!(text.contains(shown) && !text.contains("S3CR3T"), "{text}");
+        assert!(text.contains(&format!("{} bytes", token.len())), "{text}");
+    }
+    let lease = take(&client, "n").await;
+    assert!(matches!(
+        lease.detach(Duration::ZERO).await,
+        Err(Error::Invalid(_))
+    ));
+    eventually("it is free", async || {
+        look(&client, "n").await.holder.is_none()
+    })
+    .await;
+}
+
+on_every_store! {
+    a_detached_lease_outlives_its_client_and_is_taken_up_by_its_token
+    nobody_renews_a_detached_lease_and_it_is_never_taken_again
+    a_detached_lease_does_not_go_to_the_next_task_here
+    a_broken_or_wrong_one_is_lost
+    a_lease_that_is_lost_is_not_detached
+    who_is_dropped_while_it_detaches_leaves_nothing_behind
+    what_cannot_be_used_is_refused
+}

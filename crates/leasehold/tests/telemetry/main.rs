@@ -1,0 +1,20 @@
+//! What those who watch a program are told: spans and events, and with the feature `metrics` numbers as well. Each test has
+//! listeners of its own, which nobody else hears.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod events;
+mod listener;
+#[cfg(feature = "metrics")]
+mod names;
+#[cfg(feature = "metrics")]
+mod numbers;
+#[cfg(feature = "metrics")]
+mod recorder;
+mod unruly;
+
+use std::time::Duration;
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}

@@ -1,0 +1,88 @@
+//! What is registered, under which labels: names of locks only where they were declared.
+
+use leasehold::Client;
+use metrics::Unit;
+
+use crate::common::{Place, take};
+use crate::recorder::Numbers;
+
+const NAMES: [&str; 7] = [
+    "leasehold_acquire_total",
+    "leasehold_hold_seconds",
+    "leasehold_held",
+    "leasehold_lost_total",
+    "leasehold_renew_seconds",
+    "leasehold_store_errors_total",
+    "leasehold_wait_seconds",
+];
+
+#[tokio::test]
+async fn all_are_described_and_there_from_the_start() {
+    let numbers = Numbers::default();
+    let _client = numbers.client(&Place::memory(), Client::builder()).await;
+    let described = numbers.described();
+    assert_eq!(described.len(), NAMES.len());
+    for name in NAMES {
+        let (unit, text) = &described[name];
+        let seconds = name.ends_with("_seconds");
+        let expected = if seconds { Unit::Seconds } else { Unit::Count };
+        assert_eq!(*unit, Some(expected), "{name}");
+        assert!(!text.is_empty(), "{name}");
+        assert!(
+            numbers.all().iter().any(|series| series.starts_with(name)),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn without_declared_names_there_is_no_such_label() {
+    let numbers = Numbers::default();
+    let client = numbers.client(&Place::memory(), Client::builder()).await;
+    let before = numbers.all();
+    for lock in ["a", "b", "c"] {
+        drop(take(&client, lock).await);
+    }
+    // Not one more than there were.
+    assert_eq!(numbers.all(), before);
+    assert!(
+        before.iter().all(|series| !series.contains("lock=")),
+        "{before:?}"
+    );
+}
+
+#[tokio::test]
+async fn declared_names_show_zero_and_count_apart() {
+    let numbers = Numbers::default();
+    let names = ["nightly", "order:*", "order:big:*"];
+    let builder = Client::builder().namespace("app").metric_names(names);
+    let client = numbers.client(&Place::memory(), builder).await;
+    let acquired = |lock: &str| {
+        let series = format!("leasehold_acquire_total{{lock={lock:?},outcome=\"acquired\"}}");
+        numbers.sum(&series)
+    };
+    let shown = ["nightly", "order:*", "order:big:*", "other"];
+    assert_eq!(shown.map(acquired), [0; 4]);
+    let before = numbers.all();
+    for lock in [
+        "nightly",
+        "nightly2",
+        "order:1",
+        "order:2",
+        "order:big:1",
+        "ordered",
+        "order:*",
+    ] {
+        let lease = take(&client, lock).await;
+        lease.release().await.expect("held");
+    }
+    assert_eq!(shown.map(acquired), [1, 3, 1, 2]);
+    let held = numbers.count("leasehold_hold_seconds{lock=\"order:*\"}");
+    assert_eq!(held, 3);
+    assert_eq!(numbers.all(), before);
+    // A failure of the store belongs to no lock.
+    let errors = before
+        .iter()
+        .filter(|series| series.contains("store_errors"));
+    assert!(errors.clone().count() > 0 && errors.clone().all(|series| !series.contains("lock=")));
+}

@@ -1,0 +1,156 @@
+//! Listeners that do what they should not.
+
+use leasehold::{Client, Lease};
+use testkit::RedisServer;
+use tracing::subscriber::set_default;
+
+use crate::common::eventually;
+use crate::millis;
+
+/// Whoever hears this one, panics.
+struct Panics;
+
+impl tracing::Subscriber for Panics {
+    fn enabled(&self, what: &tracing::Metadata<'_>) -> bool {
+        what.target() == "leasehold"
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        panic!("span")
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {
+        panic!("record")
+    }
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {
+        panic!("follows")
+    }
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        panic!("event")
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// On the client's own thread, it would be the end of all renewals, and nobody would ever be told that a lease is lost.
+#[tokio::test]
+async fn a_listener_that_panics_costs_no_lease() {
+    let _listening = set_default(Panics);
+    let server = RedisServer::start();
+    let builder = Client::builder().request_timeout(millis(200));
+    let client = builder.connect(&server.url()).await.expect("it is up");
+    let lock = client.mutex("x").ttl(millis(900));
+    let lease = lock.acquire().await.expect("free");
+    let first = lease.valid_until();
+    eventually("renewed", async || lease.valid_until() > first).await;
+    let second = lease.valid_until();
+    eventually("renewed again", async || lease.valid_until() > second).await;
+    lease.release().await.expect("it is held");
+    let lease = lock.acquire().await.expect("free");
+    server.pause();
+    let lost = tokio::time::timeout(crate::common::LONG, lease.lost()).await;
+    lost.expect("told, although who listens panics");
+    server.resume();
+    client.close().await;
+}
+
+/// Gives back a lease, and asks for another, within each event.
+struct CallsBack(std::sync::Mutex<Option<(Client, Vec<Lease>)>>);
+
+impl tracing::Subscriber for CallsBack {
+    fn enabled(&self, what: &tracing::Metadata<'_>) -> bool {
+        what.target() == "leasehold"
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        self.call();
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {
+        self.call();
+    }
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.call();
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+
+    fn clone_span(&self, id: &tracing::span::Id) -> tracing::span::Id {
+        self.call();
+        id.clone()
+    }
+
+    fn try_close(&self, _: tracing::span::Id) -> bool {
+        self.call();
+        false
+    }
+}
+
+impl CallsBack {
+    fn call(&self) {
+        // `try_lock`: what it gives back is told to it as well.
+        let Ok(mut all) = self.0.try_lock() else {
+            return;
+        };
+        let Some((client, leases)) = all.as_mut() else {
+            return;
+        };
+        drop(leases.pop());
+        for lease in leases.iter() {
+            assert!(lease.doubt().is_none() || lease.valid_for() > millis(0));
+        }
+        let mutex = client.mutex("other");
+        let mut asking = Box::pin(mutex.acquire());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let _pending = asking.as_mut().poll(&mut context);
+    }
+}
+
+#[tokio::test]
+async fn a_listener_may_use_the_client_whose_events_it_hears() {
+    let listener = std::sync::Arc::new(CallsBack(std::sync::Mutex::new(None)));
+    let _listening = set_default(listener.clone());
+    let server = RedisServer::start();
+    let builder = Client::builder().request_timeout(millis(300));
+    let client = builder.connect(&server.url()).await.expect("it is up");
+    let mut leases = Vec::new();
+    for number in 0..40 {
+        let lock = client.mutex(format!("x{number}")).ttl(millis(900));
+        leases.push(lock.acquire().await.expect("free"));
+    }
+    *listener.0.lock().expect("nobody has it") = Some((client.clone(), leases));
+    let lock = client.mutex("y").ttl(millis(900));
+    let lease = lock.acquire().await.expect("free");
+    let first = lease.valid_until();
+    eventually("renewed", async || lease.valid_until() > first).await;
+    server.pause();
+    let lost = tokio::time::timeout(crate::common::LONG, lease.lost()).await;
+    lost.expect("it is told");
+    server.resume();
+    drop(lease);
+    let left = listener.0.lock().expect("nobody panicked").take();
+    let left = left.expect("put there").1;
+    assert!(left.len() < 40);
+    drop(left);
+    for number in 0..40 {
+        let name = format!("x{number}");
+        eventually("free", async || {
+            client
+                .inspect(&name)
+                .await
+                .is_ok_and(|seen| seen.holder.is_none())
+        })
+        .await;
+    }
+    client.close().await;
+}
