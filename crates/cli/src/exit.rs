@@ -33,14 +33,21 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// Added to the number of a signal.
 pub(crate) const SIGNAL: u8 = 128;
 
+/// What an error says more where a command was to run.
+const NOT_RUN: &str = " The command was not run.";
+
 /// Code, whether the command ran, what it means.
 const TABLE: [(u8, &str, &str); 10] = [
     (
         LOST,
         "ran",
-        "the lease was lost; the command was stopped, whatever it returned",
+        "the lease was lost or --max-hold is over; the command was stopped, whatever it returned",
     ),
-    (BUSY, "did not run", "the lock is busy (--try)"),
+    (
+        BUSY,
+        "did not run",
+        "the lock is busy (--try), or too many wait for it (--max-waiters)",
+    ),
     (
         TIMEOUT,
         "did not run",
@@ -59,7 +66,7 @@ const TABLE: [(u8, &str, &str); 10] = [
     (
         CONFIG,
         "did not run",
-        "no store was given, or the URL is wrong, or it is no store",
+        "no store was given, or a setting is wrong, or it is no store",
     ),
     (
         USAGE,
@@ -122,9 +129,44 @@ impl Exit {
         }
     }
 
+    /// The same, with one more line.
+    pub(crate) fn adding(self, line: &str) -> Self {
+        Self {
+            message: self.message.map(|message| format!("{message}\n    {line}")),
+            ..self
+        }
+    }
+
+    /// The explanation.
+    pub(crate) fn text(&self) -> &str {
+        self.message.as_deref().unwrap_or_default()
+    }
+
+    /// The same end of a verb that runs no command.
+    pub(crate) fn without_command(mut self) -> Self {
+        self.message = self.message.map(|message| message.replace(NOT_RUN, ""));
+        self
+    }
+
     /// A signal ended the waiting.
     pub(crate) fn by(signal: Signal) -> Self {
         Self::quiet(SIGNAL + signal as u8)
+    }
+
+    /// The code that it ends with.
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// The same words with another code.
+    pub(crate) fn with_code(self, code: u8) -> Self {
+        let (told, now) = (format!("(exit {})", self.code), format!("(exit {code})"));
+        let message = self.message.map(|message| message.replacen(&told, &now, 1));
+        Self {
+            code,
+            message,
+            ..self
+        }
     }
 
     /// The same end, by dying of SIGINT: a shell goes on with its script after an exit code of 130, and stops after this.
@@ -138,7 +180,7 @@ impl Exit {
     /// Says it, and makes it the end of `main`.
     pub(crate) fn leave(self) -> ExitCode {
         if let Some(message) = &self.message {
-            text::say(message);
+            text::say_error(message);
         }
         if let Some(reach) = self.interrupted {
             sys::die_of_interrupt(reach == Reach::Group);
@@ -180,6 +222,10 @@ impl From<Error> for Exit {
             ),
             StoreErrorKind::Closed => (SOFTWARE, "this is a fault of leasehold"),
             StoreErrorKind::ReadOnly => (UNAVAILABLE, "give the URL of the primary"),
+            StoreErrorKind::Unreachable if store.store.starts_with("local:") => (
+                UNAVAILABLE,
+                "check that this user may write the file and its directory",
+            ),
             StoreErrorKind::Unreachable | StoreErrorKind::TimedOut => (
                 UNAVAILABLE,
                 "check that the server runs and that this host may reach it",
@@ -189,7 +235,7 @@ impl From<Error> for Exit {
         Self::saying(
             code,
             format!(
-                "{store} (exit {code})\n    The lock may be free or held: the store did not say. The command was not run.\n    next    {advice}"
+                "{store} (exit {code})\n    The lock may be free or held: the store did not say.{NOT_RUN}\n    next    {advice}"
             ),
         )
     }

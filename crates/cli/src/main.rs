@@ -2,35 +2,73 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`args`] | what was typed |
+//! | [`args`], [`values`] | what was typed |
 //! | [`exit`] | how this process can end: the one table of exit codes |
-//! | [`run`] | the story of `leasehold run`, from the lock to the exit code |
-//! | [`program`] | finding the command before the lock is taken |
-//! | [`wait`], [`progress`] | the time in line, and what is said meanwhile |
-//! | [`child`], [`supervise`], [`stop`] | the command under the lease: started, watched, stopped in time |
+//! | [`store`], [`session`] | where the locks live, and one connection to it |
+//! | [`config`], [`secret`], [`address`] | settings that were not typed, files with secrets, what may be shown of a URL |
+//! | [`wait`] | the time in line, and what is said meanwhile |
+//! | [`hold`] | `leasehold hold`: a lock for a program in any language, over pipes |
+//! | [`token`] | `leasehold acquire`, `renew`, `release`, `check`: a lock in the steps of a pipeline |
+//! | [`run`] | `leasehold run`: a command under a lock |
+//! | [`dev`] | `leasehold dev`: a private server to try it with |
+//! | [`pages`] | `leasehold help`, `completions`, `man` |
+//! | [`inspect`], [`until_free`], [`watch`], [`break_lock`] | the verbs that look: `inspect`, `wait`, `watch`, and `break` |
+//! | [`seen`], [`out`] | a lock as others see it, and what goes to stdout |
+//! | [`doctor`] | `leasehold doctor`: whether a store is fit for locks |
 //! | [`signals`], [`terminal`], [`sys`] | what processes, signals and terminals need |
-//! | [`text`] | what people read |
+//! | [`text`], [`style`], [`verbose`] | what people read, and its colour |
 
+mod address;
 mod args;
-mod child;
+mod break_lock;
+mod config;
+mod dev;
+mod doctor;
 mod exit;
-mod program;
-mod progress;
+mod hold;
+mod inspect;
+mod out;
+mod pages;
 mod run;
+mod secret;
+mod seen;
+mod session;
 mod signals;
-mod stop;
-mod supervise;
+mod store;
+mod style;
 mod sys;
 mod terminal;
 mod text;
+mod token;
+mod until_free;
+mod values;
+mod verbose;
 mod wait;
+mod watch;
 
 use std::process::ExitCode;
 
+use crate::args::Verb;
+
 fn main() -> ExitCode {
     terminal::write_from_background();
-    match args::parse() {
-        Ok(args) => run::run(&args).leave(),
-        Err(exit) => exit.leave(),
-    }
+    let exit = match args::parse() {
+        Ok(Verb::Run(args)) => run::run(&args),
+        Ok(Verb::Dev(args)) => dev::dev(&args),
+        Ok(Verb::Completions(args)) => pages::completions(&args, args::command()),
+        Ok(Verb::Man(args)) => pages::man(&args, args::command()),
+        Ok(Verb::Help(args)) => pages::help(&args, args::command()),
+        Ok(Verb::Inspect(args)) => inspect::inspect(&args),
+        Ok(Verb::Wait(args)) => until_free::until_free(&args),
+        Ok(Verb::Watch(args)) => watch::watch(&args),
+        Ok(Verb::Break(args)) => break_lock::break_lock(&args),
+        Ok(Verb::Hold(args)) => hold::hold(&args),
+        Ok(Verb::Acquire(args)) => token::acquire(&args),
+        Ok(Verb::Renew(args)) => token::renew(&args),
+        Ok(Verb::Release(args)) => token::release(&args),
+        Ok(Verb::Check(args)) => token::check(&args),
+        Ok(Verb::Doctor(args)) => doctor::doctor(&args),
+        Err(exit) => exit,
+    };
+    exit.leave()
 }

@@ -5,23 +5,33 @@
     reason = "fork hooks, waitpid and signal dispositions have no safe form that does what is needed here"
 )]
 
+use std::ffi::CStr;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use nix::libc;
 use nix::sys::signal::{
     SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, kill, killpg, sigaction,
     sigprocmask,
 };
-use nix::unistd::{Pid, getpgrp, getpid, getppid, tcsetpgrp};
+use nix::unistd::{ForkResult, Pid, chdir, fork, getpgrp, getpid, getppid, setsid, tcsetpgrp};
 
-/// Makes the child, before it becomes the command, die when this process is killed, and the foreground of `terminal`.
+/// Makes the child, before it becomes the command, die when this process is killed, and the foreground of `terminal`; then
+/// it does `last`, whose error keeps it from becoming the command. `last` may make system calls only.
 ///
 /// The kernel counts the *thread* that starts the child as its parent here: start it from one that lives as long as the
 /// process.
-pub(crate) fn prepare(command: &mut Command, terminal: Option<BorrowedFd<'_>>) {
+pub(crate) fn prepare(
+    command: &mut Command,
+    terminal: Option<BorrowedFd<'_>>,
+    last: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+) {
     let parent = getpid();
     let terminal = terminal.map(|terminal| terminal.as_raw_fd());
     let hook = move || {
@@ -39,7 +49,7 @@ pub(crate) fn prepare(command: &mut Command, terminal: Option<BorrowedFd<'_>>) {
         }
         // We do without it (`terminal::write_from_background`); the command is to be stopped as it would be without us.
         sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&only(Signal::SIGTTOU)), None)?;
-        Ok(())
+        last()
     };
     // SAFETY: the hook runs between fork and exec. It makes system calls only: no allocation, no lock.
     unsafe { command.pre_exec(hook) };
@@ -81,24 +91,170 @@ pub(crate) fn columns(terminal: impl AsFd) -> Option<usize> {
         .filter(|columns| *columns > 0)
 }
 
-/// What became of the child since the last call: stopped, or ended, after which its number belongs to the system again.
+/// A child of this process that has stopped, or has ended, after which its number belongs to the system again: any child,
+/// so that nobody stays unburied where this process is the one to bury them. `None` when there is no news, and `ECHILD` when
+/// there is no child.
 ///
 /// Not nix' `waitpid`, which refuses the statuses of real-time signals, and not `Child::try_wait`, which does not tell of
 /// stops.
-pub(crate) fn changed(child: Pid) -> io::Result<Option<ExitStatus>> {
+pub(crate) fn next_change() -> io::Result<Option<(Pid, ExitStatus)>> {
     let mut status = 0;
     // SAFETY: `status` is a valid place for the result.
-    match unsafe {
-        libc::waitpid(
-            child.as_raw(),
-            &raw mut status,
-            libc::WNOHANG | libc::WUNTRACED,
-        )
-    } {
+    match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::WUNTRACED) } {
         0 => Ok(None),
         -1 => Err(io::Error::last_os_error()),
-        _ => Ok(Some(ExitStatus::from_raw(status))),
+        child => Ok(Some((Pid::from_raw(child), ExitStatus::from_raw(status)))),
     }
+}
+
+/// Waits for the end of `child`, which is ending, unless it was waited for before.
+pub(crate) fn bury(child: Pid) {
+    // SAFETY: no status is asked for.
+    unsafe { libc::waitpid(child.as_raw(), std::ptr::null_mut(), 0) };
+}
+
+/// Splits off a process that does `work` with `line`, and nothing else: in a session of its own, deaf to all signals that
+/// ask it to end or to stop, without any other open file, and called `name`. To be called while this process has one thread.
+pub(crate) fn split_off(
+    line: UnixStream,
+    name: &CStr,
+    work: impl FnOnce(UnixStream),
+) -> io::Result<Pid> {
+    // The copy is to hear none of them before it is deaf to them, which may take it a while on a busy host.
+    let mut before = SigSet::empty();
+    sigprocmask(
+        SigmaskHow::SIG_SETMASK,
+        Some(&SigSet::all()),
+        Some(&mut before),
+    )?;
+    // SAFETY: there is one thread, so the copy is complete and no lock in it is held by anybody else.
+    match unsafe { fork() } {
+        Err(errno) => {
+            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
+            Err(errno.into())
+        }
+        Ok(ForkResult::Parent { child }) => {
+            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
+            Ok(child)
+        }
+        Ok(ForkResult::Child) => {
+            // Nothing of what the original would do later may be done twice, a panic's unwinding included.
+            let _done: std::thread::Result<()> = catch_unwind(AssertUnwindSafe(|| {
+                if let Ok(line) = retreat(line, name) {
+                    work(line);
+                }
+            }));
+            // SAFETY: ends this process, without what `exit` would do for the original.
+            unsafe { libc::_exit(0) }
+        }
+    }
+}
+
+/// Lets go of all that a process inherits, but for `line`.
+fn retreat(line: UnixStream, name: &CStr) -> io::Result<UnixStream> {
+    use Signal::{
+        SIGABRT, SIGBUS, SIGCHLD, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGSTOP, SIGSYS, SIGTRAP,
+    };
+    let kept = [
+        SIGABRT, SIGBUS, SIGCHLD, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGSTOP, SIGSYS, SIGTRAP,
+    ];
+    let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    for signal in Signal::iterator().filter(|signal| !kept.contains(signal)) {
+        // SAFETY: to ignore a signal runs no code of ours.
+        unsafe { sigaction(signal, &ignore) }?;
+    }
+    setsid()?;
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_name(name)?;
+    #[cfg(not(target_os = "linux"))]
+    let _unused = name;
+    // A directory in use cannot be unmounted.
+    chdir("/")?;
+    // SAFETY: both numbers are ours; nothing in this process uses what was 0 before.
+    if unsafe { libc::dup2(line.into_raw_fd(), 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    close_all_but_first();
+    // SAFETY: 0 is the copy of `line`, which nobody else owns.
+    Ok(UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) }))
+}
+
+/// Closes all files but number 0, whoever owns them: for a process that uses none of them again.
+fn close_all_but_first() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: see above.
+    if unsafe { libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) } == 0 {
+        return;
+    }
+    // SAFETY: asks for a number.
+    let limit = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
+    for fd in 1..RawFd::try_from(limit)
+        .unwrap_or(RawFd::MAX)
+        .clamp(256, 65_536)
+    {
+        // SAFETY: see above.
+        unsafe { libc::close(fd) };
+    }
+}
+
+/// Sends all of `bytes`, or fails at once: does not wait, and raises no signal. One system call.
+pub(crate) fn send(line: RawFd, bytes: &[u8]) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    #[cfg(not(target_os = "linux"))]
+    let flags = libc::MSG_DONTWAIT;
+    // SAFETY: `bytes` is valid for its length.
+    let sent = unsafe { libc::send(line, bytes.as_ptr().cast(), bytes.len(), flags) };
+    match usize::try_from(sent) {
+        Ok(sent) if sent == bytes.len() => Ok(()),
+        Ok(_) => Err(io::Error::from_raw_os_error(libc::EPIPE)),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether `line` has something to read, its end included, within `limit`. May say no too early.
+pub(crate) fn readable_within(line: impl AsFd, limit: Duration) -> bool {
+    let mut poll = libc::pollfd {
+        fd: line.as_fd().as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let millis = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: `poll` is one valid entry.
+    unsafe { libc::poll(&raw mut poll, 1, millis) > 0 }
+}
+
+/// The time by the clock that counts suspend, in microseconds, as `leasehold::Clock` has it. One system call.
+pub(crate) fn clock_micros() -> u64 {
+    #[cfg(target_os = "linux")]
+    const COUNTS_SUSPEND: libc::clockid_t = libc::CLOCK_BOOTTIME;
+    #[cfg(not(target_os = "linux"))]
+    const COUNTS_SUSPEND: libc::clockid_t = libc::CLOCK_MONOTONIC;
+    let mut time = std::mem::MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: `time` is a valid place for the result, and zero bytes are a valid `timespec`.
+    let time = unsafe {
+        let read = libc::clock_gettime(COUNTS_SUSPEND, time.as_mut_ptr());
+        (read == 0).then(|| time.assume_init())
+    };
+    // Without a clock everything is overdue.
+    time.and_then(|time| {
+        let seconds = u64::try_from(time.tv_sec).ok()?;
+        Some(seconds * 1_000_000 + u64::try_from(time.tv_nsec).ok()? / 1_000)
+    })
+    .unwrap_or(u64::MAX)
+}
+
+/// A file that this process was started with, which its children are not to have. `None` if there is none of this number.
+pub(crate) fn inherited(fd: RawFd) -> Option<File> {
+    // SAFETY: numbers only; a file that is not there is an error.
+    let copy = unsafe {
+        if fd > 2 && libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) < 0 {
+            return None;
+        }
+        libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3)
+    };
+    // SAFETY: the copy is ours.
+    (copy >= 0).then(|| unsafe { File::from_raw_fd(copy) })
 }
 
 /// Whether this process was started with `signal` ignored (`nohup`, a background job of a script). Such a signal is not

@@ -6,17 +6,31 @@ use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use leasehold::{HolderView, Who};
+use leasehold::{ForeignFormat, HolderView, Who};
+
+use crate::{address, style};
 
 /// Says something: the first line begins with our name, the others are indented by whoever wrote them.
 pub(crate) fn say(text: &str) {
-    write_raw(&format!("leasehold: {text}\n"));
+    // Nothing that gets here should have one: the last line of defence.
+    write_raw(&format!("leasehold: {}\n", without_passwords(text)));
+}
+
+/// Says why this process ends, as [`say`] does.
+pub(crate) fn say_error(text: &str) {
+    write_raw(&format!("{}\n", style::error(&without_passwords(text))));
 }
 
 /// Writes in one piece, so that the lines of several processes do not mix.
 pub(crate) fn write_raw(text: &str) {
     // A stderr that is closed or full is no reason to stop: the lock matters more than the words.
     let _written: io::Result<()> = io::stderr().write_all(text.as_bytes());
+}
+
+/// Prints what was asked for, on stdout.
+pub(crate) fn print(text: &str) {
+    // A closed pipe (`leasehold doctor | head -1`) is not an error.
+    let _written: io::Result<()> = io::stdout().write_all(text.as_bytes());
 }
 
 /// A name as it may be shown on a terminal.
@@ -36,7 +50,29 @@ pub(crate) fn pasteable(word: &str) -> Cow<'_, str> {
         return Cow::Borrowed(word);
     }
     let separator = if word.starts_with('-') { "-- " } else { "" };
-    Cow::Owned(format!("{separator}'{}'", word.replace('\'', r"'\''")))
+    if word.chars().all(is_shown_as_it_is) {
+        return Cow::Owned(format!("{separator}'{}'", word.replace('\'', r"'\''")));
+    }
+    // What steers a terminal, or turns the order of what follows round, as its bytes: bash, zsh and ksh know this form.
+    let mut quoted = String::new();
+    for c in word.chars() {
+        if matches!(c, '\'' | '\\') {
+            quoted.extend(['\\', c]);
+        } else if is_shown_as_it_is(c) {
+            quoted.push(c);
+        } else {
+            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                let hex = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or_default();
+                quoted.extend(['\\', 'x', hex(byte >> 4), hex(byte & 15)]);
+            }
+        }
+    }
+    Cow::Owned(format!("{separator}$'{quoted}'"))
+}
+
+/// Whether a character stands for itself on a terminal.
+fn is_shown_as_it_is(c: char) -> bool {
+    matches!(c, '\'' | '"' | '\\') || c.escape_debug().len() == 1
 }
 
 /// The same text, with whatever stands between `://` and `@` left out where it looks like a password.
@@ -57,6 +93,23 @@ pub(crate) fn without_passwords(text: &str) -> String {
         };
     }
     shown + rest
+}
+
+/// The same text without `word`, or its part after an equals sign, if that looks like a URL with a secret in it.
+pub(crate) fn without_url(text: &str, word: &str) -> String {
+    let values = [Some(word), word.split_once('=').map(|(_, value)| value)];
+    let secret = |value: &&str| {
+        let value = *value;
+        value.contains(':')
+            && (value.contains('@') || value.contains("pass") || value.contains("//"))
+    };
+    values
+        .into_iter()
+        .flatten()
+        .filter(secret)
+        .fold(text.to_owned(), |text, value| {
+            text.replace(value, &address::shown(value))
+        })
 }
 
 /// `0.4s`, `41s`, `3m12s`, `2h05m`, `3d04h`.
@@ -88,7 +141,10 @@ pub(crate) fn place(ahead: u32) -> String {
 pub(crate) fn who(holder: &HolderView) -> String {
     match &holder.who {
         Who::Owner(owner) => owner.to_string(),
-        Who::Foreign { kind, .. } => format!("a foreign client ({})", kind.escape_debug()),
+        Who::Foreign { kind, value } => match ForeignFormat::guess(kind, value) {
+            Some(format) => format!("a foreign client ({kind}, looks like {format}'s)"),
+            None => format!("a foreign client ({})", kind.escape_debug()),
+        },
     }
 }
 
@@ -165,6 +221,8 @@ mod tests {
             ("it's", r"'it'\''s'"),
             ("$HOME", "'$HOME'"),
             ("-n", "-- '-n'"),
+            ("jobs é", "'jobs é'"),
+            ("a\u{202e}'\\b", r"$'a\xe2\x80\xae\'\\b'"),
         ] {
             assert_eq!(pasteable(name), pasted);
         }

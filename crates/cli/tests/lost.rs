@@ -194,3 +194,22 @@ fn a_wrapper_that_was_stopped_for_too_long_kills_its_command(store: &Store) {
     running.end().is(79, &["was lost", "(exit 79)"]);
     assert!(!lives(pid));
 }
+
+#[test]
+fn a_server_that_is_full_renews_and_releases() {
+    let store = Store::redis();
+    let (running, _) = start(
+        &store,
+        "2s",
+        "echo $$ > pid; while ! [ -e let-go ]; do sleep 0.02; done; exit 4",
+    );
+    store.server().cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    // Longer than a lease.
+    for _ in 0..5 {
+        renewed(&store);
+    }
+    store.let_go();
+    let done = running.end();
+    assert_eq!((done.code(), done.stderr.as_str()), (4, ""));
+    assert_eq!(milliseconds(&store.server().cli(&["EXISTS", "x"])), 0);
+}

@@ -30,7 +30,7 @@ fn a_busy_lock_is_75_at_once(store: &Store) {
             &fence,
             "left",
             "0 waiting",
-            "leasehold run -w 5m x -- ...",
+            &format!("leasehold run -w 5m --url {} x -- ...", store.url),
         ],
     );
     assert_eq!(
@@ -52,7 +52,7 @@ fn a_lock_that_stays_busy_is_124(store: &Store) {
             "\"x\" is still busy after 0.",
             "(exit 124)",
             &format!("(pid {}: sh)", holder.pid()),
-            "leasehold run x -- ...",
+            &format!("leasehold run --url {} x -- ...", store.url),
         ],
     );
     assert!(!store.file("ran").exists());
@@ -63,7 +63,7 @@ fn a_lock_that_stays_busy_is_124(store: &Store) {
 
 fn input_that_breaks_a_rule_is_64_and_named(store: &Store) {
     let long = "n".repeat(513);
-    let bad: [(&[&str], &str); 16] = [
+    let bad: [(&[&str], &str); 17] = [
         (&["", "true"], "invalid lock name \"\": is empty"),
         (&[&long, "true"], "must be at most 512 bytes, is 513"),
         (
@@ -73,6 +73,7 @@ fn input_that_breaks_a_rule_is_64_and_named(store: &Store) {
         (&["a{b", "true"], "invalid lock name \"a{b\": braces"),
         (&["x"], "no command after the lock \"x\""),
         (&["x", "--"], "no command after the lock \"x\""),
+        (&["-c", "true"], "no lock: its name comes after -c STRING"),
         (&[], "no lock and no command"),
         (&["--ttl", "0", "x", "true"], "'0' for '--ttl"),
         (&["--ttl", "10years", "x", "true"], "'10years' for '--ttl"),
@@ -128,7 +129,10 @@ fn a_url_that_names_no_store_is_78_and_never_shown() {
     let store = Store::local();
     for (url, says) in [
         ("etcd://user:S3CR3T@host/", "unknown scheme"),
-        ("redis://user:S3CR3T@host:port/", "host[:port]"),
+        (
+            "redis://user:S3CR3T@host:port/",
+            "write redis://host[:port][/db]",
+        ),
         ("host-S3CR3T", "no scheme"),
         ("memory:", "exclude nobody"),
     ] {
@@ -279,4 +283,82 @@ fn a_command_that_cannot_run_is_told_before_the_lock_is_touched() {
     run("").is(127, &["(exit 127)"]);
     run("./data").is(126, &["\"./data\": is not executable", "chmod +x ./data"]);
     run("./folder").is(126, &["\"./folder\": is a directory", "(exit 126)"]);
+}
+
+/// A server that answers, and refuses to write: whatever its reason, that is no busy lock.
+#[test]
+fn a_store_that_takes_no_writes_is_69_and_no_busy_lock() {
+    let store = Store::redis();
+    let server = store.server();
+    let refused = |why: &str| {
+        for words in [["-n", "x"], ["-w9", "x"], ["--skip", "x"]] {
+            let done = store.run(&words).words(&["touch", "ran"]).output();
+            done.is(69, &["(exit 69)", "may be free or held"]);
+            assert!(!done.stderr.contains("busy"), "{why}: {done:?}");
+        }
+    };
+    let set = |name: &str, value: &str| {
+        assert!(
+            server
+                .cli(&["CONFIG", "SET", name, value])
+                .error()
+                .is_none(),
+            "{name} {value}"
+        );
+    };
+    set("maxmemory", "1");
+    refused("OOM");
+    set("maxmemory", "0");
+    set("min-replicas-to-write", "1");
+    refused("NOREPLICAS");
+    set("min-replicas-to-write", "0");
+
+    // A directory in the place of its file: no save succeeds.
+    let directory = server.cli(&["CONFIG", "GET", "dir"]).array()[1].text();
+    let file = server.cli(&["CONFIG", "GET", "dbfilename"]).array()[1].text();
+    fs::create_dir_all(format!("{directory}/{file}/full")).unwrap();
+    server.cli(&["SET", "something", "changed"]);
+    set("save", "3600 1");
+    server.cli(&["BGSAVE"]);
+    testkit::eventually(common::LIMIT, "the save fails", || {
+        server
+            .cli(&["INFO", "persistence"])
+            .text()
+            .contains("rdb_last_bgsave_status:err")
+    });
+    refused("MISCONF");
+    set("save", "");
+    assert!(!store.file("ran").exists());
+    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a server of the test's own")]
+fn a_store_that_is_loading_is_69() {
+    let dir = tempfile::tempdir().unwrap();
+    let loading = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}/", loading.local_addr().unwrap());
+    thread::spawn(move || {
+        for mut visitor in loading.incoming().flatten() {
+            thread::spawn(move || {
+                let mut request = [0; 4096];
+                while let Ok(length @ 1..) = std::io::Read::read(&mut visitor, &mut request) {
+                    // One answer for each command, which begins with the number of its words.
+                    let commands = String::from_utf8_lossy(&request[..length])
+                        .matches('*')
+                        .count();
+                    let answer =
+                        "-LOADING Redis is loading the dataset in memory\r\n".repeat(commands);
+                    if visitor.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let done = Run::new(dir.path())
+        .words(&["--url", &url, "x", "true"])
+        .output();
+    done.is(69, &["(exit 69)"]);
+    assert!(!done.stderr.contains("busy"), "{done:?}");
 }

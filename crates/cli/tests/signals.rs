@@ -70,6 +70,34 @@ fn reach_all_of_the_commands_processes() {
     eventually(LIMIT, "the grandchild is dead", || !lives(pid));
 }
 
+/// Not the command alone: what it started hears each of them once, in the background too.
+#[test]
+fn each_reaches_a_grandchild_once() {
+    for signal in ["TERM", "HUP", "INT", "QUIT", "USR1", "USR2"] {
+        let store = Store::local();
+        // A shell's background is deaf to INT and QUIT without `env`.
+        let grandchild = format!(
+            "trap 'echo heard >> heard' {signal}; touch ready; while ! [ -e let-go ]; do sleep 0.02; done"
+        );
+        let script = format!(
+            "trap : {signal}; env --default-signal={signal} sh -c \"{grandchild}\" & while ! [ -e let-go ]; do sleep 0.02; done; exit 7"
+        );
+        let running = store.run(&["x", "sh", "-c", &script]).start();
+        store.until("ready");
+        running.signal(signal_named(signal));
+        store.until("heard");
+        store.let_go();
+        assert_eq!(running.end().code(), 7, "{signal}");
+        let heard = std::fs::read_to_string(store.file("heard")).unwrap();
+        assert_eq!(heard, "heard\n", "{signal}");
+        store.run(&["-n", "x", "true"]).output().is(0, &[]);
+    }
+}
+
+fn signal_named(name: &str) -> Signal {
+    format!("SIG{name}").parse().expect("a signal")
+}
+
 #[test]
 fn that_were_ignored_stay_ignored() {
     let store = Store::local();

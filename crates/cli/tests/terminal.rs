@@ -217,6 +217,29 @@ fn others_in_a_pipeline_can_use_the_terminal() {
     store.run(&["-n", "x", "true"]).output().is(0, &[]);
 }
 
+/// Ctrl-C is for whoever is left of the command then, and the second one is meant.
+#[test]
+fn ctrl_c_reaches_what_the_command_left_behind() {
+    let store = Store::local();
+    let mut session = interactive(&store);
+    let script = "x sh -c '(while :; do sleep 0.02; done) & echo $! > pid; exit 3'";
+    session.press(&format!("{}\n", typed(&store, script)));
+    let left = store.number("pid");
+    session.until("are still running");
+    session.press("\x03");
+    session.until("^C");
+    // Two that arrive together are one.
+    eventually(LIMIT, "the second is heard", || {
+        session.press("\x03");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        !lives(left)
+    });
+    session.until("prompt> ");
+    session.press("echo rc=$?\n");
+    session.until("rc=");
+    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+}
+
 #[test]
 fn one_line_is_rewritten_while_waiting() {
     let store = Store::local();

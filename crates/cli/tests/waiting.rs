@@ -5,6 +5,8 @@
 
 mod common;
 
+use std::process::Stdio;
+
 use common::Store;
 use nix::sys::signal::Signal;
 
@@ -152,4 +154,28 @@ fn a_lock_is_not_waited_for_inside_itself(store: &Store) {
         ])
         .output();
     assert_eq!((done.code(), done.stdout.as_str()), (0, "other\n"));
+}
+
+#[test]
+fn a_store_that_stopped_answering_is_not_a_busy_lock() {
+    let store = Store::redis();
+    let _holder = store.hold();
+    let waits = |verb: &str, words: &[&str]| {
+        let waiting = store.verb(verb, &[&["-w", "6", "x"], words].concat());
+        waiting.stdin(Stdio::piped()).start()
+    };
+    // Far back in line the store is asked seldom, and its silence is not noticed by itself.
+    let ahead: Vec<_> = (0..4).map(|_| waits("run", &["true"])).collect();
+    for waiting in &ahead {
+        waiting.until_it_says("waiting for");
+    }
+    let skipping = store.run(&["--skip", "-w", "6", "x", "true"]).start();
+    let (last, holding) = (waits("run", &["true"]), waits("hold", &[]));
+    last.until_it_says("in line");
+    holding.until_it_writes("waiting");
+    store.server().pause();
+    for waiting in ahead.into_iter().chain([skipping, last, holding]) {
+        waiting.end().is(69, &["(exit 69)"]);
+    }
+    store.server().resume();
 }

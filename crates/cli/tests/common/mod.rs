@@ -7,6 +7,7 @@
 )]
 
 pub(crate) mod pty;
+pub(crate) mod servers;
 
 use std::fs;
 use std::io::Read;
@@ -88,6 +89,13 @@ impl Store {
             .words(words)
     }
 
+    /// `leasehold VERB --url URL words...`, in the directory of the test.
+    pub(crate) fn verb(&self, verb: &str, words: &[&str]) -> Run {
+        Run::verb(self.dir.path(), verb)
+            .words(&["--url", &self.url])
+            .words(words)
+    }
+
     /// A command that holds the lock "x" until [`Store::let_go`], with its fence in the file `fence`.
     pub(crate) fn hold(&self) -> Running {
         let holder = self
@@ -125,15 +133,36 @@ impl Run {
     /// Away from any terminal, and with the signals as an interactive shell would leave them, so that the tests do the same
     /// wherever they are started.
     pub(crate) fn new(directory: &Path) -> Self {
+        Self::of(directory, &["run"])
+    }
+
+    /// The same for another verb.
+    pub(crate) fn verb(directory: &Path, verb: &str) -> Self {
+        Self::of(directory, &[verb])
+    }
+
+    /// With an option before the verb.
+    pub(crate) fn before(option: &str, directory: &Path) -> Self {
+        Self::of(directory, &[option, "run"])
+    }
+
+    fn of(directory: &Path, words: &[&str]) -> Self {
         let mut command = Command::new("env");
-        command.args([
-            "--default-signal=HUP,INT,QUIT,TERM,TSTP,USR1,USR2",
-            "setsid",
-            env!("CARGO_BIN_EXE_leasehold"),
-            "run",
-        ]);
+        command
+            .args([
+                "--default-signal=HUP,INT,QUIT,TERM,TSTP,USR1,USR2",
+                "setsid",
+                env!("CARGO_BIN_EXE_leasehold"),
+            ])
+            .args(words);
+        // No configuration of whoever runs the tests.
+        command
+            .env("XDG_CONFIG_HOME", directory.join("config"))
+            .env_remove("REDIS_URL");
         for variable in [
             "URL",
+            "URL_FILE",
+            "PASSWORD_FILE",
             "TTL",
             "NOTE",
             "NAMESPACE",
@@ -142,6 +171,11 @@ impl Run {
             "HOLDER",
             "TTL_MS",
             "WAITED_MS",
+            "TOKEN",
+            "CHAIN",
+            "ACQUIRED_AT",
+            "PASSWORD",
+            "WAIT",
         ] {
             command.env_remove(format!("LEASEHOLD_{variable}"));
         }
@@ -204,6 +238,17 @@ impl Running {
     /// What it has said so far.
     pub(crate) fn said(&self) -> String {
         self.stderr.text()
+    }
+
+    /// What it has written to stdout so far.
+    pub(crate) fn written(&self) -> String {
+        self.stdout.text()
+    }
+
+    pub(crate) fn until_it_writes(&self, text: &str) {
+        eventually(LIMIT, &format!("writes {text:?}"), || {
+            self.written().contains(text)
+        });
     }
 
     pub(crate) fn until_it_says(&self, text: &str) {

@@ -4,18 +4,24 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use nix::pty::openpty;
 use testkit::eventually;
 
 use super::LIMIT;
 
+/// How long a terminal may be held by others than the leader of its session.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// A session of its own on a terminal of its own. Dropping it hangs up.
 pub(crate) struct Session {
     child: Child,
     keyboard: File,
     screen: Arc<Mutex<Vec<u8>>>,
+    /// Ends when nobody has the terminal any more.
+    reader: JoinHandle<()>,
     /// How much of the screen has been read by [`Session::until`].
     read: usize,
 }
@@ -37,6 +43,8 @@ impl Session {
         command.stdin(slave()).stdout(slave()).stderr(slave());
         command
             .env("TERM", "xterm")
+            // What is waited for is not to be cut by colours; a test of those removes it.
+            .env("NO_COLOR", "1")
             .env("PS1", "prompt> ")
             .env("HISTFILE", "/dev/null");
         configure(&mut command);
@@ -46,7 +54,7 @@ impl Session {
         let mut output = keyboard.try_clone().expect("duplicate");
         let screen = Arc::new(Mutex::new(Vec::new()));
         let into = screen.clone();
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length @ 1..) = output.read(&mut buffer) {
                 into.lock()
@@ -58,6 +66,7 @@ impl Session {
             child,
             keyboard,
             screen,
+            reader,
             read: 0,
         }
     }
@@ -96,6 +105,11 @@ impl Session {
         eventually(LIMIT, "the session ends", || {
             self.child.try_wait().expect("ask for the state").is_some()
         });
+        // What was shown last may still be on its way; but others may hold the terminal for good.
+        let begun = Instant::now();
+        while !self.reader.is_finished() && begun.elapsed() < LAST_WORDS {
+            thread::sleep(Duration::from_millis(1));
+        }
         self.child.wait().expect("the status")
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use leasehold::{Fence, HolderView, Snapshot};
 
-use crate::text::{fit, pasteable, place, quoted, span, who};
+use super::Again;
+use crate::text::{fit, place, quoted, span, who};
 
 /// On a terminal the line appears after this long, and is written anew as often.
 const SECOND: Duration = Duration::from_secs(1);
@@ -147,7 +148,13 @@ impl Progress {
             .map(|limit| format!("/{}", span(limit)))
             .unwrap_or_default();
         let clock = if self.style == Style::Live {
-            format!("  [{}{limit}]", span(at))
+            // What is left as far as was seen: the holder renews it.
+            let lease = holder
+                .expires_in
+                .and_then(|left| left.checked_sub(since))
+                .map(|left| format!("; lease {}", span(left)))
+                .unwrap_or_default();
+            format!("{lease}  [{}{limit}]", span(at))
         } else {
             String::new()
         };
@@ -171,7 +178,13 @@ impl Seen {
 }
 
 /// What to say about a busy lock that is not waited for any longer. `options` are for another try.
-pub(crate) fn busy(lock: &str, outcome: &str, snapshot: &Snapshot, options: &str) -> String {
+pub(crate) fn busy(
+    lock: &str,
+    outcome: &str,
+    snapshot: &Snapshot,
+    options: &str,
+    again: Again<'_>,
+) -> String {
     let mut rows = vec![format!("{} {outcome}", quoted(lock))];
     let mut row = |what: &str, text: String| rows.push(format!("    {what:<7} {text}"));
     if let Some(holder) = &snapshot.holder {
@@ -191,10 +204,16 @@ pub(crate) fn busy(lock: &str, outcome: &str, snapshot: &Snapshot, options: &str
         row("holder", "gone meanwhile".into());
     }
     row("queue", format!("{} waiting", snapshot.queue.len()));
-    row(
-        "next",
-        format!("leasehold run {options}{} -- ...", pasteable(lock)),
-    );
+    let (verb, lock, end) = (again.verb, again.lock, again.command);
+    row("next", format!("leasehold {verb} {options}{lock}{end}"));
+    row("", format!("leasehold watch {lock}"));
+    let fence = snapshot.holder.as_ref().and_then(|holder| holder.fence);
+    if let Some(fence) = fence {
+        row(
+            "",
+            format!("leasehold break --if-fence {fence} {lock}  (if its holder is gone for good)"),
+        );
+    }
     rows.join("\n")
 }
 
@@ -300,7 +319,7 @@ mod tests {
         assert!(
             line.starts_with("\r\x1b[2K")
                 && line.contains("held 3m13s")
-                && line.contains("[1.0s/5m00s]")
+                && line.contains("; lease 23s  [1.0s/5m00s]")
                 && !line.contains('\n'),
             "{line:?}"
         );
@@ -340,25 +359,33 @@ mod tests {
 
     #[test]
     fn a_busy_lock_says_who_how_long_and_what_to_type() {
+        let again = Again {
+            verb: "run",
+            lock: "'db migrate'",
+            command: " -- ...",
+        };
+        let says = "is busy (exit 75)";
         let snapshot = Snapshot {
             holder: Some(holder(41)),
             queue: vec![],
             fence: Some(Fence::new(41)),
         };
         assert_eq!(
-            busy("db migrate", "is busy (exit 75)", &snapshot, "-w 5m "),
+            busy("db migrate", says, &snapshot, "-w 5m ", again),
             "\"db migrate\" is busy (exit 75)\n    \
              holder  deploy@web-3 (pid 4121: migrate.sh), held 3m12s, fence 41\n    \
              lease   24s left, unless renewed\n    \
              queue   0 waiting\n    \
-             next    leasehold run -w 5m 'db migrate' -- ..."
+             next    leasehold run -w 5m 'db migrate' -- ...\n            \
+             leasehold watch 'db migrate'\n            \
+             leasehold break --if-fence 41 'db migrate'  (if its holder is gone for good)"
         );
         let snapshot = Snapshot {
             holder: Some(foreign()),
             queue: vec![],
             fence: None,
         };
-        let block = busy("x", "is busy", &snapshot, "");
+        let block = busy("x", "is busy", &snapshot, "", again);
         assert!(
             block.contains("a foreign client (string)\n")
                 && block.contains("never ends: whoever set this key must delete it"),

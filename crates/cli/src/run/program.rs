@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 
-use crate::exit::{Exit, NOT_EXECUTABLE, NOT_FOUND};
+use crate::exit::{Exit, NOT_EXECUTABLE, NOT_FOUND, SOFTWARE};
 use crate::text::{pasteable, shown};
 
 /// Where to look when there is no `PATH`, as the C library does.
@@ -77,6 +77,11 @@ impl Program {
                 format!(
                     "{name}: cannot be started (exit {NOT_FOUND}): {path} or the interpreter in its first line is not there"
                 ),
+            ),
+            // Nothing is wrong with the command: the system has no process or no memory left for it.
+            io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => Exit::saying(
+                SOFTWARE,
+                format!("{name}: cannot be started (exit {SOFTWARE}): the system refused: {error}"),
             ),
             _ => Exit::saying(
                 NOT_EXECUTABLE,
@@ -235,6 +240,18 @@ mod tests {
             look(second.join("missing").to_str().unwrap()),
             Err(Refusal::NoSuchFile)
         );
+    }
+
+    #[test]
+    fn a_system_without_processes_is_no_fault_of_the_command() {
+        use nix::libc::{E2BIG, EACCES, EAGAIN, ENOENT, ENOMEM};
+        let program = Program {
+            path: PathBuf::from("/x"),
+            argv: vec!["x".into()],
+        };
+        let codes = [EAGAIN, ENOMEM, EACCES, E2BIG, ENOENT]
+            .map(|errno| program.failed(&io::Error::from_raw_os_error(errno)).code());
+        assert_eq!(codes, [70, 70, 126, 126, 127]);
     }
 
     #[test]

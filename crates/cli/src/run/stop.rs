@@ -68,11 +68,27 @@ pub(crate) enum Act {
 }
 
 impl Limits {
-    /// For a lease of `ttl`.
-    pub(crate) fn of(ttl: Duration) -> Self {
-        let grace = Duration::from_secs(5).min(ttl / 6);
+    /// For a lease of `ttl`, which is held for `max_hold` at most.
+    pub(crate) fn of(ttl: Duration, max_hold: Option<Duration>) -> Self {
+        let time = max_hold.map_or(ttl, |max_hold| max_hold.min(ttl));
+        let grace = Duration::from_secs(5).min(time / 6);
         let margin = (ttl / 100).max(Duration::from_millis(50).min(ttl / 10));
         Self { grace, margin }
+    }
+
+    /// The same with another grace.
+    pub(crate) fn with_grace(self, grace: Duration) -> Self {
+        Self { grace, ..self }
+    }
+
+    /// Whether a lease of `ttl`, renewed each third of it, is far from its limits in between.
+    pub(crate) fn leave_time(self, ttl: Duration) -> bool {
+        self.grace + self.margin < ttl / 3
+    }
+
+    /// How long before the end of the lease the command is killed.
+    pub(crate) fn margin(self) -> Duration {
+        self.margin
     }
 
     /// Whether a lease that ends after `left` gives no cause to act.
@@ -122,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_contract_for_30_seconds() {
-        let limits = Limits::of(MS(30_000));
+        let limits = Limits::of(MS(30_000), None);
         assert_eq!((limits.grace, limits.margin), (MS(5_000), MS(300)));
         assert_eq!(limits.act(at(Phase::Running, 20_000)), Act::Rest(MS(100)));
         assert_eq!(limits.act(at(Phase::Running, 5_310)), Act::Rest(MS(10)));
@@ -142,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_loss_asks_at_once_and_kills_after_grace_or_when_time_is_up() {
-        let limits = Limits::of(MS(30_000));
+        let limits = Limits::of(MS(30_000), None);
         assert_eq!(
             limits.act(Moment {
                 lost: true,
@@ -176,14 +192,14 @@ mod tests {
     #[test]
     fn a_renewal_does_not_save_a_command_that_was_asked() {
         assert_eq!(
-            Limits::of(MS(30_000)).act(at(Phase::Asked(MS(5_000)), 29_000)),
+            Limits::of(MS(30_000), None).act(at(Phase::Asked(MS(5_000)), 29_000)),
             Act::Kill
         );
     }
 
     #[test]
     fn after_a_stall_the_renewals_get_a_moment_but_never_past_the_margin() {
-        let limits = Limits::of(MS(30_000));
+        let limits = Limits::of(MS(30_000), None);
         let stalled = |left, since| Moment {
             since_stall: Some(MS(since)),
             ..at(Phase::Running, left)
@@ -197,7 +213,7 @@ mod tests {
     #[test]
     fn every_ttl_leaves_time_between_renewals_and_an_end_before_the_lease_ends() {
         for ttl in [10, 50, 100, 1_000, 2_000, 30_000, 86_400_000].map(MS) {
-            let limits = Limits::of(ttl);
+            let limits = Limits::of(ttl, None);
             assert!(
                 limits.margin > Duration::ZERO && limits.grace + limits.margin < ttl / 3,
                 "{ttl:?}"

@@ -10,8 +10,10 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getpgrp};
 use tokio::signal::unix::{self, SignalKind};
 
+use super::environment::Environment;
+use super::guardian::Guardian;
+use super::program::Program;
 use crate::exit::{SIGNAL, SOFTWARE};
-use crate::program::Program;
 use crate::sys;
 use crate::terminal::Terminal;
 
@@ -36,8 +38,9 @@ impl Child {
     /// Starts `program`, with `terminal` in its hands if it is ours to give. To be called from the main thread.
     pub(crate) fn start(
         program: &Program,
-        environment: &[(&str, String)],
+        environment: &Environment,
         terminal: Option<&Terminal>,
+        guardian: &Guardian,
     ) -> io::Result<Self> {
         // Listen first: it may end at once.
         let news = unix::signal(SignalKind::child())?;
@@ -45,11 +48,14 @@ impl Child {
         if let Some((name, arguments)) = program.argv.split_first() {
             command.arg0(name).args(arguments);
         }
-        command
-            .envs(environment.iter().map(|(name, value)| (name, value)))
-            .process_group(0);
+        environment.apply(&mut command);
+        command.process_group(0);
         let handed = terminal.filter(|terminal| terminal.is_for_the_command_alone());
-        sys::prepare(&mut command, handed.map(Terminal::as_fd));
+        sys::prepare(
+            &mut command,
+            handed.map(Terminal::as_fd),
+            guardian.introduction(),
+        );
         let child = command.spawn().inspect_err(|_| {
             if let Some(terminal) = handed {
                 // A child that failed to become the command took it along.
@@ -76,18 +82,18 @@ impl Child {
         }
     }
 
-    /// What became of it since the last call.
+    /// What became of it since the last call. Buries all others that have fallen to this process meanwhile.
     pub(crate) fn change(&mut self) -> Option<Change> {
-        if self.ended.is_some() {
-            return None;
-        }
-        let status = match sys::changed(self.id) {
-            Ok(status) => status?,
-            // Someone else waited for our child, which only a fault of ours can be: it is gone, and its status with it.
-            Err(error) if error.raw_os_error() == Some(ECHILD) => {
-                ExitStatus::from_raw(i32::from(SOFTWARE) << 8)
+        let status = loop {
+            match sys::next_change() {
+                Ok(Some((id, status))) if id == self.id => break status,
+                Ok(Some(_)) => {}
+                // Someone else waited for our child, which only a fault of ours can be: it is gone, and its status with it.
+                Err(error) if error.raw_os_error() == Some(ECHILD) && self.ended.is_none() => {
+                    break ExitStatus::from_raw(i32::from(SOFTWARE) << 8);
+                }
+                Ok(None) | Err(_) => return None,
             }
-            Err(_) => return None,
         };
         if let Some(signal) = status.stopped_signal() {
             return Some(Change::Stopped(signal));
@@ -103,9 +109,9 @@ impl Child {
         let _sent: nix::Result<()> = killpg(self.id, signal);
     }
 
-    /// Whether the command is gone.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.is_some()
+    /// How the command has ended, if it is gone. Others of its group may be left.
+    pub(crate) fn status(&self) -> Option<ExitStatus> {
+        self.ended
     }
 
     /// Whether anybody of its group is left.

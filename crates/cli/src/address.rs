@@ -1,0 +1,131 @@
+//! What may be shown of a store's URL, and a password put into one. Must never show a user or a password.
+//!
+//! Whether a URL is right is for the library to say. Here a doubtful one is shown as its scheme alone.
+
+/// A URL without user and password.
+pub(crate) fn shown(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return "...".into();
+    };
+    match scheme {
+        "local" | "memory" => url.to_owned(),
+        "unix" => {
+            let path = rest.split('?').next().unwrap_or_default();
+            if path.contains(['&', '=', '@']) {
+                "unix:...".into()
+            } else {
+                format!("unix:{path}")
+            }
+        }
+        "redis" | "rediss" => {
+            let (before, host) = rest.rsplit_once('@').unwrap_or(("", rest));
+            let host = host.trim_start_matches("//");
+            // A slash before the last `@` may be one of a password that was not encoded.
+            let doubtful = before.trim_start_matches("//").contains(['/', '?', '#']);
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
+            // What stands for the port may be a password without the `@` after it.
+            let end = host.rsplit(']').next().unwrap_or_default();
+            let port = end.split_once(':').map_or("", |(_, port)| port);
+            let is_port = port.chars().all(|c| c.is_ascii_digit() || c == '/');
+            if doubtful || !is_port || !host.chars().all(plain) {
+                format!("{scheme}://...")
+            } else {
+                format!("{scheme}://{host}")
+            }
+        }
+        _ => "...".into(),
+    }
+}
+
+/// Whether a URL has a password, or may have one: what is written in another form counts.
+pub(crate) fn has_password(url: &str) -> bool {
+    match url.split_once(':') {
+        Some(("local" | "memory", _)) | None => false,
+        Some(("unix", rest)) => rest
+            .split_once(['?', '&'])
+            .is_some_and(|(_, options)| options.contains("pass")),
+        Some((_, rest)) => {
+            let user = rest.rsplit_once('@').map(|(user, _)| user);
+            user.is_some_and(|user| {
+                user.split_once(':')
+                    .is_some_and(|(_, password)| !password.is_empty())
+            })
+        }
+    }
+}
+
+/// Whether the store is one that asks for passwords.
+pub(crate) fn takes_password(url: &str) -> bool {
+    let scheme = url.split(':').next().unwrap_or_default();
+    ["redis", "rediss", "unix"].contains(&scheme)
+}
+
+/// The same URL with a password; one that [`takes_password`] and has none.
+pub(crate) fn with_password(url: &str, password: &str) -> String {
+    let password = encoded(password);
+    let Some((scheme, rest)) = url
+        .split_once("://")
+        .filter(|(scheme, _)| *scheme != "unix")
+    else {
+        let separator = if url.contains('?') { '&' } else { '?' };
+        return format!("{url}{separator}pass={password}");
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, tail) = rest.split_at(end);
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let user = user.trim_end_matches(':');
+    format!("{scheme}://{user}:{password}@{host}{tail}")
+}
+
+/// Percent-encoded, so that no character of it has a meaning in a URL.
+fn encoded(text: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(encode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_form_of_a_url_shows_its_password() {
+        for (url, as_shown) in [
+            ("redis://:S3CR3T@host:7000/3", "redis://host:7000/3"),
+            ("rediss://user:S3CR3T@[::1]", "rediss://[::1]"),
+            ("redis://host", "redis://host"),
+            ("redis://u:S3/CR@3T@host/", "redis://..."),
+            ("redis://u:S3CR3T", "redis://..."),
+            ("redis://:S3CR3T", "redis://..."),
+            ("redis://host/?S3CR3T", "redis://..."),
+            ("unix:/run/r.sock?db=1&pass=S3CR3T", "unix:/run/r.sock"),
+            ("unix:/run/r.sock&pass=S3CR3T", "unix:..."),
+            ("local:/a/b?c", "local:/a/b?c"),
+            ("S3CR3T@host", "..."),
+            ("S3CR3T:S3CR3T@host", "..."),
+        ] {
+            assert_eq!(shown(url), as_shown, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_password_goes_where_the_store_wants_it() {
+        for (url, whole) in [
+            ("redis://h:1/2", "redis://:p%40%3A%20@h:1/2"),
+            ("redis://h", "redis://:p%40%3A%20@h"),
+            ("rediss://me@h/", "rediss://me:p%40%3A%20@h/"),
+            ("redis://me:@h/", "redis://me:p%40%3A%20@h/"),
+            ("unix:/s", "unix:/s?pass=p%40%3A%20"),
+            ("unix:///s?db=1", "unix:///s?db=1&pass=p%40%3A%20"),
+        ] {
+            assert!(takes_password(url) && !has_password(url), "{url}");
+            let with = with_password(url, "p@: ");
+            assert_eq!(with, whole);
+            assert!(has_password(&with), "{with}");
+        }
+    }
+}

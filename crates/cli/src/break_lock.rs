@@ -1,0 +1,236 @@
+//! `leasehold break`: frees the lock of a holder that cannot. Must never free one that was not named by its fence, and never
+//! another program's.
+
+use clap::Args;
+use leasehold::{Client, Fence, HolderView, LockName, Snapshot, Who};
+use serde::Serialize;
+
+use crate::exit::{BUSY, CONFIG, Exit, USAGE};
+use crate::out;
+use crate::seen::{Holder, foreign, millis};
+use crate::session::with_client;
+use crate::store::StoreArgs;
+use crate::text::{quoted, say, span, who};
+
+/// Free the lock of a holder that cannot, named by its fence
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct Break {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// The lock
+    #[arg(value_name = "LOCK")]
+    name: String,
+
+    /// The fence of the holder that is meant, as `leasehold inspect LOCK` shows it
+    #[arg(long, value_name = "N")]
+    if_fence: Option<u64>,
+
+    /// One JSON document about the outcome (leasehold.break/1)
+    #[arg(long)]
+    json: bool,
+}
+
+const ABOUT: &str = "\
+Make sure first that the holder is dead or stuck for good: this does not stop it. A holder that
+lives learns of it at its next renewal and then stops its work; until then two may work at once,
+since the next in line gets the lock at once. The fence says whose lease is meant: if another holds
+the lock by now, nothing is changed. A lock of another program has no fence and is never broken.
+  leasehold inspect db-migrate                         shows the fence, say 41
+  leasehold break --if-fence 41 db-migrate
+
+Exit codes: 0 broken, or free already; 75 another holds it; 64 without --if-fence, wrong use or a
+bad name; 78 another program's lock, or no store; 69 the store does not answer: look again with
+`leasehold inspect`; 77 it refuses user, password or permission";
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    store: &'a str,
+    name: &'a str,
+    outcome: &'static str,
+    if_fence: Option<u64>,
+    holder: Option<Holder>,
+    fence: Option<u64>,
+    told_within_ms: Option<u64>,
+}
+
+/// Does it.
+pub(crate) fn break_lock(args: &Break) -> Exit {
+    begin(args).unwrap_or_else(|exit| exit).without_command()
+}
+
+fn begin(args: &Break) -> Result<Exit, Exit> {
+    LockName::new(&args.name)?;
+    let target = args.store.target()?;
+    Ok(with_client(target, async |client, signals| {
+        tokio::select! {
+            biased;
+            signal = signals.next_ending() => Err(Exit::by(signal)),
+            done = carry_out(client, args) => done,
+        }
+    }))
+}
+
+async fn carry_out(client: &Client, args: &Break) -> Result<Exit, Exit> {
+    let name = args.name.as_str();
+    let before = client.inspect(name).await?;
+    let Some(fence) = args.if_fence else {
+        let (outcome, exit) = unnamed(args, &before);
+        report(client, args, outcome, before.holder.as_ref())?;
+        return Ok(exit);
+    };
+    if client.break_lock(name, Fence::new(fence)).await? {
+        let broken = before.holder.filter(|holder| {
+            // Another may have come since; then it is not known who that was.
+            holder
+                .fence
+                .is_some_and(|of_grant| Fence::new(fence).is_in_block_of(of_grant))
+        });
+        say(&broken_text(name, fence, broken.as_ref()));
+        report(client, args, "broken", broken.as_ref())?;
+        return Ok(Exit::quiet(0));
+    }
+    let now = client.inspect(name).await?;
+    let (outcome, exit) = not_broken(args, fence, &now);
+    report(client, args, outcome, now.holder.as_ref())?;
+    Ok(exit)
+}
+
+/// What was freed, and when its holder learns of it.
+fn broken_text(name: &str, fence: u64, holder: Option<&HolderView>) -> String {
+    let name = quoted(name);
+    let Some(holder) = holder else {
+        return format!(
+            "{name} was broken, fence {fence}\n    its holder learns of it at its next renewal"
+        );
+    };
+    let at_most = holder
+        .expires_in
+        .map(|left| format!(", within {} if it lives", span(left)))
+        .unwrap_or_default();
+    format!(
+        "{name} was broken: it was held by {}, fence {fence}\n    that one learns of it at its next renewal{at_most}; until then it may go on with its work",
+        who(holder)
+    )
+}
+
+/// The answer to a break that names no fence.
+fn unnamed(args: &Break, seen: &Snapshot) -> (&'static str, Exit) {
+    let name = args.name.as_str();
+    let Some(holder) = &seen.holder else {
+        return (
+            "refused",
+            Exit::saying(
+                USAGE,
+                format!(
+                    "--if-fence is missing (exit {USAGE}); {} is free, there is nothing to break",
+                    quoted(name)
+                ),
+            ),
+        );
+    };
+    if let Who::Foreign { kind, value } = &holder.who {
+        return of_another(name, kind, value);
+    }
+    (
+        "refused",
+        Exit::saying(
+            USAGE,
+            format!(
+                "--if-fence is missing: it says whose lease is meant (exit {USAGE})\n{}",
+                holder_rows(args, holder)
+            ),
+        ),
+    )
+}
+
+/// The answer to a break that found another state than was meant.
+fn not_broken(args: &Break, fence: u64, now: &Snapshot) -> (&'static str, Exit) {
+    let name = args.name.as_str();
+    let Some(holder) = &now.holder else {
+        say(&format!(
+            "{} is free already: nothing was broken",
+            quoted(name)
+        ));
+        return ("free", Exit::quiet(0));
+    };
+    if let Who::Foreign { kind, value } = &holder.who {
+        return of_another(name, kind, value);
+    }
+    let exit = Exit::saying(
+        BUSY,
+        format!(
+            "{} is not held with fence {fence}: nothing was broken (exit {BUSY})\n{}",
+            quoted(name),
+            holder_rows(args, holder)
+        ),
+    );
+    ("held", exit)
+}
+
+fn of_another(name: &str, kind: &str, value: &[u8]) -> (&'static str, Exit) {
+    let exit = Exit::saying(
+        CONFIG,
+        format!(
+            "{} is held by another program, and leasehold never breaks a foreign lock (exit {CONFIG})\n    \
+             holder  a foreign lock: {}\n    \
+             next    free it with the program that set it; if that program is gone for good, delete the key",
+            quoted(name),
+            foreign(kind, value)
+        ),
+    );
+    ("foreign", exit)
+}
+
+/// Who holds it, and what breaks that.
+fn holder_rows(args: &Break, holder: &HolderView) -> String {
+    let held = holder
+        .held_for
+        .map(|held| format!(", held {}", span(held)))
+        .unwrap_or_default();
+    let lease = holder.expires_in.map_or_else(
+        || "never ends".into(),
+        |left| format!("{} left, unless renewed", span(left)),
+    );
+    let (fence, next) = match holder.fence {
+        Some(fence) => (
+            format!(", fence {fence}"),
+            format!(
+                "leasehold break --if-fence {fence} {}",
+                args.store.again_with(&args.name)
+            ),
+        ),
+        None => (
+            ", its fence is not known to the store".into(),
+            "look again after its next renewal, which draws a new fence".into(),
+        ),
+    };
+    format!(
+        "    holder  {}{held}{fence}\n    lease   {lease}\n    next    {next}",
+        who(holder)
+    )
+}
+
+fn report(
+    client: &Client,
+    args: &Break,
+    outcome: &'static str,
+    holder: Option<&HolderView>,
+) -> Result<(), Exit> {
+    if !args.json {
+        return Ok(());
+    }
+    let left = holder.and_then(|holder| holder.expires_in);
+    out::tell_json(&Report {
+        schema: "leasehold.break/1",
+        store: client.store(),
+        name: &args.name,
+        outcome,
+        if_fence: args.if_fence,
+        holder: holder.map(|holder| Holder::of(&holder.who)),
+        fence: holder.and_then(|holder| holder.fence).map(Fence::get),
+        told_within_ms: left.filter(|_| outcome == "broken").map(millis),
+    })
+}

@@ -1,0 +1,290 @@
+//! Settings that were not typed: from variables and files. Must never quote a value, which may be a secret, or take a
+//! setting from the current directory.
+//!
+//! Settings come in layers: what was typed, the environment, the user's file, the host's file, and at last `REDIS_URL`. For
+//! each setting, the first layer that has it wins.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use self::file::{Missing, read};
+use crate::exit::{CONFIG, Exit, USAGE};
+
+pub(crate) const URL: &str = "url";
+pub(crate) const URL_FILE: &str = "url_file";
+pub(crate) const PASSWORD_FILE: &str = "password_file";
+pub(crate) const NAMESPACE: &str = "namespace";
+pub(crate) const TTL: &str = "ttl";
+
+/// The keys of a file, and the variable with the same meaning.
+const KEYS: [(&str, &str); 5] = [
+    (URL, "LEASEHOLD_URL"),
+    (URL_FILE, "LEASEHOLD_URL_FILE"),
+    (PASSWORD_FILE, "LEASEHOLD_PASSWORD_FILE"),
+    (NAMESPACE, "LEASEHOLD_NAMESPACE"),
+    (TTL, "LEASEHOLD_TTL"),
+];
+
+/// Set by many hosts for any program. It may name a cache, so everything else is asked before.
+pub(crate) const REDIS_URL: &str = "REDIS_URL";
+
+/// The file for all users of this host.
+pub(crate) const HOST_FILE: &str = "/etc/leasehold.toml";
+
+/// Where a setting was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// On the command line, by this option.
+    Typed(String),
+    /// In the environment, by this name.
+    Variable(&'static str),
+    /// In a file, on this line.
+    File {
+        path: PathBuf,
+        line: usize,
+        key: &'static str,
+    },
+}
+
+impl Origin {
+    /// Refuses what was found there.
+    pub(crate) fn refuse(&self, why: impl fmt::Display) -> Exit {
+        let code = match self {
+            Self::File { .. } => CONFIG,
+            _ => USAGE,
+        };
+        Exit::saying(code, format!("{self}: {why} (exit {code})"))
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Typed(option) => f.write_str(option),
+            Self::Variable(name) => f.write_str(name),
+            Self::File { path, line, key } => {
+                write!(f, "{}, line {line}, {key}", path.display())
+            }
+        }
+    }
+}
+
+/// A setting.
+#[derive(Clone)]
+pub(crate) struct Value {
+    pub(crate) origin: Origin,
+    /// The number of its layer: the smaller, the stronger.
+    pub(crate) level: usize,
+    raw: OsString,
+}
+
+impl Value {
+    /// As text.
+    pub(crate) fn text(&self) -> Result<&str, Exit> {
+        self.raw
+            .to_str()
+            .ok_or_else(|| self.origin.refuse("is not UTF-8"))
+    }
+
+    /// As the name of a file.
+    pub(crate) fn path(&self) -> &Path {
+        Path::new(&self.raw)
+    }
+}
+
+type Layer = BTreeMap<&'static str, (OsString, Origin)>;
+
+/// All settings, the strongest layer first.
+pub(crate) struct Settings(Vec<Layer>);
+
+impl Settings {
+    /// What was `typed`, and what is found around us. `file` replaces the files of the user and the host.
+    pub(crate) fn load(typed: Typed, file: Option<&Path>) -> Result<Self, Exit> {
+        Self::gather(typed, |name| env::var_os(name), file)
+    }
+
+    fn gather(
+        typed: Typed,
+        variable: impl Fn(&str) -> Option<OsString>,
+        file: Option<&Path>,
+    ) -> Result<Self, Exit> {
+        // A variable that is set to nothing is as good as none.
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let named = |key, name| Some((key, (variable(name)?, Origin::Variable(name))));
+        let mut layers = vec![
+            typed.0,
+            KEYS.into_iter()
+                .filter_map(|(key, name)| named(key, name))
+                .collect(),
+        ];
+        if let Some(chosen) = file {
+            layers.push(read(chosen, Missing::IsAnError)?);
+        } else {
+            let files = [user_file(variable), Some(HOST_FILE.into())];
+            for path in files.into_iter().flatten() {
+                layers.push(read(&path, Missing::IsNone)?);
+            }
+        }
+        layers.push(named(URL, REDIS_URL).into_iter().collect());
+        Ok(Self(layers))
+    }
+
+    /// One setting, from the first layer that has it.
+    pub(crate) fn get(&self, key: &'static str) -> Option<Value> {
+        (0..self.0.len()).find_map(|level| self.at(level, key))
+    }
+
+    /// One of two settings that mean the same in two forms: the first layer that has one must not have both.
+    pub(crate) fn either(
+        &self,
+        key: &'static str,
+        other: &'static str,
+    ) -> Result<Option<(&'static str, Value)>, Exit> {
+        for level in 0..self.0.len() {
+            match (self.at(level, key), self.at(level, other)) {
+                (None, None) => {}
+                (Some(value), None) => return Ok(Some((key, value))),
+                (None, Some(value)) => return Ok(Some((other, value))),
+                (Some(one), Some(two)) => {
+                    return Err(one.origin.refuse(format!(
+                        "{} says something else; give one of them",
+                        two.origin
+                    )));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn at(&self, level: usize, key: &'static str) -> Option<Value> {
+        let (raw, origin) = self.0.get(level)?.get(key)?.clone();
+        Some(Value { origin, level, raw })
+    }
+}
+
+/// What was typed: the strongest layer.
+#[derive(Default)]
+pub(crate) struct Typed(Layer);
+
+impl Typed {
+    /// Adds the value of the option for `key`, if it was given.
+    pub(crate) fn with(mut self, key: &'static str, value: Option<impl AsRef<OsStr>>) -> Self {
+        if let Some(value) = value {
+            let option = Origin::Typed(format!("--{}", key.replace('_', "-")));
+            self.0.insert(key, (value.as_ref().to_owned(), option));
+        }
+        self
+    }
+}
+
+/// The file of this user, if there is a user with a home.
+pub(crate) fn user_file(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    // What is not absolute is to be ignored, says the XDG specification.
+    let absolute = |name: &str| {
+        variable(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let directory =
+        absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
+    Some(directory.join("leasehold/config.toml"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(typed: Typed, variables: &[(&str, &str)], file: Option<&Path>) -> Settings {
+        let variable = |name: &str| {
+            let found = variables.iter().find(|(set, _)| *set == name);
+            found.map(|(_, value)| value.into())
+        };
+        Settings::gather(typed, variable, file).unwrap_or_else(|exit| panic!("{exit:?}"))
+    }
+
+    #[test]
+    fn the_strongest_layer_wins_for_each_setting() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("leasehold/config.toml");
+        std::fs::create_dir(file.parent().unwrap()).unwrap();
+        std::fs::write(
+            &file,
+            "ttl = \"4s\"\nnamespace = \"file\"\nurl = \"u:file\"",
+        )
+        .unwrap();
+        let home = home.path().to_str().unwrap();
+        let found = settings(
+            Typed::default().with(NAMESPACE, Some("typed")),
+            &[
+                ("XDG_CONFIG_HOME", home),
+                ("LEASEHOLD_NAMESPACE", "variable"),
+                ("LEASEHOLD_TTL", ""),
+                ("LEASEHOLD_URL_FILE", "/variable"),
+                ("REDIS_URL", "u:last"),
+            ],
+            None,
+        );
+        let text = |key| found.get(key).unwrap().text().unwrap().to_owned();
+        assert_eq!(text(NAMESPACE), "typed");
+        assert_eq!(text(TTL), "4s");
+        let (key, _) = found.either(URL, URL_FILE).unwrap().unwrap();
+        assert_eq!(key, URL_FILE);
+        assert_eq!(
+            found.get(URL).unwrap().origin,
+            Origin::File {
+                path: file,
+                line: 3,
+                key: URL
+            }
+        );
+    }
+
+    #[test]
+    fn redis_url_comes_last_and_two_of_one_layer_are_refused() {
+        let empty = Path::new("/dev/null");
+        let found = settings(Typed::default(), &[("REDIS_URL", "u:last")], Some(empty));
+        let (_, value) = found.either(URL, URL_FILE).unwrap().unwrap();
+        assert_eq!(value.origin, Origin::Variable("REDIS_URL"));
+
+        let both = [("LEASEHOLD_URL", "u:S3CR3T"), ("LEASEHOLD_URL_FILE", "/f")];
+        let found = settings(Typed::default(), &both, Some(empty));
+        let Err(exit) = found.either(URL, URL_FILE) else {
+            panic!("both were taken")
+        };
+        let said = format!("{exit:?}");
+        assert!(
+            said.contains("LEASEHOLD_URL: LEASEHOLD_URL_FILE") && !said.contains("S3CR3T"),
+            "{said}"
+        );
+        // What is typed is stronger than both.
+        let typed = Typed::default().with(URL, Some("u:typed"));
+        let found = settings(typed, &both, Some(empty));
+        assert_eq!(found.either(URL, URL_FILE).unwrap().unwrap().1.level, 0);
+    }
+
+    #[test]
+    fn the_users_file_is_where_xdg_says() {
+        for (variables, path) in [
+            (
+                [("XDG_CONFIG_HOME", "/x"), ("HOME", "/h")].as_slice(),
+                Some("/x/leasehold/config.toml"),
+            ),
+            (
+                &[("XDG_CONFIG_HOME", "x"), ("HOME", "/h")],
+                Some("/h/.config/leasehold/config.toml"),
+            ),
+            (&[("HOME", "h")], None),
+        ] {
+            let variable = |name: &str| {
+                let found = variables.iter().find(|(set, _)| *set == name);
+                found.map(|(_, value)| value.into())
+            };
+            assert_eq!(user_file(variable), path.map(PathBuf::from));
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! `leasehold dev`: a private server of one's own, to try things with. Must never leave a server behind.
+//!
+//! Three processes: this one, a guardian, and the server. The guardian is this program again, in a session of its own, and
+//! the server's parent; the server dies with it. The guardian ends the server when it reads the end of its stdin, so when
+//! this process dies, however it dies. With `eval "$(leasehold dev)"` this process has to end at once; then the last thing
+//! that it writes to the guardian is whose end to wait for instead: that of the shell.
+
+mod guardian;
+mod owner;
+mod server;
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+
+use clap::Args;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::owner::Owner;
+use crate::exit::{Exit, NOT_EXECUTABLE, NOT_FOUND, Reach, SIGNAL, UNAVAILABLE, USAGE};
+use crate::session::refused_by_system;
+use crate::signals::Signals;
+use crate::sys;
+use crate::terminal::Terminal;
+use crate::text::{say, shown};
+
+/// What a guardian is called. A name is nothing that help and completions would have to hide.
+const GUARDIAN: &str = "leasehold-guardian";
+
+/// What else could say where the store is, and would contradict.
+const OTHERS: [&str; 2] = ["LEASEHOLD_URL_FILE", "LEASEHOLD_PASSWORD_FILE"];
+
+/// Start a private redis-server or valkey-server, to try things with
+#[derive(Debug, Args)]
+#[command(override_usage = "leasehold dev [OPTIONS] [-- CMD [ARG...]]", after_help = ABOUT)]
+pub(crate) struct Dev {
+    /// Listen on 127.0.0.1:N instead of a socket, for any user of this host
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+
+    /// The server's program; by default redis-server, or else valkey-server
+    #[arg(long, value_name = "PATH")]
+    server: Option<PathBuf>,
+
+    /// A command to run with the server, which ends with it
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+const ABOUT: &str = "\
+Three ways to use it:
+  eval \"$(leasehold dev)\"       sets LEASEHOLD_URL in this shell; the server ends with the shell
+  leasehold dev -- make test    runs a command with LEASEHOLD_URL set, and ends with its status
+  leasehold dev                 at a terminal: runs until Ctrl-C, and says what to type elsewhere
+
+The server listens on a socket in a new directory that only you may enter, evicts nothing
+(maxmemory-policy noeviction), and writes its data there (appendonly yes). The directory goes
+with the server.";
+
+/// Does it.
+pub(crate) fn dev(args: &Dev) -> Exit {
+    begin(args).unwrap_or_else(|exit| exit)
+}
+
+fn begin(args: &Dev) -> Result<Exit, Exit> {
+    if env::args_os().next().is_some_and(|name| name == GUARDIAN) {
+        return Ok(guardian::keep(args));
+    }
+    // First of all: whoever started us may be gone later.
+    let owner = Owner::calling_shell();
+    let program = server::find(args.server.as_deref())?;
+    let server = Guarded::start(&program, args.port)?;
+    if let Some((program, words)) = args.command.split_first() {
+        let mut command = Command::new(program);
+        command.args(words).env("LEASEHOLD_URL", &server.url);
+        for name in OTHERS {
+            command.env_remove(name);
+        }
+        in_runtime(run(command, program))
+    } else if io::stdout().is_terminal() {
+        in_runtime(foreground(server))
+    } else {
+        hand_over(server, owner)
+    }
+}
+
+fn in_runtime(work: impl Future<Output = Result<Exit, Exit>>) -> Result<Exit, Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| refused_by_system(&error))?;
+    let exit = runtime.block_on(work);
+    // It may have a thread that reads from the guardian.
+    runtime.shutdown_background();
+    exit
+}
+
+/// A server, and the guardian that ends it. Dropping it waits until both are gone.
+struct Guarded {
+    guardian: Child,
+    said: Option<BufReader<ChildStdout>>,
+    url: String,
+}
+
+impl Guarded {
+    /// Starts both. Returns when the server answers.
+    fn start(program: &std::path::Path, port: Option<u16>) -> Result<Self, Exit> {
+        let ours = env::current_exe().map_err(|error| refused_by_system(&error))?;
+        let mut command = Command::new(ours);
+        // It may be there for long, and keeps no directory in use.
+        command
+            .current_dir("/")
+            .arg0(GUARDIAN)
+            .args(["dev", "--server"])
+            .arg(program);
+        if let Some(port) = port {
+            command.arg("--port").arg(port.to_string());
+        }
+        // It must hold nothing of ours: `$(...)` waits until the last writer of its pipe is gone.
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut guardian = command.spawn().map_err(|error| refused_by_system(&error))?;
+        let said = guardian.stdout.take().map(BufReader::new);
+        let mut server = Self {
+            guardian,
+            said,
+            url: String::new(),
+        };
+        server.url = server.first_word()?;
+        Ok(server)
+    }
+
+    /// The guardian's first line, which is the URL, or else all that it says.
+    fn first_word(&mut self) -> Result<String, Exit> {
+        let mut text = String::new();
+        let read = |said: &mut BufReader<ChildStdout>, text: &mut String| {
+            said.read_line(text)?;
+            if !text.starts_with(guardian::READY) {
+                said.read_to_string(text)?;
+            }
+            Ok::<(), io::Error>(())
+        };
+        if let Some(said) = &mut self.said {
+            read(said, &mut text).map_err(|error| refused_by_system(&error))?;
+        }
+        match text.strip_prefix(guardian::READY) {
+            Some(url) => Ok(url.trim_end().to_owned()),
+            None => Err(Exit::saying(
+                UNAVAILABLE,
+                format!(
+                    "the server did not start (exit {UNAVAILABLE})\n{}",
+                    text.trim_end()
+                ),
+            )),
+        }
+    }
+
+    /// Makes the server end with `owner` instead of with this process.
+    fn leave_to(mut self, owner: &Owner) -> io::Result<()> {
+        if let Some(mut stdin) = self.guardian.stdin.take() {
+            stdin.write_all(owner.to_string().as_bytes())?;
+        }
+        // Not dropped, which would wait for its end.
+        std::mem::forget(self);
+        Ok(())
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        drop(self.guardian.stdin.take());
+        // There is nothing else to do for it.
+        let _ended: io::Result<ExitStatus> = self.guardian.wait();
+    }
+}
+
+/// Prints what the shell is to evaluate, and leaves the server to it.
+fn hand_over(server: Guarded, owner: Option<Owner>) -> Result<Exit, Exit> {
+    let owner = owner.ok_or_else(|| {
+        Exit::saying(
+            USAGE,
+            format!(
+                "there is no shell that the server could end with (exit {USAGE})\n    next    leasehold dev -- CMD"
+            ),
+        )
+    })?;
+    let export = format!("export LEASEHOLD_URL={}\n", server.url);
+    let set = OTHERS
+        .into_iter()
+        .filter(|name| env::var_os(name).is_some());
+    let lines: String = [export]
+        .into_iter()
+        .chain(set.map(|name| format!("unset {name}\n")))
+        .collect();
+    // If nobody reads it, nobody can use the server.
+    io::stdout()
+        .write_all(lines.as_bytes())
+        .and_then(|()| io::stdout().flush())
+        .and_then(|()| server.leave_to(&owner))
+        .map_err(|error| refused_by_system(&error))?;
+    Ok(Exit::quiet(0))
+}
+
+/// Keeps the server until Ctrl-C.
+async fn foreground(mut server: Guarded) -> Result<Exit, Exit> {
+    let mut signals = Signals::catch().map_err(|error| refused_by_system(&error))?;
+    say("a private server runs here until Ctrl-C; in another shell, type");
+    let line = format!("export LEASEHOLD_URL={}\n", server.url);
+    io::stdout()
+        .write_all(line.as_bytes())
+        .map_err(|error| refused_by_system(&error))?;
+    // The guardian says no more: what comes is its end.
+    let said = server.said.take();
+    let ended =
+        tokio::task::spawn_blocking(move || said.map(|mut said| said.read_to_end(&mut Vec::new())));
+    tokio::select! {
+        signal = signals.next_ending() => {
+            drop(server);
+            let exit = Exit::by(signal);
+            Ok(if signal == Signal::SIGINT { exit.by_interrupt(Reach::Us) } else { exit })
+        }
+        _ = ended => Err(Exit::saying(
+            UNAVAILABLE,
+            format!("the server has ended (exit {UNAVAILABLE})"),
+        )),
+    }
+}
+
+/// Runs a command to its end. The server is ended by whoever called.
+async fn run(mut command: Command, name: &OsString) -> Result<Exit, Exit> {
+    let refused = |error: io::Error| refused_by_system(&error);
+    let mut signals = Signals::catch().map_err(refused)?;
+    let mut changes = signal(SignalKind::child()).map_err(refused)?;
+    sys::prepare(&mut command, None, || Ok(()));
+    let mut child = command.spawn().map_err(|error| {
+        let code = if error.kind() == io::ErrorKind::NotFound {
+            NOT_FOUND
+        } else {
+            NOT_EXECUTABLE
+        };
+        Exit::saying(code, format!("{}: {error} (exit {code})", shown(name)))
+    })?;
+    loop {
+        if let Some(status) = child.try_wait().map_err(refused)? {
+            let exit = Exit::quiet(code(status));
+            // A script around us is to stop then, as it would without us.
+            let interrupted = status.signal() == Some(Signal::SIGINT as i32) && is_at_terminal();
+            return Ok(if interrupted {
+                exit.by_interrupt(Reach::Us)
+            } else {
+                exit
+            });
+        }
+        tokio::select! {
+            _ = changes.recv() => {}
+            signal = signals.next() => pass_on(signal, &child),
+        }
+    }
+}
+
+/// What is sent to us is for the command; what is typed at a terminal has reached it already.
+fn pass_on(signal: Signal, child: &Child) {
+    let typed = matches!(signal, Signal::SIGINT | Signal::SIGQUIT) && is_at_terminal();
+    if let (false, Ok(pid)) = (typed, i32::try_from(child.id())) {
+        // Not waited for yet, so the number is still its own; if it has ended, that is seen next.
+        let _sent: nix::Result<()> = kill(Pid::from_raw(pid), signal);
+    }
+}
+
+/// Whether keys that mean a signal mean it for us, and the command, which is in our group.
+fn is_at_terminal() -> bool {
+    Terminal::controlling().is_some_and(|terminal| terminal.is_ours())
+}
+
+fn code(status: ExitStatus) -> u8 {
+    let code = status
+        .code()
+        .unwrap_or_else(|| i32::from(SIGNAL) + status.signal().unwrap_or_default());
+    u8::try_from(code).unwrap_or(u8::MAX)
+}

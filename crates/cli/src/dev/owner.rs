@@ -1,0 +1,119 @@
+//! The shell that asked for a server, and whether it is still there. Must never take another process for it.
+
+use std::fmt;
+use std::fs;
+
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::{Pid, getpid, getppid};
+
+/// A process, told apart from a later one with the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Owner {
+    pid: i32,
+    /// When it was started, in ticks since boot; 0 where the system does not say.
+    started: u64,
+}
+
+impl Owner {
+    /// The shell that runs `$(leasehold dev)`. A shell may have forked for that, and the fork ends with us: it is recognized
+    /// by having executed nothing yet.
+    ///
+    /// None if it is gone or out of sight: whoever is our parent then, as `init` is, could outlive any use of a server.
+    pub(super) fn calling_shell() -> Option<Self> {
+        let mut pid = getppid().as_raw();
+        while let Some(seen) = Seen::of(pid)
+            && seen.is_fork
+            && seen.parent > 0
+        {
+            pid = seen.parent;
+        }
+        let started = match (Seen::of(pid), Seen::of(getpid().as_raw())) {
+            // A shell and what it starts are in one session; `init` and its orphans are not.
+            (Some(shell), Some(ours)) => (shell.session == ours.session).then_some(shell.started),
+            (None, Some(_)) => None,
+            // No /proc.
+            (_, None) => (pid > 1).then_some(0),
+        }?;
+        Some(Self { pid, started })
+    }
+
+    /// What [`fmt::Display`] wrote.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (pid, started) = text.trim().split_once(' ')?;
+        Some(Self {
+            pid: pid.parse().ok()?,
+            started: started.parse().ok()?,
+        })
+    }
+
+    /// Whether it has ended.
+    pub(super) fn is_gone(self) -> bool {
+        match Seen::of(self.pid) {
+            Some(seen) => seen.has_ended || seen.started != self.started,
+            // Without /proc the number alone has to do.
+            None => self.started != 0 || kill(Pid::from_raw(self.pid), None) == Err(Errno::ESRCH),
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.pid, self.started)
+    }
+}
+
+/// What Linux says of a process.
+struct Seen {
+    has_ended: bool,
+    parent: i32,
+    session: i32,
+    is_fork: bool,
+    started: u64,
+}
+
+/// Forked, and no program executed since: `PF_FORKNOEXEC` in Linux' `sched.h`.
+const FORK_NO_EXEC: u64 = 0x40;
+
+impl Seen {
+    fn of(pid: i32) -> Option<Self> {
+        let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name before the last bracket may hold anything. After it: state, parent, and so on, see proc(5).
+        let fields: Vec<&str> = line.rsplit_once(") ")?.1.split(' ').collect();
+        Some(Self {
+            has_ended: fields
+                .first()
+                .is_none_or(|state| ["Z", "X"].contains(state)),
+            parent: fields.get(1)?.parse().ok()?,
+            session: fields.get(3)?.parse().ok()?,
+            is_fork: fields.get(6)?.parse::<u64>().ok()? & FORK_NO_EXEC != 0,
+            started: fields.get(19)?.parse().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_told_by_its_number_and_start() {
+        // Of our own, whatever started the tests.
+        let pid = getpid().as_raw();
+        let started = Seen::of(pid).map_or(0, |seen| seen.started);
+        let shell = Owner { pid, started };
+        assert_eq!(Owner::parse(&format!("{shell}\n")), Some(shell));
+        assert!(!shell.is_gone());
+        #[cfg(target_os = "linux")]
+        assert!(
+            Owner {
+                started: shell.started + 1,
+                ..shell
+            }
+            .is_gone()
+        );
+        for text in ["", "1", "x 1"] {
+            assert_eq!(Owner::parse(text), None);
+        }
+    }
+}

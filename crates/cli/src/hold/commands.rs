@@ -1,0 +1,119 @@
+//! What a parent asks for: NDJSON on stdin, whose end is the parent's. Must never end the hold for a line that was not understood.
+
+use std::io::{self, BufRead, Read};
+use std::thread;
+
+use serde::Deserialize;
+use tokio::sync::mpsc::{Receiver, channel};
+
+/// The longest line, in bytes.
+const LONGEST: u64 = 64 * 1024;
+
+/// How many lines are read ahead.
+const AHEAD: usize = 16;
+
+/// A line of stdin.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Command(Command),
+    /// What is wrong with it.
+    Nonsense(String),
+}
+
+/// What can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub(super) enum Command {
+    Release,
+    Check,
+}
+
+/// The lines of stdin from now on. It ends where stdin does.
+pub(super) fn listen() -> io::Result<Receiver<Said>> {
+    let (sender, said) = channel(AHEAD);
+    // A read of stdin cannot be called off: the thread ends with the process.
+    let read = move || {
+        let mut stdin = io::stdin().lock();
+        while let Some(line) = next(&mut stdin) {
+            if sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("commands".into()).spawn(read)?;
+    Ok(said)
+}
+
+/// The next line that is not empty; `None` at the end, which a failure is as well.
+fn next(input: &mut impl BufRead) -> Option<Said> {
+    loop {
+        let mut line = Vec::new();
+        let length = input
+            .by_ref()
+            .take(LONGEST)
+            .read_until(b'\n', &mut line)
+            .ok()?;
+        if length == 0 {
+            return None;
+        }
+        if line.last() != Some(&b'\n') && line.len() as u64 == LONGEST {
+            skip_line(input)?;
+            return Some(Said::Nonsense(format!(
+                "a line is longer than {LONGEST} bytes"
+            )));
+        }
+        if !line.trim_ascii().is_empty() {
+            return Some(parse(&line));
+        }
+    }
+}
+
+fn skip_line(input: &mut impl BufRead) -> Option<()> {
+    loop {
+        let buffer = input.fill_buf().ok()?;
+        if buffer.is_empty() {
+            return Some(());
+        }
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let length = end.map_or(buffer.len(), |at| at + 1);
+        input.consume(length);
+        if end.is_some() {
+            return Some(());
+        }
+    }
+}
+
+fn parse(line: &[u8]) -> Said {
+    serde_json::from_slice(line).map_or_else(
+        |error| {
+            Said::Nonsense(format!(
+                r#"not understood: {error}; write {{"do":"release"}} or {{"do":"check"}}, one per line"#
+            ))
+        },
+        Said::Command,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(mut text: &[u8]) -> Vec<Said> {
+        std::iter::from_fn(|| next(&mut text)).collect()
+    }
+
+    #[test]
+    fn lines_are_read_one_by_one_and_nonsense_ends_nothing() {
+        let long = "x".repeat(200_000);
+        let text = format!(
+            "{{\"do\":\"check\",\"more\":1}}\n\n  \r\n{{\"do\":\"dance\"}}\n{long}\n\u{ff}\n{{\"do\":\"release\"}}"
+        );
+        let said = all(text.as_bytes());
+        assert_eq!(said.len(), 5, "{said:?}");
+        assert_eq!(said[0], Said::Command(Command::Check));
+        assert!(matches!(&said[1], Said::Nonsense(why) if why.contains("dance")));
+        assert!(matches!(&said[2], Said::Nonsense(why) if why.contains("longer")));
+        assert!(matches!(&said[3], Said::Nonsense(_)));
+        assert_eq!(said[4], Said::Command(Command::Release));
+    }
+}

@@ -1,0 +1,330 @@
+//! `leasehold hold`: a lock for a program in any language, which starts this as a child and talks to it over pipes. Must never
+//! hold the lock for longer than its parent holds on to stdin, and never end without saying how.
+
+mod commands;
+mod events;
+
+use std::time::Duration;
+
+use clap::Args;
+use leasehold::{Client, Clock, Error, Lease, LockName, Lost, Waiting};
+use nix::sys::signal::Signal;
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::watch;
+
+use self::commands::{Command, Said};
+use self::events::{Event, Events};
+use crate::exit::{BUSY, Exit, LOST, TIMEOUT};
+use crate::seen::millis;
+use crate::session::{refused_by_system, with_client};
+use crate::signals::Signals;
+use crate::store::{StoreArgs, TtlArgs};
+use crate::text::{quoted, who};
+use crate::wait::{self, WaitArgs};
+
+/// How long to wait for the store to confirm a release. The TTL ends the lease without it.
+const RELEASE: Duration = Duration::from_secs(3);
+
+/// How often to look for what nobody tells: a renewal that failed, a parent that does not read any more.
+const LOOK: Duration = Duration::from_millis(250);
+
+const ABOUT: &str = "\
+For programs in any language: start this as a child, with pipes for stdin and stdout. Each line of
+stdout is a JSON document with \"event\": waiting, acquired, doubtful, renewed, state, and at the end one
+of released, lost, busy, timeout, cancelled, error. The lock is held from `acquired` on, renewed all the
+time, and released when stdin is closed: also when the parent dies. Lines for stdin:
+  {\"do\":\"release\"}   {\"do\":\"check\"}
+To see it: leasehold hold deploy, then Ctrl-D.
+
+Exit: 0 released, 79 lost, 75 busy, or stdin closed before the lock was held, 124 the limit of --wait,
+128+n by signal n (released first), and as `leasehold run` for the rest. See docs/hold.md.";
+
+/// Hold a lock until stdin is closed, and report as JSON lines: for programs in any language
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct Hold {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    #[command(flatten)]
+    how: WaitArgs,
+
+    #[command(flatten)]
+    ttl: TtlArgs,
+
+    /// The lock
+    #[arg(value_name = "LOCK")]
+    lock: String,
+}
+
+/// Does it.
+pub(crate) fn hold(args: &Hold) -> Exit {
+    let mut events = match Events::open() {
+        Ok(events) => events,
+        Err(error) => return refused_by_system(&error),
+    };
+    let exit = begin(args, &mut events).unwrap_or_else(|exit| exit);
+    // If the end was told already, this is not.
+    events.tell(&Event::Error {
+        code: Some(exit.code()),
+        message: match exit.text() {
+            "" => "ended by a signal".to_owned(),
+            text => text.to_owned(),
+        },
+    });
+    events.close();
+    exit
+}
+
+fn begin(args: &Hold, events: &mut Events) -> Result<Exit, Exit> {
+    LockName::new(&args.lock)?;
+    let target = args.store.target()?;
+    let ttl = target.ttl(args.ttl.typed)?;
+    let limit = args.how.limit()?;
+    let mut said = commands::listen().map_err(|error| refused_by_system(&error))?;
+    Ok(with_client(target, async |client, signals| {
+        let mut parent = Parent {
+            said: &mut said,
+            events,
+            signals,
+        };
+        let (lease, waited) = acquire(client, args, (ttl, limit), &mut parent).await?;
+        parent.events.tell(&Event::Acquired {
+            lock: args.lock.clone(),
+            fence: lease.fence().get(),
+            token: lease.owner().token().to_owned(),
+            waited_ms: millis(waited),
+            ttl_ms: millis(ttl),
+            valid_for_ms: millis(lease.valid_for()),
+        });
+        let end = until_end(&lease, &mut parent).await;
+        Ok(finish(lease, end, parent.events).await)
+    }))
+}
+
+/// The one who started this process.
+struct Parent<'a> {
+    said: &'a mut Receiver<Said>,
+    events: &'a mut Events,
+    signals: &'a mut Signals,
+}
+
+/// Something that may end the hold, or the waiting for it.
+enum Heard {
+    Check,
+    Release,
+    /// It has closed stdin, or reads no more.
+    Gone,
+    Signal(Signal),
+    /// Time has passed.
+    Nothing,
+}
+
+impl Parent<'_> {
+    /// What it wants, at the latest after [`LOOK`]. Dropping the future loses nothing.
+    async fn hear(&mut self) -> Heard {
+        if self.events.is_broken() {
+            return Heard::Gone;
+        }
+        tokio::select! {
+            biased;
+            signal = self.signals.next_ending() => Heard::Signal(signal),
+            said = self.said.recv() => match said {
+                Some(Said::Command(Command::Check)) => Heard::Check,
+                Some(Said::Command(Command::Release)) => Heard::Release,
+                Some(Said::Nonsense(message)) => {
+                    self.events.tell(&Event::Error { code: None, message });
+                    Heard::Nothing
+                }
+                None => Heard::Gone,
+            },
+            () = tokio::time::sleep(LOOK) => Heard::Nothing,
+        }
+    }
+}
+
+/// Waits for the lock. Whatever else ends the waiting, the client is closed after it, which leaves the line for good.
+async fn acquire(
+    client: &Client,
+    args: &Hold,
+    (ttl, limit): (Duration, Option<Duration>),
+    parent: &mut Parent<'_>,
+) -> Result<(Lease, Duration), Exit> {
+    let (clock, answers) = (Clock::system(), watch::Sender::new(None));
+    let begun = clock.now();
+    let waited = || Clock::system().now().since(begun);
+    let mut seen = answers.subscribe();
+    let lock = client
+        .mutex(&args.lock)
+        .ttl(ttl)
+        .note(args.how.note.as_deref().unwrap_or("hold"))
+        .on_wait(move |waiting| drop(answers.send_replace(Some(waiting.clone()))));
+    let asking = async {
+        match limit {
+            _ if args.how.once => lock.try_acquire().await,
+            Some(limit) => lock.acquire_within(limit).await.map(Some),
+            None => lock.acquire().await.map(Some),
+        }
+    };
+    tokio::pin!(asking);
+    let mut told = None;
+    let answer = loop {
+        tokio::select! {
+            // The parent first: a lock that arrives when nobody wants it any more is not to be told.
+            biased;
+            heard = parent.hear() => match heard {
+                Heard::Check => parent.events.tell(&state(None)),
+                Heard::Release => return Err(cancelled(parent.events, "asked to release")),
+                Heard::Gone => return Err(cancelled(parent.events, "stdin or stdout was closed")),
+                Heard::Signal(signal) => return Err(Exit::by(signal)),
+                Heard::Nothing => {}
+            },
+            answer = &mut asking => break answer,
+            Ok(()) = seen.changed() => {
+                let Some(waiting) = seen.borrow_and_update().clone() else { continue };
+                if wait::is_ancestor(&waiting.holder) {
+                    return Err(wait::nested(&args.lock, &waiting.holder));
+                }
+                if told.is_none() && args.how.is_full(waiting.ahead) {
+                    return Err(refused(parent.events, args, BUSY));
+                }
+                let now = (waiting.ahead, who(&waiting.holder), waiting.holder.fence);
+                if told.as_ref() != Some(&now) {
+                    told = Some(now);
+                    parent.events.tell(&waits(&args.lock, &waiting, waited()));
+                }
+            }
+        }
+    };
+    match answer {
+        Ok(Some(lease)) => Ok((lease, waited())),
+        Ok(None) => Err(refused(parent.events, args, BUSY)),
+        Err(Error::Timeout(_)) => {
+            wait::still_answers(client, &args.lock).await?;
+            Err(refused(parent.events, args, TIMEOUT))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How the hold came to its end.
+enum End {
+    Lost(Lost),
+    Asked,
+    Signal(Signal),
+}
+
+/// Answers the parent until there is a reason to end.
+async fn until_end(lease: &Lease, parent: &mut Parent<'_>) -> End {
+    let mut was_doubtful = false;
+    loop {
+        let heard = tokio::select! {
+            biased;
+            lost = lease.lost() => return End::Lost(lost),
+            heard = parent.hear() => heard,
+        };
+        let doubt = lease.doubt();
+        if doubt.is_some() != was_doubtful {
+            was_doubtful = doubt.is_some();
+            let valid_for_ms = millis(lease.valid_for());
+            parent.events.tell(&match doubt {
+                Some(reason) => Event::Doubtful {
+                    valid_for_ms,
+                    reason,
+                },
+                None => Event::Renewed { valid_for_ms },
+            });
+        }
+        match heard {
+            Heard::Check => parent.events.tell(&state(Some(lease))),
+            Heard::Release | Heard::Gone => return End::Asked,
+            Heard::Signal(signal) => return End::Signal(signal),
+            Heard::Nothing => {}
+        }
+    }
+}
+
+/// Gives the lock back, and tells the parent how it ended.
+async fn finish(lease: Lease, end: End, events: &mut Events) -> Exit {
+    let name = lease.name().to_owned();
+    let exit = match end {
+        End::Lost(lost) => return was_lost(events, &lost),
+        End::Asked => Exit::quiet(0),
+        End::Signal(signal) => Exit::by(signal),
+    };
+    match tokio::time::timeout(RELEASE, lease.release()).await {
+        Ok(Err(Error::Lost(lost))) => return was_lost(events, &lost),
+        Ok(Ok(())) => events.tell(&Event::Released { confirmed: true }),
+        Ok(Err(_)) | Err(_) => {
+            crate::text::say(&format!(
+                "the release of {} was not confirmed: it ends by its TTL; until then others wait",
+                quoted(&name)
+            ));
+            events.tell(&Event::Released { confirmed: false });
+        }
+    }
+    exit
+}
+
+fn was_lost(events: &mut Events, lost: &Lost) -> Exit {
+    events.tell(&Event::Lost {
+        cause: lost.cause.to_string(),
+        code: LOST,
+    });
+    Exit::saying(
+        LOST,
+        format!("{lost} (exit {LOST})\n    work done without the lease may have been unprotected"),
+    )
+}
+
+fn waits(lock: &str, waiting: &Waiting, waited: Duration) -> Event {
+    Event::Waiting {
+        lock: lock.to_owned(),
+        ahead: waiting.ahead,
+        holder: who(&waiting.holder),
+        holder_fence: waiting.holder.fence.map(leasehold::Fence::get),
+        waited_ms: millis(waited),
+    }
+}
+
+fn state(lease: Option<&Lease>) -> Event {
+    let valid_for = lease.map_or(Duration::ZERO, Lease::valid_for);
+    Event::State {
+        held: !valid_for.is_zero(),
+        doubtful: lease.is_some_and(Lease::is_doubtful),
+        valid_for_ms: millis(valid_for),
+        fence: lease.map(|lease| lease.fence().get()),
+    }
+}
+
+/// The lock stayed busy.
+fn refused(events: &mut Events, args: &Hold, code: u8) -> Exit {
+    let message = format!("{} is busy (exit {code})", quoted(&args.lock));
+    let told = message.clone();
+    events.tell(&if code == TIMEOUT {
+        Event::Timeout {
+            code,
+            message: told,
+        }
+    } else {
+        Event::Busy {
+            code,
+            message: told,
+        }
+    });
+    if args.how.quiet {
+        Exit::quiet(code)
+    } else {
+        Exit::saying(code, message)
+    }
+}
+
+/// Nobody wants the lock any more, and it was never held.
+fn cancelled(events: &mut Events, why: &str) -> Exit {
+    let message = format!("{why} before the lock was held (exit {BUSY})");
+    events.tell(&Event::Cancelled {
+        code: BUSY,
+        message: message.clone(),
+    });
+    Exit::saying(BUSY, message)
+}

@@ -1,0 +1,204 @@
+//! `help`, `completions` and `man`: what is written about the command, all of it from the one description in [`args`]. Must
+//! never need a store.
+//!
+//! [`args`]: crate::args
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::builder::{PossibleValuesParser, StyledStr};
+use clap::{Args, Command};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::exit::{self, Exit, SOFTWARE, USAGE};
+use crate::{style, text};
+
+/// The topic that is no verb.
+const EXIT_CODES: &str = "exit-codes";
+
+/// Print the help of a verb, or the table of exit codes
+#[derive(Debug, Args)]
+pub(crate) struct Help {
+    /// A verb, or exit-codes
+    topic: Option<String>,
+}
+
+/// Print a script that completes words of this command in a shell
+#[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS)]
+pub(crate) struct Completions {
+    shell: Shell,
+}
+
+const COMPLETIONS: &str = "\
+Where the script goes:
+  bash    leasehold completions bash > ~/.local/share/bash-completion/completions/leasehold
+  zsh     leasehold completions zsh > ~/.zfunc/_leasehold    (with ~/.zfunc in $fpath)
+  fish    leasehold completions fish > ~/.config/fish/completions/leasehold.fish";
+
+/// Print a manual page
+#[derive(Debug, Args)]
+#[command(after_help = "To read one: leasehold man run | man -l -")]
+pub(crate) struct ManPage {
+    /// The verb; without one, the page of the command itself
+    verb: Option<String>,
+
+    /// Write all pages into this directory instead
+    #[arg(long, value_name = "DIR", conflicts_with = "verb")]
+    dir: Option<PathBuf>,
+}
+
+/// Prints the help that was asked for, as `--help` does.
+pub(crate) fn help(args: &Help, mut command: Command) -> Exit {
+    let words = match args.topic.as_deref() {
+        None => vec!["leasehold", "--help"],
+        Some(EXIT_CODES) => return print(exit::help().as_bytes()),
+        Some(verb) => match named(&command, verb) {
+            Ok(_) => vec!["leasehold", verb, "--help"],
+            Err(exit) => return exit,
+        },
+    };
+    match command.try_get_matches_from_mut(words) {
+        Err(help) => print_styled(&help.render()),
+        Ok(_) => Exit::quiet(0),
+    }
+}
+
+/// Prints the script.
+pub(crate) fn completions(args: &Completions, command: Command) -> Exit {
+    // clap keeps what is static only. This process ends when the script is printed.
+    let mut topics: Vec<&'static str> = Vec::new();
+    topics.extend(verbs(&command).into_iter().map(|verb| &*verb.leak()));
+    topics.push(EXIT_CODES);
+    let verbs = topics[..topics.len() - 1].to_vec();
+    let knows = |verb: Command, arg: &str, words: Vec<&'static str>| {
+        verb.mut_arg(arg, |arg| {
+            arg.value_parser(PossibleValuesParser::new(words))
+        })
+    };
+    let mut command = command
+        .mut_subcommand("help", |verb| knows(verb, "topic", topics))
+        .mut_subcommand("man", |verb| knows(verb, "verb", verbs));
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "leasehold", &mut script);
+    print(&script)
+}
+
+/// Prints the page, or writes all of them.
+pub(crate) fn man(args: &ManPage, mut command: Command) -> Exit {
+    command.build();
+    match (&args.verb, &args.dir) {
+        (_, Some(directory)) => match write_all(&command, directory) {
+            Ok(()) => Exit::quiet(0),
+            Err(error) => Exit::saying(
+                SOFTWARE,
+                format!(
+                    "cannot write to {}: {error} (exit {SOFTWARE})",
+                    directory.display()
+                ),
+            ),
+        },
+        (None, None) => print(page(&command).as_bytes()),
+        (Some(verb), None) => match named(&command, verb) {
+            Ok(found) => print(page(found).as_bytes()),
+            Err(exit) => exit,
+        },
+    }
+}
+
+/// The verbs that are for people.
+fn verbs(command: &Command) -> Vec<String> {
+    let shown = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+    shown.map(|verb| verb.get_name().to_owned()).collect()
+}
+
+fn named<'a>(command: &'a Command, verb: &str) -> Result<&'a Command, Exit> {
+    command.find_subcommand(verb).ok_or_else(|| {
+        let message = format!(
+            "no such verb: {} (exit {USAGE})\n    there are    {}, and for help {EXIT_CODES}",
+            text::quoted(verb),
+            verbs(command).join(", ")
+        );
+        // Whatever was meant, it may be a URL.
+        Exit::saying(USAGE, text::without_url(&message, verb))
+    })
+}
+
+fn write_all(command: &Command, directory: &Path) -> io::Result<()> {
+    fs::write(directory.join("leasehold.1"), page(command))?;
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        let file = format!("leasehold-{}.1", verb.get_name());
+        fs::write(directory.join(file), page(verb))?;
+    }
+    Ok(())
+}
+
+/// A page in roff. The synopsis and the last part are not clap's: it knows of no usage but its own, and would fill the lines
+/// of a table.
+fn page(command: &Command) -> String {
+    let man = Man::new(command.clone())
+        .manual("Leasehold")
+        .source(concat!("leasehold ", env!("CARGO_PKG_VERSION")));
+    let mut roff = Vec::new();
+    let mut clone = command.clone();
+    let usage = clone.render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ");
+    let details = command.get_after_long_help().or(command.get_after_help());
+    // A vector takes all that is written to it.
+    let _written: io::Result<()> = (|| {
+        man.render_title(&mut roff)?;
+        man.render_name_section(&mut roff)?;
+        write!(roff, ".SH SYNOPSIS\n.nf\n{}.fi\n", as_it_is(usage))?;
+        man.render_description_section(&mut roff)?;
+        man.render_options_section(&mut roff)?;
+        if command.has_subcommands() {
+            man.render_subcommands_section(&mut roff)?;
+        }
+        if let Some(details) = details {
+            let details = as_it_is(&details.to_string());
+            write!(roff, ".SH DETAILS\n.nf\n{details}.fi\n")?;
+        }
+        Ok(())
+    })();
+    String::from_utf8_lossy(&roff).into_owned()
+}
+
+/// Text in which roff finds no commands.
+fn as_it_is(text: &str) -> String {
+    let mut roff = String::new();
+    for line in text.lines() {
+        let line = line.replace('\\', "\\e").replace('-', "\\-");
+        let guard = if line.starts_with(['.', '\'']) {
+            "\\&"
+        } else {
+            ""
+        };
+        // A string takes all that is written to it.
+        let _written: std::fmt::Result = writeln!(roff, "{guard}{line}");
+    }
+    roff
+}
+
+/// Prints text that clap has styled.
+pub(crate) fn print_styled(text: &StyledStr) -> Exit {
+    let text = if style::applies_to(&io::stdout()) {
+        text.ansi().to_string()
+    } else {
+        text.to_string()
+    };
+    print(text.as_bytes())
+}
+
+fn print(bytes: &[u8]) -> Exit {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        // A closed pipe (`leasehold --help | head -1`) is not an error.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Exit::saying(SOFTWARE, format!("cannot write: {error} (exit {SOFTWARE})"))
+        }
+        _ => Exit::quiet(0),
+    }
+}

@@ -1,0 +1,333 @@
+//! `leasehold run`, from what was typed to the exit code. Must never start the command without the lock, and never leave
+//! the lock behind.
+
+mod args;
+mod child;
+mod environment;
+mod guardian;
+mod program;
+mod report;
+mod rules;
+mod stop;
+mod supervise;
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use leasehold::{Client, Clock, Error, Lease, LockName, Lost, Moment, Owner};
+use nix::sys::signal::Signal;
+
+pub(crate) use self::args::Run;
+use self::child::Child;
+use self::environment::{Environment, Place};
+use self::guardian::Guardian;
+use self::program::Program;
+use self::report::{Facts, Report};
+use self::rules::{Rules, Verdict, Why};
+use self::supervise::Watch;
+use crate::exit::{BUSY, CONFIG, Exit, LOST, Reach, SOFTWARE, TIMEOUT};
+use crate::session::{refused_by_system, with_client};
+use crate::signals::Signals;
+use crate::terminal::Terminal;
+use crate::text::{quoted, say, span};
+use crate::wait::{self, Again, Got, WaitArgs, Wanted};
+
+/// How long to wait for the store to confirm a release. The TTL ends the lease without it.
+const RELEASE: Duration = Duration::from_secs(3);
+
+/// The shortest time for which a lock can be kept after its use.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// Does it.
+pub(crate) fn run(args: &Run) -> Exit {
+    let report = match args.report.as_deref().map(Report::open).transpose() {
+        Ok(report) => report,
+        Err(error) => {
+            return Exit::saying(
+                CONFIG,
+                format!(
+                    "the report cannot be written: {error} (exit {CONFIG}); the command was not run"
+                ),
+            );
+        }
+    };
+    let mut facts = Facts::default();
+    let exit = begin(args, &mut facts).unwrap_or_else(|exit| exit);
+    let happened = exit.code();
+    let exit = busy_as_wanted(args, exit, facts.started);
+    if let Some(report) = report {
+        report.write(&facts, happened, &exit);
+    }
+    exit
+}
+
+/// What a busy lock means to whoever asked. The command's own codes are never touched.
+fn busy_as_wanted(args: &Run, exit: Exit, started: bool) -> Exit {
+    let is_busy = !started && matches!(exit.code(), BUSY | TIMEOUT);
+    match args.busy_code {
+        _ if !is_busy => exit,
+        _ if args.skip => Exit::quiet(0),
+        Some(code) => exit.with_code(code),
+        None => exit,
+    }
+}
+
+/// All that can be refused without touching the lock comes first.
+fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
+    facts.lock = Some(LockName::new(args.lock()?)?.as_str().to_owned());
+    let command = args.command()?;
+    let target = args.store.target()?;
+    let ttl = target.ttl(args.ttl.typed)?;
+    let limits = args.limits(ttl)?;
+    let program = Program::find(&command)?;
+    let job = Job {
+        args,
+        ttl,
+        program,
+        how: args.waiting(),
+        rules: Rules {
+            limits,
+            on_lost: args.on_lost,
+            max_hold: args.max_hold,
+            release_on_exit: args.release_on_exit,
+        },
+        place: Place {
+            store: target.for_command(),
+            namespace: target.namespace().map(str::to_owned),
+        },
+    };
+    // While this process has one thread: the client starts more.
+    let mut guardian = Guardian::start().map_err(|error| refused_by_system(&error))?;
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_child_subreaper(true).map_err(|errno| refused_by_system(&errno.into()))?;
+    Ok(with_client(target, async |client, signals| {
+        job.locked(client, signals, &mut guardian, facts).await
+    }))
+}
+
+/// What is to be done, with all that could be refused already.
+struct Job<'a> {
+    args: &'a Run,
+    ttl: Duration,
+    program: Program,
+    how: WaitArgs,
+    rules: Rules,
+    place: Place,
+}
+
+impl Job<'_> {
+    /// With the lock.
+    async fn locked(
+        &self,
+        client: &Client,
+        signals: &mut Signals,
+        guardian: &mut Guardian,
+        facts: &mut Facts,
+    ) -> Result<Exit, Exit> {
+        let (terminal, clock, ttl) = (Terminal::controlling(), Clock::system(), self.ttl);
+        let note = self
+            .how
+            .note
+            .clone()
+            .unwrap_or_else(|| self.program.note(Owner::MAX_META_BYTES));
+        // `--shared` and `--slots` will be one more field here: what kind of lock is wanted.
+        let name = self.args.lock()?;
+        let wanted = Wanted {
+            name,
+            ttl,
+            note: &note,
+            how: &self.how,
+            again: Again {
+                verb: "run",
+                lock: &self.args.store.again_with(name),
+                command: " -- ...",
+            },
+        };
+        let Got { lease, waited } =
+            wait::for_lock(client, wanted, signals, terminal.as_ref()).await?;
+        let begun = clock.now();
+        facts.fence = Some(lease.fence().get());
+        facts.waited = Some(waited);
+        signals
+            .catch_stop()
+            .map_err(|error| refused_by_system(&error))?;
+
+        let environment = Environment::of(&lease, ttl, waited, &self.place);
+        Watch::brief(guardian, &lease, self.rules, begun);
+        let started = Child::start(&self.program, &environment, terminal.as_ref(), guardian);
+        let mut child = match started {
+            Ok(child) => child,
+            Err(error) => return Err(self.not_started(&error, lease, facts)),
+        };
+        facts.started = true;
+        let verdict = Watch::new(
+            &mut child,
+            &lease,
+            terminal.as_ref(),
+            guardian,
+            self.rules,
+            begun,
+        )
+        .until_end(signals)
+        .await;
+        if !child.group_lives() {
+            guardian.dismiss();
+        }
+        facts.status = child.status();
+        facts.held = Some(clock.now().since(begun));
+        let reach = reclaim(terminal.as_ref(), &child, &verdict);
+        let exit = self.judge(lease, verdict, begun, facts).await;
+        Ok(match reach {
+            Some(reach) => exit.by_interrupt(reach),
+            None => exit,
+        })
+    }
+
+    /// Why there is no command. Dropping the lease gives the lock back.
+    fn not_started(&self, error: &io::Error, lease: Lease, facts: &mut Facts) -> Exit {
+        let name = quoted(lease.name());
+        drop(lease);
+        if Guardian::was_too_late(error) {
+            let cause = "this process did not get to run until its deadline had passed";
+            facts.lost = Some(cause.into());
+            return Exit::saying(
+                LOST,
+                format!(
+                    "the lease on {name} was lost: {cause}\n    the command was not started (exit {LOST})"
+                ),
+            );
+        }
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Exit::saying(
+                SOFTWARE,
+                format!(
+                    "the process lease-guardian was killed, and without it {name} is not safe: the command was not started (exit {SOFTWARE})"
+                ),
+            );
+        }
+        self.program.failed(error)
+    }
+
+    /// Releases the lock, and says how it all ended.
+    async fn judge(
+        &self,
+        lease: Lease,
+        verdict: Verdict,
+        begun: Moment,
+        facts: &mut Facts,
+    ) -> Exit {
+        let what = format!(
+            "the lease on {} (fence {})",
+            quoted(lease.name()),
+            lease.fence()
+        );
+        let keep = self.keep(&verdict, begun);
+        let kept = keep.unwrap_or_default().max(self.ttl);
+        let released = release(lease, keep).await;
+        facts.released = Some(matches!(released, Released::Yes));
+        let (cause, how) = match (verdict, released) {
+            (Verdict::Ended(status), Released::Yes) => return Exit::quiet(child::code(status)),
+            (Verdict::Ended(status), Released::Unconfirmed(why)) => {
+                say(&format!(
+                    "{what} may not have been released: {why}\n    it ends by itself within {}; until then others wait",
+                    span(kept)
+                ));
+                return Exit::quiet(child::code(status));
+            }
+            (Verdict::Ended(_), Released::WasLost(lost)) | (Verdict::TooLate(lost), _) => {
+                (lost.cause.to_string(), "the command ended after that")
+            }
+            (Verdict::Stopped(why), released) => {
+                (self.cause(why, released), "the command was stopped")
+            }
+            (Verdict::Undead(why), released) => (
+                self.cause(why, released),
+                "the command was killed but does not die, and MAY STILL BE RUNNING",
+            ),
+        };
+        let message = if let Some(limit) = cause.strip_prefix(MAX_HOLD) {
+            format!(
+                "{what} was held for as long as it may be ({MAX_HOLD}{limit})\n    {how} (exit {LOST})"
+            )
+        } else {
+            format!(
+                "{what} was lost: {cause}\n    {how} (exit {LOST}); work done without the lease may have been unprotected"
+            )
+        };
+        facts.lost = Some(cause);
+        Exit::saying(LOST, message)
+    }
+
+    /// How much longer the lock is to be kept: after a success, as was asked for; under a command that does not die.
+    fn keep(&self, verdict: &Verdict, begun: Moment) -> Option<Duration> {
+        if let Verdict::Undead(_) = verdict {
+            // It may die yet, and until then nobody else is to have the lock. For ever is for people to decide.
+            return Some(self.ttl);
+        }
+        let at_least = self.args.at_least?;
+        let rest = at_least.saturating_sub(Clock::system().now().since(begun));
+        let success = matches!(verdict, Verdict::Ended(status) if status.success());
+        (success && rest >= SHORTEST).then_some(rest)
+    }
+
+    /// Why a command was stopped: what was known then, or what the release has shown.
+    fn cause(&self, why: Why, released: Released) -> String {
+        let not_renewed = "it could not be renewed in time";
+        let (known, default) = match why {
+            Why::MaxHold => {
+                let limit = span(self.args.max_hold.unwrap_or_default());
+                return format!("{MAX_HOLD} {limit}");
+            }
+            Why::Lost(known) => (known, not_renewed),
+            Why::Guardian(known) => (
+                known,
+                "this process did not get to run until its deadline was near",
+            ),
+        };
+        match (known, released) {
+            (Some(lost), _) | (None, Released::WasLost(lost)) => lost.cause.to_string(),
+            (None, Released::Unconfirmed(why)) => format!("{default}: {why}"),
+            (None, Released::Yes) => default.into(),
+        }
+    }
+}
+
+/// The cause that is no loss.
+const MAX_HOLD: &str = "--max-hold";
+
+/// Takes the terminal back, as it was. Says whom an interrupt that ended the command has yet to reach: a script that
+/// runs us is to stop as well.
+fn reclaim(terminal: Option<&Terminal>, child: &Child, verdict: &Verdict) -> Option<Reach> {
+    let terminal = terminal?;
+    let had_it = terminal.take_from(child.group());
+    let signal = match verdict {
+        Verdict::Ended(status) => status.signal(),
+        _ => Some(Signal::SIGKILL as i32),
+    }?;
+    terminal.restore();
+    let interrupted = signal == Signal::SIGINT as i32 && terminal.is_ours();
+    interrupted.then_some(if had_it { Reach::Group } else { Reach::Us })
+}
+
+/// What came of giving the lock back.
+enum Released {
+    Yes,
+    WasLost(Lost),
+    Unconfirmed(String),
+}
+
+async fn release(lease: Lease, keep: Option<Duration>) -> Released {
+    let released = async {
+        match keep {
+            Some(keep) => lease.release_after(keep).await,
+            None => lease.release().await,
+        }
+    };
+    match tokio::time::timeout(RELEASE, released).await {
+        Ok(Ok(())) => Released::Yes,
+        Ok(Err(Error::Lost(lost))) => Released::WasLost(lost),
+        Ok(Err(error)) => Released::Unconfirmed(error.to_string()),
+        Err(_) => Released::Unconfirmed("the store does not answer".into()),
+    }
+}

@@ -1,0 +1,256 @@
+//! A lock as others see it: in words, and in the JSON that every reading verb shares. Must never show the value of a foreign
+//! lock, which may be a secret to whoever set it.
+
+use std::time::Duration;
+
+use leasehold::{Fence, ForeignFormat, HolderView, Owner, Snapshot, WaiterView, Who};
+use serde::Serialize;
+
+/// How much of a foreign value is shown, and how much longer it must be.
+const PREFIX: usize = 4;
+const PREFIX_OF: usize = 4 * PREFIX;
+
+/// Whether nobody holds it and it is about to be given to nobody.
+pub(crate) fn is_free(snapshot: &Snapshot) -> bool {
+    snapshot.holder.is_none() && !snapshot.queue.iter().any(is_alive)
+}
+
+/// Whether the rules would still give it the lock.
+pub(crate) fn is_alive(waiter: &WaiterView) -> bool {
+    !waiter.seen_for.is_zero()
+}
+
+/// Whether the lease has no end: whoever set it must delete it.
+pub(crate) fn is_for_ever(holder: &HolderView) -> bool {
+    holder.expires_in.is_none()
+}
+
+/// What is known of a foreign lock: `hash, looks like Redisson's`, `string d2f1..., looks like redis-py's (...)`.
+pub(crate) fn foreign(kind: &str, value: &[u8]) -> String {
+    let shown = prefix(value)
+        .map(|prefix| format!(" {}...", prefix.escape_debug()))
+        .unwrap_or_default();
+    let looks = ForeignFormat::guess(kind, value)
+        .map(|format| format!(", looks like {format}'s ({})", format.form()))
+        .unwrap_or_default();
+    format!("{}{shown}{looks}", kind.escape_debug())
+}
+
+/// As much of a value as tells two of them apart, and gives neither away.
+fn prefix(value: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(value).ok()?;
+    (text.len() >= PREFIX_OF)
+        .then(|| text.get(..PREFIX))
+        .flatten()
+}
+
+/// A holder, as JSON.
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Holder {
+    /// One of ours.
+    Leasehold(Party),
+    /// Another program's.
+    Foreign {
+        /// The type of the key.
+        #[serde(rename = "type")]
+        kind: String,
+        /// The program it looks like, if any.
+        format: Option<&'static str>,
+        /// The first characters of its value, if they give nothing away.
+        prefix: Option<String>,
+    },
+}
+
+/// Who has or wants a lease, as JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct Party {
+    host: String,
+    pid: u32,
+    note: String,
+    client: String,
+}
+
+impl Party {
+    fn of(owner: &Owner) -> Self {
+        Self {
+            host: owner.host(),
+            pid: owner.pid(),
+            note: owner.note(),
+            client: owner.client().to_string(),
+        }
+    }
+}
+
+impl Holder {
+    pub(crate) fn of(who: &Who) -> Self {
+        match who {
+            Who::Owner(owner) => Self::Leasehold(Party::of(owner)),
+            Who::Foreign { kind, value } => Self::Foreign {
+                kind: kind.clone(),
+                format: ForeignFormat::guess(kind, value).map(ForeignFormat::program),
+                prefix: prefix(value).map(str::to_owned),
+            },
+        }
+    }
+}
+
+/// A waiter, as JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct Waiter {
+    place: usize,
+    #[serde(flatten)]
+    party: Party,
+    ttl_ms: u64,
+    alive_for_ms: u64,
+}
+
+/// One lock, as JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct Lock<'a> {
+    name: &'a str,
+    state: &'static str,
+    holder: Option<Holder>,
+    fence: Option<u64>,
+    held_for_ms: Option<u64>,
+    lease_ms: Option<u64>,
+    last_fence: Option<u64>,
+    queue: Vec<Waiter>,
+}
+
+impl<'a> Lock<'a> {
+    pub(crate) fn of(name: &'a str, snapshot: &Snapshot) -> Self {
+        let holder = snapshot.holder.as_ref();
+        let queue = snapshot.queue.iter().enumerate();
+        Self {
+            name,
+            state: if holder.is_some() { "held" } else { "free" },
+            holder: holder.map(|holder| Holder::of(&holder.who)),
+            fence: holder.and_then(|holder| holder.fence).map(Fence::get),
+            held_for_ms: holder.and_then(|holder| holder.held_for).map(millis),
+            lease_ms: holder.and_then(|holder| holder.expires_in).map(millis),
+            last_fence: snapshot.fence.map(Fence::get),
+            queue: queue
+                .map(|(ahead, waiter)| Waiter {
+                    place: ahead + 1,
+                    party: Party::of(&waiter.owner),
+                    ttl_ms: waiter.ttl.millis(),
+                    alive_for_ms: millis(waiter.seen_for),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// Whole milliseconds, as all durations are in JSON.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+pub(crate) mod samples {
+    //! Locks for the tests of those who show them.
+
+    use leasehold::{ClientId, Mode, Ttl};
+
+    use super::*;
+
+    pub(crate) fn owner(random: u128, note: &str) -> Owner {
+        Owner::new(random, ClientId::new(9), "deploy@web-3", 4121, note).unwrap()
+    }
+
+    pub(crate) fn held(fence: u64) -> Snapshot {
+        Snapshot {
+            holder: Some(HolderView {
+                who: Who::Owner(owner(u128::from(fence), "migrate.sh")),
+                fence: Some(Fence::new(fence)),
+                held_for: Some(Duration::from_secs(192)),
+                expires_in: Some(Duration::from_secs(24)),
+            }),
+            queue: Vec::new(),
+            fence: Some(Fence::new(fence)),
+        }
+    }
+
+    pub(crate) fn foreign(kind: &str, value: &[u8]) -> Snapshot {
+        Snapshot {
+            holder: Some(HolderView {
+                who: Who::Foreign {
+                    kind: kind.into(),
+                    value: value.to_vec(),
+                },
+                fence: None,
+                held_for: None,
+                expires_in: None,
+            }),
+            queue: Vec::new(),
+            fence: None,
+        }
+    }
+
+    pub(crate) fn free(last: Option<u64>) -> Snapshot {
+        Snapshot {
+            holder: None,
+            queue: Vec::new(),
+            fence: last.map(Fence::new),
+        }
+    }
+
+    pub(crate) fn with_queue(mut snapshot: Snapshot, alive_for: &[u64]) -> Snapshot {
+        snapshot.queue = (100..)
+            .zip(alive_for)
+            .map(|(random, seconds)| WaiterView {
+                owner: owner(random, "next"),
+                mode: Mode::Exclusive,
+                ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
+                seen_for: Duration::from_secs(*seconds),
+            })
+            .collect();
+        snapshot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::{foreign as of_another, free, held, with_queue};
+    use super::*;
+
+    #[test]
+    fn foreign_formats_are_named_and_values_are_not_given_away() {
+        for (kind, value, shown) in [
+            ("hash", "", "hash, looks like Redisson's (a hash)"),
+            ("list", "", "list"),
+            ("string", "hunter2", "string"),
+            (
+                "string",
+                "d2f1c9a08c3b41ef9d3c0242ac120002",
+                "string d2f1..., looks like node-redlock's (32 hexadecimal digits)",
+            ),
+            (
+                "string",
+                "\u{1b}[2Jsecret-secret-secret",
+                "string \\u{1b}[2J...",
+            ),
+            ("string", "ééééééééé", "string éé..."),
+        ] {
+            assert_eq!(foreign(kind, value.as_bytes()), shown);
+        }
+        let json = serde_json::to_string(&Lock::of(
+            "x",
+            &of_another("string", b"0123456789abcdef0123"),
+        ))
+        .unwrap();
+        assert!(
+            json.contains("\"prefix\":\"0123\"") && !json.contains("01234"),
+            "{json}"
+        );
+    }
+
+    #[test]
+    fn a_lock_on_its_way_to_a_waiter_is_not_free() {
+        assert!(is_free(&free(None)));
+        assert!(is_free(&with_queue(free(None), &[0, 0])));
+        assert!(!is_free(&with_queue(free(None), &[0, 5])));
+        assert!(!is_free(&held(41)));
+    }
+}

@@ -1,0 +1,364 @@
+//! Where the locks live, as the command line, the environment and the configuration say. Must never print a URL, and never
+//! guess one.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::path::{self, Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use leasehold::doctor::{Examination, Finding, Purpose, Report, State};
+use leasehold::{Client, ClientBuilder, Namespace};
+
+use crate::address;
+use crate::config::{
+    self, NAMESPACE, Origin, PASSWORD_FILE, REDIS_URL, Settings, TTL, Typed, URL, URL_FILE, Value,
+};
+use crate::exit::{CONFIG, Exit};
+use crate::text::pasteable;
+use crate::{secret, text, values};
+
+const URL_HELP: &str = "Where locks live: redis://[user:password@]host[:port][/db], rediss://..., unix:/path/to/socket, local: for your processes on this host, or local:/path/to/file [env: LEASEHOLD_URL]";
+
+const NO_STORE: &str = "no store given: where does the lock live? (exit 78)
+    this host only    leasehold run --url local: LOCK -- CMD
+    try it now        eval \"$(leasehold dev)\"
+    your Redis        export LEASEHOLD_URL=redis://host:6379/
+    for all of them   write url = \"redis://host:6379/\" to ";
+
+/// How long a lease lasts if nobody says it.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+const TTL_HELP: &str = "How long the lease lasts if this process dies or loses the store, 10ms to 24h; renewed each third of it [env: LEASEHOLD_TTL] [default: 30s]";
+
+/// The options that say where the locks live. Every verb that needs a store has them.
+#[derive(Debug, Args)]
+pub(crate) struct StoreArgs {
+    /// Where locks live
+    #[arg(long, help = URL_HELP)]
+    url: Option<String>,
+
+    /// A file that holds the URL, and nothing else [env: `LEASEHOLD_URL_FILE`]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "url",
+        help = "A file that holds the URL [env: LEASEHOLD_URL_FILE]"
+    )]
+    url_file: Option<PathBuf>,
+
+    /// A file that holds the password, for a URL without one [env: `LEASEHOLD_PASSWORD_FILE`]
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "A file that holds the password for the URL [env: LEASEHOLD_PASSWORD_FILE]"
+    )]
+    password_file: Option<PathBuf>,
+
+    /// A prefix for the name of the lock, followed by a colon
+    #[arg(
+        long,
+        value_name = "NS",
+        help = "A prefix for the name of the lock, followed by a colon [env: LEASEHOLD_NAMESPACE]"
+    )]
+    namespace: Option<String>,
+
+    /// The only configuration file to read
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "Read this configuration, and neither ~/.config/leasehold/config.toml nor /etc/leasehold.toml"
+    )]
+    config: Option<PathBuf>,
+}
+
+/// How long leases last, for the verbs that renew them.
+#[derive(Debug, Args)]
+pub(crate) struct TtlArgs {
+    /// What was typed; [`Target::ttl`] knows what counts.
+    #[arg(long = "ttl", value_name = "DUR", value_parser = values::ttl, help = TTL_HELP)]
+    pub(crate) typed: Option<Duration>,
+}
+
+/// A store to connect to.
+pub(crate) struct Target {
+    url: String,
+    place: Place,
+    origin: Origin,
+    builder: ClientBuilder,
+    namespace: Option<String>,
+    ttl: Option<Value>,
+}
+
+/// The URL as it was given, before a password came to it, and the files that the URL and the password are from.
+struct Place {
+    url: String,
+    files: [Option<PathBuf>; 2],
+}
+
+impl Target {
+    /// The variables by which a command finds the same store, wherever it goes to work; those without a value are to be taken
+    /// away, since they may mean another. None holds a password: of that only the name of the file is handed on.
+    pub(crate) fn for_command(&self) -> [(&'static str, Option<OsString>); 3] {
+        let Place { url, files } = &self.place;
+        let [url_file, password_file] = files.each_ref().map(|file| regular(file.as_deref()?));
+        let (url, url_file, password_file) = if address::has_password(url) {
+            (None, url_file, None)
+        } else {
+            (for_any_directory(url), None, password_file)
+        };
+        [
+            ("LEASEHOLD_URL", url),
+            ("LEASEHOLD_URL_FILE", url_file),
+            ("LEASEHOLD_PASSWORD_FILE", password_file),
+        ]
+    }
+
+    /// The prefix of all names, if there is one.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// Connects to it.
+    pub(crate) async fn connect(&self) -> Result<Client, leasehold::Error> {
+        self.builder.clone().connect(&self.url).await
+    }
+
+    /// How [`Target::connect`] failed, with where the URL came from if it was not typed.
+    pub(crate) fn explained(&self, error: leasehold::Error) -> Exit {
+        match &self.origin {
+            Origin::Typed(_) => error.into(),
+            origin => {
+                Exit::from(error).adding(&format!("the URL came from {origin}: {}", self.shown()))
+            }
+        }
+    }
+
+    /// Says so if the store is a cache that may drop locks. Only of a URL from `REDIS_URL`, which is so often the cache's: who
+    /// named the store for its locks has been told by `doctor`, or does not want to know.
+    pub(crate) async fn notice(&self) {
+        if self.origin != Origin::Variable(REDIS_URL) {
+            return;
+        }
+        let glance = Examination::new(DEFAULT_TTL).glance();
+        let Ok(report) = self.builder.clone().examine(&self.url, &glance).await else {
+            return;
+        };
+        let evicts = |finding: &&Finding| {
+            finding.id == "mem.policy" && finding.state(Purpose::Correctness) == State::Fail
+        };
+        if let Some(finding) = report.findings.iter().find(evicts) {
+            text::say(&format!(
+                "the store is that of REDIS_URL, which may be a cache: {}\n    next    leasehold doctor; then set LEASEHOLD_URL, which ends this notice",
+                finding.text
+            ));
+        }
+    }
+
+    /// Its URL, without user and password.
+    pub(crate) fn shown(&self) -> String {
+        address::shown(&self.url)
+    }
+
+    /// How long a lease is to last: as `typed`, or else as the environment or a file says, or else 30 s.
+    pub(crate) fn ttl(&self, typed: Option<Duration>) -> Result<Duration, Exit> {
+        match (typed, &self.ttl) {
+            (Some(ttl), _) => Ok(ttl),
+            (None, None) => Ok(DEFAULT_TTL),
+            (None, Some(setting)) => values::ttl(setting.text()?)
+                .map_err(|why| setting.origin.refuse(format!("invalid TTL: {why}"))),
+        }
+    }
+
+    /// Looks whether it is fit for locks.
+    pub(crate) async fn examine(self, how: &Examination) -> Result<Report, leasehold::Error> {
+        self.builder.examine(&self.url, how).await
+    }
+}
+
+impl StoreArgs {
+    /// The options that were typed, each followed by a space: a command that is to be pasted must ask the same store. A
+    /// password is not repeated.
+    pub(crate) fn again(&self) -> String {
+        let url = self.url.as_deref().map(|url| {
+            if address::has_password(url) {
+                "URL".into()
+            } else {
+                url.into()
+            }
+        });
+        let typed = [
+            ("--url", url),
+            (
+                "--url-file",
+                self.url_file.as_deref().map(Path::to_string_lossy),
+            ),
+            (
+                "--password-file",
+                self.password_file.as_deref().map(Path::to_string_lossy),
+            ),
+            ("--namespace", self.namespace.as_deref().map(Into::into)),
+            (
+                "--config",
+                self.config.as_deref().map(Path::to_string_lossy),
+            ),
+        ];
+        let option = |(name, value)| {
+            let value: Option<Cow<'_, str>> = value;
+            value.map(|value| format!("{name} {} ", pasteable(&value)))
+        };
+        typed.into_iter().filter_map(option).collect()
+    }
+
+    /// A lock as the last words of a command that is to be pasted.
+    pub(crate) fn again_with(&self, lock: &str) -> String {
+        self.again() + &pasteable(lock)
+    }
+
+    /// The store that was asked for. Does no I/O but to read files.
+    pub(crate) fn target(&self) -> Result<Target, Exit> {
+        let typed = Typed::default()
+            .with(URL, self.url.as_ref())
+            .with(URL_FILE, self.url_file.as_ref())
+            .with(PASSWORD_FILE, self.password_file.as_ref())
+            .with(NAMESPACE, self.namespace.as_ref());
+        let settings = Settings::load(typed, self.config.as_deref())?;
+        let mut builder = Client::builder();
+        let mut namespace = None;
+        if let Some(setting) = settings.get(NAMESPACE) {
+            let text = setting.text()?;
+            // The library says the same later, but not where it came from.
+            Namespace::new(text).map_err(|invalid| setting.origin.refuse(invalid))?;
+            builder = builder.namespace(text);
+            namespace = Some(text.to_owned());
+        }
+        let (url, place, origin) = url(&settings)?;
+        Ok(Target {
+            url,
+            place,
+            origin,
+            builder,
+            namespace,
+            ttl: settings.get(TTL),
+        })
+    }
+}
+
+/// The whole URL, and where it came from.
+fn url(settings: &Settings) -> Result<(String, Place, Origin), Exit> {
+    let Some((key, setting)) = settings.either(URL, URL_FILE)? else {
+        return Err(Exit::saying(
+            CONFIG,
+            format!("{NO_STORE}{}", config::HOST_FILE),
+        ));
+    };
+    let url = if key == URL_FILE {
+        secret::line(&setting)?
+    } else {
+        setting.text()?.to_owned()
+    };
+    if url.is_empty() {
+        return Err(Exit::saying(
+            CONFIG,
+            format!(
+                "{}: no store given: is a variable unset? (exit {CONFIG})",
+                setting.origin
+            ),
+        ));
+    }
+    if url == "memory:" {
+        return Err(Exit::saying(
+            CONFIG,
+            format!(
+                "memory: is seen by one process only, so it would exclude nobody (exit {CONFIG})\n    next    leasehold run --url local: LOCK -- CMD"
+            ),
+        ));
+    }
+    if address::has_password(&url) {
+        match (&setting.origin, key) {
+            (_, URL_FILE) => secret::warn_if_open(setting.path()),
+            (Origin::File { path, .. }, _) => secret::warn_if_open(path),
+            _ => {}
+        }
+    }
+    let whole = match settings.get(PASSWORD_FILE) {
+        Some(password) if is_for(&password, &setting) => {
+            let whole = joined(&url, &setting, &password)?;
+            (whole != url).then(|| (whole, password.path().to_owned()))
+        }
+        _ => None,
+    };
+    let url_file = (key == URL_FILE).then(|| setting.path().to_owned());
+    let (whole, password_file) = match whole {
+        Some((whole, file)) => (whole, Some(file)),
+        None => (url.clone(), None),
+    };
+    let files = [url_file, password_file];
+    Ok((whole, Place { url, files }, setting.origin))
+}
+
+/// The same URL for a process in another directory.
+fn for_any_directory(url: &str) -> Option<OsString> {
+    match url.strip_prefix("local:") {
+        None | Some("") => Some(url.into()),
+        Some(file) => {
+            let file = path::absolute(file).ok()?;
+            Some(format!("local:{}", file.to_str()?).into())
+        }
+    }
+}
+
+/// A file that is there for others too, in another directory: not a pipe, as of `--url-file <(...)`.
+fn regular(file: &Path) -> Option<OsString> {
+    let file = path::absolute(file).ok()?;
+    file.is_file().then(|| file.into_os_string())
+}
+
+/// Whether a password is meant for this URL. One from a file goes with the URL of the same file or of a weaker layer: it must
+/// not be sent to whatever server is named on the command line.
+fn is_for(password: &Value, url: &Value) -> bool {
+    !matches!(password.origin, Origin::File { .. }) || password.level <= url.level
+}
+
+fn joined(url: &str, setting: &Value, password: &Value) -> Result<String, Exit> {
+    let refused = if address::has_password(url) {
+        "has a password already"
+    } else if address::takes_password(url) {
+        let secret = secret::line(password)?;
+        secret::warn_if_open(password.path());
+        return Ok(address::with_password(url, &secret));
+    } else {
+        "is no Redis, which alone asks for a password"
+    };
+    // What is stronger need not mind what is weaker.
+    if setting.level < password.level {
+        return Ok(url.to_owned());
+    }
+    Err(password
+        .origin
+        .refuse(format!("the URL from {} {refused}", setting.origin)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_to_paste_has_what_was_typed_but_no_password() {
+        let args = |url: &str, namespace: Option<&str>| StoreArgs {
+            url: Some(url.into()),
+            url_file: None,
+            password_file: Some("a b".into()),
+            namespace: namespace.map(Into::into),
+            config: None,
+        };
+        assert_eq!(
+            args("local:", Some("ns")).again_with("-x"),
+            "--url local: --password-file 'a b' --namespace ns -- '-x'"
+        );
+        assert_eq!(
+            args("redis://:S3CR3T@host/", None).again_with("x"),
+            "--url URL --password-file 'a b' x"
+        );
+    }
+}

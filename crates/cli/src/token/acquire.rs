@@ -1,0 +1,251 @@
+//! `leasehold acquire`: takes a lock and leaves it taken. Must never end with a lock whose token was not printed.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use leasehold::{Client, Detached, Error, LockName};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::stat::fstat;
+use serde::Serialize;
+use tokio::sync::oneshot;
+
+use super::{left, print, unknown};
+use crate::exit::{Exit, SOFTWARE, USAGE};
+use crate::seen::millis;
+use crate::session::with_client;
+use crate::signals::Signals;
+use crate::store::StoreArgs;
+use crate::terminal::Terminal;
+use crate::text::{quoted, span};
+use crate::values::ttl;
+use crate::wait::{self, Again, Got, WaitArgs, Wanted};
+
+/// How long to try to give back what nobody can use.
+const RELEASE: Duration = Duration::from_secs(3);
+
+const ABOUT: &str = "\
+Waits in line until LOCK is free, takes it for --ttl, prints a token and ends. Nothing renews the lease
+by itself: it ends after --ttl, unless the token renews or releases it, from any process or host:
+  leasehold acquire deploy --ttl 20m --env >> \"$GITHUB_ENV\"
+  leasehold renew --ttl 20m        before a long step
+  leasehold check --min 2m         just before a step that cannot be undone
+  leasehold release                at the end; exit 79 if it had expired before
+
+To run one command under a lock, use `leasehold run`: it renews, and stops the command in time.
+The token is no password, but who has it can release the lock. In a shell, export what is printed:
+  set -a; eval \"$(leasehold acquire deploy --ttl 20m --env)\"; set +a
+
+Exit codes: 0 taken; 75 busy (--try, --max-waiters); 124 the limit of --wait; 64 wrong use, no --ttl or
+a bad name; 69 the store does not answer; 77 it refuses user, password or permission; 78 no store;
+128+n ended by signal n";
+
+/// Take a lock and leave it taken; print the token that renews and releases it
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct Acquire {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    #[command(flatten)]
+    how: WaitArgs,
+
+    /// How long the lock stays taken, 10ms to 24h. Required: it never renews by itself, so it must outlast the work, or the
+    /// work must renew it
+    #[arg(long, value_name = "DUR", value_parser = ttl)]
+    ttl: Option<Duration>,
+
+    /// Print the token, lock and fence as variables (`LEASEHOLD_TOKEN=...`)
+    #[arg(long, conflicts_with = "json")]
+    env: bool,
+
+    /// Print one JSON document (leasehold.acquire/1)
+    #[arg(long)]
+    json: bool,
+
+    /// The lock
+    #[arg(value_name = "LOCK")]
+    lock: String,
+}
+
+/// What is printed with `--json`.
+#[derive(Serialize)]
+struct Acquired<'a> {
+    schema: &'static str,
+    lock: &'a str,
+    token: &'a str,
+    fence: u64,
+    ttl_ms: u64,
+    waited_ms: u64,
+    expires_in_ms: u64,
+}
+
+/// Does it.
+pub(crate) fn acquire(args: &Acquire) -> Exit {
+    begin(args).unwrap_or_else(|exit| exit)
+}
+
+fn begin(args: &Acquire) -> Result<Exit, Exit> {
+    LockName::new(&args.lock)?;
+    let ttl = args.ttl.ok_or_else(|| {
+        Exit::saying(
+            USAGE,
+            format!(
+                "--ttl is required (exit {USAGE}): `acquire` ends at once and never renews by itself, so say how long the work takes at most\n    next    leasehold acquire --ttl 20m LOCK, or `leasehold run`, which renews"
+            ),
+        )
+    })?;
+    if stdout_is_closed() {
+        return Err(Exit::saying(
+            USAGE,
+            format!(
+                "stdout is closed, so nobody would learn the token; the lock was not taken (exit {USAGE})"
+            ),
+        ));
+    }
+    if args.env {
+        let note = args.how.note.as_deref().unwrap_or_default();
+        // In a token, all but the printable ones of ASCII are encoded.
+        let note: String = note.chars().filter(char::is_ascii_graphic).collect();
+        for (what, text) in [("lock name", args.lock.as_str()), ("note", &note)] {
+            plain(what, text)?;
+        }
+    }
+    let target = args.store.target()?;
+    Ok(with_client(target, async |client, signals| {
+        take(client, args, ttl, signals).await
+    }))
+}
+
+async fn take(
+    client: &Client,
+    args: &Acquire,
+    ttl: Duration,
+    signals: &mut Signals,
+) -> Result<Exit, Exit> {
+    let terminal = Terminal::controlling();
+    let lasting = humantime::format_duration(ttl).to_string().replace(' ', "");
+    let verb = format!("acquire --ttl {lasting}");
+    let wanted = Wanted {
+        name: &args.lock,
+        ttl,
+        note: args.how.note.as_deref().unwrap_or("acquire"),
+        how: &args.how,
+        again: Again {
+            verb: &verb,
+            lock: &args.store.again_with(&args.lock),
+            command: "",
+        },
+    };
+    let Got { lease, waited } = wait::for_lock(client, wanted, signals, terminal.as_ref()).await?;
+    let fence = lease.fence();
+    if args.env {
+        // The name of the user or the host; dropping the lease gives the lock back.
+        plain("token", lease.owner().token())?;
+    }
+    let (detached, tenure) = lease.detach(ttl).await.map_err(|error| match error {
+        Error::Lost(lost) => Exit::saying(SOFTWARE, format!("{lost} (exit {SOFTWARE})")),
+        error => unknown(
+            error,
+            &format!(
+                "The lock was got, but is not certain to stay taken, so it was released again; at worst it ends by itself within {}.",
+                span(ttl)
+            ),
+        ),
+    })?;
+    let (token, lock) = (detached.token(), args.lock.as_str());
+    let acquired = Acquired {
+        schema: "leasehold.acquire/1",
+        lock,
+        token,
+        fence: fence.get(),
+        ttl_ms: millis(ttl),
+        waited_ms: millis(waited),
+        expires_in_ms: millis(left(tenure)),
+    };
+    let printed = tokio::select! {
+        biased;
+        signal = signals.next_ending() => {
+            give_back(detached, ttl).await;
+            return Err(Exit::by(signal));
+        }
+        printed = printed(acquired.shown(args)) => printed,
+    };
+    if let Err(error) = printed {
+        let what = give_back(detached, ttl).await;
+        return Err(Exit::saying(
+            SOFTWARE,
+            format!("the token cannot be written to stdout: {error} (exit {SOFTWARE})\n    {what}"),
+        ));
+    }
+    Ok(Exit::quiet(0))
+}
+
+/// Writes to stdout, which may be a pipe that is full: a signal is to be heard all the same.
+async fn printed(text: String) -> io::Result<()> {
+    let (tell, told) = oneshot::channel();
+    // Nobody listens once a signal has come.
+    let write = move || drop(tell.send(print(&text)));
+    thread::Builder::new().name("stdout".into()).spawn(write)?;
+    told.await
+        .unwrap_or_else(|_| Err(io::Error::other("not written")))
+}
+
+/// Releases a lock whose token nobody has learned. Says what became of it.
+async fn give_back(detached: Detached, ttl: Duration) -> String {
+    match tokio::time::timeout(RELEASE, detached.release()).await {
+        Ok(Ok(()) | Err(Error::Lost(_))) => "The lock was released again.".into(),
+        _ => format!(
+            "The lock could not be released again: it ends by itself within {}.",
+            span(ttl)
+        ),
+    }
+}
+
+impl Acquired<'_> {
+    fn shown(&self, args: &Acquire) -> String {
+        let Self {
+            lock, token, fence, ..
+        } = self;
+        if args.json {
+            // Texts and numbers can always be written.
+            serde_json::to_string(self).unwrap_or_default() + "\n"
+        } else if args.env {
+            format!("LEASEHOLD_LOCK={lock}\nLEASEHOLD_TOKEN={token}\nLEASEHOLD_FENCE={fence}\n")
+        } else {
+            format!("{token}\n")
+        }
+    }
+}
+
+/// Refuses what a shell and a file of variables (`$GITHUB_ENV`, `docker --env-file`) would not read alike: quotes that the one
+/// needs are part of the value for the other.
+fn plain(what: &str, text: &str) -> Result<(), Exit> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if text.chars().all(is_plain) {
+        return Ok(());
+    }
+    Err(Exit::saying(
+        USAGE,
+        format!(
+            "the {what} {} cannot be printed by --env so that a shell and a file of variables read the same; the lock was not kept (exit {USAGE})\n    next    use --json, or only letters, digits and - _ . / : @ % + = ,",
+            quoted(text)
+        ),
+    ))
+}
+
+/// Whether this process was started without a stdout: the runtime has opened `/dev/null` in its place, for reading too, as
+/// nobody does who means it.
+fn stdout_is_closed() -> bool {
+    let stdout = io::stdout();
+    let flags = fcntl(stdout.as_fd(), FcntlArg::F_GETFL).map(OFlag::from_bits_truncate);
+    let null = std::fs::metadata("/dev/null")
+        .map(|null| std::os::unix::fs::MetadataExt::rdev(&null))
+        .ok();
+    let device = fstat(stdout.as_fd()).ok().map(|stat| stat.st_rdev);
+    flags.is_ok_and(|flags| flags & OFlag::O_ACCMODE == OFlag::O_RDWR)
+        && null.is_some()
+        && null == device
+}

@@ -1,0 +1,106 @@
+//! `leasehold check`: do I still hold it? Must never answer *yes* for longer than the store has confirmed, nor *no* without
+//! the store's word.
+
+use std::time::Duration;
+
+use clap::Args;
+use leasehold::{Error, Fence};
+use serde::Serialize;
+
+use super::{LeaseArgs, begin, gone, left, print, unknown, unprinted};
+use crate::exit::{Exit, LOST};
+use crate::seen::millis;
+use crate::store::StoreArgs;
+use crate::text::{quoted, span};
+use crate::values::duration;
+
+const ABOUT: &str = "\
+Exit 0: you hold it, for at least --min more. Exit 79: you do not. Exit 69: nothing is known, since the
+store does not answer; do not go on unless it is safe without the lock. Use it just before a step that
+cannot be undone, with the time that step takes:
+  leasehold check --min 30s && ./publish
+
+Other exit codes: 64 wrong use, or no lock or token; 77 the store refuses user, password or permission;
+78 no store";
+
+/// Do I still hold it? Exit 0 if so, 79 if not
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    #[command(flatten)]
+    lease: LeaseArgs,
+
+    /// For at least this long still (5s, 2h; a bare number is seconds)
+    #[arg(long, value_name = "DUR", value_parser = duration, default_value = "0")]
+    min: Duration,
+
+    /// Print one JSON document (leasehold.check/1), for both answers
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is printed with `--json`.
+#[derive(Serialize)]
+struct Checked<'a> {
+    schema: &'static str,
+    lock: &'a str,
+    /// Whether it is held, for at least `min_ms` more.
+    ok: bool,
+    held: bool,
+    expires_in_ms: u64,
+    min_ms: u64,
+    fence: Option<u64>,
+}
+
+/// Does it.
+pub(crate) fn check(args: &Check) -> Exit {
+    let (named, target) = match begin(&args.store, &args.lease) {
+        Ok(begun) => begun,
+        Err(exit) => return exit,
+    };
+    let lock = named.lock.clone();
+    named.with(target, async |detached| {
+        let (exit, tenure) = match detached.check().await {
+            Ok(tenure) if left(tenure) > args.min => (Exit::quiet(0), Some(tenure)),
+            Ok(tenure) => (too_short(args, &lock, left(tenure)), Some(tenure)),
+            Err(Error::Lost(lost)) => (gone(&lost), None),
+            Err(error) => {
+                return Err(unknown(
+                    error,
+                    "Nothing is known: you may hold the lock or not. Do not go on unless that is safe; check again.",
+                ));
+            }
+        };
+        if args.json {
+            let checked = Checked {
+                schema: "leasehold.check/1",
+                lock: &lock,
+                ok: exit.code() == 0,
+                held: tenure.is_some(),
+                expires_in_ms: tenure.map_or(0, |tenure| millis(left(tenure))),
+                min_ms: millis(args.min),
+                fence: tenure.and_then(|tenure| tenure.fence).map(Fence::get),
+            };
+            // Texts and numbers can always be written.
+            let text = serde_json::to_string(&checked).unwrap_or_default() + "\n";
+            print(&text).map_err(|error| unprinted(&error))?;
+        }
+        Ok(exit)
+    })
+}
+
+fn too_short(args: &Check, lock: &str, left: Duration) -> Exit {
+    Exit::saying(
+        LOST,
+        format!(
+            "you hold {} for {} more, which is not more than {} (exit {LOST})\n    next    leasehold renew --ttl DUR {}",
+            quoted(lock),
+            span(left),
+            span(args.min),
+            args.store.again_with(lock)
+        ),
+    )
+}

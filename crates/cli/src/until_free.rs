@@ -1,0 +1,283 @@
+//! `leasehold wait`: until a lock is free, without taking it. Must never stand in line, and never look more often than it says.
+
+use std::time::Duration;
+
+use clap::Args;
+use leasehold::{Client, Clock, Error, HolderView, LockName, Moment, Snapshot};
+use serde::Serialize;
+
+use crate::exit::{Exit, TIMEOUT};
+use crate::out;
+use crate::seen::{Lock, is_free, millis};
+use crate::session::with_client;
+use crate::signals::Signals;
+use crate::store::StoreArgs;
+use crate::terminal::Terminal;
+use crate::text::{quoted, say, span, who};
+use crate::values::duration;
+use crate::wait::interrupted;
+
+/// The shortest and the longest time between two looks.
+const SOONEST: Duration = Duration::from_millis(250);
+const LATEST: Duration = Duration::from_secs(1);
+
+/// A line that says nothing new is written this often, so that a log shows that we are alive.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
+
+/// How long a store may fail to answer, as for those who wait in line.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Wait until a lock is free, without taking it
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct UntilFree {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// The lock
+    #[arg(value_name = "LOCK")]
+    name: String,
+
+    /// Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124
+    #[arg(short, long, value_name = "DUR", value_parser = duration)]
+    wait: Option<Duration>,
+
+    /// Say nothing about waiting, only errors
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// One JSON document at the end (leasehold.wait/1)
+    #[arg(long)]
+    json: bool,
+}
+
+const ABOUT: &str = "\
+It does not stand in line and takes no turn from anyone. It looks each second, and sooner when the
+lease is about to end, but not within 250 ms: a lock that is free for less may be missed, and one
+that is handed from one waiter to the next is not free in between. When this ends the lock may be
+taken again: to do something while it is free, use `leasehold run`.
+  leasehold wait -w 10m db-migrate
+
+Exit codes: 0 it was free; 124 the limit of --wait; 64 wrong use or a bad name; 69 the store does
+not answer (at once if it never did, else after 30s); 77 it refuses user, password or permission;
+78 no store, or a key beside the lock holds something else; 128+n ended by signal n";
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    store: &'a str,
+    outcome: &'static str,
+    waited_ms: u64,
+    lock: Lock<'a>,
+}
+
+/// Does it.
+pub(crate) fn until_free(args: &UntilFree) -> Exit {
+    begin(args).unwrap_or_else(|exit| exit).without_command()
+}
+
+fn begin(args: &UntilFree) -> Result<Exit, Exit> {
+    LockName::new(&args.name)?;
+    let target = args.store.target()?;
+    Ok(with_client(target, async |client, signals| {
+        wait(client, args, signals).await
+    }))
+}
+
+async fn wait(client: &Client, args: &UntilFree, signals: &mut Signals) -> Result<Exit, Exit> {
+    let clock = Clock::system();
+    let begun = clock.now();
+    let mut answered = begun;
+    let mut told = Told::default();
+    loop {
+        let look = async {
+            let outcome = client.inspect(&args.name).await;
+            (outcome, clock.now())
+        };
+        let (outcome, now) = tokio::select! {
+            biased;
+            signal = signals.next_ending() => return Err(ended_by(signal)),
+            looked = look => looked,
+        };
+        let waited = now.since(begun);
+        let is_over = args.wait.is_some_and(|limit| waited >= limit);
+        let pause = match outcome {
+            Ok(snapshot) if is_free(&snapshot) => {
+                told.end(args, waited);
+                return report(client, args, "free", waited, &snapshot).map(|()| Exit::quiet(0));
+            }
+            Ok(snapshot) if is_over => {
+                report(client, args, "timeout", waited, &snapshot)?;
+                return Ok(told.given_up(args, waited, &snapshot));
+            }
+            Ok(snapshot) => {
+                answered = now;
+                told.busy(args, &snapshot, now);
+                pause(&snapshot)
+            }
+            Err(error) if is_passing(&error) && now.since(answered) < PATIENCE && !is_over => {
+                told.silent(args, &error);
+                LATEST
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let left = args
+            .wait
+            .map_or(pause, |limit| limit.saturating_sub(waited));
+        tokio::select! {
+            biased;
+            signal = signals.next_ending() => return Err(ended_by(signal)),
+            () = tokio::time::sleep(pause.min(left)) => {}
+        }
+    }
+}
+
+fn ended_by(signal: nix::sys::signal::Signal) -> Exit {
+    interrupted(signal, Terminal::controlling().as_ref())
+}
+
+/// Whether the store may answer if it is asked again.
+pub(crate) fn is_passing(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if error.kind.is_transient())
+}
+
+/// How long until the next look: when the lease ends, within limits.
+fn pause(snapshot: &Snapshot) -> Duration {
+    let left = snapshot
+        .holder
+        .as_ref()
+        .map_or(Some(Duration::ZERO), |holder| holder.expires_in);
+    // A lease still counts at its last millisecond.
+    let past = left.map(|left| left.saturating_add(Duration::from_millis(1)));
+    past.unwrap_or(LATEST).clamp(SOONEST, LATEST)
+}
+
+fn report(
+    client: &Client,
+    args: &UntilFree,
+    outcome: &'static str,
+    waited: Duration,
+    snapshot: &Snapshot,
+) -> Result<(), Exit> {
+    if !args.json {
+        return Ok(());
+    }
+    out::tell_json(&Report {
+        schema: "leasehold.wait/1",
+        store: client.store(),
+        outcome,
+        waited_ms: millis(waited),
+        lock: Lock::of(&args.name, snapshot),
+    })
+}
+
+/// What was said so far.
+#[derive(Default)]
+struct Told {
+    /// Of whom, with how many waiting, and when.
+    last: Option<(Option<HolderView>, usize, Moment)>,
+    is_silent: bool,
+}
+
+impl Told {
+    fn busy(&mut self, args: &UntilFree, snapshot: &Snapshot, now: Moment) {
+        let (holder, queue) = (&snapshot.holder, snapshot.queue.len());
+        let is_new = match &self.last {
+            Some((before, waiting, when)) => {
+                let is_same = match (before, holder) {
+                    (Some(before), Some(holder)) => {
+                        before.who == holder.who && before.fence == holder.fence
+                    }
+                    (None, None) => true,
+                    _ => false,
+                };
+                !is_same || *waiting != queue || now.since(*when) >= SIGN_OF_LIFE
+            }
+            None => true,
+        };
+        if (is_new || self.is_silent) && !args.quiet {
+            say(&format!(
+                "waiting until {} is free: {}, {queue} in line",
+                quoted(&args.name),
+                held_by(holder.as_ref())
+            ));
+            self.last = Some((holder.clone(), queue, now));
+        }
+        self.is_silent = false;
+    }
+
+    fn silent(&mut self, args: &UntilFree, error: &Error) {
+        if !self.is_silent && !args.quiet {
+            say(&format!("{error}; still trying"));
+        }
+        self.is_silent = true;
+    }
+
+    fn end(&self, args: &UntilFree, waited: Duration) {
+        if self.last.is_some() && !args.quiet {
+            say(&format!(
+                "{} is free after {:.1}s",
+                quoted(&args.name),
+                waited.as_secs_f64()
+            ));
+        }
+    }
+
+    #[allow(clippy::unused_self, reason = "reads as what is told")]
+    fn given_up(&self, args: &UntilFree, waited: Duration, snapshot: &Snapshot) -> Exit {
+        if args.quiet {
+            return Exit::quiet(TIMEOUT);
+        }
+        Exit::saying(
+            TIMEOUT,
+            format!(
+                "{} is not free after {} (exit {TIMEOUT}): {}, {} in line",
+                quoted(&args.name),
+                span(waited),
+                held_by(snapshot.holder.as_ref()),
+                snapshot.queue.len()
+            ),
+        )
+    }
+}
+
+/// Who holds the lock, and how long it may take.
+fn held_by(holder: Option<&HolderView>) -> String {
+    let Some(holder) = holder else {
+        return "on its way to the first in line".into();
+    };
+    let held = holder
+        .held_for
+        .map(|held| format!(" {}", span(held)))
+        .unwrap_or_default();
+    let fence = holder
+        .fence
+        .map(|fence| format!(", fence {fence}"))
+        .unwrap_or_default();
+    let end = match holder.expires_in {
+        Some(left) => format!("{} left unless renewed", span(left)),
+        None => "which never expires".into(),
+    };
+    format!("held{held} by {}{fence}, {end}", who(holder))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::seen::samples::{foreign, free, held, with_queue};
+
+    use super::*;
+
+    #[test]
+    fn the_next_look_is_when_the_lease_ends_within_limits() {
+        let with_left = |millis| {
+            let mut snapshot = held(41);
+            if let Some(holder) = &mut snapshot.holder {
+                holder.expires_in = Some(Duration::from_millis(millis));
+            }
+            pause(&snapshot).as_millis()
+        };
+        assert_eq!([0, 100, 400, 5_000].map(with_left), [250, 250, 401, 1_000]);
+        assert_eq!(pause(&foreign("hash", b"")), LATEST);
+        assert_eq!(pause(&with_queue(free(None), &[5])), SOONEST);
+    }
+}

@@ -1,0 +1,209 @@
+//! What `-v` shows: the events of the library, a line each on stderr. Must never print a password, or a line in two pieces.
+//!
+//! `-v` is for an operator: what became of the connection and of the lock. `-vv` adds every renewal. The time is UTC, so that
+//! the lines of several hosts, and of the store's own log, can be laid side by side.
+
+use std::fmt::{self, Write as _};
+use std::io;
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::prelude::*;
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::text::{quoted, without_passwords};
+
+/// What the library calls itself in its events.
+const LIBRARY: &str = "leasehold";
+
+/// Shows what `-v` was given so many times for; nothing without one. To be called once.
+pub(crate) fn listen(verbose: u8) {
+    let level = match verbose {
+        0 => return,
+        1 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let lines = tracing_subscriber::fmt::layer()
+        .event_format(Lines)
+        .with_writer(io::stderr)
+        .with_filter(Targets::new().with_target(LIBRARY, level));
+    // Fails only if there is one already.
+    let _installed: Result<(), _> = tracing_subscriber::registry().with(lines).try_init();
+}
+
+/// Whether lines may come at any time, so that nothing on the terminal can be rewritten.
+pub(crate) fn is_on() -> bool {
+    tracing::enabled!(target: "leasehold", Level::WARN)
+}
+
+/// `leasehold: 03:12:45.123Z lease lost, lock "x", fence 41, ...`
+struct Lines;
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut line = Line::default();
+        event.record(&mut line);
+        let warning = if *event.metadata().level() <= Level::WARN {
+            "WARNING "
+        } else {
+            ""
+        };
+        let Line { message, fields } = line;
+        let said = without_passwords(&format!("{message}{fields}"));
+        writeln!(writer, "leasehold: {}{warning}{said}", time())
+    }
+}
+
+/// The time of day in UTC, to the millisecond; nothing if the system does not know it.
+fn time() -> String {
+    let mut stamp = String::new();
+    let known = SystemTime.format_time(&mut Writer::new(&mut stamp)).is_ok();
+    // 2026-01-01T03:12:45.123456Z
+    let day = stamp.split_once('T').and_then(|(_, day)| day.get(..12));
+    match day {
+        Some(day) if known => format!("{day}Z "),
+        _ => String::new(),
+    }
+}
+
+/// An event as text.
+#[derive(Default)]
+struct Line {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let value = format!("{value:?}");
+        // What others wrote, a note or a server's message, must not steer the terminal.
+        self.add(field.name(), &escaped(&value));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "lock" {
+            self.add("lock", &quoted(value));
+        } else {
+            self.add(field.name(), &escaped(value));
+        }
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        let name = field.name();
+        match name.strip_suffix("_ms") {
+            Some(name) => self.add(name, &format!("{value}ms")),
+            None => self.add(name, &value.to_string()),
+        }
+    }
+}
+
+impl Line {
+    fn add(&mut self, name: &str, value: &str) {
+        // Writing to a string does not fail.
+        let _written: fmt::Result = match name {
+            "message" => write!(self.message, "{value}"),
+            "store" | "lock" => write!(self.fields, " {value}"),
+            "error" | "cause" => write!(self.fields, ": {value}"),
+            _ => write!(self.fields, ", {name} {value}"),
+        };
+    }
+}
+
+/// The same without control characters.
+fn escaped(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let plain = !c.is_control();
+            let escape = (!plain).then(|| c.escape_default());
+            plain
+                .then_some(c)
+                .into_iter()
+                .chain(escape.into_iter().flatten())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is shown of some events, less the time.
+    fn shown(say: impl FnOnce()) -> Vec<String> {
+        let page = Page::default();
+        let written = page.clone();
+        let layer = tracing_subscriber::fmt::layer()
+            .event_format(Lines)
+            .with_writer(move || page.clone());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), say);
+        let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        text.lines()
+            .map(|line| {
+                let rest = line.strip_prefix("leasehold: ").expect("it is signed");
+                let (time, rest) = rest.split_once(' ').expect("a time");
+                assert!(time.len() == 13 && time.ends_with('Z'), "{line}");
+                rest.to_owned()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_line_has_the_time_what_happened_and_to_what() {
+        let lines = shown(|| {
+            tracing::debug!(lock = "a b", fence = 41_u64, waited_ms = 12_u64, "acquired");
+            let error = "no\nanswer";
+            tracing::warn!(lock = "x", fence = 41_u64, %error, left_ms = 9_u64, "renewal failed");
+        });
+        assert_eq!(
+            lines,
+            [
+                "acquired \"a b\", fence 41, waited 12ms",
+                "WARNING renewal failed \"x\", fence 41: no\\nanswer, left 9ms"
+            ]
+        );
+    }
+
+    #[test]
+    fn nothing_steers_the_terminal_or_tells_a_password() {
+        let lines = shown(|| {
+            let (store, holder) = ("redis://u:S3CR3T@h/", "me\x1b[2J\r");
+            tracing::debug!(store, "connecting");
+            tracing::debug!(lock = "x\x07", holder = %holder, "in line");
+        });
+        assert_eq!(
+            lines,
+            [
+                "connecting redis://***@h/",
+                "in line \"x\\u{7}\", holder me\\u{1b}[2J\\r"
+            ]
+        );
+    }
+}

@@ -1,0 +1,367 @@
+//! The time in line. Must never end with a lease that the command does not get, and never leave a place in line behind.
+
+mod progress;
+
+use std::env;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use leasehold::{Client, Clock, Error, HolderView, Lease, Snapshot, Waiting, Who};
+use nix::sys::signal::Signal;
+use tokio::sync::watch;
+
+use self::progress::{Progress, Seen, Style};
+use crate::exit::{BUSY, Exit, Reach, TIMEOUT, UNAVAILABLE, USAGE};
+use crate::signals::Signals;
+use crate::sys;
+use crate::terminal::Terminal;
+use crate::text::{quoted, span, who, write_raw};
+use crate::values::duration;
+use crate::verbose;
+
+/// How often a line that is shown is looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How long to ask for the holder of a busy lock, to name it.
+const INSPECTION: Duration = Duration::from_secs(2);
+
+const WAIT_HELP: &str = "Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124 [env: LEASEHOLD_WAIT]";
+
+/// How to wait, for every verb that takes a lock.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WaitArgs {
+    /// Do not wait: if the lock is busy, exit with 75
+    #[arg(short = 'n', long = "try", conflicts_with = "wait")]
+    pub(crate) once: bool,
+
+    /// Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124 [env: `LEASEHOLD_WAIT`]
+    #[arg(short, long, value_name = "DUR", value_parser = duration, help = WAIT_HELP)]
+    pub(crate) wait: Option<Duration>,
+
+    /// What this is doing, for those who wait; by default, the name of the command
+    #[arg(
+        long,
+        value_name = "TEXT",
+        env = "LEASEHOLD_NOTE",
+        hide_env_values = true
+    )]
+    pub(crate) note: Option<String>,
+
+    /// Say nothing about waiting and busy locks, only errors
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    /// Wait only if fewer than N wait already, else exit with 75
+    #[arg(long, value_name = "N")]
+    pub(crate) max_waiters: Option<u32>,
+
+    /// How to show the waiting: auto, plain (lines, as in a log) or none
+    #[arg(
+        long,
+        value_name = "HOW",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true
+    )]
+    pub(crate) progress: Showing,
+}
+
+impl WaitArgs {
+    /// The limit of the waiting. Not by clap, for which a variable and `--try` would be a contradiction.
+    pub(crate) fn limit(&self) -> Result<Option<Duration>, Exit> {
+        if self.once || self.wait.is_some() {
+            return Ok(self.wait);
+        }
+        let Some(text) = env::var("LEASEHOLD_WAIT")
+            .ok()
+            .filter(|text| !text.is_empty())
+        else {
+            return Ok(None);
+        };
+        duration(&text).map(Some).map_err(|why| {
+            let text = quoted(&text);
+            Exit::saying(
+                USAGE,
+                format!("invalid LEASEHOLD_WAIT {text}: {why} (exit {USAGE})"),
+            )
+        })
+    }
+
+    /// Whether a line in which `ahead` wait already is too long to join.
+    pub(crate) fn is_full(&self, ahead: u32) -> bool {
+        self.max_waiters.is_some_and(|most| ahead >= most)
+    }
+}
+
+/// How the waiting is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Showing {
+    /// As the terminal allows.
+    #[default]
+    Auto,
+    Plain,
+    None,
+}
+
+/// The tokens of all the runs that this process runs under, the outermost first.
+pub(crate) const CHAIN: &str = "LEASEHOLD_CHAIN";
+
+/// The words of another try.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Again<'a> {
+    /// The verb with what it needs.
+    pub(crate) verb: &'a str,
+    /// The lock and where it lives, as they can be pasted.
+    pub(crate) lock: &'a str,
+    /// What comes after the lock.
+    pub(crate) command: &'a str,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) ttl: Duration,
+    pub(crate) note: &'a str,
+    pub(crate) how: &'a WaitArgs,
+    /// What to type for another try.
+    pub(crate) again: Again<'a>,
+}
+
+/// A lease, and how long it took to get it.
+pub(crate) struct Got {
+    pub(crate) lease: Lease,
+    pub(crate) waited: Duration,
+}
+
+/// Waits for the lock as it is wanted. The caller closes the client, whatever comes of it, which leaves the line for good.
+pub(crate) async fn for_lock(
+    client: &Client,
+    wish: Wanted<'_>,
+    signals: &mut Signals,
+    terminal: Option<&Terminal>,
+) -> Result<Got, Exit> {
+    let Wanted {
+        name,
+        ttl,
+        note,
+        how,
+        ..
+    } = wish;
+    let limit = how.limit()?;
+    let (clock, answers) = (Clock::system(), watch::Sender::new(None));
+    let begun = clock.now();
+    let mut seen = answers.subscribe();
+    let lock = client
+        .mutex(name)
+        .ttl(ttl)
+        .note(note)
+        .on_wait(move |waiting| drop(answers.send_replace(Some(waiting.clone()))));
+    let mut progress = Progress::new(style(how, terminal), name, limit);
+
+    let asking = async {
+        let lease = match limit {
+            _ if how.once => lock.try_acquire().await?,
+            Some(limit) => Some(lock.acquire_within(limit).await?),
+            None => Some(lock.acquire().await?),
+        };
+        if let Some(lease) = &lease {
+            in_full(lease, ttl).await?;
+        }
+        Ok::<_, Error>(lease)
+    };
+    tokio::pin!(asking);
+    // Who was let in does not have to leave when others come in before: that cannot happen in a fair line.
+    let mut in_line = false;
+    let answer = loop {
+        tokio::select! {
+            // A signal first: a lock that arrives together with it is not to be used.
+            biased;
+            signal = signals.next_ending() => {
+                write_raw(progress.end());
+                return Err(interrupted(signal, terminal));
+            }
+            answer = &mut asking => break answer.map_err(Refusal::Store),
+            Ok(()) = seen.changed() => {
+                let Some(Waiting { holder, ahead, .. }) = seen.borrow_and_update().clone() else { continue };
+                if is_ancestor(&holder) {
+                    write_raw(progress.end());
+                    return Err(nested(name, &holder));
+                }
+                if !in_line && how.is_full(ahead) {
+                    break Err(Refusal::Full(ahead));
+                }
+                in_line = true;
+                progress.resize(sys::columns(io::stderr()));
+                tell(progress.see(Seen { holder, ahead, at: clock.now().since(begun) }));
+            }
+            () = tokio::time::sleep(TICK) => {
+                progress.resize(sys::columns(io::stderr()));
+                tell(progress.tick(clock.now().since(begun)));
+            }
+        }
+    };
+
+    let waited = clock.now().since(begun);
+    let lease = match answer {
+        Ok(Some(lease)) => lease,
+        other => {
+            write_raw(progress.end());
+            return Err(refused(client, wish, other.map(drop)).await);
+        }
+    };
+    tell(progress.got(waited, lease.fence()));
+    // Dropping the lease gives the lock back: what was asked to end must not begin.
+    match signals.arrived().await {
+        Some(signal) => Err(interrupted(signal, terminal)),
+        None => Ok(Got { lease, waited }),
+    }
+}
+
+/// Makes a lease that was waited for last as long as any other: it begins with a short one, and the command is to begin
+/// with time to spare. What the store does not answer now is tried again while the command runs.
+async fn in_full(lease: &Lease, ttl: Duration) -> Result<(), Error> {
+    if lease.valid_for() > ttl / 2 {
+        return Ok(());
+    }
+    match lease.extend(ttl).await {
+        Ok(()) | Err(Error::Store(_)) => Ok(()),
+        Err(lost) => Err(lost),
+    }
+}
+
+/// The lock as it is now. The error is for whoever waited in vain: far back in line the store is seldom asked, and one that does
+/// not answer any more must not look like a busy lock.
+pub(crate) async fn still_answers(client: &Client, name: &str) -> Result<Snapshot, Exit> {
+    match tokio::time::timeout(INSPECTION, client.inspect(name)).await {
+        Ok(Ok(snapshot)) => Ok(snapshot),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(Exit::saying(
+            UNAVAILABLE,
+            format!(
+                "the store does not answer any more (exit {UNAVAILABLE})\n    {} was busy when it last did; now it may be free or held. The command was not run.\n    next    check that the server runs and that this host may reach it",
+                quoted(name)
+            ),
+        )),
+    }
+}
+
+/// What kept us from the lock, busy locks aside.
+enum Refusal {
+    Store(Error),
+    /// So many wait already.
+    Full(u32),
+}
+
+/// Why there is no lease.
+async fn refused(client: &Client, wish: Wanted<'_>, answer: Result<(), Refusal>) -> Exit {
+    let name = wish.name;
+    let before = match &answer {
+        Err(Refusal::Full(ahead)) => usize::try_from(*ahead).unwrap_or(usize::MAX),
+        _ => usize::MAX,
+    };
+    let (code, outcome, retry, holder) = match answer {
+        Ok(()) => (BUSY, format!("is busy (exit {BUSY})"), "-w 5m ", None),
+        Err(Refusal::Full(ahead)) => (
+            BUSY,
+            format!(
+                "is busy, and {ahead} {} already (exit {BUSY})",
+                if ahead == 1 { "waits" } else { "wait" }
+            ),
+            "",
+            None,
+        ),
+        Err(Refusal::Store(Error::Timeout(timeout))) => (
+            TIMEOUT,
+            format!(
+                "is still busy after {} (exit {TIMEOUT})",
+                span(timeout.waited)
+            ),
+            "",
+            timeout.holder.map(|holder| *holder),
+        ),
+        Err(Refusal::Store(error)) => return error.into(),
+    };
+    // Even then a lock of our own is told apart: it will never be free.
+    let is_nested = env::var_os(CHAIN).is_some();
+    if wish.how.quiet && !is_nested && code != TIMEOUT {
+        return Exit::quiet(code);
+    }
+    let mut snapshot = match still_answers(client, name).await {
+        Ok(snapshot) => snapshot,
+        Err(exit) if code == TIMEOUT => return exit,
+        // It has answered just now: say what is known.
+        Err(_) => Snapshot {
+            holder,
+            queue: Vec::new(),
+            fence: None,
+        },
+    };
+    // We may still be in line ourselves, behind those who count.
+    snapshot.queue.truncate(before);
+    match &snapshot.holder {
+        Some(holder) if is_ancestor(holder) => nested(name, holder),
+        _ if wish.how.quiet => Exit::quiet(code),
+        _ => Exit::saying(
+            code,
+            progress::busy(name, &outcome, &snapshot, retry, wish.again),
+        ),
+    }
+}
+
+/// A signal ended the waiting.
+pub(crate) fn interrupted(signal: Signal, terminal: Option<&Terminal>) -> Exit {
+    let exit = Exit::by(signal);
+    // From the terminal it has reached all of our group, and the shell of a script waits to see whether we die of it.
+    let by_hand = signal == Signal::SIGINT && terminal.is_some_and(Terminal::is_ours);
+    if by_hand {
+        exit.by_interrupt(Reach::Us)
+    } else {
+        exit
+    }
+}
+
+/// Whether the holder is a `leasehold run` that this process runs under, which cannot end before it; or the lease whose token
+/// this process was given, which it would wait for as long.
+pub(crate) fn is_ancestor(holder: &HolderView) -> bool {
+    let Who::Owner(owner) = &holder.who else {
+        return false;
+    };
+    let token = owner.token();
+    env::var(CHAIN).is_ok_and(|chain| chain.split(' ').any(|link| link == token))
+        || env::var("LEASEHOLD_TOKEN").is_ok_and(|given| given == token)
+}
+
+pub(crate) fn nested(name: &str, holder: &HolderView) -> Exit {
+    let fence = holder
+        .fence
+        .map(|fence| format!(", fence {fence}"))
+        .unwrap_or_default();
+    Exit::saying(
+        USAGE,
+        format!(
+            "{} is held by the command that started this one, or by the lease that it was given ({}{fence}): you already hold this lock, and would wait for it in vain (exit {USAGE})",
+            quoted(name),
+            who(holder)
+        ),
+    )
+}
+
+fn style(how: &WaitArgs, terminal: Option<&Terminal>) -> Style {
+    let can_rewrite =
+        io::stderr().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb");
+    let is_live = can_rewrite && !verbose::is_on() && terminal.is_some_and(Terminal::is_ours);
+    match how.progress {
+        _ if how.quiet => Style::Quiet,
+        Showing::None => Style::Quiet,
+        Showing::Auto if is_live => Style::Live,
+        Showing::Auto | Showing::Plain => Style::Lines,
+    }
+}
+
+fn tell(text: Option<String>) {
+    if let Some(text) = text {
+        write_raw(&text);
+    }
+}

@@ -1,0 +1,190 @@
+//! What happened between two looks at the locks, as far as they show it. Pure; must never tell of what neither look has seen.
+
+use std::collections::BTreeMap;
+
+use leasehold::{HolderView, Snapshot};
+
+use crate::seen::is_for_ever;
+
+/// What one look has shown, by name. A lock that is not in it is free.
+pub(crate) type Picture = BTreeMap<String, Snapshot>;
+
+/// What a lock did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// It was free, and is held.
+    Acquired,
+    /// It was held, and is free: released, expired, broken or deleted.
+    Released,
+    /// Another holds it, or the same under another fence; it was not seen free.
+    HandedOver,
+    /// Its lease has no end any more, or never had.
+    Immortal,
+    /// More or fewer wait for it, and nothing else happened.
+    Queue,
+    /// Nothing: it is free, at the first look at one lock.
+    Free,
+}
+
+/// One event of one lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) what: What,
+    /// Who holds it now.
+    pub(crate) holder: Option<&'a HolderView>,
+    /// Who held it before.
+    pub(crate) before: Option<&'a HolderView>,
+    /// How many wait now.
+    pub(crate) queue: usize,
+}
+
+/// What happened from `before` to `now`, in the order of the names.
+pub(crate) fn compare<'a>(before: &'a Picture, now: &'a Picture) -> Vec<Event<'a>> {
+    let mut names: Vec<&str> = before
+        .keys()
+        .chain(now.keys())
+        .map(String::as_str)
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+        .into_iter()
+        .flat_map(|name| of_one(name, before.get(name), now.get(name)))
+        .collect()
+}
+
+fn of_one<'a>(
+    name: &'a str,
+    before: Option<&'a Snapshot>,
+    now: Option<&'a Snapshot>,
+) -> Vec<Event<'a>> {
+    let holder = |seen: Option<&'a Snapshot>| seen.and_then(|seen| seen.holder.as_ref());
+    let waiting = |seen: Option<&'a Snapshot>| seen.map_or(0, |seen| seen.queue.len());
+    let (was, is, queue) = (holder(before), holder(now), waiting(now));
+
+    let mut happened = Vec::new();
+    let is_another = match (was, is) {
+        (None, Some(_)) => {
+            happened.push(What::Acquired);
+            true
+        }
+        (Some(_), None) => {
+            happened.push(What::Released);
+            false
+        }
+        (Some(was), Some(is)) if !is_same(was, is) => {
+            happened.push(What::HandedOver);
+            true
+        }
+        _ => false,
+    };
+    if is.is_some_and(is_for_ever) && (is_another || !was.is_some_and(is_for_ever)) {
+        happened.push(What::Immortal);
+    }
+    if happened.is_empty() && queue != waiting(before) {
+        happened.push(What::Queue);
+    }
+    let event = |what| Event {
+        name,
+        what,
+        holder: is,
+        before: was,
+        queue,
+    };
+    happened.into_iter().map(event).collect()
+}
+
+/// Whether it is the same lease: a token is never used for two.
+fn is_same(was: &HolderView, is: &HolderView) -> bool {
+    was.who == is.who && was.fence == is.fence
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::seen::samples::{foreign, free, held, with_queue};
+
+    use super::*;
+
+    fn happened(before: Option<Snapshot>, now: Option<Snapshot>) -> Vec<What> {
+        let picture = |seen: Option<Snapshot>| {
+            seen.into_iter()
+                .map(|seen| ("x".to_owned(), seen))
+                .collect::<Picture>()
+        };
+        compare(&picture(before), &picture(now))
+            .iter()
+            .map(|event| event.what)
+            .collect()
+    }
+
+    #[test]
+    fn each_change_is_told_once() {
+        use What::{Acquired, HandedOver, Immortal, Queue, Released};
+        let queued = |count: usize| with_queue(held(41), &vec![5; count]);
+        let mut endless = held(41);
+        if let Some(holder) = &mut endless.holder {
+            holder.expires_in = None;
+        }
+        let mut renewed = held(41);
+        if let Some(holder) = &mut renewed.holder {
+            holder.expires_in = Some(Duration::from_secs(30));
+        }
+        for (before, now, events) in [
+            (None, None, vec![]),
+            (None, Some(free(Some(41))), vec![]),
+            (Some(free(None)), None, vec![]),
+            (None, Some(held(41)), vec![Acquired]),
+            (Some(free(None)), Some(held(41)), vec![Acquired]),
+            (Some(held(41)), Some(renewed), vec![]),
+            (Some(held(41)), None, vec![Released]),
+            (Some(held(41)), Some(free(Some(41))), vec![Released]),
+            (Some(held(41)), Some(held(105)), vec![HandedOver]),
+            (
+                Some(queued(2)),
+                Some(with_queue(held(105), &[5])),
+                vec![HandedOver],
+            ),
+            (Some(queued(2)), Some(queued(1)), vec![Queue]),
+            (Some(queued(2)), Some(queued(2)), vec![]),
+            (Some(held(41)), Some(endless.clone()), vec![Immortal]),
+            (Some(endless.clone()), Some(endless), vec![]),
+            (None, Some(foreign("hash", b"")), vec![Acquired, Immortal]),
+            (
+                Some(foreign("string", b"one")),
+                Some(foreign("string", b"two")),
+                vec![HandedOver, Immortal],
+            ),
+            (
+                Some(held(41)),
+                Some(foreign("hash", b"")),
+                vec![HandedOver, Immortal],
+            ),
+        ] {
+            assert_eq!(
+                happened(before.clone(), now.clone()),
+                events,
+                "{before:?} {now:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn events_come_in_the_order_of_names_and_say_who() {
+        let before = Picture::from([("b".to_owned(), held(41))]);
+        let now = Picture::from([
+            ("a".to_owned(), held(7)),
+            ("b".to_owned(), with_queue(held(105), &[5])),
+        ]);
+        let events = compare(&before, &now);
+        let [a, b] = events.as_slice() else {
+            panic!("{events:?}")
+        };
+        assert_eq!((a.name, a.what, a.before), ("a", What::Acquired, None));
+        assert_eq!((b.name, b.what, b.queue), ("b", What::HandedOver, 1));
+        assert_eq!(b.before, before["b"].holder.as_ref());
+        assert_eq!(b.holder, now["b"].holder.as_ref());
+    }
+}

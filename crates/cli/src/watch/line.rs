@@ -1,0 +1,227 @@
+//! One event as one line, for people or for programs. Pure: the time is an argument. Must never take more than one line.
+
+use leasehold::{Fence, HolderView};
+use serde::Serialize;
+
+use super::compare::{Event, What};
+use crate::seen::{Holder, millis};
+use crate::text::{quoted, span, who};
+
+#[derive(Serialize)]
+struct Change<'a> {
+    schema: &'static str,
+    time: &'a str,
+    event: &'static str,
+    initial: bool,
+    name: &'a str,
+    holder: Option<Holder>,
+    fence: Option<u64>,
+    held_for_ms: Option<u64>,
+    lease_ms: Option<u64>,
+    queue: usize,
+    before: Option<Before>,
+}
+
+/// Who held it before.
+#[derive(Serialize)]
+struct Before {
+    holder: Holder,
+    fence: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct StoreNews<'a> {
+    schema: &'static str,
+    time: &'a str,
+    event: &'static str,
+    error: Option<&'a str>,
+}
+
+/// The schema of each line.
+const SCHEMA: &str = "leasehold.watch/1";
+
+/// Something that is written as one line, and can be read by programs.
+pub(crate) trait Line {
+    /// For people.
+    fn text(&self, time: &str) -> String;
+
+    /// For programs.
+    fn json(&self, time: &str) -> serde_json::Result<String>;
+}
+
+/// A change of a lock, or what the first look has shown of it.
+pub(crate) struct OfLock<'a> {
+    pub(crate) event: &'a Event<'a>,
+    pub(crate) initial: bool,
+}
+
+/// The store does not answer, and why; or it does again.
+pub(crate) struct OfStore<'a>(pub(crate) Option<&'a str>);
+
+impl Line for OfLock<'_> {
+    fn text(&self, time: &str) -> String {
+        let Event {
+            name,
+            what,
+            holder,
+            before,
+            queue,
+        } = self.event;
+        let word = match (what, self.initial) {
+            (What::Acquired, true) => "held",
+            (what, _) => word(*what),
+        };
+        let shown = match what {
+            What::Released => before,
+            _ => holder,
+        };
+        let whom = shown
+            .map(|holder| format!(", {}", described(holder)))
+            .unwrap_or_default();
+        let from = match (what, before) {
+            (What::HandedOver, Some(before)) => format!(", before that {}", described(before)),
+            _ => String::new(),
+        };
+        let queue = match (what, queue) {
+            (What::Queue, _) | (_, 1..) => format!(", {queue} waiting"),
+            _ => String::new(),
+        };
+        format!("{time} {word:<11} {}{whom}{from}{queue}\n", quoted(name))
+    }
+
+    fn json(&self, time: &str) -> serde_json::Result<String> {
+        let event = self.event;
+        let holder = event.holder;
+        line(&Change {
+            schema: SCHEMA,
+            time,
+            event: word(event.what),
+            initial: self.initial,
+            name: event.name,
+            holder: holder.map(|holder| Holder::of(&holder.who)),
+            fence: holder.and_then(|holder| holder.fence).map(Fence::get),
+            held_for_ms: holder.and_then(|holder| holder.held_for).map(millis),
+            lease_ms: holder.and_then(|holder| holder.expires_in).map(millis),
+            queue: event.queue,
+            before: event.before.map(|before| Before {
+                holder: Holder::of(&before.who),
+                fence: before.fence.map(Fence::get),
+            }),
+        })
+    }
+}
+
+impl Line for OfStore<'_> {
+    fn text(&self, time: &str) -> String {
+        match self.0 {
+            Some(error) => format!("{time} {:<11} {}\n", "unanswered", error.escape_debug()),
+            None => format!("{time} {:<11} the store answers again\n", "answered"),
+        }
+    }
+
+    fn json(&self, time: &str) -> serde_json::Result<String> {
+        line(&StoreNews {
+            schema: SCHEMA,
+            time,
+            event: if self.0.is_some() {
+                "unanswered"
+            } else {
+                "answered"
+            },
+            error: self.0,
+        })
+    }
+}
+
+fn line(document: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string(document).map(|line| line + "\n")
+}
+
+const fn word(what: What) -> &'static str {
+    match what {
+        What::Acquired => "acquired",
+        What::Released => "released",
+        What::HandedOver => "handed_over",
+        What::Immortal => "immortal",
+        What::Queue => "queue",
+        What::Free => "free",
+    }
+}
+
+fn described(holder: &HolderView) -> String {
+    let fence = holder
+        .fence
+        .map(|fence| format!("fence {fence}, "))
+        .unwrap_or_default();
+    let held = holder
+        .held_for
+        .map(|held| format!(", held {}", span(held)))
+        .unwrap_or_default();
+    format!("{fence}{}{held}", who(holder))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::seen::samples::{foreign, held};
+
+    use super::*;
+
+    const TIME: &str = "2026-11-21T14:05:22.123Z";
+
+    #[test]
+    fn a_line_says_when_what_which_lock_and_who() {
+        let (seen, next) = (held(41), foreign("hash", b""));
+        let event = |what, holder, before, queue| Event {
+            name: "a\nb",
+            what,
+            holder,
+            before,
+            queue,
+        };
+        let (one, other) = (seen.holder.as_ref(), next.holder.as_ref());
+        for (event, initial, text) in [
+            (
+                event(What::Acquired, one, None, 0),
+                false,
+                "acquired    \"a\\nb\", fence 41, deploy@web-3 (pid 4121: migrate.sh), held 3m12s",
+            ),
+            (
+                event(What::Acquired, one, None, 2),
+                true,
+                "held        \"a\\nb\", fence 41, deploy@web-3 (pid 4121: migrate.sh), held 3m12s, 2 waiting",
+            ),
+            (
+                event(What::Released, None, one, 0),
+                false,
+                "released    \"a\\nb\", fence 41, deploy@web-3 (pid 4121: migrate.sh), held 3m12s",
+            ),
+            (
+                event(What::HandedOver, other, one, 0),
+                false,
+                "handed_over \"a\\nb\", a foreign client (hash, looks like Redisson's), before that fence 41, deploy@web-3 (pid 4121: migrate.sh), held 3m12s",
+            ),
+            (
+                event(What::Free, None, None, 0),
+                true,
+                "free        \"a\\nb\"",
+            ),
+        ] {
+            let line = OfLock {
+                event: &event,
+                initial,
+            };
+            assert_eq!(line.text(TIME), format!("{TIME} {text}\n"));
+            let json = line.json(TIME).unwrap();
+            assert!(
+                json.starts_with("{\"schema\":\"leasehold.watch/1\",\"time\":\"2026-")
+                    && json.matches('\n').count() == 1
+                    && json.ends_with("}\n"),
+                "{json}"
+            );
+        }
+        assert_eq!(
+            OfStore(Some("gone")).text(TIME),
+            format!("{TIME} unanswered  gone\n")
+        );
+    }
+}
