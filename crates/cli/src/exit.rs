@@ -3,7 +3,8 @@
 //! The command's own status passes through unchanged; the codes here are for what happened instead of it. They come from
 //! `sysexits.h` and from GNU timeout and env, so that systemd and shells have names for them.
 
-use std::process::ExitCode;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
 
 use leasehold::{Error, Invalid, StoreErrorKind};
 use nix::sys::signal::Signal;
@@ -119,6 +120,17 @@ impl Exit {
             code,
             ..Self::default()
         }
+    }
+
+    /// The end of a command, as a shell would tell it.
+    pub(crate) fn of_command(status: ExitStatus) -> Self {
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        let signal = || status.signal().and_then(|signal| u8::try_from(signal).ok());
+        Self::quiet(
+            code.unwrap_or_else(|| {
+                signal().map_or(u8::MAX, |signal| SIGNAL.saturating_add(signal))
+            }),
+        )
     }
 
     /// An end that is explained.
@@ -265,5 +277,19 @@ mod tests {
             Exit::from(Invalid::new("lock name", "", "is empty")).code,
             USAGE
         );
+    }
+
+    #[test]
+    fn statuses_are_what_a_shell_says() {
+        for (raw, shell) in [
+            (0, 0),
+            (7 << 8, 7),
+            (255 << 8, 255),
+            (9, 137),
+            (2, 130),
+            (64, 192),
+        ] {
+            assert_eq!(Exit::of_command(ExitStatus::from_raw(raw)).code(), shell);
+        }
     }
 }

@@ -8,14 +8,17 @@ use crate::exit::Exit;
 use crate::session::refused_by_system;
 use crate::sys;
 
+/// Writes `bytes` at once.
+pub(crate) fn write(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
+}
+
 /// Writes `text` at once. The error is how the process ends: with 0, in silence, if nobody reads any more, as in
 /// `leasehold inspect | head -1`.
 pub(crate) fn print(text: &str) -> Result<(), Exit> {
-    let mut stdout = io::stdout().lock();
-    let written = stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush());
-    written.map_err(|error| match error.kind() {
+    write(text.as_bytes()).map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Exit::quiet(0),
         _ => refused_by_system(&error),
     })

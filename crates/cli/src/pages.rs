@@ -14,7 +14,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::exit::{self, Exit, SOFTWARE, USAGE};
-use crate::{style, text};
+use crate::{out, style, text};
 
 /// The topic that is no verb.
 const EXIT_CODES: &str = "exit-codes";
@@ -193,8 +193,7 @@ pub(crate) fn print_styled(text: &StyledStr) -> Exit {
 }
 
 fn print(bytes: &[u8]) -> Exit {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+    match out::write(bytes) {
         // A closed pipe (`leasehold --help | head -1`) is not an error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Exit::saying(SOFTWARE, format!("cannot write: {error} (exit {SOFTWARE})"))

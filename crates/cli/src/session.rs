@@ -18,19 +18,19 @@ pub(crate) fn with_client(
     target: Target,
     work: impl AsyncFnOnce(&Client, &mut Signals) -> Result<Exit, Exit>,
 ) -> Exit {
-    // A command is started from this thread, which lives as long as the process (see `sys::prepare`).
+    in_runtime(connected(target, work)).unwrap_or_else(|exit| exit)
+}
+
+/// Does `work` on this thread, from which commands are started: it lives as long as the process (see `sys::prepare`).
+pub(crate) fn in_runtime<T>(work: impl Future<Output = Result<T, Exit>>) -> Result<T, Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build();
-    match runtime {
-        Ok(runtime) => {
-            let exit = runtime.block_on(connected(target, work));
-            // A name that is being looked up cannot be called off, and may take half a minute.
-            runtime.shutdown_background();
-            exit.unwrap_or_else(|exit| exit)
-        }
-        Err(error) => refused_by_system(&error),
-    }
+        .build()
+        .map_err(|error| refused_by_system(&error))?;
+    let done = runtime.block_on(work);
+    // A name that is being looked up cannot be called off, and may take half a minute; nor can a thread that reads.
+    runtime.shutdown_background();
+    done
 }
 
 async fn connected(

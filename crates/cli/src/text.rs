@@ -27,12 +27,6 @@ pub(crate) fn write_raw(text: &str) {
     let _written: io::Result<()> = io::stderr().write_all(text.as_bytes());
 }
 
-/// Prints what was asked for, on stdout.
-pub(crate) fn print(text: &str) {
-    // A closed pipe (`leasehold doctor | head -1`) is not an error.
-    let _written: io::Result<()> = io::stdout().write_all(text.as_bytes());
-}
-
 /// A name as it may be shown on a terminal.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.escape_debug())

@@ -1,7 +1,7 @@
 //! The guardian of a server: its parent, which outlives whoever asked for it by a moment. Must never outlive its server, or
 //! say anything but to the process that started it.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::time::Duration;
 
 use nix::unistd::{Pid, setsid};
@@ -11,7 +11,8 @@ use super::Dev;
 use super::owner::Owner;
 use super::server::Server;
 use crate::exit::{Exit, UNAVAILABLE};
-use crate::session::refused_by_system;
+use crate::out;
+use crate::session::{in_runtime, refused_by_system};
 use crate::signals::Signals;
 
 /// What stands before the URL when the server answers. Anything else is why it does not.
@@ -25,12 +26,11 @@ pub(super) fn keep(args: &Dev) -> Exit {
     // Ctrl-C at the terminal of whoever asked for a server is not for it. Fails only for the leader of a group, which a
     // process that was just started is not.
     let _session: nix::Result<Pid> = setsid();
-    match super::in_runtime(guard(args)) {
+    match in_runtime(guard(args)) {
         Ok(exit) => exit,
         // Heard by the one that started us.
         Err(why) => {
-            let _said: io::Result<()> =
-                io::stdout().write_all(format!("{}\n", why.text()).as_bytes());
+            let _said: io::Result<()> = out::write(format!("{}\n", why.text()).as_bytes());
             Exit::quiet(UNAVAILABLE)
         }
     }
@@ -51,10 +51,7 @@ async fn guard(args: &Dev) -> Result<Exit, Exit> {
         signal = signals.next_ending() => return Ok(Exit::by(signal)),
     };
     let line = format!("{READY}{}\n", server.url());
-    io::stdout()
-        .write_all(line.as_bytes())
-        .and_then(|()| io::stdout().flush())
-        .map_err(|error| refused_by_system(&error))?;
+    out::write(line.as_bytes()).map_err(|error| refused_by_system(&error))?;
     let unneeded = async {
         if let Ok(Some(owner)) = told.await {
             until(|| owner.is_gone()).await;

@@ -22,12 +22,12 @@ use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::owner::Owner;
-use crate::exit::{Exit, NOT_EXECUTABLE, NOT_FOUND, Reach, SIGNAL, UNAVAILABLE, USAGE};
-use crate::session::refused_by_system;
+use crate::exit::{Exit, NOT_EXECUTABLE, NOT_FOUND, Reach, UNAVAILABLE, USAGE};
+use crate::session::{in_runtime, refused_by_system};
 use crate::signals::Signals;
-use crate::sys;
 use crate::terminal::Terminal;
 use crate::text::{say, shown};
+use crate::{out, sys};
 
 /// What a guardian is called. A name is nothing that help and completions would have to hide.
 const GUARDIAN: &str = "leasehold-guardian";
@@ -87,17 +87,6 @@ fn begin(args: &Dev) -> Result<Exit, Exit> {
     } else {
         hand_over(server, owner)
     }
-}
-
-fn in_runtime(work: impl Future<Output = Result<Exit, Exit>>) -> Result<Exit, Exit> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| refused_by_system(&error))?;
-    let exit = runtime.block_on(work);
-    // It may have a thread that reads from the guardian.
-    runtime.shutdown_background();
-    exit
 }
 
 /// A server, and the guardian that ends it. Dropping it waits until both are gone.
@@ -200,9 +189,7 @@ fn hand_over(server: Guarded, owner: Option<Owner>) -> Result<Exit, Exit> {
         .chain(set.map(|name| format!("unset {name}\n")))
         .collect();
     // If nobody reads it, nobody can use the server.
-    io::stdout()
-        .write_all(lines.as_bytes())
-        .and_then(|()| io::stdout().flush())
+    out::write(lines.as_bytes())
         .and_then(|()| server.leave_to(&owner))
         .map_err(|error| refused_by_system(&error))?;
     Ok(Exit::quiet(0))
@@ -213,9 +200,7 @@ async fn foreground(mut server: Guarded) -> Result<Exit, Exit> {
     let mut signals = Signals::catch().map_err(|error| refused_by_system(&error))?;
     say("a private server runs here until Ctrl-C; in another shell, type");
     let line = format!("export LEASEHOLD_URL={}\n", server.url);
-    io::stdout()
-        .write_all(line.as_bytes())
-        .map_err(|error| refused_by_system(&error))?;
+    out::write(line.as_bytes()).map_err(|error| refused_by_system(&error))?;
     // The guardian says no more: what comes is its end.
     let said = server.said.take();
     let ended =
@@ -249,7 +234,7 @@ async fn run(mut command: Command, name: &OsString) -> Result<Exit, Exit> {
     })?;
     loop {
         if let Some(status) = child.try_wait().map_err(refused)? {
-            let exit = Exit::quiet(code(status));
+            let exit = Exit::of_command(status);
             // A script around us is to stop then, as it would without us.
             let interrupted = status.signal() == Some(Signal::SIGINT as i32) && is_at_terminal();
             return Ok(if interrupted {
@@ -277,11 +262,4 @@ fn pass_on(signal: Signal, child: &Child) {
 /// Whether keys that mean a signal mean it for us, and the command, which is in our group.
 fn is_at_terminal() -> bool {
     Terminal::controlling().is_some_and(|terminal| terminal.is_ours())
-}
-
-fn code(status: ExitStatus) -> u8 {
-    let code = status
-        .code()
-        .unwrap_or_else(|| i32::from(SIGNAL) + status.signal().unwrap_or_default());
-    u8::try_from(code).unwrap_or(u8::MAX)
 }

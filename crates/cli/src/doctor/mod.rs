@@ -10,9 +10,9 @@ use leasehold::doctor::{Examination, Purpose, Report, State};
 use leasehold::{Error, StoreErrorKind};
 
 use crate::exit::{CONFIG, DENIED, Exit, SOFTWARE, UNAVAILABLE};
-use crate::session::refused_by_system;
+use crate::session::in_runtime;
 use crate::store::StoreArgs;
-use crate::{text, values};
+use crate::{out, text, values};
 
 const TTL_HELP: &str = "The TTL that the locks have: most limits are a share of it [env: LEASEHOLD_TTL] [default: 30s]";
 
@@ -114,13 +114,10 @@ fn examined(args: &Doctor) -> Result<Exit, Exit> {
     let how = Examination::new(ttl)
         .quick(args.quick || args.acl)
         .keys(&args.keys);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| refused_by_system(&error))?;
-    let mut report = runtime
-        .block_on(target.examine(&how))
-        .map_err(|error| unexamined(&error))?;
+    let mut report = in_runtime(async {
+        let report = target.examine(&how).await;
+        report.map_err(|error| unexamined(&error))
+    })?;
     if args.acl {
         return acl(&report);
     }
@@ -136,12 +133,17 @@ fn examined(args: &Doctor) -> Result<Exit, Exit> {
         .findings
         .retain(|finding| !args.ignore.iter().any(|id| id == finding.id));
     let code = verdict(&report, args);
-    text::print(&if args.json {
+    tell(&if args.json {
         print::json(&report, args, ttl, code)
     } else {
         print::text(&report, args, ttl, code)
     });
     Ok(Exit::quiet(code))
+}
+
+fn tell(text: &str) {
+    // Whoever reads no further (`leasehold doctor | head -1`) has the exit code.
+    let _read: std::io::Result<()> = out::write(text.as_bytes());
 }
 
 /// The code for what was found.
@@ -169,7 +171,7 @@ fn acl(report: &Report) -> Result<Exit, Exit> {
             ),
         ));
     };
-    text::print(&format!("{line}\n"));
+    tell(&format!("{line}\n"));
     Ok(Exit::quiet(0))
 }
 

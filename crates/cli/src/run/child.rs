@@ -13,7 +13,7 @@ use tokio::signal::unix::{self, SignalKind};
 use super::environment::Environment;
 use super::guardian::Guardian;
 use super::program::Program;
-use crate::exit::{SIGNAL, SOFTWARE};
+use crate::exit::SOFTWARE;
 use crate::sys;
 use crate::terminal::Terminal;
 
@@ -125,32 +125,6 @@ impl Drop for Child {
         // Not on any usual way: only a panic comes here with a command still running.
         if self.ended.is_none() {
             self.signal(Signal::SIGKILL);
-        }
-    }
-}
-
-/// What a shell would say of it.
-pub(crate) fn code(status: ExitStatus) -> u8 {
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    let signal = || status.signal().and_then(|signal| u8::try_from(signal).ok());
-    code.unwrap_or_else(|| signal().map_or(u8::MAX, |signal| SIGNAL.saturating_add(signal)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn statuses_are_what_a_shell_says() {
-        for (raw, shell) in [
-            (0, 0),
-            (7 << 8, 7),
-            (255 << 8, 255),
-            (9, 137),
-            (2, 130),
-            (64, 192),
-        ] {
-            assert_eq!(code(ExitStatus::from_raw(raw)), shell);
         }
     }
 }

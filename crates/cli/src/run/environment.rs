@@ -3,9 +3,10 @@
 use std::env;
 use std::ffi::OsString;
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use leasehold::Lease;
+use humantime::format_rfc3339_millis;
+use leasehold::{Clock, Lease};
 
 use crate::wait::CHAIN;
 
@@ -40,7 +41,11 @@ impl Environment {
             ("LEASEHOLD_HOLDER", lease.owner().to_string()),
             ("LEASEHOLD_TTL_MS", ttl.as_millis().to_string()),
             ("LEASEHOLD_WAITED_MS", waited.as_millis().to_string()),
-            ("LEASEHOLD_ACQUIRED_AT", now()),
+            // For people and logs: nothing is decided by it.
+            (
+                "LEASEHOLD_ACQUIRED_AT",
+                format_rfc3339_millis(Clock::system().wall()).to_string(),
+            ),
         ]
         .map(|(name, value)| (name, OsString::from(value)))
         .to_vec();
@@ -64,13 +69,4 @@ impl Environment {
         }
         command.envs(self.set.iter().map(|(name, value)| (name, value)));
     }
-}
-
-/// For people and logs: nothing is decided by it.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the wall time of this host, as text"
-)]
-fn now() -> String {
-    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
 }

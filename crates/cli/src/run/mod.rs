@@ -227,13 +227,13 @@ impl Job<'_> {
         let released = release(lease, keep).await;
         facts.released = Some(matches!(released, Released::Yes));
         let (cause, how) = match (verdict, released) {
-            (Verdict::Ended(status), Released::Yes) => return Exit::quiet(child::code(status)),
+            (Verdict::Ended(status), Released::Yes) => return Exit::of_command(status),
             (Verdict::Ended(status), Released::Unconfirmed(why)) => {
                 say(&format!(
                     "{what} may not have been released: {why}\n    it ends by itself within {}; until then others wait",
                     span(kept)
                 ));
-                return Exit::quiet(child::code(status));
+                return Exit::of_command(status);
             }
             (Verdict::Ended(_), Released::WasLost(lost)) | (Verdict::TooLate(lost), _) => {
                 (lost.cause.to_string(), "the command ended after that")

@@ -12,8 +12,9 @@ use nix::sys::stat::fstat;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::{left, print, unknown};
+use super::{left, unknown};
 use crate::exit::{Exit, SOFTWARE, USAGE};
+use crate::out;
 use crate::seen::millis;
 use crate::session::with_client;
 use crate::signals::Signals;
@@ -187,7 +188,7 @@ async fn take(
 async fn printed(text: String) -> io::Result<()> {
     let (tell, told) = oneshot::channel();
     // Nobody listens once a signal has come.
-    let write = move || drop(tell.send(print(&text)));
+    let write = move || drop(tell.send(out::write(text.as_bytes())));
     thread::Builder::new().name("stdout".into()).spawn(write)?;
     told.await
         .unwrap_or_else(|_| Err(io::Error::other("not written")))

@@ -7,8 +7,9 @@ use clap::Args;
 use leasehold::{Error, Fence};
 use serde::Serialize;
 
-use super::{LeaseArgs, begin, gone, left, print, unknown, unprinted};
+use super::{LeaseArgs, begin, gone, left, unknown, unprinted};
 use crate::exit::{Exit, LOST};
+use crate::out;
 use crate::seen::millis;
 use crate::store::StoreArgs;
 use crate::text::{quoted, span};
@@ -86,7 +87,7 @@ pub(crate) fn check(args: &Check) -> Exit {
             };
             // Texts and numbers can always be written.
             let text = serde_json::to_string(&checked).unwrap_or_default() + "\n";
-            print(&text).map_err(|error| unprinted(&error))?;
+            out::write(text.as_bytes()).map_err(|error| unprinted(&error))?;
         }
         Ok(exit)
     })

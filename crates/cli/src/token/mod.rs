@@ -6,7 +6,7 @@ mod check;
 mod release;
 mod renew;
 
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, Read};
 use std::time::Duration;
 
 use clap::Args;
@@ -138,13 +138,6 @@ fn unknown(error: Error, what: &str) -> Exit {
         }
         other => other.into(),
     }
-}
-
-/// Writes what was asked for to stdout.
-fn print(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
 }
 
 /// What a caller that cannot be answered gets.
