@@ -15,6 +15,17 @@ def free_port():
         return s.getsockname()[1]
 
 
+def end(process):
+    """Asks a server to end, and kills it if it does not within 5 s."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
 class Connection:
     """The protocol by hand: enough for INFO, CONFIG, PTTL."""
 
@@ -96,13 +107,8 @@ class Server:
         return self.process.pid
 
     def _end(self):
-        if self.process and self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(5)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        if self.process:
+            end(self.process)
 
     def close(self):
         self._end()

@@ -55,13 +55,7 @@ class Server:
         return self.process.pid
 
     def close(self):
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(5)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        redis.end(self.process)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
