@@ -1,0 +1,372 @@
+//! What the tests of the command share: stores, and `leasehold run` as a process that can be watched.
+
+#![cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, reason = "what most tests need is Linux'")
+)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests drive real processes in real time"
+)]
+
+#[cfg(target_os = "linux")]
+pub(crate) mod pty;
+pub(crate) mod servers;
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+use testkit::{RedisServer, eventually};
+
+/// Far more than anything takes: only a fault is ever waited for this long.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// Where the locks of a test live, and a directory for its files.
+pub(crate) struct Store {
+    pub(crate) url: String,
+    pub(crate) dir: TempDir,
+    pub(crate) redis: Option<RedisServer>,
+}
+
+impl Store {
+    pub(crate) fn local() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        Self {
+            url: format!("local:{}/locks.db", dir.path().display()),
+            dir,
+            redis: None,
+        }
+    }
+
+    pub(crate) fn redis() -> Self {
+        let server = RedisServer::start();
+        Self {
+            url: server.url(),
+            dir: tempfile::tempdir().expect("a directory"),
+            redis: Some(server),
+        }
+    }
+
+    pub(crate) fn server(&self) -> &RedisServer {
+        self.redis.as_ref().expect("a store on Redis")
+    }
+
+    /// A file of the test.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Waits until a script has made a file.
+    pub(crate) fn until(&self, name: &str) {
+        eventually(LIMIT, name, || self.file(name).exists());
+    }
+
+    /// Makes a file that a script waits for.
+    pub(crate) fn touch(&self, name: &str) {
+        fs::write(self.file(name), "").expect("write a file");
+    }
+
+    /// The number that a script has written.
+    pub(crate) fn number(&self, name: &str) -> u64 {
+        let mut number = None;
+        eventually(LIMIT, name, || {
+            number = fs::read_to_string(self.file(name))
+                .ok()
+                .and_then(|text| text.trim().parse().ok());
+            number.is_some()
+        });
+        number.expect("a number")
+    }
+
+    /// `leasehold run --url URL words...`, in the directory of the test.
+    pub(crate) fn run(&self, words: &[&str]) -> Run {
+        Run::new(self.dir.path())
+            .words(&["--url", &self.url])
+            .words(words)
+    }
+
+    /// `leasehold VERB --url URL words...`, in the directory of the test.
+    pub(crate) fn verb(&self, verb: &str, words: &[&str]) -> Run {
+        Run::verb(self.dir.path(), verb)
+            .words(&["--url", &self.url])
+            .words(words)
+    }
+
+    /// A command that holds the lock "x" until [`Store::let_go`], with its fence in the file `fence`.
+    pub(crate) fn hold(&self) -> Running {
+        let holder = self
+            .run(&[
+                "x",
+                "sh",
+                "-c",
+                "echo $LEASEHOLD_FENCE > fence; while ! [ -e let-go ]; do sleep 0.02; done",
+            ])
+            .start();
+        self.number("fence");
+        holder
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.touch("let-go");
+    }
+}
+
+/// Makes the tests named run on every store.
+macro_rules! on_each_store {
+    ($($test:ident),* $(,)?) => {
+        mod local { $(#[test] fn $test() { super::$test(&$crate::common::Store::local()); })* }
+        mod redis { $(#[test] fn $test() { super::$test(&$crate::common::Store::redis()); })* }
+    };
+}
+pub(crate) use on_each_store;
+
+/// A `leasehold run` to be.
+pub(crate) struct Run {
+    command: Command,
+}
+
+impl Run {
+    /// Away from any terminal, and with the signals as an interactive shell would leave them, so that the tests do the same
+    /// wherever they are started.
+    pub(crate) fn new(directory: &Path) -> Self {
+        Self::of(directory, &["run"])
+    }
+
+    /// The same for another verb.
+    pub(crate) fn verb(directory: &Path, verb: &str) -> Self {
+        Self::of(directory, &[verb])
+    }
+
+    /// With an option before the verb.
+    pub(crate) fn before(option: &str, directory: &Path) -> Self {
+        Self::of(directory, &[option, "run"])
+    }
+
+    fn of(directory: &Path, words: &[&str]) -> Self {
+        let mut command = Command::new("env");
+        command
+            .args([
+                "--default-signal=HUP,INT,QUIT,TERM,TSTP,USR1,USR2",
+                "setsid",
+                env!("CARGO_BIN_EXE_leasehold"),
+            ])
+            .args(words);
+        // No configuration of whoever runs the tests.
+        command
+            .env("XDG_CONFIG_HOME", directory.join("config"))
+            .env_remove("REDIS_URL");
+        for variable in [
+            "URL",
+            "URL_FILE",
+            "PASSWORD_FILE",
+            "TTL",
+            "NOTE",
+            "NAMESPACE",
+            "LOCK",
+            "FENCE",
+            "HOLDER",
+            "TTL_MS",
+            "WAITED_MS",
+            "TOKEN",
+            "CHAIN",
+            "ACQUIRED_AT",
+            "PASSWORD",
+            "WAIT",
+        ] {
+            command.env_remove(format!("LEASEHOLD_{variable}"));
+        }
+        command
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Self { command }
+    }
+
+    pub(crate) fn words(mut self, words: &[&str]) -> Self {
+        self.command.args(words);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn stdin(mut self, stdin: Stdio) -> Self {
+        self.command.stdin(stdin);
+        self
+    }
+
+    pub(crate) fn start(mut self) -> Running {
+        let mut child = self.command.spawn().expect("start leasehold");
+        let stdout = collect(child.stdout.take().expect("stdout"));
+        let stderr = collect(child.stderr.take().expect("stderr"));
+        Running {
+            child,
+            stdout,
+            stderr,
+        }
+    }
+
+    /// Runs it to the end.
+    pub(crate) fn output(self) -> Done {
+        self.start().end()
+    }
+}
+
+/// A `leasehold run` that runs. Dropping it kills it.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    stdout: Collected,
+    stderr: Collected,
+}
+
+impl Running {
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"))
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).expect("signal leasehold");
+    }
+
+    /// What it has said so far.
+    pub(crate) fn said(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// What it has written to stdout so far.
+    pub(crate) fn written(&self) -> String {
+        self.stdout.text()
+    }
+
+    pub(crate) fn until_it_writes(&self, text: &str) {
+        eventually(LIMIT, &format!("writes {text:?}"), || {
+            self.written().contains(text)
+        });
+    }
+
+    pub(crate) fn until_it_says(&self, text: &str) {
+        eventually(LIMIT, &format!("says {text:?}"), || {
+            self.said().contains(text)
+        });
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("ask for the state").is_some()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Done {
+        eventually(LIMIT, "leasehold ends", || self.has_ended());
+        let status = self.child.wait().expect("the status");
+        // What outlives it may keep the pipes open: a moment for the last words, no more.
+        let finished = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < finished && !(self.stdout.is_complete() && self.stderr.is_complete())
+        {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Done {
+            status,
+            stdout: self.stdout.text(),
+            stderr: self.stderr.text(),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.has_ended() {
+            self.child.kill().ok();
+            self.child.wait().ok();
+        }
+    }
+}
+
+/// How a `leasehold run` ended.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Done {
+    #[track_caller]
+    pub(crate) fn code(&self) -> i32 {
+        self.status
+            .code()
+            .unwrap_or_else(|| panic!("no code: {self:?}"))
+    }
+
+    /// Checks the code, and that stderr has these words.
+    #[track_caller]
+    pub(crate) fn is(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code(), code, "{self:?}");
+        for word in words {
+            assert!(self.stderr.contains(word), "{word:?} is missing: {self:?}");
+        }
+        // Whatever we say is signed.
+        assert!(
+            words.is_empty() || self.stderr.contains("leasehold: "),
+            "{self:?}"
+        );
+    }
+}
+
+/// What comes out of a pipe.
+#[derive(Clone)]
+struct Collected(Arc<Mutex<(Vec<u8>, bool)>>);
+
+impl Collected {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().expect("not poisoned").0).into_owned()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.0.lock().expect("not poisoned").1
+    }
+}
+
+fn collect(mut pipe: impl Read + Send + 'static) -> Collected {
+    let collected = Collected(Arc::default());
+    let into = collected.clone();
+    thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = pipe.read(&mut buffer) {
+            into.0
+                .lock()
+                .expect("not poisoned")
+                .0
+                .extend_from_slice(&buffer[..length]);
+        }
+        into.0.lock().expect("not poisoned").1 = true;
+    });
+    collected
+}
+
+/// Whether a process lives; one that only waits to be buried does not.
+pub(crate) fn lives(pid: u64) -> bool {
+    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    state
+        .rsplit(") ")
+        .next()
+        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+}
+
+/// Runs a program of the system.
+pub(crate) fn tool(program: &str, words: &[&str]) -> Output {
+    Command::new(program)
+        .args(words)
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}"))
+}

@@ -1,0 +1,168 @@
+//! Passwords: where they may come from, and that no failure shows one.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Stdio;
+
+use testkit::RedisServer;
+
+use super::{LEASEHOLD, SECRET, run, store_url, write};
+use crate::common::{Done, Run, Store, tool};
+
+#[test]
+fn a_password_comes_from_a_file() {
+    let password = "S3 CR3T/@:#?%";
+    let server = RedisServer::builder().password(password).start();
+    let mut store = Store::local();
+    store.url = format!("redis://127.0.0.1:{}/", server.port());
+    let file = write(&store, "password", &format!("{password}\n"));
+    let lock = |run: Run| run.words(&["x", "true"]).output();
+    let typed = || run(&store).words(&["--url", &store.url]);
+    lock(typed()).is(77, &["(exit 77)"]);
+    lock(typed().words(&["--password-file", &file])).is(0, &[]);
+    lock(typed().env("LEASEHOLD_PASSWORD_FILE", &file)).is(0, &[]);
+    let with_file = format!("url = \"{}\"\npassword_file = \"{file}\"\n", store.url);
+    let config = write(&store, "c.toml", &with_file);
+    lock(run(&store).words(&["--config", &config])).is(0, &[]);
+    // The password of a file is not sent to a server named elsewhere.
+    lock(typed().words(&["--config", &config])).is(77, &[]);
+    let local = store_url(&store);
+    lock(run(&store).words(&["--config", &config, "--url", &local])).is(0, &[]);
+
+    let twice = format!("redis://:{SECRET}@127.0.0.1:{}/", server.port());
+    for (url, says) in [
+        (twice.as_str(), "has a password already"),
+        (&local, "is no Redis"),
+    ] {
+        let done = lock(run(&store).words(&["--url", url, "--password-file", &file]));
+        done.is(64, &["--password-file: the URL from --url", says]);
+        assert!(!done.stderr.contains("CR3T"), "{done:?}");
+    }
+    // One that all can read is used, with a warning.
+    fs::set_permissions(store.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let done = lock(typed().words(&["--password-file", &file]));
+    done.is(0, &["warning: ", "any user of this host", "chmod o-r -- "]);
+    assert!(!done.stderr.contains("CR3T"), "{done:?}");
+}
+
+/// Every way to fail that this file knows, with a secret wherever one may stand.
+#[test]
+fn no_failure_shows_a_secret() {
+    let store = Store::local();
+    let server = RedisServer::builder().password("other").start();
+    let refusing = format!("redis://u:{SECRET}@127.0.0.1:{}/", server.port());
+    let urls = [
+        "redis://:S3CR3T@127.0.0.1:1/",
+        "redis://u:S3/CR3T-S3CR3T@127.0.0.1:1/",
+        "redis://S3CR3T:S3CR3T@:x/",
+        "redis://u:S3CR3T",
+        "rediss://u:S3CR3T@127.0.0.1:1/S3CR3T",
+        "unix:/no/such?pass=S3CR3T",
+        "unix:/no/such&pass=S3CR3T",
+        "unix:/no/such?pass=S3CR3T&db=x",
+        "S3CR3T",
+        "etcd://S3CR3T:S3CR3T@h/",
+        "redis://u:S3 CR3T S3CR3T@127.0.0.1:1/",
+        refusing.as_str(),
+    ];
+    let file = |name: &str, text: &str| write(&store, name, text);
+    let silent = |what: &str, done: &Done| {
+        assert_ne!(done.code(), 0, "{what}");
+        let said = format!("{}{}", done.stdout, done.stderr);
+        assert!(said.contains("leasehold: "), "{what}: {said}");
+        assert!(!said.contains(SECRET), "{what}: {said}");
+    };
+    let words = ["-w", "1", "x", "true"];
+    for url in urls {
+        let in_file = file("url", url);
+        let toml = file("c.toml", &format!("url = '{url}'\n"));
+        let broken = file("b.toml", &format!("url = \"{url}\nttl = \"5s\"\n"));
+        let wrong = file("w.toml", &format!("url = ['{url}']\n"));
+        let name = file("n.toml", &format!("'a' = 1\nttl = '{url}'\n"));
+        let late = file("l.toml", &format!("ttl = '{url}'\nurl = '{url}'\n"));
+        for config in [&toml, &broken, &wrong, &name, &late] {
+            let run = run(&store).words(&["--config", config]).words(&words);
+            silent(&format!("{config} {url}"), &run.output());
+        }
+        // A word that is no URL can only be known for a secret where one belongs.
+        let is_url = url != SECRET;
+        for (option, value, quoted) in [
+            ("--url", url, false),
+            ("--url-file", &in_file, false),
+            ("--password", url, false),
+            ("--Url", url, true),
+            ("--ttl", url, true),
+            ("--wait", url, true),
+        ] {
+            if quoted && !is_url {
+                continue;
+            }
+            let run = run(&store).words(&[option, value]).words(&words);
+            silent(&format!("{option} {url}"), &run.output());
+            let run = Run::new(store.dir.path())
+                .words(&[&format!("{option}={value}")])
+                .words(&words);
+            silent(&format!("{option}={url}"), &run.output());
+        }
+        for variable in ["LEASEHOLD_URL", "REDIS_URL", "LEASEHOLD_TTL"] {
+            let run = run(&store).env(variable, url).words(&words);
+            silent(&format!("{variable}={url}"), &run.output());
+        }
+        for verb in ["", "help", "dev", "completions", "man", "no-such-verb"] {
+            if !is_url {
+                continue;
+            }
+            // In place of the verb, after it, and as a value.
+            for words in [
+                vec![verb, url],
+                vec![verb, "--port", url],
+                vec![verb, "--color", url],
+            ] {
+                let output = std::process::Command::new(LEASEHOLD)
+                    .args(words.iter().filter(|word| !word.is_empty()))
+                    .env("LEASEHOLD_URL", url)
+                    .env("XDG_CONFIG_HOME", store.file("none"))
+                    .stdin(Stdio::null())
+                    .output()
+                    .unwrap();
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let done = Done {
+                    status: output.status,
+                    stdout: text(&output.stdout),
+                    stderr: text(&output.stderr),
+                };
+                silent(&format!("{words:?}"), &done);
+            }
+        }
+    }
+    for text in ["", "\n", "S3CR3T\nS3CR3T\n", "S3CR3T\u{7}"] {
+        let path = file("secret", text);
+        for option in ["--url-file", "--password-file"] {
+            let run = run(&store)
+                .env("REDIS_URL", "redis://127.0.0.1:1/")
+                .words(&[option, &path])
+                .words(&words);
+            let done = run.output();
+            silent(&format!("{option} {text:?}"), &done);
+            done.is(78, &["cannot use the file", option]);
+        }
+    }
+}
+
+#[test]
+fn a_secret_may_come_through_a_pipe() {
+    let store = Store::local();
+    let script = format!(
+        "{LEASEHOLD} run --config <(echo 'ttl = \"41s\"') --url-file <(echo '{}') x sh -c 'echo $LEASEHOLD_TTL_MS'",
+        store.url
+    );
+    let output = tool("bash", &["-c", &script]);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "41000\n",
+        "{output:?}"
+    );
+    assert!(Path::new(&store.file("locks.db")).exists());
+}

@@ -1,0 +1,164 @@
+//! The ACL line: the server takes it, it is enough for everything, and nothing in it can be left out.
+
+use std::time::Duration;
+
+use leasehold::{Client, Error, Lease};
+use testkit::RedisServer;
+
+use super::{LIMIT, Report, run, with_user};
+
+/// Does everything that the library can do as the user of `url`, on locks that begin with `prefix`. What is refused is left out.
+async fn everything(url: &str, server: &RedisServer, prefix: &str) -> Option<()> {
+    let ttl = Duration::from_secs(20);
+    let name = format!("{prefix}x");
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(Client::connect(url).await.ok()?);
+    }
+    let [one, two, three] = &clients[..] else {
+        return None;
+    };
+    let lease = one.mutex(&name).ttl(ttl).acquire().await.ok()?;
+    let waiting = |client: &Client| {
+        let mutex = client.mutex(&name).ttl(ttl);
+        tokio::spawn(async move { mutex.acquire().await })
+    };
+    let queue = async |length| {
+        let key = format!("{{{name}}}:lh-queue");
+        while server.cli(&["ZCARD", &key]).int() != length {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let second = waiting(two);
+    queue(1).await;
+    let third = waiting(three);
+    queue(2).await;
+    // It leaves the line.
+    third.abort();
+    queue(1).await;
+    lease.extend(ttl).await.ok()?;
+    lease.release().await.ok()?;
+    let lease: Result<Lease, Error> = second.await.ok()?;
+    let lease = lease.ok()?;
+    lease.extend(ttl).await.ok()?;
+    // The index is written beside all this.
+    while one.names().await.ok()?.is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let fence = one.inspect(&name).await.ok()?.holder?.fence?;
+    assert!(one.break_lock(&name, fence).await.ok()?);
+    while !one.names().await.ok()?.is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // A hash, which is another program's lock.
+    let foreign = format!("{prefix}foreign");
+    server.cli(&["HSET", &foreign, "someone", "1"]);
+    let seen = one.inspect(&foreign).await.ok()?;
+    server.cli(&["DEL", &foreign]);
+    assert!(seen.holder.is_some());
+    Some(())
+}
+
+/// Whether the server refused this user anything meanwhile, and what.
+fn refused(server: &RedisServer) -> Option<String> {
+    let log = server.cli(&["ACL", "LOG"]);
+    let entries = log.array();
+    (!entries.is_empty()).then(|| format!("{entries:?}"))
+}
+
+/// Does everything, or as much as is possible until the server refuses something; what it refused.
+fn use_it_all(url: &str, server: &RedisServer, prefix: &str) -> Option<String> {
+    server.cli(&["FLUSHALL"]);
+    server.cli(&["ACL", "LOG", "RESET"]);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let until_refused = async {
+            while refused(server).is_none() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let all = async {
+            tokio::select! {
+                done = everything(url, server, prefix) => done,
+                () = until_refused => None,
+            }
+        };
+        let done = tokio::time::timeout(LIMIT, all).await.expect("an end");
+        assert!(
+            done.is_some() || refused(server).is_some(),
+            "it failed without a refusal"
+        );
+    });
+    refused(server)
+}
+
+/// The rules of a line, without the words that name the user.
+fn rules(line: &str) -> Vec<&str> {
+    let rules = line
+        .trim()
+        .strip_prefix("ACL SETUSER leasehold on >SECRET ")
+        .unwrap_or_else(|| panic!("{line}"));
+    rules.split(' ').collect()
+}
+
+fn acl(server: &RedisServer, words: &[&str]) -> String {
+    let output = run(&server.url(), &[&["--acl"], words].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn the_acl_line_is_taken_by_the_server_and_enough_for_everything() {
+    let server = RedisServer::start();
+    for (words, prefix) in [(&[][..], ""), (&["--keys", "jobs:*"], "jobs:")] {
+        let line = acl(&server, words);
+        let url = with_user(&server, &rules(&line));
+        assert_eq!(use_it_all(&url, &server, prefix), None, "{line}");
+        for purpose in ["efficiency", "correctness"] {
+            let report = Report::quick(&url, &["--for", purpose]);
+            report.has("acl.probe", "ok/ok", &["wakes arrive"]);
+            // It may not even ask who it is.
+            report.has("acl.wide", "unknown/unknown", &[]);
+        }
+        assert_eq!(server.cli(&["DBSIZE"]).int(), 1, "the last fence of x");
+    }
+    let line = acl(&server, &["--keys", "jobs:*"]);
+    let url = with_user(&server, &rules(&line));
+    assert!(use_it_all(&url, &server, "other:").is_some(), "{line}");
+    // In another database, one more.
+    let other = run(&format!("{}3", server.url()), &["--acl"]);
+    assert!(String::from_utf8_lossy(&other.stdout).contains(" +select"));
+}
+
+#[test]
+fn nothing_in_the_acl_line_can_be_left_out() {
+    let server = RedisServer::start();
+    let line = acl(&server, &[]);
+    let all = rules(&line);
+    let parts: Vec<&str> = all
+        .iter()
+        .copied()
+        .filter(|rule| rule.starts_with('+'))
+        .collect();
+    assert!(parts.len() > 20, "{line}");
+    for part in &parts {
+        let fewer: Vec<&str> = all.iter().copied().filter(|rule| rule != part).collect();
+        let url = with_user(&server, &fewer);
+        let refused = use_it_all(&url, &server, "");
+        let report = Report::quick(&url, &[]);
+        match *part {
+            // What only the doctor uses, it misses.
+            "+ping" => report.has("reach.ping", "unknown/unknown", &[]),
+            "+info" => report.has("mem.policy", "unknown/unknown", &[]),
+            part => {
+                assert!(refused.is_some(), "{part} is not used");
+                let probe = report.finding("acl.probe");
+                let told = probe["text"].as_str().expect("a text").contains(part);
+                assert!(told && probe["state"] != "ok", "{part}: {probe:#}");
+            }
+        }
+    }
+}

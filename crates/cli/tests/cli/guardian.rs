@@ -1,0 +1,246 @@
+//! The command never outlives the lock: whatever happens to the wrapper, all of the command is dead before the next holder
+//! starts. And what the command leaves behind keeps the lock.
+
+// `setsid`, `env --default-signal` and /proc are Linux'.
+#![cfg(target_os = "linux")]
+#![allow(clippy::disallowed_methods, reason = "real processes in real time")]
+
+use std::fs;
+use std::process::Command;
+
+use crate::common::{LIMIT, Running, Store, lives, on_each_store, tool};
+use nix::sys::signal::Signal;
+use testkit::eventually;
+
+/// A command with a grandchild that nothing but SIGKILL ends; `wait` ends with the first signal.
+const FAMILY: &str =
+    "(trap '' TERM INT HUP; echo $$ > parent; while :; do sleep 0.02; done) & echo $! > pid; wait";
+
+on_each_store! {
+    a_killed_wrapper_takes_all_of_its_command_along,
+    a_stopped_wrapper_does_not_keep_its_command_alive,
+}
+
+/// The guardian that serves the run `wrapper`, once it has its name and has let go of what it inherited.
+fn guardian(wrapper: &Running) -> u64 {
+    let mut found = None;
+    eventually(LIMIT, "there is a guardian", || {
+        found = children(wrapper.pid().as_raw().unsigned_abs().into())
+            .into_iter()
+            .find(|pid| name(*pid) == "lease-guardian" && open(*pid) == ["0"]);
+        found.is_some()
+    });
+    found.expect("a guardian")
+}
+
+/// The files that a process has open.
+fn open(pid: u64) -> Vec<String> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+fn children(parent: u64) -> Vec<u64> {
+    fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))
+        .unwrap_or_default()
+        .split_whitespace()
+        .map(|pid| pid.parse().expect("a process id"))
+        .collect()
+}
+
+fn name(pid: u64) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm"))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// Takes the lock "x" and says whether the process `pid` is still there then: each byte of the answer is of that time.
+fn next_holder_finds(store: &Store, pid: u64) -> String {
+    // A zombie is dead; whoever is to bury it may take its time.
+    let script = format!("grep -s '^State:' /proc/{pid}/status | grep -v zombie; true");
+    let done = store.run(&["-w", "25", "x", "sh", "-c", &script]).output();
+    assert_eq!(done.code(), 0, "{done:?}");
+    done.stdout
+}
+
+fn a_killed_wrapper_takes_all_of_its_command_along(store: &Store) {
+    let running = store.run(&["--ttl", "2s", "x", "sh", "-c", FAMILY]).start();
+    let grandchild = store.number("pid");
+    let guardian = guardian(&running);
+    running.signal(Signal::SIGKILL);
+    assert_eq!(next_holder_finds(store, grandchild), "");
+    eventually(LIMIT, "the guardian has gone too", || !lives(guardian));
+}
+
+fn a_stopped_wrapper_does_not_keep_its_command_alive(store: &Store) {
+    let running = store.run(&["--ttl", "2s", "x", "sh", "-c", FAMILY]).start();
+    let grandchild = store.number("pid");
+    running.signal(Signal::SIGSTOP);
+    assert_eq!(next_holder_finds(store, grandchild), "");
+    running.signal(Signal::SIGCONT);
+    running.end().is(79, &["was lost", "(exit 79)"]);
+}
+
+/// Wherever it is killed: before the lock, between lock and command, just after.
+#[test]
+fn a_wrapper_can_be_killed_at_any_moment() {
+    let store = Store::local();
+    let script =
+        "echo $$ >> pids; (trap '' TERM; echo $$ >> pids; while :; do sleep 0.01; done) & wait";
+    for delay in 0..16 {
+        let running = store
+            .run(&["-q", "--ttl", "400ms", "x", "sh", "-c", script])
+            .start();
+        std::thread::sleep(std::time::Duration::from_millis(delay * 4));
+        running.signal(Signal::SIGKILL);
+        let check = "touch pids; for pid in $(cat pids); do grep -s '^State:' /proc/$pid/status | grep -v zombie; done; true";
+        let done = store
+            .run(&["-q", "-w", "25", "x", "sh", "-c", check])
+            .output();
+        assert_eq!(
+            (done.code(), done.stdout.as_str()),
+            (0, ""),
+            "{delay}: {done:?}"
+        );
+    }
+}
+
+#[test]
+fn a_wrapper_that_goes_on_before_the_key_expires_reports_the_kill() {
+    // The margin of a long lease is long: time enough to see the kill and go on within it.
+    let store = Store::local();
+    let running = store
+        .run(&["--ttl", "10s", "x", "sh", "-c", FAMILY])
+        .start();
+    let grandchild = store.number("pid");
+    running.signal(Signal::SIGSTOP);
+    eventually(LIMIT, "the guardian kills it", || !lives(grandchild));
+    running.signal(Signal::SIGCONT);
+    running.end().is(79, &["was lost", "(exit 79)"]);
+    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+}
+
+#[test]
+fn a_killed_wrapper_that_waits_leaves_nobody() {
+    let store = Store::local();
+    let holder = store.hold();
+    let waiter = store.run(&["x", "touch", "ran"]).start();
+    waiter.until_it_says("1st in line");
+    let guardian = guardian(&waiter);
+    waiter.signal(Signal::SIGKILL);
+    eventually(LIMIT, "the guardian has gone too", || !lives(guardian));
+    store.let_go();
+    holder.end().is(0, &[]);
+    assert!(!store.file("ran").exists());
+}
+
+#[test]
+fn killall_leaves_the_guardian_which_cleans_up() {
+    let store = Store::local();
+    let running = store.run(&["--ttl", "2s", "x", "sh", "-c", FAMILY]).start();
+    let grandchild = store.number("pid");
+    let guardian = guardian(&running);
+    // What it is deaf to, sent to it directly.
+    for signal in ["TERM", "INT", "HUP", "QUIT", "TSTP", "USR1", "PIPE"] {
+        tool("kill", &[&format!("-{signal}"), &guardian.to_string()]);
+    }
+    assert!(lives(guardian));
+    running.signal(Signal::SIGKILL);
+    assert_eq!(next_holder_finds(&store, grandchild), "");
+}
+
+#[test]
+fn the_guardian_holds_nothing_of_the_callers() {
+    let store = Store::local();
+    let script = "echo $$ > pid; while ! [ -e let-go ]; do sleep 0.02; done";
+    let running = store.run(&["x", "sh", "-c", script]).start();
+    store.number("pid");
+    let guardian = guardian(&running);
+    // The line to the wrapper.
+    assert_eq!(open(guardian), ["0"]);
+    assert_eq!(
+        fs::read_link(format!("/proc/{guardian}/cwd")).unwrap(),
+        std::path::Path::new("/")
+    );
+    store.let_go();
+    running.end().is(0, &[]);
+    assert!(!lives(guardian), "the wrapper waits for its end");
+}
+
+/// A killed wrapper and its guardian give the pipe back as soon as the command is gone.
+#[test]
+fn a_pipeline_ends_with_the_command() {
+    let store = Store::local();
+    let mut pipeline = Command::new("sh")
+        .args([
+            "-c",
+            &format!(
+                "{} run --url {} x sh -c 'echo one; kill -9 $PPID; sleep 1000' | cat; touch ended",
+                env!("CARGO_BIN_EXE_leasehold"),
+                store.url
+            ),
+        ])
+        .current_dir(store.dir.path())
+        .spawn()
+        .unwrap();
+    store.until("ended");
+    pipeline.wait().unwrap();
+}
+
+#[test]
+fn a_run_whose_guardian_was_killed_says_so_and_goes_on() {
+    let store = Store::local();
+    let script = "touch ready; while ! [ -e let-go ]; do sleep 0.02; done; exit 5";
+    let running = store.run(&["--ttl", "2s", "x", "sh", "-c", script]).start();
+    store.until("ready");
+    tool("kill", &["-KILL", &guardian(&running).to_string()]);
+    running.until_it_says("lease-guardian was killed");
+    store.let_go();
+    running.end().is(5, &[]);
+}
+
+/// From then on the number of its group is for others, and the store may take its time to confirm the release.
+#[test]
+fn the_guardian_ends_with_the_command_and_not_with_the_release() {
+    let store = Store::redis();
+    let running = store.hold();
+    let guardian = guardian(&running);
+    store.server().pause();
+    store.let_go();
+    eventually(LIMIT, "the guardian ends", || !lives(guardian));
+    assert_eq!(
+        fs::read_to_string(format!("/proc/{}/comm", running.pid()))
+            .unwrap_or_default()
+            .trim(),
+        "leasehold",
+        "the release is still under way"
+    );
+    running.end().is(0, &["may not have been released"]);
+    store.server().resume();
+}
+
+/// A group that nothing empties: a member of it that has ended, whose parent has left the group and does not bury it.
+#[test]
+fn a_lock_is_not_given_away_under_a_command_that_does_not_die() {
+    let store = Store::redis();
+    let script = "import os, time
+if os.fork() == 0:
+    if os.fork() == 0:
+        os._exit(0)
+    os.setsid()
+    open('pid', 'w').write(str(os.getpid()))
+    time.sleep(60)
+while not os.path.exists('pid'):
+    time.sleep(0.01)";
+    let words = ["--ttl", "20s", "--max-hold", "2s", "x", "python3", "-c"];
+    let done = store.run(&words).words(&[script]).output();
+    let pid = store.number("pid");
+    done.is(79, &["MAY STILL BE RUNNING", "(exit 79)"]);
+    store.run(&["-n", "x", "true"]).output().is(75, &[]);
+    tool("kill", &["-KILL", &pid.to_string()]);
+}

@@ -1,0 +1,116 @@
+//! Programs that hold a lock by the wrappers of `docs/hold.md`, as they stand there.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use testkit::eventually;
+
+use super::{at_home, is_busy, is_free};
+use crate::common::{LIMIT, Store, on_each_store};
+
+on_each_store! {
+    a_parent_that_is_killed_holds_nothing,
+    the_python_of_the_docs_works,
+    the_node_of_the_docs_works,
+}
+
+/// The fenced blocks of this language in the page.
+fn blocks(language: &str) -> Vec<String> {
+    let page = include_str!("../../../../../docs/hold.md");
+    let fence = format!("```{language}\n");
+    let blocks = page.split(&fence).skip(1);
+    blocks
+        .map(|rest| rest.split("```").next().unwrap_or_default().to_owned())
+        .collect()
+}
+
+/// Runs a script of the docs' wrapper and `body`, until it has ended or made the file `held`.
+fn script(store: &Store, language: &str, program: &[&str], body: &str) -> Child {
+    let wrapper = &blocks(language)[0];
+    fs::write(store.file(program[1]), format!("{wrapper}\n{body}")).expect("write a script");
+    let mut command = Command::new(program[0]);
+    command.args(&program[1..]);
+    at_home(&mut command, store);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.spawn().expect("it is installed")
+}
+
+const PYTHON: [&str; 2] = ["python3", "program.py"];
+const NODE: [&str; 2] = ["node", "program.mjs"];
+
+/// Holds "x" until the file `let-go` is there.
+const IN_PYTHON: &str = r#"
+import pathlib, time
+with hold("x", "--ttl", "1h") as lease:
+    pathlib.Path("held").write_text(str(lease["fence"]))
+    while not pathlib.Path("let-go").exists(): time.sleep(0.02)
+print("done")
+"#;
+
+const IN_NODE: &str = r"
+import { existsSync, writeFileSync } from 'node:fs';
+await hold('x', async (lease) => {
+  writeFileSync('held', String(lease.fence));
+  while (!existsSync('let-go')) await new Promise((wake) => setTimeout(wake, 20));
+}, { options: ['--ttl', '1h'] });
+console.log('done');
+";
+
+#[track_caller]
+fn ends(mut child: Child, code: Option<i32>) -> String {
+    eventually(LIMIT, "it ends", || {
+        child.try_wait().expect("a state").is_some()
+    });
+    let output = child.wait_with_output().expect("it has ended");
+    assert_eq!(output.status.code(), code);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn a_parent_that_is_killed_holds_nothing(store: &Store) {
+    for (language, program, body) in [("python", PYTHON, IN_PYTHON), ("js", NODE, IN_NODE)] {
+        let mut parent = script(store, language, &program, body);
+        store.number("held");
+        is_busy(store);
+        parent.kill().expect("it lives");
+        parent.wait().expect("it has died");
+        is_free(store);
+        fs::remove_file(store.file("held")).expect("it is there");
+    }
+}
+
+fn the_python_of_the_docs_works(store: &Store) {
+    works(store, "python", &PYTHON, IN_PYTHON);
+}
+
+fn the_node_of_the_docs_works(store: &Store) {
+    works(store, "js", &NODE, IN_NODE);
+}
+
+fn works(store: &Store, language: &str, program: &[&str], body: &str) {
+    let blocks = blocks(language);
+    assert!(
+        blocks[0].trim().lines().count() <= 20,
+        "it is said to be short"
+    );
+    let parent = script(store, language, program, body);
+    assert!(store.number("held") > 0);
+    is_busy(store);
+    store.let_go();
+    assert_eq!(ends(parent, Some(0)), "done\n");
+    is_free(store);
+    // The example that stands below it.
+    let parent = script(store, language, program, &blocks[1]);
+    assert!(ends(parent, Some(0)).starts_with("working with fence "));
+}
+
+#[test]
+fn a_lost_lease_ends_the_program_by_default() {
+    let store = Store::redis();
+    for (language, program, body) in [("python", PYTHON, IN_PYTHON), ("js", NODE, IN_NODE)] {
+        let parent = script(&store, language, &program, &body.replace("1h", "3s"));
+        store.number("held");
+        store.server().cli(&["DEL", "x"]);
+        assert_eq!(ends(parent, Some(79)), "", "by the wrapper's default");
+        fs::remove_file(store.file("held")).expect("it is there");
+    }
+}

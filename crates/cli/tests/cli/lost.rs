@@ -1,0 +1,213 @@
+//! A lease that is lost while the command runs: the command is dead before anybody else can have the lock, and the exit
+//! code is 79 whatever it returned.
+
+// `setsid`, `env --default-signal`, `date +%N` and /proc are Linux'.
+#![cfg(target_os = "linux")]
+#![allow(clippy::disallowed_methods, reason = "the point is real time")]
+
+use std::time::{Duration, Instant};
+
+use crate::common::{LIMIT, Running, Store, lives, on_each_store};
+use nix::sys::signal::Signal;
+use testkit::{Reply, eventually};
+
+/// Ignores to be asked, and writes down the time (milliseconds since 1970) as long as it lives.
+const STUBBORN: &str = "trap '' TERM; echo $$ > pid; while :; do date +%s%3N > beat.new; mv beat.new beat; sleep 0.01; done";
+
+fn milliseconds(reply: &Reply) -> u64 {
+    let Reply::Int(value) = reply else {
+        panic!("{reply:?}")
+    };
+    u64::try_from(*value).unwrap_or(0)
+}
+
+/// Runs `script` under the lock "x" until it has made the file `pid`.
+fn start(store: &Store, ttl: &str, script: &str) -> (Running, u64) {
+    let running = store.run(&["--ttl", ttl, "x", "sh", "-c", script]).start();
+    let pid = store.number("pid");
+    (running, pid)
+}
+
+/// Waits for a renewal, so that the next one is a third of the TTL away. Says when the key expires, in milliseconds.
+fn renewed(store: &Store) -> u64 {
+    let expires = || milliseconds(&store.server().cli(&["PEXPIRETIME", "x"]));
+    let (before, mut now) = (expires(), 0);
+    eventually(LIMIT, "a renewal", || {
+        now = expires();
+        now > before
+    });
+    now
+}
+
+#[test]
+fn a_deleted_key_is_noticed_at_the_next_renewal_and_the_command_killed() {
+    let store = Store::redis();
+    let (running, pid) = start(&store, "9s", STUBBORN);
+    let deleted = Instant::now();
+    store.server().cli(&["DEL", "x"]);
+    let done = running.end();
+    // A third of the TTL until it is noticed, a sixth for the command to stop.
+    let took = deleted.elapsed();
+    done.is(
+        79,
+        &[
+            "the lease on \"x\" (fence ",
+            "was lost",
+            "no one holds it",
+            "the command was stopped (exit 79)",
+            "unprotected",
+        ],
+    );
+    assert!(took < Duration::from_secs(9), "{took:?}");
+    assert!(!lives(pid));
+}
+
+#[test]
+fn a_lock_that_someone_else_has_taken_is_left_alone() {
+    let store = Store::redis();
+    let (running, _) = start(&store, "3s", STUBBORN);
+    store.server().cli(&["SET", "x", "somebody"]);
+    running.end().is(79, &["a foreign", "(exit 79)"]);
+    let Reply::Str(value) = store.server().cli(&["GET", "x"]) else {
+        panic!("no value")
+    };
+    assert_eq!(value, b"somebody");
+}
+
+#[test]
+fn a_command_that_stops_when_asked_gets_the_time_for_it() {
+    let store = Store::redis();
+    let script =
+        "trap 'sleep 0.1; touch cleaned; exit 0' TERM; echo $$ > pid; while :; do sleep 0.02; done";
+    let (running, _) = start(&store, "9s", script);
+    store.server().cli(&["DEL", "x"]);
+    running.end().is(79, &["stopping the command", "(exit 79)"]);
+    assert!(store.file("cleaned").exists());
+}
+
+#[test]
+fn a_server_that_stops_answering_ends_the_command_before_the_key_can_expire() {
+    let store = Store::redis();
+    let server = store.server();
+    let (running, pid) = start(&store, "12s", STUBBORN);
+    store.until("beat");
+    let expires = renewed(&store);
+    server.pause();
+    let done = running.end();
+    done.is(
+        79,
+        &[
+            "could not be renewed and ends in",
+            "stopping the command",
+            "(exit 79)",
+        ],
+    );
+    assert!(!lives(pid));
+    let last_beat = store.number("beat");
+    assert!(
+        last_beat < expires,
+        "alive at {last_beat}, the key expired at {expires}"
+    );
+    server.resume();
+    store.run(&["-w", "20", "x", "true"]).output().is(0, &[]);
+}
+
+#[test]
+fn a_server_that_comes_back_in_time_costs_nothing() {
+    let store = Store::redis();
+    let (running, _) = start(
+        &store,
+        "6s",
+        "echo $$ > pid; while ! [ -e let-go ]; do sleep 0.02; done; exit 4",
+    );
+    let key = store.server().cli(&["GET", "x"]);
+    // From one renewal past the time of the next, but not to the end of the lease.
+    renewed(&store);
+    store.server().pause();
+    std::thread::sleep(Duration::from_millis(2_500));
+    store.server().resume();
+    eventually(LIMIT, "it is renewed", || {
+        milliseconds(&store.server().cli(&["PTTL", "x"])) > 5_000
+    });
+    assert_eq!(
+        format!("{:?}", store.server().cli(&["GET", "x"])),
+        format!("{key:?}")
+    );
+    store.let_go();
+    let done = running.end();
+    assert_eq!((done.code(), done.stderr.as_str()), (4, ""));
+}
+
+#[test]
+fn a_command_that_ends_without_the_lease_is_79_too() {
+    let store = Store::redis();
+    let (running, _) = start(
+        &store,
+        "30s",
+        "echo $$ > pid; while ! [ -e let-go ]; do sleep 0.02; done; exit 0",
+    );
+    // Long before the next renewal.
+    store.server().cli(&["DEL", "x"]);
+    store.let_go();
+    running
+        .end()
+        .is(79, &["was lost", "the command ended after that (exit 79)"]);
+}
+
+#[test]
+fn a_store_that_cannot_confirm_the_release_changes_nothing_but_is_told() {
+    let store = Store::redis();
+    let (running, _) = start(
+        &store,
+        "30s",
+        "echo $$ > pid; while ! [ -e let-go ]; do sleep 0.02; done; exit 5",
+    );
+    store.server().pause();
+    store.let_go();
+    running.end().is(
+        5,
+        &["may not have been released", "ends by itself within 30s"],
+    );
+}
+
+#[test]
+fn all_processes_of_the_command_are_stopped() {
+    let store = Store::redis();
+    // The first dies when asked, the one behind it does not.
+    let script = "(trap '' TERM; while :; do sleep 0.02; done) & echo $! > pid; wait";
+    let (running, behind) = start(&store, "3s", script);
+    store.server().cli(&["DEL", "x"]);
+    running.end().is(79, &["(exit 79)"]);
+    eventually(LIMIT, "the one behind is dead", || !lives(behind));
+}
+
+on_each_store! { a_wrapper_that_was_stopped_for_too_long_kills_its_command }
+
+fn a_wrapper_that_was_stopped_for_too_long_kills_its_command(store: &Store) {
+    let (running, pid) = start(store, "1s", STUBBORN);
+    running.signal(Signal::SIGSTOP);
+    // Nothing can be done for the time that it is stopped: this is what fences are for.
+    store.run(&["-w", "20", "x", "true"]).output().is(0, &[]);
+    running.signal(Signal::SIGCONT);
+    running.end().is(79, &["was lost", "(exit 79)"]);
+    assert!(!lives(pid));
+}
+
+#[test]
+fn a_server_that_is_full_renews_and_releases() {
+    let store = Store::redis();
+    let (running, _) = start(
+        &store,
+        "2s",
+        "echo $$ > pid; while ! [ -e let-go ]; do sleep 0.02; done; exit 4",
+    );
+    store.server().cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    // Longer than a lease.
+    for _ in 0..5 {
+        renewed(&store);
+    }
+    store.let_go();
+    let done = running.end();
+    assert_eq!((done.code(), done.stderr.as_str()), (4, ""));
+    assert_eq!(milliseconds(&store.server().cli(&["EXISTS", "x"])), 0);
+}

@@ -1,0 +1,22 @@
+//! The command, as whoever types it sees it. One program, so that what waits for a lease to end does so beside the others.
+
+mod command;
+mod common;
+mod configuration;
+mod dev;
+mod doctor;
+mod guardian;
+mod hold;
+mod lost;
+mod operations;
+mod pages;
+mod processes;
+mod reading;
+mod recipes;
+mod refusals;
+mod running;
+mod signals;
+mod terminal;
+mod tokens;
+mod verbose;
+mod waiting;

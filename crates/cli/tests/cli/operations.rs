@@ -1,0 +1,337 @@
+//! The recipes of `docs/operations.md` do what it says.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests drive real processes in real time"
+)]
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::{self, Done, Running, Store};
+use crate::recipes::{Kitchen, Recipe, all, each, recipe, succeeds, unknown};
+use testkit::RedisServer;
+
+#[test]
+fn every_recipe_is_of_a_kind_that_is_run() {
+    for recipe in all() {
+        let kinds = [
+            "shell",
+            "held",
+            "script",
+            "crontab",
+            "unit",
+            "entrypoint",
+            "command",
+            "actions",
+            "toml",
+            "redis.conf",
+            "refusals",
+        ];
+        assert!(kinds.contains(&recipe.kind.as_str()), "{recipe:?}");
+    }
+}
+
+#[test]
+fn shell() {
+    each("shell", |kitchen, recipe| {
+        kitchen.shell(&recipe.text);
+    });
+}
+
+/// What is typed while somebody holds "db-migrate".
+#[test]
+fn with_a_held_lock() {
+    each("held", |kitchen, recipe| {
+        let holder = kitchen.store.run(&["--ttl=3s", "db-migrate", "sh", "-c"]);
+        let _holder = holder
+            .words(&["echo $LEASEHOLD_FENCE > fence; exec sleep 60"])
+            .start();
+        let fence = kitchen.store.number("fence").to_string();
+        kitchen.shell(&recipe.text.replace("41", &fence));
+        if recipe.name == "break" {
+            kitchen.assert_free("db-migrate");
+        }
+    });
+}
+
+/// In the environment that cron gives, and without a word, for cron would mail it.
+#[test]
+fn cron() {
+    each("crontab", |kitchen, recipe| {
+        let text = kitchen.adapted(&recipe.text);
+        let (settings, jobs): (Vec<_>, Vec<_>) = text
+            .lines()
+            .partition(|line| line.starts_with(|first: char| first.is_ascii_uppercase()));
+        let mut field = jobs[0].split_whitespace();
+        assert_eq!(field.by_ref().take(5).count(), 5);
+        let job = field.collect::<Vec<_>>().join(" ");
+        let run = || {
+            let home = format!("HOME={}", kitchen.store.dir.path().display());
+            let cron = ["-i", "LOGNAME=root", "SHELL=/bin/sh", "PATH=/usr/bin:/bin"];
+            let mut line = Command::new("env");
+            line.args(cron).arg(home).args(&settings);
+            let output = succeeds(line.args(["/bin/sh", "-c", &job]));
+            assert!(output.stdout.is_empty() && output.stderr.is_empty());
+        };
+        run();
+        kitchen.assert_ran("report");
+        fs::remove_file(kitchen.store.file("ran.report")).expect("it ran");
+        // As on the next host, whose clock is a little late.
+        run();
+        assert!(!kitchen.store.file("ran.report").exists());
+        kitchen.store.server().cli(&["DEL", "report"]);
+        run();
+    });
+}
+
+/// What a unit starts, runs.
+#[test]
+fn what_units_start() {
+    each("unit", |kitchen, recipe| {
+        let text = kitchen.adapted(&recipe.text);
+        let start = text
+            .lines()
+            .find_map(|line| line.strip_prefix("ExecStart="));
+        if let Some(start) = start {
+            succeeds(kitchen.command("env").args(start.split(' ')));
+        }
+    });
+}
+
+/// systemd has nothing to say against the units.
+#[test]
+fn systemd_verifies_the_units() {
+    if Command::new("systemd-analyze")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        eprintln!("not verified: systemd-analyze is not installed");
+        return;
+    }
+    let kitchen = Kitchen::of(&recipe("cron"));
+    let units: Vec<_> = all().into_iter().filter(|r| r.kind == "unit").collect();
+    for unit in &units {
+        fs::write(kitchen.store.file(&unit.name), kitchen.adapted(&unit.text))
+            .expect("write the unit");
+    }
+    for unit in &units {
+        let mut verify = Command::new("systemd-analyze");
+        let verified = succeeds(verify.arg("verify").arg(kitchen.store.file(&unit.name)));
+        let said = String::from_utf8_lossy(&verified.stderr).into_owned();
+        assert!(!said.contains(&unit.name), "{said}");
+    }
+}
+
+/// As PID 1, where this machine lets us have one.
+#[test]
+fn containers() {
+    each("entrypoint", |kitchen, recipe| {
+        let text = kitchen.adapted(&recipe.text);
+        let words = |name| list(&text, name);
+        as_first_process(kitchen, &[words("ENTRYPOINT "), words("CMD ")].concat());
+    });
+    each("command", |kitchen, recipe| {
+        let text = kitchen.adapted(&recipe.text);
+        as_first_process(kitchen, &list(&text, "command: "));
+    });
+}
+
+/// The list of words after `name`, which is JSON in a Dockerfile as well as in YAML.
+fn list(text: &str, name: &str) -> Vec<String> {
+    let line = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix(name))
+        .unwrap_or_else(|| panic!("no {name}in {text}"));
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+fn as_first_process(kitchen: &Kitchen, words: &[String]) {
+    let ways = [
+        &["--pid", "--fork", "--mount-proc"][..],
+        &[
+            "--user",
+            "--map-root-user",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+        ],
+    ];
+    let permitted = ways.into_iter().find(|way| {
+        let tried = Command::new("unshare").args(*way).arg("true").output();
+        tried.is_ok_and(|tried| tried.status.success())
+    });
+    if let Some(way) = permitted {
+        succeeds(kitchen.command("unshare").args(way).args(words));
+    } else {
+        eprintln!("not as PID 1: unshare is not permitted");
+        succeeds(kitchen.command("env").args(words));
+    }
+}
+
+/// The steps, one after the other, as a runner does it: each in a bash of its own, with what earlier ones put into
+/// `GITHUB_ENV`.
+#[test]
+fn github_actions() {
+    each("actions", |kitchen, recipe| {
+        let variables = kitchen.store.file("github-env");
+        fs::write(&variables, "").expect("write a file");
+        let steps = steps(&recipe.text);
+        assert!(!steps.is_empty());
+        for step in steps {
+            let known = fs::read_to_string(&variables).expect("read the variables");
+            let mut bash = kitchen.command("bash");
+            bash.args(["--noprofile", "--norc", "-eo", "pipefail", "-c", &step])
+                .env("GITHUB_ENV", &variables)
+                .envs(known.lines().filter_map(|line| line.split_once('=')));
+            succeeds(&mut bash);
+        }
+        kitchen.assert_free("deploy");
+    });
+}
+
+/// What stands after each `run:`, on the same line or indented below it.
+fn steps(workflow: &str) -> Vec<String> {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut lines = workflow.lines().peekable();
+    let mut steps = Vec::new();
+    while let Some(line) = lines.next() {
+        let Some(step) = line.trim_start().strip_prefix("run: ") else {
+            continue;
+        };
+        let mut step = step.to_owned();
+        if step == "|" {
+            step.clear();
+            while let Some(more) = lines.next_if(|next| indent(next) > indent(line)) {
+                step.push_str(more.trim_start());
+                step.push('\n');
+            }
+        }
+        steps.push(step);
+    }
+    steps
+}
+
+/// The configuration is found without a word on the command line or in the environment.
+#[test]
+fn configuration() {
+    each("toml", |kitchen, recipe| {
+        let folder = kitchen.store.file(".config/leasehold");
+        fs::create_dir_all(&folder).expect("a directory");
+        fs::write(folder.join("config.toml"), kitchen.adapted(&recipe.text)).expect("write it");
+        let mut run = kitchen.command("leasehold");
+        run.env_remove("LEASEHOLD_URL");
+        succeeds(run.args([
+            "run",
+            "--try",
+            "x",
+            "sh",
+            "-c",
+            "test -n \"$LEASEHOLD_FENCE\"",
+        ]));
+    });
+}
+
+/// The server takes the settings, and locks work on it.
+#[test]
+fn redis_conf() {
+    let Recipe { text, .. } = recipe("redis");
+    let settings = text.lines().filter(|line| !line.starts_with('#'));
+    let mut server = RedisServer::builder();
+    for (key, value) in settings.filter_map(|line| line.split_once(' ')) {
+        server = server.option(key, value);
+    }
+    let store = on(server.start());
+    store.run(&["x", "true"]).output().is(0, &[]);
+    if unknown("leasehold doctor --for").is_none() {
+        let mut doctor = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        succeeds(doctor.args(["doctor", "--for", "correctness", "--url", &store.url]));
+    }
+}
+
+/// A store on this server.
+fn on(server: RedisServer) -> Store {
+    Store {
+        url: server.url(),
+        dir: tempfile::tempdir().expect("a directory"),
+        redis: Some(server),
+    }
+}
+
+/// The table of what still works when the server refuses writes.
+#[test]
+fn refusals() {
+    let Recipe { text, .. } = recipe("refusals");
+    let rows: Vec<Vec<_>> = text
+        .lines()
+        .skip(2)
+        .map(|row| row.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    assert_eq!(rows.len(), 4);
+    thread::scope(|scope| {
+        for row in &rows {
+            scope.spawn(|| refusal(row[0], row[1], row[2]));
+        }
+    });
+}
+
+fn refusal(state: &str, new: &str, held: &str) {
+    // So that its directory can be taken away.
+    let server = RedisServer::builder().option("enable-protected-configs", "yes");
+    let store = on(server.start());
+    let mut holder: Running = store
+        .run(&["--ttl=3s", "held", "sh", "-c"])
+        .words(&[HOLD])
+        .start();
+    store.number("fence");
+    refuse_writes(&store, state);
+    let done = store.run(&["--try", "new", "true"]).output();
+    assert_eq!(done.code().to_string(), new, "{state}: {done:?}");
+    if held == "79" {
+        holder.end().is(79, &["was lost"]);
+        return;
+    }
+    // Long after the lease would have ended.
+    let end = Instant::now() + Duration::from_secs(6);
+    while Instant::now() < end {
+        assert!(!holder.has_ended(), "{state}: {}", holder.said());
+        thread::sleep(Duration::from_millis(100));
+    }
+    store.let_go();
+    let done: Done = holder.end();
+    done.is(0, &[]);
+    assert_eq!(done.stderr, "", "{state}: it was given back");
+}
+
+const HOLD: &str = "echo $LEASEHOLD_FENCE > fence; while ! [ -e let-go ]; do sleep 0.05; done";
+
+/// Brings the server into the state that a row of the table begins with.
+fn refuse_writes(store: &Store, state: &str) {
+    let set = |name: &str, value: &str| {
+        let reply = store.server().cli(&["CONFIG", "SET", name, value]);
+        assert!(!format!("{reply:?}").contains("Err"), "{reply:?}");
+    };
+    match state.split(' ').next() {
+        Some("OOM") => set("maxmemory", "1"),
+        Some("NOREPLICAS") => set("min-replicas-to-write", "1"),
+        Some("READONLY") => {
+            store.server().cli(&["REPLICAOF", "127.0.0.1", "1"]);
+        }
+        Some("MISCONF") => {
+            let gone = store.file("gone");
+            fs::create_dir(&gone).expect("a directory");
+            set("dir", &gone.display().to_string());
+            fs::remove_dir(&gone).expect("remove it");
+            set("save", "3600 1");
+            store.server().cli(&["BGSAVE"]);
+            testkit::eventually(common::LIMIT, "the save fails", || {
+                let reply = store.server().cli(&["SET", "probe", "x"]);
+                format!("{reply:?}").contains("MISCONF")
+            });
+        }
+        other => panic!("unknown state {other:?}"),
+    }
+}

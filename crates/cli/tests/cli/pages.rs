@@ -1,0 +1,250 @@
+//! Help, completions, manual pages, and colour.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "the functions here are parts of tests")]
+
+use std::fs;
+use std::process::Command;
+
+use crate::common::pty::Session;
+use crate::common::tool;
+
+const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
+
+/// The codes of the table.
+const CODES: [u8; 10] = [64, 69, 70, 75, 77, 78, 79, 124, 126, 127];
+
+/// What `leasehold words...` prints, without an error.
+#[track_caller]
+fn printed(words: &[&str]) -> String {
+    let done = tool(LEASEHOLD, words);
+    assert_eq!(
+        (done.status.code(), done.stderr.len()),
+        (Some(0), 0),
+        "{done:?}"
+    );
+    String::from_utf8(done.stdout).unwrap()
+}
+
+/// The verbs that the help names.
+fn verbs() -> Vec<String> {
+    let help = printed(&["help"]);
+    let (_, list) = help.split_once("Commands:\n").unwrap();
+    let (list, _) = list.split_once("\n\n").unwrap();
+    let verb = |line: &str| Some(line.split_whitespace().next()?.to_owned());
+    let verbs: Vec<String> = list
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(verb)
+        .collect();
+    assert!(verbs.len() >= 5, "{verbs:?}");
+    verbs
+}
+
+#[test]
+fn help_is_there_for_each_verb_and_for_the_exit_codes() {
+    let table = printed(&["help", "exit-codes"]);
+    for code in CODES {
+        assert!(table.contains(&format!("\n  {code:<4} ")), "{code}");
+    }
+    for verb in verbs() {
+        let help = printed(&["help", &verb]);
+        assert!(help.contains(&format!("leasehold {verb}")), "{help}");
+        assert_eq!(help, printed(&[&verb, "--help"]), "{verb}");
+    }
+    // What options cannot say.
+    assert!(printed(&["help", "run"]).contains("leasehold run [OPTIONS] LOCK [--] CMD [ARG...]"));
+    assert!(printed(&["help", "dev"]).contains("leasehold dev [OPTIONS] [-- CMD [ARG...]]"));
+    assert_eq!(printed(&["help"]), printed(&["--help"]));
+    assert!(!printed(&["help", "dev"]).contains("guardian"));
+    let done = tool(LEASEHOLD, &["help", "rnu"]);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(64));
+    assert!(said.contains("no such verb: \"rnu\" (exit 64)") && said.contains("exit-codes"));
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let script = format!("{LEASEHOLD} help exit-codes | true; exit ${{PIPESTATUS[0]}}");
+    let done = tool("bash", &["-c", &script]);
+    assert_eq!(
+        (done.status.code(), done.stderr.len()),
+        (Some(0), 0),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn bash_completes_verbs_and_options() {
+    let complete = |words: &[&str]| {
+        let script = format!(
+            "source <({LEASEHOLD} completions bash) || exit 3
+             COMP_WORDS=({}); COMP_CWORD={}
+             _leasehold leasehold \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"
+             printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            words.join(" "),
+            words.len() - 1
+        );
+        let done = tool("bash", &["--norc", "--noprofile", "-c", &script]);
+        assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");
+        let found = String::from_utf8(done.stdout).unwrap();
+        found.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(complete(&["leasehold", "ru"]), ["run"]);
+    assert_eq!(complete(&["leasehold", "run", "--url-f"]), ["--url-file"]);
+    assert_eq!(complete(&["leasehold", "help", "exit"]), ["exit-codes"]);
+    assert_eq!(complete(&["leasehold", "man", "ru"]), ["run"]);
+    assert_eq!(complete(&["leasehold", "--color", "al"]), ["always"]);
+    assert_eq!(complete(&["leasehold", "completions", "fi"]), ["fish"]);
+    assert!(!complete(&["leasehold", "dev", "--"]).contains(&"--guardian".into()));
+    for shell in ["zsh", "fish"] {
+        let script = printed(&["completions", shell]);
+        assert!(
+            script.contains("url-file") && !script.contains("guardian"),
+            "{shell}"
+        );
+    }
+}
+
+/// Looks at a page as a reader would, where `groff` is installed.
+fn rendered(page: &str) -> Option<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("page.1");
+    fs::write(&file, page).unwrap();
+    let mut groff = Command::new("groff");
+    groff
+        .args(["-man", "-Tascii", "-ww", "-P-c", "-P-b", "-P-u"])
+        .arg(file);
+    let done = groff.output().ok()?;
+    assert!(
+        done.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    Some(String::from_utf8(done.stdout).unwrap())
+}
+
+#[test]
+fn manual_pages_say_what_help_says() {
+    let dir = tempfile::tempdir().unwrap();
+    printed(&["man", "--dir", dir.path().to_str().unwrap()]);
+    let page = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+    assert_eq!(page("leasehold.1"), printed(&["man"]));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1 + verbs().len());
+    for verb in verbs() {
+        let page = page(&format!("leasehold-{verb}.1"));
+        assert_eq!(page, printed(&["man", &verb]));
+        for section in [".TH leasehold-", ".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS"] {
+            assert!(page.contains(section), "{verb}: {section}");
+        }
+        assert!(!page.contains("guardian"), "{page}");
+        rendered(&page);
+    }
+    let run = printed(&["man", "run"]);
+    assert!(
+        run.contains("leasehold run [OPTIONS] LOCK [\\-\\-] CMD [ARG...]"),
+        "{run}"
+    );
+    let Some(text) = rendered(&run) else {
+        eprintln!("not rendered: no groff here");
+        return;
+    };
+    assert!(
+        text.contains("leasehold run [OPTIONS] LOCK [--] CMD [ARG...]"),
+        "{text}"
+    );
+    // The table is a table.
+    for code in CODES {
+        assert!(
+            text.contains(&format!("\n         {code:<4} ")),
+            "{code}: {text}"
+        );
+    }
+    rendered(&printed(&["man"]));
+}
+
+/// What a run that fails shows on a terminal, with these variables.
+fn shown(words: &[&str], variables: &[(&str, &str)]) -> String {
+    let mut session = Session::start(&[&[LEASEHOLD], words].concat(), |command| {
+        command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
+        command.envs(variables.iter().copied());
+    });
+    session.until("\n");
+    session.end();
+    session.shown()
+}
+
+const FAILS: [&str; 4] = ["run", "--url=memory:", "x", "true"];
+
+#[test]
+fn a_terminal_gets_colour_unless_it_must_not() {
+    let coloured = "\x1b[1m\x1b[31mleasehold:\x1b[0m ";
+    let said = shown(&FAILS, &[]);
+    assert!(
+        said.contains(coloured) && said.contains("\x1b[1m(exit 78)\x1b[0m"),
+        "{said:?}"
+    );
+    let help = shown(&["help", "run"], &[]);
+    assert!(help.contains('\x1b'), "{help:?}");
+    for words in [
+        FAILS.as_slice(),
+        &["help", "run"],
+        &["run", "--help"],
+        &["--tyr"],
+        &["help", "exit-codes"],
+    ] {
+        for variables in [
+            [("NO_COLOR", "1")].as_slice(),
+            &[("TERM", "dumb")],
+            &[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")],
+        ] {
+            let said = shown(words, variables);
+            assert!(!said.contains('\x1b'), "{words:?} {variables:?}: {said:?}");
+        }
+        let said = shown(
+            &[&["--color", "never"], words].concat(),
+            &[("CLICOLOR_FORCE", "1")],
+        );
+        assert!(!said.contains('\x1b'), "{words:?}: {said:?}");
+    }
+    let said = shown(
+        &[&["--color=always"], FAILS.as_slice()].concat(),
+        &[("NO_COLOR", "1")],
+    );
+    assert!(said.contains(coloured), "{said:?}");
+}
+
+#[test]
+fn what_is_no_terminal_gets_colour_only_if_it_is_asked_for() {
+    let said = |words: &[&str], variables: &[(&str, &str)]| {
+        let mut command = Command::new(LEASEHOLD);
+        command.args(words).env("TERM", "xterm");
+        command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
+        let done = command.envs(variables.iter().copied()).output().unwrap();
+        String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
+    };
+    for words in [
+        FAILS.as_slice(),
+        &["--help"],
+        &["run", "--tyr"],
+        &["help", "dev"],
+    ] {
+        assert!(!said(words, &[]).contains('\x1b'), "{words:?}");
+        assert!(
+            said(words, &[("CLICOLOR_FORCE", "1")]).contains('\x1b'),
+            "{words:?}"
+        );
+        let always = [&["--color", "always"], words].concat();
+        assert!(said(&always, &[]).contains('\x1b'), "{words:?}");
+    }
+    // After the verb too, but not after the lock, where options are the command's.
+    assert!(
+        said(
+            &["run", "--color=always", "--url=memory:", "x", "true"],
+            &[]
+        )
+        .contains('\x1b')
+    );
+    let echo = ["run", "--url=memory:", "x", "echo", "--color=always"];
+    assert!(!said(&echo, &[]).contains('\x1b'));
+}

@@ -1,0 +1,174 @@
+//! Eight real processes contend for one lock. One is killed while it waits, one while it holds; a counter that each reads
+//! and writes under the lock loses nothing, and nobody waits long for the dead.
+
+// `setsid`, `env --default-signal`, `date +%N` and /proc are Linux'.
+#![cfg(target_os = "linux")]
+#![allow(clippy::disallowed_methods, reason = "real processes in real time")]
+
+use std::fs;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::common::{Done, Running, Store, on_each_store};
+use nix::sys::signal::Signal;
+
+/// Reads the counter, takes 5 to 10 ms, and writes it; then writes down fence, begin and end (nanoseconds since 1970).
+const COUNT: &str =
+    "begin=$(date +%s%N); n=$(cat counter); sleep 0.00$((5 + n % 5)); echo $((n + 1)) > counter
+    echo $LEASEHOLD_FENCE $begin $(date +%s%N) >> log";
+
+const TTL: Duration = Duration::from_secs(2);
+const WORKERS: usize = 6;
+const ROUNDS: usize = 6;
+
+/// The two stores one after the other: each needs both cores.
+static TURN: Mutex<()> = Mutex::new(());
+
+on_each_store! {
+    a_counter_loses_nothing_when_processes_are_killed,
+    nobody_waits_for_a_dead_waiter,
+}
+
+fn a_counter_loses_nothing_when_processes_are_killed(store: &Store) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    fs::write(store.file("counter"), "0").expect("write the counter");
+
+    // All eight are there before the first is done: a holder, who counts too, six workers, and one who dies waiting.
+    let first = count(
+        store,
+        &format!("touch held; while ! [ -e go ]; do sleep 0.01; done; {COUNT}"),
+    );
+    store.until("held");
+    let killed_waiting = contend(store, "echo died waiting >> log");
+    killed_waiting.until_it_says("1st in line");
+    let workers: Vec<Running> = (0..WORKERS).map(|_| count(store, COUNT)).collect();
+    for worker in &workers {
+        worker.until_it_says("in line: held");
+    }
+    killed_waiting.signal(Signal::SIGKILL);
+    store.touch("go");
+
+    let (ends, killed_at) = thread::scope(|scope| {
+        let rounds: Vec<_> = workers
+            .into_iter()
+            .map(|first_run| scope.spawn(|| work(store, first_run)))
+            .collect();
+        // Amid them, one that dies holding.
+        let holder = contend(store, "touch holding; exec sleep 1000");
+        store.until("holding");
+        let killed_at = now();
+        holder.signal(Signal::SIGKILL);
+        let ends: Vec<Done> = rounds
+            .into_iter()
+            .flat_map(|rounds| rounds.join().expect("a worker that ends well"))
+            .chain([first.end()])
+            .collect();
+        (ends, killed_at)
+    });
+
+    let counted = usize::try_from(store.number("counter")).expect("a small number");
+    let with = |code| ends.iter().filter(|done| done.code() == code).count();
+    // One that was held up for longer than its lease may have counted before it was told.
+    let (well, lost) = (with(0), with(79));
+    assert_eq!(well + lost, WORKERS * ROUNDS + 1, "{ends:?}");
+    assert!(
+        (well..=well + lost).contains(&counted),
+        "counted {counted} of {well} and {lost} lost: {ends:?}"
+    );
+    let holds = log(store);
+    assert_eq!(holds.len(), counted);
+    for pair in holds.windows(2) {
+        let ([fence, _, end], [next_fence, next_begin, _]) = (pair[0], pair[1]);
+        assert!(fence < next_fence && end <= next_begin, "{pair:?}");
+    }
+    let next = holds
+        .iter()
+        .map(|[_, begin, _]| *begin)
+        .find(|begin| *begin > killed_at)
+        .expect("someone went on");
+    let waited = Duration::from_nanos(next - killed_at);
+    assert!(
+        waited <= TTL + Duration::from_secs(1),
+        "waited {waited:?} for a dead holder"
+    );
+}
+
+/// The next in line is dead: the one after it gets the lock at once. The median of three: a claim that is waited out or a poll
+/// would show in each, a machine that does something else just then in one.
+fn nobody_waits_for_a_dead_waiter(store: &Store) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut gaps = [(); 3].map(|()| gap_after_a_dead_waiter(store));
+    gaps.sort_unstable();
+    assert!(
+        gaps[1] <= Duration::from_millis(300),
+        "waited {gaps:?} for a dead waiter"
+    );
+}
+
+/// From the end of a hold to the begin of the next one, with a waiter between them that was killed.
+fn gap_after_a_dead_waiter(store: &Store) -> Duration {
+    for file in ["held", "go", "log"] {
+        fs::remove_file(store.file(file)).ok();
+    }
+    let stamp = "echo 1 $(date +%s%N) $(date +%s%N) >> log";
+    let holder = contend(
+        store,
+        &format!("touch held; while ! [ -e go ]; do sleep 0.01; done; {stamp}"),
+    );
+    store.until("held");
+    let dead = contend(store, "true");
+    dead.until_it_says("1st in line");
+    let next = contend(store, stamp);
+    next.until_it_says("2nd in line");
+    dead.signal(Signal::SIGKILL);
+    store.touch("go");
+    holder.end().is(0, &[]);
+    next.end().is(0, &[]);
+    let [[_, _, end], [_, begin, _]] = log(store)[..] else {
+        panic!("two holds were to be logged")
+    };
+    Duration::from_nanos(begin - end)
+}
+
+/// `script` under the lock.
+fn contend(store: &Store, script: &str) -> Running {
+    store
+        .run(&["--ttl", "2s", "counter", "sh", "-c", script])
+        .start()
+}
+
+/// The same for a script that counts.
+fn count(store: &Store, script: &str) -> Running {
+    contend(store, &format!("set -e; {script}"))
+}
+
+/// One worker: counts again and again.
+fn work(store: &Store, first: Running) -> Vec<Done> {
+    std::iter::once(first)
+        .chain((1..ROUNDS).map(|_| count(store, COUNT)))
+        .map(Running::end)
+        .collect()
+}
+
+/// Fence, begin and end of each hold, in the order of their begins.
+fn log(store: &Store) -> Vec<[u64; 3]> {
+    let log = fs::read_to_string(store.file("log")).expect("the log");
+    let read = |line: &str| -> [u64; 3] {
+        let numbers: Vec<u64> = line
+            .split(' ')
+            .map(|number| number.parse().expect("a number"))
+            .collect();
+        numbers.try_into().expect("three numbers")
+    };
+    let mut holds: Vec<[u64; 3]> = log.lines().map(read).collect();
+    holds.sort_by_key(|[_, begin, _]| *begin);
+    holds
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("a time after 1970");
+    u64::try_from(now.as_nanos()).expect("a time before 2554")
+}

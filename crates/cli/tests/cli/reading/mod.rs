@@ -1,0 +1,42 @@
+//! The verbs that look: `inspect`, `wait`, `watch`; and `break`, which needs to have looked.
+
+// `setsid`, `env --default-signal` and /proc are Linux'.
+#![cfg(target_os = "linux")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "one promise here is about real time"
+)]
+
+mod breaking;
+mod documents;
+mod inspect;
+mod wait;
+mod watch;
+
+use crate::common::{Running, Store};
+use serde_json::Value;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text:?}"))
+}
+
+impl Store {
+    /// `leasehold VERB --json words...`, which ends with `code`.
+    #[track_caller]
+    fn json(&self, verb: &str, words: &[&str], code: i32) -> Value {
+        let done = self.verb(verb, &[&["--json"], words].concat()).output();
+        assert_eq!(done.code(), code, "{done:?}");
+        json(&done.stdout)
+    }
+
+    /// A waiter for "x", in line.
+    fn queue_up(&self) -> Running {
+        let waiter = self.run(&["--note", "next", "x", "true"]).start();
+        waiter.until_it_says("1st in line");
+        waiter
+    }
+
+    fn is_held(&self, name: &str) -> bool {
+        self.json("inspect", &[name], 0)["locks"][0]["state"] == "held"
+    }
+}

@@ -1,0 +1,111 @@
+//! `wait`: until a lock is free.
+
+use nix::sys::signal::Signal;
+use testkit::FaultProxy;
+
+use super::json;
+use crate::common::{self, Store, on_each_store};
+
+on_each_store! {
+    wait_ends_when_the_lock_is_free_and_takes_nothing,
+    wait_has_a_limit,
+}
+
+fn wait_ends_when_the_lock_is_free_and_takes_nothing(store: &Store) {
+    store.verb("wait", &["x"]).output().is(0, &[]);
+
+    let holder = store.hold();
+    let fence = store.number("fence");
+    let waiting = store.verb("wait", &["--json", "x"]).start();
+    waiting.until_it_says("waiting until \"x\" is free: held ");
+    waiting.until_it_says(&format!("(pid {}: sh), fence {fence}", holder.pid()));
+    // It is not in line.
+    let lock = &store.json("inspect", &["x"], 0)["locks"][0];
+    assert_eq!(lock["queue"], json("[]"));
+    store.let_go();
+    holder.end().is(0, &[]);
+    let done = waiting.end();
+    done.is(0, &["\"x\" is free after "]);
+    let report = json(&done.stdout);
+    assert_eq!(report["schema"], "leasehold.wait/1");
+    assert_eq!(
+        (&report["outcome"], &report["lock"]["state"]),
+        (&"free".into(), &"free".into())
+    );
+    // No fence was drawn meanwhile: nobody has taken it.
+    assert_eq!(report["lock"]["last_fence"], fence);
+}
+
+fn wait_has_a_limit(store: &Store) {
+    let _holder = store.hold();
+    let done = store.verb("wait", &["--json", "-w", "0.3", "x"]).output();
+    done.is(
+        124,
+        &[
+            "\"x\" is not free after 0.",
+            "(exit 124): held ",
+            "0 in line",
+        ],
+    );
+    assert_eq!(json(&done.stdout)["outcome"], "timeout");
+    let quiet = store.verb("wait", &["-q", "-w", "0", "x"]).output();
+    assert_eq!((quiet.code(), quiet.stderr.as_str()), (124, ""));
+    let waiting = store.verb("wait", &["x"]).start();
+    waiting.until_it_says("waiting until");
+    waiting.signal(Signal::SIGTERM);
+    assert_eq!(waiting.end().code(), 143);
+}
+
+#[test]
+fn wait_outlives_a_store_that_fails_for_a_while_and_does_not_call_it_busy() {
+    let store = Store::redis();
+    let proxy = FaultProxy::start(store.server().port());
+    let url = proxy.url();
+    let wait = |words: &[&str]| {
+        common::Run::verb(store.dir.path(), "wait")
+            .words(&["--url", &url])
+            .words(words)
+            .start()
+    };
+    let holder = store.hold();
+    let (patient, limited) = (wait(&["x"]), wait(&["-w", "10s", "x"]));
+    for waiting in [&patient, &limited] {
+        waiting.until_it_says("waiting until \"x\" is free");
+    }
+    proxy.refuse(true);
+    proxy.cut();
+    patient.until_it_says("; still trying");
+    let done = limited.end();
+    done.is(69, &["(exit 69)", "did not say"]);
+    proxy.refuse(false);
+    store.let_go();
+    holder.end().is(0, &[]);
+    patient.end().is(0, &["\"x\" is free after "]);
+}
+
+#[test]
+fn the_exit_code_is_the_answer_though_nobody_reads_the_document() {
+    let store = Store::local();
+    let _holder = store.hold();
+    for (words, code) in [
+        ("wait -w 0", "124"),
+        ("break", "64"),
+        ("break --if-fence 1", "75"),
+    ] {
+        let script = format!(
+            "trap '' PIPE; {{ while [ -e reads ]; do sleep 0.01; done; {} {words} --url '{}' --json x; echo $? >code; }} | rm -f reads",
+            env!("CARGO_BIN_EXE_leasehold"),
+            store.url
+        );
+        store.touch("reads");
+        common::tool(
+            "sh",
+            &[
+                "-c",
+                &format!("cd '{}' && {script}", store.dir.path().display()),
+            ],
+        );
+        let told = std::fs::read_to_string(store.file("code")).unwrap();
+        assert_eq!(told.trim(), code, "{words}");
+    }
+}

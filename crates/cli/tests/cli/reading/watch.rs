@@ -1,0 +1,159 @@
+//! `watch`: what happens to locks.
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use testkit::{FaultProxy, eventually};
+
+use super::json;
+use crate::common::{self, LIMIT, Store, on_each_store};
+
+on_each_store! {
+    watch_tells_of_each_change_and_ends_by_a_signal,
+}
+
+fn watch_tells_of_each_change_and_ends_by_a_signal(store: &Store) {
+    let watching = store
+        .verb("watch", &["--json", "--interval", "50ms", "x"])
+        .start();
+    let words = store.verb("watch", &["--interval", "0.05", "x"]).start();
+    let told = |event: &str, fence: Option<u64>| {
+        let mut found = Value::Null;
+        eventually(LIMIT, event, || {
+            let text = watching.written();
+            let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+            let mut events = whole.lines().map(json);
+            let is_it = |one: &Value| {
+                one["event"] == event && fence.is_none_or(|fence| one["fence"] == fence)
+            };
+            found = events.find(is_it).unwrap_or_default();
+            !found.is_null()
+        });
+        found
+    };
+    let free = told("free", None);
+    words.until_it_writes("free        \"x\"");
+    assert_eq!(
+        (&free["initial"], &free["schema"]),
+        (&true.into(), &"leasehold.watch/1".into())
+    );
+    assert!(
+        free["time"]
+            .as_str()
+            .is_some_and(|time| time.ends_with('Z'))
+    );
+
+    let holder = store.hold();
+    let fence = store.number("fence");
+    let acquired = told("acquired", Some(fence));
+    words.until_it_writes("acquired    \"x\"");
+    assert_eq!(
+        (&acquired["initial"], &acquired["name"]),
+        (&false.into(), &"x".into())
+    );
+    assert_eq!(acquired["holder"]["pid"], holder.pid().as_raw());
+
+    let script = "echo $LEASEHOLD_FENCE > second; while ! [ -e done ]; do sleep 0.02; done";
+    let waiter = store.run(&["x", "sh", "-c", script]).start();
+    assert_eq!(told("queue", None)["queue"], 1);
+    store.let_go();
+    let second = store.number("second");
+    let handed_over = told("handed_over", Some(second));
+    assert_eq!(handed_over["before"]["fence"], fence);
+    assert_eq!(handed_over["holder"]["pid"], waiter.pid().as_raw());
+    store.touch("done");
+    let released = told("released", None);
+    assert_eq!(released["before"]["fence"], second);
+    holder.end().is(0, &[]);
+    waiter.end().is(0, &[]);
+
+    watching.signal(Signal::SIGTERM);
+    assert_eq!(watching.end().code(), 143);
+    words.until_it_writes("released    \"x\", fence ");
+    words.signal(Signal::SIGINT);
+    let done = words.end();
+    assert_eq!((done.code(), done.stderr.as_str()), (130, ""));
+    for line in [
+        "Z free        \"x\"\n",
+        &format!("Z acquired    \"x\", fence {fence}, "),
+    ] {
+        assert!(done.stdout.contains(line), "{line:?}: {done:?}");
+    }
+}
+
+#[test]
+fn watch_outlives_a_store_that_fails_for_a_while() {
+    let store = Store::redis();
+    let proxy = FaultProxy::start(store.server().port());
+    let url = proxy.url();
+    let watching = common::Run::verb(store.dir.path(), "watch")
+        .words(&["--url", &url, "--interval", "50ms", "--json", "x"])
+        .start();
+    watching.until_it_writes("\"event\":\"free\"");
+    proxy.refuse(true);
+    proxy.cut();
+    watching.until_it_writes("\"event\":\"unanswered\"");
+    proxy.refuse(false);
+    watching.until_it_writes("\"event\":\"answered\"");
+    let holder = store.hold();
+    watching.until_it_writes("\"event\":\"acquired\"");
+    let text = watching.written();
+    assert_eq!(
+        text.matches("\"event\":\"unanswered\"").count(),
+        1,
+        "{text}"
+    );
+    store.let_go();
+    holder.end().is(0, &[]);
+}
+
+#[test]
+fn watch_finds_by_a_pattern_what_is_in_the_index() {
+    let store = Store::local();
+    let watching = store.verb("watch", &["--interval", "50ms", "a*"]).start();
+    for name in ["b1", "a1"] {
+        let file = format!("{name}-go");
+        let script = format!("while ! [ -e {file} ]; do sleep 0.02; done");
+        let holder = store.run(&[name, "sh", "-c", &script]).start();
+        eventually(LIMIT, "it is held", || store.is_held(name));
+        if name == "a1" {
+            watching.until_it_writes("acquired    \"a1\"");
+        }
+        store.touch(&file);
+        holder.end().is(0, &[]);
+    }
+    watching.until_it_writes("released    \"a1\"");
+    assert!(!watching.written().contains("b1"));
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let store = Store::local();
+    let script = format!(
+        "{} watch --url {} --interval 50ms x | head -n 1; echo ${{PIPESTATUS[0]}}",
+        env!("CARGO_BIN_EXE_leasehold"),
+        store.url
+    );
+    let reader = std::process::Command::new("bash")
+        .args(["-c", &script])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("bash");
+    // Its next line is the one that nobody reads.
+    eventually(LIMIT, "it ends", || {
+        store.run(&["x", "sleep", "0.2"]).output().is(0, &[]);
+        !common::lives(u64::from(reader.id()))
+    });
+    let output = reader.wait_with_output().expect("its output");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.ends_with("\n0\n"), "{text:?}");
+}
+
+#[test]
+fn watch_never_calls_a_lock_free_whose_state_the_store_does_not_tell() {
+    let store = Store::redis();
+    let server = store.redis.as_ref().expect("a Redis");
+    server.cli(&["SET", "{odd}:lh-queue", "7"]);
+    let done = store.verb("watch", &["odd"]).output();
+    done.is(78, &["a key beside the lock holds something else"]);
+    assert_eq!(done.stdout, "");
+}

@@ -1,0 +1,123 @@
+//! What the command leaves running: it keeps the lock, hears signals, and is buried.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::common::{Store, lives, on_each_store};
+
+on_each_store! {
+    what_the_command_leaves_behind_keeps_the_lock,
+    what_is_left_behind_can_be_let_go,
+}
+
+fn what_the_command_leaves_behind_keeps_the_lock(store: &Store) {
+    let script = "(while ! [ -e let-go ]; do sleep 0.02; done; touch last) & echo $! > pid; exit 3";
+    let running = store.run(&["--ttl", "2s", "x", "sh", "-c", script]).start();
+    running.until_it_says("processes that it started are still running");
+    // Longer than a lease.
+    store
+        .run(&["-w", "3", "x", "touch", "ran"])
+        .output()
+        .is(124, &[]);
+    store.let_go();
+    let done = running.end();
+    assert_eq!(done.code(), 3, "{done:?}");
+    assert_eq!(done.stderr.matches("leasehold:").count(), 1, "{done:?}");
+    assert!(store.file("last").exists() && !store.file("ran").exists());
+    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+}
+
+fn what_is_left_behind_can_be_let_go(store: &Store) {
+    let script = "(while ! [ -e let-go ]; do sleep 0.02; done; touch last) & exit 3";
+    let done = store
+        .run(&["--release-on-exit", "x", "sh", "-c", script])
+        .output();
+    assert_eq!((done.code(), done.stderr.as_str()), (3, ""));
+    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+    store.let_go();
+    store.until("last");
+}
+
+#[test]
+fn signals_reach_what_is_left_behind() {
+    for (signal, times) in [(Signal::SIGTERM, 1), (Signal::SIGINT, 2)] {
+        let store = Store::local();
+        // `sh` starts what is in the background deaf to INT.
+        let script = "(touch ready; while :; do sleep 0.02; done) & echo $! > pid; exit 3";
+        let running = store.run(&["x", "sh", "-c", script]).start();
+        let left = store.number("pid");
+        store.until("ready");
+        running.until_it_says("are still running");
+        for _ in 0..times {
+            running.signal(signal);
+            // Two that arrive together are one.
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        assert_eq!(running.end().code(), 3);
+        assert!(!lives(left));
+    }
+}
+
+/// As PID 1 nobody else buries what the command leaves; a process that left the group does not keep the lock.
+#[test]
+fn as_the_first_process_it_buries_the_dead() {
+    let wrapper = env!("CARGO_BIN_EXE_leasehold");
+    let store = Store::local();
+    let unshared = |words: &[&str]| {
+        let mut command = Command::new("unshare");
+        command
+            .args([
+                "--user",
+                "--map-root-user",
+                "--pid",
+                "--fork",
+                "--mount-proc",
+            ])
+            .args(words)
+            .current_dir(store.dir.path());
+        command
+    };
+    let possible = unshared(&["true"])
+        .output()
+        .is_ok_and(|done| done.status.success());
+    if !possible {
+        eprintln!("skipped: this system does not permit `unshare --pid`");
+        return;
+    }
+    // Two orphans that end at once, one of them in a session of its own, and the question who is unburied.
+    let script = "(sleep 0.01 & setsid sleep 0.01 &); sleep 1; ps -e -o stat=,comm= > processes; echo $PPID > parent; exit 6";
+    let done = unshared(&[wrapper, "run", "--url", &store.url, "x", "sh", "-c", script])
+        .output()
+        .unwrap();
+    assert_eq!(done.status.code(), Some(6), "{done:?}");
+    assert_eq!(store.number("parent"), 1);
+    let processes = fs::read_to_string(store.file("processes")).unwrap();
+    assert!(
+        !processes.contains('Z') && processes.contains("leasehold") && !processes.contains("sleep"),
+        "{processes}"
+    );
+    // And it passes signals on.
+    let script = "trap 'exit 42' TERM; touch ready; while :; do sleep 0.02; done";
+    let mut running = unshared(&[
+        "--kill-child",
+        wrapper,
+        "run",
+        "--url",
+        &store.url,
+        "x",
+        "sh",
+        "-c",
+        script,
+    ])
+    .spawn()
+    .unwrap();
+    store.until("ready");
+    let children =
+        fs::read_to_string(format!("/proc/{0}/task/{0}/children", running.id())).unwrap();
+    let first = children.trim().parse().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(first), Signal::SIGTERM).unwrap();
+    assert_eq!(running.wait().unwrap().code(), Some(42));
+}

@@ -1,0 +1,274 @@
+//! At a terminal: Ctrl-C, Ctrl-Z, and who may read.
+
+#![cfg(target_os = "linux")]
+
+use crate::common::pty::Session;
+use crate::common::{LIMIT, Store, lives};
+use testkit::eventually;
+
+const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
+
+/// A command with `leasehold run URL` in front, as one would type it.
+fn typed(store: &Store, words: &str) -> String {
+    format!("{LEASEHOLD} run --url {} {words}", store.url)
+}
+
+/// `words` by a shell that is the leader of a session, in the directory of the test.
+fn shell(store: &Store, words: &[&str]) -> Session {
+    Session::start(words, |command| {
+        command.current_dir(store.dir.path());
+    })
+}
+
+/// A shell with job control that waits for commands.
+fn interactive(store: &Store) -> Session {
+    let mut session = shell(store, &["bash", "--norc", "--noprofile", "-i"]);
+    session.until("prompt> ");
+    session
+}
+
+#[test]
+fn the_command_reads_from_the_terminal_at_once() {
+    let store = Store::local();
+    let mut session = shell(
+        &store,
+        &[
+            "sh",
+            "-c",
+            &typed(&store, "x sh -c 'read line; echo got=$line'"),
+        ],
+    );
+    session.press("hello\n");
+    session.until("got=hello");
+    assert_eq!(session.end().code(), Some(0));
+}
+
+#[test]
+fn ctrl_c_reaches_the_command_alone_which_decides() {
+    let store = Store::local();
+    let script = "x sh -c 'trap \"exit 9\" INT; touch ready; while :; do sleep 0.02; done'";
+    let mut session = shell(
+        &store,
+        &[
+            "sh",
+            "-c",
+            &format!("{}; echo rc=$?", typed(&store, script)),
+        ],
+    );
+    store.until("ready");
+    session.press("\x03");
+    session.until("rc=9");
+    assert_eq!(session.end().code(), Some(0));
+    assert!(
+        !session.shown().contains("leasehold:"),
+        "{}",
+        session.shown()
+    );
+}
+
+#[test]
+fn ctrl_c_that_ends_the_command_ends_the_script_around_it() {
+    for shell_name in ["sh", "bash"] {
+        let store = Store::local();
+        let line = typed(&store, "x sh -c 'touch ready; exec sleep 1000'");
+        let mut session = shell(
+            &store,
+            &[shell_name, "-c", &format!("{line}; echo went on; true")],
+        );
+        store.until("ready");
+        session.press("\x03");
+        session.end();
+        assert!(
+            !session.shown().contains("went on"),
+            "{shell_name}: {}",
+            session.shown()
+        );
+        store.run(&["-n", "x", "true"]).output().is(0, &[]);
+    }
+}
+
+#[test]
+fn ctrl_c_while_waiting_ends_the_script_around_it() {
+    let store = Store::local();
+    let _holder = store.hold();
+    let line = typed(&store, "x touch ran");
+    let mut session = shell(
+        &store,
+        &["bash", "-c", &format!("{line}; echo went on; true")],
+    );
+    session.until("1st in line");
+    session.press("\x03");
+    session.end();
+    assert!(
+        !session.shown().contains("went on") && !store.file("ran").exists(),
+        "{}",
+        session.shown()
+    );
+    store
+        .run(&["-n", "x", "true"])
+        .output()
+        .is(75, &["0 waiting"]);
+}
+
+#[test]
+fn ctrl_z_stops_it_and_fg_lets_it_go_on() {
+    let store = Store::local();
+    let mut session = interactive(&store);
+    session.press(&format!(
+        "{}\n",
+        typed(
+            &store,
+            "x sh -c 'echo rea''dy; read line; echo got=$line; exit 3'"
+        )
+    ));
+    session.until("ready");
+    session.press("\x1a");
+    session.until("leasehold: stopped; \"x\" is kept for ");
+    session.until("Stopped");
+    session.until("prompt> ");
+    store
+        .run(&["-n", "x", "true"])
+        .output()
+        .is(75, &["is busy"]);
+    session.press("fg\n");
+    session.press("hello\n");
+    session.until("got=hello");
+    session.until("prompt> ");
+    session.press("echo rc=$?\n");
+    session.until("rc=3");
+    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+}
+
+#[test]
+fn in_the_background_it_stops_when_it_wants_to_read() {
+    let store = Store::local();
+    let mut session = interactive(&store);
+    session.press(&format!(
+        "{} &\n",
+        typed(&store, "x sh -c 'read line; echo got=$line'")
+    ));
+    session.until("leasehold: stopped");
+    // The shell tells at its next prompt.
+    eventually(LIMIT, "the job is stopped", || {
+        session.press("jobs\n");
+        session.until("prompt> ");
+        session.shown().contains("Stopped")
+    });
+    session.press("fg\n");
+    session.press("hello\n");
+    session.until("got=hello");
+    session.until("prompt> ");
+    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+}
+
+#[test]
+fn stopped_for_too_long_it_is_killed_and_not_continued() {
+    let store = Store::local();
+    let mut session = interactive(&store);
+    // Without other programs: a shell that is stopped while it starts one (vfork) does not stop before that has started.
+    let script = "--ttl 3s x sh -c 'echo $$ > pid; while :; do echo > beat; done'";
+    session.press(&format!("{}\n", typed(&store, script)));
+    let pid = store.number("pid");
+    session.press("\x1a");
+    session.until("Stopped");
+    session.until("prompt> ");
+    // Another gets the lock: the lease has ended.
+    store
+        .run(&["-w", "20", "x", "rm", "-f", "beat"])
+        .output()
+        .is(0, &[]);
+    session.press("fg\n");
+    session.until("was lost");
+    session.until("prompt> ");
+    session.press("echo rc=$?\n");
+    session.until("rc=79");
+    assert!(!store.file("beat").exists() && !lives(pid));
+}
+
+#[test]
+fn others_in_a_pipeline_can_use_the_terminal() {
+    let store = Store::local();
+    let mut session = interactive(&store);
+    let line = typed(
+        &store,
+        "x sh -c 'echo from command; touch runs; while ! [ -e go ]; do sleep 0.02; done'",
+    );
+    session.press(&format!(
+        "{line} | sh -c 'while ! [ -e runs ]; do sleep 0.02; done; read key < /dev/tty; echo key=$key; touch go; cat'\n"
+    ));
+    session.press("q\n");
+    session.until("key=q");
+    session.until("from command");
+    session.until("prompt> ");
+    // And the command itself, when it asks.
+    let line = typed(&store, "x sh -c 'read key < /dev/tty; echo command=$key'");
+    session.press(&format!("{line} | cat\n"));
+    session.press("z\n");
+    session.until("command=z");
+    session.until("prompt> ");
+    // Ctrl-C then goes to all of them.
+    let line = typed(&store, "x sh -c 'touch ready; exec sleep 1000'");
+    session.press(&format!("{line} | cat\n"));
+    store.until("ready");
+    session.press("\x03");
+    session.until("prompt> ");
+    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+}
+
+/// Ctrl-C is for whoever is left of the command then, and the second one is meant.
+#[test]
+fn ctrl_c_reaches_what_the_command_left_behind() {
+    let store = Store::local();
+    let mut session = interactive(&store);
+    let script = "x sh -c '(while :; do sleep 0.02; done) & echo $! > pid; exit 3'";
+    session.press(&format!("{}\n", typed(&store, script)));
+    let left = store.number("pid");
+    session.until("are still running");
+    session.press("\x03");
+    session.until("^C");
+    // Two that arrive together are one.
+    eventually(LIMIT, "the second is heard", || {
+        session.press("\x03");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        !lives(left)
+    });
+    session.until("prompt> ");
+    session.press("echo rc=$?\n");
+    session.until("rc=");
+    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+}
+
+#[test]
+fn one_line_is_rewritten_while_waiting() {
+    let store = Store::local();
+    let holder = store.hold();
+    let mut session = shell(&store, &["sh", "-c", &typed(&store, "-w 10m x echo ran")]);
+    session.until("\r\x1b[2K");
+    session.until("leasehold: waiting for \"x\", 1st in line: held ");
+    session.until("/10m00s]");
+    session.until("\r\x1b[2K");
+    store.let_go();
+    session.until("\r\x1b[2Kleasehold: got \"x\" after ");
+    session.until("ran");
+    assert_eq!(session.end().code(), Some(0));
+    holder.end().is(0, &[]);
+}
+
+/// With `stty tostop` the system stops who writes from the background, and with the wrapper its renewals would stop.
+#[test]
+fn a_terminal_that_stops_writers_does_not_stop_us_and_is_repaired() {
+    let store = Store::redis();
+    let script = "--ttl 3s x sh -c 'stty tostop -echo; trap : TERM; touch ready; while :; do sleep 0.02; done'";
+    let line = format!("{}; echo rc=$?; stty -a", typed(&store, script));
+    let mut session = shell(&store, &["sh", "-c", &line]);
+    store.until("ready");
+    store.server().cli(&["DEL", "x"]);
+    session.until("stopping the command");
+    session.until("rc=79");
+    assert_eq!(session.end().code(), Some(0));
+    let shown = session.shown();
+    assert!(
+        shown.contains("-tostop") && !shown.contains("-echo "),
+        "{shown}"
+    );
+}

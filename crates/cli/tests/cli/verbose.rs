@@ -1,0 +1,142 @@
+//! What `-v` shows, where it goes, and what it never shows.
+
+#![cfg(target_os = "linux")]
+
+use crate::common::pty::Session;
+use crate::common::{Run, Store, on_each_store};
+use testkit::{RedisServer, free_port};
+
+const CANARY: &str = "C4N4RY-s3cr3t";
+
+on_each_store! {
+    once_shows_the_way_to_the_lock_and_back,
+    twice_shows_renewals,
+    shows_who_is_waited_for,
+}
+
+/// The lines of `-v`, less their signature and time.
+#[track_caller]
+fn events(stderr: &str) -> Vec<&str> {
+    let lines = stderr.lines().filter_map(|line| {
+        let (time, event) = line.strip_prefix("leasehold: ")?.split_once(' ')?;
+        // 03:12:45.123Z
+        let is_time = time.len() == 13 && time.as_bytes()[8] == b'.' && time.ends_with('Z');
+        is_time.then_some(event)
+    });
+    lines.collect()
+}
+
+fn once_shows_the_way_to_the_lock_and_back(store: &Store) {
+    for words in [["-v", "x"], ["--verbose", "x"]] {
+        let script = ["sh", "-c", "echo $LEASEHOLD_FENCE"];
+        let done = store.run(&[&words[..], &script].concat()).output();
+        done.is(0, &[]);
+        let fence = done.stdout.trim();
+        let events = events(&done.stderr);
+        let starts = [
+            format!("connecting {}", shown(store)),
+            format!("connected {}", shown(store)),
+            format!("acquired \"x\", fence {fence}, waited "),
+            format!("released \"x\", fence {fence}"),
+        ];
+        assert_eq!(events.len(), starts.len(), "{done:?}");
+        for (event, start) in events.iter().zip(&starts) {
+            assert!(event.starts_with(start), "{start:?}: {done:?}");
+        }
+        assert!(!done.stderr.contains('\x1b'), "{done:?}");
+    }
+}
+
+/// What a store is called.
+fn shown(store: &Store) -> &str {
+    store.url.trim_end_matches('/')
+}
+
+fn twice_shows_renewals(store: &Store) {
+    let script = "touch ready; while ! [ -e let-go ]; do sleep 0.02; done";
+    let words = ["-vv", "--ttl", "1500ms", "x", "sh", "-c", script];
+    let running = store.run(&words).start();
+    running.until_it_says(" renewed \"x\", fence ");
+    store.let_go();
+    running.end().is(0, &[" released \"x\""]);
+}
+
+fn shows_who_is_waited_for(store: &Store) {
+    let holder = store.hold();
+    let waiter = store.run(&["-v", "x", "true"]).start();
+    let holder_is = format!("(pid {}: sh)", holder.pid());
+    waiter.until_it_says(" in line \"x\", ahead 0, holder ");
+    store.let_go();
+    let done = waiter.end();
+    done.is(0, &[&holder_is, " acquired \"x\", fence "]);
+    holder.end().is(0, &[]);
+}
+
+#[test]
+fn without_it_nothing_is_said_and_after_the_lock_it_is_the_commands() {
+    let store = Store::local();
+    let done = store.run(&["x", "echo", "-v"]).output();
+    assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("-v\n", ""));
+    // Before the verb it means the same as after it.
+    let done = Run::before("-v", store.dir.path())
+        .words(&["--url", &store.url, "x", "true"])
+        .output();
+    done.is(0, &[" acquired \"x\""]);
+}
+
+#[test]
+fn a_loss_and_a_server_that_goes_are_warnings() {
+    let store = Store::redis();
+    let words = ["-v", "--ttl", "1s", "x", "sleep", "1000"];
+    let running = store.run(&words).start();
+    running.until_it_says(" acquired \"x\"");
+    store.server().cli(&["DEL", "x"]);
+    running.end().is(79, &[" WARNING lease lost \"x\", fence "]);
+
+    let running = store
+        .run(&["-v", "--ttl", "3s", "x", "sleep", "1000"])
+        .start();
+    running.until_it_says(" acquired \"x\"");
+    store.server().kill();
+    running.until_it_says(" WARNING connection lost ");
+    running.until_it_says(" WARNING renewal failed \"x\", fence ");
+    running.end().is(79, &[]);
+}
+
+#[test]
+fn no_password_is_shown_whatever_goes_wrong() {
+    let guarded = RedisServer::builder().password("another one").start();
+    let open = RedisServer::builder().password(CANARY).start();
+    let store = Store::local();
+    for (port, code) in [(free_port(), 69), (guarded.port(), 77), (open.port(), 0)] {
+        let url = format!("redis://:{CANARY}@127.0.0.1:{port}/");
+        let words = ["-vv", "--url", &url, "-w", "1s", "x", "env"];
+        let done = Run::new(store.dir.path()).words(&words).output();
+        let connecting = format!(" connecting redis://127.0.0.1:{port}");
+        done.is(code, &[&connecting]);
+        assert!(!done.stderr.contains(CANARY), "{done:?}");
+    }
+}
+
+/// A line that is rewritten would be torn by those that come between.
+#[test]
+fn at_a_terminal_every_line_is_whole() {
+    let store = Store::local();
+    let holder = store.hold();
+    let leasehold = env!("CARGO_BIN_EXE_leasehold");
+    let words = [leasehold, "run", "-v", "--url", &store.url, "x", "true"];
+    let mut session = Session::start(&words, |command| {
+        command.current_dir(store.dir.path());
+    });
+    session.until(" in line \"x\"");
+    session.until("leasehold: waiting for \"x\", 1st in line");
+    store.let_go();
+    session.until("leasehold: got \"x\"");
+    assert_eq!(session.end().code(), Some(0));
+    holder.end().is(0, &[]);
+    let shown = session.shown();
+    assert!(!shown.contains('\x1b'), "{shown:?}");
+    for line in shown.lines().filter(|line| !line.is_empty()) {
+        assert!(line.starts_with("leasehold: "), "{shown:?}");
+    }
+}

@@ -1,0 +1,225 @@
+//! The time in line: what is said, who is next, and how to leave.
+
+// `setsid`, `env --default-signal`, `date +%N` and /proc are Linux'.
+#![cfg(target_os = "linux")]
+
+use std::process::Stdio;
+
+use crate::common::{self, Store, on_each_store};
+use nix::sys::signal::Signal;
+
+on_each_store! {
+    says_who_holds_and_the_place_in_line_and_runs_in_turn,
+    a_signal_leaves_the_line,
+    a_signal_that_arrives_with_the_lock_starts_nothing,
+    other_signals_do_not_end_the_waiting,
+    quiet_says_nothing,
+    a_lock_is_not_waited_for_inside_itself,
+}
+
+fn says_who_holds_and_the_place_in_line_and_runs_in_turn(store: &Store) {
+    let holder = store.hold();
+    let held_by = format!(
+        "(pid {}: sh), fence {}",
+        holder.pid(),
+        store.number("fence")
+    );
+
+    let script = "echo $LEASEHOLD_FENCE > second; cat let-go-second 2>/dev/null; while ! [ -e let-go-second ]; do sleep 0.02; done";
+    let second = store
+        .run(&["--note", "the second", "x", "sh", "-c", script])
+        .start();
+    second.until_it_says("waiting for \"x\", 1st in line: held ");
+    second.until_it_says(&held_by);
+    let third = store
+        .run(&[
+            "x",
+            "sh",
+            "-c",
+            "echo $LEASEHOLD_FENCE $LEASEHOLD_WAITED_MS",
+        ])
+        .start();
+    third.until_it_says("waiting for \"x\", 2nd in line: held ");
+    third.until_it_says(&held_by);
+    assert!(!store.file("second").exists());
+
+    store.let_go();
+    let fence = store.number("second");
+    second.until_it_says(&format!("fence {fence}\n"));
+    third.until_it_says("waiting for \"x\", 1st in line: held ");
+    third.until_it_says(&format!(
+        "(pid {}: the second), fence {fence}",
+        second.pid()
+    ));
+    holder.end().is(0, &[]);
+
+    store.touch("let-go-second");
+    second.end().is(0, &["got \"x\" after "]);
+    let third = third.end();
+    third.is(0, &["got \"x\" after "]);
+    let numbers: Vec<u64> = third
+        .stdout
+        .split_whitespace()
+        .map(|number| number.parse().expect("a number"))
+        .collect();
+    let [own_fence, waited] = numbers[..] else {
+        panic!("{third:?}")
+    };
+    assert!(own_fence > fence && waited > 0, "{third:?}");
+}
+
+fn a_signal_leaves_the_line(store: &Store) {
+    let _holder = store.hold();
+    for (signal, code) in [
+        (Signal::SIGTERM, 143),
+        (Signal::SIGINT, 130),
+        (Signal::SIGHUP, 129),
+        (Signal::SIGQUIT, 131),
+    ] {
+        let waiter = store.run(&["x", "touch", "ran"]).start();
+        waiter.until_it_says("1st in line");
+        waiter.signal(signal);
+        assert_eq!(waiter.end().code(), code);
+        store
+            .run(&["-n", "x", "true"])
+            .output()
+            .is(75, &["0 waiting"]);
+    }
+    assert!(!store.file("ran").exists());
+}
+
+/// A waiter that is stopped finds both when it goes on: the lock, which was granted meanwhile, and the signal.
+fn a_signal_that_arrives_with_the_lock_starts_nothing(store: &Store) {
+    let holder = store.hold();
+    let waiter = store.run(&["x", "touch", "ran"]).start();
+    waiter.until_it_says("1st in line");
+    waiter.signal(Signal::SIGSTOP);
+    store.let_go();
+    holder.end().is(0, &[]);
+    waiter.signal(Signal::SIGTERM);
+    waiter.signal(Signal::SIGCONT);
+    assert_eq!(waiter.end().code(), 143);
+    assert!(!store.file("ran").exists());
+    store.run(&["-w", "1", "x", "true"]).output().is(0, &[]);
+}
+
+fn other_signals_do_not_end_the_waiting(store: &Store) {
+    let holder = store.hold();
+    let waiter = store.run(&["x", "true"]).start();
+    waiter.until_it_says("1st in line");
+    waiter.signal(Signal::SIGUSR1);
+    waiter.signal(Signal::SIGUSR2);
+    store.let_go();
+    waiter.end().is(0, &["got \"x\""]);
+    holder.end().is(0, &[]);
+}
+
+fn quiet_says_nothing(store: &Store) {
+    let holder = store.hold();
+    let noisy = store.run(&["x", "true"]).start();
+    noisy.until_it_says("1st in line");
+    let quiet = store.run(&["-q", "x", "true"]).start();
+    // Its place in line is the only sign of it.
+    testkit::eventually(common::LIMIT, "it waits", || {
+        store
+            .run(&["-n", "x", "true"])
+            .output()
+            .stderr
+            .contains("2 waiting")
+    });
+    store.let_go();
+    assert_eq!(quiet.end().stderr, "");
+    for done in [noisy.end(), holder.end()] {
+        done.is(0, &[]);
+    }
+}
+
+fn a_lock_is_not_waited_for_inside_itself(store: &Store) {
+    let wrapper = env!("CARGO_BIN_EXE_leasehold");
+    let done = store
+        .run(&["x", wrapper, "run", "--url", &store.url, "x", "true"])
+        .output();
+    done.is(
+        64,
+        &[
+            "\"x\" is held by the command that started this one",
+            "in vain",
+        ],
+    );
+    let done = store
+        .run(&[
+            "x", wrapper, "run", "--url", &store.url, "y", "echo", "other",
+        ])
+        .output();
+    assert_eq!((done.code(), done.stdout.as_str()), (0, "other\n"));
+}
+
+#[test]
+fn a_store_that_stopped_answering_is_not_a_busy_lock() {
+    let store = Store::redis();
+    let _holder = store.hold();
+    let waits = |verb: &str, words: &[&str]| {
+        let waiting = store.verb(verb, &[&["-w", "6", "x"], words].concat());
+        waiting.stdin(Stdio::piped()).start()
+    };
+    // Far back in line the store is asked seldom, and its silence is not noticed by itself.
+    let ahead: Vec<_> = (0..4).map(|_| waits("run", &["true"])).collect();
+    for waiting in &ahead {
+        waiting.until_it_says("waiting for");
+    }
+    let skipping = store.run(&["--skip", "-w", "6", "x", "true"]).start();
+    let (last, holding) = (waits("run", &["true"]), waits("hold", &[]));
+    last.until_it_says("in line");
+    holding.until_it_writes("waiting");
+    store.server().pause();
+    for waiting in ahead.into_iter().chain([skipping, last, holding]) {
+        waiting.end().is(69, &["(exit 69)"]);
+    }
+    store.server().resume();
+}
+
+/// What redis-py, node redlock and their like send; and what Redisson and Symfony leave under the same name.
+#[test]
+fn clients_of_other_kinds_keep_us_out_and_are_kept_out() {
+    let store = Store::redis();
+    let server = store.server();
+    let (token, script) = (
+        "9c1f0b7ed3a84f6fa2b1c0d9e8f70615",
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0",
+    );
+    let theirs = || server.cli(&["SET", "x", token, "NX", "PX", "60000"]);
+    let give_back = || server.cli(&["EVAL", script, "1", "x", token]);
+
+    for (lock, kind) in [
+        (["SET", "x", token].as_slice(), "string"),
+        (
+            &["HSET", "x", "9b2e6f0a-6f0c-4c52-a5a6-3a2f6f6f0e11:1", "1"],
+            "hash",
+        ),
+        (&["ZADD", "x", "9e15", "__write__"], "zset"),
+    ] {
+        server.cli(lock);
+        let busy = store.run(&["-n", "x", "touch", "ran"]).output();
+        busy.is(75, &["\"x\" is busy", "foreign client", kind]);
+        let waited = store.run(&["-w", "200ms", "x", "touch", "ran"]).output();
+        waited.is(124, &["\"x\" is still busy", kind]);
+        assert!(!store.file("ran").exists(), "{kind}");
+        assert_eq!(
+            server.cli(&["DEL", "x"]).int(),
+            1,
+            "{kind} is left as it was"
+        );
+    }
+
+    let ours = store.hold();
+    assert!(theirs().is_nil(), "refused");
+    assert_eq!(give_back().int(), 0, "not theirs to free");
+    store.let_go();
+    ours.end().is(0, &[]);
+
+    assert!(!theirs().is_nil(), "free");
+    let next = store.run(&["x", "touch", "ran"]).start();
+    next.until_it_says("waiting for \"x\"");
+    assert_eq!(give_back().int(), 1, "untouched by who waits");
+    next.end().is(0, &[]);
+}
