@@ -1,0 +1,204 @@
+//! The lines of a history. Must never hold a line that another crate defines: a history is text, and this is its grammar.
+//!
+//! This page is the normative text. A campaign writes a directory; each process appends lines of JSON to a file of its own,
+//! each line whole, with one call. All `at_ns`, `until_ns` and `valid_until_ns` are nanoseconds of `CLOCK_BOOTTIME`: one
+//! host, one clock. Unknown fields are ignored; an unknown `ev`, kind or outcome makes the history unreadable.
+//!
+//! A process that was killed may leave a torn last line. It is passed over if a `kill-worker` line names its process as the target;
+//! any other line that cannot be read makes the history unreadable.
+//!
+//! # `campaign.json`
+//!
+//! Written before anything starts; the fields are those of [`Campaign`](crate::Campaign).
+//!
+//! ```json
+//! {"format":1,"run":"storm-7","seed":7,"ttl_ms":150,"workers":8,"locks":4,"resource":"fenced","control":false,
+//!  "system":"leasehold","planned":{"stop-worker":20,"kill-server":2},
+//!  "bounds":{"acquire_after_calm_ms":2000,"orphan_ms":500,"scheduling_ms":25}}
+//! ```
+//!
+//! `resource` is `unfenced`, `write-fenced` or `fenced`. `planned` are least numbers. `control` marks a run that must show
+//! violations; `system` is `leasehold` or the name of a rung. Without `acquire_after_calm_ms` liveness is not judged.
+//!
+//! # `worker-<proc>.jsonl`
+//!
+//! One file per process; a worker that is started again has a new number. `proc` is the number in the file's name.
+//!
+//! ```json
+//! {"ev":"invoke","proc":3,"pid":123,"op":17,"what":"acquire","lock":"m1","owner":"9f3c","at_ns":1000,"fence":640}
+//! {"ev":"complete","proc":3,"op":17,"at_ns":2000,"outcome":"ok","fence":640,"valid_until_ns":150000000}
+//! {"ev":"told-lost","proc":3,"lock":"m1","owner":"9f3c","at_ns":150000100,"valid_until_ns":150000000}
+//! ```
+//!
+//! - `what` is `acquire`, `extend`, `release`, or `read` and `write`: operations on the resource under the lease.
+//! - `outcome` is `ok`, `refused` (busy, timed out, or not taken by the resource), `lost` (of an extend or a release: the
+//!   lease was over) or `unknown` (it may have taken effect; a cancelled acquire is one).
+//! - `owner` names one acquisition and is new for each. An operation belongs to the lease that its process acquired last as
+//!   this owner. A repeated acquire of an owner that answers the same fence is the same lease.
+//! - The `at_ns` of an `invoke` is read before the operation starts, that of a `complete` after it ended. An `invoke`
+//!   without `complete` means that the process died in it.
+//! - `fence`: of an ok acquire; optional on the `invoke` of what comes later.
+//! - `valid_until_ns` is the deadline of the lease as its holder knew it then: of an ok acquire or extend, and optional on
+//!   the `invoke` of a read or write and on `told-lost`. A library that renews by itself moves the deadline without a line of its own; so
+//!   a worker writes the latest one in its next line, at the latest in `told-lost`.
+//!
+//! # `resource.jsonl`
+//!
+//! The decisions of the resource in the order in which it made them; `seq` rises.
+//!
+//! ```json
+//! {"ev":"decision","seq":8,"lock":"m1","proc":3,"what":"read","fence":640,"base":null,"value":4,"accepted":true,"highest":640,"at_ns":3000}
+//! {"ev":"decision","seq":9,"lock":"m1","proc":3,"what":"write","fence":640,"base":4,"value":5,"accepted":true,"highest":640,"at_ns":4000}
+//! ```
+//!
+//! A read's `value` is what it answered. A write's `base` is the version that the writer had read, its `value` the version
+//! after it. The versions of a lock's datum count up from 0, by one per accepted write. `highest` is the highest fence
+//! presented so far, this one included. A write-fenced resource is not presented a fence by a read.
+//!
+//! # `nemesis.jsonl`
+//!
+//! ```json
+//! {"ev":"fault","kind":"stop-worker","target":"worker-3","at_ns":5000,"until_ns":9000}
+//! {"ev":"server-start","epoch":0,"at_ns":6000}
+//! {"ev":"calm","at_ns":10000}
+//! ```
+//!
+//! - A `fault` is written after it was done. Kinds are those of [`FaultKind`]; the target is `worker-<proc>` or `server`. `until_ns`
+//!   says when what was stopped went on.
+//! - `server-start`: `epoch` counts how often the store lost its data, 0 while it kept everything. `at_ns` is read
+//!   when the old server is dead and the new one has not been started.
+//! - `calm`: the faults are over. The last one counts, and no fault may follow it.
+//!
+//! # `store.jsonl`
+//!
+//! Optional, for I6: written by whoever can know, such as a wrapper whose script removes a key and answers with the old value.
+//!
+//! ```json
+//! {"ev":"removed","lock":"m1","by":"9f3c","whose":"9f3c","at_ns":7000}
+//! ```
+//!
+//! `whose` is the owner whose lock it was, or `none`.
+
+use serde::Deserialize;
+
+use crate::FaultKind;
+
+/// What a worker does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum What {
+    Acquire,
+    Extend,
+    Release,
+    Read,
+    Write,
+}
+
+impl What {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Acquire => "acquire",
+            Self::Extend => "extend",
+            Self::Release => "release",
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// How an operation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Outcome {
+    Ok,
+    Refused,
+    Unknown,
+    Lost,
+}
+
+impl Outcome {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Refused => "refused",
+            Self::Unknown => "unknown",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "ev", rename_all = "kebab-case")]
+pub(crate) enum WorkerLine {
+    Invoke {
+        proc: u64,
+        op: u64,
+        what: What,
+        lock: String,
+        owner: String,
+        at_ns: u64,
+        fence: Option<u64>,
+        valid_until_ns: Option<u64>,
+    },
+    Complete {
+        proc: u64,
+        op: u64,
+        at_ns: u64,
+        outcome: Outcome,
+        fence: Option<u64>,
+        valid_until_ns: Option<u64>,
+    },
+    ToldLost {
+        proc: u64,
+        lock: String,
+        owner: String,
+        at_ns: u64,
+        valid_until_ns: Option<u64>,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "ev", rename_all = "kebab-case")]
+pub(crate) enum ResourceLine {
+    Decision {
+        seq: u64,
+        lock: String,
+        proc: u64,
+        what: What,
+        fence: Option<u64>,
+        base: Option<u64>,
+        value: u64,
+        accepted: bool,
+        highest: Option<u64>,
+        at_ns: u64,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "ev", rename_all = "kebab-case")]
+pub(crate) enum StoreLine {
+    Removed {
+        lock: String,
+        by: String,
+        whose: String,
+        at_ns: u64,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "ev", rename_all = "kebab-case")]
+pub(crate) enum NemesisLine {
+    Fault {
+        kind: FaultKind,
+        target: String,
+        at_ns: u64,
+        until_ns: Option<u64>,
+    },
+    Calm {
+        at_ns: u64,
+    },
+    ServerStart {
+        epoch: u32,
+        at_ns: u64,
+    },
+}

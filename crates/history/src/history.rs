@@ -1,0 +1,186 @@
+//! What happened in a campaign, joined. Must never judge.
+
+use std::collections::BTreeMap;
+
+use crate::format::{Outcome, What};
+use crate::lease::Lease;
+use crate::{Campaign, FaultKind};
+
+/// A history that was read: operations with their outcomes, the leases they belong to, the resource's decisions, the faults.
+#[derive(Debug)]
+pub struct History {
+    pub(crate) campaign: Campaign,
+    pub(crate) files: Vec<String>,
+    pub(crate) names: Names,
+    pub(crate) processes: BTreeMap<u64, Process>,
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) leases: Vec<Lease>,
+    pub(crate) told: Vec<Told>,
+    pub(crate) decisions: Vec<Decision>,
+    pub(crate) removals: Vec<Removal>,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) calm: Option<(u64, Source)>,
+    pub(crate) starts: Vec<(u64, u32)>,
+}
+
+impl History {
+    /// `file:line`.
+    pub(crate) fn place(&self, source: Source) -> String {
+        let file = self.files.get(source.file as usize);
+        format!("{}:{}", file.map_or("?", String::as_str), source.line)
+    }
+
+    /// The time of the last line of all.
+    pub(crate) fn end_ns(&self) -> u64 {
+        let processes = self.processes.values().map(|process| process.last_ns);
+        let decisions = self.decisions.iter().map(|decision| decision.at_ns);
+        processes.chain(decisions).max().unwrap_or(0)
+    }
+
+    /// The epoch at a time.
+    pub(crate) fn epoch(&self, at_ns: u64) -> u32 {
+        let after = self.starts.partition_point(|(start, _)| *start <= at_ns);
+        match after.checked_sub(1).and_then(|at| self.starts.get(at)) {
+            Some((_, epoch)) => *epoch,
+            None => 0,
+        }
+    }
+
+    /// The epoch of all between two times, if it is one.
+    pub(crate) fn epoch_of(&self, from_ns: u64, to_ns: u64) -> Option<u32> {
+        let epoch = self.epoch(from_ns);
+        (epoch == self.epoch(to_ns)).then_some(epoch)
+    }
+
+    /// Whether the nemesis had the process stopped at some time between two times, the tolerance included.
+    pub(crate) fn stopped(&self, proc: u64, from_ns: u64, to_ns: u64) -> bool {
+        let slack = self.campaign.bounds.scheduling_ns();
+        self.processes.get(&proc).is_some_and(|process| {
+            process.stops.iter().any(|(stop, cont)| {
+                *stop <= to_ns.saturating_add(slack) && cont.saturating_add(slack) >= from_ns
+            })
+        })
+    }
+}
+
+/// One line of one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) file: u32,
+    pub(crate) line: u32,
+}
+
+/// The names of locks and owners, as numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    known: std::collections::HashMap<String, u32>,
+    all: Vec<String>,
+}
+
+impl Names {
+    pub(crate) fn number(&mut self, name: String) -> u32 {
+        if let Some(number) = self.known.get(&name) {
+            return *number;
+        }
+        let number = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
+        self.all.push(name.clone());
+        self.known.insert(name, number);
+        number
+    }
+
+    pub(crate) fn name(&self, number: u32) -> &str {
+        self.all.get(number as usize).map_or("?", String::as_str)
+    }
+}
+
+/// What is known of a worker process.
+#[derive(Debug, Default)]
+pub(crate) struct Process {
+    /// The time of its last line.
+    pub(crate) last_ns: u64,
+    pub(crate) killed_ns: Option<u64>,
+    /// From when to when it was stopped, in order of time.
+    pub(crate) stops: Vec<(u64, u64)>,
+}
+
+impl Process {
+    /// When it was last alive for certain, or the nemesis said that it had killed it.
+    pub(crate) fn end_ns(&self) -> u64 {
+        self.last_ns.max(self.killed_ns.unwrap_or(0))
+    }
+}
+
+/// What a worker did, and what came of it.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) proc: u64,
+    pub(crate) what: What,
+    pub(crate) lock: u32,
+    pub(crate) owner: u32,
+    pub(crate) invoked_ns: u64,
+    pub(crate) invoked: Source,
+    pub(crate) fence: Option<u64>,
+    pub(crate) done: Option<Done>,
+    /// Which of the leases it belongs to.
+    pub(crate) lease: Option<usize>,
+}
+
+impl Operation {
+    pub(crate) fn is(&self, outcome: Outcome) -> bool {
+        self.done.is_some_and(|done| done.outcome == outcome)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Done {
+    pub(crate) at_ns: u64,
+    pub(crate) outcome: Outcome,
+    pub(crate) valid_until_ns: Option<u64>,
+    pub(crate) source: Source,
+}
+
+/// A lease's end as its holder was told.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) proc: u64,
+    pub(crate) lock: u32,
+    pub(crate) at_ns: u64,
+    pub(crate) source: Source,
+    pub(crate) lease: Option<usize>,
+}
+
+/// What the resource decided.
+#[derive(Debug)]
+pub(crate) struct Decision {
+    pub(crate) lock: u32,
+    pub(crate) proc: u64,
+    pub(crate) write: bool,
+    pub(crate) fence: Option<u64>,
+    pub(crate) base: Option<u64>,
+    pub(crate) value: u64,
+    pub(crate) accepted: bool,
+    pub(crate) highest: Option<u64>,
+    pub(crate) at_ns: u64,
+    pub(crate) source: Source,
+}
+
+/// A lock that was taken out of the store.
+#[derive(Debug)]
+pub(crate) struct Removal {
+    pub(crate) lock: u32,
+    pub(crate) by: u32,
+    /// The owner that it belonged to, if any.
+    pub(crate) whose: Option<u32>,
+    pub(crate) at_ns: u64,
+    pub(crate) source: Source,
+}
+
+/// What the nemesis did.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) kind: FaultKind,
+    pub(crate) target: String,
+    pub(crate) at_ns: u64,
+    pub(crate) until_ns: Option<u64>,
+    pub(crate) source: Source,
+}

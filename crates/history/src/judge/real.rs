@@ -1,0 +1,57 @@
+//! I11: a run that did nothing proves nothing. Must never let an empty history pass.
+
+use crate::FaultKind::{StopServer, StopWorker};
+use crate::Invariant::RealCampaign;
+use crate::verdict::Findings;
+
+pub(super) fn judge(findings: &mut Findings<'_>) {
+    let history = findings.history;
+    let campaign = &history.campaign;
+    let mut wrong = Vec::new();
+    for (kind, planned) in &campaign.planned {
+        // Who was stopped for no time was not stopped.
+        let real = history.faults.iter().filter(|fault| {
+            let lasting = !matches!(kind, StopWorker | StopServer)
+                || fault.until_ns.is_none_or(|until| until > fault.at_ns);
+            fault.kind == *kind && lasting
+        });
+        let happened = u64::try_from(real.count()).unwrap_or(u64::MAX);
+        if happened < *planned {
+            let kind = kind.name();
+            wrong.push(format!(
+                "{kind} was planned {planned} times and happened {happened} times"
+            ));
+        }
+    }
+    let worked = history
+        .processes
+        .values()
+        .filter(|process| process.last_ns > 0);
+    let worked = u64::try_from(worked.count()).unwrap_or(u64::MAX);
+    if worked < campaign.workers {
+        wrong.push(format!(
+            "{worked} of {} workers did anything",
+            campaign.workers
+        ));
+    }
+    if history.leases.is_empty() {
+        wrong.push("no lock was ever acquired".to_owned());
+    }
+    if !history
+        .decisions
+        .iter()
+        .any(|decision| decision.write && decision.accepted)
+    {
+        wrong.push("the resource accepted no write".to_owned());
+    }
+    match (campaign.bounds.acquire_after_calm_ms, history.calm) {
+        (Some(_), None) => wrong.push("there was no calm".to_owned()),
+        (_, Some((calm, _))) if history.faults.iter().any(|fault| fault.at_ns > calm) => {
+            wrong.push("a fault followed the calm".to_owned());
+        }
+        _ => {}
+    }
+    for sentence in wrong {
+        findings.add(RealCampaign, None, sentence, Vec::new());
+    }
+}

@@ -1,0 +1,136 @@
+//! What a lease came to. Must never use a deadline that its holder did not write down.
+
+use crate::History;
+use crate::format::Outcome;
+use crate::history::{Operation, Process, Source};
+
+/// One lease: from an ok acquire on.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) proc: u64,
+    pub(crate) lock: u32,
+    pub(crate) owner: u32,
+    pub(crate) fence: Option<u64>,
+    /// Its acquire: invoked, completed.
+    pub(crate) invoked_ns: u64,
+    pub(crate) acquired_ns: u64,
+    pub(crate) acquired: Source,
+    /// What its holder knew of its deadline, in the order of the file.
+    pub(crate) claims: Vec<Claim>,
+    /// When its holder gave it up, was told that it is lost or heard so from an extend, whichever was first.
+    pub(crate) over: Option<(u64, Source)>,
+    pub(crate) told_ns: Option<u64>,
+    /// The index of its release.
+    pub(crate) release: Option<usize>,
+    /// When it was last relied on: the last line of it but for its release.
+    pub(crate) used_ns: u64,
+}
+
+/// From a time on the holder relied on a deadline.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claim {
+    pub(crate) from_ns: u64,
+    pub(crate) until_ns: Option<u64>,
+    /// The epoch that the store gave it in, if that is certain.
+    pub(crate) epoch: Option<u32>,
+}
+
+/// A time in which a lease was valid.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) from_ns: u64,
+    pub(crate) to_ns: u64,
+    pub(crate) epoch: u32,
+}
+
+impl Lease {
+    /// The latest deadline that its holder is known to have had.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        self.claims.iter().filter_map(|claim| claim.until_ns).max()
+    }
+
+    /// When it was valid. A later deadline of the same epoch shows that the lock was held all along, since no lease comes back once
+    /// its lock has lapsed; but no longer than until that deadline, which may have passed before a stopped process came to write it
+    /// down. Claims of no certain epoch are left out.
+    pub(crate) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
+        let over = self.over.map_or(u64::MAX, |(at, _)| at);
+        self.claims
+            .iter()
+            .enumerate()
+            .filter_map(move |(at, claim)| {
+                let epoch = claim.epoch?;
+                let until = claim.until_ns.unwrap_or(self.used_ns);
+                let until = match self.claims.get(at + 1) {
+                    Some(next) if next.epoch == claim.epoch => until
+                        .max(next.until_ns.unwrap_or(next.from_ns))
+                        .min(next.from_ns),
+                    Some(next) => until.min(next.from_ns),
+                    None => until,
+                };
+                let to_ns = until.min(over);
+                (claim.from_ns < to_ns).then_some(Span {
+                    from_ns: claim.from_ns,
+                    to_ns,
+                    epoch,
+                })
+            })
+    }
+
+    /// The epoch in which it was acquired, if that is certain, and the end of its validity in it: 0 if it came too late to be valid.
+    pub(crate) fn end_in_first_epoch(&self) -> Option<(u32, u64)> {
+        let epoch = self.claims.first()?.epoch?;
+        let ends = self.spans().filter(|span| span.epoch == epoch);
+        Some((epoch, ends.map(|span| span.to_ns).max().unwrap_or(0)))
+    }
+
+    /// Until when it may have been in the store: until its release had an answer; without one, until a TTL and the orphan bound after it
+    /// was last heard of, which is the end of its process if the library may have gone on renewing it.
+    pub(crate) fn held_until(&self, history: &History) -> u64 {
+        let release = self.release.and_then(|at| history.operations.get(at));
+        let answer = release.and_then(|release| release.done);
+        let heard = match (release, answer) {
+            (_, Some(done)) if done.outcome != Outcome::Unknown => return done.at_ns,
+            (_, Some(done)) => done.at_ns,
+            (_, None) if self.told_ns.is_some() => self.used_ns,
+            (_, None) => match history.processes.get(&self.proc) {
+                Some(process) => process.end_ns(),
+                None => self.used_ns,
+            },
+        };
+        may_linger(history, heard)
+    }
+}
+
+/// Until when the store may hold what was last heard of at `heard_ns`: a TTL and the orphan bound, counted from the end of what
+/// kept the server from working then.
+pub(crate) fn may_linger(history: &History, heard_ns: u64) -> u64 {
+    use crate::FaultKind::{KillServer, StopServer};
+    let mut from = heard_ns;
+    // Faults are in order of time, so one stop after the other moves it on.
+    for fault in &history.faults {
+        if fault.at_ns > from {
+            break;
+        }
+        if matches!(fault.kind, StopServer | KillServer) {
+            from = from.max(fault.until_ns.unwrap_or(fault.at_ns));
+        }
+    }
+    let campaign = &history.campaign;
+    from.saturating_add(campaign.ttl_ns())
+        .saturating_add(campaign.bounds.orphan_ns())
+}
+
+/// How long an acquire may have had the lock: while it was under way, as a lease, or as an orphan.
+pub(crate) fn may_hold(history: &History, acquire: &Operation) -> (u64, u64) {
+    let lease = acquire.lease.and_then(|at| history.leases.get(at));
+    let until = match (acquire.done, lease) {
+        (_, Some(lease)) => lease.held_until(history),
+        (Some(done), None) if done.outcome == Outcome::Refused => done.at_ns,
+        (Some(done), None) => may_linger(history, done.at_ns),
+        (None, None) => {
+            let process = history.processes.get(&acquire.proc);
+            may_linger(history, process.map_or(acquire.invoked_ns, Process::end_ns))
+        }
+    };
+    (acquire.invoked_ns, until)
+}

@@ -1,0 +1,276 @@
+//! From files to a [`History`]. Must never guess: a line that is not understood makes the whole history unreadable.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+
+use crate::format::{NemesisLine, ResourceLine, StoreLine, What};
+use crate::history::{Decision, Fault, Names, Process, Removal, Source};
+use crate::{Campaign, FaultKind, History};
+
+mod worker;
+
+/// Why a history cannot be judged: the file, the line (0 for the whole file) and what is wrong there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The name of the file.
+    pub file: String,
+    /// The number of the line, from 1; 0 for the whole file.
+    pub line: u32,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.file, self.why),
+            line => write!(f, "{}:{line}: {}", self.file, self.why),
+        }
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+/// Reads the history in a directory.
+pub fn read(dir: &Path) -> Result<History, Unreadable> {
+    let unreadable = |file: &Path, error: std::io::Error| Unreadable {
+        file: file.display().to_string(),
+        line: 0,
+        why: error.to_string(),
+    };
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).map_err(|error| unreadable(dir, error))? {
+        let path = entry.map_err(|error| unreadable(dir, error))?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        if name == "campaign.json" || path.extension().is_some_and(|end| end == "jsonl") {
+            let text = std::fs::read(&path).map_err(|error| unreadable(&path, error))?;
+            // A torn line may end within a character; it is refused as JSON, where that matters.
+            files.insert(name.to_owned(), String::from_utf8_lossy(&text).into_owned());
+        }
+    }
+    parse(&files)
+}
+
+/// Reads a history from the texts of its files, by name.
+pub fn parse(files: &BTreeMap<String, String>) -> Result<History, Unreadable> {
+    let mut reading = Reading {
+        history: History {
+            campaign: campaign(files)?,
+            files: Vec::new(),
+            names: Names::default(),
+            processes: BTreeMap::new(),
+            operations: Vec::new(),
+            leases: Vec::new(),
+            told: Vec::new(),
+            decisions: Vec::new(),
+            removals: Vec::new(),
+            faults: Vec::new(),
+            calm: None,
+            starts: Vec::new(),
+        },
+    };
+    // The nemesis first: what it killed may have left a torn line.
+    reading.nemesis(files)?;
+    for (name, text) in files {
+        let stem = name.strip_suffix(".jsonl");
+        let proc = stem.and_then(|stem| stem.strip_prefix("worker-"));
+        match (stem, proc) {
+            (None | Some("nemesis"), _) => {}
+            (Some("resource"), _) => reading.resource(name, text)?,
+            (Some("store"), _) => reading.store(name, text)?,
+            (_, Some(proc)) => {
+                let proc = proc
+                    .parse()
+                    .map_err(|_| whole(name, "no number of a process"))?;
+                worker::read(&mut reading, proc, name, text)?;
+            }
+            (Some(_), None) => return Err(whole(name, "no such file in a history")),
+        }
+    }
+    Ok(reading.history)
+}
+
+fn campaign(files: &BTreeMap<String, String>) -> Result<Campaign, Unreadable> {
+    const FILE: &str = "campaign.json";
+    let text = files.get(FILE).ok_or_else(|| whole(FILE, "missing"))?;
+    let campaign: Campaign =
+        serde_json::from_str(text).map_err(|error| whole(FILE, &error.to_string()))?;
+    if campaign.format != 1 {
+        return Err(whole(
+            FILE,
+            &format!("format {} is unknown", campaign.format),
+        ));
+    }
+    Ok(campaign)
+}
+
+fn whole(file: &str, why: &str) -> Unreadable {
+    Unreadable {
+        file: file.to_owned(),
+        line: 0,
+        why: why.to_owned(),
+    }
+}
+
+/// A history that is being put together.
+struct Reading {
+    history: History,
+}
+
+impl Reading {
+    fn file(&mut self, name: &str) -> u32 {
+        self.history.files.push(name.to_owned());
+        u32::try_from(self.history.files.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    fn number(&mut self, name: String) -> u32 {
+        self.history.names.number(name)
+    }
+
+    fn nemesis(&mut self, files: &BTreeMap<String, String>) -> Result<(), Unreadable> {
+        const FILE: &str = "nemesis.jsonl";
+        let Some(text) = files.get(FILE) else {
+            return Ok(());
+        };
+        let file = self.file(FILE);
+        for (source, line) in lines(file, text) {
+            match line_of(FILE, source, line)? {
+                NemesisLine::Fault {
+                    kind,
+                    target,
+                    at_ns,
+                    until_ns,
+                } => {
+                    if until_ns.is_some_and(|until| until < at_ns) {
+                        return Err(at(FILE, source, "ends before it begins"));
+                    }
+                    self.history.faults.push(Fault {
+                        kind,
+                        target,
+                        at_ns,
+                        until_ns,
+                        source,
+                    });
+                }
+                NemesisLine::Calm { at_ns } => self.history.calm = Some((at_ns, source)),
+                NemesisLine::ServerStart { epoch, at_ns } => {
+                    let last = self.history.starts.last();
+                    if last.is_some_and(|(then, before)| at_ns < *then || epoch < *before) {
+                        return Err(at(FILE, source, "the server's starts are out of order"));
+                    }
+                    self.history.starts.push((at_ns, epoch));
+                }
+            }
+        }
+        self.history.faults.sort_by_key(|fault| fault.at_ns);
+        self.fates();
+        Ok(())
+    }
+
+    /// What the nemesis did to each worker.
+    fn fates(&mut self) {
+        let History {
+            faults, processes, ..
+        } = &mut self.history;
+        for fault in faults {
+            let proc = fault.target.strip_prefix("worker-");
+            let Some(proc) = proc.and_then(|proc| proc.parse::<u64>().ok()) else {
+                continue;
+            };
+            let process: &mut Process = processes.entry(proc).or_default();
+            match fault.kind {
+                FaultKind::StopWorker => {
+                    let until = fault.until_ns.unwrap_or(u64::MAX);
+                    process.stops.push((fault.at_ns, until));
+                }
+                FaultKind::KillWorker => process.killed_ns = Some(fault.at_ns),
+                _ => {}
+            }
+        }
+    }
+
+    fn resource(&mut self, name: &str, text: &str) -> Result<(), Unreadable> {
+        let file = self.file(name);
+        let mut before = None;
+        for (source, line) in lines(file, text) {
+            let ResourceLine::Decision {
+                seq,
+                lock,
+                proc,
+                what,
+                fence,
+                base,
+                value,
+                accepted,
+                highest,
+                at_ns,
+            } = line_of(name, source, line)?;
+            if !matches!(what, What::Read | What::Write) {
+                return Err(at(name, source, "a resource reads and writes"));
+            }
+            if before.is_some_and(|(then, last)| seq <= last || at_ns < then) {
+                return Err(at(name, source, "decisions are out of order"));
+            }
+            before = Some((at_ns, seq));
+            let lock = self.number(lock);
+            self.history.decisions.push(Decision {
+                lock,
+                proc,
+                write: what == What::Write,
+                fence,
+                base,
+                value,
+                accepted,
+                highest,
+                at_ns,
+                source,
+            });
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, name: &str, text: &str) -> Result<(), Unreadable> {
+        let file = self.file(name);
+        for (source, line) in lines(file, text) {
+            let StoreLine::Removed {
+                lock,
+                by,
+                whose,
+                at_ns,
+            } = line_of(name, source, line)?;
+            let removal = Removal {
+                lock: self.number(lock),
+                by: self.number(by),
+                whose: (whose != "none").then(|| self.number(whose)),
+                at_ns,
+                source,
+            };
+            self.history.removals.push(removal);
+        }
+        Ok(())
+    }
+}
+
+/// The lines of a text with their places.
+fn lines(file: u32, text: &str) -> impl Iterator<Item = (Source, &str)> {
+    text.lines()
+        .zip(1..)
+        .map(move |(text, line)| (Source { file, line }, text))
+}
+
+fn line_of<T: DeserializeOwned>(file: &str, source: Source, text: &str) -> Result<T, Unreadable> {
+    serde_json::from_str(text).map_err(|error| at(file, source, &error.to_string()))
+}
+
+fn at(file: &str, source: Source, why: &str) -> Unreadable {
+    Unreadable {
+        file: file.to_owned(),
+        line: source.line,
+        why: why.to_owned(),
+    }
+}

@@ -1,0 +1,300 @@
+//! What is broken, and by which invariant it must be rejected. Must never break two things at once.
+
+use super::{Broken, Edit};
+use crate::Invariant::{
+    self, Exclusion, FenceOrder, FencedResource, Liveness, LogsAgree, NoLateSuccess, NoLostUpdate,
+    OwnLockOnly, RealCampaign, ToldInTime, UniqueFence, UnknownResolves,
+};
+
+const W1: &str = "worker-1.jsonl";
+pub(super) const W2: &str = "worker-2.jsonl";
+pub(super) const W3: &str = "worker-3.jsonl";
+pub(super) const CAMPAIGN: &str = "campaign.json";
+const RESOURCE: &str = "resource.jsonl";
+pub(super) const NEMESIS: &str = "nemesis.jsonl";
+const STORE: &str = "store.jsonl";
+
+pub(super) const TWO_HOLDERS: Edit = Edit(
+    W2,
+    r#""op":5,"at_ns":735000000"#,
+    r#""op":5,"at_ns":725000000"#,
+);
+pub(super) const LOST_UPDATE: Edit =
+    Edit(RESOURCE, r#""base":2,"value":3"#, r#""base":1,"value":3"#);
+pub(super) const FALLING: Edit = Edit(W3, r#""fence":128"#, r#""fence":63"#);
+
+pub(super) const ASKED_EARLY: Edit = Edit(W1, r#""at_ns":340000000"#, r#""at_ns":120000000"#);
+pub(super) const GAVE_UP_EARLY: Edit = Edit(W1, r#""at_ns":400000000"#, r#""at_ns":130000000"#);
+
+const fn broken(name: &'static str, by: Invariant, edits: &'static [Edit]) -> Broken {
+    Broken { name, by, edits }
+}
+
+pub(super) const ALL: &[Broken] = &[
+    broken(
+        "a fence twice",
+        UniqueFence,
+        &[Edit(W2, r#""fence":448"#, r#""fence":384"#)],
+    ),
+    broken(
+        "a lease without a fence",
+        UniqueFence,
+        &[Edit(W1, r#""fence":192,"#, "")],
+    ),
+    broken("a fence that falls", FenceOrder, &[FALLING]),
+    broken(
+        "fences in the wrong order although both acquires were under way",
+        FenceOrder,
+        &[
+            Edit(W2, r#""fence":448"#, r#""fence":384"#),
+            Edit(W1, r#""fence":384"#, r#""fence":448"#),
+        ],
+    ),
+    broken(
+        "a fence that falls when the store has lost its data",
+        FenceOrder,
+        &[
+            Edit(W3, r#""fence":128"#, r#""fence":64"#),
+            Edit(
+                NEMESIS,
+                "",
+                "{\"ev\":\"server-start\",\"epoch\":1,\"at_ns\":575000000}\n",
+            ),
+        ],
+    ),
+    broken("two holders", Exclusion, &[TWO_HOLDERS]),
+    broken(
+        "two holders, by the deadline that an extend gave",
+        Exclusion,
+        &[
+            Edit(
+                W1,
+                r#""valid_until_ns":187000000"#,
+                r#""valid_until_ns":287000000"#,
+            ),
+            Edit(
+                W1,
+                r#""what":"release","lock":"m1","owner":"a1","at_ns":60000000"#,
+                r#""what":"release","lock":"m1","owner":"a1","at_ns":69000000"#,
+            ),
+            Edit(
+                W1,
+                r#""op":5,"at_ns":62000000"#,
+                r#""op":5,"at_ns":69000000"#,
+            ),
+        ],
+    ),
+    broken(
+        "a stale write accepted",
+        FencedResource,
+        &[
+            Edit(
+                RESOURCE,
+                r#""fence":128,"base":1,"value":2,"accepted":false"#,
+                r#""fence":128,"base":2,"value":3,"accepted":true"#,
+            ),
+            Edit(
+                RESOURCE,
+                r#""value":2,"accepted":true,"highest":320"#,
+                r#""value":3,"accepted":true,"highest":320"#,
+            ),
+            Edit(
+                RESOURCE,
+                r#""base":2,"value":3,"accepted":true,"highest":320"#,
+                r#""base":3,"value":4,"accepted":true,"highest":320"#,
+            ),
+            Edit(
+                W2,
+                r#""op":3,"at_ns":265000000,"outcome":"refused""#,
+                r#""op":3,"at_ns":265000000,"outcome":"ok""#,
+            ),
+        ],
+    ),
+    broken(
+        "a resource that forgets what it has seen",
+        FencedResource,
+        &[Edit(
+            RESOURCE,
+            r#""accepted":false,"highest":192"#,
+            r#""accepted":false,"highest":128"#,
+        )],
+    ),
+    broken("a write on an old version", NoLostUpdate, &[LOST_UPDATE]),
+    broken(
+        "a version left out",
+        NoLostUpdate,
+        &[Edit(
+            RESOURCE,
+            r#""base":2,"value":3"#,
+            r#""base":2,"value":4"#,
+        )],
+    ),
+    broken(
+        "a read of an old version",
+        NoLostUpdate,
+        &[Edit(
+            RESOURCE,
+            r#""value":2,"accepted":true,"highest":320"#,
+            r#""value":1,"accepted":true,"highest":320"#,
+        )],
+    ),
+    broken(
+        "another's lock removed",
+        OwnLockOnly,
+        &[Edit(STORE, r#""whose":"none""#, r#""whose":"c2""#)],
+    ),
+    broken(
+        "an extend after the deadline that it names",
+        NoLateSuccess,
+        &[Edit(
+            W1,
+            r#""valid_until_ns":187000000"#,
+            r#""valid_until_ns":36000000"#,
+        )],
+    ),
+    broken(
+        "a release that is ok after the loss",
+        NoLateSuccess,
+        &[Edit(W2, r#""outcome":"lost""#, r#""outcome":"ok""#)],
+    ),
+    broken(
+        "an orphan that stays",
+        UnknownResolves,
+        &[
+            Edit(
+                W3,
+                r#""owner":"c4","at_ns":560000000"#,
+                r#""owner":"c4","at_ns":601000000"#,
+            ),
+            Edit(
+                W3,
+                r#""at_ns":565000000,"outcome":"ok","fence":64,"valid_until_ns":707000000"#,
+                r#""at_ns":602000000,"outcome":"refused""#,
+            ),
+            Edit(
+                W3,
+                concat!(
+                    r#"{"ev":"invoke","proc":3,"pid":103,"op":8,"what":"release","lock":"m2","owner":"c4","at_ns":570000000}"#,
+                    "\n"
+                ),
+                "",
+            ),
+            Edit(
+                W3,
+                concat!(
+                    r#"{"ev":"complete","proc":3,"op":8,"at_ns":572000000,"outcome":"ok"}"#,
+                    "\n"
+                ),
+                "",
+            ),
+            Edit(W3, r#""at_ns":580000000"#, r#""at_ns":620000000"#),
+            Edit(W3, r#""at_ns":582000000"#, r#""at_ns":622000000"#),
+        ],
+    ),
+    broken(
+        "a refusal because of an orphan of long ago",
+        UnknownResolves,
+        &[ASKED_EARLY, GAVE_UP_EARLY],
+    ),
+    broken(
+        "a holder told late",
+        ToldInTime,
+        &[Edit(
+            W3,
+            r#""owner":"c5","at_ns":728000000"#,
+            r#""owner":"c5","at_ns":733000000"#,
+        )],
+    ),
+    broken(
+        "a stopped holder told late, but it was not stopped",
+        ToldInTime,
+        &[Edit(
+            NEMESIS,
+            r#""target":"worker-2""#,
+            r#""target":"worker-3""#,
+        )],
+    ),
+    broken(
+        "an acquire that takes too long",
+        Liveness,
+        &[
+            Edit(
+                W2,
+                r#""op":5,"at_ns":735000000"#,
+                r#""op":5,"at_ns":772000000"#,
+            ),
+            Edit(
+                W2,
+                r#""owner":"b2","at_ns":740000000"#,
+                r#""owner":"b2","at_ns":773000000"#,
+            ),
+            Edit(
+                W2,
+                r#""op":6,"at_ns":742000000"#,
+                r#""op":6,"at_ns":774000000"#,
+            ),
+        ],
+    ),
+    broken(
+        "a fault that never happened",
+        RealCampaign,
+        &[Edit(
+            NEMESIS,
+            concat!(
+                r#"{"ev":"fault","kind":"script-flush","target":"server","at_ns":500000000}"#,
+                "\n"
+            ),
+            "",
+        )],
+    ),
+    broken(
+        "a fault after the calm",
+        RealCampaign,
+        &[Edit(
+            NEMESIS,
+            r#""target":"server","at_ns":500000000"#,
+            r#""target":"server","at_ns":750000000"#,
+        )],
+    ),
+    broken(
+        "a worker that did nothing",
+        RealCampaign,
+        &[Edit(CAMPAIGN, r#""workers":4"#, r#""workers":5"#)],
+    ),
+    broken(
+        "a write that the resource does not know",
+        LogsAgree,
+        &[Edit(
+            W2,
+            r#""op":3,"at_ns":265000000,"outcome":"refused""#,
+            r#""op":3,"at_ns":265000000,"outcome":"ok""#,
+        )],
+    ),
+    broken(
+        "a decision before it was asked for",
+        LogsAgree,
+        &[Edit(
+            RESOURCE,
+            r#""at_ns":469000000"#,
+            r#""at_ns":467000000"#,
+        )],
+    ),
+    broken(
+        "a decision after it was answered",
+        LogsAgree,
+        &[Edit(
+            RESOURCE,
+            r#""at_ns":469000000"#,
+            r#""at_ns":471000000"#,
+        )],
+    ),
+    broken(
+        "a read under a lease of nobody",
+        LogsAgree,
+        &[Edit(
+            W2,
+            r#""what":"read","lock":"m1","owner":"b1""#,
+            r#""what":"read","lock":"m1","owner":"b9""#,
+        )],
+    ),
+];

@@ -1,0 +1,109 @@
+//! What must not be rejected, or only as a control. Must never hold a history that a lock could not have left.
+
+use super::broken::{
+    ASKED_EARLY, CAMPAIGN, FALLING, GAVE_UP_EARLY, LOST_UPDATE, NEMESIS, TWO_HOLDERS, W2, W3,
+};
+use super::{Edit, Expected, Harmless};
+use crate::Invariant::{Exclusion, FenceOrder, NoLostUpdate};
+
+const CONTROL: Edit = Edit(CAMPAIGN, r#""control":false"#, r#""control":true"#);
+const RUNG: Edit = Edit(CAMPAIGN, r#""system":"leasehold""#, r#""system":"P4""#);
+
+/// The other side of the same edges; and what a control is forgiven, or is to show.
+pub(super) const ALL: &[Harmless] = &[
+    Harmless {
+        name: "two holders because the store lost its data",
+        expected: Expected::Sound,
+        edits: &[
+            Edit(
+                W2,
+                r#""op":5,"at_ns":735000000"#,
+                r#""op":5,"at_ns":725000000"#,
+            ),
+            Edit(
+                W2,
+                r#""owner":"b2","at_ns":711000000"#,
+                r#""owner":"b2","at_ns":724000000"#,
+            ),
+            Edit(
+                NEMESIS,
+                "",
+                "{\"ev\":\"server-start\",\"epoch\":1,\"at_ns\":720000000}\n",
+            ),
+        ],
+    },
+    Harmless {
+        name: "told late, but in time for the deadline that the library had moved",
+        expected: Expected::Sound,
+        edits: &[Edit(
+            W3,
+            r#""owner":"c5","at_ns":728000000"#,
+            r#""owner":"c5","at_ns":738000000,"valid_until_ns":737000000"#,
+        )],
+    },
+    Harmless {
+        name: "a deadline written down by who was stopped until long after it",
+        expected: Expected::Sound,
+        edits: &[Edit(
+            W2,
+            r#""owner":"b1","at_ns":263000000"#,
+            r#""owner":"b1","at_ns":263000000,"valid_until_ns":210000000"#,
+        )],
+    },
+    Harmless {
+        name: "a write without an outcome that the resource refused",
+        expected: Expected::Sound,
+        edits: &[Edit(
+            W2,
+            r#""op":3,"at_ns":265000000,"outcome":"refused""#,
+            r#""op":3,"at_ns":263500000,"outcome":"unknown""#,
+        )],
+    },
+    Harmless {
+        name: "a refusal in the last moment of an orphan",
+        expected: Expected::Sound,
+        edits: &[Edit(
+            W3,
+            r#""op":6,"at_ns":412000000"#,
+            r#""op":6,"at_ns":559000000"#,
+        )],
+    },
+    Harmless {
+        name: "an orphan of long ago, kept by a server that was stopped",
+        expected: Expected::Sound,
+        edits: &[
+            ASKED_EARLY,
+            GAVE_UP_EARLY,
+            Edit(
+                NEMESIS,
+                "",
+                "{\"ev\":\"fault\",\"kind\":\"stop-server\",\"target\":\"server\",\"at_ns\":125000000,\"until_ns\":230000000}\n",
+            ),
+        ],
+    },
+    Harmless {
+        name: "a control that shows nothing",
+        expected: Expected::Hollow,
+        edits: &[CONTROL],
+    },
+    Harmless {
+        name: "a control that shows a lost update",
+        expected: Expected::Shows(NoLostUpdate),
+        edits: &[CONTROL, LOST_UPDATE],
+    },
+    Harmless {
+        name: "a control of a rung that shows two holders",
+        expected: Expected::Shows(Exclusion),
+        edits: &[CONTROL, RUNG, TWO_HOLDERS],
+    },
+    Harmless {
+        name: "a control in which a lock that is to be trusted has two holders",
+        expected: Expected::Rejected(Exclusion),
+        edits: &[CONTROL, TWO_HOLDERS],
+    },
+    Harmless {
+        name: "a control of a rung whose fences fall, which is not what it was to show",
+        expected: Expected::Forgiven(FenceOrder),
+        edits: &[CONTROL, RUNG, FALLING],
+    },
+];

@@ -1,0 +1,119 @@
+//! A sound history, in milliseconds: on `m1`, worker 1 is followed by worker 2, which is stopped until worker 3 has taken over and then
+//! refused by the resource; worker 4 is killed as holder; worker 1 goes on. On `m2` an acquire has no outcome, and
+//! a holder is told that it lost. Must never be changed without a look at `broken`, which edits it.
+
+pub(super) const FILES: &[(&str, &str)] = &[
+    (
+        "campaign.json",
+        r#"{"format":1,"run":"self-test","seed":1,"ttl_ms":150,"workers":4,"locks":2,"resource":"fenced","control":false,
+"system":"leasehold","planned":{"stop-worker":1,"kill-worker":1,"script-flush":1},
+"bounds":{"acquire_after_calm_ms":30,"orphan_ms":50,"scheduling_ms":5}}"#,
+    ),
+    (
+        "worker-1.jsonl",
+        r#"{"ev":"invoke","proc":1,"pid":101,"op":1,"what":"acquire","lock":"m1","owner":"a1","at_ns":10000000}
+{"ev":"complete","proc":1,"op":1,"at_ns":12000000,"outcome":"ok","fence":64,"valid_until_ns":157000000}
+{"ev":"invoke","proc":1,"pid":101,"op":2,"what":"read","lock":"m1","owner":"a1","at_ns":14000000}
+{"ev":"complete","proc":1,"op":2,"at_ns":16000000,"outcome":"ok"}
+{"ev":"invoke","proc":1,"pid":101,"op":3,"what":"write","lock":"m1","owner":"a1","at_ns":18000000}
+{"ev":"complete","proc":1,"op":3,"at_ns":20000000,"outcome":"ok"}
+{"ev":"invoke","proc":1,"pid":101,"op":4,"what":"extend","lock":"m1","owner":"a1","at_ns":40000000}
+{"ev":"complete","proc":1,"op":4,"at_ns":42000000,"outcome":"ok","valid_until_ns":187000000}
+{"ev":"invoke","proc":1,"pid":101,"op":5,"what":"release","lock":"m1","owner":"a1","at_ns":60000000}
+{"ev":"complete","proc":1,"op":5,"at_ns":62000000,"outcome":"ok"}
+{"ev":"invoke","proc":1,"pid":101,"op":6,"what":"acquire","lock":"m1","owner":"a2","at_ns":320000000}
+{"ev":"complete","proc":1,"op":6,"at_ns":322000000,"outcome":"refused"}
+{"ev":"invoke","proc":1,"pid":101,"op":7,"what":"acquire","lock":"m2","owner":"a3","at_ns":340000000}
+{"ev":"complete","proc":1,"op":7,"at_ns":400000000,"outcome":"unknown"}
+{"ev":"invoke","proc":1,"pid":101,"op":8,"what":"acquire","lock":"m1","owner":"a4","at_ns":460000000}
+{"ev":"complete","proc":1,"op":8,"at_ns":462000000,"outcome":"ok","fence":320,"valid_until_ns":607000000}
+{"ev":"invoke","proc":1,"pid":101,"op":9,"what":"read","lock":"m1","owner":"a4","at_ns":464000000}
+{"ev":"complete","proc":1,"op":9,"at_ns":466000000,"outcome":"ok"}
+{"ev":"invoke","proc":1,"pid":101,"op":10,"what":"write","lock":"m1","owner":"a4","at_ns":468000000}
+{"ev":"complete","proc":1,"op":10,"at_ns":470000000,"outcome":"ok"}
+{"ev":"invoke","proc":1,"pid":101,"op":11,"what":"release","lock":"m1","owner":"a4","at_ns":480000000}
+{"ev":"complete","proc":1,"op":11,"at_ns":482000000,"outcome":"ok"}
+{"ev":"invoke","proc":1,"pid":101,"op":12,"what":"acquire","lock":"m1","owner":"a5","at_ns":710000000}
+{"ev":"complete","proc":1,"op":12,"at_ns":712000000,"outcome":"ok","fence":384,"valid_until_ns":857000000}
+{"ev":"invoke","proc":1,"pid":101,"op":13,"what":"release","lock":"m1","owner":"a5","at_ns":730000000}
+{"ev":"complete","proc":1,"op":13,"at_ns":732000000,"outcome":"ok"}
+{"ev":"invoke","proc":1,"pid":101,"op":14,"what":"acquire","lock":"m2","owner":"a6","at_ns":740000000}
+{"ev":"complete","proc":1,"op":14,"at_ns":745000000,"outcome":"ok","fence":192,"valid_until_ns":887000000}
+{"ev":"invoke","proc":1,"pid":101,"op":15,"what":"release","lock":"m2","owner":"a6","at_ns":750000000}
+{"ev":"complete","proc":1,"op":15,"at_ns":752000000,"outcome":"ok"}
+"#,
+    ),
+    (
+        "worker-2.jsonl",
+        r#"{"ev":"invoke","proc":2,"pid":102,"op":1,"what":"acquire","lock":"m1","owner":"b1","at_ns":11000000}
+{"ev":"complete","proc":2,"op":1,"at_ns":64000000,"outcome":"ok","fence":128,"valid_until_ns":209000000}
+{"ev":"invoke","proc":2,"pid":102,"op":2,"what":"read","lock":"m1","owner":"b1","at_ns":70000000}
+{"ev":"complete","proc":2,"op":2,"at_ns":72000000,"outcome":"ok"}
+{"ev":"told-lost","proc":2,"lock":"m1","owner":"b1","at_ns":262000000}
+{"ev":"invoke","proc":2,"pid":102,"op":3,"what":"write","lock":"m1","owner":"b1","at_ns":263000000}
+{"ev":"complete","proc":2,"op":3,"at_ns":265000000,"outcome":"refused"}
+{"ev":"invoke","proc":2,"pid":102,"op":4,"what":"release","lock":"m1","owner":"b1","at_ns":266000000}
+{"ev":"complete","proc":2,"op":4,"at_ns":268000000,"outcome":"lost"}
+{"ev":"invoke","proc":2,"pid":102,"op":5,"what":"acquire","lock":"m1","owner":"b2","at_ns":711000000}
+{"ev":"complete","proc":2,"op":5,"at_ns":735000000,"outcome":"ok","fence":448,"valid_until_ns":880000000}
+{"ev":"invoke","proc":2,"pid":102,"op":6,"what":"release","lock":"m1","owner":"b2","at_ns":740000000}
+{"ev":"complete","proc":2,"op":6,"at_ns":742000000,"outcome":"ok"}
+"#,
+    ),
+    (
+        "worker-3.jsonl",
+        r#"{"ev":"invoke","proc":3,"pid":103,"op":1,"what":"acquire","lock":"m1","owner":"c1","at_ns":90000000}
+{"ev":"complete","proc":3,"op":1,"at_ns":92000000,"outcome":"refused"}
+{"ev":"invoke","proc":3,"pid":103,"op":2,"what":"acquire","lock":"m1","owner":"c2","at_ns":100000000}
+{"ev":"complete","proc":3,"op":2,"at_ns":215000000,"outcome":"ok","fence":192,"valid_until_ns":360000000}
+{"ev":"invoke","proc":3,"pid":103,"op":3,"what":"read","lock":"m1","owner":"c2","at_ns":220000000}
+{"ev":"complete","proc":3,"op":3,"at_ns":222000000,"outcome":"ok"}
+{"ev":"invoke","proc":3,"pid":103,"op":4,"what":"write","lock":"m1","owner":"c2","at_ns":225000000}
+{"ev":"complete","proc":3,"op":4,"at_ns":227000000,"outcome":"ok"}
+{"ev":"invoke","proc":3,"pid":103,"op":5,"what":"release","lock":"m1","owner":"c2","at_ns":240000000}
+{"ev":"complete","proc":3,"op":5,"at_ns":242000000,"outcome":"ok"}
+{"ev":"invoke","proc":3,"pid":103,"op":6,"what":"acquire","lock":"m2","owner":"c3","at_ns":410000000}
+{"ev":"complete","proc":3,"op":6,"at_ns":412000000,"outcome":"refused"}
+{"ev":"invoke","proc":3,"pid":103,"op":7,"what":"acquire","lock":"m2","owner":"c4","at_ns":560000000}
+{"ev":"complete","proc":3,"op":7,"at_ns":565000000,"outcome":"ok","fence":64,"valid_until_ns":707000000}
+{"ev":"invoke","proc":3,"pid":103,"op":8,"what":"release","lock":"m2","owner":"c4","at_ns":570000000}
+{"ev":"complete","proc":3,"op":8,"at_ns":572000000,"outcome":"ok"}
+{"ev":"invoke","proc":3,"pid":103,"op":9,"what":"acquire","lock":"m2","owner":"c5","at_ns":580000000}
+{"ev":"complete","proc":3,"op":9,"at_ns":582000000,"outcome":"ok","fence":128,"valid_until_ns":727000000}
+{"ev":"told-lost","proc":3,"lock":"m2","owner":"c5","at_ns":728000000}
+"#,
+    ),
+    (
+        "worker-4.jsonl",
+        r#"{"ev":"invoke","proc":4,"pid":104,"op":1,"what":"acquire","lock":"m1","owner":"d1","at_ns":300000000}
+{"ev":"complete","proc":4,"op":1,"at_ns":302000000,"outcome":"ok","fence":256,"valid_until_ns":447000000}
+{"ev":"invoke","proc":4,"pid":104,"op":2,"what":"re"#,
+    ),
+    (
+        "resource.jsonl",
+        r#"{"ev":"decision","seq":1,"lock":"m1","proc":1,"what":"read","fence":64,"base":null,"value":0,"accepted":true,"highest":64,"at_ns":15000000}
+{"ev":"decision","seq":2,"lock":"m1","proc":1,"what":"write","fence":64,"base":0,"value":1,"accepted":true,"highest":64,"at_ns":19000000}
+{"ev":"decision","seq":3,"lock":"m1","proc":2,"what":"read","fence":128,"base":null,"value":1,"accepted":true,"highest":128,"at_ns":71000000}
+{"ev":"decision","seq":4,"lock":"m1","proc":3,"what":"read","fence":192,"base":null,"value":1,"accepted":true,"highest":192,"at_ns":221000000}
+{"ev":"decision","seq":5,"lock":"m1","proc":3,"what":"write","fence":192,"base":1,"value":2,"accepted":true,"highest":192,"at_ns":226000000}
+{"ev":"decision","seq":6,"lock":"m1","proc":2,"what":"write","fence":128,"base":1,"value":2,"accepted":false,"highest":192,"at_ns":264000000}
+{"ev":"decision","seq":7,"lock":"m1","proc":1,"what":"read","fence":320,"base":null,"value":2,"accepted":true,"highest":320,"at_ns":465000000}
+{"ev":"decision","seq":8,"lock":"m1","proc":1,"what":"write","fence":320,"base":2,"value":3,"accepted":true,"highest":320,"at_ns":469000000}
+"#,
+    ),
+    (
+        "nemesis.jsonl",
+        r#"{"ev":"fault","kind":"stop-worker","target":"worker-2","at_ns":80000000,"until_ns":260000000}
+{"ev":"fault","kind":"kill-worker","target":"worker-4","at_ns":310000000}
+{"ev":"fault","kind":"script-flush","target":"server","at_ns":500000000}
+{"ev":"calm","at_ns":700000000}
+"#,
+    ),
+    (
+        "store.jsonl",
+        r#"{"ev":"removed","lock":"m1","by":"a1","whose":"a1","at_ns":61000000}
+{"ev":"removed","lock":"m1","by":"c2","whose":"c2","at_ns":241000000}
+{"ev":"removed","lock":"m1","by":"b1","whose":"none","at_ns":267000000}
+"#,
+    ),
+];

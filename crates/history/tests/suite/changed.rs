@@ -1,0 +1,213 @@
+//! Random sound histories are accepted; with one thing changed they are not.
+
+use leasehold_history::Status;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use crate::rng::Rng;
+use crate::simulator::simulate;
+use crate::text::Text;
+
+/// What can be changed.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    /// Two leases of a lock, one after the other, change fences.
+    SwapFences,
+    /// A lease gets the fence of another.
+    SameFence,
+    /// A lease lasts longer than until the next one's begin.
+    LongLease,
+    /// A decision is turned round.
+    TurnDecision,
+    /// A decision is left out.
+    DropDecision,
+    /// A write was based on another version.
+    OtherBase,
+    /// A release removes what is another's.
+    RemoveOther,
+    /// A holder is told a second late.
+    TellLate,
+    /// A fault did not happen.
+    DropFault,
+    /// A line is torn.
+    Tear,
+}
+
+const CHANGES: [Change; 10] = [
+    Change::SwapFences,
+    Change::SameFence,
+    Change::LongLease,
+    Change::TurnDecision,
+    Change::DropDecision,
+    Change::OtherBase,
+    Change::RemoveOther,
+    Change::TellLate,
+    Change::DropFault,
+    Change::Tear,
+];
+
+/// Where a line is.
+type At = (String, usize);
+
+/// The ok acquires of one lock, by fence: where the invocation is, where the completion.
+fn leases(text: &Text, lock: &str) -> Vec<(At, At)> {
+    let mut leases = Vec::new();
+    for (file, lines) in text
+        .0
+        .iter()
+        .filter(|(file, _)| file.starts_with("worker-"))
+    {
+        for (at, line) in lines.iter().enumerate() {
+            let begun = lines
+                .iter()
+                .position(|it| it["ev"] == "invoke" && it["op"] == line["op"]);
+            let acquired = begun.filter(|begun| {
+                let of = &lines[*begun];
+                line["outcome"] == "ok" && of["what"] == "acquire" && of["lock"] == lock
+            });
+            if let Some(begun) = acquired {
+                let fence = line["fence"].as_u64().unwrap();
+                leases.push((fence, (file.clone(), begun), (file.clone(), at)));
+            }
+        }
+    }
+    leases.sort();
+    leases
+        .into_iter()
+        .map(|(_, begun, at)| (begun, at))
+        .collect()
+}
+
+fn line<'a>(text: &'a mut Text, at: &At) -> &'a mut Value {
+    &mut text.0.get_mut(&at.0).unwrap()[at.1]
+}
+
+fn hit(text: &Text, proc: &Value) -> bool {
+    let target = format!("worker-{proc}");
+    text.0
+        .get("nemesis.jsonl")
+        .is_some_and(|faults| faults.iter().any(|it| it["target"] == target.as_str()))
+}
+
+/// The indices of the lines of a file that will do.
+fn places(text: &Text, file: &str, will_do: impl Fn(&Value) -> bool) -> Vec<usize> {
+    let lines = text.0.get(file).map(Vec::as_slice).unwrap_or_default();
+    (0..lines.len()).filter(|at| will_do(&lines[*at])).collect()
+}
+
+/// Changes one thing, if there is such a thing.
+fn change(text: &mut Text, change: Change, rng: &mut Rng) -> Option<()> {
+    let original = text.clone();
+    let leases = leases(text, if rng.percent(50) { "m0" } else { "m1" });
+    let pairs: Vec<_> = leases.windows(2).collect();
+    // A decision on what a killed worker wanted may be either.
+    let certain = |it: &Value| !hit(&original, &it["proc"]);
+    match change {
+        Change::SwapFences | Change::SameFence => {
+            let pair = rng.pick(&pairs)?;
+            let fences = [&pair[0].1, &pair[1].1].map(|at| line(text, at)["fence"].clone());
+            line(text, &pair[1].1)["fence"] = fences[0].clone();
+            if matches!(change, Change::SwapFences) {
+                line(text, &pair[0].1)["fence"] = fences[1].clone();
+            }
+        }
+        Change::LongLease => {
+            let pair = rng.pick(&pairs)?;
+            let next = line(text, &pair[1].1)["at_ns"].as_u64()?;
+            let owner = line(text, &pair[0].0)["owner"].clone();
+            line(text, &pair[0].1)["valid_until_ns"] = (next + 1).into();
+            // All that it did afterwards is gone, and so is its end.
+            let lines = text.0.get_mut(&pair[0].1.0)?;
+            let ops: Vec<Value> = lines
+                .iter()
+                .filter(|it| it["owner"] == owner && it["what"] != "acquire")
+                .map(|it| it["op"].clone())
+                .collect();
+            lines.retain(|it| it["ev"] != "told-lost" && !ops.contains(&it["op"]));
+        }
+        Change::TurnDecision | Change::DropDecision => {
+            let at = *rng.pick(&places(text, "resource.jsonl", certain))?;
+            let decisions = text.0.get_mut("resource.jsonl")?;
+            if matches!(change, Change::DropDecision) {
+                decisions.remove(at);
+            } else {
+                let turned = decisions[at]["accepted"] == false;
+                decisions[at]["accepted"] = turned.into();
+            }
+        }
+        Change::OtherBase => {
+            let writes = places(text, "resource.jsonl", |it| {
+                it["what"] == "write" && it["accepted"] == true
+            });
+            let at = *rng.pick(&writes)?;
+            let base = &mut text.0.get_mut("resource.jsonl")?[at]["base"];
+            *base = (base.as_u64()? + 1 + rng.below(3)).into();
+        }
+        Change::RemoveOther => {
+            let at = *rng.pick(&places(text, "store.jsonl", |_| true))?;
+            text.0.get_mut("store.jsonl")?[at]["whose"] = "another".into();
+        }
+        Change::TellLate => {
+            let files: Vec<String> = text.0.keys().cloned().collect();
+            let told = |it: &Value| it["ev"] == "told-lost" && certain(it);
+            let mut all = Vec::new();
+            for file in &files {
+                all.extend(
+                    places(text, file, told)
+                        .into_iter()
+                        .map(|at| (file.clone(), at)),
+                );
+            }
+            let told = line(text, rng.pick(&all)?);
+            told["at_ns"] = (told["at_ns"].as_u64()? + 1_000_000_000).into();
+        }
+        Change::DropFault => {
+            let at = *rng.pick(&places(text, "nemesis.jsonl", |it| it["ev"] == "fault"))?;
+            text.0.get_mut("nemesis.jsonl")?.remove(at);
+        }
+        Change::Tear => {
+            let at = *rng.pick(&places(text, "resource.jsonl", |_| true))?;
+            text.0.get_mut("resource.jsonl")?[at] = "torn".into();
+        }
+    }
+    Some(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_perfect_lock_is_clean(seed: u64) {
+        let verdict = simulate(seed).judge().unwrap();
+        prop_assert_eq!(&verdict.status, &Status::Clean, "{}", verdict);
+    }
+
+    #[test]
+    fn one_change_is_enough(seed: u64, which in 0..CHANGES.len()) {
+        let mut text = simulate(seed);
+        let changed = change(&mut text, CHANGES[which], &mut Rng::new(seed));
+        prop_assume!(changed.is_some());
+        if let Ok(verdict) = text.judge() {
+            prop_assert!(verdict.status != Status::Clean, "{:?}\n{}", CHANGES[which], verdict);
+        }
+    }
+}
+
+/// What the simulator is for: if none of this happened, its soundness would mean nothing.
+#[test]
+fn the_simulator_has_it_all() {
+    let mut seen = [0; 6];
+    for seed in 0..20 {
+        let counts = simulate(seed).judge().unwrap().counts;
+        let these = [
+            counts.acquisitions,
+            counts.refused,
+            counts.unknown,
+            counts.refused_decisions,
+            counts.told_lost,
+            counts.faults.values().sum(),
+        ];
+        seen = std::array::from_fn(|at| seen[at] + these[at]);
+    }
+    assert!(seen.iter().all(|seen| *seen >= 20), "{seen:?}");
+}

@@ -1,0 +1,21 @@
+//! The judge is judged: by histories that are broken by hand, by all orders of small ones, by random ones that are sound, and the
+//! same with one thing changed.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod all_orders;
+mod changed;
+mod command;
+mod independent;
+mod reading;
+mod rng;
+mod simulator;
+mod speed;
+mod text;
+
+#[test]
+fn broken_histories_are_rejected_for_the_right_reason() {
+    if let Err(failures) = leasehold_history::self_test() {
+        panic!("{}", failures.join("\n"));
+    }
+}

@@ -1,0 +1,101 @@
+//! How the time to judge grows.
+
+#![cfg(target_os = "linux")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use leasehold_history::{Status, judge, parse};
+use serde_json::{Value, json};
+
+use crate::text::{campaign, complete, held, invoke};
+
+/// As text from the start: so many lines take less room that way.
+#[derive(Default)]
+struct Text(BTreeMap<String, String>);
+
+impl Text {
+    fn add(&mut self, file: &str, line: &Value) {
+        writeln!(self.0.entry(file.to_owned()).or_default(), "{line}").unwrap();
+    }
+
+    fn worker(&mut self, proc: u64, line: &Value) {
+        self.add(&format!("worker-{proc}.jsonl"), line);
+    }
+}
+
+/// So many acquisitions on four locks by eight workers, each with a read, a write and a release; every tenth is
+/// refused once before.
+fn sound(acquisitions: u64) -> BTreeMap<String, String> {
+    let mut settings = campaign(100);
+    settings["workers"] = 8.into();
+    settings["bounds"]["acquire_after_calm_ms"] = 1_000.into();
+    let mut text = Text::default();
+    text.add("campaign.json", &settings);
+    text.add("nemesis.jsonl", &json!({"ev": "calm", "at_ns": 1}));
+    for n in 0..acquisitions {
+        let (proc, lock) = (n % 8 + 1, format!("m{}", n % 4));
+        let owner = format!("o{n}");
+        let (start, fence, version) = (n * 1_000_000, (n + 1) * 64, n / 4);
+        let op = n * 5;
+        if n % 10 == 9 {
+            let before = (start / 1_000_000 - 4) * 1_000_000;
+            let proc = (n + 1) % 8 + 1;
+            text.worker(
+                proc,
+                &invoke(
+                    proc,
+                    op + 4,
+                    "acquire",
+                    &lock,
+                    &format!("r{n}"),
+                    before + 10,
+                ),
+            );
+            text.worker(proc, &complete(proc, op + 4, "refused", before + 20));
+        }
+        text.worker(proc, &invoke(proc, op, "acquire", &lock, &owner, start));
+        text.worker(
+            proc,
+            &held(proc, op, fence, start + 99_000_000, start + 100),
+        );
+        for (write, at) in [(false, 200), (true, 300)] {
+            let what = if write { "write" } else { "read" };
+            let op = op + 1 + u64::from(write);
+            text.worker(proc, &invoke(proc, op, what, &lock, &owner, start + at));
+            text.worker(proc, &complete(proc, op, "ok", start + at + 50));
+            text.add("resource.jsonl", &json!({"ev": "decision", "seq": n * 2 + u64::from(write), "lock": lock,
+                "proc": proc, "what": what, "fence": fence, "base": write.then_some(version),
+                "value": version + u64::from(write), "accepted": true, "highest": fence, "at_ns": start + at + 10}));
+        }
+        text.worker(
+            proc,
+            &invoke(proc, op + 3, "release", &lock, &owner, start + 500),
+        );
+        text.worker(proc, &complete(proc, op + 3, "ok", start + 600));
+    }
+    text.0
+}
+
+/// What the processor spent on judging so many; other work on this computer does not count.
+fn time(acquisitions: u64) -> u64 {
+    let history = parse(&sound(acquisitions)).unwrap();
+    let start = spent_ns();
+    let verdict = judge(&history);
+    let took = spent_ns() - start;
+    assert_eq!(verdict.status, Status::Clean, "{verdict}");
+    assert_eq!(verdict.counts.acquisitions, acquisitions);
+    took
+}
+
+/// The time that this thread has had.
+fn spent_ns() -> u64 {
+    let all = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    all.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn four_times_the_history_takes_no_more_than_eight_times_as_long() {
+    let (one, four) = (time(3_000), time(12_000));
+    assert!(four < one * 8, "{one} ns, then {four} ns");
+}
