@@ -48,8 +48,11 @@ mod hand_over;
 mod invalid;
 mod kind;
 mod lock;
+#[cfg(feature = "mutations")]
+mod mutation;
 mod name;
 mod owner;
+mod poll;
 mod presence;
 mod state;
 mod step;
@@ -60,9 +63,12 @@ pub use fence::Fence;
 pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Stay};
 pub use invalid::Invalid;
 pub use kind::Mode;
-pub use lock::{CLAIM_WINDOW, FENCE_MEMORY, WAITER_GRACE, poll_after};
+pub use lock::{CLAIM_WINDOW, FENCE_MEMORY, WAITER_GRACE};
+#[cfg(feature = "mutations")]
+pub use mutation::Mutation;
 pub use name::{LockName, Namespace, RESERVED_SUFFIXES};
 pub use owner::{ClientId, Label, Owner};
+pub use poll::poll_after;
 pub use presence::{Nobody, Presence};
 pub use state::{Foreign, Holder, LastFence, LockState, Waiter};
 pub use step::{

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::{
     Busy, Fence, Held, Holder, HolderView, LastFence, LockState, Mode, Now, Outcome, Owner,
-    Presence, Reply, Snapshot, Step, Ttl, Wait, Waiter, WaiterView, Wake, Who,
+    Presence, Reply, Snapshot, Step, Ttl, Wait, Waiter, WaiterView, Wake, Who, poll_after,
 };
 
 /// How long a waiter that was granted the lock has to extend it to its full TTL (or its TTL, if that is less). One that is
@@ -21,44 +21,17 @@ pub const WAITER_GRACE: Duration = Duration::from_secs(15);
 /// How long the last fence of a name is remembered after it was last needed.
 pub const FENCE_MEMORY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Wait per place in the queue between two polls, for a waiter that is told when its turn comes and for one that is not;
-/// its limit; per place after the end of the lease; how often the first waiter looks at a foreign holder.
-const POLL_PER_PLACE: u64 = 1_000;
-const POLL_PER_PLACE_DEAF: u64 = 250;
-const POLL_MAX: u64 = 15_000;
-const POLL_STAGGER: u64 = 10;
-const POLL_FOREIGN: u64 = 50;
-
-/// When a waiter with `ahead` others before it should ask again if it hears nothing: a second times its place (250 ms if
-/// it is not `listening` for a wake), at most 15 s, but when the lease ends if that is sooner, 10 ms later for each of those
-/// before it; the first in line every 50 ms if the holder is foreign and will wake nobody.
-///
-/// All count on the end of the lease, not just the first: a waiter hears nothing while it moves up, so who is first when
-/// a lease lapses may have asked last when it was far behind. They ask one after the other, and the first of them ends the
-/// wait of all. If the last that it heard of was a holder in its [`CLAIM_WINDOW`], as in any line that moves fast, then a
-/// grant that nobody claims costs that window and 10 ms for each waiter that was before it, besides the tenth that clients
-/// add to spread their polls. If it was a holder of a longer lease, its place decides, and it may take the 15 s.
-pub fn poll_after(
-    ahead: u32,
-    expires_in: Option<Duration>,
-    foreign: bool,
-    listening: bool,
-) -> Duration {
-    let places = u64::from(ahead);
-    let by_place = match (ahead, foreign, listening) {
-        (0, true, _) => POLL_FOREIGN,
-        (_, _, true) => POLL_PER_PLACE * (places + 1),
-        (_, _, false) => POLL_PER_PLACE_DEAF * (places + 1),
-    };
-    let by_place = Duration::from_millis(by_place.min(POLL_MAX));
-    // One more millisecond, since a lease still counts at its last one.
-    let past = Duration::from_millis(1 + POLL_STAGGER * places);
-    expires_in.map_or(by_place, |left| by_place.min(left.saturating_add(past)))
-}
-
 impl LockState {
     /// Takes one step at `now`.
     pub fn apply(&mut self, now: Now, step: &Step, presence: &dyn Presence) -> Outcome {
+        #[cfg(feature = "mutations")]
+        if let Some(mutation) = crate::Mutation::active() {
+            return mutation.apply(self, now, step, presence);
+        }
+        self.take(now, step, presence)
+    }
+
+    pub(crate) fn take(&mut self, now: Now, step: &Step, presence: &dyn Presence) -> Outcome {
         let mut turn = Turn {
             lock: self,
             now,

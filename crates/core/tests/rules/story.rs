@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    ClientId, Fence, Foreign, LockName, Mode, Nobody, Now, Outcome, Owner, Reply, Step, Wait, Who,
-    World,
+    ClientId, Fence, Foreign, LockName, Mode, Nobody, Now, Outcome, Owner, Presence, Reply, Step,
+    Wait, Waiter, Who, World,
 };
 
 use crate::run::ttl;
@@ -149,6 +149,33 @@ fn who_does_not_claim_in_time_is_passed_over() {
         stage.extends("bob", 30_000),
         Reply::NotHeld(Some(_))
     ));
+}
+
+/// A store that could tell nobody of a grant.
+struct Silence;
+
+impl Presence for Silence {
+    fn waiter_gone(&self, _waiter: &Waiter) -> bool {
+        true
+    }
+}
+
+#[test]
+fn who_would_not_hear_is_passed_over_but_not_who_only_polls() {
+    let mut stage = Stage::new();
+    stage.acquires("ann", 30_000, false);
+    stage.acquires("bob", 30_000, true);
+    stage.step(&Step::Acquire {
+        owner: owner("cid"),
+        mode: Mode::Exclusive,
+        ttl: ttl(30_000),
+        wait: Some(Wait { listening: false }),
+    });
+    let (owner, keep) = (owner("ann"), None);
+    let now = Now::at_micros(stage.now_ms * 1_000);
+    let release = Step::Release { owner, keep };
+    stage.world.apply(now, &stage.name, &release, &Silence);
+    assert_eq!(stage.holder().as_deref(), Some("cid"));
 }
 
 #[test]

@@ -70,7 +70,8 @@ macro_rules! row {
                 who_draws_more_is_broken_by_any_fence_it_has_had
                 fences_rise_over_the_loss_of_all_data
                 fences_rise_over_the_loss_of_the_fence
-                a_fence_is_remembered_for_a_day;
+                a_fence_is_remembered_for_a_day
+                a_fence_is_remembered_as_long_as_its_lock_is_held;
             repeats start:
                 acquire_may_be_repeated
                 a_repeated_acquire_after_the_release_is_settled_by_another

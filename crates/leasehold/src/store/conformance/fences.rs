@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Fence, Reply};
+use leasehold_core::{Fence, Reply, Ttl};
 
 use super::worlds::{Peer, World, busy, fence, not_held};
 use super::{MS, SECOND, TTL, two};
@@ -127,4 +127,14 @@ pub(super) async fn a_fence_is_remembered_for_a_day(world: &impl World) {
     assert_eq!(a.sees().await.fence, Some(first));
     world.advance(MS);
     assert_eq!(a.sees().await.fence, None);
+}
+
+pub(super) async fn a_fence_is_remembered_as_long_as_its_lock_is_held(world: &impl World) {
+    let a = Peer::of(world, 1).await.wanting(Ttl::MAX);
+    let first = a.takes().await;
+    for _ in 0..3 {
+        world.advance(SECOND * 23 * 60 * 60);
+        assert_eq!(fence(a.extends().await), first);
+        assert_eq!(a.sees().await.fence, Some(first));
+    }
 }

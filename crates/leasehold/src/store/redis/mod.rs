@@ -10,6 +10,8 @@ mod doctor;
 mod fault;
 mod inbox;
 mod link;
+#[cfg(feature = "mutations")]
+mod mutation;
 mod notice;
 mod reply;
 mod runner;

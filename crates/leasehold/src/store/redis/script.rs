@@ -59,6 +59,8 @@ impl Source {
     fn new(needed: &[&str], script: &str) -> Self {
         let (flags, body) = script.split_once('\n').unwrap_or((script, ""));
         let plain = needed.concat() + body;
+        #[cfg(feature = "mutations")]
+        let plain = super::mutation::broken(plain);
         Self {
             flagged: Text::new(format!("{flags}\n{plain}")),
             plain: Text::new(plain),

@@ -186,6 +186,12 @@ impl Redis {
         self.messages();
     }
 
+    /// Someone listens to every channel by a pattern from now on.
+    pub(super) fn overhear(&mut self) {
+        self.subscriber.send(&["PSUBSCRIBE", "*"]).unwrap();
+        self.messages();
+    }
+
     /// What was published since the last call. The answer to PING comes after all of it.
     pub(super) fn messages(&mut self) -> Vec<Message> {
         self.subscriber.send(&["PING"]).unwrap();

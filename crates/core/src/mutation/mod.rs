@@ -1,0 +1,134 @@
+//! Rules that are broken on purpose, to try the tests: there only with the feature `mutations`. Must never be in a release
+//! build.
+//!
+//! To read the environment is what the crate promises not to do, and is done here only.
+//!
+//! A process has at most one, named by the environment variable `LEASEHOLD_MUTATION` as `core/NAME`; `lua/NAME` breaks
+//! a script of Redis instead, and leaves these rules sound. `docs/mutations.md` says which test notices which.
+
+#[cfg(not(debug_assertions))]
+compile_error!("the feature `mutations` breaks the rules of a lock: it is for debug builds only");
+
+mod broken;
+
+use std::sync::OnceLock;
+
+/// The variable that names the one that is active.
+const VARIABLE: &str = "LEASEHOLD_MUTATION";
+
+macro_rules! mutations {
+    ($($variant:ident $name:literal: $what:literal;)*) => {
+        /// A rule that is broken.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Mutation {
+            $(#[doc = $what] $variant,)*
+        }
+
+        impl Mutation {
+            /// All there are.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// Its name.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// What is broken, in a sentence.
+            pub const fn what(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $what,)*
+                }
+            }
+        }
+    };
+}
+
+mutations! {
+    ReleaseWithoutOwnerCheck "core/release-without-owner-check":
+        "A release frees the lock, whoever asks.";
+    WaiterReleaseFreesHolder "core/waiter-release-frees-holder":
+        "A waiter that leaves the queue frees the lock as well.";
+    ReleaseAlwaysSucceeds "core/release-always-succeeds":
+        "A release answers *released* even if the lease was lost.";
+    KeepIgnored "core/keep-ignored":
+        "A release that should keep the lock for a time frees it at once.";
+    ExtendWithoutOwnerCheck "core/extend-without-owner-check":
+        "An extension moves the deadline of the holder, whoever asks.";
+    ExtendRetakes "core/extend-retakes":
+        "An extension takes an expired lock again.";
+    ExtendAlwaysSucceeds "core/extend-always-succeeds":
+        "An extension answers *held* even if the lease was lost.";
+    BreakIgnoresFence "core/break-ignores-fence":
+        "A break frees the lock of any holder, whichever fence it names.";
+    InspectGrants "core/inspect-grants":
+        "A look drops what has expired and hands the lock over.";
+    NoExclusion "core/no-exclusion":
+        "An acquire is granted while another holds, if nobody waits.";
+    LeaseEndsEarly "core/lease-ends-early":
+        "A lease no longer counts at its last millisecond.";
+    LeaseEndsLate "core/lease-ends-late":
+        "A lease counts for one millisecond too many.";
+    QueueSkipped "core/queue-skipped":
+        "Who finds the lock expired takes it, whoever waits.";
+    LastComeFirstServed "core/last-come-first-served":
+        "The lock goes to the last in line.";
+    BusyNotQueued "core/busy-not-queued":
+        "Who should wait is refused and not queued.";
+    RefreshMovesToTheEnd "core/refresh-moves-to-the-end":
+        "A waiter that asks again goes to the end of the line.";
+    GrantedStaysQueued "core/granted-stays-queued":
+        "A waiter that is granted the lock keeps its place in the line.";
+    GrantForFullTtl "core/grant-for-full-ttl":
+        "A waiter is granted its whole TTL, not the claim window.";
+    SilentWaiterGranted "core/silent-waiter-granted":
+        "A waiter counts as alive however long ago it was heard of.";
+    DeafWaiterGranted "core/deaf-waiter-granted":
+        "A waiter is granted the lock though nobody can hear of it.";
+    GraceForgotten "core/grace-forgotten":
+        "A waiter counts as dead the moment its next poll is due.";
+    PollAtOnce "core/poll-at-once":
+        "A waiter is told to ask again at once.";
+    WakeForgotten "core/wake-forgotten":
+        "Nobody is told that it was granted the lock.";
+    WakeToAnother "core/wake-to-another":
+        "The one behind the waiter that was granted the lock is told.";
+    WantedForgotten "core/wanted-forgotten":
+        "The holder is not told that others wait.";
+    GrantWithoutFence "core/grant-without-fence":
+        "A grant has the fence of the one before.";
+    FencePlusOne "core/fence-plus-one":
+        "A grant leaves the holder before it no block of fences, only the one.";
+    FenceWithoutClock "core/fence-without-clock":
+        "Fences are counted and begin anew when the last one is lost.";
+    FenceResetOnRelease "core/fence-reset-on-release":
+        "A release forgets the last fence.";
+    FenceForgottenWhileHeld "core/fence-forgotten-while-held":
+        "The last fence is forgotten a day after the grant, however often the lease is extended.";
+    RepeatDrawsFence "core/repeat-draws-fence":
+        "A repeated acquire draws a new fence.";
+    RefillNotStored "core/refill-not-stored":
+        "The fences that a holder draws are not remembered.";
+}
+
+impl Mutation {
+    /// The one that this process was started with.
+    ///
+    /// # Panics
+    /// If the variable names none, with a list of all.
+    pub fn active() -> Option<Self> {
+        static ACTIVE: OnceLock<Option<Mutation>> = OnceLock::new();
+        *ACTIVE.get_or_init(|| {
+            let asked = std::env::var(VARIABLE).unwrap_or_default();
+            if asked.is_empty() || asked.starts_with("lua/") {
+                return None;
+            }
+            let found = Self::ALL.iter().find(|known| known.name() == asked);
+            let known = |known: &Self| format!("\n{}: {}", known.name(), known.what());
+            let all: String = Self::ALL.iter().map(known).collect();
+            assert!(found.is_some(), "{VARIABLE}={asked} is none of these:{all}");
+            found.copied()
+        })
+    }
+}
