@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, CommandFactory, Parser, Subcommand};
+use leasehold_lab::command::Lab;
 
 use crate::break_lock::Break;
 use crate::dev::Dev;
@@ -69,6 +70,7 @@ pub(crate) enum Verb {
     Break(Break),
     Doctor(Doctor),
     Dev(Dev),
+    Lab(Lab),
     Completions(Completions),
     Man(ManPage),
     Help(Help),

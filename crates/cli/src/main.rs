@@ -11,6 +11,7 @@
 //! | [`token`] | `leasehold acquire`, `renew`, `release`, `check`: a lock in the steps of a pipeline |
 //! | [`run`] | `leasehold run`: a command under a lock |
 //! | [`dev`] | `leasehold dev`: a private server to try it with |
+//! | [`lab`] | `leasehold lab`: what is wrong with other locks, and how we know of ours |
 //! | [`pages`] | `leasehold help`, `completions`, `man` |
 //! | [`inspect`], [`until_free`], [`watch`], [`break_lock`] | the verbs that look: `inspect`, `wait`, `watch`, and `break` |
 //! | [`seen`], [`out`] | a lock as others see it, and what goes to stdout |
@@ -27,6 +28,7 @@ mod doctor;
 mod exit;
 mod hold;
 mod inspect;
+mod lab;
 mod out;
 mod pages;
 mod run;
@@ -51,10 +53,14 @@ use std::process::ExitCode;
 use crate::args::Verb;
 
 fn main() -> ExitCode {
+    if let Some(played) = leasehold_lab::parts::play() {
+        return played;
+    }
     terminal::write_from_background();
     let exit = match args::parse() {
         Ok(Verb::Run(args)) => run::run(&args),
         Ok(Verb::Dev(args)) => dev::dev(&args),
+        Ok(Verb::Lab(args)) => lab::lab(&args),
         Ok(Verb::Completions(args)) => pages::completions(&args, args::command()),
         Ok(Verb::Man(args)) => pages::man(&args, args::command()),
         Ok(Verb::Help(args)) => pages::help(&args, args::command()),

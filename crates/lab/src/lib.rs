@@ -3,8 +3,28 @@
 //!
 //! | module | what it is for |
 //! |---|---|
+//! | [`ladder`] | what is wrong with the recipes that people are taught |
+//! | [`rules`] | our own rules under every order of events, within bounds |
+//! | [`storm`], [`parts`] | many processes, a few locks, faults of all kinds, and a judge who reads what they did |
 //! | [`scale`] | ten to a million clients that want one lock, in virtual time, beside other ways to wait |
+//! | [`report`], [`check_table`] | what checks of models found, and how it is told |
+//! | [`host_time`], [`server`] | the clock of this host, and a redis-server of the lab's own that dies with it |
+//! | [`command`] | all of it as a command line |
 
 #![forbid(unsafe_code)]
 
+pub mod check_table;
+mod columns;
+pub mod command;
+pub mod host_time;
+pub mod ladder;
+pub mod parts;
+mod process;
+pub mod report;
+mod rng;
+pub mod rules;
 pub mod scale;
+pub mod server;
+pub mod storm;
+mod svg;
+mod text;

@@ -1,157 +1,40 @@
-//! The command `leasehold-lab`: runs the experiments of the library and prints what they found. Must never hold one itself.
+//! The command `leasehold-lab`: the lab alone, for who builds nothing else. Must never do more than `leasehold lab` does.
 
-use std::path::PathBuf;
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use leasehold_lab::scale::{self, Figures, Settings};
+use clap::Parser;
+use leasehold_lab::command::{self, Asked, Lab, Refused};
+use leasehold_lab::parts;
 
-/// Experiments on the rules of Leasehold.
+/// Find and replay what is wrong with other locks, and check our own rules.
 #[derive(Debug, Parser)]
 #[command(name = "leasehold-lab", version)]
 struct Cli {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
-#[derive(Debug, Subcommand)]
-enum Verb {
-    Scale(Scale),
-}
-
-/// Simulate ten to a million clients that want one lock
-#[derive(Debug, Args)]
-struct Scale {
-    /// How many clients
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "10,100,1000,10000,100000,1000000"
-    )]
-    clients: Vec<u32>,
-
-    /// How they wait
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "leasehold,poller,broadcast"
-    )]
-    way: Vec<Way>,
-
-    /// Let one in a hundred waiting clients end: its process (dead), or so that the server does not notice (stuck)
-    #[arg(long)]
-    crash: Option<Crash>,
-
-    /// What the random numbers begin with
-    #[arg(long, default_value_t = Settings::default().seed)]
-    seed: u64,
-
-    /// How many hand-overs to measure; by default, what some seconds allow
-    #[arg(long)]
-    hand_overs: Option<u64>,
-
-    /// How long a client holds the lock
-    #[arg(long, value_name = "DUR", default_value = "5ms", value_parser = humantime::parse_duration)]
-    section: Duration,
-
-    /// After how long it wants the lock again, more or less by a half
-    #[arg(long, value_name = "DUR", default_value = "20ms", value_parser = humantime::parse_duration)]
-    think: Duration,
-
-    /// How long a message takes one way
-    #[arg(long, value_name = "DUR", default_value = "50us", value_parser = humantime::parse_duration)]
-    latency: Duration,
-
-    /// How long the server is busy with a script
-    #[arg(long, value_name = "DUR", default_value = "10us", value_parser = humantime::parse_duration)]
-    script: Duration,
-
-    /// How long the server is busy with SET NX
-    #[arg(long, value_name = "DUR", default_value = "2us", value_parser = humantime::parse_duration)]
-    set: Duration,
-
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
-
-    /// Draw a picture into this file
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Way {
-    Leasehold,
-    Poller,
-    Broadcast,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Crash {
-    Dead,
-    Stuck,
+    #[command(flatten)]
+    lab: Lab,
 }
 
 fn main() -> ExitCode {
-    let Verb::Scale(args) = Cli::parse().verb;
-    match scale(&args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
+    if let Some(played) = parts::play() {
+        return played;
+    }
+    let asked = Asked {
+        colour: io::stdout().is_terminal(),
+        progress: &|line| eprintln!("{line}"),
+    };
+    match command::run(&Cli::parse().lab, &asked) {
+        Ok(said) => {
+            let written = io::stdout().write_all(said.text.as_bytes());
+            if said.fine && written.is_ok() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }
+        }
+        Err(Refused::Usage(why) | Refused::Failed(why)) => {
             eprintln!("leasehold-lab: {why}");
             ExitCode::FAILURE
         }
     }
-}
-
-fn scale(args: &Scale) -> Result<(), String> {
-    let mut figures = Vec::new();
-    for &clients in &args.clients {
-        for way in &args.way {
-            let found = one(args, *way, clients)?;
-            // Some take a minute.
-            eprintln!(
-                "{} with {clients} clients: {} hand-overs",
-                found.way, found.hand_overs
-            );
-            figures.push(found);
-        }
-    }
-    if let Some(path) = &args.svg {
-        std::fs::write(path, scale::picture(&figures))
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    }
-    if args.json {
-        print!("{}", scale::json(&figures));
-    } else {
-        print!("{}", scale::table(&figures));
-    }
-    Ok(())
-}
-
-fn one(args: &Scale, way: Way, clients: u32) -> Result<Figures, String> {
-    // With a million clients in line, each look through it takes milliseconds.
-    let deep_polls = if clients > 20_000 { 500 } else { 1 };
-    let settings = Settings {
-        clients,
-        seed: args.seed,
-        section: args.section,
-        think: args.think,
-        latency: args.latency,
-        script: args.script,
-        set: args.set,
-        hand_overs: args.hand_overs,
-        deep_polls,
-        crash: args.crash.map(|crash| match crash {
-            Crash::Dead => scale::Crash::Dead,
-            Crash::Stuck => scale::Crash::Stuck,
-        }),
-        ..Settings::default()
-    };
-    let way = match way {
-        Way::Leasehold => scale::Way::Ours,
-        Way::Poller => scale::Way::Poller,
-        Way::Broadcast => scale::Way::Broadcast,
-    };
-    scale::run(way, &settings).map_err(|invalid| invalid.to_string())
 }

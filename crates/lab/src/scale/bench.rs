@@ -2,9 +2,9 @@
 
 use super::agenda::{Agenda, Answer, Client, Command, Event, Timer};
 use super::figures::{Figures, Meter};
-use super::rng::Rng;
 use super::server::Server;
 use super::settings::{Crash, Settings, Way, nanos};
+use crate::rng::Rng;
 
 /// The clients and their store.
 pub(super) trait Clients {

@@ -8,7 +8,7 @@
 //! | module | what it is for |
 //! |---|---|
 //! | `settings` | what is assumed |
-//! | `bench`, `agenda`, `server`, `rng` | time, network, server, chance |
+//! | `bench`, `agenda`, `server` | time, network, server |
 //! | `ours`, `rivals` | what clients do |
 //! | `figures` | what is measured, and that no two clients hold at once |
 //! | `table`, `picture` | how it is shown |
@@ -19,7 +19,6 @@ mod figures;
 mod ours;
 mod picture;
 mod rivals;
-mod rng;
 mod server;
 mod settings;
 mod table;

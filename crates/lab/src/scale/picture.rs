@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use crate::svg::Svg;
+
 use super::figures::float;
 use super::{Figures, Way};
 
@@ -51,14 +53,11 @@ const PANELS: [Panel; 3] = [
 
 /// The picture as SVG. It stands on white, whatever the page does.
 pub fn picture(figures: &[Figures]) -> String {
-    let mut svg = Svg::default();
-    svg.add(&format!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" font-family="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Arial, sans-serif">"#
-    ));
-    svg.add("<title>Hand-over gap, commands and fairness over the number of clients that want one lock</title>");
-    svg.add(&format!(
-        r#"<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="white"/>"#
-    ));
+    let mut svg = Svg::on_white(
+        (WIDTH, HEIGHT),
+        "Hand-over gap, commands and fairness over the number of clients that want one lock",
+        "Three ways to wait side by side, from 10 clients on; docs/scale.md has the figures.",
+    );
     svg.text(
         (24.0, 34.0),
         r##"font-size="18" font-weight="600" fill="#1a1a1a""##,
@@ -73,8 +72,7 @@ pub fn picture(figures: &[Figures]) -> String {
         r##"font-size="11.5" fill="#5a5a5a""##,
         "Simulated; docs/scale.md says what is assumed. Hollow: the server is busy all the time. Unfairness ends where ten turns for each client were too many to simulate.",
     );
-    svg.add("</svg>");
-    svg.0
+    svg.end()
 }
 
 fn legend(svg: &mut Svg) {
@@ -90,7 +88,7 @@ fn legend(svg: &mut Svg) {
             r#"<line x1="{x}" y1="{y}" x2="{}" y2="{y}" stroke="{colour}" stroke-width="2.2"/>"#,
             x + 28.0
         ));
-        svg.mark(at, (x + 14.0, y), false);
+        mark(svg, at, (x + 14.0, y), false);
         svg.text(
             (x + 36.0, y + 4.5),
             r##"font-size="13" fill="#1a1a1a""##,
@@ -148,7 +146,7 @@ impl Panel {
                     Some(((x, y), of.server > 0.99))
                 })
                 .collect();
-            svg.curve(at, &points);
+            curve(svg, at, &points);
         }
     }
 }
@@ -210,69 +208,45 @@ fn unit(decade: i32, units: &[&str]) -> String {
     format!("1{}{unit}", "0".repeat(zeros))
 }
 
-#[derive(Default)]
-struct Svg(String);
-
-impl Svg {
-    fn add(&mut self, element: &str) {
-        self.0.push_str(element);
-        self.0.push('\n');
+/// Points and the line through them; hollow where the second part says so.
+fn curve(svg: &mut Svg, way: usize, points: &[((f64, f64), bool)]) {
+    let mut path = String::new();
+    for ((x, y), _) in points {
+        // Writing to a String cannot fail.
+        let _infallible = write!(path, "{x:.1},{y:.1} ");
     }
-
-    fn text(&mut self, at: (f64, f64), attributes: &str, text: &str) {
-        self.add(&format!(
-            r#"<text x="{:.1}" y="{:.1}" {attributes}>{text}</text>"#,
-            at.0, at.1
-        ));
+    svg.add(&format!(
+        r#"<polyline points="{}" fill="none" stroke="{}" stroke-width="2.2" stroke-linejoin="round"/>"#,
+        path.trim_end(),
+        COLOURS[way]
+    ));
+    for (at, hollow) in points {
+        mark(svg, way, *at, *hollow);
     }
+}
 
-    fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: &str) {
-        self.add(&format!(
-            r#"<line x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}" stroke="{colour}"/>"#,
-            from.0, from.1, to.0, to.1
-        ));
-    }
-
-    /// Points and the line through them; hollow where the second part says so.
-    fn curve(&mut self, way: usize, points: &[((f64, f64), bool)]) {
-        let mut path = String::new();
-        for ((x, y), _) in points {
-            // Writing to a String cannot fail.
-            let _infallible = write!(path, "{x:.1},{y:.1} ");
-        }
-        self.add(&format!(
-            r#"<polyline points="{}" fill="none" stroke="{}" stroke-width="2.2" stroke-linejoin="round"/>"#,
-            path.trim_end(),
-            COLOURS[way]
-        ));
-        for (at, hollow) in points {
-            self.mark(way, *at, *hollow);
-        }
-    }
-
-    /// A point: a circle, a square or a triangle.
-    fn mark(&mut self, way: usize, (x, y): (f64, f64), hollow: bool) {
-        let colour = COLOURS[way];
-        let fill = if hollow { "white" } else { colour };
-        let style = format!(r#"fill="{fill}" stroke="{colour}" stroke-width="1.8""#);
-        let r = 4.0 + float(way as u64) * 0.2;
-        self.add(&match way {
-            0 => format!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="{r}" {style}/>"#),
-            1 => format!(
-                r#"<rect x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}" {style}/>"#,
-                x - r,
-                y - r,
-                2.0 * r,
-                2.0 * r
-            ),
-            _ => format!(
-                r#"<path d="M {:.1} {:.1} L {:.1} {:.1} L {x:.1} {:.1} Z" {style}/>"#,
-                x - r - 1.0,
-                y + r,
-                x + r + 1.0,
-                y + r,
-                y - r - 1.5
-            ),
-        });
-    }
+/// A point: a circle, a square or a triangle.
+fn mark(svg: &mut Svg, way: usize, (x, y): (f64, f64), hollow: bool) {
+    let colour = COLOURS[way];
+    let fill = if hollow { "white" } else { colour };
+    let style = format!(r#"fill="{fill}" stroke="{colour}" stroke-width="1.8""#);
+    let r = 4.0 + float(way as u64) * 0.2;
+    svg.add(&match way {
+        0 => format!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="{r}" {style}/>"#),
+        1 => format!(
+            r#"<rect x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}" {style}/>"#,
+            x - r,
+            y - r,
+            2.0 * r,
+            2.0 * r
+        ),
+        _ => format!(
+            r#"<path d="M {:.1} {:.1} L {:.1} {:.1} L {x:.1} {:.1} Z" {style}/>"#,
+            x - r - 1.0,
+            y + r,
+            x + r + 1.0,
+            y + r,
+            y - r - 1.5
+        ),
+    });
 }

@@ -1,8 +1,7 @@
 //! Figures as text. Must never round what `--json` gives.
 
-use std::fmt::Write as _;
-
 use super::Figures;
+use crate::columns::markdown;
 
 /// A table in Markdown, which is also readable in a terminal.
 pub fn table(figures: &[Figures]) -> String {
@@ -22,29 +21,11 @@ pub fn table(figures: &[Figures]) -> String {
         "max/mean",
         "Jain, starved",
     ];
-    let mut rows = vec![HEAD.map(str::to_owned)];
-    rows.extend(figures.iter().map(row));
-    let mut widths = [0; HEAD.len()];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.len());
-        }
-    }
-    let mut text = String::new();
-    for (at, row) in rows.iter().enumerate() {
-        for (width, cell) in widths.iter().zip(row) {
-            // Writing to a String cannot fail, here and below.
-            let _infallible = write!(text, "| {cell:>width$} ");
-        }
-        text.push_str("|\n");
-        if at == 0 {
-            for width in widths {
-                let _infallible = write!(text, "|{}:", "-".repeat(width + 1));
-            }
-            text.push_str("|\n");
-        }
-    }
-    text
+    let head = HEAD.map(str::to_owned).to_vec();
+    let rows: Vec<Vec<String>> = std::iter::once(head)
+        .chain(figures.iter().map(|of| row(of).to_vec()))
+        .collect();
+    markdown(&rows)
 }
 
 fn row(of: &Figures) -> [String; 14] {

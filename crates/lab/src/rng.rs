@@ -2,14 +2,14 @@
 
 /// A stream of random numbers.
 #[derive(Debug, Clone)]
-pub(super) struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
-    pub(super) const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(super) const fn next(&mut self) -> u64 {
+    pub(crate) const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,18 +18,18 @@ impl Rng {
     }
 
     /// A number below `limit`, or 0.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         let wide = u128::from(self.next()) * u128::from(limit);
         u64::try_from(wide >> 64).unwrap_or_default()
     }
 
     /// `mean`, made longer or shorter by up to a half.
-    pub(super) fn about(&mut self, mean: u64) -> u64 {
+    pub(crate) fn about(&mut self, mean: u64) -> u64 {
         mean / 2 + self.below(mean)
     }
 
     /// 128 bits: the identity of an acquisition.
-    pub(super) fn wide(&mut self) -> u128 {
+    pub(crate) fn wide(&mut self) -> u128 {
         u128::from(self.next()) << 64 | u128::from(self.next())
     }
 }

@@ -1,0 +1,102 @@
+//! The lab as a command line: `leasehold lab`, and `leasehold-lab` for who has nothing else. Must never write to stdout or end
+//! the process itself: what was found goes back to the caller, who knows how its program speaks.
+
+mod check;
+mod ladder;
+mod scale;
+
+use clap::{Args, Subcommand};
+
+use crate::ladder::race::RaceArgs;
+use crate::ladder::replay::ReplayArgs;
+use crate::storm::args::{Judge, Storm};
+
+/// Find and replay what is wrong with other locks, and check our own rules
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT, args_conflicts_with_subcommands = true)]
+pub struct Lab {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+const ABOUT: &str = "\
+Without a verb: the rungs of the ladder, each recipe with what its model found. No server is needed for that, nor for
+show and check; replay, race and storm start their own redis-server.";
+
+/// What to do; without one, the list of the rungs.
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Show(ladder::Show),
+    Replay(ReplayArgs),
+    Check(check::Check),
+    Race(RaceArgs),
+    Storm(Storm),
+    Judge(Judge),
+    Scale(scale::Scale),
+}
+
+/// Who asked: what its terminal can show, and where it hears how far a long experiment is.
+#[expect(missing_debug_implementations, reason = "it holds a function")]
+pub struct Asked<'a> {
+    /// Whether there is to be colour.
+    pub colour: bool,
+    /// Hears a line now and then.
+    pub progress: &'a dyn Fn(&str),
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// To be printed.
+    pub text: String,
+    /// Whether it is as it should be: no violation, no difference, no control that showed nothing.
+    pub fine: bool,
+}
+
+impl Said {
+    fn fine(text: String) -> Self {
+        Self { text, fine: true }
+    }
+}
+
+/// Why nothing was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// The words make no sense; says what would.
+    Usage(String),
+    /// A server, file or process was not to be had.
+    Failed(String),
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+/// Does what was asked for.
+///
+/// # Errors
+/// [`Refused`].
+pub fn run(lab: &Lab, asked: &Asked) -> Result<Said, Refused> {
+    match &lab.verb {
+        None => Ok(ladder::list(lab.json, asked)),
+        Some(Verb::Show(show)) => show.run(asked),
+        Some(Verb::Replay(replay)) => ladder::replay(replay),
+        Some(Verb::Check(check)) => check.run(asked),
+        Some(Verb::Race(race)) => ladder::race(race, asked),
+        Some(Verb::Storm(storm)) => Ok(storm.run(asked)?),
+        Some(Verb::Judge(judge)) => Ok(judge.run()?),
+        Some(Verb::Scale(scale)) => scale.run(asked),
+    }
+}
+
+/// Writes a picture.
+fn save(path: &std::path::Path, picture: &str) -> Result<(), Refused> {
+    std::fs::write(path, picture)
+        .map_err(|error| Refused::Failed(format!("cannot write {}: {error}", path.display())))
+}

@@ -1,0 +1,22 @@
+//! The time of this host, suspend included: one clock for all its processes. Must never decide what a lock is.
+
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+
+/// Elsewhere than on Linux, `CLOCK_MONOTONIC` counts suspend.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const COUNTS_SUSPEND: ClockId = ClockId::CLOCK_BOOTTIME;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const COUNTS_SUSPEND: ClockId = ClockId::CLOCK_MONOTONIC;
+
+/// How long the host has been up.
+pub fn up() -> Duration {
+    // Fails only for a clock that the system does not have.
+    clock_gettime(COUNTS_SUSPEND).map_or(Duration::ZERO, Duration::from)
+}
+
+/// The same in nanoseconds, as it stands in histories.
+pub fn up_ns() -> u64 {
+    u64::try_from(up().as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,85 @@
+//! All rungs, explored to the end of their bounds. Must never write a verdict down: each is computed.
+
+use std::time::Instant;
+
+use stateright::{Checker, Model};
+
+use super::model::Ladder;
+use super::property::Property;
+use super::rungs::{self, Bounds, Rung};
+use super::shortest::shortest;
+use super::trace::Trace;
+use crate::report::{Checked, Judged, Verdict};
+
+/// What became of a rung.
+#[derive(Debug, Clone)]
+pub enum Found {
+    /// It breaks what it is known for breaking; this is the shortest way.
+    Broken(Property, Trace),
+    /// Everything within the bounds was looked at, with what was found of each property.
+    Explored(Checked),
+}
+
+/// What becomes of a rung within its bounds, as fast as can be: for one that breaks, the search ends there.
+pub fn find_out(rung: &'static Rung) -> Found {
+    let story = rung
+        .breaks
+        .and_then(|property| Some((property, shortest(rung, rung.bounds, property)?)));
+    match story {
+        Some((property, trace)) => Found::Broken(property, trace),
+        None => Found::Explored(check_rung(rung, rung.bounds)),
+    }
+}
+
+/// Every rung, and all that is asked of it.
+pub fn check(deep: bool) -> Vec<Checked> {
+    let bounds = |rung: &Rung| if deep { rung.deep } else { rung.bounds };
+    rungs::all()
+        .iter()
+        .map(|rung| check_rung(rung, bounds(rung)))
+        .collect()
+}
+
+/// One rung, explored to the end of these bounds, and the shortest way into each breakage that it has. The time is that of the
+/// exploration.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it says how long this machine took, and no lock depends on it"
+)]
+pub fn check_rung(rung: &'static Rung, bounds: Bounds) -> Checked {
+    let began = Instant::now();
+    let ladder = Ladder {
+        rung,
+        bounds,
+        properties: rung.asks.to_vec(),
+    };
+    let checker = ladder.checker().threads(1).spawn_bfs().join();
+    let took = began.elapsed();
+    let broken = checker.discoveries();
+    let judge = |&property: &Property| Judged {
+        name: property.name(),
+        verdict: if broken.contains_key(property.name()) {
+            shortest(rung, bounds, property).map_or(Verdict::Cut, violated)
+        } else {
+            Verdict::Exhausted
+        },
+    };
+    Checked {
+        model: rung.name.to_owned(),
+        bounds: bounds.to_string(),
+        states: checker.unique_state_count(),
+        depth: checker.max_depth().saturating_sub(1),
+        took,
+        properties: rung.asks.iter().map(judge).collect(),
+    }
+}
+
+/// Of the steps, only where they end: `show` has them all.
+fn violated(story: Trace) -> Verdict {
+    let steps = story.lines.len();
+    let trace = story.lines.into_iter().filter_map(|line| line.wrong);
+    Verdict::Violated {
+        steps,
+        trace: trace.collect(),
+    }
+}

@@ -1,0 +1,159 @@
+//! A rung in every interleaving that its bounds allow: what may happen next. Must never leave out what a real client, network
+//! or server could do, but where the bounds say so.
+
+use stateright::Model;
+
+use super::program::{AT_REST, Intent, Memory};
+use super::property::Property;
+use super::rungs::{Bounds, Rung};
+use super::state::{Client, State};
+
+/// A rung, bounds, and what is asked of it.
+#[derive(Debug, Clone)]
+pub struct Ladder {
+    /// The rung.
+    pub rung: &'static Rung,
+    /// How far to look.
+    pub bounds: Bounds,
+    /// What is asked.
+    pub properties: Vec<Property>,
+}
+
+/// What may happen next; numbers are clients, but for the last two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Time passes.
+    Tick,
+    /// It sends its next command, which is carried out and answered at once.
+    Ask(u8),
+    /// As before, but the answer is lost.
+    AskInVain(u8),
+    /// It sends its next command, which takes its time.
+    Send(u8),
+    /// What it sent is carried out and answered.
+    Arrive(u8),
+    /// It waits for its answer no longer.
+    GiveUp(u8),
+    /// What it had given up is carried out.
+    ArriveLate(u8),
+    /// It does something of its own.
+    Do(u8),
+    /// It dies.
+    Crash(u8),
+    /// A server loses its data.
+    Restart(u8),
+    /// A server's clock jumps ahead.
+    Jump(u8),
+}
+
+impl Model for Ladder {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::new(self.bounds.clients, self.rung.servers)]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let bounds = &self.bounds;
+        // Clients first: of two stories of one length, the one is found that lets clients act before time passes.
+        let mut others_are_new = false;
+        for client in 0..bounds.clients {
+            let it = &state.clients[client as usize];
+            let is_new = *it == Client::new(client);
+            // Of clients that are alike, it does not matter which one begins.
+            if !(is_new && others_are_new && self.rung.are_alike) {
+                self.actions_of(state, client, actions);
+            }
+            others_are_new |= is_new;
+        }
+        for server in 0..self.rung.servers {
+            if state.spent.restarts < bounds.restarts {
+                actions.push(Action::Restart(server));
+            }
+            if state.spent.jumps < bounds.jumps {
+                actions.push(Action::Jump(server));
+            }
+        }
+        if state.time < bounds.horizon {
+            actions.push(Action::Tick);
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        self.step(state, action).map(|step| step.state)
+    }
+
+    fn properties(&self) -> Vec<stateright::Property<Self>> {
+        let asked = self.properties.iter();
+        let mut properties: Vec<_> = asked.map(|&property| always(property)).collect();
+        if properties.len() > 1 {
+            // The search ends once all are broken; with one that never is, it goes on to the end of the bounds.
+            properties.push(stateright::Property::always("the end", |_, _| true));
+        }
+        properties
+    }
+}
+
+/// A condition is a plain function to stateright, so each property has its own.
+fn always(property: Property) -> stateright::Property<Ladder> {
+    let condition: fn(&Ladder, &State) -> bool = match property {
+        Property::Exclusion => |_, state| state.wrong & Property::Exclusion.bit() == 0,
+        Property::Recovery => |_, state| state.wrong & Property::Recovery.bit() == 0,
+        Property::Ownership => |_, state| state.wrong & Property::Ownership.bit() == 0,
+        Property::StaleWrite => |_, state| state.wrong & Property::StaleWrite.bit() == 0,
+        Property::LostUpdate => |_, state| state.wrong & Property::LostUpdate.bit() == 0,
+        Property::Child => |_, state| state.wrong & Property::Child.bit() == 0,
+    };
+    stateright::Property::always(property.name(), condition)
+}
+
+impl Client {
+    fn new(client: u8) -> Self {
+        Self {
+            memory: Memory::new(client, 0),
+            ..Self::default()
+        }
+    }
+}
+
+impl Ladder {
+    fn actions_of(&self, state: &State, client: u8, actions: &mut Vec<Action>) {
+        let bounds = &self.bounds;
+        let it = &state.clients[client as usize];
+        if it.late.is_some() {
+            actions.push(Action::ArriveLate(client));
+        }
+        if it.crashed.is_some() {
+            return;
+        }
+        if it.flight.is_some() {
+            actions.push(Action::Arrive(client));
+            if bounds.may_give_up && it.late.is_none() {
+                actions.push(Action::GiveUp(client));
+            }
+        } else {
+            match self
+                .rung
+                .program
+                .intent(&it.memory, state.clock(self.rung, client))
+            {
+                Intent::Ask(..) => {
+                    actions.push(Action::Ask(client));
+                    if state.spent.losses < bounds.losses {
+                        actions.push(Action::AskInVain(client));
+                    }
+                    if state.spent.delays < bounds.delays {
+                        actions.push(Action::Send(client));
+                    }
+                }
+                Intent::Do(_) => actions.push(Action::Do(client)),
+                Intent::Rest => {}
+            }
+        }
+        let has_something_to_lose = it.memory.at != 0 && it.memory.at != AT_REST;
+        if state.spent.crashes < bounds.crashes && (has_something_to_lose || it.flight.is_some()) {
+            actions.push(Action::Crash(client));
+        }
+    }
+}

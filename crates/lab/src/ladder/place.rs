@@ -1,0 +1,229 @@
+//! The real servers that a story is played on. Must never touch a key of anybody else, and never show a password.
+
+use std::time::Duration;
+
+use redis::{Client, Connection};
+
+use super::redis::{Key, Tick, Value};
+use super::wire::{Wire, stored};
+use crate::host_time;
+use crate::server::OwnServer;
+
+/// What a story or a race is played on.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// Servers of the lab's own, started for it and gone afterwards.
+    Own,
+    /// These, one for each server that the rung needs. All keys get a prefix of their own and are deleted afterwards.
+    Urls(Vec<String>),
+}
+
+impl Place {
+    /// These servers, or the lab's own if there are none.
+    pub fn from_urls(urls: &[String]) -> Self {
+        if urls.is_empty() {
+            Self::Own
+        } else {
+            Self::Urls(urls.to_vec())
+        }
+    }
+}
+
+/// The servers of a place, open for use.
+#[derive(Debug)]
+pub struct Servers {
+    servers: Vec<Server>,
+    prefix: String,
+}
+
+#[derive(Debug)]
+struct Server {
+    client: Client,
+    /// `None` if it is somebody else's.
+    own: Option<OwnServer>,
+}
+
+/// The keys of one server: value and what is left of the TTL.
+pub type Keys = Vec<(Key, Option<Value>, Option<Duration>)>;
+
+const CONNECT: Duration = Duration::from_secs(5);
+const ANSWER: Duration = Duration::from_secs(10);
+const KEYS: [Key; 4] = [Key::Lock, Key::Fence, Key::Data, Key::Seen];
+
+impl Servers {
+    /// Opens so many servers.
+    ///
+    /// # Errors
+    /// When there are not as many URLs, one is not valid, or no server can be started.
+    pub fn open(place: &Place, count: u8) -> Result<Self, String> {
+        let count = usize::from(count);
+        let servers: Vec<Server> = match place {
+            Place::Own => (0..count)
+                .map(|_| Server::own())
+                .collect::<Result<_, _>>()?,
+            Place::Urls(urls) if urls.len() == count => urls
+                .iter()
+                .map(|url| Server::at(url))
+                .collect::<Result<_, _>>()?,
+            Place::Urls(urls) => {
+                return Err(format!(
+                    "this rung needs {count} servers, and {} were given: give --url {count} times, \
+                     or leave it out for servers of the lab's own",
+                    urls.len()
+                ));
+            }
+        };
+        let is_foreign = servers.iter().any(|server| server.own.is_none());
+        let prefix = if is_foreign {
+            format!("lab:{:x}:", random())
+        } else {
+            String::new()
+        };
+        Ok(Self { servers, prefix })
+    }
+
+    /// What is put before the names of all keys; empty on servers of the lab's own.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Where they are, without passwords.
+    pub fn addresses(&self) -> Vec<String> {
+        let address = |server: &Server| server.client.get_connection_info().addr().to_string();
+        self.servers.iter().map(address).collect()
+    }
+
+    /// Whether they can be killed.
+    pub fn are_own(&self) -> bool {
+        self.servers.iter().all(|server| server.own.is_some())
+    }
+
+    /// A new connection to a server.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn connect(&self, server: u8) -> Result<Connection, String> {
+        let client = &self.servers[usize::from(server)].client;
+        let address = client.get_connection_info().addr();
+        let failed = |error| format!("cannot connect to {address}: {error}");
+        let connection = client
+            .get_connection_with_timeout(CONNECT)
+            .map_err(failed)?;
+        connection.set_read_timeout(Some(ANSWER)).map_err(failed)?;
+        Ok(connection)
+    }
+
+    /// Kills a server and starts it empty; somebody else's only loses our keys.
+    ///
+    /// # Errors
+    /// When it cannot be started again.
+    pub fn restart_empty(&mut self, server: u8, wire: &Wire) -> Result<(), String> {
+        match &mut self.servers[usize::from(server)].own {
+            Some(own) => own.restart(),
+            None => delete_all(&mut self.connect(server)?, wire),
+        }
+    }
+
+    /// Deletes all our keys everywhere.
+    ///
+    /// # Errors
+    /// When a server does not answer.
+    pub fn clear(&self, wire: &Wire) -> Result<(), String> {
+        for server in (0..).take(self.servers.len()) {
+            delete_all(&mut self.connect(server)?, wire)?;
+        }
+        Ok(())
+    }
+}
+
+impl Server {
+    fn own() -> Result<Self, String> {
+        let own = OwnServer::start(&[])?;
+        let client = open(&own.url())?;
+        let own = Some(own);
+        Ok(Self { client, own })
+    }
+
+    fn at(url: &str) -> Result<Self, String> {
+        Ok(Self {
+            client: open(url)?,
+            own: None,
+        })
+    }
+}
+
+fn open(url: &str) -> Result<Client, String> {
+    // Neither the URL nor what the parser says about it: a password may stand in both.
+    Client::open(url).map_err(|_| {
+        "not a URL of a Redis server: redis://[user:password@]host:port/[database] is one"
+            .to_owned()
+    })
+}
+
+/// What stands in our keys on a server.
+///
+/// # Errors
+/// When it does not answer.
+pub fn look(connection: &mut Connection, wire: &Wire) -> Result<Keys, String> {
+    let mut ask = redis::pipe();
+    ask.atomic();
+    for key in KEYS {
+        ask.cmd("GET").arg(wire.key(key));
+        ask.cmd("PTTL").arg(wire.key(key));
+    }
+    let answers: Vec<redis::Value> = ask
+        .query(connection)
+        .map_err(|error| format!("cannot read the keys: {error}"))?;
+    let pairs = KEYS.into_iter().zip(answers.chunks_exact(2));
+    let there = pairs.filter_map(|(key, answer)| {
+        let redis::Value::BulkString(bytes) = &answer[0] else {
+            return None;
+        };
+        let left = match answer[1] {
+            redis::Value::Int(millis) => u64::try_from(millis).ok(),
+            _ => None,
+        };
+        Some((key, stored(bytes), left.map(Duration::from_millis)))
+    });
+    Ok(there.collect())
+}
+
+/// Lets the clock of a server jump ahead, as far as its keys can tell: each of ours has so much less to live.
+///
+/// # Errors
+/// When it does not answer.
+pub fn jump(connection: &mut Connection, wire: &Wire, by: Tick) -> Result<(), String> {
+    let by = wire.tick() * u32::try_from(by).unwrap_or_default();
+    for (key, _, left) in look(connection, wire)? {
+        let Some(left) = left else { continue };
+        let mut shorten = redis::cmd("PEXPIRE");
+        // What is not left at all is deleted by a time that is not positive.
+        let left = u64::try_from(left.saturating_sub(by).as_millis()).unwrap_or_default();
+        shorten
+            .arg(wire.key(key))
+            .arg(left)
+            .exec(connection)
+            .map_err(|error| format!("cannot shorten a TTL: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Deletes all our keys.
+///
+/// # Errors
+/// When the server does not answer.
+pub fn delete_all(connection: &mut Connection, wire: &Wire) -> Result<(), String> {
+    let mut delete = redis::cmd("DEL");
+    for key in KEYS {
+        delete.arg(wire.key(key));
+    }
+    delete
+        .exec(connection)
+        .map_err(|error| format!("cannot delete the keys: {error}"))
+}
+
+/// So that two runs at a time do not meet.
+fn random() -> u64 {
+    let seed = host_time::up_ns() ^ u64::from(std::process::id()) << 40;
+    crate::rng::Rng::new(seed).next()
+}

@@ -1,0 +1,99 @@
+//! What happens to the servers of a race, and what ends a round. Must never take a lock from a client that lives.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use super::referee::Log;
+use super::{Course, read, since};
+use crate::host_time;
+use crate::ladder::place::jump;
+use crate::ladder::property::Property;
+use crate::ladder::redis::{Command, Key};
+use crate::rng::Rng;
+
+/// Between two faults of servers.
+const JUMPS: Duration = Duration::from_millis(20);
+const RESTARTS: Duration = Duration::from_millis(100);
+
+/// When so long nobody got a lock whose TTL is a small part of it, nobody will.
+const STUCK: Duration = Duration::from_millis(500);
+const STUCK_TICKS: u32 = 80;
+/// And so many commands were sent meanwhile: it was not the clients that were stuck.
+const STUCK_COMMANDS: u64 = 200;
+
+const POLL: Duration = Duration::from_millis(5);
+
+/// Restarts servers, or lets their clocks jump, until the round is over.
+pub(super) fn run(course: &Course<'_>, round: u64) -> Result<Log, String> {
+    let mut rng = Rng::new(course.settings.seed ^ (round << 16) ^ 0xff00);
+    let mut log = Log::default();
+    let restarts = course.rung.bounds.restarts > 0;
+    loop {
+        rest(course, if restarts { RESTARTS } else { JUMPS });
+        if course.is_over() {
+            return Ok(log);
+        }
+        let server = u8::try_from(rng.below(course.rung.servers.into())).unwrap_or_default();
+        if restarts {
+            let mut servers = course
+                .servers
+                .write()
+                .map_err(|_| "a thread of the race panicked")?;
+            servers.restart_empty(server, course.wire)?;
+            log.faults.restarts += 1;
+        } else {
+            let mut connection = read(course.servers)?.connect(server)?;
+            jump(&mut connection, course.wire, course.rung.ttl)?;
+            log.faults.jumps += 1;
+        }
+    }
+}
+
+fn rest(course: &Course<'_>, long: Duration) {
+    let from = host_time::up();
+    while since(from) < long && !course.is_over() {
+        thread::sleep(POLL.min(long));
+    }
+}
+
+/// Waits for the end of a round. Where dead clients can lock out the living, it counts how often they did, and helps.
+pub(super) fn watch(course: &Course<'_>, until: Duration) -> Result<u64, String> {
+    let limit = STUCK.max(course.settings.tick * STUCK_TICKS);
+    let may_be_stuck = course.rung.asks.contains(&Property::Recovery);
+    let mut stuck = 0;
+    let mut last = Progress::of(course);
+    while !course.is_over() && host_time::up() < until {
+        thread::sleep(POLL);
+        let now = Progress::of(course);
+        if now.acquired != last.acquired {
+            last = now;
+        } else if may_be_stuck
+            && now.at.saturating_sub(last.at) > limit
+            && now.commands - last.commands > STUCK_COMMANDS
+        {
+            stuck += 1;
+            let mut connection = read(course.servers)?.connect(0)?;
+            course.wire.ask(&mut connection, Command::Del(Key::Lock))?;
+            last = now;
+        }
+    }
+    Ok(stuck)
+}
+
+/// How far a round was, and when.
+struct Progress {
+    acquired: u64,
+    commands: u64,
+    at: Duration,
+}
+
+impl Progress {
+    fn of(course: &Course<'_>) -> Self {
+        Self {
+            acquired: course.acquired.load(Ordering::Relaxed),
+            commands: course.commands.load(Ordering::Relaxed),
+            at: host_time::up(),
+        }
+    }
+}

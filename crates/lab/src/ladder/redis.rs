@@ -1,0 +1,240 @@
+//! A Redis of a few keys: what the rungs' commands do to it, each at once or not at all. Must never be kinder than the real
+//! one: `replay` sends the same commands to a real server and compares the replies.
+
+use std::fmt;
+
+/// Ticks since the story began; also what a timestamp protocol writes into its key.
+pub type Tick = i16;
+
+/// What a rung keeps in a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// The lock.
+    Lock,
+    /// The last fence drawn for it.
+    Fence,
+    /// What the lock protects: a number that counts its writes.
+    Data,
+    /// The highest fence that whoever keeps [`Key::Data`] has seen.
+    Seen,
+}
+
+impl Key {
+    /// Its name in a real server.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Fence => "lock:fence",
+            Self::Data => "data",
+            Self::Seen => "data:seen",
+        }
+    }
+}
+
+/// What stands in a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Value {
+    /// The token of a client's nth acquisition, both counted from 0.
+    Owner(u8, u8),
+    /// A number: a time, a fence, a version.
+    Number(i16),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Owner(client, nth) => write!(f, "c{}-{}", client + 1, nth + 1),
+            Self::Number(number) => number.fmt(f),
+        }
+    }
+}
+
+/// What a client sends. Each is atomic, scripts and transactions too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// `SETNX key value`
+    SetNx(Key, Value),
+    /// `SET lock value NX PX ticks`
+    SetNxPx(Value, Tick),
+    /// `EXPIRE key ticks`
+    Expire(Key, Tick),
+    /// `MULTI`, `SETNX lock value`, `EXPIRE lock ticks`, `EXEC`
+    SetNxAndExpire(Value, Tick),
+    /// `GET key`
+    Get(Key),
+    /// `GETSET key value`
+    GetSet(Key, Value),
+    /// `SET key value`
+    Set(Key, Value),
+    /// `DEL key`
+    Del(Key),
+    /// A script: delete the lock if it has this value.
+    DeleteIf(Value),
+    /// A script: `SET lock value NX PX ticks`, and if that took it, `INCR lock:fence`, which is the answer.
+    TakeWithFence(Value, Tick),
+    /// A script: the data, for a fence that is not below the highest seen, which it raises.
+    ReadWithFence(i16),
+    /// A script: write the data, for a fence that is not below the highest seen, which it raises.
+    WriteWithFence(i16, Value),
+}
+
+/// What a server answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reply {
+    /// Nothing: the key is not there, or `NX` refused.
+    Nil,
+    /// Done.
+    Ok,
+    /// A count.
+    Int(i16),
+    /// What stood there.
+    Bulk(Value),
+    /// The two answers of [`Command::SetNxAndExpire`].
+    Both(i16, i16),
+    /// The resource refused the fence.
+    Stale,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Entry {
+    value: Value,
+    /// Gone at this tick.
+    expires: Option<Tick>,
+}
+
+/// One server. Its time is an argument.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Server {
+    entries: [Option<Entry>; 4],
+}
+
+impl Server {
+    /// Drops what has expired by `now`.
+    pub fn expire(&mut self, now: Tick) {
+        for entry in &mut self.entries {
+            if entry.is_some_and(|entry| entry.expires.is_some_and(|at| at <= now)) {
+                *entry = None;
+            }
+        }
+    }
+
+    /// What stands in a key, as of the last command or [`Server::expire`].
+    pub fn get(&self, key: Key) -> Option<Value> {
+        self.entries[key as usize].map(|entry| entry.value)
+    }
+
+    /// When a key goes; `None` if it is not there or stays for ever.
+    pub fn expires(&self, key: Key) -> Option<Tick> {
+        self.entries[key as usize].and_then(|entry| entry.expires)
+    }
+
+    /// All data is lost.
+    pub fn restart_empty(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Carries out one command at `now`.
+    pub fn apply(&mut self, now: Tick, command: Command) -> Reply {
+        self.expire(now);
+        match command {
+            Command::SetNx(key, value) => Reply::Int(self.set_if_absent(key, value, None).into()),
+            Command::SetNxPx(value, ticks) => {
+                if self.set_if_absent(Key::Lock, value, Some(now + ticks)) {
+                    Reply::Ok
+                } else {
+                    Reply::Nil
+                }
+            }
+            Command::Expire(key, ticks) => Reply::Int(self.expire_at(key, now + ticks).into()),
+            Command::SetNxAndExpire(value, ticks) => {
+                let won = self.set_if_absent(Key::Lock, value, None);
+                Reply::Both(won.into(), self.expire_at(Key::Lock, now + ticks).into())
+            }
+            Command::Get(key) => self.bulk(key),
+            Command::GetSet(key, value) => {
+                let before = self.bulk(key);
+                self.set(key, value);
+                before
+            }
+            Command::Set(key, value) => {
+                self.set(key, value);
+                Reply::Ok
+            }
+            Command::Del(key) => Reply::Int(self.entries[key as usize].take().is_some().into()),
+            Command::DeleteIf(value) => {
+                let is_its = self.get(Key::Lock) == Some(value);
+                if is_its {
+                    self.entries[Key::Lock as usize] = None;
+                }
+                Reply::Int(is_its.into())
+            }
+            Command::TakeWithFence(value, ticks) => {
+                if !self.set_if_absent(Key::Lock, value, Some(now + ticks)) {
+                    return Reply::Nil;
+                }
+                let fence = self.number(Key::Fence) + 1;
+                let value = Value::Number(fence);
+                // INCR leaves the TTL as it is; SET would end it.
+                let expires = self.expires(Key::Fence);
+                self.entries[Key::Fence as usize] = Some(Entry { value, expires });
+                Reply::Int(fence)
+            }
+            Command::ReadWithFence(fence) => {
+                if self.admits(fence) {
+                    self.bulk(Key::Data)
+                } else {
+                    Reply::Stale
+                }
+            }
+            Command::WriteWithFence(fence, value) => {
+                if !self.admits(fence) {
+                    return Reply::Stale;
+                }
+                self.set(Key::Data, value);
+                Reply::Ok
+            }
+        }
+    }
+
+    /// The resource's half of fencing: no fence below the highest seen.
+    fn admits(&mut self, fence: i16) -> bool {
+        let admitted = fence >= self.number(Key::Seen);
+        if admitted {
+            self.set(Key::Seen, Value::Number(fence));
+        }
+        admitted
+    }
+
+    fn number(&self, key: Key) -> i16 {
+        match self.get(key) {
+            Some(Value::Number(number)) => number,
+            _ => 0,
+        }
+    }
+
+    fn bulk(&self, key: Key) -> Reply {
+        self.get(key).map_or(Reply::Nil, Reply::Bulk)
+    }
+
+    fn set(&mut self, key: Key, value: Value) {
+        let expires = None;
+        self.entries[key as usize] = Some(Entry { value, expires });
+    }
+
+    fn set_if_absent(&mut self, key: Key, value: Value, expires: Option<Tick>) -> bool {
+        let is_free = self.entries[key as usize].is_none();
+        if is_free {
+            self.entries[key as usize] = Some(Entry { value, expires });
+        }
+        is_free
+    }
+
+    fn expire_at(&mut self, key: Key, at: Tick) -> bool {
+        let entry = self.entries[key as usize].as_mut();
+        let is_there = entry.is_some();
+        if let Some(entry) = entry {
+            entry.expires = Some(at);
+        }
+        is_there
+    }
+}

@@ -1,0 +1,201 @@
+//! A story played on real servers, command by command, and compared with what the model said. Must never call a story
+//! reproduced when one reply, or one key, was different.
+
+mod args;
+mod play;
+mod print;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::place::{Place, Servers};
+use super::property::carried_out;
+use super::redis::{Command, Key, Tick, Value};
+use super::trace::{Event, Trace};
+use super::wire::Wire;
+use play::{Player, Stopped};
+
+pub use args::ReplayArgs;
+
+/// How long a tick is, unless somebody says otherwise: long for a server, short for a person.
+pub const TICK: Duration = Duration::from_millis(200);
+
+/// How often a story is tried, each time with ticks twice as long, until each step is done in its tick.
+const ATTEMPTS: u32 = 5;
+
+/// What came of it.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Replayed {
+    /// The name of the rung.
+    pub rung: &'static str,
+    /// The servers, without passwords.
+    pub servers: Vec<String>,
+    /// How long a tick was in the end, in milliseconds.
+    pub tick_ms: u128,
+    /// How often it was tried until each step was done in its tick.
+    pub attempts: u32,
+    /// What was not done as the model does it, and how instead.
+    pub remarks: Vec<&'static str>,
+    /// What happened.
+    pub steps: Vec<Step>,
+    /// Whether it was the same.
+    pub verdict: Verdict,
+}
+
+/// A step of the story.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Step {
+    /// Ticks since the beginning.
+    pub time: Tick,
+    /// Who does it.
+    pub who: String,
+    /// What: the command as it was sent, but for the prefix of the keys.
+    pub what: String,
+    /// What the model answered, if it was a command.
+    pub model: Option<String>,
+    /// What the server answered.
+    pub real: Option<String>,
+    /// What the client concluded in the model.
+    pub note: String,
+    /// Why it goes wrong here.
+    pub wrong: Option<String>,
+    /// What was different; `None` if the reply, the keys and what was left of their TTLs were the same.
+    pub differs: Option<String>,
+}
+
+/// Whether a story happened on real servers as in the model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "is", rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Every reply and every key, after each step, was the same.
+    Reproduced,
+    /// Something was different, here for the first time.
+    NotReproduced {
+        /// At which step, from 1.
+        step: usize,
+        /// What.
+        differs: String,
+    },
+}
+
+/// Plays a story. Each client has a connection of its own to each server; the steps are done in their order, each in its tick.
+///
+/// # Errors
+/// When a server cannot be reached or started, or is too slow for ticks of this length and of some longer ones.
+pub fn replay(trace: &Trace, place: &Place, tick: Duration) -> Result<Replayed, String> {
+    let mut servers = Servers::open(place, trace.servers)?;
+    let mut tick = tick.max(Duration::from_millis(2));
+    for attempts in 1..=ATTEMPTS {
+        let wire = Wire::between_ticks(servers.prefix(), tick);
+        servers.clear(&wire)?;
+        let played = Player::new(trace, &mut servers, &wire).and_then(Player::play);
+        servers.clear(&wire)?;
+        match played {
+            Ok(steps) => {
+                return Ok(Replayed {
+                    rung: trace.rung,
+                    servers: servers.addresses(),
+                    tick_ms: tick.as_millis(),
+                    attempts,
+                    remarks: remarks(trace, servers.are_own()),
+                    verdict: judge(&steps),
+                    steps,
+                });
+            }
+            Err(Stopped::TooSlow) => tick *= 2,
+            Err(Stopped::Failed(why)) => return Err(why),
+        }
+    }
+    Err(format!(
+        "too slow: a step was not done in the first half of its tick, {ATTEMPTS} times, the last with ticks of {:?}; \
+         try a longer --tick",
+        tick / 2
+    ))
+}
+
+fn judge(steps: &[Step]) -> Verdict {
+    let first = (1..)
+        .zip(steps)
+        .find_map(|(at, step)| Some((at, step.differs.clone()?)));
+    first.map_or(Verdict::Reproduced, |(step, differs)| {
+        Verdict::NotReproduced { step, differs }
+    })
+}
+
+/// What a reader should know who compares the story with the real thing.
+fn remarks(trace: &Trace, are_own: bool) -> Vec<&'static str> {
+    let has = |wanted: fn(&Event) -> bool| trace.lines.iter().any(|line| wanted(&line.event));
+    let sends = |wanted: fn(Command) -> bool| {
+        let mut commands = trace
+            .lines
+            .iter()
+            .filter_map(|line| carried_out(&line.event));
+        commands.any(|(_, _, command, _)| wanted(command))
+    };
+    let forgets = has(|event| matches!(event, Event::Restarts { .. }));
+    let candidates = [
+        (
+            sends(has_ttl),
+            "A key that lives n ticks gets a TTL of n ticks less a half, so that it expires between two ticks.",
+        ),
+        (
+            sends(|command| matches!(command, Command::Expire(..) | Command::SetNxAndExpire(..))),
+            "EXPIRE counts whole seconds, so PEXPIRE is sent for it.",
+        ),
+        (
+            sends(writes_a_time),
+            "The times in the key are the model's ticks: the clients' clocks belong to the story.",
+        ),
+        (
+            has(|event| matches!(event, Event::Sends { .. })),
+            "A command that is on its way is sent when it arrives in the model.",
+        ),
+        (
+            has(|event| {
+                matches!(
+                    event,
+                    Event::Asks { lost: true, .. } | Event::Arrives { lost: true, .. }
+                )
+            }),
+            "A reply that its client never hears is read, compared and thrown away.",
+        ),
+        (
+            has(|event| matches!(event, Event::Crashes { .. })),
+            "A client that dies closes its connections.",
+        ),
+        (
+            forgets && are_own,
+            "A server that loses its data is killed (SIGKILL) and started again, without persistence.",
+        ),
+        (
+            forgets && !are_own,
+            "The server is not ours to kill: where it loses its data, the story's keys are deleted.",
+        ),
+        (
+            has(|event| matches!(event, Event::ClockJumps { .. })),
+            "A clock that jumps is played by what it does to the keys: PEXPIRE takes so much of their TTLs.",
+        ),
+    ];
+    let applies = |(applies, remark): (bool, &'static str)| applies.then_some(remark);
+    candidates.into_iter().filter_map(applies).collect()
+}
+
+fn has_ttl(command: Command) -> bool {
+    matches!(
+        command,
+        Command::SetNxPx(..)
+            | Command::Expire(..)
+            | Command::SetNxAndExpire(..)
+            | Command::TakeWithFence(..)
+    )
+}
+
+fn writes_a_time(command: Command) -> bool {
+    matches!(
+        command,
+        Command::SetNx(Key::Lock, Value::Number(_)) | Command::GetSet(Key::Lock, Value::Number(_))
+    )
+}

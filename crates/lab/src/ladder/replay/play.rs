@@ -1,0 +1,277 @@
+//! The steps of a story, done in their ticks. Must never go on when a step was late: what expired meanwhile would be no
+//! finding about Redis.
+
+use std::collections::HashMap;
+use std::thread;
+use std::time::Duration;
+
+use redis::Connection;
+
+use super::Step;
+use crate::host_time;
+use crate::ladder::place::{Keys, Servers, jump, look};
+use crate::ladder::redis::{Command, Key, Reply, Tick, Value};
+use crate::ladder::trace::{Event, Line, Trace};
+use crate::ladder::wire::{Said, Wire, reply_text};
+
+/// Why a story was not played to its end.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// A step was not done in the first half of its tick.
+    TooSlow,
+    /// Something failed that is not part of the story.
+    Failed(String),
+}
+
+impl From<String> for Stopped {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+/// Who plays a story.
+pub(super) struct Player<'a> {
+    trace: &'a Trace,
+    servers: &'a mut Servers,
+    wire: &'a Wire,
+    /// By client and server.
+    connections: HashMap<(u8, u8), Connection>,
+    /// By server, to look at the keys.
+    observers: HashMap<u8, Connection>,
+    /// When the first tick began.
+    from: Duration,
+}
+
+/// What a step was, and how it went.
+struct Done {
+    who: String,
+    what: String,
+    replies: Option<(Reply, Said)>,
+}
+
+impl<'a> Player<'a> {
+    /// Opens all connections before time begins.
+    pub(super) fn new(
+        trace: &'a Trace,
+        servers: &'a mut Servers,
+        wire: &'a Wire,
+    ) -> Result<Self, Stopped> {
+        let mut player = Self {
+            trace,
+            servers,
+            wire,
+            connections: HashMap::new(),
+            observers: HashMap::new(),
+            from: Duration::ZERO,
+        };
+        for server in 0..trace.servers {
+            for client in 0..trace.clients {
+                player.connection(client, server)?;
+            }
+            look(player.observer(server)?, wire)?;
+        }
+        Ok(player)
+    }
+
+    pub(super) fn play(mut self) -> Result<Vec<Step>, Stopped> {
+        self.from = host_time::up();
+        self.trace
+            .lines
+            .iter()
+            .map(|line| self.step(line))
+            .collect()
+    }
+
+    fn step(&mut self, line: &Line) -> Result<Step, Stopped> {
+        self.wait_for(line.time);
+        let done = self.carry_out(&line.event)?;
+        let mut differs = done.replies.as_ref().and_then(|(model, real)| {
+            (*real != Said::Reply(*model)).then(|| {
+                format!(
+                    "the reply: {} in the model, {} in truth",
+                    reply_text(*model),
+                    said_text(real)
+                )
+            })
+        });
+        for (server, model) in (0..).zip(&line.keys) {
+            let wire = self.wire;
+            let real = look(self.observer(server)?, wire)?;
+            differs = differs.or_else(|| compare(model, &real, wire.tick()));
+        }
+        self.was_in_time(line.time)?;
+        Ok(Step {
+            time: line.time,
+            who: done.who,
+            what: done.what,
+            model: done.replies.as_ref().map(|(model, _)| reply_text(*model)),
+            real: done.replies.as_ref().map(|(_, real)| said_text(real)),
+            note: line.note.clone(),
+            wrong: line.wrong.clone(),
+            differs,
+        })
+    }
+
+    fn carry_out(&mut self, event: &Event) -> Result<Done, Stopped> {
+        let plain = |who: String, what: String| Done {
+            who,
+            what,
+            replies: None,
+        };
+        Ok(match *event {
+            Event::Tick => plain(String::new(), "time passes".into()),
+            Event::Asks {
+                client,
+                server,
+                command,
+                reply,
+                ..
+            }
+            | Event::Arrives {
+                client,
+                server,
+                command,
+                reply,
+                ..
+            } => {
+                let wire = self.wire;
+                let said = wire.ask(self.connection(client, server)?, command)?;
+                Done {
+                    who: name(client),
+                    what: self.text(server, command) + ending(event),
+                    replies: Some((reply, said)),
+                }
+            }
+            Event::Sends {
+                client,
+                server,
+                command,
+            } => plain(name(client), self.text(server, command) + " ... on its way"),
+            Event::Does { client, what } => plain(name(client), what.into()),
+            Event::Crashes { client } => {
+                self.connections.retain(|&(whose, _), _| whose != client);
+                plain(name(client), "dies".into())
+            }
+            Event::Restarts { server } => {
+                self.connections.retain(|&(_, to), _| to != server);
+                self.observers.remove(&server);
+                self.servers.restart_empty(server, self.wire)?;
+                plain(server_name(server), "restarts empty".into())
+            }
+            Event::ClockJumps { server, by } => {
+                let wire = self.wire;
+                jump(self.observer(server)?, wire, by)?;
+                plain(server_name(server), format!("its clock jumps by {by}"))
+            }
+        })
+    }
+
+    /// The command, and to which server if there are several.
+    fn text(&self, server: u8, command: Command) -> String {
+        let text = self.wire.text(command);
+        if self.trace.servers == 1 {
+            return text;
+        }
+        format!("{}: {text}", server_name(server))
+    }
+
+    fn connection(&mut self, client: u8, server: u8) -> Result<&mut Connection, String> {
+        open(&mut self.connections, (client, server), || {
+            self.servers.connect(server)
+        })
+    }
+
+    fn observer(&mut self, server: u8) -> Result<&mut Connection, String> {
+        open(&mut self.observers, server, || self.servers.connect(server))
+    }
+
+    fn begin_of(&self, tick: Tick) -> Duration {
+        self.from + self.wire.tick() * u32::try_from(tick).unwrap_or_default()
+    }
+
+    fn wait_for(&self, tick: Tick) {
+        // A little later, so that what expires in the middle before it is gone whatever the clocks round.
+        let begins = self.begin_of(tick) + self.wire.tick() / 20;
+        thread::sleep(begins.saturating_sub(host_time::up()));
+    }
+
+    fn was_in_time(&self, tick: Tick) -> Result<(), Stopped> {
+        let late = host_time::up().saturating_sub(self.begin_of(tick));
+        if late * 2 > self.wire.tick() {
+            return Err(Stopped::TooSlow);
+        }
+        Ok(())
+    }
+}
+
+fn open<K: std::hash::Hash + Eq>(
+    connections: &mut HashMap<K, Connection>,
+    key: K,
+    connect: impl FnOnce() -> Result<Connection, String>,
+) -> Result<&mut Connection, String> {
+    use std::collections::hash_map::Entry;
+    Ok(match connections.entry(key) {
+        Entry::Occupied(there) => there.into_mut(),
+        Entry::Vacant(none) => none.insert(connect()?),
+    })
+}
+
+/// What is different between the keys of the model and those of its server.
+fn compare(model: &[(Key, Value, Option<Tick>)], real: &Keys, tick: Duration) -> Option<String> {
+    // What is left of a TTL is a half tick less in truth, and a step is done in the first half of a tick: so it rounds up
+    // to what the model says.
+    let ticks = |left: Duration| Tick::try_from(left.as_nanos().div_ceil(tick.as_nanos())).ok();
+    let mut real: Vec<_> = real
+        .iter()
+        .map(|(key, value, left)| (*key, *value, left.and_then(ticks)))
+        .collect();
+    let mut model: Vec<_> = model
+        .iter()
+        .map(|(key, value, left)| (*key, Some(*value), *left))
+        .collect();
+    model.sort_unstable();
+    real.sort_unstable();
+    (model != real).then(|| {
+        format!(
+            "the keys: {} in the model, {} in truth",
+            keys_text(&model),
+            keys_text(&real)
+        )
+    })
+}
+
+fn keys_text(keys: &[(Key, Option<Value>, Option<Tick>)]) -> String {
+    let key = |(key, value, left): &(Key, Option<Value>, Option<Tick>)| {
+        let value = value.map_or("something else".into(), |value| value.to_string());
+        let left = left.map_or(String::new(), |left| format!(" for {left}"));
+        format!("{}={value}{left}", key.name())
+    };
+    if keys.is_empty() {
+        return "none".into();
+    }
+    keys.iter().map(key).collect::<Vec<_>>().join(" ")
+}
+
+fn said_text(said: &Said) -> String {
+    match said {
+        Said::Reply(reply) => reply_text(*reply),
+        Said::Else(text) => text.clone(),
+    }
+}
+
+fn name(client: u8) -> String {
+    format!("C{}", client + 1)
+}
+
+fn server_name(server: u8) -> String {
+    format!("S{}", server + 1)
+}
+
+fn ending(event: &Event) -> &'static str {
+    match event {
+        Event::Asks { lost: true, .. } => " (reply lost)",
+        Event::Arrives { lost: true, .. } => " (arrives late; its client has given up)",
+        Event::Arrives { .. } => " (arrives)",
+        _ => "",
+    }
+}

@@ -1,0 +1,78 @@
+//! A played story for people. Must never hide what was different.
+
+use std::fmt;
+
+use super::{Replayed, Step, Verdict};
+use crate::columns::aligned;
+
+impl fmt::Display for Replayed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} on {}, a tick is {} ms\n",
+            self.rung,
+            self.servers.join(", "),
+            self.tick_ms
+        )?;
+        let head = [
+            "",
+            "#",
+            "time",
+            "who",
+            "command",
+            "model",
+            "real",
+            "",
+            "concludes",
+        ];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        rows.extend((1..).zip(&self.steps).map(|(nth, step)| row(nth, step)));
+        f.write_str(&aligned(&rows))?;
+        writeln!(f)?;
+        for (nth, step) in (1_usize..).zip(&self.steps) {
+            if let Some(why) = &step.wrong {
+                writeln!(f, "{nth}: {why}")?;
+            }
+        }
+        for remark in &self.remarks {
+            writeln!(f, "- {remark}")?;
+        }
+        if self.attempts > 1 {
+            writeln!(
+                f,
+                "- It took {} attempts, each with longer ticks.",
+                self.attempts
+            )?;
+        }
+        match &self.verdict {
+            Verdict::Reproduced => writeln!(
+                f,
+                "\nreproduced: every reply and every key was what the model says"
+            ),
+            Verdict::NotReproduced { step, differs } => {
+                writeln!(f, "\nnot reproduced: step {step} differs in {differs}")
+            }
+        }
+    }
+}
+
+fn row(nth: usize, step: &Step) -> Vec<String> {
+    let text = |reply: &Option<String>| reply.clone().unwrap_or_default();
+    let mark = if step.wrong.is_some() { ">>" } else { "" };
+    let same = match (&step.differs, &step.real) {
+        (Some(_), _) => "DIFFERS",
+        (None, Some(_)) => "same",
+        (None, None) => "",
+    };
+    vec![
+        mark.into(),
+        nth.to_string(),
+        step.time.to_string(),
+        step.who.clone(),
+        step.what.clone(),
+        text(&step.model),
+        text(&step.real),
+        same.into(),
+        step.note.clone(),
+    ]
+}

@@ -1,0 +1,156 @@
+//! P8 on a majority of servers that know nothing of each other. Must never ask the servers in the same order for all clients:
+//! real ones ask all at once, and a fixed order would hide stories.
+
+use super::{Bounds, Rung};
+use crate::ladder::program::{Intent, Memory, Program};
+use crate::ladder::property::Property;
+use crate::ladder::redis::{Command, Reply, Tick};
+
+const TTL: Tick = 2;
+const SERVERS: u8 = 3;
+const QUORUM: i16 = 2;
+
+/// P9 as it is meant.
+pub(super) static PLAIN: Rung = Rung {
+    name: "redlock",
+    number: "P9",
+    recipe: "SET lock random NX PX ttl on 3 servers; held with 2 of them, until ttl after the first was asked; release on all",
+    why: "Two majorities share a server, and no server forgets a lock before its TTL.",
+    next: "It has no fence, and it rests on clocks and on what the servers remember.",
+    program: &Redlock {
+        counts_from_the_end: false,
+    },
+    servers: SERVERS,
+    are_alike: false,
+    asks: &[Property::Exclusion, Property::Ownership],
+    ttl: TTL,
+    skew: [0; 3],
+    breaks: None,
+    bounds: Bounds {
+        delays: 1,
+        may_give_up: true,
+        ..Bounds::calm(2, 1, 3)
+    },
+    deep: Bounds {
+        losses: 1,
+        ..Bounds::calm(3, 1, 3)
+    },
+};
+
+/// P9 with a server that comes back empty.
+pub(super) static RESTART: Rung = Rung {
+    name: "redlock-restart",
+    number: "P9",
+    recipe: "as redlock; a server restarts without its data",
+    why: "A server that has forgotten its lock gives a second majority.",
+    next: "A server that has lost its data stays away for a TTL; and a fence at the resource.",
+    breaks: Some(Property::Exclusion),
+    bounds: Bounds {
+        restarts: 1,
+        ..Bounds::calm(2, 1, 2)
+    },
+    deep: Bounds {
+        restarts: 1,
+        losses: 1,
+        ..Bounds::calm(2, 1, 4)
+    },
+    ..PLAIN
+};
+
+/// P9 with a clock that is set.
+pub(super) static CLOCK_JUMP: Rung = Rung {
+    name: "redlock-clock-jump",
+    number: "P9",
+    recipe: "as redlock; the clock of a server jumps ahead",
+    why: "The TTL is wall-clock time: a server whose clock jumps drops its lock early and gives a second majority.",
+    next: "Clocks that are slewed, never set; and a fence at the resource.",
+    breaks: Some(Property::Exclusion),
+    bounds: Bounds {
+        jumps: 1,
+        ..Bounds::calm(2, 1, 2)
+    },
+    deep: Bounds {
+        jumps: 1,
+        losses: 1,
+        ..Bounds::calm(2, 1, 4)
+    },
+    ..PLAIN
+};
+
+/// P9 with the slip of counting from the last answer.
+pub(super) static LATE_VALIDITY: Rung = Rung {
+    name: "redlock-late-validity",
+    number: "P9",
+    recipe: "as redlock, but held until ttl after the last server answered",
+    why: "The first server drops its lock a TTL after it was asked, while the client counts from the last answer.",
+    next: "Validity is counted from before the first request: redlock.",
+    program: &Redlock {
+        counts_from_the_end: true,
+    },
+    breaks: Some(Property::Exclusion),
+    bounds: Bounds {
+        delays: 1,
+        ..Bounds::calm(2, 1, 3)
+    },
+    deep: Bounds {
+        delays: 1,
+        may_give_up: true,
+        ..Bounds::calm(2, 1, 4)
+    },
+    ..PLAIN
+};
+
+#[derive(Debug)]
+struct Redlock {
+    counts_from_the_end: bool,
+}
+
+/// 0 to 2: asks so many servers; then releases as many.
+const HELD: u8 = SERVERS;
+const RELEASED: u8 = HELD + SERVERS;
+
+/// In [`Memory::kept`]: on how many servers it has the lock, and when it asked the first.
+const WON: usize = 0;
+const BEGAN: usize = 1;
+
+impl Program for Redlock {
+    fn intent(&self, memory: &Memory, _clock: Tick) -> Intent {
+        let command = match memory.at {
+            0..HELD => Command::SetNxPx(memory.token(), TTL),
+            HELD..RELEASED => Command::DeleteIf(memory.token()),
+            _ => return Intent::Rest,
+        };
+        // Each begins with another.
+        Intent::Ask((memory.at + memory.client) % SERVERS, command)
+    }
+
+    fn answered(&self, memory: &mut Memory, sent: Tick, clock: Tick, reply: Reply) -> &'static str {
+        memory.kept[WON] += i16::from(reply == Reply::Ok);
+        self.next(memory, sent, clock)
+    }
+
+    fn unanswered(&self, memory: &mut Memory, sent: Tick, clock: Tick) {
+        self.next(memory, sent, clock);
+    }
+}
+
+impl Redlock {
+    fn next(&self, memory: &mut Memory, sent: Tick, clock: Tick) -> &'static str {
+        if memory.at == 0 {
+            memory.kept[BEGAN] = sent;
+        }
+        memory.at += 1;
+        match memory.at {
+            HELD if memory.kept[WON] < QUORUM => "no majority",
+            HELD if self.counts_from_the_end => memory.acquire(clock + TTL, HELD),
+            HELD => memory.acquire_in_time(memory.kept[BEGAN] + TTL, clock, HELD),
+            RELEASED => memory.rest("released"),
+            // With the first server that it leaves, it leaves the lock.
+            _ if memory.at > HELD => {
+                memory.holds_until = None;
+                ""
+            }
+            _ => "",
+        }
+    }
+}

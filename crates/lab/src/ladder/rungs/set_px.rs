@@ -1,0 +1,192 @@
+//! `SET NX PX` with a random value, and a script that compares and deletes; then what happens at the thing that the lock is
+//! for. Must never let the lock excuse the resource: each rung says which of the two it trusts.
+
+use super::{Bounds, Rung};
+use crate::ladder::program::{Intent, Memory, Program};
+use crate::ladder::property::Property;
+use crate::ladder::redis::{Command, Key, Reply, Tick, Value};
+
+const TTL: Tick = 2;
+
+/// P8: the lock itself.
+pub(super) static LUA: Rung = Rung {
+    name: "set-px-lua",
+    number: "P8",
+    recipe: "SET lock random NX PX ttl; work until the deadline; EVAL \"if GET == random then DEL\"",
+    why: "Only its owner removes a lock, in one step, and each holder stops at a deadline counted from before it asked.",
+    next: "A holder that does not notice its deadline still writes: the resource has to help.",
+    program: &SetPx {
+        resource: Resource::None,
+    },
+    ttl: TTL,
+    servers: 1,
+    skew: [0; 3],
+    are_alike: true,
+    asks: &[Property::Exclusion, Property::Recovery, Property::Ownership],
+    breaks: None,
+    bounds: Bounds {
+        crashes: 1,
+        losses: 1,
+        delays: 1,
+        may_give_up: true,
+        ..Bounds::calm(3, 1, 5)
+    },
+    deep: Bounds {
+        crashes: 1,
+        losses: 1,
+        delays: 2,
+        may_give_up: true,
+        ..Bounds::calm(3, 1, 6)
+    },
+};
+
+/// P8 and a resource that takes every write.
+pub(super) static STALE_WRITE: Rung = Rung {
+    name: "set-px-lua-stale-write",
+    number: "P8",
+    recipe: "as set-px-lua; the work is: if its deadline has not passed then write",
+    why: "The write is on its way while the lock runs out, and lands after the next holder's.",
+    next: "Each lock comes with a number that rises, and the resource refuses a write with a lower one.",
+    program: &SetPx {
+        resource: Resource::Plain,
+    },
+    asks: &[Property::Exclusion, Property::StaleWrite],
+    breaks: Some(Property::StaleWrite),
+    bounds: TOUCHING,
+    deep: TOUCHING_DEEP,
+    ..LUA
+};
+
+/// P8 with fences that only writes present.
+pub(super) static LOST_UPDATE: Rung = Rung {
+    name: "set-px-lua-lost-update",
+    number: "P8",
+    recipe: "SET NX PX and INCR lock:fence in a script; read; write with the fence",
+    why: "The next holder has read but not yet written, so the resource has not seen its fence and takes the old one's write.",
+    next: "The read presents the fence as well.",
+    program: &SetPx {
+        resource: Resource::FencedWrites,
+    },
+    asks: &[
+        Property::Exclusion,
+        Property::StaleWrite,
+        Property::LostUpdate,
+    ],
+    breaks: Some(Property::LostUpdate),
+    bounds: TOUCHING,
+    deep: TOUCHING_DEEP,
+    ..LUA
+};
+
+/// P8 with fences at first touch.
+pub(super) static FENCED: Rung = Rung {
+    name: "set-px-lua-fenced",
+    number: "P8",
+    recipe: "SET NX PX and INCR lock:fence in a script; read with the fence; write with the fence",
+    why: "From the next holder's first read on, the resource refuses whatever the old one still sends.",
+    next: "One server is one point of failure: Redlock takes a majority of several.",
+    program: &SetPx {
+        resource: Resource::FencedReads,
+    },
+    breaks: None,
+    bounds: Bounds {
+        may_give_up: true,
+        ..TOUCHING
+    },
+    ..LOST_UPDATE
+};
+
+/// Nobody gives up: a client that does, and releases, tells a story as short and less plain than one that is paused.
+const TOUCHING: Bounds = Bounds {
+    delays: 1,
+    ..Bounds::calm(3, 1, 5)
+};
+
+const TOUCHING_DEEP: Bounds = Bounds {
+    crashes: 1,
+    losses: 1,
+    delays: 1,
+    may_give_up: true,
+    ..Bounds::calm(3, 1, 5)
+};
+
+#[derive(Debug)]
+struct SetPx {
+    resource: Resource,
+}
+
+/// What the lock protects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Resource {
+    None,
+    Plain,
+    FencedWrites,
+    FencedReads,
+}
+
+const READING: u8 = 1;
+const WRITING: u8 = 2;
+const RELEASING: u8 = 3;
+
+/// In [`Memory::kept`]: its fence, and the version that it has read.
+const FENCE: usize = 0;
+const VERSION: usize = 1;
+
+impl Program for SetPx {
+    fn intent(&self, memory: &Memory, clock: Tick) -> Intent {
+        let fence = memory.kept[FENCE];
+        let next = Value::Number(memory.kept[VERSION] + 1);
+        let is_in_time = memory.holds_until.is_some_and(|until| until > clock);
+        let command = match (memory.at, self.resource) {
+            (0, Resource::None | Resource::Plain) => Command::SetNxPx(memory.token(), TTL),
+            (0, _) => Command::TakeWithFence(memory.token(), TTL),
+            // It never begins a read or a write past its deadline.
+            (READING, Resource::FencedWrites) if is_in_time => Command::Get(Key::Data),
+            (READING, Resource::FencedReads) if is_in_time => Command::ReadWithFence(fence),
+            (WRITING, Resource::Plain) if is_in_time => Command::Set(Key::Data, memory.token()),
+            (WRITING, _) if is_in_time => Command::WriteWithFence(fence, next),
+            (READING | WRITING | RELEASING, _) => Command::DeleteIf(memory.token()),
+            _ => return Intent::Rest,
+        };
+        Intent::Ask(0, command)
+    }
+
+    fn answered(&self, memory: &mut Memory, sent: Tick, clock: Tick, reply: Reply) -> &'static str {
+        let asked = match self.intent(memory, sent) {
+            Intent::Ask(_, command) => command,
+            Intent::Do(_) | Intent::Rest => return "",
+        };
+        match (asked, reply) {
+            (Command::SetNxPx(..), Reply::Ok) if self.resource == Resource::None => {
+                memory.acquire_in_time(sent + TTL, clock, RELEASING)
+            }
+            (Command::SetNxPx(..), Reply::Ok) => memory.acquire_in_time(sent + TTL, clock, WRITING),
+            (Command::TakeWithFence(..), Reply::Int(fence)) => {
+                memory.kept[FENCE] = fence;
+                memory.acquire_in_time(sent + TTL, clock, READING)
+            }
+            (Command::SetNxPx(..) | Command::TakeWithFence(..), _) => memory.retry(),
+            (Command::Get(_) | Command::ReadWithFence(_), Reply::Bulk(Value::Number(version))) => {
+                memory.kept[VERSION] = version;
+                memory.go(WRITING, "")
+            }
+            (Command::Get(_) | Command::ReadWithFence(_), Reply::Nil) => {
+                memory.go(WRITING, "no version yet: 0")
+            }
+            (_, Reply::Stale) => memory.go(RELEASING, "refused: its fence is old"),
+            (Command::Set(..) | Command::WriteWithFence(..), _) => memory.go(RELEASING, "written"),
+            (_, Reply::Int(0)) => memory.rest("not its own"),
+            _ => memory.rest("released"),
+        }
+    }
+
+    /// Whatever it was, the lock may be its own: it is to go.
+    fn unanswered(&self, memory: &mut Memory, _sent: Tick, _clock: Tick) {
+        if memory.at == RELEASING {
+            memory.rest("");
+        } else {
+            memory.holds_until = None;
+            memory.at = RELEASING;
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The shortest way into a breakage. Must never give one for shortest that is not: the search is breadth-first, by one
+//! thread, for one property, and ends with the first state that breaks it.
+
+use stateright::{Checker, Model};
+
+use super::model::{Action, Ladder};
+use super::property::Property;
+use super::redis::{Key, Tick, Value};
+use super::rungs::{Bounds, Rung};
+use super::state::State;
+use super::trace::{Line, Trace};
+
+/// The shortest story in which a rung breaks a property; `None` if there is none within these bounds.
+pub fn shortest(rung: &'static Rung, bounds: Bounds, property: Property) -> Option<Trace> {
+    let ladder = Ladder {
+        rung,
+        bounds,
+        properties: vec![property],
+    };
+    let actions = search(&ladder, None)?;
+    Some(story(&ladder, &actions, property))
+}
+
+/// Whether no story of at most so many steps breaks the property: all that are so short were looked at.
+pub fn is_none_within(
+    rung: &'static Rung,
+    bounds: Bounds,
+    property: Property,
+    steps: usize,
+) -> bool {
+    let ladder = Ladder {
+        rung,
+        bounds,
+        properties: vec![property],
+    };
+    search(&ladder, Some(steps)).is_none()
+}
+
+/// With one thread and one property, stateright's search ends with the first violation, and a breadth-first search finds
+/// none before a shorter one. With more of either it would go on and overwrite it with later ones.
+fn search(ladder: &Ladder, steps: Option<usize>) -> Option<Vec<Action>> {
+    let mut checker = ladder.clone().checker().threads(1);
+    if let Some(steps) = steps {
+        // It counts the states of a way, one more than its steps, and does not look at those of the last depth.
+        checker = checker.target_max_depth(steps + 2);
+    }
+    let path = checker
+        .spawn_bfs()
+        .join()
+        .discoveries()
+        .into_values()
+        .next()?;
+    Some(path.into_actions())
+}
+
+/// Plays the actions again, and writes down what happens.
+fn story(ladder: &Ladder, actions: &[Action], property: Property) -> Trace {
+    let mut lines = Vec::new();
+    let mut state = State::new(ladder.bounds.clients, ladder.rung.servers);
+    for &action in actions {
+        let Some(step) = ladder.step(&state, action) else {
+            break;
+        };
+        let wrong = property.why(ladder.rung, &state, &step.event, &step.state);
+        state = step.state;
+        lines.push(Line {
+            time: state.time,
+            event: step.event,
+            note: step.note.to_owned(),
+            keys: (0..ladder.rung.servers)
+                .map(|server| keys(&state, server))
+                .collect(),
+            holders: state.holders(ladder.rung).collect(),
+            wrong,
+        });
+    }
+    Trace {
+        rung: ladder.rung.name,
+        clients: ladder.bounds.clients,
+        servers: ladder.rung.servers,
+        lines,
+    }
+}
+
+fn keys(state: &State, server: u8) -> Vec<(Key, Value, Option<Tick>)> {
+    let now = state.server_clock(server);
+    let server = &state.servers[server as usize];
+    let all = [Key::Lock, Key::Fence, Key::Data, Key::Seen];
+    all.into_iter()
+        .filter_map(|key| {
+            let left = server.expires(key).map(|at| at - now);
+            Some((key, server.get(key)?, left))
+        })
+        .collect()
+}

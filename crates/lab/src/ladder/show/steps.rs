@@ -1,0 +1,113 @@
+//! A story in the steps that are worth a line: time that passes without anything else is one. Must never fold a step in which
+//! something happened.
+
+use crate::ladder::redis::{Key, Tick, Value};
+use crate::ladder::trace::{Event, Line, Trace};
+
+use super::words::client;
+
+/// One or several lines of a story.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step<'a> {
+    /// The number of its first line, from 1.
+    pub(super) first: usize,
+    /// The number of its last.
+    pub(super) last: usize,
+    /// Its last line.
+    pub(super) line: &'a Line,
+    /// The line before it, unless it is the first.
+    before: Option<&'a Line>,
+}
+
+/// The steps of a story.
+pub(super) fn steps(trace: &Trace) -> Vec<Step<'_>> {
+    let mut steps: Vec<Step<'_>> = Vec::new();
+    for (at, line) in trace.lines.iter().enumerate() {
+        let number = at + 1;
+        let alone = Step {
+            first: number,
+            last: number,
+            line,
+            before: at.checked_sub(1).map(|at| &trace.lines[at]),
+        };
+        match steps.last_mut() {
+            Some(last) if last.is_quiet() && alone.line.event == Event::Tick => {
+                last.last = number;
+                last.line = line;
+            }
+            _ => steps.push(alone),
+        }
+    }
+    steps
+}
+
+impl Step<'_> {
+    /// Time passes, and that is all.
+    fn is_quiet(&self) -> bool {
+        self.line.event == Event::Tick && self.remarks().is_empty() && self.line.wrong.is_none()
+    }
+
+    /// `3`, or `3-5`.
+    pub(super) fn number(&self) -> String {
+        if self.first == self.last {
+            self.first.to_string()
+        } else {
+            format!("{}-{}", self.first, self.last)
+        }
+    }
+
+    /// What the story says of it; for time that passes, what that ended.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if !self.line.note.is_empty() {
+            remarks.push(self.line.note.clone());
+        }
+        if self.line.event == Event::Tick && remarks.is_empty() {
+            if self.expired().next().is_some() {
+                remarks.push("key expires".into());
+            }
+            remarks.extend(
+                self.stopped()
+                    .map(|of| format!("{}'s time is up", client(of))),
+            );
+        }
+        remarks
+    }
+
+    /// The servers in which the lock was there before and is not after.
+    pub(super) fn expired(&self) -> impl Iterator<Item = usize> {
+        let count = self.line.keys.len();
+        (0..count).filter(|&server| {
+            let before = self.before.and_then(|line| entry(line, server, Key::Lock));
+            before.is_some() && entry(self.line, server, Key::Lock).is_none()
+        })
+    }
+
+    /// The clients that held before and do not after.
+    pub(super) fn stopped(&self) -> impl Iterator<Item = u8> {
+        let before = self.before.map_or([].as_slice(), |line| &line.holders);
+        before
+            .iter()
+            .copied()
+            .filter(|client| !self.line.holders.contains(client))
+    }
+}
+
+/// What stands in a key after a line, and what is left of its TTL.
+pub(super) fn entry(line: &Line, server: usize, key: Key) -> Option<(Value, Option<Tick>)> {
+    let keys = line.keys.get(server)?;
+    let found = keys.iter().find(|(name, ..)| *name == key)?;
+    Some((found.1, found.2))
+}
+
+/// Who does something, counted from 0.
+pub(super) fn actor(event: &Event) -> Option<u8> {
+    match event {
+        Event::Asks { client, .. }
+        | Event::Sends { client, .. }
+        | Event::Arrives { client, .. }
+        | Event::Does { client, .. }
+        | Event::Crashes { client } => Some(*client),
+        Event::Tick | Event::Restarts { .. } | Event::ClockJumps { .. } => None,
+    }
+}

@@ -1,0 +1,188 @@
+//! What lasts: who believes to hold the lock, and what stands in the keys. Must never draw more than the story says.
+
+use crate::ladder::redis::{Command, Key, Reply, Tick, Value};
+use crate::ladder::trace::Event;
+use crate::svg::Svg;
+
+use super::super::steps::{Step, actor, entry};
+use super::lanes::{HALF, Lanes, Who};
+use super::rows::Rows;
+use super::{FAINT, INK, MONO, RULE, WRONG, colour};
+
+/// Lanes, and the bars in them.
+pub(super) fn draw(svg: &mut Svg, steps: &[Step], lanes: &Lanes, rows: &Rows) {
+    for (who, x) in &lanes.all {
+        match who {
+            Who::Client(client) => believer(svg, steps, rows, (*client, *x)),
+            Who::Lock(server) => boxes(svg, steps, rows, (usize::from(*server), *x), Key::Lock),
+            Who::Resource(server) => boxes(svg, steps, rows, (usize::from(*server), *x), Key::Data),
+        }
+    }
+    for (at, step) in steps.iter().enumerate() {
+        if step.line.wrong.is_some() && step.line.holders.len() > 1 {
+            for client in &step.line.holders {
+                let (x, row) = (lanes.x(Who::Client(*client)), rows.at(at));
+                let style = format!(r#"rx="4" fill="none" stroke="{WRONG}" stroke-width="2.5""#);
+                svg.rect(
+                    (x - 8.0, row.answered),
+                    (16.0, row.bottom - row.answered),
+                    &style,
+                );
+            }
+        }
+    }
+}
+
+/// A client's lane, dotted after a crash, with a bar while it believes to hold the lock.
+fn believer(svg: &mut Svg, steps: &[Step], rows: &Rows, (client, x): (u8, f64)) {
+    let top = rows.all().first().map_or(0.0, |row| row.top);
+    let crash = steps
+        .iter()
+        .position(|step| step.line.event == Event::Crashes { client });
+    let end = crash.map_or(rows.bottom(), |at| rows.at(at).asked);
+    let line = format!(r#"stroke="{}" stroke-width="1.5""#, colour(client));
+    svg.styled_line((x, top), (x, end), &line);
+    svg.styled_line(
+        (x, end),
+        (x, rows.bottom()),
+        &format!(r#"stroke="{RULE}" stroke-dasharray="2 4""#),
+    );
+    let mut since = None;
+    for (at, step) in steps.iter().enumerate() {
+        let row = rows.at(at);
+        let holds = step.line.holders.contains(&client);
+        match since {
+            None if holds => since = Some(row.answered),
+            Some(from) if !holds => {
+                bar(svg, x, (from, row.answered), colour(client));
+                since = None;
+            }
+            _ => {}
+        }
+    }
+    if let Some(from) = since {
+        bar(svg, x, (from, rows.bottom()), colour(client));
+    }
+}
+
+fn bar(svg: &mut Svg, x: f64, (from, to): (f64, f64), colour: &str) {
+    svg.rect(
+        (x - 6.0, from),
+        (12.0, to - from),
+        &format!(r#"rx="3" fill="{colour}""#),
+    );
+}
+
+/// While one value stands in a key.
+#[derive(Debug)]
+struct Standing {
+    value: Value,
+    /// Who put it there.
+    writer: Option<u8>,
+    from: f64,
+    to: f64,
+    /// Where its TTL was set, to what, and until when that is.
+    ttls: Vec<(f64, Tick, Tick)>,
+}
+
+/// A server's lane, with a box while something stands in the key.
+fn boxes(svg: &mut Svg, steps: &[Step], rows: &Rows, (server, x): (usize, f64), key: Key) {
+    let top = rows.all().first().map_or(0.0, |row| row.top);
+    let line = format!(r#"stroke="{RULE}" stroke-width="1.5""#);
+    svg.styled_line((x, top), (x, rows.bottom()), &line);
+    for standing in standings(steps, rows, server, key) {
+        standing.draw(svg, x);
+    }
+}
+
+fn standings(steps: &[Step], rows: &Rows, server: usize, key: Key) -> Vec<Standing> {
+    let mut all: Vec<Standing> = Vec::new();
+    let mut is_there = false;
+    for (at, step) in steps.iter().enumerate() {
+        let row = rows.at(at);
+        let Some((value, left)) = entry(step.line, server, key) else {
+            is_there = false;
+            continue;
+        };
+        let is_same = all.last().is_some_and(|last| last.value == value);
+        let goes_on = is_there && is_same && !overwrites(&step.line.event, server, key);
+        if !goes_on {
+            let writer = match value {
+                Value::Owner(client, _) => Some(client),
+                Value::Number(_) => actor(&step.line.event),
+            };
+            all.push(Standing {
+                value,
+                writer,
+                from: row.asked,
+                to: row.asked,
+                ttls: Vec::new(),
+            });
+        }
+        is_there = true;
+        if let Some(last) = all.last_mut() {
+            last.to = rows.all().get(at + 1).map_or(row.bottom, |next| next.asked);
+            if let Some(left) = left {
+                let expires = step.line.time + left;
+                if last.ttls.last().is_none_or(|(.., until)| *until != expires) {
+                    last.ttls.push((row.asked, left, expires));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Whether a step sets the key, if only to what stands there already.
+fn overwrites(event: &Event, of: usize, key: Key) -> bool {
+    let (Event::Asks {
+        server,
+        command,
+        reply,
+        ..
+    }
+    | Event::Arrives {
+        server,
+        command,
+        reply,
+        ..
+    }) = event
+    else {
+        return false;
+    };
+    let sets = match command {
+        Command::Set(set, _) | Command::GetSet(set, _) => *set == key,
+        Command::WriteWithFence(..) => key == Key::Data && *reply == Reply::Ok,
+        _ => false,
+    };
+    sets && usize::from(*server) == of
+}
+
+impl Standing {
+    fn draw(&self, svg: &mut Svg, x: f64) {
+        const VALUE: f64 = 15.0;
+        const TTL: f64 = 12.0;
+        let colour = self.writer.map_or(FAINT, colour);
+        svg.rect(
+            (x - HALF, self.from),
+            (2.0 * HALF, self.to - self.from),
+            &format!(r#"rx="3" fill="white" stroke="{colour}" stroke-width="1.5""#),
+        );
+        svg.rect(
+            (x - HALF, self.from),
+            (2.0 * HALF, self.to - self.from),
+            &format!(r#"rx="3" fill="{colour}" fill-opacity="0.14""#),
+        );
+        let style = format!(
+            r#"text-anchor="middle" font-family="{MONO}" font-size="11.5" font-weight="600" fill="{INK}""#
+        );
+        svg.text((x, self.from + VALUE), &style, &self.value.to_string());
+        let style = format!(r#"text-anchor="middle" font-size="9.5" fill="{INK}""#);
+        for (at, (y, left, _)) in self.ttls.iter().enumerate() {
+            let y = y + if at == 0 { VALUE + TTL } else { TTL };
+            if y + 4.0 < self.to {
+                svg.text((x, y), &style, &format!("{left} s left"));
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Who has a lane, and where it stands: the first client to the left of the servers, the others to the right. Must never put
+//! lanes so near to each other that a label does not fit between them.
+
+use crate::ladder::trace::{Event, Trace};
+use crate::text::wrap;
+
+use super::super::steps::{Step, actor};
+use super::super::words::is_for_resource;
+use super::rows::{label, remark, reply_label};
+use super::{CODE, SENTENCE, wide};
+
+/// Half of what a server's lane takes.
+pub(super) const HALF: f64 = 25.0;
+/// Between a lane and a text beside it.
+pub(super) const BESIDE: f64 = 14.0;
+/// Of the margin with the numbers of the steps and the time.
+const MARGIN: f64 = 92.0;
+/// At which a remark is broken, in characters.
+const REMARK: usize = 24;
+const NARROWEST: f64 = 700.0;
+
+/// What a lane is for. All are counted from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    Client(u8),
+    /// The lock in a server.
+    Lock(u8),
+    /// What the lock protects.
+    Resource(u8),
+}
+
+/// All lanes, from left to right.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    pub(super) all: Vec<(Who, f64)>,
+    width: f64,
+}
+
+impl Lanes {
+    pub(super) fn of(trace: &Trace, steps: &[Step]) -> Self {
+        let clients: Vec<u8> = (0..trace.clients)
+            .filter(|client| {
+                steps.iter().any(|step| {
+                    actor(&step.line.event) == Some(*client) || step.line.holders.contains(client)
+                })
+            })
+            .collect();
+        let (left, right) = clients.split_at(clients.len().min(1));
+        let labels = |of: &[u8]| -> f64 {
+            let widths = steps.iter().filter(|step| is_of(step, of)).map(label_width);
+            widths.fold(96.0, f64::max) + BESIDE + HALF + 24.0
+        };
+        let remarks = |of: &[u8]| {
+            let widths = steps
+                .iter()
+                .filter(|step| is_of(step, of))
+                .flat_map(remark_lines);
+            widths
+                .map(|line| wide(&line, SENTENCE))
+                .fold(40.0, f64::max)
+                + BESIDE
+        };
+        let mut all = Vec::new();
+        let mut x = MARGIN + remarks(left);
+        for client in left {
+            all.push((Who::Client(*client), x));
+        }
+        x += labels(left);
+        for (at, server) in servers(trace).into_iter().enumerate() {
+            x += if at == 0 { 0.0 } else { 4.8 * HALF };
+            all.push((server, x));
+        }
+        x += labels(right);
+        for (at, client) in right.iter().enumerate() {
+            if at > 0 {
+                // What the one before says to its right, or what this one sends, in different rows.
+                x += remarks(&right[at - 1..at]).max(labels(&right[at..=at]) - HALF) + BESIDE;
+            }
+            all.push((Who::Client(*client), x));
+        }
+        let last = right.len().saturating_sub(1);
+        let width = x + remarks(&right[last..]) + 24.0;
+        // A story that needs little room stands in the middle of its page.
+        let spare = (NARROWEST - width).max(0.0);
+        for (_, lane) in &mut all {
+            *lane += spare / 2.0;
+        }
+        Self {
+            all,
+            width: width + spare,
+        }
+    }
+
+    /// Of the whole picture.
+    pub(super) fn width(&self) -> f64 {
+        self.width
+    }
+
+    /// Where a lane is; the left edge for one that is not there.
+    pub(super) fn x(&self, who: Who) -> f64 {
+        let lane = self.all.iter().find(|(of, _)| *of == who);
+        lane.map_or(0.0, |(_, x)| *x)
+    }
+
+    /// Whether this client stands to the left of the servers.
+    pub(super) fn is_left(&self, client: u8) -> bool {
+        self.all
+            .first()
+            .is_some_and(|(who, _)| *who == Who::Client(client))
+    }
+
+    /// From the first lane to the last.
+    pub(super) fn ends(&self) -> (f64, f64) {
+        let first = self.all.first().map_or(0.0, |(_, x)| *x);
+        (first, self.all.last().map_or(0.0, |(_, x)| *x))
+    }
+}
+
+/// The lane that a command is for.
+pub(super) fn target(event: &Event) -> Option<Who> {
+    match event {
+        Event::Asks {
+            server, command, ..
+        }
+        | Event::Sends {
+            server, command, ..
+        }
+        | Event::Arrives {
+            server, command, ..
+        } => Some(if is_for_resource(*command) {
+            Who::Resource(*server)
+        } else {
+            Who::Lock(*server)
+        }),
+        _ => None,
+    }
+}
+
+fn servers(trace: &Trace) -> Vec<Who> {
+    let mut lanes: Vec<Who> = (0..trace.servers.max(1)).map(Who::Lock).collect();
+    for line in &trace.lines {
+        if let Some(resource @ Who::Resource(_)) = target(&line.event)
+            && !lanes.contains(&resource)
+        {
+            lanes.push(resource);
+        }
+    }
+    lanes
+}
+
+fn is_of(step: &Step, clients: &[u8]) -> bool {
+    match actor(&step.line.event) {
+        Some(client) => clients.contains(&client),
+        // What ends when time passes is said beside the lane.
+        None => step.stopped().any(|client| clients.contains(&client)),
+    }
+}
+
+fn label_width(step: &Step) -> f64 {
+    let event = &step.line.event;
+    let lines = label(event).into_iter().chain(reply_label(event));
+    lines.map(|line| wide(&line, CODE)).fold(0.0, f64::max)
+}
+
+/// The lines of what is said beside a client's lane.
+pub(super) fn remark_lines(step: &Step) -> Vec<String> {
+    let text = remark(step);
+    if text.is_empty() {
+        Vec::new()
+    } else {
+        wrap(&text, REMARK)
+    }
+}

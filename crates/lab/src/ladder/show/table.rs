@@ -1,0 +1,251 @@
+//! A story as a table that reads like a transcript of `redis-cli`. Must never be wider than a page, or mark the wrong line
+//! by colour alone.
+
+use std::fmt::Write as _;
+
+use crate::ladder::redis::{Command, Key};
+use crate::ladder::trace::{Event, Trace};
+use crate::text::{Paint, WIDTH, counted, gaps, grid, paragraph, widths};
+
+use super::steps::{Step, actor, entry, steps};
+use super::words::{Script, client, script, server, shown, typed, value};
+use super::{Outcome, Told, words};
+
+const COMMAND: usize = 3;
+/// What commands and remarks may take at least where there is little room.
+const LEAST: (usize, usize) = (22, 11);
+
+/// What is known of a rung as a page of at most 100 columns, with colour or without.
+pub fn table(told: &Told, colour: bool) -> String {
+    let heading = format!("{}  {}: {}", told.step, told.name, told.recipe);
+    let mut page: String = paragraph(&heading, "")
+        .lines()
+        .map(|line| Paint::Strong.on(line, colour) + "\n")
+        .collect();
+    page.push('\n');
+    match told.outcome {
+        Outcome::Broken(trace) => page += &story(told, trace, colour),
+        Outcome::Unsettled(checked) => {
+            let found = "Not settled: what each property came to, says leasehold lab check.";
+            page += &Paint::Wrong.on(found, colour);
+            page.push('\n');
+            page += &paragraph(&format!("Bounds: {}", checked.bounds), "");
+        }
+        Outcome::Exhausted(checked) => {
+            let found = format!(
+                "Exhausted within these bounds: no story goes wrong in {}, {} deep.",
+                counted(checked.states, "state"),
+                counted(checked.depth, "step")
+            );
+            page += &Paint::Good.on(&found, colour);
+            page.push('\n');
+            page += &paragraph(&format!("Bounds: {}", checked.bounds), "");
+        }
+    }
+    for (label, text) in [("Why: ", told.why), ("Next: ", told.next)] {
+        if !text.is_empty() {
+            page.push('\n');
+            page += &paragraph(&format!("{label}{text}"), "");
+        }
+    }
+    page
+}
+
+/// The table, what it means, and the scripts in it.
+fn story(told: &Told, trace: &Trace, colour: bool) -> String {
+    let keys = key_columns(trace);
+    let steps = steps(trace);
+    let mut rows = vec![head(trace, &keys)];
+    rows.extend(steps.iter().map(|step| row(trace, &keys, step)));
+    let mut page = String::new();
+    for (at, lines) in laid(&rows).iter().enumerate() {
+        let wrong = at
+            .checked_sub(1)
+            .and_then(|at| steps[at].line.wrong.as_deref());
+        for line in lines {
+            page += &match wrong {
+                _ if at == 0 => Paint::Strong.on(line, colour),
+                Some(_) => Paint::Wrong.on(line, colour),
+                None => line.clone(),
+            };
+            page.push('\n');
+        }
+    }
+    for step in &steps {
+        if let Some(why) = &step.line.wrong {
+            let text = format!("Step {} is wrong: {why}", step.number());
+            let lines = paragraph(&text, "");
+            page.push('\n');
+            page.extend(
+                lines
+                    .lines()
+                    .map(|line| Paint::Wrong.on(line, colour) + "\n"),
+            );
+        }
+    }
+    page.push('\n');
+    page += &paragraph(
+        "HOLDS: who believes to hold the lock, by its own clock. A key is shown with what is left of its TTL; without that it stays.",
+        "",
+    );
+    for client in 0..trace.clients {
+        if let Some(ahead) = told.ahead_of(client.into()) {
+            // Writing to a String cannot fail, here and below.
+            let _infallible = writeln!(
+                page,
+                "The clock of {} is {ahead} s ahead.",
+                words::client(client)
+            );
+        }
+    }
+    for script in scripts(trace) {
+        let _infallible = writeln!(page, "\n{} is the script", script.name);
+        for line in script.text.lines() {
+            page += &paragraph(line, "    ");
+        }
+    }
+    page
+}
+
+/// The rows with commands and remarks as wide as the page allows.
+fn laid(rows: &[Vec<String>]) -> Vec<Vec<String>> {
+    let widths = widths(rows);
+    let remark = widths.len() - 1;
+    let others: usize = widths.iter().sum::<usize>() - widths[COMMAND] - widths[remark];
+    let room = WIDTH.saturating_sub(others + gaps(widths.len()));
+    let command = widths[COMMAND].min(
+        room.saturating_sub(widths[remark].min(LEAST.1))
+            .max(LEAST.0),
+    );
+    let remarks = widths[remark].min(room.saturating_sub(command));
+    grid(rows, &[0, 1], &[(COMMAND, command), (remark, remarks)])
+}
+
+fn head(trace: &Trace, keys: &[(usize, Key)]) -> Vec<String> {
+    let mut cells = ["#", "TIME", "WHO", "COMMAND", "REPLY"]
+        .map(str::to_owned)
+        .to_vec();
+    for (of, key) in keys {
+        cells.push(match (trace.servers, key) {
+            (..=1, key) => key.name().to_owned(),
+            (_, Key::Lock) => format!("{} lock", server_at(*of)),
+            (_, key) => format!("{} {}", server_at(*of), key.name()),
+        });
+    }
+    cells.extend(["HOLDS".into(), String::new()]);
+    cells
+}
+
+fn row(trace: &Trace, keys: &[(usize, Key)], step: &Step) -> Vec<String> {
+    let (who, command, reply) = happened(trace, &step.line.event);
+    let mut cells = vec![
+        step.number(),
+        format!("{} s", step.line.time),
+        who,
+        command,
+        reply,
+    ];
+    for (server, key) in keys {
+        cells.push(match entry(step.line, *server, *key) {
+            Some((of, Some(left))) => format!("{of}, {left} s"),
+            entry => value(entry.map(|(value, _)| value)),
+        });
+    }
+    let holders: Vec<_> = step.line.holders.iter().copied().map(client).collect();
+    cells.push(if holders.is_empty() {
+        "-".into()
+    } else {
+        holders.join(" ")
+    });
+    let remarks = step.remarks().join(", ");
+    cells.push(if step.line.wrong.is_some() {
+        format!("<-- {}", if remarks.is_empty() { "here" } else { &remarks })
+    } else {
+        remarks
+    });
+    cells
+}
+
+/// Who, what and what it was answered.
+fn happened(trace: &Trace, event: &Event) -> (String, String, String) {
+    let prompt = |of: u8| {
+        if trace.servers > 1 {
+            format!("{}> ", server(of))
+        } else {
+            String::new()
+        }
+    };
+    let sent = |to: u8, command: Command| prompt(to) + &typed(command).join("\n");
+    let who = actor(event).map(client).unwrap_or_default();
+    match event {
+        Event::Tick => (who, "(time passes)".into(), String::new()),
+        Event::Asks {
+            server,
+            command,
+            reply,
+            lost,
+            ..
+        } => {
+            let lost = if *lost { " (lost)" } else { "" };
+            (
+                who,
+                sent(*server, *command),
+                shown(*reply).join("\n") + lost,
+            )
+        }
+        Event::Sends {
+            server, command, ..
+        } => (who, sent(*server, *command), "(on its way)".into()),
+        Event::Arrives {
+            server,
+            command,
+            reply,
+            lost,
+            ..
+        } => {
+            let lost = if *lost { " (unheard)" } else { "" };
+            let arrives = format!("(arrives) {}", sent(*server, *command));
+            (who, arrives, shown(*reply).join("\n") + lost)
+        }
+        Event::Does { what, .. } => (who, format!("({what})"), String::new()),
+        Event::Crashes { .. } => (who, "(crashes)".into(), String::new()),
+        Event::Restarts { server: of } => (server(*of), "(restarts empty)".into(), String::new()),
+        Event::ClockJumps { server: of, by } => {
+            (server(*of), format!("(clock jumps {by} s)"), String::new())
+        }
+    }
+}
+
+/// The keys worth a column: the lock in each server, and what it protects where that is in the story. A fence is in the reply.
+fn key_columns(trace: &Trace) -> Vec<(usize, Key)> {
+    let servers = usize::from(trace.servers.max(1));
+    let seen = |server, key| {
+        trace
+            .lines
+            .iter()
+            .any(|line| entry(line, server, key).is_some())
+    };
+    let all =
+        (0..servers).flat_map(|server| [Key::Lock, Key::Data, Key::Seen].map(|key| (server, key)));
+    all.filter(|(server, key)| *key == Key::Lock || seen(*server, *key))
+        .collect()
+}
+
+fn server_at(index: usize) -> String {
+    u8::try_from(index).map(server).unwrap_or_default()
+}
+
+/// The scripts of a story, each once.
+pub(super) fn scripts(trace: &Trace) -> Vec<Script> {
+    let mut scripts = Vec::new();
+    for line in &trace.lines {
+        let (Event::Asks { command, .. }
+        | Event::Sends { command, .. }
+        | Event::Arrives { command, .. }) = &line.event
+        else {
+            continue;
+        };
+        scripts.extend(script(*command).filter(|script| !scripts.contains(script)));
+    }
+    scripts
+}

@@ -1,0 +1,195 @@
+//! Commands and replies in the words of `redis-cli`; one tick is one second. Must never shorten a command without saying
+//! what it stands for: [`script`] has the text.
+
+use crate::ladder::redis::{Command, Key, Reply, Value};
+
+/// A script that stands in a command by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Script {
+    /// `<delete-if>`
+    pub(super) name: &'static str,
+    /// Its lines.
+    pub(super) text: &'static str,
+}
+
+const DELETE_IF: Script = Script {
+    name: "<delete-if>",
+    text: "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end\nreturn 0",
+};
+
+const TAKE: Script = Script {
+    name: "<take>",
+    text: "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'EX', ARGV[2]) then return redis.call('INCR', KEYS[2]) end\nreturn false",
+};
+
+const READ: Script = Script {
+    name: "<read>",
+    text: "if tonumber(ARGV[1]) < tonumber(redis.call('GET', KEYS[1]) or 0) then return redis.status_reply('STALE') end\n\
+           redis.call('SET', KEYS[1], ARGV[1])\nreturn redis.call('GET', KEYS[2])",
+};
+
+const WRITE: Script = Script {
+    name: "<write>",
+    text: "if tonumber(ARGV[1]) < tonumber(redis.call('GET', KEYS[1]) or 0) then return redis.status_reply('STALE') end\n\
+           redis.call('SET', KEYS[1], ARGV[1])\nreturn redis.call('SET', KEYS[2], ARGV[2])",
+};
+
+/// The script that a command runs.
+pub(super) fn script(command: Command) -> Option<Script> {
+    match command {
+        Command::DeleteIf(_) => Some(DELETE_IF),
+        Command::TakeWithFence(..) => Some(TAKE),
+        Command::ReadWithFence(_) => Some(READ),
+        Command::WriteWithFence(..) => Some(WRITE),
+        _ => None,
+    }
+}
+
+/// A command as one would type it, in a line or two.
+pub(super) fn typed(command: Command) -> Vec<String> {
+    let lock = Key::Lock.name();
+    let evaluated = |keys: &[Key], arguments: &[String]| {
+        let name = script(command).map_or("", |script| script.name);
+        let mut words = vec!["EVAL".into(), name.into(), keys.len().to_string()];
+        words.extend(keys.iter().map(|key| key.name().to_owned()));
+        words.extend_from_slice(arguments);
+        words.join(" ")
+    };
+    let resource = [Key::Seen, Key::Data];
+    let line = match command {
+        Command::SetNx(key, value) => format!("SETNX {} {value}", key.name()),
+        Command::SetNxPx(value, ticks) => format!("SET {lock} {value} NX EX {ticks}"),
+        Command::Expire(key, ticks) => format!("EXPIRE {} {ticks}", key.name()),
+        Command::SetNxAndExpire(value, ticks) => {
+            return vec![
+                format!("MULTI; SETNX {lock} {value};"),
+                format!("EXPIRE {lock} {ticks}; EXEC"),
+            ];
+        }
+        Command::Get(key) => format!("GET {}", key.name()),
+        Command::GetSet(key, value) => format!("GETSET {} {value}", key.name()),
+        Command::Set(key, value) => format!("SET {} {value}", key.name()),
+        Command::Del(key) => format!("DEL {}", key.name()),
+        Command::DeleteIf(value) => evaluated(&[Key::Lock], &[value.to_string()]),
+        Command::TakeWithFence(value, ticks) => evaluated(
+            &[Key::Lock, Key::Fence],
+            &[value.to_string(), ticks.to_string()],
+        ),
+        Command::ReadWithFence(fence) => evaluated(&resource, &[fence.to_string()]),
+        Command::WriteWithFence(fence, value) => {
+            evaluated(&resource, &[fence.to_string(), value.to_string()])
+        }
+    };
+    vec![line]
+}
+
+/// A command as short as it stands beside an arrow, in a line or two.
+pub(super) fn in_short(command: Command) -> Vec<String> {
+    let line = match command {
+        Command::DeleteIf(value) => format!("if GET lock == {value}: DEL"),
+        Command::TakeWithFence(value, ticks) => format!("SET lock {value} NX EX {ticks} + fence"),
+        Command::ReadWithFence(fence) => format!("read, fence {fence}"),
+        Command::WriteWithFence(fence, value) => format!("write {value}, fence {fence}"),
+        _ => return typed(command),
+    };
+    vec![line]
+}
+
+/// A reply as `redis-cli` shows it.
+pub(super) fn shown(reply: Reply) -> Vec<String> {
+    let integer = |number| format!("(integer) {number}");
+    match reply {
+        Reply::Nil => vec!["(nil)".into()],
+        Reply::Ok => vec!["OK".into()],
+        Reply::Int(number) => vec![integer(number)],
+        Reply::Bulk(value) => vec![format!("\"{value}\"")],
+        Reply::Both(first, second) => vec![
+            format!("1) {}", integer(first)),
+            format!("2) {}", integer(second)),
+        ],
+        Reply::Stale => vec!["STALE".into()],
+    }
+}
+
+/// A client, counted from 0.
+pub(super) fn client(client: u8) -> String {
+    format!("C{}", client + 1)
+}
+
+/// A server, counted from 0.
+pub(super) fn server(server: u8) -> String {
+    format!("S{}", server + 1)
+}
+
+/// Whether a command is for the resource, and not for the lock.
+pub(super) fn is_for_resource(command: Command) -> bool {
+    match command {
+        Command::SetNx(key, _)
+        | Command::Expire(key, _)
+        | Command::Get(key)
+        | Command::GetSet(key, _)
+        | Command::Set(key, _)
+        | Command::Del(key) => matches!(key, Key::Data | Key::Seen),
+        Command::ReadWithFence(_) | Command::WriteWithFence(..) => true,
+        _ => false,
+    }
+}
+
+/// What stands in a key, without its TTL.
+pub(super) fn value(value: Option<Value>) -> String {
+    value.map_or_else(|| "-".into(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: Value = Value::Owner(0, 1);
+
+    #[test]
+    fn commands_can_be_typed() {
+        for (command, words) in [
+            (Command::SetNx(Key::Lock, Value::Number(3)), "SETNX lock 3"),
+            (Command::SetNxPx(OWNER, 2), "SET lock c1-2 NX EX 2"),
+            (Command::Expire(Key::Lock, 2), "EXPIRE lock 2"),
+            (
+                Command::SetNxAndExpire(OWNER, 2),
+                "MULTI; SETNX lock c1-2; EXPIRE lock 2; EXEC",
+            ),
+            (Command::Get(Key::Data), "GET data"),
+            (
+                Command::GetSet(Key::Lock, Value::Number(3)),
+                "GETSET lock 3",
+            ),
+            (Command::Set(Key::Data, Value::Number(3)), "SET data 3"),
+            (Command::Del(Key::Lock), "DEL lock"),
+            (Command::DeleteIf(OWNER), "EVAL <delete-if> 1 lock c1-2"),
+            (
+                Command::TakeWithFence(OWNER, 2),
+                "EVAL <take> 2 lock lock:fence c1-2 2",
+            ),
+            (Command::ReadWithFence(1), "EVAL <read> 2 data:seen data 1"),
+            (
+                Command::WriteWithFence(1, Value::Number(3)),
+                "EVAL <write> 2 data:seen data 1 3",
+            ),
+        ] {
+            assert_eq!(typed(command).join(" "), words);
+            assert_eq!(words.contains('<'), script(command).is_some());
+        }
+    }
+
+    #[test]
+    fn replies_look_as_they_do_in_redis_cli() {
+        for (reply, words) in [
+            (Reply::Nil, "(nil)"),
+            (Reply::Ok, "OK"),
+            (Reply::Int(1), "(integer) 1"),
+            (Reply::Bulk(OWNER), "\"c1-2\""),
+            (Reply::Both(0, 1), "1) (integer) 0 2) (integer) 1"),
+            (Reply::Stale, "STALE"),
+        ] {
+            assert_eq!(shown(reply).join(" "), words);
+        }
+    }
+}

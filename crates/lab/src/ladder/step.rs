@@ -1,0 +1,268 @@
+//! What comes of each thing that may happen in a rung. Must never help a program: what a client does next is asked of the
+//! program, and what a server answers of the server.
+//!
+//! Not here: a reply that takes its time. It is heard when the command is carried out, or never.
+
+use super::model::{Action, Ladder};
+use super::program::{AT_REST, Intent, Memory};
+use super::property::{Property, carried_out};
+use super::redis::{Command, Key, Reply};
+use super::rungs::Bounds;
+use super::state::{Client, Flight, State};
+use super::trace::Event;
+
+/// What came of an action.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// The state after it.
+    pub state: State,
+    /// What happened.
+    pub event: Event,
+    /// What the client concluded.
+    pub note: &'static str,
+}
+
+impl Ladder {
+    /// What comes of an action; `None` if it is not possible.
+    pub fn step(&self, before: &State, action: Action) -> Option<Step> {
+        let mut state = *before;
+        let (event, note) = match action {
+            Action::Tick => {
+                state.time += 1;
+                self.expire(&mut state);
+                (Event::Tick, "")
+            }
+            Action::Ask(client) => self.ask(&mut state, client, false)?,
+            Action::AskInVain(client) => self.ask(&mut state, client, true)?,
+            Action::Send(client) => (self.send(&mut state, client)?, ""),
+            Action::Arrive(client) => self.arrive(&mut state, client)?,
+            Action::GiveUp(client) => (self.give_up(&mut state, client)?, ""),
+            Action::ArriveLate(client) => (self.arrive_late(&mut state, client)?, ""),
+            Action::Do(client) => self.act(&mut state, client)?,
+            Action::Crash(client) => (crash(&mut state, client), ""),
+            Action::Restart(server) => {
+                state.servers[server as usize].restart_empty();
+                state.spent.restarts += 1;
+                (Event::Restarts { server }, "")
+            }
+            Action::Jump(server) => {
+                let by = self.rung.ttl;
+                state.jumped[server as usize] += by;
+                self.expire(&mut state);
+                state.spent.jumps += 1;
+                (Event::ClockJumps { server, by }, "")
+            }
+        };
+        self.remember(&event, &mut state);
+        state.wrong = 0;
+        for &property in &self.properties {
+            if property.is_broken(self.rung, before, &event, &state) {
+                state.wrong |= property.bit();
+            }
+        }
+        Some(Step { state, event, note })
+    }
+
+    fn expire(&self, state: &mut State) {
+        for server in 0..self.rung.servers {
+            let now = state.server_clock(server);
+            state.servers[server as usize].expire(now);
+        }
+    }
+
+    fn ask(&self, state: &mut State, client: u8, lost: bool) -> Option<(Event, &'static str)> {
+        let flight = self.next_command(state, client)?;
+        let reply = self.carry_out(state, client, flight);
+        let note = if lost {
+            state.spent.losses += 1;
+            self.unanswered(state, client, flight)
+        } else {
+            self.answered(state, client, flight, reply)
+        };
+        let Flight {
+            server, command, ..
+        } = flight;
+        let event = Event::Asks {
+            client,
+            server,
+            command,
+            reply,
+            lost,
+        };
+        Some((event, note))
+    }
+
+    fn send(&self, state: &mut State, client: u8) -> Option<Event> {
+        let flight = self.next_command(state, client)?;
+        state.clients[client as usize].flight = Some(flight);
+        state.spent.delays += u8::from(self.bounds.delays < Bounds::ANY);
+        let Flight {
+            server, command, ..
+        } = flight;
+        Some(Event::Sends {
+            client,
+            server,
+            command,
+        })
+    }
+
+    fn arrive(&self, state: &mut State, client: u8) -> Option<(Event, &'static str)> {
+        let flight = state.clients[client as usize].flight.take()?;
+        let reply = self.carry_out(state, client, flight);
+        let note = self.answered(state, client, flight, reply);
+        Some((arrives(client, flight, reply, false), note))
+    }
+
+    fn arrive_late(&self, state: &mut State, client: u8) -> Option<Event> {
+        let flight = state.clients[client as usize].late.take()?;
+        let reply = self.carry_out(state, client, flight);
+        Some(arrives(client, flight, reply, true))
+    }
+
+    fn give_up(&self, state: &mut State, client: u8) -> Option<Event> {
+        let it = &mut state.clients[client as usize];
+        let flight = it.flight.take()?;
+        it.late = Some(flight);
+        self.unanswered(state, client, flight);
+        let what = "gives up waiting";
+        Some(Event::Does { client, what })
+    }
+
+    fn act(&self, state: &mut State, client: u8) -> Option<(Event, &'static str)> {
+        let clock = state.clock(self.rung, client);
+        let it = &mut state.clients[client as usize];
+        let Intent::Do(what) = self.rung.program.intent(&it.memory, clock) else {
+            return None;
+        };
+        let note = self.rung.program.done(&mut it.memory, clock);
+        self.begin_again(it);
+        Some((Event::Does { client, what }, note))
+    }
+
+    /// The command that a client sends now.
+    fn next_command(&self, state: &State, client: u8) -> Option<Flight> {
+        let it = &state.clients[client as usize];
+        let sent = state.clock(self.rung, client);
+        let Intent::Ask(server, command) = self.rung.program.intent(&it.memory, sent) else {
+            return None;
+        };
+        Some(Flight {
+            server,
+            command,
+            sent,
+            turn: it.turn,
+        })
+    }
+
+    fn carry_out(&self, state: &mut State, client: u8, flight: Flight) -> Reply {
+        let now = state.server_clock(flight.server);
+        let reply = state.servers[flight.server as usize].apply(now, flight.command);
+        if self.asks(Property::StaleWrite) {
+            if takes(flight.command, reply) {
+                state.turns += 1;
+                state.clients[client as usize].turn = state.turns;
+            }
+            if writes(flight.command, reply) {
+                state.written = flight.turn;
+            }
+        }
+        reply
+    }
+
+    /// Whose lock it is, for as long as it is there.
+    fn remember(&self, event: &Event, state: &mut State) {
+        if !self.asks(Property::Recovery) {
+            return;
+        }
+        if let Some((client, _, command, reply)) = carried_out(event)
+            && takes(command, reply)
+        {
+            state.taken = Some((client, state.time));
+        }
+        if state.servers[0].get(Key::Lock).is_none() {
+            state.taken = None;
+        }
+    }
+
+    fn asks(&self, property: Property) -> bool {
+        self.properties.contains(&property)
+    }
+
+    fn answered(
+        &self,
+        state: &mut State,
+        client: u8,
+        flight: Flight,
+        reply: Reply,
+    ) -> &'static str {
+        let clock = state.clock(self.rung, client);
+        let it = &mut state.clients[client as usize];
+        let program = self.rung.program;
+        let note = program.answered(&mut it.memory, flight.sent, clock, reply);
+        self.begin_again(it);
+        note
+    }
+
+    fn unanswered(&self, state: &mut State, client: u8, flight: Flight) -> &'static str {
+        let clock = state.clock(self.rung, client);
+        let it = &mut state.clients[client as usize];
+        let program = self.rung.program;
+        program.unanswered(&mut it.memory, flight.sent, clock);
+        self.begin_again(it);
+        ""
+    }
+
+    /// A client that has come to rest begins its next acquisition.
+    fn begin_again(&self, it: &mut Client) {
+        let nth = it.memory.nth + 1;
+        if it.memory.at == AT_REST && nth < self.bounds.rounds {
+            it.memory = Memory::new(it.memory.client, nth);
+        }
+    }
+}
+
+fn crash(state: &mut State, client: u8) -> Event {
+    let it = &mut state.clients[client as usize];
+    it.crashed = Some(state.time);
+    it.memory = Memory::new(client, it.memory.nth);
+    // Of two commands on their way, the older is lost with it.
+    it.late = it.flight.take().or(it.late);
+    state.spent.crashes += 1;
+    Event::Crashes { client }
+}
+
+fn arrives(client: u8, flight: Flight, reply: Reply, lost: bool) -> Event {
+    let Flight {
+        server, command, ..
+    } = flight;
+    Event::Arrives {
+        client,
+        server,
+        command,
+        reply,
+        lost,
+    }
+}
+
+/// Whether the lock was taken, or its deadline written anew.
+fn takes(command: Command, reply: Reply) -> bool {
+    matches!(
+        (command, reply),
+        (Command::SetNx(Key::Lock, _), Reply::Int(1))
+            | (Command::SetNxPx(..), Reply::Ok)
+            | (Command::SetNxAndExpire(..), Reply::Both(1, _))
+            | (Command::TakeWithFence(..), Reply::Int(_))
+            | (Command::GetSet(Key::Lock, _), _)
+    )
+}
+
+/// Whether the data was written.
+fn writes(command: Command, reply: Reply) -> bool {
+    matches!(
+        (command, reply),
+        (
+            Command::Set(Key::Data, _) | Command::WriteWithFence(..),
+            Reply::Ok
+        )
+    )
+}

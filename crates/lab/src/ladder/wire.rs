@@ -1,0 +1,237 @@
+//! The model's commands as a real server gets them, and its answers as the model gives them. Must never make a reply fit: what
+//! the model does not know is an error.
+
+use std::time::Duration;
+
+use redis::{Connection, RedisError, RedisResult};
+
+use super::redis::{Command, Key, Reply, Tick, Value};
+
+const DELETE_IF: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+
+const TAKE_WITH_FENCE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) \
+     then return redis.call('INCR', KEYS[2]) end return false";
+
+/// The resource's half of fencing, before a read and before a write: no fence below the highest seen.
+const ADMIT: &str = "if tonumber(ARGV[1]) < tonumber(redis.call('GET', KEYS[1]) or '0') \
+     then return redis.status_reply('STALE') end redis.call('SET', KEYS[1], ARGV[1]) ";
+const THEN_READ: &str = "return redis.call('GET', KEYS[2])";
+const THEN_WRITE: &str = "return redis.call('SET', KEYS[2], ARGV[2])";
+
+/// What a server said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// What the model could have said.
+    Reply(Reply),
+    /// An error, or what the model never says.
+    Else(String),
+}
+
+/// How names and times of the model are written for a real server.
+#[derive(Debug, Clone)]
+pub struct Wire {
+    prefix: String,
+    tick: Duration,
+    less: Duration,
+}
+
+impl Wire {
+    /// A key expires in the middle between two ticks: a step in the first half of a tick finds what the model finds.
+    pub fn between_ticks(prefix: &str, tick: Duration) -> Self {
+        Self {
+            prefix: prefix.into(),
+            tick,
+            less: tick / 2,
+        }
+    }
+
+    /// A key expires after so many ticks exactly.
+    pub fn exact(prefix: &str, tick: Duration) -> Self {
+        Self {
+            prefix: prefix.into(),
+            tick,
+            less: Duration::ZERO,
+        }
+    }
+
+    /// How long a tick is.
+    pub const fn tick(&self) -> Duration {
+        self.tick
+    }
+
+    /// The name of a key in the server.
+    pub fn key(&self, key: Key) -> String {
+        format!("{}{}", self.prefix, key.name())
+    }
+
+    /// Sends a command and waits for its answer.
+    ///
+    /// # Errors
+    /// When the connection fails: the command may have been carried out.
+    pub fn ask(&self, connection: &mut Connection, command: Command) -> Result<Said, String> {
+        said(self.query(connection, command))
+    }
+
+    fn query(&self, connection: &mut Connection, command: Command) -> RedisResult<redis::Value> {
+        let words = self.words(command);
+        if let [only] = words.as_slice() {
+            return cmd(only).query(connection);
+        }
+        let mut transaction = redis::pipe();
+        transaction.atomic();
+        for part in &words {
+            transaction.add_command(cmd(part));
+        }
+        transaction.query(connection)
+    }
+
+    /// The words of a command; several commands are sent as one transaction. `EXPIRE` counts whole seconds, so that
+    /// `PEXPIRE` is sent for it.
+    pub fn words(&self, command: Command) -> Vec<Vec<String>> {
+        let lock = self.key(Key::Lock);
+        let one = |words: &[&str]| vec![words.iter().map(|&word| word.to_owned()).collect()];
+        match command {
+            Command::SetNx(key, value) => one(&["SETNX", &self.key(key), &value.to_string()]),
+            Command::SetNxPx(value, ticks) => one(&[
+                "SET",
+                &lock,
+                &value.to_string(),
+                "NX",
+                "PX",
+                &self.millis(ticks),
+            ]),
+            Command::Expire(key, ticks) => one(&["PEXPIRE", &self.key(key), &self.millis(ticks)]),
+            Command::SetNxAndExpire(value, ticks) => [
+                self.words(Command::SetNx(Key::Lock, value)),
+                self.words(Command::Expire(Key::Lock, ticks)),
+            ]
+            .concat(),
+            Command::Get(key) => one(&["GET", &self.key(key)]),
+            Command::GetSet(key, value) => one(&["GETSET", &self.key(key), &value.to_string()]),
+            Command::Set(key, value) => one(&["SET", &self.key(key), &value.to_string()]),
+            Command::Del(key) => one(&["DEL", &self.key(key)]),
+            Command::DeleteIf(value) => one(&["EVAL", DELETE_IF, "1", &lock, &value.to_string()]),
+            Command::TakeWithFence(value, ticks) => one(&[
+                "EVAL",
+                TAKE_WITH_FENCE,
+                "2",
+                &lock,
+                &self.key(Key::Fence),
+                &value.to_string(),
+                &self.millis(ticks),
+            ]),
+            Command::ReadWithFence(fence) => self.admitted(THEN_READ, &[fence.to_string()]),
+            Command::WriteWithFence(fence, value) => {
+                self.admitted(THEN_WRITE, &[fence.to_string(), value.to_string()])
+            }
+        }
+    }
+
+    fn admitted(&self, then: &str, arguments: &[String]) -> Vec<Vec<String>> {
+        let keys = [self.key(Key::Seen), self.key(Key::Data)];
+        let mut words = vec!["EVAL".into(), [ADMIT, then].concat(), "2".into()];
+        words.extend(keys);
+        words.extend_from_slice(arguments);
+        vec![words]
+    }
+
+    /// The command for people: scripts by their names, keys without the prefix.
+    pub fn text(&self, command: Command) -> String {
+        let words = self.words(command);
+        let parts: Vec<String> = words.iter().map(|part| self.line(part)).collect();
+        if let [only] = parts.as_slice() {
+            return only.clone();
+        }
+        format!("MULTI; {}; EXEC", parts.join("; "))
+    }
+
+    fn line(&self, words: &[String]) -> String {
+        let plain = |word: &String| word.strip_prefix(&self.prefix).unwrap_or(word).to_owned();
+        let mut line: Vec<String> = words.iter().map(plain).collect();
+        if line[0] == "EVAL" {
+            line[1] = script_name(&words[1]).into();
+        }
+        line.join(" ")
+    }
+
+    fn millis(&self, ticks: Tick) -> String {
+        // A story's ticks are few and never negative.
+        let ticks = u32::try_from(ticks).unwrap_or_default();
+        (self.tick * ticks)
+            .saturating_sub(self.less)
+            .as_millis()
+            .to_string()
+    }
+}
+
+fn script_name(script: &str) -> &'static str {
+    match script {
+        DELETE_IF => "delete-if",
+        TAKE_WITH_FENCE => "take-with-fence",
+        _ if script.ends_with(THEN_READ) => "read-with-fence",
+        _ => "write-with-fence",
+    }
+}
+
+fn cmd(words: &[String]) -> redis::Cmd {
+    let mut command = redis::Cmd::new();
+    command.arg(words);
+    command
+}
+
+fn said(answer: RedisResult<redis::Value>) -> Result<Said, String> {
+    match answer {
+        Ok(value) => {
+            Ok(reply(&value).map_or_else(|| Said::Else(format!("{value:?}")), Said::Reply))
+        }
+        Err(error) if is_of_the_connection(&error) => Err(format!("no answer: {error}")),
+        Err(error) => Ok(Said::Else(error.to_string())),
+    }
+}
+
+fn is_of_the_connection(error: &RedisError) -> bool {
+    error.is_io_error() || error.is_connection_dropped() || error.is_timeout()
+}
+
+fn reply(value: &redis::Value) -> Option<Reply> {
+    let number = |value: &redis::Value| match value {
+        redis::Value::Int(number) => i16::try_from(*number).ok(),
+        _ => None,
+    };
+    match value {
+        redis::Value::Nil => Some(Reply::Nil),
+        redis::Value::Okay => Some(Reply::Ok),
+        redis::Value::Int(_) => number(value).map(Reply::Int),
+        redis::Value::SimpleString(word) if word == "STALE" => Some(Reply::Stale),
+        redis::Value::BulkString(bytes) => stored(bytes).map(Reply::Bulk),
+        redis::Value::Array(both) => match both.as_slice() {
+            [first, second] => Some(Reply::Both(number(first)?, number(second)?)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// What stands in a key, read back: the opposite of its `Display`.
+pub fn stored(bytes: &[u8]) -> Option<Value> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    if let Ok(number) = text.parse() {
+        return Some(Value::Number(number));
+    }
+    let (client, nth) = text.strip_prefix('c')?.split_once('-')?;
+    let from_one = |text: &str| text.parse::<u8>().ok()?.checked_sub(1);
+    Some(Value::Owner(from_one(client)?, from_one(nth)?))
+}
+
+/// A reply as redis-cli would print it, more or less.
+pub fn reply_text(reply: Reply) -> String {
+    match reply {
+        Reply::Nil => "(nil)".into(),
+        Reply::Ok => "OK".into(),
+        Reply::Int(number) => number.to_string(),
+        Reply::Bulk(value) => format!("\"{value}\""),
+        Reply::Both(first, second) => format!("{first}, {second}"),
+        Reply::Stale => "STALE".into(),
+    }
+}

@@ -1,0 +1,158 @@
+//! What may happen next. Must never leave out what a client that is slow, or does nothing, could do.
+
+use super::model::Rules;
+use super::setup::Fault;
+use super::state::{Message, Phase, State, Verb};
+use super::time::NOW;
+
+/// One thing that happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    /// A request that is carried out and answered at once, unless the answer is lost.
+    Ask { client: u8, verb: Verb, lost: bool },
+    /// A request that is under way for a while.
+    Send { client: u8, verb: Verb },
+    /// It is carried out; or once, and will be again.
+    Arrive { at: usize, again: bool },
+    /// An answer or a wake reaches its client.
+    Hear { at: usize },
+    /// It never does.
+    Lose { at: usize },
+    /// A client stops waiting.
+    GiveUp { client: u8 },
+    /// A client ends without a word.
+    Crash { client: u8 },
+    /// Another one begins in its place.
+    Restart { client: u8 },
+    /// The operator notes the fence of the holder.
+    Look,
+    /// And breaks the lock by it.
+    Break,
+    /// A program of another kind takes the free lock.
+    ForeignTakes { forever: bool },
+    /// And gives it back.
+    ForeignEnds,
+    /// The store loses the last fence.
+    LoseFence,
+    /// The store loses everything.
+    Flush,
+    /// Time passes.
+    Tick,
+}
+
+impl Rules {
+    /// Everything that may happen in this state.
+    pub(super) fn possible(&self, state: &State, into: &mut Vec<Action>) {
+        let may = |fault| self.setup.may(fault);
+        into.push(Action::Tick);
+        for client in 0..self.setup.clients {
+            self.of_client(state, client, into);
+        }
+        for (at, message) in state.flight.iter().enumerate() {
+            match message {
+                Message::Request { twice, .. } => {
+                    into.push(Action::Arrive { at, again: false });
+                    if !twice && may(Fault::Twice) {
+                        into.push(Action::Arrive { at, again: true });
+                    }
+                }
+                Message::Reply { .. } => {
+                    into.push(Action::Hear { at });
+                    into.push(Action::Lose { at });
+                }
+                Message::Wake { .. } => {
+                    into.push(Action::Hear { at });
+                    if may(Fault::LostWake) {
+                        into.push(Action::Lose { at });
+                    }
+                }
+            }
+        }
+        self.of_others(state, into);
+    }
+
+    fn of_client(&self, state: &State, client: u8, into: &mut Vec<Action>) {
+        let may = |fault| self.setup.may(fault);
+        let ask = if self.setup.waits {
+            Verb::Wait
+        } else {
+            Verb::Try
+        };
+        let phase = state.client(client).phase;
+        let verbs: &[Verb] = match phase {
+            // One that may have been given the lock asks by extending, which works on a full server too.
+            Phase::Asking(_) if self.setup.waits => &[Verb::Wait, Verb::Extend],
+            Phase::Idle | Phase::Asking(_) => &[ask],
+            Phase::Holding { .. } if may(Fault::Refill) => {
+                &[Verb::Extend, Verb::Refill, Verb::Release]
+            }
+            Phase::Holding { .. } => &[Verb::Extend, Verb::Release],
+            Phase::Leaving => &[Verb::Release],
+            Phase::Crashed => &[],
+        };
+        for &verb in verbs {
+            into.push(Action::Ask {
+                client,
+                verb,
+                lost: false,
+            });
+            if may(Fault::LostReply) {
+                into.push(Action::Ask {
+                    client,
+                    verb,
+                    lost: true,
+                });
+            }
+            if may(Fault::LateRequest) {
+                into.push(Action::Send { client, verb });
+            }
+        }
+        if may(Fault::Cancel) && matches!(phase, Phase::Asking(_)) {
+            into.push(Action::GiveUp { client });
+        }
+        if may(Fault::Crash) {
+            match phase {
+                // One that the store knows to be gone is another client than the next.
+                Phase::Crashed
+                    if !(may(Fault::SeenCrash)
+                        && state.known().iter().any(|id| id.client == client)) =>
+                {
+                    into.push(Action::Restart { client });
+                }
+                Phase::Crashed | Phase::Idle => {}
+                _ => into.push(Action::Crash { client }),
+            }
+        }
+    }
+
+    fn of_others(&self, state: &State, into: &mut Vec<Action>) {
+        let may = |fault| self.setup.may(fault);
+        let lock = state.lock();
+        let held = lock.is_some_and(|lock| !lock.holders.is_empty());
+        let foreign = lock.is_some_and(|lock| lock.foreign.is_some());
+        if may(Fault::Break) {
+            if held {
+                into.push(Action::Look);
+            }
+            if state.seen.is_some() {
+                into.push(Action::Break);
+            }
+        }
+        if may(Fault::Foreign) {
+            if foreign {
+                into.push(Action::ForeignEnds);
+            } else if !held {
+                into.push(Action::ForeignTakes { forever: false });
+                into.push(Action::ForeignTakes { forever: true });
+            }
+        }
+        // C2 excepts a loss before the clock has passed the last fence.
+        let passed = state.issued < NOW.wall_us;
+        if passed && may(Fault::LostFence) && lock.is_some_and(|lock| lock.fence.is_some()) {
+            into.push(Action::LoseFence);
+        }
+        if passed && may(Fault::Flush) && lock.is_some() {
+            into.push(Action::Flush);
+        }
+    }
+}

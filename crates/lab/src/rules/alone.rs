@@ -1,0 +1,123 @@
+//! What becomes of one waiter when all others stop: it goes on polling as it is told, and nothing else happens but that time
+//! passes, by the millisecond. Must never be a way that something better than the worst could take: no wake is heard, and the
+//! store knows of no one that it is gone.
+
+use leasehold_core::{Busy, CLAIM_WINDOW, Nobody, Reply};
+
+use super::model::Rules;
+use super::state::{Id, Phase, State, Verb};
+use super::time::{TICK_MS, later};
+
+/// More polls than any wait within its bound takes.
+const POLLS: usize = 256;
+
+/// How a wait ended.
+struct Waited {
+    /// After so many milliseconds it held the lock, if ever.
+    ms: Option<u64>,
+    /// The first refusal, if there was one.
+    first: Option<Busy>,
+}
+
+impl Rules {
+    /// R4: whoever waits gets the lock once the lease of the moment is over, and for each waiter before it one claim window,
+    /// and what its polls are late.
+    pub(super) fn waits_end(&self, state: &State) -> bool {
+        self.waiting(state).all(|id| {
+            let Waited { ms, first } = self.alone(state, id);
+            let Some(first) = first else {
+                return ms.is_some();
+            };
+            // A foreign lock that never ends is waited for: when, is not ours to say.
+            let Some(left) = first.holder.expires_in else {
+                return true;
+            };
+            let left = as_ms(left.as_millis());
+            let ahead = u64::from(first.ahead);
+            let late: u64 = (0..=ahead).map(late).sum();
+            left <= self.ttl.millis()
+                && ms.is_some_and(|ms| ms <= left + ahead * self.claim_ms() + late)
+        })
+    }
+
+    /// R5: if the holder was given the lock and is never heard of, the next one has it when the claim window is over.
+    pub(super) fn dead_grants_end(&self, state: &State) -> bool {
+        let Some(age) = state.unclaimed else {
+            return true;
+        };
+        let next = state
+            .lock()
+            .and_then(|lock| lock.queue.front())
+            .map(|waiter| Id::of(&waiter.owner));
+        let Some(next) = next.filter(|next| self.waiting(state).any(|id| id == *next)) else {
+            return true;
+        };
+        let left = self.claim_ms().saturating_sub(u64::from(age) * TICK_MS);
+        self.alone(state, next)
+            .ms
+            .is_some_and(|ms| ms <= left + late(0))
+    }
+
+    /// Who wants the lock and is there to ask again.
+    fn waiting(&self, state: &State) -> impl Iterator<Item = Id> {
+        let asks = |client: &u8| matches!(state.client(*client).phase, Phase::Asking(_));
+        let clients = if self.setup.waits {
+            self.setup.clients
+        } else {
+            0
+        };
+        (0..clients).filter(asks).map(|client| Id {
+            client,
+            nth: state.client(client).nth,
+        })
+    }
+
+    fn alone(&self, state: &State, id: Id) -> Waited {
+        let mut waited = Waited {
+            ms: None,
+            first: None,
+        };
+        let Some(owner) = self.owner(id) else {
+            return waited;
+        };
+        let step = self.asks(owner, Verb::Wait);
+        let mut world = state.world.clone();
+        let mut ms = 0;
+        for _ in 0..POLLS {
+            let reply = (self.apply)(&mut world, later(ms), &self.name, &step, &Nobody).reply;
+            let Reply::Busy(busy) = reply else {
+                waited.ms = Some(ms);
+                break;
+            };
+            // Clients spread their polls by up to a tenth, but not that of the first in line.
+            let pause = as_ms(busy.poll_after.as_millis());
+            ms += if busy.ahead == 0 {
+                pause
+            } else {
+                pause + pause / 10
+            };
+            let never = busy.holder.expires_in.is_none();
+            waited.first.get_or_insert(busy);
+            if never {
+                break;
+            }
+        }
+        waited
+    }
+
+    fn claim_ms(&self) -> u64 {
+        as_ms(CLAIM_WINDOW.as_millis()).min(self.ttl.millis())
+    }
+}
+
+/// How much later than the end of a lease a waiter asks that has so many before it: it polls 10 ms later for each of them and
+/// a tenth later than told, which is a second times its place at most.
+fn late(ahead: u64) -> u64 {
+    let foreign = 50;
+    let jitter = if ahead == 0 { 0 } else { (ahead + 1) * 100 };
+    1 + foreign + 11 * ahead + jitter
+}
+
+fn as_ms(ms: u128) -> u64 {
+    u64::try_from(ms).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,175 @@
+//! The models that are explored, by name. Must never hold two that differ in nothing but size: size is what [`Bounds`] says.
+
+use super::Bounds;
+use super::setup::{Fault, Setup, Situation as S};
+
+/// The models within these bounds.
+pub(super) fn all(bounds: Bounds) -> Vec<Setup> {
+    match bounds {
+        Bounds::Ci => CI.to_vec(),
+        Bounds::Deep => CI.iter().map(deeper).collect(),
+    }
+}
+
+/// The same with room for one message and one old owner more, or, where none are late, with one client more.
+fn deeper(setup: &Setup) -> Setup {
+    if setup.may(Fault::LateRequest) {
+        Setup {
+            in_flight: setup.in_flight + 1,
+            left_over: setup.left_over + 1,
+            ..*setup
+        }
+    } else {
+        Setup {
+            clients: setup.clients + 1,
+            ..*setup
+        }
+    }
+}
+
+/// A model in which nothing goes wrong but pauses.
+const PLAIN: Setup = Setup {
+    name: "",
+    clients: 3,
+    ttl: 2,
+    waits: true,
+    in_flight: 1,
+    left_over: 0,
+    faults: &[],
+    reaches: &[S::Busy],
+};
+
+const CI: &[Setup] = &[
+    Setup {
+        name: "mutex",
+        waits: false,
+        in_flight: 1,
+        faults: &[Fault::LateRequest, Fault::LateReply, Fault::LostReply],
+        reaches: &[
+            S::Busy,
+            S::Renewed,
+            S::Expired,
+            S::DeadlinePassed,
+            S::ReplyLost,
+            S::ReplyTooLate,
+            S::AppliedLate,
+        ],
+        ..PLAIN
+    },
+    Setup {
+        name: "queue",
+        reaches: &[
+            S::Busy,
+            S::QueueOfTwo,
+            S::Granted,
+            S::Claimed,
+            S::SilentPassed,
+        ],
+        ..PLAIN
+    },
+    Setup {
+        name: "grant and claim",
+        ttl: 1,
+        faults: &[Fault::LateWake],
+        reaches: &[
+            S::Granted,
+            S::Claimed,
+            S::HeldByWake,
+            S::ClaimMissed,
+            S::WakeLate,
+        ],
+        ..PLAIN
+    },
+    Setup {
+        name: "lost wake",
+        faults: &[Fault::LateWake, Fault::LostWake],
+        reaches: &[
+            S::WakeLost,
+            S::WakeLate,
+            S::Claimed,
+            S::HeldByWake,
+            S::ClaimMissed,
+        ],
+        ..PLAIN
+    },
+    Setup {
+        name: "lost reply",
+        faults: &[Fault::LostReply],
+        reaches: &[S::ReplyLost, S::QueueOfTwo, S::Claimed],
+        ..PLAIN
+    },
+    Setup {
+        name: "delayed command",
+        ttl: 1,
+        in_flight: 1,
+        faults: &[Fault::LateRequest, Fault::Twice],
+        reaches: &[
+            S::AppliedLate,
+            S::AppliedTwice,
+            S::ReplyTooLate,
+            S::QueueOfTwo,
+        ],
+        ..PLAIN
+    },
+    Setup {
+        name: "delayed answer",
+        ttl: 1,
+        faults: &[Fault::LateRequest, Fault::LateReply],
+        reaches: &[S::AppliedLate, S::ReplyTooLate, S::QueueOfTwo],
+        ..PLAIN
+    },
+    Setup {
+        name: "cancel",
+        faults: &[Fault::Cancel, Fault::LateWake],
+        reaches: &[S::Cancelled, S::WakeUnwanted, S::QueueOfTwo],
+        ..PLAIN
+    },
+    Setup {
+        name: "crash",
+        faults: &[Fault::Crash],
+        reaches: &[
+            S::CrashedHolding,
+            S::CrashedWaiting,
+            S::ClaimMissed,
+            S::SilentPassed,
+            S::Expired,
+        ],
+        ..PLAIN
+    },
+    Setup {
+        name: "crash that the store sees",
+        faults: &[Fault::Crash, Fault::SeenCrash],
+        reaches: &[S::CrashedHolding, S::CrashedWaiting, S::GonePassed],
+        ..PLAIN
+    },
+    Setup {
+        name: "pause and expiry",
+        ttl: 3,
+        reaches: &[
+            S::Expired,
+            S::DeadlinePassed,
+            S::ClaimMissed,
+            S::Renewed,
+            S::SilentPassed,
+        ],
+        ..PLAIN
+    },
+    Setup {
+        name: "break",
+        faults: &[Fault::Break, Fault::Refill],
+        reaches: &[S::Broken, S::BreakTooLate, S::RobbedBelieves, S::Refilled],
+        ..PLAIN
+    },
+    Setup {
+        name: "foreign program",
+        faults: &[Fault::Foreign],
+        reaches: &[S::ForeignHeld, S::ForeignExpired, S::Granted],
+        ..PLAIN
+    },
+    Setup {
+        name: "lost fence",
+        faults: &[Fault::LostFence, Fault::Flush, Fault::Refill],
+        reaches: &[S::FenceLost, S::Flushed, S::RobbedBelieves, S::Refilled],
+        ..PLAIN
+    },
+];

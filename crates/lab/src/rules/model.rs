@@ -1,0 +1,258 @@
+//! A model as the checker takes it, and its exploration. Must never report as exhausted what was cut short.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold_core::{
+    CLAIM_WINDOW, ClientId, Invalid, LockName, Now, Outcome, Owner, Presence, Step, Ttl, World,
+};
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+use super::act::Action;
+use super::judge::Broken;
+use super::setup::{Setup, Situation, TICK};
+use super::state::{Client, Id, Phase, State};
+use super::time::{NOW, TICK_MS};
+use super::turn::NUMBERS;
+use super::{Finding, trace};
+use crate::report::{Checked, Judged, Verdict};
+
+/// The rules of a lock: [`World::apply`], or in a test, something worse.
+pub type Apply = fn(&mut World, Now, &LockName, &Step, &dyn Presence) -> Outcome;
+
+/// A model: its bounds, and the rules it explores.
+#[derive(Debug, Clone)]
+pub(super) struct Rules {
+    pub(super) setup: Setup,
+    pub(super) apply: Apply,
+    pub(super) name: LockName,
+    pub(super) ttl: Ttl,
+    /// How many ticks a claim window lasts.
+    pub(super) window: u8,
+    owners: Arc<[Owner]>,
+    /// What was reached: a bit for each situation.
+    reached: Arc<AtomicU64>,
+}
+
+impl Rules {
+    pub(super) fn new(setup: Setup, apply: Apply) -> Result<Self, Invalid> {
+        let ttl = Ttl::new(TICK * u32::from(setup.ttl))?;
+        let ids =
+            (0..setup.clients).flat_map(|client| (0..NUMBERS).map(move |nth| Id { client, nth }));
+        let owners: Result<Vec<_>, _> = ids
+            .map(|id| Owner::new(id.bits(), ClientId::new(id.client.into()), "lab", 1, ""))
+            .collect();
+        let window = CLAIM_WINDOW.min(ttl.get()).as_secs() / TICK.as_secs();
+        Ok(Self {
+            setup,
+            apply,
+            name: LockName::new("lab")?,
+            ttl,
+            window: u8::try_from(window).unwrap_or(u8::MAX),
+            owners: owners?.into(),
+            reached: Arc::default(),
+        })
+    }
+
+    pub(super) fn owner(&self, id: Id) -> Option<&Owner> {
+        self.owners
+            .get(usize::from(id.client) * usize::from(NUMBERS) + usize::from(id.nth))
+    }
+
+    /// Notes that a situation was reached.
+    pub(super) fn reached(&self, situation: Situation) {
+        let bit = 1 << situation as u64;
+        if self.reached.load(Ordering::Relaxed) & bit == 0 {
+            self.reached.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Explores everything within the bounds.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how long an exploration takes is no lease"
+    )]
+    pub(super) fn explore(&self) -> Finding {
+        let begun = Instant::now();
+        let seen = self
+            .clone()
+            .checker()
+            .threads(2)
+            .finish_when(HasDiscoveries::AnyFailures)
+            .timeout(LIMIT)
+            .spawn_bfs()
+            .join();
+        let took = begun.elapsed();
+        let found = seen.discoveries();
+        let cut = !found.is_empty() || took >= LIMIT;
+        let verdict = |name| match found.get(name) {
+            Some(path) => self.shortest(name, path.clone().into_actions()),
+            None if cut => Verdict::Cut,
+            None => Verdict::Exhausted,
+        };
+        let properties = self
+            .properties()
+            .into_iter()
+            .map(|Property { name, .. }| Judged {
+                name,
+                verdict: verdict(name),
+            });
+        let checked = Checked {
+            model: self.setup.name.to_owned(),
+            bounds: self.setup.bounds(),
+            states: seen.unique_state_count(),
+            depth: seen.max_depth(),
+            properties: properties.collect(),
+            took,
+        };
+        let reached = self.reached.load(Ordering::Relaxed);
+        let missed = self
+            .setup
+            .reaches
+            .iter()
+            .filter(|situation| reached & (1_u64 << **situation as u64) == 0);
+        Finding {
+            missed: missed.copied().collect(),
+            checked,
+        }
+    }
+
+    /// The checker keeps the last counterexample that it saw, not the first. With one thread it goes breadth first, so what is
+    /// found when nothing deeper is allowed is the shortest.
+    fn shortest(&self, name: &'static str, mut actions: Vec<Action>) -> Verdict {
+        loop {
+            let checker = self
+                .clone()
+                .checker()
+                .threads(1)
+                // The checker counts states, and leaves those at the limit alone.
+                .target_max_depth(actions.len() + 1)
+                .finish_when(HasDiscoveries::AnyOf([name].into()))
+                .spawn_bfs()
+                .join();
+            match checker.discovery(name) {
+                Some(path) => actions = path.into_actions(),
+                None => {
+                    return Verdict::Violated {
+                        steps: actions.len(),
+                        trace: trace::lines(self, &actions),
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// How long one model may take before it is cut.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// A property that single steps break.
+macro_rules! kept {
+    ($name:literal, $rule:ident) => {
+        Property::<Rules>::always($name, |_, state: &State| {
+            state.broken & Broken::$rule as u16 == 0
+        })
+    };
+}
+
+impl Model for Rules {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let idle = Client {
+            nth: 0,
+            phase: Phase::Idle,
+            robbed: false,
+        };
+        vec![State {
+            world: World::default(),
+            clients: vec![idle; usize::from(self.setup.clients)],
+            flight: Vec::new(),
+            seen: None,
+            issued: 0,
+            unclaimed: None,
+            broken: 0,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.broken == 0 {
+            self.possible(state, actions);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        self.step(last, action).map(|(state, _)| state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            kept!("R1 the store has at most one holder (C1)", Holders),
+            Property::always(
+                "R1b at most one client that was not robbed believes to hold the lock",
+                |_, state| believers(state).filter(|client| !client.robbed).count() <= 1,
+            ),
+            Property::always(
+                "R1c of those who believe it, each has a fence of its own",
+                |_, state| {
+                    let fence = |client: &Client| match client.phase {
+                        Phase::Holding { fence, .. } => fence,
+                        _ => 0,
+                    };
+                    let mut fences: Vec<_> = believers(state).map(fence).collect();
+                    fences.sort_unstable();
+                    fences.windows(2).all(|pair| pair[0] < pair[1])
+                },
+            ),
+            kept!(
+                "R2 fences rise, and the stored one is not below (C2)",
+                Fences
+            ),
+            kept!("R3 nobody but its owner changes a hold (C3)", Strangers),
+            Property::always(
+                "R4 whoever waits gets the lock once others stop",
+                Self::waits_end,
+            ),
+            Property::always(
+                "R5 a dead waiter delays by one claim window",
+                Self::dead_grants_end,
+            ),
+            kept!("R6 first come, first served (C4)", Order),
+            kept!("R7 a step may be repeated (C5)", Repeats),
+            kept!("R8 a free lock keeps no waiter (C6)", FreeQueue),
+            Property::always(
+                "R9 whoever believes to hold it, and was not robbed, does",
+                holds_what_it_believes,
+            ),
+        ]
+    }
+}
+
+fn believers(state: &State) -> impl Iterator<Item = &Client> {
+    state
+        .clients
+        .iter()
+        .filter(|client| matches!(client.phase, Phase::Holding { .. }))
+}
+
+/// The store holds the lock for it at least until its own deadline.
+fn holds_what_it_believes(_: &Rules, state: &State) -> bool {
+    (0u8..)
+        .zip(&state.clients)
+        .all(|(index, client)| match client.phase {
+            Phase::Holding { left, .. } if !client.robbed => {
+                let id = Id {
+                    client: index,
+                    nth: client.nth,
+                };
+                let until = NOW.millis() + u64::from(left) * TICK_MS;
+                let holders = state.lock().into_iter().flat_map(|lock| &lock.holders);
+                holders
+                    .into_iter()
+                    .any(|holder| Id::of(&holder.owner) == id && holder.expires_at_ms >= until)
+            }
+            _ => true,
+        })
+}

@@ -1,0 +1,150 @@
+//! What a model is made of: how many clients, how long a lease, which faults. Must never say what a lock is.
+//!
+//! Times are whole ticks of [`TICK`]. With three seconds, a claim window is one tick, so that a lease of two ticks is longer
+//! than a claim and one of one tick is not.
+
+use std::time::Duration;
+
+/// One tick.
+pub(super) const TICK: Duration = Duration::from_secs(3);
+
+/// What may go wrong, besides that any client may do nothing for as long as it likes, which is what a pause is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// A request may stay in the network, and be carried out after its client gave up.
+    LateRequest,
+    /// A request that is under way may be carried out twice.
+    Twice,
+    /// The answer to a late request may come late.
+    LateReply,
+    /// An answer may be lost.
+    LostReply,
+    /// A wake may come late.
+    LateWake,
+    /// A wake may be lost.
+    LostWake,
+    /// A client may stop waiting.
+    Cancel,
+    /// A client may crash and start anew.
+    Crash,
+    /// The store knows whose connection is gone.
+    SeenCrash,
+    /// An operator who saw a fence may break the lock.
+    Break,
+    /// A program of another kind may take a free lock, for a lease or for ever, and give it back.
+    Foreign,
+    /// The store may lose the last fence, once time has passed since it was issued.
+    LostFence,
+    /// The store may lose everything, under the same condition.
+    Flush,
+    /// Not a fault: a holder may draw more fences.
+    Refill,
+}
+
+/// One model: a name and its bounds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setup {
+    pub(super) name: &'static str,
+    pub(super) clients: u8,
+    /// How many ticks a lease lasts.
+    pub(super) ttl: u8,
+    /// Whether the clients wait for a busy lock.
+    pub(super) waits: bool,
+    /// How many messages may be under way at once.
+    pub(super) in_flight: usize,
+    /// How many owners that are over may still be known to the store or the network when an acquisition begins.
+    pub(super) left_over: usize,
+    pub(super) faults: &'static [Fault],
+    /// What has to be reached, or the model does not show what it is named after.
+    pub(super) reaches: &'static [Situation],
+}
+
+impl Setup {
+    pub(super) fn may(&self, fault: Fault) -> bool {
+        self.faults.contains(&fault)
+    }
+
+    /// The bounds, for people.
+    pub(super) fn bounds(&self) -> String {
+        let tick = TICK.as_secs();
+        let faults: Vec<_> = self
+            .faults
+            .iter()
+            .map(|fault| format!("{fault:?}"))
+            .collect();
+        format!(
+            "{} clients that {}, any number of acquisitions, retries and polls each; TTL {} s in ticks of {tick} s, no horizon; \
+             at most {} requests or answers and as many wakes under way, no more than {} old owners left over when an acquisition begins; may happen, any number of times: pause{}{}",
+            self.clients,
+            if self.waits { "wait" } else { "try" },
+            u64::from(self.ttl) * tick,
+            self.in_flight,
+            self.left_over,
+            if faults.is_empty() { "" } else { ", " },
+            faults.join(", "),
+        )
+    }
+}
+
+/// Something that a model is there to explore. That it was reached is counted, so that a model which explores nothing fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Situation {
+    /// A client was refused, or told to wait.
+    Busy,
+    /// Two waited at once.
+    QueueOfTwo,
+    /// A release handed the lock to a waiter.
+    Granted,
+    /// That waiter asked again within its claim window.
+    Claimed,
+    /// That waiter took the lock by hearing the wake, without asking.
+    HeldByWake,
+    /// It did neither, and the window passed.
+    ClaimMissed,
+    /// A lease was renewed.
+    Renewed,
+    /// A lease that was in use ended in the store by time.
+    Expired,
+    /// A client saw its own deadline pass.
+    DeadlinePassed,
+    /// An answer was lost.
+    ReplyLost,
+    /// An answer came when its lease was over already.
+    ReplyTooLate,
+    /// A request was carried out for a client that had given up or gone on.
+    AppliedLate,
+    /// A request was carried out twice.
+    AppliedTwice,
+    /// A wake was lost.
+    WakeLost,
+    /// A wake came when time had passed since the grant.
+    WakeLate,
+    /// A wake came for an owner that does not want the lock any more.
+    WakeUnwanted,
+    /// A client left the queue.
+    Cancelled,
+    /// A client crashed while it held the lock.
+    CrashedHolding,
+    /// A client crashed while it waited.
+    CrashedWaiting,
+    /// A waiter was passed over because it was gone.
+    GonePassed,
+    /// A waiter was passed over because nothing had been heard of it.
+    SilentPassed,
+    /// An operator broke the lock of a client that believed to hold it.
+    Broken,
+    /// An operator named a fence that was not the holder's any more.
+    BreakTooLate,
+    /// A program of another kind held the lock while a client waited.
+    ForeignHeld,
+    /// Its lock ended by time.
+    ForeignExpired,
+    /// The last fence was lost while a client held the lock.
+    FenceLost,
+    /// Everything was lost while a client held the lock.
+    Flushed,
+    /// More fences were drawn.
+    Refilled,
+    /// Two clients believed to hold it, one of them robbed by a break or a flush.
+    RobbedBelieves,
+}

@@ -1,0 +1,152 @@
+//! One step of the store. Must never decide what it does: that is [`Rules::apply`], and it is judged.
+
+use leasehold_core::{
+    Fence, LockState, Mode, Nobody, Outcome, Owner, Presence, Reply, Step, Wait, Waiter,
+};
+
+use super::judge::{self, Before};
+use super::model::Rules;
+use super::setup::{Fault, Situation};
+use super::state::{Client, Got, Id, Message, Phase, Verb};
+use super::time::NOW;
+use super::turn::Turn;
+
+/// The store knows whose connection is gone.
+struct Connections<'a>(&'a [Client]);
+
+impl Presence for Connections<'_> {
+    fn waiter_gone(&self, waiter: &Waiter) -> bool {
+        let client = Id::of(&waiter.owner).client;
+        self.0[usize::from(client)].phase == Phase::Crashed
+    }
+}
+
+impl Rules {
+    /// The step that a client sends.
+    pub(super) fn asks(&self, owner: &Owner, verb: Verb) -> Step {
+        let (owner, ttl, mode) = (owner.clone(), self.ttl, Mode::Exclusive);
+        let acquire = |wait| Step::Acquire {
+            owner: owner.clone(),
+            mode,
+            ttl,
+            wait,
+        };
+        match verb {
+            Verb::Try => acquire(None),
+            Verb::Wait => acquire(Some(Wait { listening: true })),
+            Verb::Extend | Verb::Refill => Step::Extend {
+                owner,
+                ttl,
+                block: verb == Verb::Refill,
+            },
+            Verb::Release => Step::Release { owner, keep: None },
+        }
+    }
+}
+
+impl Turn<'_> {
+    /// The store takes a step for an owner.
+    pub(super) fn apply(&mut self, from: Id, verb: Verb) -> Option<Got> {
+        let step = self.rules.asks(self.rules.owner(from)?, verb);
+        let reply = self.take(&step, Some(from))?;
+        if verb == Verb::Refill && matches!(reply, Reply::Held(_)) {
+            self.rules.reached(Situation::Refilled);
+        }
+        Some(match reply {
+            Reply::Held(held) => Got::Held(held.fence.map_or(0, Fence::get)),
+            Reply::Busy(_) => Got::Busy,
+            Reply::Released => Got::Released,
+            Reply::NotHeld(_) | Reply::Seen(_) => Got::NotHeld,
+        })
+    }
+
+    /// The store takes a step, it is judged, and whom it wakes is told.
+    pub(super) fn take(&mut self, step: &Step, by: Option<Id>) -> Option<Reply> {
+        let (rules, name) = (self.rules, &self.rules.name);
+        let before = self.state.lock().cloned().unwrap_or_default();
+        let clients = self.state.clients.clone();
+        let presence: &dyn Presence = if rules.setup.may(Fault::SeenCrash) {
+            &Connections(&clients)
+        } else {
+            &Nobody
+        };
+        let Outcome { reply, wakes, .. } =
+            (rules.apply)(&mut self.state.world, NOW, name, step, presence);
+        let mut again = self.state.world.clone();
+        let second = (rules.apply)(&mut again, NOW, name, step, presence);
+        let nothing = LockState::default();
+        let after = self.state.world.get(name).unwrap_or(&nothing);
+        let mut seen = Before {
+            lock: &before,
+            step,
+            presence,
+            issued: self.state.issued,
+        };
+        let repeat = (&second, again.get(name).unwrap_or(&nothing));
+        self.state.broken |= judge::step(&mut seen, (&reply, &wakes), after, repeat);
+        self.state.issued = seen.issued;
+        self.note(
+            &before,
+            by,
+            &reply,
+            &wakes.iter().map(|wake| &wake.owner).collect::<Vec<_>>(),
+        );
+        self.said = Some(reply.clone());
+        for wake in wakes {
+            let (to, fence) = (Id::of(&wake.owner), wake.fence.map_or(0, Fence::get));
+            if rules.setup.may(Fault::LateWake) {
+                self.state.flight.push(Message::Wake { to, fence, age: 0 });
+            } else {
+                let said = self.said.take();
+                self.woken(to, fence, 0)?;
+                self.said = said;
+            }
+        }
+        Some(reply)
+    }
+
+    /// Who was granted the lock and has not been heard of since; and what was reached.
+    fn note(&mut self, before: &LockState, by: Option<Id>, reply: &Reply, woken: &[&Owner]) {
+        let rules = self.rules;
+        let holder = |lock: &LockState| lock.holders.first().map(|holder| Id::of(&holder.owner));
+        let (was, is) = (holder(before), self.state.lock().and_then(holder));
+        let heard = by.is_some() && by == is && matches!(reply, Reply::Held(_));
+        if heard && was == is {
+            rules.reached(if self.state.unclaimed.is_some() {
+                Situation::Claimed
+            } else {
+                Situation::Renewed
+            });
+            self.state.unclaimed = None;
+        }
+        if was != is {
+            let told = !heard && woken.iter().any(|owner| Some(Id::of(owner)) == is);
+            self.state.unclaimed = told.then_some(0);
+            if told {
+                rules.reached(Situation::Granted);
+            }
+        }
+        if let Reply::Busy(_) = reply {
+            rules.reached(Situation::Busy);
+            if before.foreign.is_some() {
+                rules.reached(Situation::ForeignHeld);
+            }
+        }
+        let queue = || self.state.lock().into_iter().flat_map(|lock| &lock.queue);
+        if queue().count() > 1 {
+            rules.reached(Situation::QueueOfTwo);
+        }
+        let stays = |waiter: &Waiter| queue().any(|other| other.owner == waiter.owner);
+        let left = before.queue.iter().filter(|waiter| !stays(waiter));
+        for waiter in left
+            .filter(|waiter| Some(Id::of(&waiter.owner)) != is && Some(Id::of(&waiter.owner)) != by)
+        {
+            let silent = waiter.seen_until_ms < NOW.millis();
+            rules.reached(if silent {
+                Situation::SilentPassed
+            } else {
+                Situation::GonePassed
+            });
+        }
+    }
+}

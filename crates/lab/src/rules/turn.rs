@@ -1,0 +1,300 @@
+//! One thing happening. Must never decide who holds the lock: each step of the store is [`Rules::apply`].
+
+use leasehold_core::{Fence, Foreign, LockState, Reply, Step, Waiter};
+
+use super::act::Action;
+use super::model::Rules;
+use super::setup::{Fault, Situation};
+use super::state::{Client, Id, Message, Phase, State, Verb};
+use super::time::{NOW, TICK_MS, settle, tick};
+
+/// How many acquisitions of a client the store and the network may know at once. Their numbers are used again.
+pub(super) const NUMBERS: u8 = 8;
+
+/// One step under way.
+pub(super) struct Turn<'a> {
+    pub(super) rules: &'a Rules,
+    pub(super) state: State,
+    /// What the store said last, for the trace.
+    pub(super) said: Option<Reply>,
+}
+
+impl Rules {
+    /// The state after `action`, and what the store said; `None` if it lies out of bounds.
+    pub(super) fn step(&self, before: &State, action: Action) -> Option<(State, Option<Reply>)> {
+        let mut turn = Turn {
+            rules: self,
+            state: before.clone(),
+            said: None,
+        };
+        turn.act(action)?;
+        let Turn {
+            mut state, said, ..
+        } = turn;
+        settle(&mut state, &self.name);
+        let wakes = state
+            .flight
+            .iter()
+            .filter(|message| matches!(message, Message::Wake { .. }))
+            .count();
+        let room = self.setup.in_flight;
+        (wakes <= room && state.flight.len() - wakes <= room).then_some((state, said))
+    }
+}
+
+impl Turn<'_> {
+    fn act(&mut self, action: Action) -> Option<()> {
+        match action {
+            Action::Ask { client, verb, lost } => {
+                let from = self.begin(client, verb)?;
+                let got = self.apply(from, verb)?;
+                if lost {
+                    self.rules.reached(Situation::ReplyLost);
+                } else {
+                    self.answered(from, verb, got, (0, 0))?;
+                }
+            }
+            Action::Send { client, verb } => {
+                let from = self.begin(client, verb)?;
+                self.state.flight.push(Message::Request {
+                    from,
+                    verb,
+                    age: 0,
+                    twice: false,
+                });
+            }
+            Action::Arrive { at, again } => self.arrive(at, again)?,
+            Action::Hear { at } => match self.state.flight.remove(at) {
+                Message::Reply {
+                    to,
+                    verb,
+                    got,
+                    lag,
+                    age,
+                } => self.answered(to, verb, got, (lag, age))?,
+                Message::Wake { to, fence, age } => self.woken(to, fence, age)?,
+                Message::Request { .. } => return None,
+            },
+            Action::Lose { at } => {
+                self.rules.reached(match self.state.flight.remove(at) {
+                    Message::Wake { .. } => Situation::WakeLost,
+                    _ => Situation::ReplyLost,
+                });
+            }
+            Action::GiveUp { client } => {
+                let at = self.state.client(client);
+                if self.is_queued(Id {
+                    client,
+                    nth: at.nth,
+                }) {
+                    self.rules.reached(Situation::Cancelled);
+                }
+                self.state.client_mut(client).phase = Phase::Leaving;
+            }
+            Action::Crash { client } => self.crash(client),
+            Action::Restart { client } => self.state.client_mut(client).phase = Phase::Idle,
+            Action::Look => {
+                self.state.seen = self.state.lock()?.fence.map(|last| last.granted.get());
+            }
+            Action::Break => self.break_lock()?,
+            Action::ForeignTakes { forever } => {
+                let expires_at_ms =
+                    (!forever).then(|| NOW.millis() + u64::from(self.rules.setup.ttl) * TICK_MS);
+                let foreign = Foreign {
+                    kind: "string".into(),
+                    value: b"theirs".to_vec(),
+                    expires_at_ms,
+                };
+                self.state.world.entry(&self.rules.name).foreign = Some(foreign);
+            }
+            Action::ForeignEnds => self.state.world.entry(&self.rules.name).foreign = None,
+            Action::LoseFence => {
+                if self.is_held() {
+                    self.rules.reached(Situation::FenceLost);
+                }
+                self.state.world.entry(&self.rules.name).fence = None;
+            }
+            Action::Flush => {
+                if self.is_held() {
+                    self.rules.reached(Situation::Flushed);
+                }
+                self.robbed();
+                *self.state.world.entry(&self.rules.name) = LockState::default();
+                self.state.unclaimed = None;
+            }
+            Action::Tick => self.tick(),
+        }
+        Some(())
+    }
+
+    /// Gets ready to send: with a fresh owner, if it begins.
+    fn begin(&mut self, client: u8, verb: Verb) -> Option<Id> {
+        let at = *self.state.client(client);
+        let mut nth = at.nth;
+        if at.phase == Phase::Idle {
+            // A bound: so many that are over may be left in the store or the network when one more begins.
+            let known = self.state.known();
+            let left_over = known
+                .iter()
+                .filter(|id| !self.state.is_current(**id))
+                .count();
+            if left_over > self.rules.setup.left_over {
+                return None;
+            }
+            nth = (0..NUMBERS).find(|nth| !known.contains(&Id { client, nth: *nth }))?;
+            *self.state.client_mut(client) = Client {
+                nth,
+                phase: Phase::Asking(None),
+                robbed: false,
+            };
+        }
+        if verb == Verb::Release {
+            self.state.client_mut(client).phase = Phase::Leaving;
+        }
+        Some(Id { client, nth })
+    }
+
+    fn arrive(&mut self, at: usize, again: bool) -> Option<()> {
+        let Message::Request {
+            from,
+            verb,
+            age,
+            twice,
+        } = self.state.flight[at]
+        else {
+            return None;
+        };
+        if again {
+            self.state.flight[at] = Message::Request {
+                from,
+                verb,
+                age,
+                twice: true,
+            };
+        } else {
+            self.state.flight.remove(at);
+        }
+        if verb != Verb::Release
+            && (!self.state.is_current(from)
+                || self.state.client(from.client).phase == Phase::Leaving)
+        {
+            self.rules.reached(Situation::AppliedLate);
+        }
+        if twice {
+            self.rules.reached(Situation::AppliedTwice);
+        }
+        let got = self.apply(from, verb)?;
+        // Of a request that is carried out twice, the second answer is the one that counts.
+        if !again {
+            if self.rules.setup.may(Fault::LateReply) {
+                self.state.flight.push(Message::Reply {
+                    to: from,
+                    verb,
+                    got,
+                    lag: age,
+                    age: 0,
+                });
+            } else {
+                self.answered(from, verb, got, (age, 0))?;
+            }
+        }
+        Some(())
+    }
+
+    fn break_lock(&mut self) -> Option<()> {
+        let seen = self.state.seen.take()?;
+        let holder = self.state.lock().and_then(|lock| lock.holders.first());
+        let holder = holder.map(|holder| Id::of(&holder.owner));
+        let robbed = self.state.clone();
+        let reply = self.take(
+            &Step::Break {
+                fence: Fence::new(seen),
+            },
+            None,
+        )?;
+        if matches!(reply, Reply::Released) {
+            let holder = holder?;
+            if matches!(robbed.client(holder.client).phase, Phase::Holding { .. }) {
+                self.rules.reached(Situation::Broken);
+            }
+            if robbed.is_current(holder) {
+                self.state.client_mut(holder.client).robbed = true;
+            }
+        } else {
+            self.rules.reached(Situation::BreakTooLate);
+        }
+        Some(())
+    }
+
+    /// Whoever the store holds a lock for may believe so for longer than it does.
+    fn robbed(&mut self) {
+        let holders = self
+            .state
+            .lock()
+            .map(|lock| lock.holders.clone())
+            .unwrap_or_default();
+        for id in holders.iter().map(|holder| Id::of(&holder.owner)) {
+            if self.state.is_current(id) {
+                self.state.client_mut(id.client).robbed = true;
+            }
+        }
+    }
+
+    fn crash(&mut self, client: u8) {
+        let id = Id {
+            client,
+            nth: self.state.client(client).nth,
+        };
+        if self.is_queued(id) {
+            self.rules.reached(Situation::CrashedWaiting);
+        } else if matches!(self.state.client(client).phase, Phase::Holding { .. }) {
+            self.rules.reached(Situation::CrashedHolding);
+        }
+        *self.state.client_mut(client) = Client {
+            nth: 0,
+            phase: Phase::Crashed,
+            robbed: false,
+        };
+    }
+
+    fn tick(&mut self) {
+        let (rules, state) = (self.rules, &mut self.state);
+        let was = state
+            .lock()
+            .map(|lock| (!lock.holders.is_empty(), lock.foreign.is_some()));
+        let unclaimed = state.unclaimed.is_some();
+        let last = |client: &Client| matches!(client.phase, Phase::Holding { left: 1, .. });
+        if state.clients.iter().any(last) {
+            rules.reached(Situation::DeadlinePassed);
+        }
+        tick(state, &rules.name, (rules.setup.ttl, rules.window));
+        let is = state.lock().map_or((false, false), |lock| {
+            (!lock.holders.is_empty(), lock.foreign.is_some())
+        });
+        if let Some((held, foreign)) = was {
+            if held && !is.0 {
+                rules.reached(if unclaimed {
+                    Situation::ClaimMissed
+                } else {
+                    Situation::Expired
+                });
+            }
+            if foreign && !is.1 {
+                rules.reached(Situation::ForeignExpired);
+            }
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        self.state
+            .lock()
+            .is_some_and(|lock| !lock.holders.is_empty())
+    }
+
+    fn is_queued(&self, id: Id) -> bool {
+        let of = |waiter: &Waiter| Id::of(&waiter.owner) == id;
+        self.state
+            .lock()
+            .is_some_and(|lock| lock.queue.iter().any(of))
+    }
+}

@@ -1,0 +1,190 @@
+//! One campaign, from the first process to the verdict. Must never judge by itself.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use leasehold_history::{FaultKind, Invariant, Verdict};
+use serde_json::json;
+
+use super::crew::Crew;
+use super::nemesis::{self, Nemesis};
+use super::worker::{self, System};
+use super::{Fencing, Settings, resource};
+use crate::host_time;
+use crate::parts::Part;
+use crate::process::Process;
+use crate::server::OwnServer;
+
+/// Whatever it has confirmed outlives a kill.
+const DURABLE: [&str; 6] = [
+    "--appendonly",
+    "yes",
+    "--appendfsync",
+    "always",
+    "--maxmemory-policy",
+    "noeviction",
+];
+
+/// How long an acquire may take after the calm, for itself and for each one ahead of it.
+const LIVELY: Duration = Duration::from_secs(3);
+
+/// For how long after its TTL an acquire without an outcome may still have the lock.
+const ORPHAN: Duration = Duration::from_millis(500);
+
+/// What one campaign is to be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Campaign {
+    pub(super) name: &'static str,
+    pub(super) system: System,
+    pub(super) resource: Fencing,
+    /// Of a control: what it must show to be broken.
+    pub(super) shows: Option<Invariant>,
+    /// How long there are faults, and for how long it then goes on.
+    pub(super) storm: Duration,
+    pub(super) calm: Duration,
+    /// Of a hundred leases, how many are outlived on purpose.
+    pub(super) outlived: u64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) verdict: Verdict,
+    /// From the first worker's start to the last one's end.
+    pub(super) took: Duration,
+    /// For how long the machine kept a worker from running at most.
+    pub(super) stalled: Duration,
+}
+
+impl Campaign {
+    /// Runs it, with its history in `directory`, which exists and is empty.
+    pub(super) fn run(&self, settings: &Settings, directory: &Path) -> Result<Outcome, String> {
+        let scratch = tempfile::Builder::new()
+            .prefix("leasehold-storm-")
+            .tempdir();
+        let scratch = scratch.map_err(|error| format!("cannot make a directory: {error}"))?;
+        let mut server = match settings.url {
+            Some(_) => None,
+            None => Some(OwnServer::start(&DURABLE)?),
+        };
+        let own = server.as_ref().map(OwnServer::url);
+        let url = settings.url.clone().or(own).unwrap_or_default();
+        let faults = nemesis::schedule(
+            settings.seed,
+            self.storm,
+            settings.ttl,
+            server.is_some() && self.shows.is_none(),
+        );
+        self.describe(settings, &nemesis::planned(&faults), directory)?;
+
+        let socket = scratch.path().join("resource");
+        let mut resource = self.resource(&socket, directory)?;
+        let began = host_time::up();
+        let enough = scratch.path().join("enough");
+        let orders = self.orders(settings, url, directory, [&socket, &enough]);
+        let mut crew = Crew::start(orders, settings.workers)?;
+        let path = directory.join("nemesis.jsonl");
+        let mut nemesis = Nemesis {
+            server: server.as_mut(),
+            crew: &mut crew,
+            history: File::create(&path).map_err(|error| refused(&path, &error))?,
+            stops: Vec::new(),
+        };
+        nemesis.server_starts()?;
+        nemesis.act(&faults)?;
+        nemesis.calm()?;
+        nemesis.rest(host_time::up() + self.calm)?;
+        let stops = nemesis.stops;
+        File::create(&enough).map_err(|error| refused(&enough, &error))?;
+        crew.end()?;
+        let took = host_time::up().saturating_sub(began);
+        resource.kill()?;
+        drop(server);
+
+        let history = leasehold_history::read(directory).map_err(|error| error.to_string())?;
+        let verdict = leasehold_history::judge(&history);
+        let stalled = worker::stalls::longest(directory, &stops);
+        Ok(Outcome {
+            verdict,
+            took,
+            stalled,
+        })
+    }
+
+    fn describe(
+        &self,
+        settings: &Settings,
+        planned: &BTreeMap<FaultKind, u64>,
+        directory: &Path,
+    ) -> Result<(), String> {
+        let path = directory.join("campaign.json");
+        let described = json!({
+            "format": 1, "run": self.name, "seed": settings.seed, "ttl_ms": milliseconds(settings.ttl),
+            "workers": settings.workers, "locks": settings.locks, "resource": self.resource,
+            "control": self.shows.is_some(), "system": self.system, "planned": planned,
+            "bounds": {
+                "acquire_after_calm_ms": milliseconds(LIVELY), "orphan_ms": milliseconds(ORPHAN),
+                "scheduling_ms": milliseconds(settings.tolerance),
+            },
+        });
+        fs::write(&path, described.to_string()).map_err(|error| refused(&path, &error))
+    }
+
+    /// Starts the resource and waits until it can be asked.
+    fn resource(&self, socket: &Path, directory: &Path) -> Result<Process, String> {
+        let orders = resource::Orders {
+            socket: socket.to_owned(),
+            history: directory.join("resource.jsonl"),
+            fencing: self.resource,
+        };
+        let mut process = Part::Resource(orders).start()?;
+        while !socket.exists() {
+            if process
+                .ended()
+                .map_err(|error| error.to_string())?
+                .is_some()
+            {
+                return Err("the resource does not start".into());
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(process)
+    }
+
+    fn orders(
+        &self,
+        settings: &Settings,
+        url: String,
+        directory: &Path,
+        [socket, enough]: [&PathBuf; 2],
+    ) -> worker::Orders {
+        worker::Orders {
+            proc: 0,
+            seed: settings.seed,
+            system: self.system,
+            url,
+            // On somebody else's server, nobody else's names.
+            prefix: settings.url.as_ref().map_or_else(String::new, |_| {
+                format!("leasehold-storm:{}:", host_time::up_ns())
+            }),
+            locks: settings.locks,
+            ttl_ms: milliseconds(settings.ttl),
+            tasks: 2,
+            outlived: self.outlived,
+            directory: directory.to_owned(),
+            socket: socket.clone(),
+            enough: enough.clone(),
+        }
+    }
+}
+
+fn refused(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

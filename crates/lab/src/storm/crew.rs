@@ -1,0 +1,147 @@
+//! The worker processes of a campaign. Must never start more at a time than were asked for, or lose sight of one.
+
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::worker::Orders;
+use crate::host_time;
+use crate::parts::Part;
+use crate::process::Process;
+
+/// How long workers may take to come to an end.
+const END: Duration = Duration::from_secs(30);
+
+/// One of them.
+#[derive(Debug)]
+struct Member {
+    proc: u64,
+    process: Process,
+    stopped: Option<Stop>,
+}
+
+#[derive(Debug)]
+struct Stop {
+    from_ns: u64,
+    until: Duration,
+}
+
+/// A fixed number of workers; one that is killed is replaced.
+#[derive(Debug)]
+pub(super) struct Crew {
+    members: Vec<Member>,
+    /// Of the next one, but for the number.
+    orders: Orders,
+}
+
+impl Crew {
+    /// Starts `count` of them, numbered from 1.
+    pub(super) fn start(orders: Orders, count: u64) -> Result<Self, String> {
+        let mut crew = Self {
+            members: Vec::new(),
+            orders,
+        };
+        for _ in 0..count {
+            crew.replace()?;
+        }
+        Ok(crew)
+    }
+
+    /// One more, with the next number.
+    pub(super) fn replace(&mut self) -> Result<(), String> {
+        self.orders.proc += 1;
+        let orders = self.orders.clone();
+        self.members.push(Member {
+            proc: orders.proc,
+            process: Part::Worker(orders).start()?,
+            stopped: None,
+        });
+        Ok(())
+    }
+
+    /// Stops one until then; false if all are stopped.
+    pub(super) fn stop(&mut self, whom: u64, until: Duration) -> Result<bool, String> {
+        let Some(index) = self.choose(whom) else {
+            return Ok(false);
+        };
+        let from_ns = host_time::up_ns();
+        let member = &mut self.members[index];
+        member.process.signal(Signal::SIGSTOP)?;
+        member.stopped = Some(Stop { from_ns, until });
+        Ok(true)
+    }
+
+    /// Lets those go on whose time has come. Returns who they are, and from when to when they were stopped.
+    pub(super) fn resume(&mut self, now: Duration) -> Result<Vec<(u64, u64, u64)>, String> {
+        let mut resumed = Vec::new();
+        for member in &mut self.members {
+            if let Some(stop) = member.stopped.take_if(|stop| stop.until <= now) {
+                member.process.signal(Signal::SIGCONT)?;
+                resumed.push((member.proc, stop.from_ns, host_time::up_ns()));
+            }
+        }
+        Ok(resumed)
+    }
+
+    pub(super) fn any_stopped(&self) -> bool {
+        self.members.iter().any(|member| member.stopped.is_some())
+    }
+
+    /// Kills one and says which; `None` if all are stopped. Not one that is stopped: the line of its stop would have no end.
+    pub(super) fn kill(&mut self, whom: u64) -> Result<Option<u64>, String> {
+        let Some(index) = self.choose(whom) else {
+            return Ok(None);
+        };
+        let mut member = self.members.swap_remove(index);
+        member.process.kill()?;
+        Ok(Some(member.proc))
+    }
+
+    /// One that is not stopped.
+    fn choose(&self, whom: u64) -> Option<usize> {
+        let at_work: Vec<usize> = (0..self.members.len())
+            .filter(|&index| self.members[index].stopped.is_none())
+            .collect();
+        let chosen = whom.checked_rem(at_work.len() as u64)?;
+        at_work
+            .get(usize::try_from(chosen).unwrap_or_default())
+            .copied()
+    }
+
+    /// That none has ended by itself.
+    pub(super) fn check(&mut self) -> Result<(), String> {
+        for member in &mut self.members {
+            if let Some(status) = member.process.ended().map_err(|error| error.to_string())? {
+                return Err(format!(
+                    "worker-{} has ended by itself: {status}",
+                    member.proc
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all of them have ended, which they were told to.
+    pub(super) fn end(mut self) -> Result<(), String> {
+        let until = host_time::up() + END;
+        for member in &mut self.members {
+            let status = loop {
+                if let Some(status) = member.process.ended().map_err(|error| error.to_string())? {
+                    break status;
+                }
+                if host_time::up() > until {
+                    return Err(format!(
+                        "worker-{} does not come to an end within {END:?}",
+                        member.proc
+                    ));
+                }
+                thread::sleep(Duration::from_millis(2));
+            };
+            if !status.success() {
+                return Err(format!("worker-{} has failed: {status}", member.proc));
+            }
+        }
+        Ok(())
+    }
+}

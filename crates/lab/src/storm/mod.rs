@@ -1,0 +1,167 @@
+//! Many real processes that fight for a few locks while they, the server and their connections are stopped, killed and cut,
+//! over a resource that writes down what it lets happen. Must never judge what came of it: that is for [`leasehold_history`].
+//!
+//! Each storm has two *negative controls*, which must show what goes wrong without protection: else the storm would have
+//! missed it elsewhere too, and says nothing.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | `campaign` | one run, from the first process to the verdict |
+//! | `nemesis`, `crew` | the faults; the worker processes |
+//! | `worker`, `resource` | what runs as processes of their own |
+//! | `args`, `report` | how it is asked for and shown |
+
+pub mod args;
+mod campaign;
+mod crew;
+mod nemesis;
+mod report;
+pub(crate) mod resource;
+pub(crate) mod worker;
+
+use std::cell::Cell;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold_history::Invariant;
+use tempfile::TempDir;
+
+use self::campaign::Campaign;
+pub use self::report::{Conclusion, Control, Found, Report};
+pub use self::resource::Fencing;
+use self::worker::System;
+
+/// The names of the controls, and of the storm itself.
+const CONTROLS: [&str; 2] = ["set-del", "unfenced"];
+const STORM: &str = "storm";
+
+/// What a storm is to be.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How many processes want the locks, and how many locks there are.
+    pub workers: u64,
+    /// How many locks there are.
+    pub locks: u64,
+    /// Of each lease.
+    pub ttl: Duration,
+    /// For all of it: an eighth for each control, the rest for the storm itself, of which a seventh is calm.
+    pub time: Duration,
+    /// How late a process may come to write what happened to it. A machine that has more to do than it has processors for keeps
+    /// processes from running for a while.
+    pub tolerance: Duration,
+    /// What faults and work are drawn from.
+    pub seed: u64,
+    /// What the resource of the storm itself asks for.
+    pub resource: Fencing,
+    /// A server to use instead of one of its own. Only workers are then stopped and killed.
+    pub url: Option<String>,
+    /// Where histories are kept. By default they are kept only if something is wrong.
+    pub directory: Option<PathBuf>,
+}
+
+impl Settings {
+    fn campaigns(&self) -> [Campaign; 3] {
+        let control = self.time / 8;
+        let rest = self.time / 4 * 3;
+        let unprotected = Campaign {
+            name: CONTROLS[1],
+            system: System::Leasehold,
+            resource: Fencing::Unfenced,
+            shows: Some(Invariant::NoLostUpdate),
+            storm: control * 6 / 7,
+            calm: control / 7,
+            outlived: 30,
+        };
+        [
+            Campaign {
+                name: CONTROLS[0],
+                system: System::SetDel,
+                shows: Some(Invariant::Exclusion),
+                ..unprotected
+            },
+            unprotected,
+            Campaign {
+                name: STORM,
+                system: System::Leasehold,
+                resource: self.resource,
+                shows: None,
+                storm: rest * 6 / 7,
+                calm: rest / 7,
+                outlived: 1,
+            },
+        ]
+    }
+}
+
+/// Runs the judge's own test, the two controls, and then the storm itself.
+///
+/// # Errors
+/// When something fails that is not on trial: there is no server, a process ends by itself, a history cannot be read.
+pub fn storm(settings: &Settings) -> Result<Report, String> {
+    leasehold_history::self_test()
+        .map_err(|failures| format!("the judge accepts what is broken: {}", failures.join("; ")))?;
+    let histories = Histories::new(settings)?;
+    let mut found = Vec::new();
+    for campaign in settings.campaigns() {
+        let directory = histories.path.join(campaign.name);
+        fs::create_dir_all(&directory)
+            .map_err(|error| format!("{}: {error}", directory.display()))?;
+        let outcome = campaign.run(settings, &directory).map_err(|why| {
+            format!(
+                "{}: {why}\n    history    {}",
+                campaign.name,
+                histories.kept().display()
+            )
+        })?;
+        found.push(Found::new(outcome, campaign.shows));
+    }
+    let mut report = Report::new(settings, found);
+    if settings.directory.is_some() || report.result != Conclusion::Clean {
+        report.histories = Some(histories.kept());
+    }
+    Ok(report)
+}
+
+/// Where the histories of a storm are.
+struct Histories {
+    path: PathBuf,
+    /// Removed in the end, unless it is kept.
+    scratch: Cell<Option<TempDir>>,
+}
+
+impl Histories {
+    fn new(settings: &Settings) -> Result<Self, String> {
+        if let Some(path) = &settings.directory {
+            let used = CONTROLS
+                .iter()
+                .chain([&STORM])
+                .find(|name| path.join(name).exists());
+            return match used {
+                Some(used) => Err(format!(
+                    "{} has a history already",
+                    path.join(used).display()
+                )),
+                None => Ok(Self {
+                    path: path.clone(),
+                    scratch: Cell::new(None),
+                }),
+            };
+        }
+        let scratch = tempfile::Builder::new()
+            .prefix("leasehold-storm-")
+            .tempdir();
+        let scratch = scratch.map_err(|error| format!("cannot make a directory: {error}"))?;
+        Ok(Self {
+            path: scratch.path().to_owned(),
+            scratch: Cell::new(Some(scratch)),
+        })
+    }
+
+    /// The same, and they stay there.
+    fn kept(&self) -> PathBuf {
+        self.scratch
+            .take()
+            .map_or_else(|| self.path.clone(), TempDir::keep)
+    }
+}

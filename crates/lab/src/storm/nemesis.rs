@@ -1,0 +1,289 @@
+//! The one who does harm: which faults there are to be and when, and how each is done. Must never do one that it does not
+//! write down, or write down one that had no effect.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::thread;
+use std::time::Duration;
+
+use leasehold_history::FaultKind;
+use serde_json::json;
+
+use super::crew::Crew;
+use super::worker;
+use crate::host_time;
+use crate::rng::Rng;
+use crate::server::OwnServer;
+
+/// Of each ten faults.
+const ALL: [FaultKind; 10] = [
+    FaultKind::StopWorker,
+    FaultKind::StopWorker,
+    FaultKind::StopWorker,
+    FaultKind::KillWorker,
+    FaultKind::KillWorker,
+    FaultKind::StopServer,
+    FaultKind::KillServer,
+    FaultKind::ScriptFlush,
+    FaultKind::ClientKill,
+    FaultKind::Memory,
+];
+
+/// What can be done when the server is somebody else's.
+const WORKERS_ONLY: [FaultKind; 3] = [
+    FaultKind::StopWorker,
+    FaultKind::StopWorker,
+    FaultKind::KillWorker,
+];
+
+/// From the end of one fault to the beginning of the next, at least, and by how much more at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(300));
+
+/// How often it looks what can be done.
+const TICK: Duration = Duration::from_millis(5);
+
+/// One fault that is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// After the beginning of the campaign.
+    at: Duration,
+    kind: FaultKind,
+    lasts: Duration,
+    /// Chooses the worker.
+    whom: u64,
+}
+
+/// The faults of a campaign that lasts for `time`: the same for the same seed. Of any ten in a row, none is left out.
+pub(super) fn schedule(seed: u64, time: Duration, ttl: Duration, server: bool) -> Vec<Fault> {
+    let mut rng = Rng::new(seed);
+    let deck: &[FaultKind] = if server { &ALL } else { &WORKERS_ONLY };
+    let mut left: Vec<FaultKind> = Vec::new();
+    let mut faults = Vec::new();
+    let mut at = Duration::ZERO;
+    loop {
+        at += PAUSE.0 + part(&mut rng, PAUSE.1);
+        if at >= time {
+            return faults;
+        }
+        if left.is_empty() {
+            left = deck.to_vec();
+        }
+        let drawn = rng.below(left.len() as u64);
+        let kind = left.swap_remove(usize::try_from(drawn).unwrap_or_default());
+        let lasts = match kind {
+            FaultKind::StopWorker => ttl / 2 + part(&mut rng, ttl * 5 / 2),
+            FaultKind::StopServer | FaultKind::Memory => ttl / 2 + part(&mut rng, ttl),
+            _ => Duration::ZERO,
+        };
+        faults.push(Fault {
+            at,
+            kind,
+            lasts,
+            whom: rng.next(),
+        });
+        // The next one waits for it, but not for a worker.
+        at += if kind == FaultKind::StopWorker {
+            Duration::ZERO
+        } else {
+            lasts
+        };
+    }
+}
+
+fn part(rng: &mut Rng, of: Duration) -> Duration {
+    Duration::from_micros(rng.below(u64::try_from(of.as_micros()).unwrap_or(u64::MAX)))
+}
+
+/// How many there are to be of each kind.
+pub(super) fn planned(faults: &[Fault]) -> BTreeMap<FaultKind, u64> {
+    let mut planned = BTreeMap::new();
+    for fault in faults {
+        *planned.entry(fault.kind).or_default() += 1;
+    }
+    planned
+}
+
+/// Does the faults.
+#[derive(Debug)]
+pub(super) struct Nemesis<'a> {
+    pub(super) server: Option<&'a mut OwnServer>,
+    pub(super) crew: &'a mut Crew,
+    pub(super) history: File,
+    /// Who was stopped, from when to when.
+    pub(super) stops: Vec<(u64, u64, u64)>,
+}
+
+impl Nemesis<'_> {
+    /// Does all of them in their time, or as soon after it as the machine allows.
+    pub(super) fn act(&mut self, faults: &[Fault]) -> Result<(), String> {
+        let from = host_time::up();
+        for fault in faults {
+            self.rest(from + fault.at)?;
+            self.inflict(fault)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until then, while workers that are stopped go on when it is time.
+    pub(super) fn rest(&mut self, until: Duration) -> Result<(), String> {
+        loop {
+            let now = host_time::up();
+            for (proc, from, to) in self.crew.resume(now)? {
+                self.stops.push((proc, from, to));
+                self.fault(FaultKind::StopWorker, &worker_name(proc), from, Some(to))?;
+            }
+            self.crew.check()?;
+            if now >= until {
+                return Ok(());
+            }
+            thread::sleep(until.saturating_sub(now).min(TICK));
+        }
+    }
+
+    /// No more faults: all that is stopped goes on, and the others have what they need from here on.
+    pub(super) fn calm(&mut self) -> Result<(), String> {
+        while self.crew.any_stopped() {
+            self.rest(host_time::up() + TICK)?;
+        }
+        self.write(&json!({"ev": "calm", "at_ns": host_time::up_ns()}))
+    }
+
+    /// The server has begun, with all that it had.
+    pub(super) fn server_starts(&mut self) -> Result<(), String> {
+        self.write(&json!({"ev": "server-start", "epoch": 0, "at_ns": host_time::up_ns()}))
+    }
+
+    fn inflict(&mut self, fault: &Fault) -> Result<(), String> {
+        let from = host_time::up_ns();
+        match fault.kind {
+            // Written down when it goes on.
+            FaultKind::StopWorker => {
+                while !self.crew.stop(fault.whom, host_time::up() + fault.lasts)? {
+                    self.rest(host_time::up() + TICK)?;
+                }
+                return Ok(());
+            }
+            FaultKind::KillWorker => {
+                let proc = loop {
+                    match self.crew.kill(fault.whom)? {
+                        Some(proc) => break proc,
+                        None => self.rest(host_time::up() + TICK)?,
+                    }
+                };
+                self.fault(fault.kind, &worker_name(proc), host_time::up_ns(), None)?;
+                return self.crew.replace();
+            }
+            FaultKind::StopServer => {
+                self.own()?.stop()?;
+                self.rest(host_time::up() + fault.lasts)?;
+                self.own()?.cont()?;
+            }
+            FaultKind::KillServer => {
+                self.own()?.kill()?;
+                self.server_starts()?;
+                self.own()?.restart()?;
+            }
+            FaultKind::ScriptFlush => self.command(&["SCRIPT", "FLUSH"]).map(drop)?,
+            FaultKind::ClientKill => self.cut()?,
+            FaultKind::Memory => {
+                // Less than it uses with nothing in it.
+                self.command(&["CONFIG", "SET", "maxmemory", "100kb"])?;
+                self.rest(host_time::up() + fault.lasts)?;
+                self.command(&["CONFIG", "SET", "maxmemory", "0"])?;
+            }
+        }
+        self.fault(fault.kind, "server", from, Some(host_time::up_ns()))
+    }
+
+    /// Cuts all connections to the server, those that listen to channels as well.
+    fn cut(&mut self) -> Result<(), String> {
+        // Right after a restart there may be none.
+        for _ in 0..500 {
+            let mut cut = 0;
+            for kind in ["normal", "pubsub"] {
+                let killed = self.command(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"])?;
+                cut += redis::from_redis_value::<u64>(killed).map_err(|error| error.to_string())?;
+            }
+            if cut > 0 {
+                return Ok(());
+            }
+            self.rest(host_time::up() + TICK)?;
+        }
+        Err("no client is connected to the server".into())
+    }
+
+    fn own(&mut self) -> Result<&mut OwnServer, String> {
+        self.server
+            .as_deref_mut()
+            .ok_or_else(|| "the server is not the storm's own".into())
+    }
+
+    fn command(&mut self, words: &[&str]) -> Result<redis::Value, String> {
+        let refused = |error: redis::RedisError| format!("{}: {error}", words.join(" "));
+        let client = redis::Client::open(self.own()?.url()).map_err(refused)?;
+        let mut connection = client
+            .get_connection_with_timeout(Duration::from_secs(10))
+            .map_err(refused)?;
+        let (verb, rest) = words.split_first().ok_or("no command")?;
+        redis::cmd(verb)
+            .arg(rest)
+            .query(&mut connection)
+            .map_err(refused)
+    }
+
+    fn fault(
+        &mut self,
+        kind: FaultKind,
+        target: &str,
+        from: u64,
+        to: Option<u64>,
+    ) -> Result<(), String> {
+        let mut line = json!({"ev": "fault", "kind": kind.name(), "target": target, "at_ns": from});
+        if let (Some(line), Some(to)) = (line.as_object_mut(), to) {
+            line.insert("until_ns".to_owned(), to.into());
+        }
+        self.write(&line)
+    }
+
+    fn write(&mut self, line: &serde_json::Value) -> Result<(), String> {
+        worker::append(&self.history, line)
+    }
+}
+
+fn worker_name(proc: u64) -> String {
+    format!("worker-{proc}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_millis(200);
+
+    #[test]
+    fn a_schedule_follows_from_its_seed_and_leaves_nothing_out() {
+        let time = Duration::from_secs(10);
+        let faults = schedule(7, time, TTL, true);
+        assert_eq!(faults, schedule(7, time, TTL, true));
+        assert_ne!(faults, schedule(8, time, TTL, true));
+        assert!(faults.is_sorted_by_key(|fault| fault.at));
+        assert!(faults.iter().all(|fault| fault.at < time));
+        for ten in faults.chunks_exact(10) {
+            assert_eq!(planned(ten).len(), 7);
+        }
+    }
+
+    #[test]
+    fn a_minute_has_more_than_a_hundred_faults() {
+        for seed in 0..20 {
+            assert!(schedule(seed, Duration::from_secs(35), TTL, true).len() > 100);
+        }
+    }
+
+    #[test]
+    fn somebody_elses_server_is_left_alone() {
+        let planned = planned(&schedule(7, Duration::from_secs(10), TTL, false));
+        let kinds: Vec<FaultKind> = planned.into_keys().collect();
+        assert_eq!(kinds, [FaultKind::StopWorker, FaultKind::KillWorker]);
+    }
+}

@@ -1,0 +1,191 @@
+//! What came of a storm, for people and for programs. Must never call a run clean whose controls showed nothing.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use humantime::format_duration;
+use leasehold_history::{Invariant, Status, Verdict};
+use serde::Serialize;
+
+use super::Settings;
+use super::campaign::Outcome;
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Conclusion {
+    /// The controls showed what they were to show, and the storm nothing.
+    Clean,
+    /// Something that we promise did not hold.
+    Violated,
+    /// A control showed nothing, or a fault did not happen: nothing can be said.
+    Invalid,
+}
+
+/// One campaign.
+#[derive(Debug, Clone, Serialize)]
+pub struct Found {
+    /// The judge's verdict.
+    pub verdict: Verdict,
+    /// From the first worker's start to the last one's end.
+    pub seconds: f64,
+    /// Locks acquired in each of them.
+    pub acquisitions_per_second: f64,
+    /// For how long the machine kept a worker from running at most, in milliseconds: a thread that only sleeps woke so late,
+    /// and its process was not stopped.
+    pub stalled_ms: u128,
+    /// Of a control: what it had to show, and how often it did.
+    pub control: Option<Control>,
+}
+
+/// What a control had to show, and how often it did.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Control {
+    /// What was to be seen broken.
+    pub shows: Invariant,
+    /// How often it was.
+    pub times: u64,
+}
+
+impl Found {
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    pub(super) fn new(outcome: Outcome, shows: Option<Invariant>) -> Self {
+        let (seconds, verdict) = (outcome.took.as_secs_f64(), outcome.verdict);
+        Self {
+            control: shows.map(|shows| Control {
+                shows,
+                times: verdict.found.get(&shows).copied().unwrap_or(0),
+            }),
+            acquisitions_per_second: verdict.counts.acquisitions as f64 / seconds,
+            seconds,
+            stalled_ms: outcome.stalled.as_millis(),
+            verdict,
+        }
+    }
+
+    fn result(&self) -> Conclusion {
+        match self.verdict.status {
+            Status::Violated => Conclusion::Violated,
+            Status::Invalid(_) => Conclusion::Invalid,
+            Status::Clean if self.control.is_some_and(|control| control.times == 0) => {
+                Conclusion::Invalid
+            }
+            Status::Clean => Conclusion::Clean,
+        }
+    }
+}
+
+/// All of them.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// What came of it all.
+    pub result: Conclusion,
+    /// What all was drawn from.
+    pub seed: u64,
+    /// The words to run the same again.
+    pub again: String,
+    /// Where the histories are, if they were kept.
+    pub histories: Option<PathBuf>,
+    /// The controls, and last the storm itself.
+    pub campaigns: Vec<Found>,
+}
+
+impl Report {
+    pub(super) fn new(settings: &Settings, campaigns: Vec<Found>) -> Self {
+        let any = |result| campaigns.iter().any(|found| found.result() == result);
+        let worst = [Conclusion::Violated, Conclusion::Invalid]
+            .into_iter()
+            .find(|&result| any(result));
+        Self {
+            result: worst.unwrap_or(Conclusion::Clean),
+            seed: settings.seed,
+            again: again(settings),
+            histories: None,
+            campaigns,
+        }
+    }
+
+    /// All of it.
+    pub fn json(&self) -> String {
+        // Fails only for maps with keys that are no text.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+}
+
+fn again(settings: &Settings) -> String {
+    let Settings {
+        workers,
+        locks,
+        seed,
+        ..
+    } = settings;
+    let typed = |duration| format_duration(duration).to_string().replace(' ', "");
+    let (time, ttl, tolerance) = (
+        typed(settings.time),
+        typed(settings.ttl),
+        typed(settings.tolerance),
+    );
+    let resource = settings.resource.to_possible_value();
+    let resource = resource.as_ref().map_or("fenced", |value| value.get_name());
+    let mut words = format!(
+        "storm --seed {seed} --time {time} --workers {workers} --locks {locks} --ttl {ttl} --tolerance {tolerance} --resource {resource}"
+    );
+    if settings.url.is_some() {
+        // It may hold a password.
+        words.push_str(" --url URL");
+    }
+    words
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for found in &self.campaigns {
+            writeln!(f, "{found}")?;
+        }
+        match self.result {
+            Conclusion::Clean => writeln!(
+                f,
+                "clean: the controls showed what goes wrong without protection, and the storm nothing"
+            )?,
+            Conclusion::Violated => writeln!(
+                f,
+                "VIOLATED: something that is promised did not hold, see above"
+            )?,
+            Conclusion::Invalid => writeln!(f, "INVALID: this run says nothing, see above")?,
+        }
+        if let Some(histories) = &self.histories {
+            writeln!(f, "    histories    {}", histories.display())?;
+        }
+        writeln!(f, "    again        leasehold-lab {}", self.again)
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            verdict,
+            seconds,
+            acquisitions_per_second,
+            stalled_ms,
+            ..
+        } = self;
+        let pace = format!(
+            "{seconds:.1} s, {acquisitions_per_second:.0} acquisitions a second, workers kept waiting by the machine for up to {stalled_ms} ms"
+        );
+        let Some(control) = self.control.filter(|_| verdict.status == Status::Clean) else {
+            return writeln!(f, "{verdict}  {pace}");
+        };
+        // What is broken as it should be is of no interest but for how often.
+        writeln!(f, "{}, a control: {}, {pace}", verdict.run, verdict.system)?;
+        write!(f, "{}", verdict.counts)?;
+        match control.times {
+            0 => writeln!(f, "  INVALID: {} was to be seen broken", control.shows),
+            times => writeln!(
+                f,
+                "  shows what it must: {} broken {times} times",
+                control.shows
+            ),
+        }
+    }
+}

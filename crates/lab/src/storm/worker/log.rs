@@ -1,0 +1,115 @@
+//! What a worker writes down of what it does. Must never leave out the beginning of anything that may have an effect.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::{Map, Value, json};
+
+use crate::host_time;
+
+/// The history of one process: `worker-PROC.jsonl`.
+#[derive(Debug)]
+pub(super) struct Log {
+    proc: u64,
+    file: File,
+    operations: AtomicU64,
+}
+
+/// One acquisition of one lock, as it is named in histories.
+#[derive(Debug)]
+pub(super) struct Name {
+    pub(super) lock: String,
+    pub(super) owner: String,
+}
+
+/// What is known of its lease.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Known {
+    pub(super) fence: Option<u64>,
+    pub(super) valid_until_ns: Option<u64>,
+}
+
+impl Log {
+    pub(super) fn create(directory: &Path, proc: u64) -> Result<Self, String> {
+        let path = directory.join(format!("worker-{proc}.jsonl"));
+        let file = File::options().create_new(true).append(true).open(&path);
+        Ok(Self {
+            proc,
+            file: file.map_err(|error| format!("{}: {error}", path.display()))?,
+            operations: AtomicU64::new(0),
+        })
+    }
+
+    /// A new acquisition of `lock`.
+    pub(super) fn name(&self, lock: String) -> Name {
+        let number = self.operations.fetch_add(1, Ordering::Relaxed);
+        let owner = format!("{}.{number}", self.proc);
+        Name { lock, owner }
+    }
+
+    /// Something is about to be done. Returns its number.
+    pub(super) fn invoke(&self, what: &str, name: &Name, known: Known) -> Result<u64, String> {
+        let op = self.operations.fetch_add(1, Ordering::Relaxed);
+        self.write(
+            json!({
+                "ev": "invoke", "proc": self.proc, "pid": std::process::id(), "op": op, "what": what,
+                "lock": name.lock, "owner": name.owner, "at_ns": host_time::up_ns(),
+            }),
+            known,
+        )?;
+        Ok(op)
+    }
+
+    /// It was done: `ok`, `refused`, or `lost`.
+    pub(super) fn complete(&self, op: u64, outcome: &str, known: Known) -> Result<(), String> {
+        self.ended(op, outcome, known, None)
+    }
+
+    /// Whether it was done is not known, for this reason.
+    pub(super) fn unknown(&self, op: u64, why: &str) -> Result<(), String> {
+        self.ended(op, "unknown", Known::default(), Some(why))
+    }
+
+    fn ended(&self, op: u64, outcome: &str, known: Known, why: Option<&str>) -> Result<(), String> {
+        let at_ns = host_time::up_ns();
+        let mut line = json!({"ev": "complete", "proc": self.proc, "op": op, "at_ns": at_ns, "outcome": outcome});
+        // For people: the judge asks for no reasons.
+        if let (Some(line), Some(why)) = (line.as_object_mut(), why) {
+            line.insert("why".to_owned(), why.into());
+        }
+        self.write(line, known)
+    }
+
+    /// The lease says that it is lost, and why.
+    pub(super) fn told_lost(&self, name: &Name, known: Known, why: &str) -> Result<(), String> {
+        let at_ns = host_time::up_ns();
+        self.write(
+            json!({
+                "ev": "told-lost", "proc": self.proc, "lock": name.lock, "owner": name.owner, "at_ns": at_ns, "why": why,
+            }),
+            known,
+        )
+    }
+
+    fn write(&self, mut line: Value, known: Known) -> Result<(), String> {
+        let mut put = |key: &str, value: Option<u64>| {
+            if let (Some(line), Some(value)) = (line.as_object_mut(), value) {
+                let line: &mut Map<String, Value> = line;
+                line.insert(key.to_owned(), value.into());
+            }
+        };
+        put("fence", known.fence);
+        put("valid_until_ns", known.valid_until_ns);
+        append(&self.file, &line)
+    }
+}
+
+/// Writes a whole line with one call, so that no other process writes in between.
+pub(in crate::storm) fn append(mut file: &File, line: &Value) -> Result<(), String> {
+    let mut line = line.to_string();
+    line.push('\n');
+    file.write_all(line.as_bytes())
+        .map_err(|error| format!("cannot write the history: {error}"))
+}

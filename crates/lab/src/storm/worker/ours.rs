@@ -1,0 +1,203 @@
+//! A lock of the library, as a program uses it that is in a hurry, changes its mind, and is sometimes late. Must never use
+//! anything but the library's public face.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
+
+use leasehold::{Client, Clock, Error, Lease, Moment, Mutex};
+use tokio::time::{sleep, timeout};
+
+use super::log::{Known, Log, Name};
+use super::plan::{self, Stay};
+use super::visit::Visit;
+use super::{Orders, Worker};
+use crate::host_time;
+use crate::rng::Rng;
+
+const RETRY: Duration = Duration::from_millis(20);
+
+/// Connects, however often it takes. `None` if it is enough before that.
+pub(super) async fn connect(orders: &Orders) -> Option<Client> {
+    while !orders.is_enough() {
+        if let Ok(client) = Client::connect(&orders.url).await {
+            return Some(client);
+        }
+        sleep(RETRY).await;
+    }
+    None
+}
+
+/// What came of asking for the lock.
+enum Answer {
+    Had(Box<Lease>),
+    Busy,
+    /// It may have been acquired all the same.
+    Unknown(String),
+}
+
+impl From<Result<Lease, Error>> for Answer {
+    fn from(result: Result<Lease, Error>) -> Self {
+        match result {
+            Ok(lease) => Self::Had(Box::new(lease)),
+            Err(Error::Timeout(_)) => Self::Busy,
+            Err(error) => Self::Unknown(error.to_string()),
+        }
+    }
+}
+
+/// Acquires the lock, does something under it, and gives it back.
+pub(super) async fn round(
+    worker: &Worker,
+    client: &Client,
+    name: &Name,
+    visit: &mut Visit,
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let (log, ttl) = (&worker.log, worker.orders.ttl());
+    let mut stay = Stay::draw(rng, worker.orders.outlived);
+    // One that is to be outlived must not renew itself.
+    let renews = stay != Stay::Outlive && rng.below(2) == 0;
+    if renews && rng.below(40) == 0 {
+        stay = Stay::Outlive;
+    }
+    let mutex = client.mutex(&name.lock).ttl(ttl).auto_renew(renews);
+    let op = log.invoke("acquire", name, Known::default())?;
+    let lease = match ask(&mutex, ttl, rng).await {
+        Answer::Had(lease) => *lease,
+        Answer::Busy => return log.complete(op, "refused", Known::default()),
+        Answer::Unknown(why) => {
+            log.unknown(op, &why)?;
+            // What refuses at once must not be asked without end.
+            sleep(RETRY).await;
+            return Ok(());
+        }
+    };
+    log.complete(op, "ok", known(&lease))?;
+    tokio::select! {
+        biased;
+        refused = watch(log, name, &lease) => match refused? {},
+        done = work(worker, name, &lease, visit, stay, rng) => done?,
+    }
+    give_back(log, name, lease, rng).await
+}
+
+async fn ask(mutex: &Mutex, ttl: Duration, rng: &mut Rng) -> Answer {
+    match rng.below(20) {
+        0..3 => match mutex.try_acquire().await {
+            Ok(Some(lease)) => Answer::Had(Box::new(lease)),
+            Ok(None) => Answer::Busy,
+            Err(error) => Answer::Unknown(error.to_string()),
+        },
+        // Changes its mind.
+        3..5 => {
+            let limit = ttl
+                .mul_f64(0.5)
+                .min(Duration::from_micros(rng.below(100_000)));
+            match timeout(limit, mutex.acquire()).await {
+                Ok(acquired) => acquired.into(),
+                Err(_) => Answer::Unknown("cancelled".into()),
+            }
+        }
+        5..12 => mutex.acquire_within(ttl * 8).await.into(),
+        _ => mutex.acquire().await.into(),
+    }
+}
+
+/// Writes down that the lease is lost, when it is.
+async fn watch(log: &Log, name: &Name, lease: &Lease) -> Result<Infallible, String> {
+    let lost = lease.lost().await;
+    log.told_lost(name, known(lease), &lost.cause.to_string())?;
+    pending().await
+}
+
+async fn work(
+    worker: &Worker,
+    name: &Name,
+    lease: &Lease,
+    visit: &mut Visit,
+    stay: Stay,
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let (log, ttl) = (&worker.log, worker.orders.ttl());
+    let Some(version) = plan::read(log, name, visit, known(lease)).await? else {
+        return Ok(());
+    };
+    if rng.below(8) == 0 {
+        extend(log, name, lease, ttl).await?;
+    }
+    plan::stay(stay, rng, ttl).await;
+    plan::write(log, name, visit, known(lease), version).await
+}
+
+async fn extend(log: &Log, name: &Name, lease: &Lease, ttl: Duration) -> Result<(), String> {
+    let op = log.invoke("extend", name, Known::default())?;
+    let extended = lease.extend(ttl).await;
+    match extended {
+        Ok(()) => log.complete(op, "ok", known(lease)),
+        Err(error) => failed(log, op, &error),
+    }
+}
+
+async fn give_back(log: &Log, name: &Name, lease: Lease, rng: &mut Rng) -> Result<(), String> {
+    let op = log.invoke("release", name, Known::default())?;
+    if rng.below(10) == 0 {
+        // Its release goes on by itself, and nobody says how it ended.
+        drop(lease);
+        return log.unknown(op, "dropped");
+    }
+    match lease.release().await {
+        Ok(()) => log.complete(op, "ok", Known::default()),
+        Err(error) => failed(log, op, &error),
+    }
+}
+
+fn failed(log: &Log, op: u64, error: &Error) -> Result<(), String> {
+    match error {
+        Error::Lost(_) => log.complete(op, "lost", Known::default()),
+        error => log.unknown(op, &error.to_string()),
+    }
+}
+
+/// The lease's number and deadline.
+fn known(lease: &Lease) -> Known {
+    Known {
+        fence: Some(lease.fence().get()),
+        valid_until_ns: Some(on_host(lease.valid_until())),
+    }
+}
+
+/// A moment of the library's clock in nanoseconds of the host's, which it counts in microseconds.
+fn on_host(moment: Moment) -> u64 {
+    let clock = Clock::system();
+    loop {
+        let (before, now, after) = (
+            host_time::up_ns() / 1_000,
+            clock.now(),
+            host_time::up_ns() / 1_000,
+        );
+        // Else it is not known which microsecond it was.
+        if before == after {
+            let micros =
+                |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+            return (before + micros(moment.since(now))).saturating_sub(micros(now.since(moment)))
+                * 1_000;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_librarys_clock_is_the_hosts() {
+        let then = Clock::system().now();
+        let before = host_time::up_ns();
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(on_host(then) <= before);
+        assert!(before - on_host(then) < 5_000_000);
+        let (now, after) = (on_host(Clock::system().now()), host_time::up_ns());
+        assert!(now > before && now <= after);
+    }
+}

@@ -1,0 +1,76 @@
+//! What is done under a lock. Must never know how the lock is made.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::log::{Known, Log, Name};
+use super::visit::Visit;
+use crate::rng::Rng;
+
+/// How long a holder takes between reading and writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stay {
+    Short,
+    /// More than half of the TTL.
+    Long,
+    /// Longer than the TTL.
+    Outlive,
+}
+
+impl Stay {
+    pub(super) fn draw(rng: &mut Rng, outlived_percent: u64) -> Self {
+        match rng.below(100) {
+            drawn if drawn < outlived_percent => Self::Outlive,
+            drawn if drawn < outlived_percent + 3 => Self::Long,
+            _ => Self::Short,
+        }
+    }
+
+    pub(super) fn drawn(self, rng: &mut Rng, ttl: Duration) -> Duration {
+        let ttl_us = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(match self {
+            Self::Short => rng.below(3_000),
+            Self::Long => ttl_us / 2 + rng.below(ttl_us / 3),
+            Self::Outlive => ttl_us * 6 / 5 + rng.below(ttl_us),
+        })
+    }
+}
+
+/// Reads the resource and writes down what came of it: the version, unless it was refused.
+pub(super) async fn read(
+    log: &Log,
+    name: &Name,
+    visit: &mut Visit,
+    known: Known,
+) -> Result<Option<u64>, String> {
+    let op = log.invoke("read", name, known)?;
+    let version = visit.read(&name.lock, known.fence).await?;
+    log.complete(op, outcome(version), Known::default())?;
+    Ok(version)
+}
+
+/// Writes to the resource what is based on `version`, and writes down what came of it.
+pub(super) async fn write(
+    log: &Log,
+    name: &Name,
+    visit: &mut Visit,
+    known: Known,
+    version: u64,
+) -> Result<(), String> {
+    let op = log.invoke("write", name, known)?;
+    let accepted = visit.write(&name.lock, known.fence, version).await?;
+    log.complete(op, outcome(accepted), Known::default())
+}
+
+const fn outcome(accepted: Option<u64>) -> &'static str {
+    match accepted {
+        Some(_) => "ok",
+        None => "refused",
+    }
+}
+
+/// Waits as one who works.
+pub(super) async fn stay(stay: Stay, rng: &mut Rng, ttl: Duration) {
+    sleep(stay.drawn(rng, ttl)).await;
+}

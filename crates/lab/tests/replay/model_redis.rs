@@ -1,0 +1,113 @@
+//! The model Redis and a real one, told the same: replies, keys and what is left of their TTLs are the same.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use leasehold_lab::ladder::place::look;
+use leasehold_lab::ladder::redis::{Command, Key, Server, Tick, Value};
+use leasehold_lab::ladder::wire::{Said, Wire};
+use proptest::prelude::*;
+use testkit::RedisServer;
+
+const TICK: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Ask(Command),
+    Tick,
+}
+
+#[test]
+fn the_model_redis_answers_as_a_real_one() {
+    // Its clock moves only when it is told to, so that expiry is exact and nobody waits.
+    let server = RedisServer::builder().virtual_clock().start();
+    let client = redis::Client::open(server.url()).unwrap();
+    // A property is a closure that changes nothing.
+    let connection = RefCell::new(client.get_connection().unwrap());
+    let wire = Wire::between_ticks("some:", TICK);
+    let config = ProptestConfig {
+        cases: 150,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    proptest!(config, |(steps in prop::collection::vec(step(), 1..40))| {
+        let connection = &mut *connection.borrow_mut();
+        redis::cmd("FLUSHALL").exec(connection).unwrap();
+        let mut model = Server::default();
+        let mut now = 0;
+        for step in steps {
+            match step {
+                Step::Tick => {
+                    now += 1;
+                    server.clock().advance(TICK);
+                    model.expire(now);
+                }
+                Step::Ask(command) => {
+                    let real = wire.ask(connection, command).unwrap();
+                    prop_assert_eq!(real, Said::Reply(model.apply(now, command)), "{:?}", command);
+                }
+            }
+            let real = look(connection, &wire).unwrap();
+            let real: Vec<_> = real.iter().map(|&(key, value, left)| (key, value, left.map(ticks))).collect();
+            prop_assert_eq!(real, keys(&model, now), "after {:?}", step);
+        }
+    });
+}
+
+fn ticks(left: Duration) -> Tick {
+    Tick::try_from(left.as_millis().div_ceil(TICK.as_millis())).unwrap()
+}
+
+fn keys(model: &Server, now: Tick) -> Vec<(Key, Option<Value>, Option<Tick>)> {
+    let there = |key| {
+        let value = model.get(key)?;
+        Some((key, Some(value), model.expires(key).map(|at| at - now)))
+    };
+    [Key::Lock, Key::Fence, Key::Data, Key::Seen]
+        .into_iter()
+        .filter_map(there)
+        .collect()
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![4 => command().prop_map(Step::Ask), 1 => Just(Step::Tick)]
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    let ticks = || 1..4 as Tick;
+    let fence = || 0..4_i16;
+    prop_oneof![
+        key_and_value().prop_map(|(key, value)| Command::SetNx(key, value)),
+        (owner(), ticks()).prop_map(|(value, ticks)| Command::SetNxPx(value, ticks)),
+        (key(), ticks()).prop_map(|(key, ticks)| Command::Expire(key, ticks)),
+        (owner(), ticks()).prop_map(|(value, ticks)| Command::SetNxAndExpire(value, ticks)),
+        key().prop_map(Command::Get),
+        key_and_value().prop_map(|(key, value)| Command::GetSet(key, value)),
+        key_and_value().prop_map(|(key, value)| Command::Set(key, value)),
+        key().prop_map(Command::Del),
+        owner().prop_map(Command::DeleteIf),
+        (owner(), ticks()).prop_map(|(value, ticks)| Command::TakeWithFence(value, ticks)),
+        fence().prop_map(Command::ReadWithFence),
+        (fence(), number()).prop_map(|(fence, value)| Command::WriteWithFence(fence, value)),
+    ]
+}
+
+fn key() -> impl Strategy<Value = Key> {
+    prop_oneof![4 => Just(Key::Lock), 1 => Just(Key::Fence), 2 => Just(Key::Data), 1 => Just(Key::Seen)]
+}
+
+/// Fences and data are numbers: to count an owner's token would be an error.
+fn key_and_value() -> impl Strategy<Value = (Key, Value)> {
+    prop_oneof![
+        owner().prop_map(|value| (Key::Lock, value)),
+        (key(), number()),
+    ]
+}
+
+fn owner() -> impl Strategy<Value = Value> {
+    (0..3_u8, 0..2_u8).prop_map(|(client, nth)| Value::Owner(client, nth))
+}
+
+fn number() -> impl Strategy<Value = Value> {
+    (0..5_i16).prop_map(Value::Number)
+}

@@ -1,0 +1,36 @@
+//! Races on real servers: what is broken breaks, what is safe does not.
+
+use std::time::Duration;
+
+use leasehold_lab::ladder::race::{Raced, Settings, race};
+use leasehold_lab::ladder::rungs::find;
+
+fn raced(rung: &str, acquisitions: u64) -> Raced {
+    let settings = Settings {
+        acquisitions,
+        at_most: Duration::from_secs(6),
+        // So that a short race has enough of them.
+        pauses: 50,
+        ..Settings::default()
+    };
+    race(find(rung).unwrap(), &settings).unwrap()
+}
+
+#[test]
+fn a_lock_that_anyone_can_delete_has_two_holders_at_a_time() {
+    let raced = raced("set-ex-del", 1_500);
+    assert!(raced.overlaps > 0, "{raced:?}");
+    assert!(raced.as_the_model_says, "{raced:?}");
+    assert!(raced.first_overlap_s.is_some(), "{raced:?}");
+}
+
+#[test]
+fn a_lock_that_only_its_owner_can_delete_has_one_holder_at_a_time() {
+    let raced = raced("set-px-lua", 1_500);
+    assert!(
+        raced.acquisitions > 0 && raced.faults.pauses > 0,
+        "the race tried nothing: {raced:?}"
+    );
+    assert_eq!(raced.overlaps, 0, "{raced:?}");
+    assert!(raced.as_the_model_says, "{raced:?}");
+}

@@ -1,0 +1,258 @@
+//! Stories on real servers: reproduced if they are true, and not if they are not.
+
+use std::time::Duration;
+
+use leasehold_lab::ladder::place::Place;
+use leasehold_lab::ladder::redis::{Command, Key, Reply, Server, Tick, Value};
+use leasehold_lab::ladder::replay::{Replayed, Verdict, replay};
+use leasehold_lab::ladder::trace::{Event, Line, Trace};
+use testkit::RedisServer;
+
+/// Short for a test. A machine that is too slow for it takes longer ticks by itself.
+const TICK: Duration = Duration::from_millis(60);
+
+/// Tells a story of whatever can happen, with the model Redis.
+struct Teller {
+    time: Tick,
+    servers: [Server; 2],
+    jumped: [Tick; 2],
+    lines: Vec<Line>,
+}
+
+impl Teller {
+    fn new() -> Self {
+        Self {
+            time: 0,
+            servers: [Server::default(); 2],
+            jumped: [0; 2],
+            lines: Vec::new(),
+        }
+    }
+
+    fn ask(&mut self, client: u8, server: u8, command: Command, lost: bool) {
+        let reply = self.reply(server, command);
+        self.happens(Event::Asks {
+            client,
+            server,
+            command,
+            reply,
+            lost,
+        });
+    }
+
+    /// Its client has given up meanwhile.
+    fn arrives(&mut self, client: u8, server: u8, command: Command) {
+        let reply = self.reply(server, command);
+        self.happens(Event::Arrives {
+            client,
+            server,
+            command,
+            reply,
+            lost: true,
+        });
+    }
+
+    fn reply(&mut self, server: u8, command: Command) -> Reply {
+        let now = self.time + self.jumped[usize::from(server)];
+        self.servers[usize::from(server)].apply(now, command)
+    }
+
+    fn tick(&mut self) {
+        self.time += 1;
+        self.happens(Event::Tick);
+    }
+
+    fn restarts(&mut self, server: u8) {
+        self.servers[usize::from(server)].restart_empty();
+        self.happens(Event::Restarts { server });
+    }
+
+    fn jumps(&mut self, server: u8, by: Tick) {
+        self.jumped[usize::from(server)] += by;
+        self.happens(Event::ClockJumps { server, by });
+    }
+
+    fn happens(&mut self, event: Event) {
+        for (server, jumped) in self.servers.iter_mut().zip(self.jumped) {
+            server.expire(self.time + jumped);
+        }
+        let keys = self.servers.iter().zip(self.jumped);
+        let keys = keys
+            .map(|(server, jumped)| keys_of(server, self.time + jumped))
+            .collect();
+        self.lines.push(Line {
+            time: self.time,
+            event,
+            note: String::new(),
+            keys,
+            holders: Vec::new(),
+            wrong: None,
+        });
+    }
+
+    fn end(self) -> Trace {
+        Trace {
+            rung: "told",
+            clients: 2,
+            servers: 2,
+            lines: self.lines,
+        }
+    }
+}
+
+fn keys_of(server: &Server, now: Tick) -> Vec<(Key, Value, Option<Tick>)> {
+    let there = |key| {
+        Some((
+            key,
+            server.get(key)?,
+            server.expires(key).map(|at| at - now),
+        ))
+    };
+    [Key::Lock, Key::Fence, Key::Data, Key::Seen]
+        .into_iter()
+        .filter_map(there)
+        .collect()
+}
+
+const FIRST: Value = Value::Owner(0, 0);
+const SECOND: Value = Value::Owner(1, 0);
+
+/// A lost reply, a crash, a late command, a restart, a jump, an expiry.
+fn all_that_can_happen() -> Trace {
+    let mut story = Teller::new();
+    story.ask(0, 0, Command::SetNxPx(FIRST, 2), true);
+    story.ask(1, 0, Command::SetNxPx(SECOND, 2), false);
+    story.ask(1, 1, Command::TakeWithFence(SECOND, 3), false);
+    story.tick();
+    story.happens(Event::Sends {
+        client: 0,
+        server: 0,
+        command: Command::DeleteIf(SECOND),
+    });
+    story.happens(Event::Crashes { client: 0 });
+    story.tick();
+    story.ask(1, 0, Command::SetNxPx(SECOND, 3), false);
+    story.arrives(0, 0, Command::DeleteIf(SECOND));
+    story.ask(1, 0, Command::SetNxAndExpire(FIRST, 4), false);
+    story.jumps(0, 3);
+    story.restarts(1);
+    story.ask(1, 1, Command::Get(Key::Lock), false);
+    story.tick();
+    story.ask(0, 0, Command::Get(Key::Lock), false);
+    story.end()
+}
+
+fn on_own_servers(trace: &Trace) -> Replayed {
+    replay(trace, &Place::Own, TICK).unwrap()
+}
+
+#[test]
+fn a_true_story_is_reproduced() {
+    let played = on_own_servers(&all_that_can_happen());
+    assert_eq!(played.verdict, Verdict::Reproduced, "{played}");
+}
+
+#[test]
+fn a_wrong_reply_is_not_reproduced() {
+    let mut story = all_that_can_happen();
+    let Event::Asks { reply, .. } = &mut story.lines[1].event else {
+        panic!("the second line is a question");
+    };
+    *reply = Reply::Ok;
+    differs_at(&story, 2, "the reply: OK in the model, (nil) in truth");
+}
+
+#[test]
+fn a_wrong_key_and_a_wrong_ttl_are_not_reproduced() {
+    let mut story = all_that_can_happen();
+    story.lines[3].keys[0].clear();
+    differs_at(
+        &story,
+        4,
+        "the keys: none in the model, lock=c1-1 for 1 in truth",
+    );
+
+    let mut story = all_that_can_happen();
+    story.lines[0].keys[0][0].2 = Some(3);
+    differs_at(
+        &story,
+        1,
+        "lock=c1-1 for 3 in the model, lock=c1-1 for 2 in truth",
+    );
+}
+
+fn differs_at(story: &Trace, at: usize, what: &str) {
+    let played = on_own_servers(story);
+    let Verdict::NotReproduced { step, differs } = &played.verdict else {
+        panic!("reproduced what never happened:\n{played}");
+    };
+    assert_eq!(*step, at, "{played}");
+    assert!(differs.contains(what), "{differs}");
+}
+
+#[test]
+fn on_servers_of_others_nothing_else_is_touched_nothing_stays_and_no_password_is_shown() {
+    let servers = [
+        RedisServer::builder().password("S3CR3T").start(),
+        RedisServer::start(),
+    ];
+    servers.iter().for_each(put_a_key_of_somebody_else);
+    let urls = servers.iter().map(url).collect();
+    let played = replay(&all_that_can_happen(), &Place::Urls(urls), TICK).unwrap();
+    assert_eq!(played.verdict, Verdict::Reproduced, "{played}");
+    let shown = format!(
+        "{played} {played:?} {}",
+        serde_json::to_string(&played).unwrap()
+    );
+    assert!(!shown.contains("S3CR3T"), "{shown}");
+    assert!(shown.contains("not ours to kill"), "{shown}");
+    servers.iter().for_each(has_only_that);
+}
+
+/// Of the very name of the ladder's lock.
+fn put_a_key_of_somebody_else(server: &RedisServer) {
+    let mut connection = connection(server);
+    redis::cmd("SET")
+        .arg("lock")
+        .arg("mine")
+        .exec(&mut connection)
+        .unwrap();
+}
+
+fn has_only_that(server: &RedisServer) {
+    let mut connection = connection(server);
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+    let value: String = redis::cmd("GET")
+        .arg("lock")
+        .query(&mut connection)
+        .unwrap();
+    assert_eq!((keys, value), (vec!["lock".to_owned()], "mine".to_owned()));
+}
+
+fn connection(server: &RedisServer) -> redis::Connection {
+    let client = redis::Client::open(url(server)).unwrap();
+    client.get_connection().unwrap()
+}
+
+/// With the password.
+fn url(server: &RedisServer) -> String {
+    let login = server
+        .password()
+        .map_or(String::new(), |password| format!(":{password}@"));
+    server.url().replace("//", &format!("//{login}"))
+}
+
+#[test]
+fn a_url_that_does_not_parse_is_not_shown_and_one_for_two_servers_is_refused() {
+    let story = all_that_can_happen();
+    let urls = |urls: &[&str]| Place::Urls(urls.iter().map(|&url| url.to_owned()).collect());
+    let broken = replay(
+        &story,
+        &urls(&["nonsense://:S3CR3T@[", "redis://127.0.0.1:1/"]),
+        TICK,
+    )
+    .unwrap_err();
+    assert!(!broken.contains("S3CR3T"), "{broken}");
+    let few = replay(&story, &urls(&["redis://127.0.0.1:1/"]), TICK).unwrap_err();
+    assert!(few.contains("give --url 2 times"), "{few}");
+}

@@ -1,0 +1,241 @@
+//! Our own rules under every order of events, within bounds; and rules that are broken on purpose, each of which the property
+//! that it breaks must find. Must never pass because nothing was explored.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use std::time::Duration;
+
+use leasehold_core::{Fence, Held, LockName, Now, Outcome, Presence, Reply, Step, World};
+use leasehold_lab::report::Verdict;
+use leasehold_lab::rules::{Apply, Bounds, Finding, check_one, names};
+
+/// Every model holds in every state within its bounds, and reaches what it is named after.
+#[test]
+fn within_the_bounds_every_rule_holds_in_every_state() {
+    for name in names(Bounds::Ci) {
+        let Finding { checked, missed } = check_one(Bounds::Ci, name, World::apply).unwrap();
+        println!(
+            "{name}: {} states, depth {}, {:?}",
+            checked.states, checked.depth, checked.took
+        );
+        assert!(missed.is_empty(), "{name} never reached {missed:?}");
+        assert!(
+            checked.states > 300 && checked.depth > 10,
+            "{name}: {} states",
+            checked.states
+        );
+        for judged in &checked.properties {
+            assert_eq!(
+                judged.verdict,
+                Verdict::Exhausted,
+                "{name}: {}",
+                judged.name
+            );
+        }
+        assert_eq!(checked.properties.len(), 11, "{name}");
+    }
+}
+
+/// What was found with broken rules: the numbers of the properties that failed, and the shortest way there.
+fn failing(model: &str, rules: Apply) -> Vec<(String, Vec<String>)> {
+    let properties = check_one(Bounds::Ci, model, rules)
+        .unwrap()
+        .checked
+        .properties;
+    let violated = properties
+        .into_iter()
+        .filter_map(|judged| match judged.verdict {
+            Verdict::Violated { steps, trace } => {
+                assert_eq!(trace.len(), steps + 1, "a heading and a line each");
+                Some((judged.name.split(' ').next().unwrap().to_owned(), trace))
+            }
+            _ => None,
+        });
+    violated.collect()
+}
+
+#[track_caller]
+fn finds(rule: &str, model: &str, rules: Apply) {
+    let found = failing(model, rules);
+    let trace = found
+        .iter()
+        .find(|(name, _)| name == rule)
+        .map(|(_, trace)| trace.join("\n"));
+    println!(
+        "{}",
+        trace.unwrap_or_else(|| panic!("{rule} is not among {found:?}"))
+    );
+}
+
+#[test]
+fn r1_a_second_holder_is_found() {
+    finds("R1", "mutex", |world, now, name, step, presence| {
+        let outcome = world.apply(now, name, step, presence);
+        if let (Step::Acquire { owner, .. }, Reply::Busy(_)) = (step, &outcome.reply) {
+            let holders = &mut world.entry(name).holders;
+            let mut second = holders[0].clone();
+            second.owner = owner.clone();
+            holders.push(second);
+        }
+        outcome
+    });
+}
+
+/// Answers everyone who asks that it holds the lock.
+fn flattering(
+    world: &mut World,
+    now: Now,
+    name: &LockName,
+    step: &Step,
+    presence: &dyn Presence,
+) -> Outcome {
+    let mut outcome = world.apply(now, name, step, presence);
+    if let (Step::Acquire { .. }, Reply::Busy(_)) = (step, &outcome.reply) {
+        let fence = world
+            .get(name)
+            .and_then(|lock| lock.fence)
+            .map(|last| last.granted);
+        outcome.reply = Reply::Held(Held { fence, queued: 0 });
+    }
+    outcome
+}
+
+#[test]
+fn r1b_two_who_believe_to_hold_are_found() {
+    finds("R1b", "mutex", flattering);
+}
+
+#[test]
+fn r9_a_belief_without_a_hold_is_found() {
+    finds("R9", "mutex", flattering);
+}
+
+#[test]
+fn r1c_a_fence_that_two_believe_to_have_is_found() {
+    finds("R1c", "mutex", flattering);
+}
+
+#[test]
+fn r2_a_fence_that_begins_anew_is_found() {
+    finds("R2", "mutex", |world, now, name, step, presence| {
+        let outcome = world.apply(now, name, step, presence);
+        if let (Step::Release { .. }, Some(last)) =
+            (step, world.get(name).and_then(|lock| lock.fence))
+        {
+            let first = Fence::new(last.fence.get().saturating_sub(Fence::BLOCK));
+            world.entry(name).fence.as_mut().unwrap().fence = first;
+        }
+        outcome
+    });
+}
+
+#[test]
+fn r3_a_stranger_who_ends_a_hold_is_found() {
+    finds("R3", "queue", |world, now, name, step, presence| {
+        let outcome = world.apply(now, name, step, presence);
+        if let (Step::Release { .. }, Reply::NotHeld(_)) = (step, &outcome.reply) {
+            world.entry(name).holders.clear();
+        }
+        outcome
+    });
+}
+
+#[test]
+fn r3_a_stranger_who_lengthens_a_hold_is_found() {
+    finds("R3", "queue", |world, now, name, step, presence| {
+        let outcome = world.apply(now, name, step, presence);
+        if let (Step::Extend { .. }, Reply::NotHeld(Some(_))) = (step, &outcome.reply) {
+            world.entry(name).holders[0].expires_at_ms += 3_000;
+        }
+        outcome
+    });
+}
+
+#[test]
+fn r4_a_waiter_who_asks_too_late_is_found() {
+    finds("R4", "queue", |world, now, name, step, presence| {
+        let mut outcome = world.apply(now, name, step, presence);
+        if let Reply::Busy(busy) = &mut outcome.reply {
+            busy.poll_after = Duration::from_secs(15);
+        }
+        outcome
+    });
+}
+
+#[test]
+fn r5_a_grant_for_longer_than_a_claim_is_found() {
+    finds("R5", "queue", |world, now, name, step, presence| {
+        let outcome = world.apply(now, name, step, presence);
+        if let [_] = outcome.wakes[..] {
+            world.entry(name).holders[0].expires_at_ms += 3_000;
+        }
+        outcome
+    });
+}
+
+#[test]
+fn r6_a_waiter_who_overtakes_is_found() {
+    finds("R6", "queue", |world, now, name, step, presence| {
+        if matches!(step, Step::Release { .. }) {
+            world.entry(name).queue.make_contiguous().reverse();
+        }
+        world.apply(now, name, step, presence)
+    });
+}
+
+#[test]
+fn r7_a_repeat_that_joins_again_is_found() {
+    finds("R7", "queue", |world, now, name, step, presence| {
+        let outcome = world.apply(now, name, step, presence);
+        if let (Step::Acquire { .. }, Reply::Busy(_)) = (step, &outcome.reply) {
+            let queue = &mut world.entry(name).queue;
+            let again = queue.back().unwrap().clone();
+            queue.push_back(again);
+        }
+        outcome
+    });
+}
+
+#[test]
+fn r8_a_free_lock_that_keeps_its_waiters_is_found() {
+    finds("R8", "queue", |world, now, name, step, presence| {
+        let queue = world
+            .get(name)
+            .map(|lock| lock.queue.clone())
+            .unwrap_or_default();
+        let mut outcome = world.apply(now, name, step, presence);
+        if !outcome.wakes.is_empty() {
+            outcome.wakes.clear();
+            let lock = world.entry(name);
+            lock.holders.clear();
+            lock.queue = queue;
+        }
+        outcome
+    });
+}
+
+#[test]
+fn the_way_to_a_violation_is_the_shortest_and_can_be_read() {
+    let found = failing("queue", |world, now, name, step, presence| {
+        let outcome = world.apply(now, name, step, presence);
+        if let (Step::Extend { .. }, Reply::NotHeld(Some(_))) = (step, &outcome.reply) {
+            world.entry(name).holders.clear();
+        }
+        outcome
+    });
+    let (_, trace) = found.iter().find(|(name, _)| name == "R3").unwrap();
+    assert_eq!(trace.len(), 4, "{trace:#?}");
+    for (line, parts) in trace[1..].iter().zip([
+        ["A Wait", "held, fence"],
+        ["B Wait", "busy, 0 ahead"],
+        ["B Extend", "not held"],
+    ]) {
+        assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+    }
+}
+
+#[test]
+fn a_model_that_is_not_there_is_refused() {
+    let refused = check_one(Bounds::Ci, "quorum", World::apply).unwrap_err();
+    assert!(refused.to_string().contains("lost wake"), "{refused}");
+}

@@ -1,0 +1,8 @@
+//! Stories told by hand and those that the models find, as tables, pictures and JSON.
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod pictures;
+mod rungs;
+mod tables;
+mod tale;
+mod xml;

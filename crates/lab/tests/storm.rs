@@ -1,0 +1,98 @@
+//! A small storm, as a person would run it: it must be clean, and could have seen what is not.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use std::collections::BTreeMap;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn lab(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_leasehold-lab"))
+        .args(words)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_small_storm_is_clean_and_its_controls_are_not() {
+    let kept = tempfile::tempdir().unwrap();
+    let storm = lab(&[
+        "storm",
+        "--time",
+        "14s",
+        "--seed",
+        "7",
+        // Other tests run beside it, on few processors: a stall of the machine is no fault of the lock's.
+        "--tolerance",
+        "2s",
+        "--json",
+        "--keep",
+        kept.path().to_str().unwrap(),
+    ]);
+    let (text, errors) = (
+        String::from_utf8_lossy(&storm.stdout),
+        String::from_utf8_lossy(&storm.stderr),
+    );
+    let report: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}"));
+    assert_eq!(report["result"], "clean", "{text}{errors}");
+    assert_eq!(storm.status.code(), Some(0), "{errors}");
+    assert_eq!(report["seed"], 7);
+
+    let [set_del, unfenced, storm] = report["campaigns"].as_array().unwrap().as_slice() else {
+        panic!("two controls and a storm: {text}");
+    };
+    for (control, run) in [(set_del, "set-del"), (unfenced, "unfenced")] {
+        assert_eq!(control["verdict"]["run"], run);
+        assert!(
+            control["control"]["times"].as_u64().unwrap() > 0,
+            "{control:#}"
+        );
+    }
+    let counts = &storm["verdict"]["counts"];
+    assert!(counts["acquisitions"].as_u64().unwrap() >= 50, "{counts:#}");
+    let faults: BTreeMap<String, u64> = serde_json::from_value(counts["faults"].clone()).unwrap();
+    for kind in [
+        "client-kill",
+        "kill-server",
+        "kill-worker",
+        "memory",
+        "script-flush",
+        "stop-server",
+        "stop-worker",
+    ] {
+        assert!(
+            faults.get(kind).is_some_and(|count| *count > 0),
+            "no {kind}: {counts:#}"
+        );
+    }
+    // What it says can be judged again.
+    for run in ["set-del", "unfenced", "storm"] {
+        let history = leasehold_history::read(&kept.path().join(run)).unwrap();
+        assert_eq!(leasehold_history::judge(&history).run, run);
+    }
+}
+
+#[test]
+fn a_history_is_never_written_over() {
+    let kept = tempfile::tempdir().unwrap();
+    std::fs::create_dir(kept.path().join("storm")).unwrap();
+    let storm = lab(&["storm", "--keep", kept.path().to_str().unwrap()]);
+    assert_eq!(storm.status.code(), Some(1));
+    let errors = String::from_utf8_lossy(&storm.stderr);
+    assert!(errors.contains("has a history already"), "{errors}");
+}
+
+#[test]
+fn a_part_does_not_begin_by_accident() {
+    let word = lab(&["leasehold-lab-part"]);
+    assert_eq!(word.status.code(), Some(2));
+    let mut orders = Command::new(env!("CARGO_BIN_EXE_leasehold-lab"));
+    let orders = orders
+        .arg("--version")
+        .env("LEASEHOLD_LAB_PART", "{}")
+        .output()
+        .unwrap();
+    assert!(orders.status.success());
+    assert!(String::from_utf8_lossy(&orders.stdout).starts_with("leasehold-lab "));
+}
