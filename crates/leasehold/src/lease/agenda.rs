@@ -41,6 +41,13 @@ pub(super) struct Ticket {
     id: u64,
 }
 
+#[cfg(test)]
+impl Ticket {
+    pub(super) fn at(self) -> Moment {
+        self.at
+    }
+}
+
 impl<T> Agenda<T> {
     pub(super) fn new() -> Self {
         let state = State {

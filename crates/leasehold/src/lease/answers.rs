@@ -266,7 +266,7 @@ impl Engine {
 
     /// A request of `owner`, which was served, may still be carried out until then. Whether its lease will see to that.
     pub(super) fn unsettle(&self, name: &LockName, owner: &Owner, ttl: Ttl, until: Moment) -> bool {
-        self.keeper.straggles(owner, ttl, self.clock.now());
+        self.keeper.straggles(self, owner, ttl);
         let mut lines = self.lines();
         let Some(line) = lines.owned_by(name, owner) else {
             return false;

@@ -141,7 +141,7 @@ impl Engine {
         // As in `attend`.
         let _under_way = self.tasks.token();
         let now = self.clock.now();
-        let lost = hold.loss_at(now);
+        let lost = hold.loss();
         let fits = lost.is_none() && hold.is_fit_to_hand_on(hold.ttl, now);
         let tells_wanted = self.store.tells_wanted();
         let ending = if keep.is_some() || lost.is_some() || self.is_closed() {

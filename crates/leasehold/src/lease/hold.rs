@@ -5,7 +5,8 @@
 //! - **L1** `deadline` is `sent + ttl - drift`, where `sent` was read *before* the request was sent; so it lies before
 //!   the store's expiry, however long the answer took.
 //! - **L2** A failed renewal is not a loss: the lease is doubtful until its deadline.
-//! - **L3** Lost and retired are final: its user never gets it back. A retired one is renewed only while nobody uses the lock,
+//! - **L3** Lost and retired are final: its user never gets it back, also once the deadline has passed and only a look at the
+//!   clock has told so; hence such looks and confirmed renewals take turns. A retired one is renewed only while nobody uses the lock,
 //!   for the next lease of the same owner.
 
 use std::pin::pin;
@@ -195,15 +196,20 @@ impl Hold {
         self.valid_until() <= self.clock.now()
     }
 
-    /// A renewal was confirmed. One that is idle, kept for the next one here, is renewed as well; it stays retired.
-    pub(crate) fn renew_until(&self, deadline: Moment) {
-        self.change(|state| {
-            self.deadline.store(deadline.as_micros(), Ordering::SeqCst);
-            state.standing = Standing::Held;
-        });
-        if self.state().standing == Standing::Retired {
+    /// A renewal was confirmed. One that is idle, kept for the next one here, is renewed as well; it stays retired. One whose
+    /// deadline has passed meanwhile is not (L3): why it is lost.
+    pub(crate) fn renew_until(&self, deadline: Moment) -> Result<(), LossCause> {
+        let mut state = self.state();
+        if let Some(cause) = self.past(&state.standing, self.clock.now()) {
+            return Err(cause);
+        }
+        if !matches!(state.standing, Standing::Lost(_)) {
             self.deadline.store(deadline.as_micros(), Ordering::SeqCst);
         }
+        if matches!(state.standing, Standing::Doubtful(_)) {
+            state.standing = Standing::Held;
+        }
+        Ok(())
     }
 
     /// It is handed on, and nobody has it yet: it lasts for as long as the one before it.
@@ -290,10 +296,14 @@ impl Hold {
 
     /// Why it would be lost by time alone, now.
     pub(crate) fn overdue(&self, now: Moment) -> Option<LossCause> {
+        self.past(&self.state().standing, now)
+    }
+
+    fn past(&self, standing: &Standing, now: Moment) -> Option<LossCause> {
         if self.max_until.is_some_and(|max| max <= now) {
             return Some(LossCause::MaxHold);
         }
-        (self.valid_until() <= now).then(|| match &self.state().standing {
+        (self.valid_until() <= now).then(|| match standing {
             Standing::Doubtful(reason) => LossCause::Deadline(Some(reason.clone())),
             _ => LossCause::Deadline(None),
         })
@@ -317,17 +327,14 @@ impl Hold {
 
     /// Why it is lost, if it is. Judged by the clock as well, so that a keeper that could not run yet changes nothing.
     pub(crate) fn loss(&self) -> Option<Lost> {
-        self.loss_at(self.clock.now())
-    }
-
-    /// The same, when it is known what time it is.
-    pub(crate) fn loss_at(&self, now: Moment) -> Option<Lost> {
-        let standing = self.state().standing.clone();
-        let cause = match standing {
-            Standing::Lost(cause) => Some(cause),
+        let state = self.state();
+        let cause = match &state.standing {
+            Standing::Lost(cause) => Some(cause.clone()),
             Standing::Retired => None,
-            Standing::Held | Standing::Doubtful(_) => self.overdue(now),
+            // Read here, in turn with `renew_until` (L3).
+            standing => self.past(standing, self.clock.now()),
         };
+        drop(state);
         cause.map(|cause| self.lost(cause))
     }
 

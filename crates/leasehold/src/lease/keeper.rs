@@ -6,8 +6,8 @@
 //! # Invariants
 //!
 //! - **K1** A lease has at most one renewal under way, so its answers cannot overtake each other.
-//! - **K2** Every lease in `leases` stands in the agenda once, at the time of its next event; its deadline is never
-//!   later than that, so that loss is told on time even when a renewal hangs.
+//! - **K2** Every lease in `leases` stands in the agenda once, at the time of its next event, which is never later than its
+//!   deadline, wherever that moves: so loss is told on time even when a renewal hangs.
 //! - **K3** An answer to a lease that is over changes nothing. If it says *held*, the lock is released: the renewal was
 //!   carried out after we had given up.
 //! - **K4** While a request without an answer may still be carried out, no deadline is later than its TTL allows: carried
@@ -26,7 +26,6 @@ use self::renewal::{Found, Renewal, Why, from_backlog, send, start};
 use super::engine::{Due, Engine};
 use super::hold::Hold;
 use super::kept::{Block, Caller, Kept, Progress};
-use crate::clock::Moment;
 use crate::error::{Error, LossCause, StoreError};
 use crate::store::Answer;
 use crate::sync::{Mutex, MutexGuard};
@@ -148,7 +147,6 @@ impl Keeper {
         let Some(kept) = leases.get_mut(owner) else {
             return;
         };
-        kept.ticket = None;
         let now = engine.clock.now();
         if let Some(cause) = kept.hold.overdue(now) {
             let hold = kept.hold.clone();
@@ -172,27 +170,21 @@ impl Keeper {
         }
     }
 
-    /// A renewal is about to be sent: whatever becomes of it, the lease counts for no longer than it leaves (L1).
-    fn before(&self, renewal: &Renewal, deadline: Moment) {
-        let state = self.lock();
-        // Meanwhile the lock may have been handed on.
-        let hold = state.leases.get(&renewal.hold.owner).map(|kept| &kept.hold);
-        hold.unwrap_or(&renewal.hold).before_renewal(deadline);
-    }
-
     /// A request of this owner for `ttl` was not answered, and may be carried out after whatever is sent from now on.
-    pub(super) fn straggles(&self, owner: &Owner, ttl: Ttl, now: Moment) {
+    pub(super) fn straggles(&self, engine: &Engine, owner: &Owner, ttl: Ttl) {
         if let Some(kept) = self.lock().leases.get_mut(owner) {
-            kept.straggles(ttl, now);
+            kept.straggles(ttl, engine.clock.now());
+            schedule(engine, owner, kept);
         }
     }
 
     /// Takes the answer to a renewal into account.
-    fn account(&self, engine: &Arc<Engine>, renewal: Renewal, sent: Moment, answer: Answer) {
+    fn account(&self, engine: &Arc<Engine>, renewal: Renewal, answer: Answer) {
         // As in `attend`.
         let _under_way = engine.tasks.token();
         let Renewal {
             hold: asked_for,
+            sent,
             ttl,
             block,
             why,
@@ -221,30 +213,26 @@ impl Keeper {
                     .loss()
                     .map_or_else(|| StoreError::closed().into(), Error::Lost))
             }
-            (Some(kept), Ok(Reply::Held(reply))) => {
-                kept.renewed(sent, ttl, engine.clock.now());
-                confirmed = Some(reply);
-                Ok(())
-            }
             (Some(kept), Err(error)) => {
                 kept.failed(ttl, &error, engine.clock.now());
                 Err(error.into())
             }
-            (Some(kept), Ok(reply)) => {
-                let holder = if let Reply::NotHeld(holder) = reply {
-                    holder
-                } else {
-                    None
-                };
-                let cause = LossCause::NotHeld(holder.map(Box::new));
-                let hold = kept.hold.clone();
-                // First, since who renews by hand looks there as soon as it is removed.
-                let ended = hold.lose(cause.clone());
-                remove(engine, &mut state, &owner);
-                let error = hold.lost(cause).into();
-                lost = Some((hold, ended));
-                Err(error)
-            }
+            (Some(kept), Ok(reply)) => match kept.heard(reply, sent, ttl, engine.clock.now()) {
+                Ok(held) => {
+                    confirmed = Some(held);
+                    Ok(())
+                }
+                Err((cause, left_held)) => {
+                    is_to_be_undone = left_held;
+                    let hold = kept.hold.clone();
+                    // First, since who renews by hand looks there as soon as it is removed.
+                    let ended = hold.lose(cause.clone());
+                    remove(engine, &mut state, &owner);
+                    let error = hold.lost(cause).into();
+                    lost = Some((hold, ended));
+                    Err(error)
+                }
+            },
         };
         let mut again = None;
         if let Some(kept) = state.leases.get_mut(&owner) {
@@ -289,7 +277,16 @@ impl Keeper {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Changes are made whole before anything that could panic is called.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        #[cfg(test)]
+        for kept in state.leases.values() {
+            let attended = kept.ticket.map(super::agenda::Ticket::at);
+            assert!(
+                attended.is_some_and(|at| at <= kept.hold.valid_until()),
+                "K2"
+            );
+        }
+        state
     }
 }
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::Ttl;
+use leasehold_core::{Held, Reply, Ttl};
 use tokio::sync::oneshot;
 
 use super::agenda::Ticket;
 use super::hold::{Hold, deadline};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
-use crate::error::{Error, StoreError};
+use crate::error::{Error, LossCause, StoreError};
 
 /// One lease in the keeper's care.
 pub(super) struct Kept {
@@ -107,8 +107,9 @@ impl Kept {
     pub(super) fn straggles(&mut self, ttl: Ttl, now: Moment) {
         self.straggler = Some(Straggler::of(self.counted(ttl, now), now));
         // If it was carried out since the last renewal, this is what it left.
-        let certain = self.hold.deadline().min(deadline(now, ttl));
-        self.hold.before_renewal(certain);
+        self.hold.before_renewal(deadline(now, ttl));
+        // What was planned for a longer TTL may be after that.
+        self.renew_at = self.renew_at.min(now.after(ttl.get() / 3));
     }
 
     /// Each renewal from now on is for `ttl`.
@@ -116,13 +117,28 @@ impl Kept {
         (self.ttl, self.backoff) = (ttl, backoff(ttl));
     }
 
-    /// A renewal for `ttl` that was sent at `sent` was confirmed.
-    pub(super) fn renewed(&mut self, sent: Moment, ttl: Ttl, now: Moment) {
+    /// The store has answered a renewal for `ttl` that was sent at `sent`. The error is why the lease is lost, and whether the
+    /// store still has it.
+    pub(super) fn heard(
+        &mut self,
+        reply: Reply,
+        sent: Moment,
+        ttl: Ttl,
+        now: Moment,
+    ) -> Result<Held, (LossCause, bool)> {
+        let held = match reply {
+            Reply::Held(held) => held,
+            Reply::NotHeld(holder) => {
+                return Err((LossCause::NotHeld(holder.map(Box::new)), false));
+            }
+            _ => return Err((LossCause::NotHeld(None), false)),
+        };
         let counted = self.counted(ttl, now);
         (self.progress, self.owed) = (Progress::Planned, ttl < self.ttl);
         self.renew_at = sent.after(counted.get() / 3);
         self.backoff.reset();
-        self.hold.renew_until(deadline(sent, counted));
+        let renewed = self.hold.renew_until(deadline(sent, counted));
+        renewed.map(|()| held).map_err(|cause| (cause, true))
     }
 
     /// A renewal for `ttl` failed: the lease is doubtful, and tried again soon.

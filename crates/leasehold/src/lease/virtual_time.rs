@@ -5,6 +5,7 @@
     reason = "constants, of which the first is the longer one"
 )]
 
+mod deadlines;
 mod handing_on;
 mod keeping;
 mod overtaken;
@@ -39,6 +40,8 @@ enum Fate {
     Pass,
     /// It never arrives; the client cannot know that.
     Vanish,
+    /// The same, and nobody answers until this long after.
+    VanishAfter(Duration),
     /// It is refused: nothing happened.
     Refuse,
     /// It is refused, for want of room.
@@ -86,6 +89,10 @@ impl Inner {
         match fate {
             Fate::Pass => self.store.apply(name, step).await,
             Fate::Vanish => Err(failed(StoreErrorKind::TimedOut).unknown()),
+            Fate::VanishAfter(delay) => {
+                sleep(delay).await;
+                Err(failed(StoreErrorKind::TimedOut).unknown())
+            }
             Fate::Refuse => Err(failed(StoreErrorKind::Unavailable)),
             Fate::Full => Err(failed(StoreErrorKind::Full)),
             Fate::LoseReply => {

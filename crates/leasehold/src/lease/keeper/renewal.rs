@@ -6,6 +6,7 @@ use std::sync::Arc;
 use leasehold_core::{Owner, Step, Ttl};
 
 use super::{State, remove, schedule, tell};
+use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::lease::engine::Engine;
 use crate::lease::hold::{Hold, deadline};
@@ -25,6 +26,8 @@ pub(super) enum Why {
 /// A renewal about to be sent; not while the state is locked, since it may be answered at once.
 pub(super) struct Renewal {
     pub(super) hold: Arc<Hold>,
+    /// When it was made, before it is sent.
+    pub(super) sent: Moment,
     pub(super) ttl: Ttl,
     pub(super) block: bool,
     pub(super) why: Why,
@@ -84,6 +87,7 @@ pub(super) fn start(
     }
     let now = engine.clock.now();
     let renewal = Renewal {
+        sent: now,
         ttl: kept.ttl,
         block,
         why,
@@ -91,6 +95,9 @@ pub(super) fn start(
         is_to_be_indexed: kept.is_to_be_indexed(now),
         hold,
     };
+    // Whatever becomes of it, the lease counts for no longer than it leaves (L1); first, so that this is when its loss is
+    // told (K2).
+    renewal.hold.before_renewal(deadline(now, renewal.ttl));
     kept.progress = Progress::UnderWay;
     if block {
         kept.block = Block::UnderWay;
@@ -115,7 +122,6 @@ pub(super) fn send(engine: &Arc<Engine>, found: Found) {
     if renewal.is_to_be_indexed {
         engine.index(&renewal.hold.name);
     }
-    let sent = engine.clock.now();
     let (name, step) = (
         renewal.hold.name.clone(),
         Step::Extend {
@@ -124,10 +130,9 @@ pub(super) fn send(engine: &Arc<Engine>, found: Found) {
             block: renewal.block,
         },
     );
-    engine.keeper.before(&renewal, deadline(sent, renewal.ttl));
     let answered = {
         let engine = engine.clone();
-        move |answer| engine.keeper.account(&engine, renewal, sent, answer)
+        move |answer| engine.keeper.account(&engine, renewal, answer)
     };
     engine.store.send(&name, step, Done::new(answered));
 }

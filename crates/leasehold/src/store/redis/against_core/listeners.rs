@@ -1,4 +1,5 @@
-//! Who hears that a waiter was granted the lock. The random steps have no listeners but the waiters' own clients.
+//! Who hears that a waiter was granted the lock, of which the random steps have none but the waiters' own clients; and what is
+//! kept of those who wait.
 
 use std::time::Duration;
 
@@ -22,6 +23,13 @@ fn acquire(client: u64) -> Step {
     }
 }
 
+fn release(client: u64) -> Step {
+    Step::Release {
+        owner: owner(client),
+        keep: None,
+    }
+}
+
 /// A program that watches every channel, as monitoring does.
 #[test]
 fn who_listens_to_every_channel_hears_for_no_waiter() {
@@ -31,11 +39,7 @@ fn who_listens_to_every_channel_hears_for_no_waiter() {
         redis.reset(START_US);
         redis.overhear();
         redis.listen(1, alive);
-        let release = Step::Release {
-            owner: owner(0),
-            keep: None,
-        };
-        for step in [acquire(0), acquire(1), release] {
+        for step in [acquire(0), acquire(1), release(0)] {
             redis.apply(&[(name.clone(), step)]).unwrap();
         }
         let replies = redis.apply(&[(name.clone(), Step::Inspect)]).unwrap();
@@ -45,4 +49,23 @@ fn who_listens_to_every_channel_hears_for_no_waiter() {
         assert_eq!(seen.holder.is_some(), alive);
         assert!(seen.queue.is_empty());
     }
+}
+
+#[test]
+fn a_waiter_is_kept_until_it_is_granted_the_lock_and_for_a_minute_at_most() {
+    let mut redis = Redis::start();
+    redis.reset(START_US);
+    let name = LockName::new("orders").unwrap();
+    let (queue, waiters) = (name.beside(":lh-queue"), name.beside(":lh-waiters"));
+    for client in 0..3 {
+        redis.listen(usize::try_from(client).unwrap(), true);
+        redis.apply(&[(name.clone(), acquire(client))]).unwrap();
+    }
+    for key in [&queue, &waiters] {
+        let left = redis.command(&["PTTL", key]).int();
+        assert!((1..=60_000).contains(&left), "{key}: {left} ms");
+    }
+    redis.apply(&[(name.clone(), release(0))]).unwrap();
+    let left = [["ZCARD", &queue], ["HLEN", &waiters]].map(|ask| redis.command(&ask).int());
+    assert_eq!(left, [1, 1]);
 }

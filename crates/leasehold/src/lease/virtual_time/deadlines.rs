@@ -1,0 +1,94 @@
+//! When a loss is told, whatever a deadline was before: at the deadline (K2), and once for all (L3).
+
+use super::*;
+
+/// A lease of 30 s, and one that does not renew itself.
+async fn both(scene: &Scene) -> [Lease; 2] {
+    let other = scene.client.mutex("n").ttl(TTL).auto_renew(false);
+    [scene.lease().await.0, other.acquire().await.unwrap()]
+}
+
+/// The lease is told lost when this much has passed since `asked`.
+async fn told(scene: &Scene, lease: &Lease, asked: Moment, after: Duration) {
+    assert_eq!(lease.valid_until().since(asked), after);
+    assert!(matches!(lease.lost().await.cause, LossCause::Deadline(_)));
+    let told = scene.since(asked);
+    assert!(told >= after && told <= after + MS, "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_that_shortens_the_lease_and_hangs_does_not_delay_the_loss() {
+    let scene = Scene::begin();
+    for lease in both(&scene).await {
+        scene.each("extend", || Fate::Hang);
+        let asked = scene.clock.now();
+        drop(lease.extend(SECOND * 5).now_or_never());
+        told(&scene, &lease, asked, SECOND * 5 - MS * 52).await;
+        scene.all_goes_well();
+    }
+}
+
+/// A lease that a wake brought while a poll for 30 s was on its way, extended to 300 s before the poll is given up; and when
+/// that was.
+async fn straggling(scene: &Scene, auto_renew: bool) -> (Lease, Moment) {
+    let held = scene.taken_by_another().await;
+    let waiting = in_line(scene.mutex().auto_renew(auto_renew));
+    sleep(MS * 500).await;
+    scene.each("acquire", || Fate::VanishAfter(SECOND * 4));
+    sleep(SECOND).await;
+    let polled = scene.sent("acquire").pop().unwrap();
+    assert!(!polled.answered);
+    held.release().await.unwrap();
+    let lease = waiting.await.unwrap();
+    lease.extend(TTL * 10).await.unwrap();
+    assert!(lease.valid_for() > TTL * 9);
+    while lease.valid_for() > TTL {
+        sleep(MS).await;
+    }
+    scene.arrives_late(&polled);
+    (lease, scene.clock.now())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poll_that_may_have_shortened_the_lease_does_not_delay_the_loss() {
+    let scene = Scene::begin();
+    let (lease, given_up) = straggling(&scene, false).await;
+    let told = lease.lost().await;
+    assert!(matches!(told.cause, LossCause::Deadline(_)), "{told}");
+    let took = scene.since(given_up);
+    assert!(took <= TTL - DRIFT + MS, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_a_poll_may_have_shortened_is_renewed_before_it_ends() {
+    let scene = Scene::begin();
+    let (lease, _) = straggling(&scene, true).await;
+    sleep(TTL * 20).await;
+    assert!(!lease.is_lost(), "{:?}", lease.loss());
+    assert!(lease.valid_for() > TTL, "the poll is not expected for ever");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_brings_nothing_back_whose_deadline_has_passed_though_nobody_was_told() {
+    let scene = Scene::begin();
+    for lease in both(&scene).await {
+        scene.each("extend", || Fate::AnswerAfter(MS * 20));
+        let extended = lease.extend(TTL);
+        let asleep = async {
+            sleep(MS * 10).await;
+            // The answer comes before any timer of ours.
+            scene.clock.suspend(TTL - SECOND / 10);
+            assert!(lease.is_lost());
+        };
+        let (extended, ()) = tokio::join!(extended, asleep);
+        assert!(matches!(
+            cause(extended.unwrap_err()),
+            LossCause::Deadline(_)
+        ));
+        assert!(lease.is_lost(), "{:?}", lease.valid_for());
+        assert_eq!(lease.lost().now_or_never().map(|_| ()), Some(()));
+    }
+    scene.all_goes_well();
+    sleep(MS).await;
+    assert!(scene.is_free().await, "nobody waits for what is left");
+}
