@@ -127,16 +127,22 @@ fn answer(error: &clap::Error) -> Exit {
     )
 }
 
-/// This program, and the verb if there is one: what `--help` can be put to.
+/// This program and the verb, with those below it: what `--help` can be put to.
 fn understood(words: impl Iterator<Item = OsString>) -> String {
-    let verbs = command();
-    let verb = words
-        .skip(1)
-        .find(|word| !word.to_string_lossy().starts_with('-'));
-    match verb.and_then(|word| verbs.find_subcommand(word)) {
-        Some(verb) => format!("leasehold {}", verb.get_name()),
-        None => "leasehold".into(),
+    let program = command();
+    let mut verb = &program;
+    let mut line = "leasehold".to_owned();
+    for word in words.skip(1) {
+        if word.to_string_lossy().starts_with('-') {
+            continue;
+        }
+        let Some(below) = verb.find_subcommand(&word) else {
+            break;
+        };
+        verb = below;
+        line = format!("{line} {}", verb.get_name());
     }
+    line
 }
 
 /// `--color` on a command line that has no meaning as a whole: an error, or `--help`. It is found as far as the line is

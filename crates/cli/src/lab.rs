@@ -1,21 +1,25 @@
 //! `leasehold lab`: the lab's verbs under ours. Must never use the store that locks are in: an experiment takes a server of its
 //! own, or the one that its `--url` names.
 
+use std::cell::Cell;
 use std::io;
 
 use leasehold_lab::command::{self, Asked, Lab, Refused, Said};
 
 use crate::exit::{Exit, SOFTWARE, UNAVAILABLE, USAGE};
-use crate::text::say;
-use crate::{out, style};
+use crate::text::{CLEAR, can_rewrite, rewritten, say, write_raw};
+use crate::{out, style, sys, verbose};
 
 /// Does it.
 pub(crate) fn lab(args: &Lab) -> Exit {
+    let progress = Progress::default();
     let asked = Asked {
         colour: style::applies_to(&io::stdout()),
-        progress: &say,
+        progress: &|line| progress.tell(line),
     };
-    match command::run(args, &asked) {
+    let found = command::run(args, &asked);
+    progress.end();
+    match found {
         Ok(Said { text, fine }) => match out::print(&text) {
             Ok(()) if fine => Exit::quiet(0),
             // A fault of this program, or of what it says about others.
@@ -24,6 +28,32 @@ pub(crate) fn lab(args: &Lab) -> Exit {
         },
         Err(Refused::Usage(why)) => explained(USAGE, &why),
         Err(Refused::Failed(why)) => explained(UNAVAILABLE, &why),
+    }
+}
+
+/// How far an experiment is: with `-v` a line each time; at a terminal one line that is rewritten; else nothing.
+#[derive(Default)]
+struct Progress {
+    /// There is such a line.
+    stands: Cell<bool>,
+}
+
+impl Progress {
+    fn tell(&self, line: &str) {
+        if verbose::is_on() {
+            say(line);
+        } else if can_rewrite() {
+            let columns = sys::columns(io::stderr());
+            write_raw(&rewritten(&format!("leasehold: {line}"), columns));
+            self.stands.set(true);
+        }
+    }
+
+    /// Makes room for what was found.
+    fn end(&self) {
+        if self.stands.take() {
+            write_raw(CLEAR);
+        }
     }
 }
 

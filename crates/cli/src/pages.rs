@@ -22,8 +22,8 @@ const EXIT_CODES: &str = "exit-codes";
 /// Print the help of a verb, or the table of exit codes
 #[derive(Debug, Args)]
 pub(crate) struct Help {
-    /// A verb, or exit-codes
-    topic: Option<String>,
+    /// A verb, with those below it, or exit-codes
+    topic: Vec<String>,
 }
 
 /// Print a script that completes words of this command in a shell
@@ -43,8 +43,8 @@ Where the script goes:
 #[derive(Debug, Args)]
 #[command(after_help = "To read one: leasehold man run | man -l -")]
 pub(crate) struct ManPage {
-    /// The verb; without one, the page of the command itself
-    verb: Option<String>,
+    /// The verb, with those below it; without one, the page of the command itself
+    verb: Vec<String>,
 
     /// Write all pages into this directory instead
     #[arg(long, value_name = "DIR", conflicts_with = "verb")]
@@ -53,14 +53,14 @@ pub(crate) struct ManPage {
 
 /// Prints the help that was asked for, as `--help` does.
 pub(crate) fn help(args: &Help, mut command: Command) -> Exit {
-    let words = match args.topic.as_deref() {
-        None => vec!["leasehold", "--help"],
-        Some(EXIT_CODES) => return print(exit::help().as_bytes()),
-        Some(verb) => match named(&command, verb) {
-            Ok(_) => vec!["leasehold", verb, "--help"],
-            Err(exit) => return exit,
-        },
-    };
+    if args.topic == [EXIT_CODES] {
+        return print(exit::help().as_bytes());
+    }
+    if let Err(exit) = named(&command, &args.topic) {
+        return exit;
+    }
+    let verbs = args.topic.iter().map(String::as_str);
+    let words = ["leasehold"].into_iter().chain(verbs).chain(["--help"]);
     match command.try_get_matches_from_mut(words) {
         Err(help) => print_styled(&help.render()),
         Ok(_) => Exit::quiet(0),
@@ -90,8 +90,8 @@ pub(crate) fn completions(args: &Completions, command: Command) -> Exit {
 /// Prints the page, or writes all of them.
 pub(crate) fn man(args: &ManPage, mut command: Command) -> Exit {
     command.build();
-    match (&args.verb, &args.dir) {
-        (_, Some(directory)) => match write_all(&command, directory) {
+    match &args.dir {
+        Some(directory) => match write_all(&command, "leasehold", directory) {
             Ok(()) => Exit::quiet(0),
             Err(error) => Exit::saying(
                 SOFTWARE,
@@ -101,8 +101,7 @@ pub(crate) fn man(args: &ManPage, mut command: Command) -> Exit {
                 ),
             ),
         },
-        (None, None) => print(page(&command).as_bytes()),
-        (Some(verb), None) => match named(&command, verb) {
+        None => match named(&command, &args.verb) {
             Ok(found) => print(page(found).as_bytes()),
             Err(exit) => exit,
         },
@@ -115,23 +114,34 @@ fn verbs(command: &Command) -> Vec<String> {
     shown.map(|verb| verb.get_name().to_owned()).collect()
 }
 
-fn named<'a>(command: &'a Command, verb: &str) -> Result<&'a Command, Exit> {
-    command.find_subcommand(verb).ok_or_else(|| {
-        let message = format!(
-            "no such verb: {} (exit {USAGE})\n    there are    {}, and for help {EXIT_CODES}",
-            text::quoted(verb),
-            verbs(command).join(", ")
-        );
-        // Whatever was meant, it may be a URL.
-        Exit::saying(USAGE, text::without_url(&message, verb))
+/// The command that these words lead to, a verb below a verb.
+fn named<'a>(command: &'a Command, words: &[String]) -> Result<&'a Command, Exit> {
+    words.iter().try_fold(command, |above, word| {
+        above.find_subcommand(word).ok_or_else(|| {
+            let mut there_are = verbs(above).join(", ");
+            if above.get_name() == command.get_name() {
+                there_are = format!("{there_are}, and for help {EXIT_CODES}");
+            }
+            let message = format!(
+                "no such verb: {} (exit {USAGE})\n    there are    {}",
+                text::quoted(word),
+                if there_are.is_empty() {
+                    "none below this one"
+                } else {
+                    &there_are
+                },
+            );
+            // Whatever was meant, it may be a URL.
+            Exit::saying(USAGE, text::without_url(&message, word))
+        })
     })
 }
 
-fn write_all(command: &Command, directory: &Path) -> io::Result<()> {
-    fs::write(directory.join("leasehold.1"), page(command))?;
+/// A page for this command and for each below it.
+fn write_all(command: &Command, name: &str, directory: &Path) -> io::Result<()> {
+    fs::write(directory.join(format!("{name}.1")), page(command))?;
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
-        let file = format!("leasehold-{}.1", verb.get_name());
-        fs::write(directory.join(file), page(verb))?;
+        write_all(verb, &format!("{name}-{}", verb.get_name()), directory)?;
     }
     Ok(())
 }

@@ -2,8 +2,9 @@
 //! terminal, or a password to anyone.
 
 use std::borrow::Cow;
+use std::env;
 use std::ffi::OsStr;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use leasehold::{ForeignFormat, HolderView, Who};
@@ -140,6 +141,20 @@ pub(crate) fn who(holder: &HolderView) -> String {
             None => format!("a foreign client ({})", kind.escape_debug()),
         },
     }
+}
+
+/// Whether a line on stderr can be written anew.
+pub(crate) fn can_rewrite() -> bool {
+    io::stderr().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Back to the start of the line, and clear it.
+pub(crate) const CLEAR: &str = "\r\x1b[2K";
+
+/// A line in place of the last, on a terminal of so many columns. One that wraps could not be cleared; if the width is not
+/// known, the terminal is told not to wrap.
+pub(crate) fn rewritten(line: &str, columns: Option<usize>) -> String {
+    format!("{CLEAR}\x1b[?7l{}\x1b[?7h", fit(line, columns))
 }
 
 /// As much of a line as fits into `columns`, with a mark where it goes on. A character is taken for one column: a name

@@ -31,6 +31,7 @@ impl LockState {
         self.take(now, step, presence)
     }
 
+    /// Takes it by the sound rules.
     pub(crate) fn take(&mut self, now: Now, step: &Step, presence: &dyn Presence) -> Outcome {
         let mut turn = Turn {
             lock: self,

@@ -116,6 +116,11 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
+    /// Whether it happens to a worker; else it happens to the server.
+    pub(crate) fn is_of_a_worker(self) -> bool {
+        matches!(self, Self::StopWorker | Self::KillWorker)
+    }
+
     /// Its name in a history.
     pub fn name(self) -> &'static str {
         match self {

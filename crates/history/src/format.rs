@@ -35,6 +35,7 @@
 //!   lease was over) or `unknown` (it may have taken effect; a cancelled acquire is one).
 //! - `owner` names one acquisition and is new for each. An operation belongs to the lease that its process acquired last as
 //!   this owner. A repeated acquire of an owner that answers the same fence is the same lease.
+//! - The lines of a file are in order of their `at_ns`. An owner is of one process.
 //! - The `at_ns` of an `invoke` is read before the operation starts, that of a `complete` after it ended. An `invoke`
 //!   without `complete` means that the process died in it.
 //! - `fence`: of an ok acquire; optional on the `invoke` of what comes later.
@@ -63,8 +64,8 @@
 //! {"ev":"calm","at_ns":10000}
 //! ```
 //!
-//! - A `fault` is written after it was done. Kinds are those of [`FaultKind`]; the target is `worker-<proc>` or `server`. `until_ns`
-//!   says when what was stopped went on.
+//! - A `fault` is written after it was done. Kinds are those of [`FaultKind`]; the target is `worker-<proc>` of `stop-worker` and `kill-worker`, else `server`. `until_ns`
+//!   says when what was stopped went on; of a worker, both are read while it is stopped.
 //! - `server-start`: `epoch` counts how often the store lost its data, 0 while it kept everything. `at_ns` is read
 //!   when the old server is dead and the new one has not been started.
 //! - `calm`: the faults are over. The last one counts, and no fault may follow it.

@@ -21,6 +21,8 @@ pub struct History {
     pub(crate) faults: Vec<Fault>,
     pub(crate) calm: Option<(u64, Source)>,
     pub(crate) starts: Vec<(u64, u32)>,
+    /// From when to when the server did not work: apart from each other, in order of time.
+    pub(crate) outages: Vec<(u64, u64)>,
 }
 
 impl History {
@@ -56,11 +58,34 @@ impl History {
     pub(crate) fn stopped(&self, proc: u64, from_ns: u64, to_ns: u64) -> bool {
         let slack = self.campaign.bounds.scheduling_ns();
         self.processes.get(&proc).is_some_and(|process| {
-            process.stops.iter().any(|(stop, cont)| {
-                *stop <= to_ns.saturating_add(slack) && cont.saturating_add(slack) >= from_ns
-            })
+            last_begun(&process.stops, to_ns.saturating_add(slack))
+                .is_some_and(|(_, cont)| cont.saturating_add(slack) >= from_ns)
         })
     }
+
+    /// When the server works that was asked at this time: at once, or when what keeps it from that is over.
+    pub(crate) fn served_ns(&self, at_ns: u64) -> u64 {
+        let outage = last_begun(&self.outages, at_ns);
+        outage.map_or(at_ns, |(_, end)| end.max(at_ns))
+    }
+}
+
+/// Times in order of their beginning, those joined that meet: apart from each other, so that their ends are in order as well.
+pub(crate) fn joined(times: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (from, to) in times {
+        match joined.last_mut() {
+            Some((_, end)) if from <= *end => *end = to.max(*end),
+            _ => joined.push((from, to)),
+        }
+    }
+    joined
+}
+
+/// The last of such times that had begun by then, which is also the one of the latest end.
+pub(crate) fn last_begun(times: &[(u64, u64)], at_ns: u64) -> Option<(u64, u64)> {
+    let begun = times.partition_point(|(from, _)| *from <= at_ns);
+    times.get(begun.checked_sub(1)?).copied()
 }
 
 /// One line of one file.
@@ -99,8 +124,10 @@ pub(crate) struct Process {
     /// The time of its last line.
     pub(crate) last_ns: u64,
     pub(crate) killed_ns: Option<u64>,
-    /// From when to when it was stopped, in order of time.
+    /// From when to when it was stopped: apart from each other, in order of time.
     pub(crate) stops: Vec<(u64, u64)>,
+    /// When it wrote a line although it was stopped or killed, if it did.
+    pub(crate) unhurt_ns: Option<u64>,
 }
 
 impl Process {
@@ -120,6 +147,8 @@ pub(crate) struct Operation {
     pub(crate) invoked_ns: u64,
     pub(crate) invoked: Source,
     pub(crate) fence: Option<u64>,
+    /// The deadline that its holder then knew.
+    pub(crate) valid_until_ns: Option<u64>,
     pub(crate) done: Option<Done>,
     /// Which of the leases it belongs to.
     pub(crate) lease: Option<usize>,
@@ -135,6 +164,7 @@ impl Operation {
 pub(crate) struct Done {
     pub(crate) at_ns: u64,
     pub(crate) outcome: Outcome,
+    pub(crate) fence: Option<u64>,
     pub(crate) valid_until_ns: Option<u64>,
     pub(crate) source: Source,
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A promise that a history keeps or breaks.
 ///
@@ -30,7 +31,8 @@ pub enum Invariant {
     /// I6: no release of an owner removes the lock of another. Judged where `removed` lines say who removed what.
     OwnLockOnly,
     /// I7: no ok acquire or extend completes later than the deadline that it reports, but for the tolerance in scheduling,
-    /// unless its process was stopped in it; and no extend or release that was invoked after the lease was told lost is ok. Reads and writes past
+    /// unless its process was stopped in it; and no extend or release is ok that was invoked after its holder knew that the lease is over: told
+    /// lost, or by the answer to a release or an extend. Reads and writes past
     /// the deadline are no matter of the lock: the resource is what decides there (I4, I5).
     NoLateSuccess,
     /// I8: for each refused acquire someone may have held the lock while it was under way: another acquire under way,
@@ -38,17 +40,20 @@ pub enum Invariant {
     /// end of what kept the server from working meanwhile. An acquire that waited is hard to refute: anyone who may have held the lock for a moment explains it.
     UnknownResolves,
     /// I9: a holder whose process was not stopped since it acquired is told of a loss no later than the tolerance in scheduling after its
-    /// deadline. A holder that is never told cannot be seen in a history.
+    /// deadline; and none begins to extend, read or write that much later than the deadline that it names itself, without having been
+    /// told. A holder that is never told and does nothing cannot be seen in a history.
     ToldInTime,
     /// I10: an acquire invoked after the calm ends within the bound times one plus the number of those ahead: others of this lock that were
     /// invoked before and have not ended, or have not given back what they got. And a lock that is asked for after the calm is
     /// had by someone within that time of the first such acquire. Processes that were killed are left out.
     Liveness,
-    /// I11: each planned fault happened as often as planned, to something that could fail; as many workers ran as were to; a lease was
+    /// I11: each planned fault happened as often as planned, to something that could fail; no worker wrote a line after it was killed, or
+    /// while it was stopped but for 5 ms at both ends; as many workers ran as were to; a lease was
     /// had and a write accepted; and if liveness was to be judged, there was a calm and no fault after it.
     RealCampaign,
     /// I12: each ok (refused) read or write of a worker is an accepted (refused) decision of the resource within its time, each
-    /// decision is an operation of that worker, and what was done under a lease has one that was acquired, and its fence.
+    /// decision is an operation of that worker, and what was done under a lease has one that was acquired,
+    /// and its fence; as has a release that is ok, unless the acquire had no outcome.
     LogsAgree,
 }
 
@@ -115,5 +120,13 @@ impl fmt::Display for Invariant {
 impl Serialize for Invariant {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.id())
+    }
+}
+
+impl<'de> Deserialize<'de> for Invariant {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let id = String::deserialize(deserializer)?;
+        let known = Self::ALL.into_iter().find(|known| known.id() == id);
+        known.ok_or_else(|| D::Error::custom(format!("no invariant {id:?}")))
     }
 }

@@ -20,6 +20,10 @@ pub(crate) struct Lease {
     /// When its holder gave it up, was told that it is lost or heard so from an extend, whichever was first.
     pub(crate) over: Option<(u64, Source)>,
     pub(crate) told_ns: Option<u64>,
+    /// When its holder first knew for certain that it is over: told so, or by the answer to a release or an extend.
+    pub(crate) known_over_ns: Option<u64>,
+    /// The latest deadline that its holder is known to have had.
+    pub(crate) deadline_ns: Option<u64>,
     /// The index of its release.
     pub(crate) release: Option<usize>,
     /// When it was last relied on: the last line of it but for its release.
@@ -44,9 +48,16 @@ pub(crate) struct Span {
 }
 
 impl Lease {
-    /// The latest deadline that its holder is known to have had.
-    pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        self.claims.iter().filter_map(|claim| claim.until_ns).max()
+    /// From here on its holder relies on this.
+    pub(crate) fn claim(&mut self, claim: Claim) {
+        self.deadline_ns = self.deadline_ns.max(claim.until_ns);
+        self.claims.push(claim);
+    }
+
+    /// Its holder knows that it is over.
+    pub(crate) fn known_over(&mut self, at_ns: u64) {
+        let known = self.known_over_ns.unwrap_or(at_ns);
+        self.known_over_ns = Some(known.min(at_ns));
     }
 
     /// When it was valid. A later deadline of the same epoch shows that the lock was held all along, since no lease comes back once
@@ -104,19 +115,10 @@ impl Lease {
 /// Until when the store may hold what was last heard of at `heard_ns`: a TTL and the orphan bound, counted from the end of what
 /// kept the server from working then.
 pub(crate) fn may_linger(history: &History, heard_ns: u64) -> u64 {
-    use crate::FaultKind::{KillServer, StopServer};
-    let mut from = heard_ns;
-    // Faults are in order of time, so one stop after the other moves it on.
-    for fault in &history.faults {
-        if fault.at_ns > from {
-            break;
-        }
-        if matches!(fault.kind, StopServer | KillServer) {
-            from = from.max(fault.until_ns.unwrap_or(fault.at_ns));
-        }
-    }
     let campaign = &history.campaign;
-    from.saturating_add(campaign.ttl_ns())
+    history
+        .served_ns(heard_ns)
+        .saturating_add(campaign.ttl_ns())
         .saturating_add(campaign.bounds.orphan_ns())
 }
 

@@ -22,7 +22,7 @@
 //! | I4 | fenced resource | the resource accepts no fence below the highest that it has seen for that lock |
 //! | I5 | no lost update | each accepted write was based on the version before it, versions count up by one, each accepted read answers the latest |
 //! | I6 | own lock only | no release removes the lock of another owner |
-//! | I7 | no late success | no acquire or extend is reported as done after the deadline that it names, and nothing succeeds for a lease that was told lost |
+//! | I7 | no late success | no acquire or extend is reported as done after the deadline that it names, and nothing succeeds for a lease that its holder knew to be over |
 //! | I8 | unknown resolves | each refusal is explained by someone who may have held the lock; an acquire without an outcome explains for a TTL and a bound, no longer |
 //! | I9 | told in time | a holder that was not stopped is told of its loss by its deadline |
 //! | I10 | liveness | after the faults each acquire ends within the bound for each one ahead of it |

@@ -1,13 +1,13 @@
 //! From files to a [`History`]. Must never guess: a line that is not understood makes the whole history unreadable.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
 use crate::format::{NemesisLine, ResourceLine, StoreLine, What};
-use crate::history::{Decision, Fault, Names, Process, Removal, Source};
+use crate::history::{Decision, Fault, Names, Process, Removal, Source, joined};
 use crate::{Campaign, FaultKind, History};
 
 mod worker;
@@ -72,7 +72,9 @@ pub fn parse(files: &BTreeMap<String, String>) -> Result<History, Unreadable> {
             faults: Vec::new(),
             calm: None,
             starts: Vec::new(),
+            outages: Vec::new(),
         },
+        owners: HashMap::new(),
     };
     // The nemesis first: what it killed may have left a torn line.
     reading.nemesis(files)?;
@@ -84,9 +86,7 @@ pub fn parse(files: &BTreeMap<String, String>) -> Result<History, Unreadable> {
             (Some("resource"), _) => reading.resource(name, text)?,
             (Some("store"), _) => reading.store(name, text)?,
             (_, Some(proc)) => {
-                let proc = proc
-                    .parse()
-                    .map_err(|_| whole(name, "no number of a process"))?;
+                let proc = number_of(proc).ok_or_else(|| whole(name, "no number of a process"))?;
                 worker::read(&mut reading, proc, name, text)?;
             }
             (Some(_), None) => return Err(whole(name, "no such file in a history")),
@@ -120,6 +120,8 @@ fn whole(file: &str, why: &str) -> Unreadable {
 /// A history that is being put together.
 struct Reading {
     history: History,
+    /// The process that an owner is of.
+    owners: HashMap<u32, u64>,
 }
 
 impl Reading {
@@ -146,6 +148,10 @@ impl Reading {
                     at_ns,
                     until_ns,
                 } => {
+                    let worker = worker_of(&target).is_some();
+                    if worker != kind.is_of_a_worker() || !worker && target != "server" {
+                        return Err(at(FILE, source, "nothing that this can happen to"));
+                    }
                     if until_ns.is_some_and(|until| until < at_ns) {
                         return Err(at(FILE, source, "ends before it begins"));
                     }
@@ -172,14 +178,21 @@ impl Reading {
         Ok(())
     }
 
-    /// What the nemesis did to each worker.
+    /// What the nemesis did to the server and to each worker.
     fn fates(&mut self) {
         let History {
-            faults, processes, ..
+            faults,
+            processes,
+            outages,
+            ..
         } = &mut self.history;
+        let of_server = faults
+            .iter()
+            .filter(|fault| matches!(fault.kind, FaultKind::StopServer | FaultKind::KillServer));
+        *outages =
+            joined(of_server.map(|fault| (fault.at_ns, fault.until_ns.unwrap_or(fault.at_ns))));
         for fault in faults {
-            let proc = fault.target.strip_prefix("worker-");
-            let Some(proc) = proc.and_then(|proc| proc.parse::<u64>().ok()) else {
+            let Some(proc) = worker_of(&fault.target) else {
                 continue;
             };
             let process: &mut Process = processes.entry(proc).or_default();
@@ -191,6 +204,9 @@ impl Reading {
                 FaultKind::KillWorker => process.killed_ns = Some(fault.at_ns),
                 _ => {}
             }
+        }
+        for process in processes.values_mut() {
+            process.stops = joined(process.stops.drain(..));
         }
     }
 
@@ -254,6 +270,17 @@ impl Reading {
         }
         Ok(())
     }
+}
+
+/// The worker that a fault names, unless it names the server or nothing that there is.
+fn worker_of(target: &str) -> Option<u64> {
+    number_of(target.strip_prefix("worker-")?)
+}
+
+/// A number as it is written in one way only: else two files could be of one process.
+fn number_of(text: &str) -> Option<u64> {
+    let number: u64 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
 }
 
 /// The lines of a text with their places.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::history::Source;
 use crate::{FaultKind, History, Invariant};
 
 /// What is said of a history; `Display` is the report for people.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// What the run is called.
     pub run: String,
@@ -33,7 +33,7 @@ pub struct Verdict {
 }
 
 /// What comes of a judgement.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     /// Nothing is wrong; or a control showed what it was to show and nothing else.
@@ -45,7 +45,7 @@ pub enum Status {
 }
 
 /// How much was looked at.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Worker processes that did something.
     pub processes: u64,
@@ -76,7 +76,7 @@ pub struct Counts {
 }
 
 /// A promise that was broken, once.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
     /// Which.
     pub invariant: Invariant,
@@ -89,7 +89,7 @@ pub struct Violation {
 }
 
 /// A line of a history.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     /// `file:line`.
     pub place: String,

@@ -7,71 +7,90 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::report::{Checked, Judged, Verdict};
-use crate::text::{Paint, WIDTH, counted, gaps, grid, thousands, took, widths};
+use crate::text::{
+    Paint, columns, counted, json_line, paragraph, paragraph_after, thousands, took,
+};
 
-const HEAD: [&str; 6] = ["MODEL", "STATES", "DEPTH", "TIME", "PROPERTY", "VERDICT"];
-
-/// A line for each property, the bounds of each model below it, and the sum, in at most 100 columns. With `traces` also
-/// the steps that lead to each violation.
+/// A block for each model: what was explored, its bounds, and a line for each verdict with the properties that have it; then
+/// what these are, and the sum. At most 100 columns. With `traces` also the steps that lead to each violation.
 pub fn table(checked: &[Checked], traces: bool, colour: bool) -> String {
-    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
-    let mut paints = vec![Some(Paint::Strong)];
-    for model in checked {
-        for (at, judged) in model.properties.iter().enumerate() {
-            rows.push(row(model, at, judged));
-            paints.push(match judged.verdict {
-                Verdict::Exhausted => None,
-                Verdict::Violated { .. } | Verdict::Cut => Some(Paint::Wrong),
-            });
-        }
-    }
-    let taken: usize = widths(&rows).iter().take(5).sum();
-    let last = WIDTH.saturating_sub(taken + gaps(6));
-    let mut laid = grid(&rows, &[1, 2, 3], &[(5, last)])
-        .into_iter()
-        .zip(paints);
     let mut page = String::new();
-    let mut add = |page: &mut String| {
-        if let Some((lines, paint)) = laid.next() {
-            for line in lines {
-                *page += &paint.map_or(line.clone(), |paint| paint.on(&line, colour));
-                page.push('\n');
-            }
-        }
-    };
-    add(&mut page);
     for model in checked {
-        for _ in &model.properties {
-            add(&mut page);
-        }
-        page += &crate::text::paragraph(&format!("bounds: {}", model.bounds), "    ");
+        page += &block(model, colour);
         if traces {
             page += &steps(model);
         }
+        page.push('\n');
     }
-    page.push('\n');
-    page += &sum(checked);
-    page
+    page + &legend(checked) + "\n" + &sum(checked)
 }
 
-fn row(model: &Checked, at: usize, judged: &Judged) -> Vec<String> {
-    let verdict = match &judged.verdict {
+fn block(model: &Checked, colour: bool) -> String {
+    let name = Paint::Strong.on(&model.model, colour);
+    let mut block = format!(
+        "{name}  {}, {} deep, {}\n",
+        counted(model.states, "state"),
+        counted(model.depth, "step"),
+        took(model.took)
+    );
+    block += &paragraph(&model.bounds, "    ");
+    for (verdict, names) in verdicts(model) {
+        let words = words(verdict);
+        let lines = paragraph_after(&format!("    {words:<EXHAUSTED$}  "), &names.join(", "));
+        let paint = match verdict {
+            Verdict::Exhausted => Paint::Good,
+            Verdict::Violated { .. } | Verdict::Cut => Paint::Wrong,
+        };
+        block += &lines.replacen(&words, &paint.on(&words, colour), 1);
+    }
+    block
+}
+
+/// What is wrong, soonest first, what was cut short, and what was exhausted; each with the short names of its properties.
+fn verdicts(model: &Checked) -> Vec<(&Verdict, Vec<&'static str>)> {
+    let place = |verdict: &Verdict| match verdict {
+        Verdict::Violated { steps, .. } => (0, *steps),
+        Verdict::Cut => (1, 0),
+        Verdict::Exhausted => (2, 0),
+    };
+    let mut properties: Vec<&Judged> = model.properties.iter().collect();
+    properties.sort_by_key(|judged| place(&judged.verdict));
+    let mut verdicts: Vec<(&Verdict, Vec<&'static str>)> = Vec::new();
+    for judged in properties {
+        match verdicts.last_mut() {
+            Some((verdict, names)) if place(verdict) == place(&judged.verdict) => {
+                names.push(judged.name);
+            }
+            _ => verdicts.push((&judged.verdict, vec![judged.name])),
+        }
+    }
+    verdicts
+}
+
+/// The longest of [`words`]: `exhausted within these bounds`.
+const EXHAUSTED: usize = 29;
+
+fn words(verdict: &Verdict) -> String {
+    match verdict {
         Verdict::Exhausted => "exhausted within these bounds".into(),
         Verdict::Violated { steps, .. } => format!("wrong in {}", counted(*steps, "step")),
         Verdict::Cut => "cut short: not all was seen".into(),
-    };
-    let mut cells = if at == 0 {
-        vec![
-            model.model.clone(),
-            thousands(model.states),
-            thousands(model.depth),
-            took(model.took),
-        ]
-    } else {
-        vec![String::new(); 4]
-    };
-    cells.extend([judged.name.to_owned(), verdict]);
-    cells
+    }
+}
+
+/// What each property says, each once, in the order in which they come.
+fn legend(checked: &[Checked]) -> String {
+    let mut said: Vec<(&str, &str)> = Vec::new();
+    for judged in checked.iter().flat_map(|model| &model.properties) {
+        if !said.iter().any(|(name, _)| *name == judged.name) {
+            said.push((judged.name, judged.says));
+        }
+    }
+    let width = said.iter().map(|(name, _)| columns(name)).max();
+    let width = width.unwrap_or_default();
+    said.iter()
+        .map(|(name, says)| paragraph_after(&format!("{name:<width$}  "), says))
+        .collect()
 }
 
 fn steps(model: &Checked) -> String {
@@ -127,15 +146,11 @@ fn counted_properties(number: usize) -> String {
 /// The same for programs: `leasehold.lab-check/1`, one document on one line.
 pub fn json(checked: &[Checked]) -> String {
     let models = checked.iter().map(Model::of).collect();
-    crate::text::json_line(&Document {
-        schema: "leasehold.lab-check/1",
-        models,
-    })
+    json_line("leasehold.lab-check/1", &Models { models })
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
-    schema: &'static str,
+struct Models<'a> {
     models: Vec<Model<'a>>,
 }
 
@@ -153,6 +168,7 @@ struct Model<'a> {
 #[derive(Serialize)]
 struct Property<'a> {
     name: &'static str,
+    says: &'static str,
     /// `exhausted`, `violated` or `cut`.
     verdict: &'static str,
     steps: Option<usize>,
@@ -181,6 +197,7 @@ impl<'a> Property<'a> {
         };
         Self {
             name: judged.name,
+            says: judged.says,
             verdict,
             steps,
             trace,

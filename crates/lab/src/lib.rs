@@ -14,7 +14,6 @@
 #![forbid(unsafe_code)]
 
 pub mod check_table;
-mod columns;
 pub mod command;
 pub mod host_time;
 pub mod ladder;

@@ -7,7 +7,7 @@ use std::process::{ExitCode, Stdio};
 use serde::{Deserialize, Serialize};
 
 use crate::process::Process;
-use crate::storm::{resource, worker};
+use crate::storm::{judged, resource, worker};
 
 /// The one word of its command line.
 const WORD: &str = "leasehold-lab-part";
@@ -21,6 +21,7 @@ const ORDERS: &str = "LEASEHOLD_LAB_PART";
 pub(crate) enum Part {
     Worker(worker::Orders),
     Resource(resource::Orders),
+    Judge(judged::Orders),
 }
 
 impl Part {
@@ -46,6 +47,7 @@ pub fn play() -> Option<ExitCode> {
     let played = match serde_json::from_str(&orders) {
         Ok(Part::Worker(orders)) => worker::work(orders),
         Ok(Part::Resource(orders)) => resource::serve(&orders),
+        Ok(Part::Judge(orders)) => judged::judge(&orders),
         Err(error) => Err(format!("{ORDERS}: {error}")),
     };
     Some(match played {

@@ -24,8 +24,10 @@ pub struct Checked {
 /// One property of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {
-    /// Its name.
+    /// Its name: `exclusion`, `R4`.
     pub name: &'static str,
+    /// What it says, in a sentence.
+    pub says: &'static str,
     /// What became of it.
     pub verdict: Verdict,
 }

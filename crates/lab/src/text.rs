@@ -1,5 +1,6 @@
 //! Text for a terminal: columns, wrapped lines, numbers. Must never cut what it is given: what does not fit goes on below.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Style};
@@ -36,6 +37,12 @@ pub(crate) fn paragraph(text: &str, indent: &str) -> String {
         paragraph.extend([indent, &line, "\n"]);
     }
     paragraph
+}
+
+/// The same with its first line behind `label`, and the others as far to the right.
+pub(crate) fn paragraph_after(label: &str, text: &str) -> String {
+    let indent = " ".repeat(columns(label));
+    paragraph(text, &indent).replacen(&indent, label, 1)
 }
 
 /// How many columns a text takes. A character is taken for one: we write no wide ones.
@@ -88,6 +95,26 @@ pub(crate) fn widths(rows: &[Vec<String>]) -> Vec<usize> {
 /// What the gaps between so many columns take.
 pub(crate) fn gaps(count: usize) -> usize {
     GAP.len() * count.saturating_sub(1)
+}
+
+/// A table in Markdown with its head in the first row, which is also readable in a terminal.
+pub(crate) fn markdown(rows: &[Vec<String>]) -> String {
+    let widths = widths(rows);
+    let mut text = String::new();
+    for (at, row) in rows.iter().enumerate() {
+        for (width, cell) in widths.iter().zip(row) {
+            // Writing to a String cannot fail, here and below.
+            let _infallible = write!(text, "| {cell:>width$} ");
+        }
+        text.push_str("|\n");
+        if at == 0 {
+            for width in &widths {
+                let _infallible = write!(text, "|{}:", "-".repeat(width + 1));
+            }
+            text.push_str("|\n");
+        }
+    }
+    text
 }
 
 fn lines(at: usize, cell: &str, wrapped: &[(usize, usize)]) -> Vec<String> {
@@ -146,9 +173,15 @@ pub(crate) fn counted(number: usize, noun: &str) -> String {
     format!("{} {noun}{plural}", thousands(number))
 }
 
-/// A document on one line. All keys of ours are texts, so writing one cannot fail.
-pub(crate) fn json_line(document: &impl Serialize) -> String {
-    serde_json::to_string(document).unwrap_or_default() + "\n"
+/// A document on one line that says first what it is. All keys of ours are texts, so writing one cannot fail.
+pub(crate) fn json_line(schema: &'static str, fields: &impl Serialize) -> String {
+    #[derive(Serialize)]
+    struct Document<'a, T> {
+        schema: &'static str,
+        #[serde(flatten)]
+        fields: &'a T,
+    }
+    serde_json::to_string(&Document { schema, fields }).unwrap_or_default() + "\n"
 }
 
 /// What a page paints. The words say it as well.

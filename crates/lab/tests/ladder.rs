@@ -32,11 +32,11 @@ const STORIES: [(&str, &[(Property, usize)]); 20] = [
     ("set-px-lua-stale-write", &[(StaleWrite, 7)]),
     ("set-px-lua-lost-update", &[(LostUpdate, 9)]),
     ("set-px-lua-fenced", &[]),
+    ("wrapper-orphan", &[(Child, 6)]),
     ("redlock", &[]),
     ("redlock-restart", &[(Exclusion, 7)]),
     ("redlock-clock-jump", &[(Exclusion, 7)]),
     ("redlock-late-validity", &[(Exclusion, 8)]),
-    ("wrapper-orphan", &[(Child, 6)]),
 ];
 
 #[test]

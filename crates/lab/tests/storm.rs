@@ -49,6 +49,9 @@ fn a_small_storm_is_clean_and_its_controls_are_not() {
             "{control:#}"
         );
     }
+    assert_eq!(storm["tolerance_ms"], 2_000);
+    let unexplained = storm["unexplained_ms"].as_u64().unwrap();
+    assert!(unexplained <= 2_000, "{unexplained} ms");
     let counts = &storm["verdict"]["counts"];
     assert!(counts["acquisitions"].as_u64().unwrap() >= 50, "{counts:#}");
     let faults: BTreeMap<String, u64> = serde_json::from_value(counts["faults"].clone()).unwrap();
@@ -67,9 +70,17 @@ fn a_small_storm_is_clean_and_its_controls_are_not() {
         );
     }
     // What it says can be judged again.
-    for run in ["set-del", "unfenced", "storm"] {
-        let history = leasehold_history::read(&kept.path().join(run)).unwrap();
-        assert_eq!(leasehold_history::judge(&history).run, run);
+    for (run, said) in ["set-del", "unfenced", "storm"]
+        .iter()
+        .zip(report["campaigns"].as_array().unwrap())
+    {
+        let directory = kept.path().join(run);
+        let again = lab(&["judge", "--json", directory.to_str().unwrap()]);
+        assert_eq!(again.status.code(), Some(0));
+        let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+        for field in ["run", "status", "counts", "found"] {
+            assert_eq!(again[field], said["verdict"][field]);
+        }
     }
 }
 
@@ -81,6 +92,25 @@ fn a_history_is_never_written_over() {
     assert_eq!(storm.status.code(), Some(1));
     let errors = String::from_utf8_lossy(&storm.stderr);
     assert!(errors.contains("has a history already"), "{errors}");
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_said_so_at_once_without_its_password() {
+    let storm = lab(&["storm", "--url", "redis://:hush@127.0.0.1:1/"]);
+    assert_eq!(storm.status.code(), Some(1));
+    let errors = String::from_utf8_lossy(&storm.stderr);
+    assert!(errors.contains("--url does not answer"), "{errors}");
+    assert!(!errors.contains("hush"), "{errors}");
+}
+
+#[test]
+fn a_storm_of_no_time_is_refused() {
+    for (word, value) in [("--time", "1s"), ("--ttl", "0s"), ("--time", "1year")] {
+        let storm = lab(&["storm", word, value]);
+        assert_eq!(storm.status.code(), Some(2));
+        let errors = String::from_utf8_lossy(&storm.stderr);
+        assert!(errors.contains("not from"), "{errors}");
+    }
 }
 
 #[test]

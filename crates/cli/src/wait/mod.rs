@@ -3,7 +3,7 @@
 mod progress;
 
 use std::env;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -16,7 +16,7 @@ use crate::exit::{BUSY, Exit, Reach, TIMEOUT, UNAVAILABLE, USAGE};
 use crate::signals::Signals;
 use crate::sys;
 use crate::terminal::Terminal;
-use crate::text::{quoted, span, who, write_raw};
+use crate::text::{can_rewrite, quoted, span, who, write_raw};
 use crate::values::duration;
 use crate::verbose;
 
@@ -349,9 +349,7 @@ pub(crate) fn nested(name: &str, holder: &HolderView) -> Exit {
 }
 
 fn style(how: &WaitArgs, terminal: Option<&Terminal>) -> Style {
-    let can_rewrite =
-        io::stderr().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb");
-    let is_live = can_rewrite && !verbose::is_on() && terminal.is_some_and(Terminal::is_ours);
+    let is_live = can_rewrite() && !verbose::is_on() && terminal.is_some_and(Terminal::is_ours);
     match how.progress {
         _ if how.quiet => Style::Quiet,
         Showing::None => Style::Quiet,

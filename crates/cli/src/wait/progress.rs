@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::{Fence, HolderView, Snapshot};
 
 use super::Again;
-use crate::text::{fit, place, quoted, span, who};
+use crate::text::{CLEAR, place, quoted, rewritten, span, who};
 
 /// On a terminal the line appears after this long, and is written anew as often.
 const SECOND: Duration = Duration::from_secs(1);
@@ -16,9 +16,6 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
 
 /// A waiter far back in line asks every 15 s or so. A store that is silent for longer has a problem.
 const SILENCE: Duration = Duration::from_secs(20);
-
-/// Back to the start of the line, and clear it.
-const CLEAR: &str = "\r\x1b[2K";
 
 /// How to speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,8 +88,7 @@ impl Progress {
         let line = self.line(seen, at);
         self.told = Some((seen.clone(), at));
         Some(match self.style {
-            // A line that wraps could not be cleared; if the width is not known, the terminal is told not to wrap.
-            Style::Live => format!("{CLEAR}\x1b[?7l{}\x1b[?7h", fit(&line, self.columns)),
+            Style::Live => rewritten(&line, self.columns),
             Style::Lines | Style::Quiet => line + "\n",
         })
     }

@@ -7,6 +7,7 @@ mod dev;
 mod doctor;
 mod guardian;
 mod hold;
+mod lab;
 mod lost;
 mod operations;
 mod pages;

@@ -14,6 +14,9 @@ const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 /// The codes of the table.
 const CODES: [u8; 10] = [64, 69, 70, 75, 77, 78, 79, 124, 126, 127];
 
+/// The verbs below `lab`.
+const LAB: [&str; 7] = ["show", "replay", "check", "race", "storm", "judge", "scale"];
+
 /// What `leasehold words...` prints, without an error.
 #[track_caller]
 fn printed(words: &[&str]) -> String {
@@ -52,6 +55,18 @@ fn help_is_there_for_each_verb_and_for_the_exit_codes() {
         assert!(help.contains(&format!("leasehold {verb}")), "{help}");
         assert_eq!(help, printed(&[&verb, "--help"]), "{verb}");
     }
+    for verb in LAB {
+        let help = printed(&["help", "lab", verb]);
+        assert!(help.contains(&format!("leasehold lab {verb}")), "{help}");
+        assert_eq!(help, printed(&["lab", verb, "--help"]), "{verb}");
+    }
+    let done = tool(LEASEHOLD, &["help", "lab", "shwo"]);
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(64));
+    assert!(
+        said.contains("show, replay") && !said.contains("exit-codes"),
+        "{said}"
+    );
     // What options cannot say.
     assert!(printed(&["help", "run"]).contains("leasehold run [OPTIONS] LOCK [--] CMD [ARG...]"));
     assert!(printed(&["help", "dev"]).contains("leasehold dev [OPTIONS] [-- CMD [ARG...]]"));
@@ -93,6 +108,11 @@ fn bash_completes_verbs_and_options() {
     assert_eq!(complete(&["leasehold", "ru"]), ["run"]);
     assert_eq!(complete(&["leasehold", "run", "--url-f"]), ["--url-file"]);
     assert_eq!(complete(&["leasehold", "help", "exit"]), ["exit-codes"]);
+    assert_eq!(complete(&["leasehold", "lab", "sh"]), ["show"]);
+    assert_eq!(
+        complete(&["leasehold", "lab", "replay", "--ti"]),
+        ["--tick"]
+    );
     assert_eq!(complete(&["leasehold", "man", "ru"]), ["run"]);
     assert_eq!(complete(&["leasehold", "--color", "al"]), ["always"]);
     assert_eq!(complete(&["leasehold", "completions", "fi"]), ["fish"]);
@@ -130,10 +150,15 @@ fn manual_pages_say_what_help_says() {
     printed(&["man", "--dir", dir.path().to_str().unwrap()]);
     let page = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
     assert_eq!(page("leasehold.1"), printed(&["man"]));
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1 + verbs().len());
-    for verb in verbs() {
-        let page = page(&format!("leasehold-{verb}.1"));
-        assert_eq!(page, printed(&["man", &verb]));
+    let of_the_lab = LAB.map(|verb| vec!["lab".to_owned(), verb.to_owned()]);
+    let verbs = verbs().into_iter().map(|verb| vec![verb]).chain(of_the_lab);
+    let verbs: Vec<Vec<String>> = verbs.collect();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1 + verbs.len());
+    for verb in verbs {
+        let words: Vec<&str> = verb.iter().map(String::as_str).collect();
+        let page = page(&format!("leasehold-{}.1", words.join("-")));
+        assert_eq!(page, printed(&[&["man"], words.as_slice()].concat()));
+        let verb = words.join(" ");
         for section in [".TH leasehold-", ".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS"] {
             assert!(page.contains(section), "{verb}: {section}");
         }

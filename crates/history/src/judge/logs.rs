@@ -1,13 +1,14 @@
 //! I12: the resource and its users tell the same story. Must never take one side: each is matched with the other.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 
 use super::show;
 use crate::Invariant::LogsAgree;
 use crate::Resource;
 use crate::format::{Outcome, What};
 use crate::history::{Decision, Operation};
+use crate::lease::Lease;
 use crate::verdict::Findings;
 
 /// What an operation and its decision have in common: the fence, where the resource is presented one, process, lock, whether it
@@ -96,13 +97,29 @@ fn presents(resource: Resource, write: bool) -> bool {
 /// What needs a lease and has none, or has another fence than its lease.
 fn under_a_lease(findings: &mut Findings<'_>) {
     let history = findings.history;
+    // Their release may find something.
+    let mut open = HashSet::new();
+    for acquire in &history.operations {
+        if acquire.what == What::Acquire && (acquire.done.is_none() || acquire.is(Outcome::Unknown))
+        {
+            open.insert((acquire.lock, acquire.owner));
+        }
+    }
     for operation in &history.operations {
         let what = operation.what.name();
         let lease = operation.lease.and_then(|at| history.leases.get(at));
+        let answered = operation.done.and_then(|done| done.fence);
+        let other = |fence: Option<u64>, lease: &Lease| fence.is_some() && fence != lease.fence;
         let sentence = match (operation.what, lease) {
-            (What::Acquire, _) | (What::Release, None) => continue,
+            (What::Acquire, _) => continue,
+            (What::Release, None)
+                if !operation.is(Outcome::Ok)
+                    || open.contains(&(operation.lock, operation.owner)) =>
+            {
+                continue;
+            }
             (_, None) => format!("a {what} under a lease that was never acquired"),
-            (_, Some(lease)) if operation.fence.is_some() && operation.fence != lease.fence => {
+            (_, Some(lease)) if other(operation.fence, lease) || other(answered, lease) => {
                 format!("a {what} with a fence that is not its lease's")
             }
             _ => continue,

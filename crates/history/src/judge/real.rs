@@ -44,6 +44,13 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
     {
         wrong.push("the resource accepted no write".to_owned());
     }
+    for (proc, process) in &history.processes {
+        if let Some(at_ns) = process.unhurt_ns {
+            wrong.push(format!(
+                "worker {proc} wrote a line, at {at_ns} ns, while it was stopped or after it was killed"
+            ));
+        }
+    }
     match (campaign.bounds.acquire_after_calm_ms, history.calm) {
         (Some(_), None) => wrong.push("there was no calm".to_owned()),
         (_, Some((calm, _))) if history.faults.iter().any(|fault| fault.at_ns > calm) => {

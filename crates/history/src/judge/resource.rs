@@ -82,7 +82,7 @@ pub(super) fn no_lost_update(findings: &mut Findings<'_>) {
                 "worker {}'s write was based on {base}, and the version was {version}: an update is lost",
                 decision.proc
             ))
-        } else if decision.value != version + 1 {
+        } else if Some(decision.value) != version.checked_add(1) {
             Some(format!("version {} follows {version}", decision.value))
         } else {
             None

@@ -49,8 +49,8 @@ pub(super) fn no_late_success(findings: &mut Findings<'_>) {
         };
         let what = operation.what.name();
         let lease = operation.lease.and_then(|at| history.leases.get(at));
-        let told = lease.and_then(|lease| lease.told_ns);
-        let sentence = match (operation.what, done.valid_until_ns, told) {
+        let over = lease.and_then(|lease| lease.known_over_ns);
+        let sentence = match (operation.what, done.valid_until_ns, over) {
             (What::Acquire | What::Extend, Some(until), _)
                 if done.at_ns > until.saturating_add(slack)
                     && !history.stopped(operation.proc, operation.invoked_ns, done.at_ns) =>
@@ -58,9 +58,9 @@ pub(super) fn no_late_success(findings: &mut Findings<'_>) {
                 let late = milliseconds(done.at_ns - until);
                 format!("an {what} was reported as done {late} after the deadline that it names")
             }
-            (What::Extend | What::Release, _, Some(told)) if told < operation.invoked_ns => {
-                let after = milliseconds(operation.invoked_ns - told);
-                format!("{what} was ok, begun {after} after the lease was told lost")
+            (What::Extend | What::Release, _, Some(over)) if over < operation.invoked_ns => {
+                let after = milliseconds(operation.invoked_ns - over);
+                format!("{what} was ok, begun {after} after its holder knew that the lease is over")
             }
             _ => continue,
         };
@@ -76,20 +76,57 @@ pub(super) fn no_late_success(findings: &mut Findings<'_>) {
 
 /// I9.
 pub(super) fn told_in_time(findings: &mut Findings<'_>) {
+    told_late(findings);
+    never_told(findings);
+}
+
+/// Who still relies on a lease when its deadline is over was not told of it.
+fn never_told(findings: &mut Findings<'_>) {
+    let history = findings.history;
+    let slack = history.campaign.bounds.scheduling_ns();
+    for operation in &history.operations {
+        let lease = operation.lease.and_then(|at| history.leases.get(at));
+        let (Some(lease), Some(deadline)) = (lease, operation.valid_until_ns) else {
+            continue;
+        };
+        let at_ns = operation.invoked_ns;
+        let knows = lease.known_over_ns.is_some_and(|over| over <= at_ns);
+        if operation.what == What::Release
+            || knows
+            || at_ns <= deadline.saturating_add(slack)
+            || history.stopped(operation.proc, lease.invoked_ns, at_ns)
+        {
+            continue;
+        }
+        let sentence = format!(
+            "{} was used for a {} {} after its deadline, and its holder had not been told",
+            show::who(history, lease),
+            operation.what.name(),
+            milliseconds(at_ns - deadline)
+        );
+        let mut window = show::lease(findings, lease);
+        window.extend(show::operation(findings, operation));
+        findings.add(ToldInTime, Some(operation.lock), sentence, window);
+    }
+}
+
+fn told_late(findings: &mut Findings<'_>) {
     let history = findings.history;
     let slack = history.campaign.bounds.scheduling_ns();
     for told in &history.told {
         let Some(lease) = told.lease.and_then(|at| history.leases.get(at)) else {
             continue;
         };
-        let Some(deadline) = lease.deadline_ns() else {
+        let Some(deadline) = lease.deadline_ns else {
             continue;
         };
         if history.stopped(told.proc, lease.invoked_ns, told.at_ns) {
             continue;
         }
-        let late = i64::try_from(i128::from(told.at_ns) - i128::from(deadline)).unwrap_or(i64::MAX);
-        findings.told_latest_us = findings.told_latest_us.max(Some(late / 1_000));
+        let late = (i128::from(told.at_ns) - i128::from(deadline)) / 1_000;
+        // Of 64 bits of nanoseconds, so that it fits.
+        let late = i64::try_from(late).unwrap_or_default();
+        findings.told_latest_us = findings.told_latest_us.max(Some(late));
         if told.at_ns > deadline.saturating_add(slack) {
             let sentence = {
                 let late = milliseconds(told.at_ns - deadline);

@@ -5,8 +5,11 @@ use std::collections::HashMap;
 use super::{Reading, Unreadable, at, line_of, lines};
 use crate::History;
 use crate::format::{Outcome, What, WorkerLine};
-use crate::history::{Done, Operation, Source, Told};
+use crate::history::{Done, Operation, Source, Told, last_begun};
 use crate::lease::{Claim, Lease};
+
+/// How long a signal may take to reach all of a process, with a margin.
+const SIGNAL_NS: u64 = 5_000_000;
 
 pub(super) fn read(
     reading: &mut Reading,
@@ -15,7 +18,7 @@ pub(super) fn read(
     text: &str,
 ) -> Result<(), Unreadable> {
     let file = reading.file(name);
-    let history = &mut reading.history;
+    let Reading { history, owners } = reading;
     let killed = history
         .processes
         .entry(proc)
@@ -25,6 +28,7 @@ pub(super) fn read(
     let last = text.lines().count();
     let mut worker = Worker {
         history,
+        owners,
         proc,
         begun: HashMap::new(),
         current: HashMap::new(),
@@ -46,6 +50,8 @@ pub(super) fn read(
 /// What is known while the lines of one worker are read.
 struct Worker<'a> {
     history: &'a mut History,
+    /// Whose process an owner belongs to.
+    owners: &'a mut HashMap<u32, u64>,
     proc: u64,
     /// The operations by their number.
     begun: HashMap<u64, usize>,
@@ -63,9 +69,7 @@ impl Worker<'_> {
         if proc != self.proc {
             return Err("the line of another process");
         }
-        if let Some(process) = self.history.processes.get_mut(&proc) {
-            process.last_ns = process.last_ns.max(at_ns);
-        }
+        self.at(at_ns)?;
         match line {
             WorkerLine::Invoke {
                 op,
@@ -88,6 +92,11 @@ impl Worker<'_> {
                 }
                 let lease = self.current.get(&(lock, owner)).copied();
                 let lease = lease.filter(|_| what != What::Acquire);
+                if what == What::Acquire
+                    && *self.owners.entry(owner).or_insert(self.proc) != self.proc
+                {
+                    return Err("the owner of another process's acquisition");
+                }
                 self.history.operations.push(Operation {
                     proc,
                     what,
@@ -96,6 +105,7 @@ impl Worker<'_> {
                     invoked_ns: at_ns,
                     invoked: source,
                     fence,
+                    valid_until_ns,
                     done: None,
                     lease,
                 });
@@ -113,10 +123,11 @@ impl Worker<'_> {
                 let done = Done {
                     at_ns,
                     outcome,
+                    fence,
                     valid_until_ns,
                     source,
                 };
-                self.complete(op, done, fence)
+                self.complete(op, done)
             }
             WorkerLine::ToldLost {
                 lock,
@@ -139,6 +150,23 @@ impl Worker<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// A line was written then, which its process was free to do.
+    fn at(&mut self, at_ns: u64) -> Result<(), &'static str> {
+        let Some(process) = self.history.processes.get_mut(&self.proc) else {
+            return Ok(());
+        };
+        if at_ns < process.last_ns {
+            return Err("the clock goes back");
+        }
+        process.last_ns = at_ns;
+        let stop = last_begun(&process.stops, at_ns.saturating_sub(SIGNAL_NS));
+        let stopped = stop.is_some_and(|(_, cont)| at_ns.saturating_add(SIGNAL_NS) < cont);
+        if stopped || process.killed_ns.is_some_and(|killed| killed < at_ns) {
+            process.unhurt_ns = Some(at_ns);
+        }
+        Ok(())
     }
 
     /// A line of a lease: it is relied on, with this deadline if one is named; or it is given back.
@@ -165,8 +193,8 @@ impl Worker<'_> {
             return;
         }
         lease.used_ns = lease.used_ns.max(at_ns);
-        if until.is_some() && until > lease.deadline_ns() {
-            lease.claims.push(Claim {
+        if until > lease.deadline_ns {
+            lease.claim(Claim {
                 from_ns: at_ns,
                 until_ns: until,
                 epoch,
@@ -181,25 +209,23 @@ impl Worker<'_> {
         lease.told_ns = Some(lease.told_ns.map_or(at_ns, |told| told.min(at_ns)));
         if until.is_some() {
             // Of no time and no epoch: good to judge the telling by, not to be valid in.
-            lease.claims.push(Claim {
+            lease.claim(Claim {
                 from_ns: at_ns,
                 until_ns: until,
                 epoch: None,
             });
         }
+        lease.known_over(at_ns);
         end(lease, at_ns, source);
     }
 
-    fn complete(&mut self, op: u64, done: Done, fence: Option<u64>) -> Result<(), &'static str> {
+    fn complete(&mut self, op: u64, done: Done) -> Result<(), &'static str> {
         let index = *self.begun.get(&op).ok_or("the end of what never began")?;
         let Some(operation) = self.history.operations.get_mut(index) else {
             return Err("the end of what never began");
         };
         if operation.done.is_some() {
             return Err("ended twice");
-        }
-        if done.at_ns < operation.invoked_ns {
-            return Err("ended before it began");
         }
         operation.done = Some(done);
         let (what, lock, owner) = (operation.what, operation.lock, operation.owner);
@@ -211,7 +237,7 @@ impl Worker<'_> {
         };
         match (what, done.outcome) {
             (What::Acquire, Outcome::Ok) => {
-                self.acquired(index, (lock, owner), fence, claim, done.source);
+                self.acquired(index, (lock, owner), done.fence, claim, done.source);
             }
             (What::Acquire, Outcome::Lost) => return Err("an acquire has nothing to lose"),
             _ => {
@@ -219,10 +245,12 @@ impl Worker<'_> {
                     return Ok(());
                 };
                 match (what, done.outcome) {
-                    (What::Extend, Outcome::Ok) => lease.claims.push(claim),
+                    (What::Extend, Outcome::Ok) => lease.claim(claim),
                     (What::Extend, Outcome::Lost | Outcome::Refused) => {
+                        lease.known_over(done.at_ns);
                         end(lease, done.at_ns, done.source);
                     }
+                    (What::Release, Outcome::Ok | Outcome::Lost) => lease.known_over(done.at_ns),
                     _ => {}
                 }
                 if what != What::Release {
@@ -253,7 +281,7 @@ impl Worker<'_> {
         });
         let at = repeated.unwrap_or(self.history.leases.len());
         if let Some(lease) = self.history.leases.get_mut(at) {
-            lease.claims.push(claim);
+            lease.claim(claim);
         } else {
             self.history.leases.push(Lease {
                 proc: self.proc,
@@ -266,6 +294,8 @@ impl Worker<'_> {
                 claims: vec![claim],
                 over: None,
                 told_ns: None,
+                known_over_ns: None,
+                deadline_ns: claim.until_ns,
                 release: None,
                 used_ns: claim.from_ns,
             });

@@ -23,8 +23,31 @@ pub(super) const LOST_UPDATE: Edit =
     Edit(RESOURCE, r#""base":2,"value":3"#, r#""base":1,"value":3"#);
 pub(super) const FALLING: Edit = Edit(W3, r#""fence":128"#, r#""fence":63"#);
 
-pub(super) const ASKED_EARLY: Edit = Edit(W1, r#""at_ns":340000000"#, r#""at_ns":120000000"#);
-pub(super) const GAVE_UP_EARLY: Edit = Edit(W1, r#""at_ns":400000000"#, r#""at_ns":130000000"#);
+/// The acquire without outcome, taken out where it is and put in long before.
+pub(super) const NOT_ASKED: Edit = Edit(
+    W1,
+    concat!(
+        r#"{"ev":"invoke","proc":1,"pid":101,"op":7,"what":"acquire","lock":"m2","owner":"a3","at_ns":340000000}"#,
+        "\n",
+        r#"{"ev":"complete","proc":1,"op":7,"at_ns":400000000,"outcome":"unknown"}"#,
+        "\n"
+    ),
+    "",
+);
+pub(super) const ASKED_EARLY: Edit = Edit(
+    W1,
+    r#"{"ev":"invoke","proc":1,"pid":101,"op":6,"#,
+    concat!(
+        r#"{"ev":"invoke","proc":1,"pid":101,"op":7,"what":"acquire","lock":"m2","owner":"a3","at_ns":120000000}"#,
+        "\n",
+        r#"{"ev":"complete","proc":1,"op":7,"at_ns":130000000,"outcome":"unknown"}"#,
+        "\n",
+        r#"{"ev":"invoke","proc":1,"pid":101,"op":6,"#,
+    ),
+);
+
+const RELEASE_OF_A1: &str = r#""what":"release","lock":"m1","owner":"a1","at_ns":60000000"#;
+const EXTEND_OF_A1: &str = r#""what":"extend","lock":"m1","owner":"a1","at_ns":60000000"#;
 
 const fn broken(name: &'static str, by: Invariant, edits: &'static [Edit]) -> Broken {
     Broken { name, by, edits }
@@ -194,7 +217,7 @@ pub(super) const ALL: &[Broken] = &[
     broken(
         "a refusal because of an orphan of long ago",
         UnknownResolves,
-        &[ASKED_EARLY, GAVE_UP_EARLY],
+        &[NOT_ASKED, ASKED_EARLY],
     ),
     broken(
         "a holder told late",
@@ -210,8 +233,8 @@ pub(super) const ALL: &[Broken] = &[
         ToldInTime,
         &[Edit(
             NEMESIS,
-            r#""target":"worker-2""#,
-            r#""target":"worker-3""#,
+            r#""target":"worker-2","at_ns":80000000"#,
+            r#""target":"worker-4","at_ns":80000000"#,
         )],
     ),
     broken(
@@ -295,6 +318,73 @@ pub(super) const ALL: &[Broken] = &[
             W2,
             r#""what":"read","lock":"m1","owner":"b1""#,
             r#""what":"read","lock":"m1","owner":"b9""#,
+        )],
+    ),
+    broken(
+        "an extend that gets a lock back after its release",
+        NoLateSuccess,
+        &[
+            Edit(W1, RELEASE_OF_A1, EXTEND_OF_A1),
+            Edit(
+                W1,
+                r#""op":4,"at_ns":42000000,"outcome":"ok","valid_until_ns":187000000"#,
+                r#""op":4,"at_ns":42000000,"outcome":"ok""#,
+            ),
+            Edit(
+                W1,
+                r#""what":"extend","lock":"m1","owner":"a1","at_ns":40000000"#,
+                r#""what":"release","lock":"m1","owner":"a1","at_ns":40000000"#,
+            ),
+        ],
+    ),
+    broken(
+        "a holder that goes on after its deadline and is not told",
+        ToldInTime,
+        &[Edit(
+            W1,
+            r#""owner":"a4","at_ns":468000000"#,
+            r#""owner":"a4","at_ns":468000000,"valid_until_ns":462500000"#,
+        )],
+    ),
+    broken(
+        "a worker that writes while it is stopped",
+        RealCampaign,
+        &[Edit(
+            NEMESIS,
+            r#""target":"worker-2","at_ns":80000000"#,
+            r#""target":"worker-2","at_ns":60000000"#,
+        )],
+    ),
+    broken(
+        "a worker that writes after it was killed",
+        RealCampaign,
+        &[Edit(
+            NEMESIS,
+            r#""at_ns":310000000"#,
+            r#""at_ns":301000000"#,
+        )],
+    ),
+    broken(
+        "an extend with another fence",
+        LogsAgree,
+        &[Edit(
+            W1,
+            r#""outcome":"ok","valid_until_ns":187000000"#,
+            r#""outcome":"ok","fence":65,"valid_until_ns":187000000"#,
+        )],
+    ),
+    broken(
+        "a release of what was refused",
+        LogsAgree,
+        &[Edit(
+            W3,
+            "",
+            concat!(
+                r#"{"ev":"invoke","proc":3,"pid":103,"op":20,"what":"release","lock":"m2","owner":"c3","at_ns":729000000}"#,
+                "\n",
+                r#"{"ev":"complete","proc":3,"op":20,"at_ns":730000000,"outcome":"ok"}"#,
+                "\n"
+            ),
         )],
     ),
 ];

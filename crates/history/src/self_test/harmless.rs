@@ -1,7 +1,7 @@
 //! What must not be rejected, or only as a control. Must never hold a history that a lock could not have left.
 
 use super::broken::{
-    ASKED_EARLY, CAMPAIGN, FALLING, GAVE_UP_EARLY, LOST_UPDATE, NEMESIS, TWO_HOLDERS, W2, W3,
+    ASKED_EARLY, CAMPAIGN, FALLING, LOST_UPDATE, NEMESIS, NOT_ASKED, TWO_HOLDERS, W2, W3,
 };
 use super::{Edit, Expected, Harmless};
 use crate::Invariant::{Exclusion, FenceOrder, NoLostUpdate};
@@ -72,8 +72,8 @@ pub(super) const ALL: &[Harmless] = &[
         name: "an orphan of long ago, kept by a server that was stopped",
         expected: Expected::Sound,
         edits: &[
+            NOT_ASKED,
             ASKED_EARLY,
-            GAVE_UP_EARLY,
             Edit(
                 NEMESIS,
                 "",

@@ -6,6 +6,7 @@
 mod all_orders;
 mod changed;
 mod command;
+mod hostile;
 mod independent;
 mod reading;
 mod rng;

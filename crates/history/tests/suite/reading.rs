@@ -45,10 +45,6 @@ fn what_does_not_fit_together_is_refused() {
         text.worker(1, line);
         assert_eq!(complaint(&text), format!("worker-1.jsonl:3: {why}"));
     }
-    let mut text = small();
-    text.worker(1, invoke(1, 2, "extend", "m1", "a", 30));
-    text.worker(1, complete(1, 2, "ok", 29));
-    assert_eq!(complaint(&text), "worker-1.jsonl:4: ended before it began");
 }
 
 #[test]
@@ -78,4 +74,47 @@ fn a_history_in_which_nothing_happened_is_invalid() {
         panic!("{verdict}");
     };
     assert!(why.contains("no lock was ever acquired"), "{why}");
+}
+
+#[test]
+fn the_clock_of_a_process_does_not_go_back() {
+    let mut text = small();
+    // With its release before its acquire, a lease would be valid for no time, and two could be so at once.
+    text.worker(1, invoke(1, 2, "release", "m1", "a", 19));
+    assert_eq!(complaint(&text), "worker-1.jsonl:3: the clock goes back");
+}
+
+#[test]
+fn an_owner_is_of_one_process_and_a_process_has_one_file() {
+    let mut text = small();
+    text.worker(2, invoke(2, 1, "acquire", "m1", "a", 30));
+    assert_eq!(
+        complaint(&text),
+        "worker-2.jsonl:1: the owner of another process's acquisition"
+    );
+    for twin in ["worker-01.jsonl", "worker-+1.jsonl"] {
+        let mut text = small();
+        text.add(twin, invoke(1, 1, "acquire", "m1", "b", 30));
+        assert_eq!(complaint(&text), format!("{twin}: no number of a process"));
+    }
+}
+
+#[test]
+fn a_fault_happens_to_what_it_can_happen_to() {
+    for (kind, target) in [
+        ("kill-worker", "server"),
+        ("kill-worker", "worker-x"),
+        ("kill-server", "worker-1"),
+        ("memory", "sever"),
+    ] {
+        let mut text = small();
+        text.add(
+            "nemesis.jsonl",
+            json!({"ev": "fault", "kind": kind, "target": target, "at_ns": 5}),
+        );
+        assert_eq!(
+            complaint(&text),
+            "nemesis.jsonl:1: nothing that this can happen to"
+        );
+    }
 }

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::Serialize;
 
 use super::{Asked, Refused, Said, save};
 use crate::ladder::check::{Found, find_out};
-use crate::ladder::race::{self, RaceArgs};
+use crate::ladder::race::{self, RaceArgs, Raced};
 use crate::ladder::replay::{self, ReplayArgs};
 use crate::ladder::rungs::{self, Rung};
 use crate::ladder::show::{self, Told};
@@ -76,7 +77,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<Said, Refused> {
     };
     let replayed = replay::replay(&trace, &args.place(), args.tick)?;
     let text = if args.json {
-        json_line(&replayed)
+        json_line("leasehold.lab-replay/1", &replayed)
     } else {
         replayed.to_string()
     };
@@ -92,12 +93,18 @@ pub(super) fn race(args: &RaceArgs, asked: &Asked) -> Result<Said, Refused> {
         races.push(race::race(rung, &args.settings())?);
     }
     let text = if args.json {
-        json_line(&races)
+        json_line("leasehold.lab-race/1", &Races { races: &races })
     } else {
         race::table(&races)
     };
-    let fine = races.iter().all(|raced| raced.as_the_model_says);
+    let fine = !races.iter().any(Raced::contradicts_the_model);
     Ok(Said { text, fine })
+}
+
+/// What is printed of races for programs.
+#[derive(Serialize)]
+struct Races<'a> {
+    races: &'a [Raced],
 }
 
 fn find(name: &str) -> Result<&'static Rung, Refused> {

@@ -13,10 +13,11 @@ use crate::storm::args::{Judge, Storm};
 
 /// Find and replay what is wrong with other locks, and check our own rules
 #[derive(Debug, Args)]
-#[command(after_help = ABOUT, args_conflicts_with_subcommands = true)]
+#[command(after_help = ABOUT)]
 pub struct Lab {
     /// Print JSON instead of a table
-    #[arg(long)]
+    // Global, so that it is not lost before a verb.
+    #[arg(long, global = true)]
     json: bool,
 
     #[command(subcommand)]
@@ -90,7 +91,7 @@ pub fn run(lab: &Lab, asked: &Asked) -> Result<Said, Refused> {
         Some(Verb::Check(check)) => check.run(asked),
         Some(Verb::Race(race)) => ladder::race(race, asked),
         Some(Verb::Storm(storm)) => Ok(storm.run(asked)?),
-        Some(Verb::Judge(judge)) => Ok(judge.run()?),
+        Some(Verb::Judge(judge)) => judge.run(),
         Some(Verb::Scale(scale)) => scale.run(asked),
     }
 }

@@ -58,6 +58,7 @@ pub fn check_rung(rung: &'static Rung, bounds: Bounds) -> Checked {
     let broken = checker.discoveries();
     let judge = |&property: &Property| Judged {
         name: property.name(),
+        says: property.says(),
         verdict: if broken.contains_key(property.name()) {
             shortest(rung, bounds, property).map_or(Verdict::Cut, violated)
         } else {
@@ -66,7 +67,7 @@ pub fn check_rung(rung: &'static Rung, bounds: Bounds) -> Checked {
     };
     Checked {
         model: rung.name.to_owned(),
-        bounds: bounds.to_string(),
+        bounds: format!("{bounds}; a TTL is {} ticks", rung.ttl),
         states: checker.unique_state_count(),
         depth: checker.max_depth().saturating_sub(1),
         took,

@@ -16,3 +16,4 @@ pub mod state;
 pub mod step;
 pub mod trace;
 pub mod wire;
+mod words;

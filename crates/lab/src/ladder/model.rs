@@ -32,6 +32,10 @@ pub enum Action {
     Send(u8),
     /// What it sent is carried out and answered.
     Arrive(u8),
+    /// What it sent is carried out, and the answer takes its time.
+    ArriveUnheard(u8),
+    /// That answer reaches it.
+    Hear(u8),
     /// It waits for its answer no longer.
     GiveUp(u8),
     /// What it had given up is carried out.
@@ -127,9 +131,14 @@ impl Ladder {
         if it.crashed.is_some() {
             return;
         }
-        if it.flight.is_some() {
-            actions.push(Action::Arrive(client));
-            if bounds.may_give_up && it.late.is_none() {
+        if let Some(flight) = it.flight {
+            if flight.reply.is_some() {
+                actions.push(Action::Hear(client));
+            } else {
+                actions.push(Action::Arrive(client));
+                actions.push(Action::ArriveUnheard(client));
+            }
+            if bounds.may_give_up && (flight.reply.is_some() || it.late.is_none()) {
                 actions.push(Action::GiveUp(client));
             }
         } else {

@@ -45,6 +45,26 @@ impl Property {
         }
     }
 
+    /// What it says, in a sentence.
+    pub const fn says(self) -> &'static str {
+        match self {
+            Self::Exclusion => "at most one client holds the lock, each by its own clock",
+            Self::Recovery => {
+                "nobody is refused by the lock of a client that died more than a TTL ago"
+            }
+            Self::Ownership => "nobody removes a lock that another client holds",
+            Self::StaleWrite => {
+                "the resource takes no write of an earlier holder after one of a later holder"
+            }
+            Self::LostUpdate => {
+                "no write is taken that was computed from another version than the one it replaces"
+            }
+            Self::Child => {
+                "no child writes while its wrapper has lost the lock and another client has it"
+            }
+        }
+    }
+
     /// Its bit in [`State::wrong`].
     pub const fn bit(self) -> u8 {
         1 << self as u8
@@ -218,14 +238,7 @@ impl Step<'_> {
 
     fn removed(&self) -> Option<Offence> {
         let (by, server, command, reply) = carried_out(self.event)?;
-        let is_removal = matches!(
-            (command, reply),
-            (
-                Command::Del(Key::Lock) | Command::DeleteIf(_),
-                Reply::Int(1)
-            )
-        );
-        if !is_removal {
+        if !command.is_release() || reply != Reply::Int(1) {
             return None;
         }
         let removed = self.before.servers[server as usize].get(Key::Lock);
@@ -263,7 +276,8 @@ impl Step<'_> {
         let of = self.written()?.0;
         let mut holders = self.after.holders(self.rung);
         let holder = holders.next()?;
-        (holder != of && holders.next() != Some(of)).then_some(Offence::Orphan { of, holder })
+        let holds = holder == of || holders.any(|other| other == of);
+        (!holds).then_some(Offence::Orphan { of, holder })
     }
 
     /// Who wrote the data in this step, and what.

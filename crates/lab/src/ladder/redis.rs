@@ -78,6 +78,13 @@ pub enum Command {
     WriteWithFence(i16, Value),
 }
 
+impl Command {
+    /// Whether it is there to end the lock.
+    pub const fn is_release(self) -> bool {
+        matches!(self, Self::Del(Key::Lock) | Self::DeleteIf(_))
+    }
+}
+
 /// What a server answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reply {

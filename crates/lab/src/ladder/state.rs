@@ -4,7 +4,7 @@
 use std::hash::{Hash, Hasher};
 
 use super::program::Memory;
-use super::redis::{Command, Server, Tick};
+use super::redis::{Command, Reply, Server, Tick};
 use super::rungs::Rung;
 
 /// At most so many clients.
@@ -65,6 +65,8 @@ pub struct Flight {
     pub sent: Tick,
     /// In which turn it was computed.
     pub turn: u8,
+    /// What it was answered, once it is carried out and the answer is under way.
+    pub reply: Option<Reply>,
 }
 
 /// How many faults there were, by kind.
@@ -114,12 +116,13 @@ impl State {
         self.time + self.jumped[server as usize]
     }
 
-    /// The clients that hold the lock, as each believes by its own clock.
+    /// The clients that hold the lock, as each believes by its own clock. Who has sent its release relies on it no longer.
     pub fn holders<'a>(&'a self, rung: &'a Rung) -> impl Iterator<Item = u8> + 'a {
         (0..self.client_count).filter(|&client| {
             let it = &self.clients[client as usize];
             let is_in_time = |until| until > self.clock(rung, client);
-            it.crashed.is_none() && it.memory.holds_until.is_some_and(is_in_time)
+            let releases = it.flight.is_some_and(|flight| flight.command.is_release());
+            it.crashed.is_none() && !releases && it.memory.holds_until.is_some_and(is_in_time)
         })
     }
 }

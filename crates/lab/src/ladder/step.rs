@@ -1,7 +1,5 @@
 //! What comes of each thing that may happen in a rung. Must never help a program: what a client does next is asked of the
 //! program, and what a server answers of the server.
-//!
-//! Not here: a reply that takes its time. It is heard when the command is carried out, or never.
 
 use super::model::{Action, Ladder};
 use super::program::{AT_REST, Intent, Memory};
@@ -36,6 +34,8 @@ impl Ladder {
             Action::AskInVain(client) => self.ask(&mut state, client, true)?,
             Action::Send(client) => (self.send(&mut state, client)?, ""),
             Action::Arrive(client) => self.arrive(&mut state, client)?,
+            Action::ArriveUnheard(client) => (self.arrive_unheard(&mut state, client)?, ""),
+            Action::Hear(client) => self.hear(&mut state, client)?,
             Action::GiveUp(client) => (self.give_up(&mut state, client)?, ""),
             Action::ArriveLate(client) => (self.arrive_late(&mut state, client)?, ""),
             Action::Do(client) => self.act(&mut state, client)?,
@@ -113,6 +113,21 @@ impl Ladder {
         Some((arrives(client, flight, reply, false), note))
     }
 
+    fn arrive_unheard(&self, state: &mut State, client: u8) -> Option<Event> {
+        let mut flight = state.clients[client as usize].flight?;
+        let reply = self.carry_out(state, client, flight);
+        flight.reply = Some(reply);
+        state.clients[client as usize].flight = Some(flight);
+        Some(arrives(client, flight, reply, true))
+    }
+
+    fn hear(&self, state: &mut State, client: u8) -> Option<(Event, &'static str)> {
+        let flight = state.clients[client as usize].flight.take()?;
+        let note = self.answered(state, client, flight, flight.reply?);
+        let what = "hears its answer";
+        Some((Event::Does { client, what }, note))
+    }
+
     fn arrive_late(&self, state: &mut State, client: u8) -> Option<Event> {
         let flight = state.clients[client as usize].late.take()?;
         let reply = self.carry_out(state, client, flight);
@@ -122,7 +137,7 @@ impl Ladder {
     fn give_up(&self, state: &mut State, client: u8) -> Option<Event> {
         let it = &mut state.clients[client as usize];
         let flight = it.flight.take()?;
-        it.late = Some(flight);
+        it.late = may_arrive(flight).or(it.late);
         self.unanswered(state, client, flight);
         let what = "gives up waiting";
         Some(Event::Does { client, what })
@@ -151,6 +166,7 @@ impl Ladder {
             command,
             sent,
             turn: it.turn,
+            reply: None,
         })
     }
 
@@ -226,9 +242,14 @@ fn crash(state: &mut State, client: u8) -> Event {
     it.crashed = Some(state.time);
     it.memory = Memory::new(client, it.memory.nth);
     // Of two commands on their way, the older is lost with it.
-    it.late = it.flight.take().or(it.late);
+    it.late = it.flight.take().and_then(may_arrive).or(it.late);
     state.spent.crashes += 1;
     Event::Crashes { client }
+}
+
+/// A command whose client waits for it no longer, unless it is carried out already.
+fn may_arrive(flight: Flight) -> Option<Flight> {
+    flight.reply.is_none().then_some(flight)
 }
 
 fn arrives(client: u8, flight: Flight, reply: Reply, lost: bool) -> Event {

@@ -70,7 +70,7 @@ pub enum Event {
         command: Command,
         /// What it is answered.
         reply: Reply,
-        /// The client has given up meanwhile, and does not hear it.
+        /// The client does not hear it: it has given up meanwhile, or the answer takes its time.
         lost: bool,
     },
     /// A client does something of its own: looks at its clock, works, gives up.

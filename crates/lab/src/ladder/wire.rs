@@ -6,18 +6,7 @@ use std::time::Duration;
 use redis::{Connection, RedisError, RedisResult};
 
 use super::redis::{Command, Key, Reply, Tick, Value};
-
-const DELETE_IF: &str =
-    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
-
-const TAKE_WITH_FENCE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) \
-     then return redis.call('INCR', KEYS[2]) end return false";
-
-/// The resource's half of fencing, before a read and before a write: no fence below the highest seen.
-const ADMIT: &str = "if tonumber(ARGV[1]) < tonumber(redis.call('GET', KEYS[1]) or '0') \
-     then return redis.status_reply('STALE') end redis.call('SET', KEYS[1], ARGV[1]) ";
-const THEN_READ: &str = "return redis.call('GET', KEYS[2])";
-const THEN_WRITE: &str = "return redis.call('SET', KEYS[2], ARGV[2])";
+use super::words::script;
 
 /// What a server said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,27 +100,27 @@ impl Wire {
             Command::GetSet(key, value) => one(&["GETSET", &self.key(key), &value.to_string()]),
             Command::Set(key, value) => one(&["SET", &self.key(key), &value.to_string()]),
             Command::Del(key) => one(&["DEL", &self.key(key)]),
-            Command::DeleteIf(value) => one(&["EVAL", DELETE_IF, "1", &lock, &value.to_string()]),
-            Command::TakeWithFence(value, ticks) => one(&[
-                "EVAL",
-                TAKE_WITH_FENCE,
-                "2",
-                &lock,
-                &self.key(Key::Fence),
-                &value.to_string(),
-                &self.millis(ticks),
-            ]),
-            Command::ReadWithFence(fence) => self.admitted(THEN_READ, &[fence.to_string()]),
-            Command::WriteWithFence(fence, value) => {
-                self.admitted(THEN_WRITE, &[fence.to_string(), value.to_string()])
+            Command::DeleteIf(value) => self.evaluated(command, &[Key::Lock], &[value.to_string()]),
+            Command::TakeWithFence(value, ticks) => self.evaluated(
+                command,
+                &[Key::Lock, Key::Fence],
+                &[value.to_string(), self.millis(ticks)],
+            ),
+            Command::ReadWithFence(fence) => {
+                self.evaluated(command, &[Key::Seen, Key::Data], &[fence.to_string()])
             }
+            Command::WriteWithFence(fence, value) => self.evaluated(
+                command,
+                &[Key::Seen, Key::Data],
+                &[fence.to_string(), value.to_string()],
+            ),
         }
     }
 
-    fn admitted(&self, then: &str, arguments: &[String]) -> Vec<Vec<String>> {
-        let keys = [self.key(Key::Seen), self.key(Key::Data)];
-        let mut words = vec!["EVAL".into(), [ADMIT, then].concat(), "2".into()];
-        words.extend(keys);
+    fn evaluated(&self, command: Command, keys: &[Key], arguments: &[String]) -> Vec<Vec<String>> {
+        let text = script(command).map_or("", |script| script.text);
+        let mut words = vec!["EVAL".into(), text.into(), keys.len().to_string()];
+        words.extend(keys.iter().map(|key| self.key(*key)));
         words.extend_from_slice(arguments);
         vec![words]
     }
@@ -139,18 +128,19 @@ impl Wire {
     /// The command for people: scripts by their names, keys without the prefix.
     pub fn text(&self, command: Command) -> String {
         let words = self.words(command);
-        let parts: Vec<String> = words.iter().map(|part| self.line(part)).collect();
+        let name = script(command).map_or("", |script| script.name);
+        let parts: Vec<String> = words.iter().map(|part| self.line(part, name)).collect();
         if let [only] = parts.as_slice() {
             return only.clone();
         }
         format!("MULTI; {}; EXEC", parts.join("; "))
     }
 
-    fn line(&self, words: &[String]) -> String {
+    fn line(&self, words: &[String], script: &str) -> String {
         let plain = |word: &String| word.strip_prefix(&self.prefix).unwrap_or(word).to_owned();
         let mut line: Vec<String> = words.iter().map(plain).collect();
         if line[0] == "EVAL" {
-            line[1] = script_name(&words[1]).into();
+            line[1] = script.into();
         }
         line.join(" ")
     }
@@ -162,15 +152,6 @@ impl Wire {
             .saturating_sub(self.less)
             .as_millis()
             .to_string()
-    }
-}
-
-fn script_name(script: &str) -> &'static str {
-    match script {
-        DELETE_IF => "delete-if",
-        TAKE_WITH_FENCE => "take-with-fence",
-        _ if script.ends_with(THEN_READ) => "read-with-fence",
-        _ => "write-with-fence",
     }
 }
 
@@ -222,16 +203,4 @@ pub fn stored(bytes: &[u8]) -> Option<Value> {
     let (client, nth) = text.strip_prefix('c')?.split_once('-')?;
     let from_one = |text: &str| text.parse::<u8>().ok()?.checked_sub(1);
     Some(Value::Owner(from_one(client)?, from_one(nth)?))
-}
-
-/// A reply as redis-cli would print it, more or less.
-pub fn reply_text(reply: Reply) -> String {
-    match reply {
-        Reply::Nil => "(nil)".into(),
-        Reply::Ok => "OK".into(),
-        Reply::Int(number) => number.to_string(),
-        Reply::Bulk(value) => format!("\"{value}\""),
-        Reply::Both(first, second) => format!("{first}, {second}"),
-        Reply::Stale => "STALE".into(),
-    }
 }

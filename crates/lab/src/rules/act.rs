@@ -24,7 +24,7 @@ pub(super) enum Action {
     Crash { client: u8 },
     /// Another one begins in its place.
     Restart { client: u8 },
-    /// The operator notes the fence of the holder.
+    /// The operator looks, and notes the fence of the holder.
     Look,
     /// And breaks the lock by it.
     Break,
@@ -86,6 +86,7 @@ impl Rules {
             Phase::Holding { .. } if may(Fault::Refill) => {
                 &[Verb::Extend, Verb::Refill, Verb::Release]
             }
+            Phase::Holding { .. } if may(Fault::Keep) => &[Verb::Extend, Verb::Release, Verb::Keep],
             Phase::Holding { .. } => &[Verb::Extend, Verb::Release],
             Phase::Leaving => &[Verb::Release],
             Phase::Crashed => &[],
@@ -131,7 +132,7 @@ impl Rules {
         let held = lock.is_some_and(|lock| !lock.holders.is_empty());
         let foreign = lock.is_some_and(|lock| lock.foreign.is_some());
         if may(Fault::Break) {
-            if held {
+            if lock.is_some() {
                 into.push(Action::Look);
             }
             if state.seen.is_some() {

@@ -52,7 +52,11 @@ impl Turn<'_> {
             },
             (Phase::Holding { .. }, Got::NotHeld) => Phase::Leaving,
             (Phase::Leaving, Got::Held(_)) => return self.unwanted(to, got),
-            (Phase::Leaving, Got::Released | Got::NotHeld) if verb == Verb::Release => Phase::Idle,
+            (Phase::Leaving, Got::Released | Got::NotHeld)
+                if matches!(verb, Verb::Release | Verb::Keep) =>
+            {
+                Phase::Idle
+            }
             _ => phase,
         };
         self.rest(to);
@@ -81,9 +85,11 @@ impl Turn<'_> {
         Some(())
     }
 
-    /// What nobody wants any more is given back, unless its process is gone.
+    /// What nobody wants any more is given back, unless its process is gone. Not if a rule was broken, which may be that it
+    /// is given again.
     fn unwanted(&mut self, to: Id, got: Got) -> Option<()> {
-        if matches!(got, Got::Held(_)) && self.state.client(to.client).phase != Phase::Crashed {
+        let is_there = self.state.client(to.client).phase != Phase::Crashed;
+        if matches!(got, Got::Held(_)) && is_there && self.state.broken == 0 {
             self.apply(to, Verb::Release)?;
         }
         Some(())

@@ -11,12 +11,18 @@ pub(super) fn all(bounds: Bounds) -> Vec<Setup> {
     }
 }
 
-/// The same with room for one message and one old owner more, or, where none are late, with one client more.
+/// The same with room for one message and one old owner more; where no request is late, for the old owner; and where it has that,
+/// with one client more.
 fn deeper(setup: &Setup) -> Setup {
     if setup.may(Fault::LateRequest) {
         Setup {
             in_flight: setup.in_flight + 1,
             left_over: setup.left_over + 1,
+            ..*setup
+        }
+    } else if setup.left_over == 0 {
+        Setup {
+            left_over: 1,
             ..*setup
         }
     } else {
@@ -34,7 +40,7 @@ const PLAIN: Setup = Setup {
     ttl: 2,
     waits: true,
     in_flight: 1,
-    left_over: 0,
+    left_over: 1,
     faults: &[],
     reaches: &[S::Busy],
 };
@@ -43,7 +49,7 @@ const CI: &[Setup] = &[
     Setup {
         name: "mutex",
         waits: false,
-        in_flight: 1,
+        left_over: 0,
         faults: &[Fault::LateRequest, Fault::LateReply, Fault::LostReply],
         reaches: &[
             S::Busy,
@@ -101,7 +107,7 @@ const CI: &[Setup] = &[
     Setup {
         name: "delayed command",
         ttl: 1,
-        in_flight: 1,
+        left_over: 0,
         faults: &[Fault::LateRequest, Fault::Twice],
         reaches: &[
             S::AppliedLate,
@@ -114,8 +120,9 @@ const CI: &[Setup] = &[
     Setup {
         name: "delayed answer",
         ttl: 1,
+        left_over: 0,
         faults: &[Fault::LateRequest, Fault::LateReply],
-        reaches: &[S::AppliedLate, S::ReplyTooLate, S::QueueOfTwo],
+        reaches: &[S::AppliedLate, S::ReplyLost, S::ReplyTooLate, S::QueueOfTwo],
         ..PLAIN
     },
     Setup {
@@ -126,6 +133,7 @@ const CI: &[Setup] = &[
     },
     Setup {
         name: "crash",
+        left_over: 0,
         faults: &[Fault::Crash],
         reaches: &[
             S::CrashedHolding,
@@ -158,6 +166,12 @@ const CI: &[Setup] = &[
         name: "break",
         faults: &[Fault::Break, Fault::Refill],
         reaches: &[S::Broken, S::BreakTooLate, S::RobbedBelieves, S::Refilled],
+        ..PLAIN
+    },
+    Setup {
+        name: "at least hold",
+        faults: &[Fault::Keep],
+        reaches: &[S::Kept, S::Expired, S::QueueOfTwo, S::Granted],
         ..PLAIN
     },
     Setup {

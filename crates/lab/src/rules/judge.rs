@@ -1,9 +1,10 @@
 //! What every single step of the store must keep. Must never be asked what a step should do: it judges what one did, by what
 //! there was before and after.
 
-use leasehold_core::{Fence, LockState, Outcome, Owner, Presence, Reply, Step, Waiter, Wake};
+use leasehold_core::{Fence, LockState, Outcome, Owner, Presence, Reply, Step, Waiter};
 
 use super::time::NOW;
+use super::told;
 
 /// A rule that a step can break: a bit of [`super::state::State::broken`].
 #[derive(Debug, Clone, Copy)]
@@ -14,6 +15,8 @@ pub(super) enum Broken {
     Order = 1 << 3,
     Repeats = 1 << 4,
     FreeQueue = 1 << 5,
+    Answers = 1 << 6,
+    Told = 1 << 7,
 }
 
 /// What there was before a step.
@@ -28,16 +31,17 @@ pub(super) struct Before<'a> {
 /// Which rules a step broke, of those that it gave this answer, and of its repeat.
 pub(super) fn step(
     before: &mut Before<'_>,
-    (reply, wakes): (&Reply, &[Wake]),
+    first: &Outcome,
     after: &LockState,
     (second, repeated): (&Outcome, &LockState),
 ) -> u16 {
+    let reply = &first.reply;
     let checks = [
         (
             Broken::Holders,
             after.holders.len() <= 1 && (after.holders.is_empty() || after.foreign.is_none()),
         ),
-        (Broken::Fences, fences_rise(before, (reply, wakes), after)),
+        (Broken::Fences, fences_rise(before, first, after)),
         (
             Broken::Strangers,
             only_its_owner_changes_a_hold(before, after),
@@ -49,8 +53,12 @@ pub(super) fn step(
         ),
         (
             Broken::FreeQueue,
-            !(after.holders.is_empty() && after.foreign.is_none()) || after.queue.is_empty(),
+            *before.step == Step::Inspect
+                || !(after.holders.is_empty() && after.foreign.is_none())
+                || after.queue.is_empty(),
         ),
+        (Broken::Answers, told::answer_is_true(before, reply, after)),
+        (Broken::Told, told::all_are_told(before, first, after)),
     ];
     checks
         .iter()
@@ -59,11 +67,7 @@ pub(super) fn step(
 }
 
 /// C2: a fence that was not there before is above all that were issued; a grant brings one; what is stored is not below.
-fn fences_rise(
-    before: &mut Before<'_>,
-    (reply, wakes): (&Reply, &[Wake]),
-    after: &LockState,
-) -> bool {
+fn fences_rise(before: &mut Before<'_>, first: &Outcome, after: &LockState) -> bool {
     let highest = before.issued;
     let (old, new) = (before.lock.fence, after.fence);
     let granted = after
@@ -77,15 +81,22 @@ fn fences_rise(
     };
     before.issued = highest.max(last.fence.get());
     let is_news = old.is_none_or(|old| (old.fence, old.granted) != (last.fence, last.granted));
-    let risen = !is_news || last.fence.get() > highest;
-    let with_its_own = granted == 0 || last.granted.get() > highest && last.granted <= last.fence;
+    // All that a holder was given is below the next one's: the last fence, and what belongs to its block.
+    let next = if highest == 0 {
+        1
+    } else {
+        highest + Fence::BLOCK
+    };
+    let risen = !is_news || last.fence.get() >= next;
+    let with_its_own = granted == 0 || last.granted.get() >= next && last.granted <= last.fence;
     let block = matches!(before.step, Step::Extend { block: true, .. });
-    let told = match reply {
+    let told = match &first.reply {
         Reply::Held(held) if block => held.fence == Some(last.fence),
         Reply::Held(held) => held.fence == Some(last.granted),
         _ => true,
     };
-    let woken = wakes
+    let woken = first
+        .wakes
         .iter()
         .all(|wake| wake.fence.is_some_and(|fence| fence.get() > highest));
     last.fence.get() >= highest && risen && with_its_own && told && woken
@@ -101,7 +112,7 @@ fn only_its_owner_changes_a_hold(before: &Before<'_>, after: &LockState) -> bool
     };
     let (by, may_end) = match before.step {
         Step::Acquire { owner, .. } | Step::Extend { owner, .. } => (Some(owner), false),
-        Step::Release { owner, .. } => (Some(owner), true),
+        Step::Release { owner, keep } => (Some(owner), keep.is_none()),
         Step::Break { fence } => (None, named(*fence)),
         Step::Inspect => (None, false),
     };
@@ -109,16 +120,17 @@ fn only_its_owner_changes_a_hold(before: &Before<'_>, after: &LockState) -> bool
         let is_own = by == Some(&holder.owner);
         let same = after.holders.contains(holder);
         let stays = holds(after, &holder.owner);
-        let gone = before.presence.holder_gone(&holder.owner);
+        let gone = !holder.kept && before.presence.holder_gone(&holder.owner);
         same || gone || (is_own && (stays || may_end)) || (by.is_none() && may_end && !stays)
     })
 }
 
-/// C4: who is granted the lock was first of those alive, nobody alive leaves the queue unasked, and nobody overtakes.
+/// C4: who is granted the lock was first and alive, or asked for it just now; nobody alive leaves the queue unasked, and nobody overtakes.
 fn is_in_order(before: &Before<'_>, after: &LockState) -> bool {
-    let by = match before.step {
-        Step::Release { owner, .. } => Some(owner),
-        _ => None,
+    let (by, asks) = match before.step {
+        Step::Release { owner, .. } => (Some(owner), None),
+        Step::Acquire { owner, .. } => (None, Some(owner)),
+        _ => (None, None),
     };
     let is_dead = |waiter: &Waiter| {
         waiter.seen_until_ms < NOW.millis()
@@ -138,7 +150,9 @@ fn is_in_order(before: &Before<'_>, after: &LockState) -> bool {
     for (at, waiter) in before.lock.queue.iter().enumerate() {
         let may_go = is_dead(waiter) || by == Some(&waiter.owner);
         match queued(&waiter.owner) {
-            None if is_news(&waiter.owner) || may_go => {}
+            None if is_news(&waiter.owner) && (asks == Some(&waiter.owner) || !is_dead(waiter)) => {
+            }
+            None if !is_news(&waiter.owner) && may_go => {}
             None => return false,
             Some(_) if at < until => return false,
             Some(place) => places.push(place),
@@ -171,6 +185,6 @@ fn may_be_repeated(
     same_answer && same_state && second.wakes.is_empty()
 }
 
-fn holds(lock: &LockState, owner: &Owner) -> bool {
+pub(super) fn holds(lock: &LockState, owner: &Owner) -> bool {
     lock.holders.iter().any(|holder| holder.owner == *owner)
 }

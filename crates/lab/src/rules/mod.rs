@@ -6,7 +6,7 @@
 //! | `configs`, `setup` | the models: how many clients, which faults, what has to be reached |
 //! | `state`, `time` | what there is at one moment, always now |
 //! | `act`, `turn`, `store`, `client` | what may happen, and what follows from it |
-//! | `judge`, `alone` | what must hold: of each step, and of each waiter when others stop |
+//! | `judge`, `told`, `alone` | what must hold: of each step, of what it tells, and of each waiter when others stop |
 //! | `model`, `trace` | the exploration, and a way to a violation |
 
 mod act;
@@ -19,6 +19,7 @@ mod setup;
 mod state;
 mod store;
 mod time;
+mod told;
 mod trace;
 mod turn;
 

@@ -91,18 +91,20 @@ impl Rules {
             None if cut => Verdict::Cut,
             None => Verdict::Exhausted,
         };
-        let properties = self
-            .properties()
-            .into_iter()
-            .map(|Property { name, .. }| Judged {
+        let properties = self.properties().into_iter().map(|property| {
+            let (name, says) = named(property.name);
+            Judged {
                 name,
-                verdict: verdict(name),
-            });
+                says,
+                verdict: verdict(property.name),
+            }
+        });
         let checked = Checked {
             model: self.setup.name.to_owned(),
             bounds: self.setup.bounds(),
             states: seen.unique_state_count(),
-            depth: seen.max_depth(),
+            // It counts the states of a way, one more than its steps.
+            depth: seen.max_depth().saturating_sub(1),
             properties: properties.collect(),
             took,
         };
@@ -226,8 +228,18 @@ impl Model for Rules {
                 "R9 whoever believes to hold it, and was not robbed, does",
                 holds_what_it_believes,
             ),
+            kept!("R10 what a step answers is so", Answers),
+            kept!(
+                "R11 who is given the lock, or is to give it up, is told",
+                Told
+            ),
         ]
     }
+}
+
+/// A property is called by its number and what it says: `R6 first come, first served`.
+fn named(name: &'static str) -> (&'static str, &'static str) {
+    name.split_once(' ').unwrap_or((name, ""))
 }
 
 fn believers(state: &State) -> impl Iterator<Item = &Client> {

@@ -39,6 +39,33 @@ pub(super) enum Fault {
     Flush,
     /// Not a fault: a holder may draw more fences.
     Refill,
+    /// Nor this: a holder may let go of the lock, and others have it a lease later.
+    Keep,
+}
+
+impl Fault {
+    /// It, any number of times, for people.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::LateRequest => "requests that come late",
+            Self::Twice => "requests that are carried out twice",
+            Self::LateReply => "answers that come late",
+            Self::LostReply => "answers that are lost",
+            Self::LateWake => "wakes that come late",
+            Self::LostWake => "wakes that are lost",
+            Self::Cancel => "clients that stop waiting",
+            Self::Crash => "crashes of clients",
+            Self::SeenCrash => "a store that sees whose connection is gone",
+            Self::Break => "breaks by an operator who saw a fence",
+            Self::Foreign => {
+                "a program of another kind that takes the lock, for a time or for ever"
+            }
+            Self::LostFence => "losses of the stored fence, some time after it was issued",
+            Self::Flush => "losses of all that is stored, likewise",
+            Self::Refill => "holders that draw more fences",
+            Self::Keep => "holders that release the lock and keep it for a lease more",
+        }
+    }
 }
 
 /// One model: a name and its bounds.
@@ -67,23 +94,28 @@ impl Setup {
     /// The bounds, for people.
     pub(super) fn bounds(&self) -> String {
         let tick = TICK.as_secs();
-        let faults: Vec<_> = self
-            .faults
-            .iter()
-            .map(|fault| format!("{fault:?}"))
-            .collect();
+        let faults = self.faults.iter().map(|fault| fault.words());
+        let may_happen: Vec<_> = std::iter::once("pauses").chain(faults).collect();
         format!(
-            "{} clients that {}, any number of acquisitions, retries and polls each; TTL {} s in ticks of {tick} s, no horizon; \
-             at most {} requests or answers and as many wakes under way, no more than {} old owners left over when an acquisition begins; may happen, any number of times: pause{}{}",
+            "{} clients that {}; any number of acquisitions, retries and polls each, without an end; TTL {} s in ticks of \
+             {tick} s; under way at most {}, and as many wakes; no acquisition begins {}; any number of times: {}",
             self.clients,
             if self.waits { "wait" } else { "try" },
             u64::from(self.ttl) * tick,
-            self.in_flight,
-            self.left_over,
-            if faults.is_empty() { "" } else { ", " },
-            faults.join(", "),
+            counted(self.in_flight, "request or answer", "requests or answers"),
+            match self.left_over {
+                0 => "before all traces of those that are over are gone from store and network"
+                    .into(),
+                most =>
+                    format!("while store and network have traces of more than {most} that are over"),
+            },
+            may_happen.join(", "),
         )
     }
+}
+
+fn counted(number: usize, one: &str, more: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { more })
 }
 
 /// Something that a model is there to explore. That it was reached is counted, so that a model which explores nothing fails.
@@ -145,6 +177,8 @@ pub enum Situation {
     Flushed,
     /// More fences were drawn.
     Refilled,
+    /// A lock stayed taken after its release.
+    Kept,
     /// Two clients believed to hold it, one of them robbed by a break or a flush.
     RobbedBelieves,
 }

@@ -77,6 +77,8 @@ pub(super) enum Verb {
     Extend,
     Refill,
     Release,
+    /// To give it back, but only after a lease more.
+    Keep,
 }
 
 /// What it can be answered.

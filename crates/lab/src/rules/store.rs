@@ -40,6 +40,10 @@ impl Rules {
                 block: verb == Verb::Refill,
             },
             Verb::Release => Step::Release { owner, keep: None },
+            Verb::Keep => Step::Release {
+                owner,
+                keep: Some(ttl),
+            },
         }
     }
 }
@@ -70,8 +74,7 @@ impl Turn<'_> {
         } else {
             &Nobody
         };
-        let Outcome { reply, wakes, .. } =
-            (rules.apply)(&mut self.state.world, NOW, name, step, presence);
+        let first = (rules.apply)(&mut self.state.world, NOW, name, step, presence);
         let mut again = self.state.world.clone();
         let second = (rules.apply)(&mut again, NOW, name, step, presence);
         let nothing = LockState::default();
@@ -83,8 +86,9 @@ impl Turn<'_> {
             issued: self.state.issued,
         };
         let repeat = (&second, again.get(name).unwrap_or(&nothing));
-        self.state.broken |= judge::step(&mut seen, (&reply, &wakes), after, repeat);
+        self.state.broken |= judge::step(&mut seen, &first, after, repeat);
         self.state.issued = seen.issued;
+        let Outcome { reply, wakes, .. } = first;
         self.note(
             &before,
             by,
@@ -110,7 +114,11 @@ impl Turn<'_> {
         let rules = self.rules;
         let holder = |lock: &LockState| lock.holders.first().map(|holder| Id::of(&holder.owner));
         let (was, is) = (holder(before), self.state.lock().and_then(holder));
-        let heard = by.is_some() && by == is && matches!(reply, Reply::Held(_));
+        // An owner that was answered *released* and is the holder has kept the lock.
+        let heard = by.is_some() && by == is && matches!(reply, Reply::Held(_) | Reply::Released);
+        if heard && matches!(reply, Reply::Released) {
+            rules.reached(Situation::Kept);
+        }
         if heard && was == is {
             rules.reached(if self.state.unclaimed.is_some() {
                 Situation::Claimed

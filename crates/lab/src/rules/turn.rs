@@ -1,6 +1,6 @@
 //! One thing happening. Must never decide who holds the lock: each step of the store is [`Rules::apply`].
 
-use leasehold_core::{Fence, Foreign, LockState, Reply, Step, Waiter};
+use leasehold_core::{Fence, Foreign, LockState, Reply, Snapshot, Step, Waiter};
 
 use super::act::Action;
 use super::model::Rules;
@@ -94,7 +94,13 @@ impl Turn<'_> {
             Action::Crash { client } => self.crash(client),
             Action::Restart { client } => self.state.client_mut(client).phase = Phase::Idle,
             Action::Look => {
-                self.state.seen = self.state.lock()?.fence.map(|last| last.granted.get());
+                if let Reply::Seen(Snapshot {
+                    holder: Some(holder),
+                    ..
+                }) = self.take(&Step::Inspect, None)?
+                {
+                    self.state.seen = holder.fence.map(Fence::get);
+                }
             }
             Action::Break => self.break_lock()?,
             Action::ForeignTakes { forever } => {
@@ -148,7 +154,7 @@ impl Turn<'_> {
                 robbed: false,
             };
         }
-        if verb == Verb::Release {
+        if matches!(verb, Verb::Release | Verb::Keep) {
             self.state.client_mut(client).phase = Phase::Leaving;
         }
         Some(Id { client, nth })
@@ -174,7 +180,7 @@ impl Turn<'_> {
         } else {
             self.state.flight.remove(at);
         }
-        if verb != Verb::Release
+        if !matches!(verb, Verb::Release | Verb::Keep)
             && (!self.state.is_current(from)
                 || self.state.client(from.client).phase == Phase::Leaving)
         {

@@ -2,10 +2,12 @@
 //!
 //! - **S1** At no time do two clients believe that they hold the lock.
 
+use serde::Serialize;
+
 use super::agenda::Client;
 
 /// What an experiment found.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
     /// The way the clients waited.
     pub way: &'static str,
@@ -38,7 +40,7 @@ pub struct Figures {
 }
 
 /// How evenly the turns went round.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fairness {
     /// The longest wait, of one that goes on at the end as well, beside the mean.
     pub max_over_mean: f64,

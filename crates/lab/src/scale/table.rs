@@ -1,7 +1,9 @@
 //! Figures as text. Must never round what `--json` gives.
 
+use serde::Serialize;
+
 use super::Figures;
-use crate::columns::markdown;
+use crate::text::{json_line, markdown};
 
 /// A table in Markdown, which is also readable in a terminal.
 pub fn table(figures: &[Figures]) -> String {
@@ -50,43 +52,13 @@ fn row(of: &Figures) -> [String; 14] {
     ]
 }
 
-/// One object for each experiment, a list of them.
+/// The same for programs: `leasehold.lab-scale/1`, one document on one line.
 pub fn json(figures: &[Figures]) -> String {
-    let objects: Vec<_> = figures.iter().map(object).collect();
-    format!("[\n  {}\n]\n", objects.join(",\n  "))
-}
-
-fn object(of: &Figures) -> String {
-    let fairness = of.fairness.as_ref().map_or("null".into(), |fairness| {
-        format!(
-            r#"{{"max_over_mean": {}, "jain": {}, "starved": {}}}"#,
-            fairness.max_over_mean, fairness.jain, fairness.starved
-        )
-    });
-    // No text in it needs to be escaped.
-    let Figures {
-        way,
-        clients,
-        hand_overs,
-        seconds,
-        ..
-    } = of;
-    let (p50, p99, max) = (of.gap_p50_ms, of.gap_p99_ms, of.gap_max_ms);
-    let Figures {
-        commands,
-        server,
-        lock,
-        jumped,
-        again,
-        lapsed,
-        ..
-    } = of;
-    format!(
-        "{{\"way\": \"{way}\", \"clients\": {clients}, \"hand_overs\": {hand_overs}, \"seconds\": {seconds}, \
-         \"gap_p50_ms\": {p50}, \"gap_p99_ms\": {p99}, \"gap_max_ms\": {max}, \"commands\": {commands}, \
-         \"server\": {server}, \"lock\": {lock}, \"jumped\": {jumped}, \"again\": {again}, \"lapsed\": {lapsed}, \
-         \"fairness\": {fairness}}}"
-    )
+    #[derive(Serialize)]
+    struct Experiments<'a> {
+        figures: &'a [Figures],
+    }
+    json_line("leasehold.lab-scale/1", &Experiments { figures })
 }
 
 /// Three digits that count.

@@ -7,7 +7,7 @@ use clap::Args;
 use leasehold_history::{Status, judge, read};
 
 use super::{Conclusion, Fencing, Settings, storm};
-use crate::command::{Asked, Said};
+use crate::command::{Asked, Refused, Said};
 use crate::host_time;
 use crate::text::json_line;
 
@@ -15,7 +15,7 @@ use crate::text::json_line;
 #[derive(Debug, Args)]
 pub struct Storm {
     /// For how long, the two controls included (an eighth each)
-    #[arg(long, value_name = "DUR", default_value = "60s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DUR", default_value = "60s", value_parser = time)]
     time: Duration,
 
     /// How many processes
@@ -27,11 +27,12 @@ pub struct Storm {
     locks: u64,
 
     /// How long a lease lasts
-    #[arg(long, value_name = "DUR", default_value = "200ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DUR", default_value = "200ms", value_parser = ttl)]
     ttl: Duration,
 
-    /// How late a process may come to write what happened to it: more on a machine that has much else to do
-    #[arg(long, value_name = "DUR", default_value = "250ms", value_parser = humantime::parse_duration)]
+    /// How late a process may come to write what happened to it: more on a machine that has much else to do. The report says
+    /// besides how late a loss was told for no reason known
+    #[arg(long, value_name = "DUR", default_value = "250ms", value_parser = tolerance)]
     tolerance: Duration,
 
     /// What faults and work are drawn from; by default, another one each time
@@ -86,7 +87,7 @@ impl Storm {
         let report = storm(&settings)?;
         Ok(Said {
             text: if self.json {
-                report.json() + "\n"
+                json_line("leasehold.lab-storm/1", &report)
             } else {
                 report.to_string()
             },
@@ -95,10 +96,37 @@ impl Storm {
     }
 }
 
+/// In less there would be no fault; in more, no end.
+fn time(text: &str) -> Result<Duration, String> {
+    within(
+        text,
+        Duration::from_secs(5),
+        Duration::from_secs(24 * 60 * 60),
+    )
+}
+
+fn ttl(text: &str) -> Result<Duration, String> {
+    within(text, Duration::from_millis(20), Duration::from_secs(10))
+}
+
+fn tolerance(text: &str) -> Result<Duration, String> {
+    within(text, Duration::ZERO, Duration::from_secs(60))
+}
+
+fn within(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if (least..=most).contains(&duration) {
+        Ok(duration)
+    } else {
+        let [least, most] = [least, most].map(humantime::format_duration);
+        Err(format!("not from {least} to {most}"))
+    }
+}
+
 /// Judge the history of a storm once more
 #[derive(Debug, Args)]
 pub struct Judge {
-    /// Where it is: what `storm --keep` was given, or a directory in there
+    /// Where it is: a directory in what `storm --keep` was given
     #[arg(value_name = "DIR")]
     history: PathBuf,
 
@@ -111,13 +139,18 @@ impl Judge {
     /// Reads and judges it.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub(crate) fn run(&self) -> Result<Said, String> {
-        let history = read(&self.history).map_err(|unreadable| unreadable.to_string())?;
+    /// When there is none that can be read.
+    pub(crate) fn run(&self) -> Result<Said, Refused> {
+        let history = read(&self.history).map_err(|unreadable| {
+            Refused::Usage(format!(
+                "no history in {}: {unreadable}\n    next    leasehold lab storm --keep NEW_DIR; leasehold lab judge NEW_DIR/storm",
+                self.history.display()
+            ))
+        })?;
         let verdict = judge(&history);
         Ok(Said {
             text: if self.json {
-                json_line(&verdict)
+                json_line("leasehold.lab-judge/1", &verdict)
             } else {
                 verdict.to_string()
             },

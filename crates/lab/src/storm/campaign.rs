@@ -12,7 +12,7 @@ use serde_json::json;
 use super::crew::Crew;
 use super::nemesis::{self, Nemesis};
 use super::worker::{self, System};
-use super::{Fencing, Settings, resource};
+use super::{Fencing, Settings, judged, resource};
 use crate::host_time;
 use crate::parts::Part;
 use crate::process::Process;
@@ -31,7 +31,7 @@ const DURABLE: [&str; 6] = [
 /// How long an acquire may take after the calm, for itself and for each one ahead of it.
 const LIVELY: Duration = Duration::from_secs(3);
 
-/// For how long after its TTL an acquire without an outcome may still have the lock.
+/// For how long after its TTL an acquire without an outcome may still have the lock, when nobody is late.
 const ORPHAN: Duration = Duration::from_millis(500);
 
 /// What one campaign is to be.
@@ -57,6 +57,8 @@ pub(super) struct Outcome {
     pub(super) took: Duration,
     /// For how long the machine kept a worker from running at most.
     pub(super) stalled: Duration,
+    /// How late a loss was told at most for no reason that is known.
+    pub(super) unexplained: Duration,
 }
 
 impl Campaign {
@@ -104,13 +106,13 @@ impl Campaign {
         resource.kill()?;
         drop(server);
 
-        let history = leasehold_history::read(directory).map_err(|error| error.to_string())?;
-        let verdict = leasehold_history::judge(&history);
+        let verdict = judged::verdict(directory)?;
         let stalled = worker::stalls::longest(directory, &stops);
         Ok(Outcome {
             verdict,
             took,
             stalled,
+            unexplained: worker::stalls::unexplained(directory, &stops),
         })
     }
 
@@ -126,7 +128,7 @@ impl Campaign {
             "workers": settings.workers, "locks": settings.locks, "resource": self.resource,
             "control": self.shows.is_some(), "system": self.system, "planned": planned,
             "bounds": {
-                "acquire_after_calm_ms": milliseconds(LIVELY), "orphan_ms": milliseconds(ORPHAN),
+                "acquire_after_calm_ms": milliseconds(LIVELY), "orphan_ms": milliseconds(ORPHAN + settings.tolerance),
                 "scheduling_ms": milliseconds(settings.tolerance),
             },
         });

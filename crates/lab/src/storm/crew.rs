@@ -65,9 +65,10 @@ impl Crew {
         let Some(index) = self.choose(whom) else {
             return Ok(false);
         };
-        let from_ns = host_time::up_ns();
         let member = &mut self.members[index];
         member.process.signal(Signal::SIGSTOP)?;
+        // Both ends are read while it is stopped: a line that it writes between them shows that it is not.
+        let from_ns = host_time::up_ns();
         member.stopped = Some(Stop { from_ns, until });
         Ok(true)
     }
@@ -77,8 +78,9 @@ impl Crew {
         let mut resumed = Vec::new();
         for member in &mut self.members {
             if let Some(stop) = member.stopped.take_if(|stop| stop.until <= now) {
+                let to_ns = host_time::up_ns();
                 member.process.signal(Signal::SIGCONT)?;
-                resumed.push((member.proc, stop.from_ns, host_time::up_ns()));
+                resumed.push((member.proc, stop.from_ns, to_ns));
             }
         }
         Ok(resumed)

@@ -8,12 +8,13 @@
 //! |---|---|
 //! | `campaign` | one run, from the first process to the verdict |
 //! | `nemesis`, `crew` | the faults; the worker processes |
-//! | `worker`, `resource` | what runs as processes of their own |
+//! | `worker`, `resource`, `judged` | what runs as processes of their own |
 //! | `args`, `report` | how it is asked for and shown |
 
 pub mod args;
 mod campaign;
 mod crew;
+pub(crate) mod judged;
 mod nemesis;
 mod report;
 pub(crate) mod resource;
@@ -101,6 +102,9 @@ impl Settings {
 pub fn storm(settings: &Settings) -> Result<Report, String> {
     leasehold_history::self_test()
         .map_err(|failures| format!("the judge accepts what is broken: {}", failures.join("; ")))?;
+    if let Some(url) = &settings.url {
+        reach(url)?;
+    }
     let histories = Histories::new(settings)?;
     let mut found = Vec::new();
     for campaign in settings.campaigns() {
@@ -108,19 +112,37 @@ pub fn storm(settings: &Settings) -> Result<Report, String> {
         fs::create_dir_all(&directory)
             .map_err(|error| format!("{}: {error}", directory.display()))?;
         let outcome = campaign.run(settings, &directory).map_err(|why| {
+            // What could not begin has left no history.
+            if !directory.join("campaign.json").exists() {
+                return format!("{}: {why}", campaign.name);
+            }
             format!(
                 "{}: {why}\n    history    {}",
                 campaign.name,
                 histories.kept().display()
             )
         })?;
-        found.push(Found::new(outcome, campaign.shows));
+        found.push(Found::new(outcome, campaign.shows, settings.tolerance));
     }
     let mut report = Report::new(settings, found);
     if settings.directory.is_some() || report.result != Conclusion::Clean {
         report.histories = Some(histories.kept());
     }
     Ok(report)
+}
+
+/// That somebody's server answers: else all would try until the time is up.
+fn reach(url: &str) -> Result<(), String> {
+    let limit = Duration::from_secs(5);
+    let ping = || {
+        let mut connection = redis::Client::open(url)?.get_connection_with_timeout(limit)?;
+        connection.set_read_timeout(Some(limit))?;
+        redis::cmd("PING").query::<String>(&mut connection)
+    };
+    ping().map(drop).map_err(|error: redis::RedisError| {
+        // The URL may hold a password.
+        format!("the server of --url does not answer: {error}")
+    })
 }
 
 /// Where the histories of a storm are.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use humantime::format_duration;
@@ -35,6 +36,11 @@ pub struct Found {
     /// For how long the machine kept a worker from running at most, in milliseconds: a thread that only sleeps woke so late,
     /// and its process was not stopped.
     pub stalled_ms: u128,
+    /// How late a loss was told at most, in milliseconds, but for the time in which the library's thread or the worker's tasks
+    /// waited for a processor or its process was stopped. The judge does not ask for this.
+    pub unexplained_ms: u128,
+    /// How late the judge lets a loss be told, in milliseconds.
+    pub tolerance_ms: u128,
     /// Of a control: what it had to show, and how often it did.
     pub control: Option<Control>,
 }
@@ -50,7 +56,7 @@ pub struct Control {
 
 impl Found {
     #[allow(clippy::cast_precision_loss, reason = "for people")]
-    pub(super) fn new(outcome: Outcome, shows: Option<Invariant>) -> Self {
+    pub(super) fn new(outcome: Outcome, shows: Option<Invariant>, tolerance: Duration) -> Self {
         let (seconds, verdict) = (outcome.took.as_secs_f64(), outcome.verdict);
         Self {
             control: shows.map(|shows| Control {
@@ -60,6 +66,8 @@ impl Found {
             acquisitions_per_second: verdict.counts.acquisitions as f64 / seconds,
             seconds,
             stalled_ms: outcome.stalled.as_millis(),
+            unexplained_ms: outcome.unexplained.as_millis(),
+            tolerance_ms: tolerance.as_millis(),
             verdict,
         }
     }
@@ -104,12 +112,6 @@ impl Report {
             histories: None,
             campaigns,
         }
-    }
-
-    /// All of it.
-    pub fn json(&self) -> String {
-        // Fails only for maps with keys that are no text.
-        serde_json::to_string_pretty(self).unwrap_or_default()
     }
 }
 
@@ -157,7 +159,7 @@ impl fmt::Display for Report {
         if let Some(histories) = &self.histories {
             writeln!(f, "    histories    {}", histories.display())?;
         }
-        writeln!(f, "    again        leasehold-lab {}", self.again)
+        writeln!(f, "    again        leasehold lab {}", self.again)
     }
 }
 
@@ -168,13 +170,18 @@ impl fmt::Display for Found {
             seconds,
             acquisitions_per_second,
             stalled_ms,
+            unexplained_ms,
+            tolerance_ms,
             ..
         } = self;
         let pace = format!(
             "{seconds:.1} s, {acquisitions_per_second:.0} acquisitions a second, workers kept waiting by the machine for up to {stalled_ms} ms"
         );
+        let late = format!(
+            "  told late     by up to {unexplained_ms} ms for no reason known; {tolerance_ms} ms are let pass, for whatever reason"
+        );
         let Some(control) = self.control.filter(|_| verdict.status == Status::Clean) else {
-            return writeln!(f, "{verdict}  {pace}");
+            return writeln!(f, "{verdict}{late}\n  {pace}");
         };
         // What is broken as it should be is of no interest but for how often.
         writeln!(f, "{}, a control: {}, {pace}", verdict.run, verdict.system)?;

@@ -28,10 +28,12 @@ fn checked() -> Checked {
         properties: vec![
             Judged {
                 name: "exclusion",
+                says: "one at a time",
                 verdict: Verdict::Exhausted,
             },
             Judged {
                 name: "recovery",
+                says: "a dead client's lock ends",
                 verdict: Verdict::Cut,
             },
         ],
@@ -279,6 +281,7 @@ fn checks_are_told_with_their_bounds() {
         model: "broken".into(),
         properties: vec![Judged {
             name: "R1",
+            says: "at most one holder",
             verdict: violated,
         }],
         ..checked()
@@ -288,15 +291,21 @@ fn checks_are_told_with_their_bounds() {
     assert_eq!(
         page,
         "\
-MODEL       STATES  DEPTH    TIME  PROPERTY   VERDICT
-set-px-lua  14,110     23  0.03 s  exclusion  exhausted within these bounds
-                                   recovery   cut short: not all was seen
-    bounds: 3 clients, each with 2 acquisitions, horizon 7, 1 crash
-broken      14,110     23  0.03 s  R1         wrong in 2 steps
-    bounds: 3 clients, each with 2 acquisitions, horizon 7, 1 crash
+set-px-lua  14,110 states, 23 steps deep, 0.03 s
+    3 clients, each with 2 acquisitions, horizon 7, 1 crash
+    cut short: not all was seen    recovery
+    exhausted within these bounds  exclusion
+
+broken  14,110 states, 23 steps deep, 0.03 s
+    3 clients, each with 2 acquisitions, horizon 7, 1 crash
+    wrong in 2 steps               R1
     how R1 goes wrong:
       C1 acquires
       C2 acquires
+
+exclusion  one at a time
+recovery   a dead client's lock ends
+R1         at most one holder
 
 2 models, 28,220 states in 0.06 s: 1 property exhausted within these bounds, 1 wrong, 1 cut short
 "

@@ -71,7 +71,7 @@ impl RaceArgs {
             return Ok(rungs::all().to_vec());
         }
         let find =
-            |name: &String| rungs::find(name).ok_or_else(|| format!("there is no rung {name}"));
+            |name: &String| rungs::find(name).ok_or_else(|| format!("there is no rung {name:?}"));
         self.rungs.iter().map(find).collect()
     }
 

@@ -279,6 +279,14 @@ fn raced(
     }
 }
 
+impl Raced {
+    /// Whether it broke what its model exhausted. That a race did not show what its model breaks says only that it was too
+    /// short or too calm.
+    pub fn contradicts_the_model(&self) -> bool {
+        self.breaks.is_none() && !self.as_the_model_says
+    }
+}
+
 impl Faults {
     fn add(&mut self, more: &Self) {
         self.pauses += more.pauses;

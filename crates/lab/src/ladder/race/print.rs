@@ -1,7 +1,7 @@
 //! Races as text. Must never show a zero for what was not counted.
 
 use super::Raced;
-use crate::columns::markdown;
+use crate::text::markdown;
 
 /// A table in Markdown, a row for each race.
 pub fn table(races: &[Raced]) -> String {
@@ -43,6 +43,11 @@ fn row(raced: &Raced) -> Vec<String> {
         counted(raced.stale_writes),
         counted(raced.lost_updates),
         counted(raced.orphan_writes),
-        if raced.as_the_model_says { "yes" } else { "NO" }.into(),
+        match raced.as_the_model_says {
+            true => "yes",
+            false if raced.contradicts_the_model() => "NO",
+            false => "not seen",
+        }
+        .into(),
     ]
 }

@@ -12,7 +12,8 @@ use crate::host_time;
 use crate::ladder::place::{Keys, Servers, jump, look};
 use crate::ladder::redis::{Command, Key, Reply, Tick, Value};
 use crate::ladder::trace::{Event, Line, Trace};
-use crate::ladder::wire::{Said, Wire, reply_text};
+use crate::ladder::wire::{Said, Wire};
+use crate::ladder::words::{client as name, server as server_name, shown};
 
 /// Why a story was not played to its end.
 #[derive(Debug)]
@@ -252,6 +253,11 @@ fn keys_text(keys: &[(Key, Option<Value>, Option<Tick>)]) -> String {
     keys.iter().map(key).collect::<Vec<_>>().join(" ")
 }
 
+/// A reply on one line, as redis-cli prints it.
+fn reply_text(reply: Reply) -> String {
+    shown(reply).join(" ")
+}
+
 fn said_text(said: &Said) -> String {
     match said {
         Said::Reply(reply) => reply_text(*reply),
@@ -259,18 +265,10 @@ fn said_text(said: &Said) -> String {
     }
 }
 
-fn name(client: u8) -> String {
-    format!("C{}", client + 1)
-}
-
-fn server_name(server: u8) -> String {
-    format!("S{}", server + 1)
-}
-
 fn ending(event: &Event) -> &'static str {
     match event {
         Event::Asks { lost: true, .. } => " (reply lost)",
-        Event::Arrives { lost: true, .. } => " (arrives late; its client has given up)",
+        Event::Arrives { lost: true, .. } => " (arrives; its client does not hear the answer)",
         Event::Arrives { .. } => " (arrives)",
         _ => "",
     }

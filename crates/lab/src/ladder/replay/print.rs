@@ -3,7 +3,11 @@
 use std::fmt;
 
 use super::{Replayed, Step, Verdict};
-use crate::columns::aligned;
+use crate::text::{WIDTH, gaps, grid, widths};
+
+const COMMAND: usize = 4;
+/// What commands may take at least where there is little room.
+const LEAST: usize = 22;
 
 impl fmt::Display for Replayed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,7 +31,10 @@ impl fmt::Display for Replayed {
         ];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         rows.extend((1..).zip(&self.steps).map(|(nth, step)| row(nth, step)));
-        f.write_str(&aligned(&rows))?;
+        let others: usize = widths(&rows).iter().sum::<usize>() - widths(&rows)[COMMAND];
+        let room = WIDTH.saturating_sub(others + gaps(head.len()));
+        let lines = grid(&rows, &[1, 2], &[(COMMAND, room.max(LEAST))]);
+        writeln!(f, "{}", lines.concat().join("\n"))?;
         writeln!(f)?;
         for (nth, step) in (1_usize..).zip(&self.steps) {
             if let Some(why) = &step.wrong {

@@ -17,7 +17,7 @@ pub struct Bounds {
     pub crashes: u8,
     /// How many replies may be lost.
     pub losses: u8,
-    /// How many commands may take their time, or [`Bounds::ANY`].
+    /// How many commands may take their time, on the way there, back or both; or [`Bounds::ANY`].
     pub delays: u8,
     /// Whether a client may give up a command that takes its time, which then may arrive yet.
     pub may_give_up: bool,
@@ -59,7 +59,7 @@ impl fmt::Display for Bounds {
         for (most, what) in [
             (self.crashes, "crash"),
             (self.losses, "lost reply"),
-            (self.delays, "delayed command"),
+            (self.delays, "delayed command or answer"),
             (self.restarts, "empty restart"),
             (self.jumps, "clock jump"),
         ] {
@@ -81,6 +81,7 @@ fn count(number: Tick, what: &str) -> String {
         (1, _) => format!("1 {what}"),
         (_, "crash") => format!("{number} crashes"),
         (_, "lost reply") => format!("{number} lost replies"),
+        (_, "delayed command or answer") => format!("{number} delayed commands or answers"),
         _ => format!("{number} {what}s"),
     }
 }

@@ -77,11 +77,11 @@ static ALL: [&Rung; 20] = [
     &set_px::STALE_WRITE,
     &set_px::LOST_UPDATE,
     &set_px::FENCED,
+    &wrapper::ORPHAN,
     &redlock::PLAIN,
     &redlock::RESTART,
     &redlock::CLOCK_JUMP,
     &redlock::LATE_VALIDITY,
-    &wrapper::ORPHAN,
 ];
 
 /// All rungs, from the lowest.

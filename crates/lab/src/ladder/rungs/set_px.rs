@@ -34,9 +34,9 @@ pub(super) static LUA: Rung = Rung {
     deep: Bounds {
         crashes: 1,
         losses: 1,
-        delays: 2,
+        delays: 1,
         may_give_up: true,
-        ..Bounds::calm(3, 1, 6)
+        ..Bounds::calm(3, 2, 5)
     },
 };
 

@@ -26,7 +26,7 @@ pub(super) static ORPHAN: Rung = Rung {
     deep: Bounds {
         losses: 1,
         delays: 1,
-        ..Bounds::calm(3, 2, 6)
+        ..Bounds::calm(3, 1, 6)
     },
 };
 

@@ -9,8 +9,8 @@ use crate::ladder::trace::{Event, Line, Trace};
 use crate::text::json_line;
 
 use super::table::scripts;
-use super::words::{client, server, shown, typed};
 use super::{Outcome, Told};
+use crate::ladder::words::{self, client, server, shown, typed};
 
 /// A rung with its story, as a document of one line: `leasehold.lab-show/1`.
 pub fn one(told: &Told) -> String {
@@ -18,30 +18,28 @@ pub fn one(told: &Told) -> String {
         Outcome::Broken(trace) => Some(Story::of(trace)),
         Outcome::Exhausted(_) | Outcome::Unsettled(_) => None,
     };
-    json_line(&Show {
-        schema: "leasehold.lab-show/1",
+    let show = Show {
         rung: Rung::of(told),
         story,
-    })
+    };
+    json_line("leasehold.lab-show/1", &show)
 }
 
 /// All rungs without their stories: `leasehold.lab/1`.
 pub fn list(rungs: &[Told]) -> String {
-    json_line(&List {
-        schema: "leasehold.lab/1",
+    let list = List {
         rungs: rungs.iter().map(Rung::of).collect(),
-    })
+    };
+    json_line("leasehold.lab/1", &list)
 }
 
 #[derive(Serialize)]
 struct List<'a> {
-    schema: &'static str,
     rungs: Vec<Rung<'a>>,
 }
 
 #[derive(Serialize)]
 struct Show<'a> {
-    schema: &'static str,
     #[serde(flatten)]
     rung: Rung<'a>,
     story: Option<Story>,
@@ -179,8 +177,8 @@ impl Happened {
     fn of(event: &Event) -> Self {
         let of = |event, client: Option<&u8>, server: Option<&u8>| Self {
             event,
-            client: client.copied().map(super::words::client),
-            server: server.copied().map(super::words::server),
+            client: client.copied().map(words::client),
+            server: server.copied().map(words::server),
             ..Self::default()
         };
         match event {
@@ -191,12 +189,26 @@ impl Happened {
                 command,
                 reply,
                 lost,
-            } => Self {
-                command: Some(typed(*command).join(" ")),
-                reply: Some(shown(*reply).join("\n")),
-                lost: Some(*lost),
-                ..of("asks", Some(client), Some(server))
-            },
+            }
+            | Event::Arrives {
+                client,
+                server,
+                command,
+                reply,
+                lost,
+            } => {
+                let asks = matches!(event, Event::Asks { .. });
+                Self {
+                    command: Some(typed(*command).join(" ")),
+                    reply: Some(shown(*reply).join("\n")),
+                    lost: Some(*lost),
+                    ..of(
+                        if asks { "asks" } else { "arrives" },
+                        Some(client),
+                        Some(server),
+                    )
+                }
+            }
             Event::Sends {
                 client,
                 server,
@@ -204,18 +216,6 @@ impl Happened {
             } => Self {
                 command: Some(typed(*command).join(" ")),
                 ..of("sends", Some(client), Some(server))
-            },
-            Event::Arrives {
-                client,
-                server,
-                command,
-                reply,
-                lost,
-            } => Self {
-                command: Some(typed(*command).join(" ")),
-                reply: Some(shown(*reply).join("\n")),
-                lost: Some(*lost),
-                ..of("arrives", Some(client), Some(server))
             },
             Event::Does { client, what } => Self {
                 what: Some(what),

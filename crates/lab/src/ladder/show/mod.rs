@@ -6,7 +6,6 @@ mod list;
 mod steps;
 mod swim;
 mod table;
-mod words;
 
 use crate::report::{Checked, Verdict};
 

@@ -4,7 +4,7 @@
 use crate::ladder::redis::{Key, Tick, Value};
 use crate::ladder::trace::{Event, Line, Trace};
 
-use super::words::client;
+use crate::ladder::words::client;
 
 /// One or several lines of a story.
 #[derive(Debug, Clone, Copy)]

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use crate::ladder::redis::{Command, Key};
 use crate::ladder::trace::{Event, Trace};
+use crate::ladder::words::{self, Script, client, script, server, shown, typed, value};
 use crate::text::{Paint, WIDTH, counted, gaps, grid, paragraph, widths};
 
 use super::steps::{Step, actor, entry, steps};
-use super::words::{Script, client, script, server, shown, typed, value};
-use super::{Outcome, Told, words};
+use super::{Outcome, Told};
 
 const COMMAND: usize = 3;
 /// What commands and remarks may take at least where there is little room.

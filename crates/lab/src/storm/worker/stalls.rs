@@ -1,12 +1,17 @@
 //! When a worker did not run although it wanted to: what it writes late then is not the lock's fault. Must never be judged by:
 //! it is for people who look for a cause.
+//!
+//! Three threads are watched: one that only sleeps, the one that the worker's tasks run on, and the library's own, which tells
+//! of losses; of that one, the kernel says how long it waited for a processor.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::host_time;
@@ -14,7 +19,10 @@ use crate::host_time;
 const TICK: Duration = Duration::from_millis(10);
 
 /// From so much on, it is written down.
-const LATE: Duration = Duration::from_millis(50);
+const LATE: Duration = Duration::from_millis(10);
+
+/// What the names of the library's own threads begin with.
+const LIBRARY: &str = "lh-";
 
 /// Writes into `worker-PROC.stalls`: a thread that only sleeps, beside the one that works.
 pub(super) fn watch(directory: &Path, proc: u64) -> Result<(), String> {
@@ -26,10 +34,14 @@ pub(super) fn watch(directory: &Path, proc: u64) -> Result<(), String> {
         .open(&path)
         .map_err(refused)?;
     let thread = thread::Builder::new().name("stalls".into());
-    let sleeps = move || loop {
-        let from = host_time::up();
-        thread::sleep(TICK);
-        note(&file, "thread", from);
+    let sleeps = move || {
+        let mut waited = HashMap::new();
+        loop {
+            let from = host_time::up();
+            thread::sleep(TICK);
+            note(&file, "thread", from, late(from));
+            look(&file, &mut waited);
+        }
     };
     thread.spawn(sleeps).map(drop).map_err(refused)
 }
@@ -42,12 +54,16 @@ pub(super) async fn tick(directory: &Path, proc: u64) {
     loop {
         let from = host_time::up();
         sleep(TICK).await;
-        note(&file, "runtime", from);
+        note(&file, "runtime", from, late(from));
     }
 }
 
-fn note(mut file: &File, what: &str, from: Duration) {
-    let late = host_time::up().saturating_sub(from + TICK);
+/// How much later than a tick after `from` it is.
+fn late(from: Duration) -> Duration {
+    host_time::up().saturating_sub(from + TICK)
+}
+
+fn note(mut file: &File, what: &str, from: Duration, late: Duration) {
     if late > LATE {
         let line = format!("{what} {} {}\n", from.as_nanos(), late.as_nanos());
         // It is of no use to anybody if this fails.
@@ -55,37 +71,133 @@ fn note(mut file: &File, what: &str, from: Duration) {
     }
 }
 
+/// Notes how long the library's threads have waited for a processor since the last look, which is told when they get one.
+fn look(file: &File, waited: &mut HashMap<PathBuf, Duration>) {
+    for task in fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let task = task.path();
+        let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
+        let Some(all) = name
+            .starts_with(LIBRARY)
+            .then(|| fs::read_to_string(task.join("schedstat")).ok())
+            .flatten()
+            .and_then(|stat| run_delay(&stat))
+        else {
+            continue;
+        };
+        let before = waited.insert(task, all).unwrap_or_default();
+        let late = all.saturating_sub(before);
+        note(file, "library", host_time::up().saturating_sub(late), late);
+    }
+}
+
+/// How long a thread has waited for a processor, by its `schedstat`.
+fn run_delay(stat: &str) -> Option<Duration> {
+    let nanoseconds = stat.split_whitespace().nth(1)?.parse().ok()?;
+    Some(Duration::from_nanos(nanoseconds))
+}
+
+/// A thread of a worker that did not run, in nanoseconds.
+struct Stall {
+    proc: u64,
+    what: String,
+    from: u64,
+    late: u64,
+}
+
 /// For how long a thread that only sleeps was kept from running at most, where its process was not stopped: by the machine,
 /// then. `stops` are process, beginning and end.
 pub(in crate::storm) fn longest(directory: &Path, stops: &[(u64, u64, u64)]) -> Duration {
-    let files = fs::read_dir(directory).into_iter().flatten().flatten();
-    let stalls = files.flat_map(|file| of_file(&file.path()).unwrap_or_default());
-    let stopped = |proc, from, to| {
+    let stopped = |stall: &Stall| {
+        let to = stall.from + stall.late;
         stops
             .iter()
-            .any(|&(whose, stop, cont)| whose == proc && stop <= to && from <= cont)
+            .any(|&(whose, stop, cont)| whose == stall.proc && stop <= to && stall.from <= cont)
     };
-    let unstopped = stalls.filter(|&(proc, from, late)| !stopped(proc, from, from + late));
-    Duration::from_nanos(unstopped.map(|(_, _, late)| late).max().unwrap_or(0))
+    let unstopped = stalls(directory)
+        .into_iter()
+        .filter(|stall| stall.what == "thread" && !stopped(stall));
+    Duration::from_nanos(unstopped.map(|stall| stall.late).max().unwrap_or(0))
 }
 
-/// Process, from when it slept, and how late it woke, in nanoseconds; `None` for a file of another kind.
-fn of_file(path: &Path) -> Option<Vec<(u64, u64, u64)>> {
-    let proc = path
-        .file_name()?
-        .to_str()?
-        .strip_prefix("worker-")?
-        .strip_suffix(".stalls")?;
-    let proc = proc.parse().ok()?;
-    let text = fs::read_to_string(path).ok()?;
-    let slept = text.lines().filter_map(slept);
-    Some(slept.map(|(from, late)| (proc, from, late)).collect())
+/// How much later than its deadline a loss was told at most, but for the time in which neither the library's thread nor the
+/// worker's runtime could run, or its process was stopped: what is left has no cause that is known here.
+pub(in crate::storm) fn unexplained(directory: &Path, stops: &[(u64, u64, u64)]) -> Duration {
+    let stalls = stalls(directory);
+    let left = tellings(directory).into_iter().map(|(proc, due, told)| {
+        let stalled = stalls
+            .iter()
+            .filter(|stall| stall.proc == proc && stall.what != "thread")
+            .map(|stall| (stall.from, stall.from + stall.late + nanoseconds(TICK)));
+        let stopped = stops.iter().filter(|&&(whose, ..)| whose == proc);
+        let mut kept: Vec<_> = stalled
+            .chain(stopped.map(|&(_, stop, cont)| (stop, cont)))
+            .collect();
+        kept.sort_unstable();
+        let (mut left, mut reached) = (0, due);
+        for (from, to) in kept {
+            left += from.min(told).saturating_sub(reached);
+            reached = reached.max(to.min(told));
+        }
+        left + told.saturating_sub(reached)
+    });
+    Duration::from_nanos(left.max().unwrap_or(0))
 }
 
-/// From when it slept, and how late it woke, in nanoseconds.
-fn slept(line: &str) -> Option<(u64, u64)> {
-    let (from, late) = line.strip_prefix("thread ")?.split_once(' ')?;
-    Some((from.parse().ok()?, late.parse().ok()?))
+/// Whose lease was told lost, when it ended, and when that was told.
+fn tellings(directory: &Path) -> Vec<(u64, u64, u64)> {
+    let lines = texts(directory, ".jsonl")
+        .into_iter()
+        .flat_map(|(proc, text)| {
+            let told = text.lines().filter_map(|line| {
+                let line: Value = serde_json::from_str(line).ok()?;
+                let at = |key| line.get(key).and_then(Value::as_u64);
+                (line.get("ev")? == "told-lost").then_some((
+                    proc,
+                    at("valid_until_ns")?,
+                    at("at_ns")?,
+                ))
+            });
+            told.collect::<Vec<_>>()
+        });
+    lines.collect()
+}
+
+fn stalls(directory: &Path) -> Vec<Stall> {
+    let stalls = texts(directory, ".stalls")
+        .into_iter()
+        .flat_map(|(proc, text)| {
+            let stalls = text.lines().filter_map(|line| {
+                let (what, times) = line.split_once(' ')?;
+                let (from, late) = times.split_once(' ')?;
+                Some(Stall {
+                    proc,
+                    what: what.to_owned(),
+                    from: from.parse().ok()?,
+                    late: late.parse().ok()?,
+                })
+            });
+            stalls.collect::<Vec<_>>()
+        });
+    stalls.collect()
+}
+
+/// The files of all workers that end so: whose, and what they say.
+fn texts(directory: &Path, end: &str) -> Vec<(u64, String)> {
+    let files = fs::read_dir(directory).into_iter().flatten().flatten();
+    let worker = |path: &Path| {
+        let name = path.file_name()?.to_str()?.strip_prefix("worker-")?;
+        let proc = name.strip_suffix(end)?.parse().ok()?;
+        Some((proc, fs::read_to_string(path).ok()?))
+    };
+    files.filter_map(|file| worker(&file.path())).collect()
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn path(directory: &Path, proc: u64) -> PathBuf {
@@ -94,6 +206,8 @@ fn path(directory: &Path, proc: u64) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -110,5 +224,42 @@ mod tests {
             longest(directory.path(), &[(1, 5600, 6000)]),
             Duration::from_nanos(500)
         );
+    }
+
+    #[test]
+    fn a_loss_told_late_is_explained_by_what_kept_its_threads_from_running() {
+        let directory = tempfile::tempdir().unwrap();
+        let ms = 1_000_000;
+        let told = json!({"ev": "told-lost", "valid_until_ns": 100 * ms, "at_ns": 400 * ms});
+        fs::write(directory.path().join("worker-1.jsonl"), told.to_string()).unwrap();
+        let left = |stalls: &str, stops: &[(u64, u64, u64)]| {
+            fs::write(path(directory.path(), 1), stalls.replace("ms", "000000")).unwrap();
+            unexplained(directory.path(), stops).as_millis()
+        };
+        assert_eq!(left("", &[]), 300);
+        assert_eq!(left("thread 100ms 300ms", &[]), 300, "it told nobody");
+        assert_eq!(left("library 50ms 100ms", &[]), 240, "and a tick");
+        assert_eq!(left("library 50ms 140ms\nruntime 150ms 240ms", &[]), 0);
+        assert_eq!(left("library 300ms 20ms\nruntime 310ms 500ms", &[]), 200);
+        assert_eq!(left("", &[(1, 0, 150 * ms), (2, 0, 400 * ms)]), 250);
+    }
+
+    #[test]
+    fn the_librarys_threads_are_known_by_their_names_and_their_waiting_by_the_kernel() {
+        assert_eq!(
+            run_delay("73000 86039 1\n"),
+            Some(Duration::from_nanos(86_039))
+        );
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        let name = format!("{LIBRARY}test");
+        let waits = thread::Builder::new().name(name).spawn(move || told.recv());
+        let file = tempfile::tempfile().unwrap();
+        let mut waited = HashMap::new();
+        // It has its name a moment after it began.
+        while waited.is_empty() {
+            look(&file, &mut waited);
+        }
+        drop(tell);
+        waits.unwrap().join().unwrap().unwrap_err();
     }
 }

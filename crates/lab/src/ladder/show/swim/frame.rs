@@ -7,11 +7,11 @@ use crate::text::{counted, wrap};
 
 use super::super::Told;
 use super::super::steps::Step;
-use super::super::words::client;
 use super::lanes::{HALF, Lanes, Who};
 use super::messages::cross;
 use super::rows::{Row, Rows};
 use super::{EM, FAINT, INK, MONO, RULE, WRONG, colour, length, wide};
+use crate::ladder::words::{client, server};
 
 const LEFT: f64 = 24.0;
 const RECIPE: f64 = 12.5;
@@ -143,7 +143,7 @@ impl<'a> Frame<'a> {
                 let ahead = ahead.map_or_else(String::new, |ahead| format!(", clock {ahead:+} s"));
                 (format!("client {}{ahead}", client(of)), colour(of))
             }
-            Who::Lock(of) if several => (super::super::words::server(of), INK),
+            Who::Lock(of) if several => (server(of), INK),
             Who::Lock(_) => ("lock".into(), INK),
             Who::Resource(_) => ("data".into(), INK),
         };

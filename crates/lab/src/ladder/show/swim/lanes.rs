@@ -5,9 +5,9 @@ use crate::ladder::trace::{Event, Trace};
 use crate::text::wrap;
 
 use super::super::steps::{Step, actor};
-use super::super::words::is_for_resource;
 use super::rows::{label, remark, reply_label};
 use super::{CODE, SENTENCE, wide};
+use crate::ladder::words::is_for_resource;
 
 /// Half of what a server's lane takes.
 pub(super) const HALF: f64 = 25.0;

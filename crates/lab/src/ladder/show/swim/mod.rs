@@ -10,8 +10,8 @@ mod rows;
 use crate::svg::Svg;
 
 use super::steps::{Step, actor, steps};
-use super::words::client;
 use super::{Outcome, Told};
+use crate::ladder::words::client;
 
 use frame::Frame;
 use lanes::Lanes;

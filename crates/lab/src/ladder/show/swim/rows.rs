@@ -4,9 +4,9 @@ use crate::ladder::trace::Event;
 use crate::text::columns;
 
 use super::super::steps::Step;
-use super::super::words::{client, in_short, shown};
 use super::lanes::remark_lines;
 use super::length;
+use crate::ladder::words::{client, in_short, shown};
 
 /// Of a line of text.
 pub(super) const LINE: f64 = 14.0;

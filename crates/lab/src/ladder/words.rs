@@ -1,7 +1,7 @@
 //! Commands and replies in the words of `redis-cli`; one tick is one second. Must never shorten a command without saying
-//! what it stands for: [`script`] has the text.
+//! what it stands for: [`script`] has the text, and it is what a real server gets.
 
-use crate::ladder::redis::{Command, Key, Reply, Value};
+use super::redis::{Command, Key, Reply, Value};
 
 /// A script that stands in a command by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ const DELETE_IF: Script = Script {
 
 const TAKE: Script = Script {
     name: "<take>",
-    text: "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'EX', ARGV[2]) then return redis.call('INCR', KEYS[2]) end\nreturn false",
+    text: "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return redis.call('INCR', KEYS[2]) end\nreturn false",
 };
 
 const READ: Script = Script {
@@ -73,7 +73,7 @@ pub(super) fn typed(command: Command) -> Vec<String> {
         Command::DeleteIf(value) => evaluated(&[Key::Lock], &[value.to_string()]),
         Command::TakeWithFence(value, ticks) => evaluated(
             &[Key::Lock, Key::Fence],
-            &[value.to_string(), ticks.to_string()],
+            &[value.to_string(), (i32::from(ticks) * 1_000).to_string()],
         ),
         Command::ReadWithFence(fence) => evaluated(&resource, &[fence.to_string()]),
         Command::WriteWithFence(fence, value) => {
@@ -166,7 +166,7 @@ mod tests {
             (Command::DeleteIf(OWNER), "EVAL <delete-if> 1 lock c1-2"),
             (
                 Command::TakeWithFence(OWNER, 2),
-                "EVAL <take> 2 lock lock:fence c1-2 2",
+                "EVAL <take> 2 lock lock:fence c1-2 2000",
             ),
             (Command::ReadWithFence(1), "EVAL <read> 2 data:seen data 1"),
             (

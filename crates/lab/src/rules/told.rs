@@ -1,0 +1,87 @@
+//! What a step tells must be so, and who has to be told is. Must never be asked what happened to the lock: that is `judge`.
+
+use leasehold_core::{LockState, Outcome, Owner, Reply, Step, Wake, Who};
+
+use super::judge::{Before, holds};
+use super::time::NOW;
+
+/// Whether an answer is true of what the step left.
+pub(super) fn answer_is_true(before: &Before<'_>, reply: &Reply, after: &LockState) -> bool {
+    let is_left = |owner: &Owner| !holds(after, owner) && place(after, owner).is_none();
+    match (before.step, reply) {
+        (Step::Acquire { owner, ttl, .. } | Step::Extend { owner, ttl, .. }, Reply::Held(_)) => {
+            holds_until(after, owner, NOW.millis() + ttl.millis())
+        }
+        (Step::Acquire { owner, wait, .. }, Reply::Busy(busy)) => {
+            let asked = match wait {
+                Some(_) => place(after, owner),
+                None => Some(after.queue.len()),
+            };
+            let stays = wait.is_none() || outlives_its_next_poll(after, owner, busy.poll_after);
+            !holds(after, owner) && asked == usize::try_from(busy.ahead).ok() && stays
+        }
+        (Step::Release { owner, keep }, Reply::Released) => {
+            let was = holds(before.lock, owner) || place(before.lock, owner).is_some();
+            let kept = keep.is_some_and(|keep| {
+                holds_until(after, owner, NOW.millis() + keep.millis())
+                    && after.holders.iter().all(|holder| holder.kept)
+            });
+            was && (kept || is_left(owner))
+        }
+        (Step::Release { owner, .. }, Reply::NotHeld(_)) => is_left(owner),
+        (Step::Extend { owner, .. }, Reply::NotHeld(_)) => !holds(after, owner),
+        (Step::Break { .. }, Reply::Released) => {
+            let old = |holder| before.lock.holders.contains(holder);
+            !before.lock.holders.is_empty() && !after.holders.iter().any(old)
+        }
+        (Step::Break { .. }, Reply::NotHeld(_)) => true,
+        (Step::Inspect, Reply::Seen(_)) => after == before.lock,
+        _ => false,
+    }
+}
+
+/// Whether who was given the lock without asking is told of it, and nobody else; and the holder, that the first in line waits.
+pub(super) fn all_are_told(before: &Before<'_>, outcome: &Outcome, after: &LockState) -> bool {
+    let asked = match before.step {
+        Step::Acquire { owner, .. } => Some(owner),
+        _ => None,
+    };
+    let was_queued = |wake: &Wake| place(before.lock, &wake.owner).is_some();
+    let is_told = |owner: &Owner| {
+        outcome
+            .wakes
+            .last()
+            .is_some_and(|wake| wake.owner == *owner)
+    };
+    let mut given = after.holders.iter().map(|holder| &holder.owner);
+    let wanted = match (before.step, &outcome.reply) {
+        (Step::Acquire { wait: Some(_), .. }, Reply::Busy(busy)) if busy.ahead == 0 => {
+            match &busy.holder.who {
+                Who::Owner(holder) => Some(holder),
+                Who::Foreign { .. } => None,
+            }
+        }
+        _ => None,
+    };
+    outcome.wakes.iter().all(was_queued)
+        && given.all(|owner| holds(before.lock, owner) || asked == Some(owner) || is_told(owner))
+        && outcome.wanted.as_ref() == wanted
+}
+
+/// A waiter that polls as it was told, at most a tenth later, is heard of before it counts as silent.
+fn outlives_its_next_poll(lock: &LockState, owner: &Owner, poll: std::time::Duration) -> bool {
+    let latest = u64::try_from((poll + poll / 10).as_millis()).unwrap_or(u64::MAX);
+    let mut queue = lock.queue.iter();
+    queue.any(|waiter| {
+        waiter.owner == *owner && waiter.seen_until_ms >= NOW.millis().saturating_add(latest)
+    })
+}
+
+fn holds_until(lock: &LockState, owner: &Owner, ms: u64) -> bool {
+    let mut holders = lock.holders.iter();
+    holders.any(|holder| holder.owner == *owner && holder.expires_at_ms == ms)
+}
+
+fn place(lock: &LockState, owner: &Owner) -> Option<usize> {
+    lock.queue.iter().position(|waiter| waiter.owner == *owner)
+}

@@ -1,0 +1,160 @@
+//! The rungs that hold, each with one mistake put into its clients: the model has to find it. A property that no mistake
+//! breaks says nothing where it is kept.
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use leasehold_lab::ladder::program::{Intent, Memory, Program};
+use leasehold_lab::ladder::property::Property::{
+    self, Child, Exclusion, LostUpdate, Ownership, Recovery, StaleWrite,
+};
+use leasehold_lab::ladder::redis::{Command, Key, Reply, Tick};
+use leasehold_lab::ladder::rungs::{self, Bounds, Rung};
+use leasehold_lab::ladder::shortest::shortest;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mistake {
+    /// As it is.
+    None,
+    /// It deletes the lock without a look whose it is.
+    DeletesAny,
+    /// It takes the lock without a TTL.
+    NoTtl,
+    /// It counts its deadline from when it heard the answer.
+    CountsFromTheAnswer,
+    /// It writes the same token with each of its acquisitions.
+    SameToken,
+    /// It shows the resource no fence when it writes.
+    WritesWithoutFence,
+    /// Its fence is the same each time.
+    SameFence,
+    /// One server too few is enough for it.
+    LessThanMajority,
+    /// Its child is stopped when the lock has run out. No mistake, but what its rung lacks.
+    StopsItsChild,
+}
+
+/// A rung's program, with a mistake.
+#[derive(Debug)]
+struct Mistaken {
+    rung: &'static Rung,
+    mistake: Mistake,
+}
+
+impl Program for Mistaken {
+    fn intent(&self, memory: &Memory, clock: Tick) -> Intent {
+        let mut shown = *memory;
+        if self.mistake == Mistake::SameToken {
+            shown.nth = 0;
+        }
+        let intent = self.rung.program.intent(&shown, clock);
+        let Intent::Ask(server, command) = intent else {
+            return intent;
+        };
+        let is_over = memory.holds_until.is_none_or(|until| until <= clock);
+        let command = match (self.mistake, command) {
+            (Mistake::DeletesAny, Command::DeleteIf(_)) => Command::Del(Key::Lock),
+            (Mistake::NoTtl, Command::SetNxPx(value, _)) => Command::SetNx(Key::Lock, value),
+            (Mistake::WritesWithoutFence, Command::WriteWithFence(_, value)) => {
+                Command::Set(Key::Data, value)
+            }
+            (Mistake::StopsItsChild, Command::Set(Key::Data, _)) if is_over => {
+                return Intent::Do("stops its child");
+            }
+            (_, command) => command,
+        };
+        Intent::Ask(server, command)
+    }
+
+    fn done(&self, memory: &mut Memory, clock: Tick) -> &'static str {
+        self.rung.program.done(memory, clock)
+    }
+
+    fn answered(&self, memory: &mut Memory, sent: Tick, clock: Tick, reply: Reply) -> &'static str {
+        if self.mistake == Mistake::LessThanMajority && memory.at == 0 {
+            // The count of the servers that it has won.
+            memory.kept[0] = 1;
+        }
+        let reply = match (self.mistake, reply) {
+            (Mistake::NoTtl, Reply::Int(1)) if memory.at == 0 => Reply::Ok,
+            (Mistake::NoTtl, Reply::Int(_)) if memory.at == 0 => Reply::Nil,
+            (Mistake::SameFence, Reply::Int(_)) if memory.at == 0 => Reply::Int(1),
+            (_, reply) => reply,
+        };
+        let held = memory.holds_until;
+        let note = self.rung.program.answered(memory, sent, clock, reply);
+        let began = held.is_none() && memory.holds_until.is_some();
+        if began && self.mistake == Mistake::CountsFromTheAnswer {
+            memory.holds_until = Some(clock + self.rung.ttl);
+        }
+        note
+    }
+
+    fn unanswered(&self, memory: &mut Memory, sent: Tick, clock: Tick) {
+        self.rung.program.unanswered(memory, sent, clock);
+    }
+}
+
+/// Whether a rung breaks the property with this mistake.
+fn breaks(name: &str, mistake: Mistake, property: Property) -> bool {
+    breaks_within(|bounds| bounds, name, mistake, property)
+}
+
+fn breaks_within(
+    bounds: impl Fn(Bounds) -> Bounds,
+    name: &str,
+    mistake: Mistake,
+    property: Property,
+) -> bool {
+    let rung = rungs::find(name).unwrap();
+    let program: &'static Mistaken = Box::leak(Box::new(Mistaken { rung, mistake }));
+    let mistaken: &'static Rung = Box::leak(Box::new(Rung { program, ..*rung }));
+    shortest(mistaken, bounds(rung.bounds), property).is_some()
+}
+
+#[test]
+fn the_lock_of_a_script_breaks_with_each_of_these() {
+    let breaks = |mistake, property| breaks("set-px-lua", mistake, property);
+    assert!(breaks(Mistake::DeletesAny, Exclusion));
+    assert!(breaks(Mistake::DeletesAny, Ownership));
+    assert!(breaks(Mistake::NoTtl, Recovery));
+    // Only an answer that is late can show it.
+    assert!(breaks(Mistake::CountsFromTheAnswer, Exclusion));
+}
+
+#[test]
+fn a_token_is_for_one_acquisition() {
+    let twice = |bounds| Bounds {
+        rounds: 2,
+        crashes: 0,
+        losses: 0,
+        ..bounds
+    };
+    let breaks = |mistake, property| breaks_within(twice, "set-px-lua", mistake, property);
+    assert!(breaks(Mistake::SameToken, Exclusion));
+    assert!(!breaks(Mistake::None, Exclusion));
+}
+
+#[test]
+fn fences_are_worth_nothing_with_one_of_these() {
+    for mistake in [Mistake::WritesWithoutFence, Mistake::SameFence] {
+        for property in [StaleWrite, LostUpdate] {
+            assert!(
+                breaks("set-px-lua-fenced", mistake, property),
+                "{mistake:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn redlock_breaks_with_each_of_these() {
+    let breaks = |mistake, property| breaks("redlock", mistake, property);
+    assert!(breaks(Mistake::LessThanMajority, Exclusion));
+    assert!(breaks(Mistake::CountsFromTheAnswer, Exclusion));
+    assert!(breaks(Mistake::DeletesAny, Ownership));
+}
+
+#[test]
+fn a_wrapper_that_stops_its_child_is_not_broken() {
+    assert!(breaks("wrapper-orphan", Mistake::None, Child));
+    assert!(!breaks("wrapper-orphan", Mistake::StopsItsChild, Child));
+}
