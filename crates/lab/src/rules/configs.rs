@@ -11,16 +11,9 @@ pub(super) fn all(bounds: Bounds) -> Vec<Setup> {
     }
 }
 
-/// The same with room for one message and one old owner more; where no request is late, for the old owner; and where it has that,
-/// with one client more.
+/// The same with room for one old owner more; where it has that, with one client more.
 fn deeper(setup: &Setup) -> Setup {
-    if setup.may(Fault::LateRequest) {
-        Setup {
-            in_flight: setup.in_flight + 1,
-            left_over: setup.left_over + 1,
-            ..*setup
-        }
-    } else if setup.left_over == 0 {
+    if setup.left_over == 0 {
         Setup {
             left_over: 1,
             ..*setup
