@@ -15,12 +15,12 @@ fn lab(words: &[&str]) -> Output {
 }
 
 #[test]
-fn a_small_storm_is_clean_and_its_controls_are_not() {
+fn a_storm_of_a_minute_is_clean_and_its_controls_are_not() {
     let kept = tempfile::tempdir().unwrap();
     let storm = lab(&[
         "storm",
         "--time",
-        "14s",
+        "60s",
         "--seed",
         "7",
         // Other tests run beside it, on few processors: a stall of the machine is no fault of the lock's.
@@ -53,7 +53,10 @@ fn a_small_storm_is_clean_and_its_controls_are_not() {
     let unexplained = storm["unexplained_ms"].as_u64().unwrap();
     assert!(unexplained <= 2_000, "{unexplained} ms");
     let counts = &storm["verdict"]["counts"];
-    assert!(counts["acquisitions"].as_u64().unwrap() >= 50, "{counts:#}");
+    assert!(
+        counts["acquisitions"].as_u64().unwrap() >= 200,
+        "{counts:#}"
+    );
     let faults: BTreeMap<String, u64> = serde_json::from_value(counts["faults"].clone()).unwrap();
     for kind in [
         "client-kill",
