@@ -21,6 +21,14 @@ pub struct Checked {
     pub properties: Vec<Judged>,
 }
 
+impl Checked {
+    /// Whether nothing at all went wrong in what was explored, and nothing was left out.
+    pub fn is_exhausted(&self) -> bool {
+        let mut properties = self.properties.iter();
+        properties.all(|judged| judged.verdict == Verdict::Exhausted)
+    }
+}
+
 /// One property of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {

@@ -26,14 +26,10 @@ pub(super) struct Check {
     /// Print the steps that lead to each violation as well
     #[arg(long)]
     traces: bool,
-
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
 }
 
 impl Check {
-    pub(super) fn run(&self, asked: &Asked) -> Result<Said, Refused> {
+    pub(super) fn run(&self, json: bool, asked: &Asked) -> Result<Said, Refused> {
         let (recipes, mut fine) = self.recipes(asked);
         let (ours, ours_fine, missed) = self.ours(asked)?;
         fine &= ours_fine;
@@ -44,7 +40,7 @@ impl Check {
                 "{why}\n    next    leasehold lab check"
             )));
         }
-        let text = if self.json {
+        let text = if json {
             check_table::json(&all)
         } else {
             check_table::table(&all, self.traces, asked.colour) + &missed
@@ -65,7 +61,7 @@ impl Check {
             let bounds = if self.deep { rung.deep } else { rung.bounds };
             let checked = check_rung(rung, bounds);
             fine &= match rung.breaks {
-                None => is_exhausted(&checked),
+                None => checked.is_exhausted(),
                 Some(known) => checked.properties.iter().any(|judged| {
                     judged.name == known.name()
                         && matches!(judged.verdict, Verdict::Violated { .. })
@@ -98,12 +94,7 @@ impl Check {
             }
             all.push(found.checked);
         }
-        let fine = missed.is_empty() && all.iter().all(is_exhausted);
+        let fine = missed.is_empty() && all.iter().all(Checked::is_exhausted);
         Ok((all, fine, missed))
     }
-}
-
-fn is_exhausted(checked: &Checked) -> bool {
-    let mut properties = checked.properties.iter();
-    properties.all(|judged| judged.verdict == Verdict::Exhausted)
 }

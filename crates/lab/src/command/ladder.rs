@@ -19,10 +19,6 @@ pub(super) struct Show {
     /// Which rung: `leasehold lab` lists them
     rung: String,
 
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
-
     /// Draw it into this file as well, a lane for each client
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -46,7 +42,7 @@ pub(super) fn list(json: bool, asked: &Asked) -> Said {
 }
 
 impl Show {
-    pub(super) fn run(&self, asked: &Asked) -> Result<Said, Refused> {
+    pub(super) fn run(&self, json: bool, asked: &Asked) -> Result<Said, Refused> {
         let rung = find(&self.rung)?;
         let found = find_out(rung);
         let told = Told::of(rung, &found);
@@ -59,7 +55,7 @@ impl Show {
             })?;
             save(path, &picture)?;
         }
-        Ok(Said::fine(if self.json {
+        Ok(Said::fine(if json {
             show::json(&told)
         } else {
             show::table(&told, asked.colour)
@@ -68,7 +64,7 @@ impl Show {
 }
 
 /// Plays the story of a rung on real servers.
-pub(super) fn replay(args: &ReplayArgs) -> Result<Said, Refused> {
+pub(super) fn replay(args: &ReplayArgs, json: bool) -> Result<Said, Refused> {
     let name = &args.rung;
     let Found::Broken(_, trace) = find_out(find(name)?) else {
         return Err(Refused::Usage(format!(
@@ -76,7 +72,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<Said, Refused> {
         )));
     };
     let replayed = replay::replay(&trace, &args.place(), args.tick)?;
-    let text = if args.json {
+    let text = if json {
         json_line("leasehold.lab-replay/1", &replayed)
     } else {
         replayed.to_string()
@@ -86,13 +82,13 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<Said, Refused> {
 }
 
 /// Races the rungs that were named, or all.
-pub(super) fn race(args: &RaceArgs, asked: &Asked) -> Result<Said, Refused> {
+pub(super) fn race(args: &RaceArgs, json: bool, asked: &Asked) -> Result<Said, Refused> {
     let mut races = Vec::new();
     for rung in args.rungs().map_err(|why| Refused::Usage(hint(&why)))? {
         (asked.progress)(&format!("{} is racing", rung.name));
         races.push(race::race(rung, &args.settings())?);
     }
-    let text = if args.json {
+    let text = if json {
         json_line("leasehold.lab-race/1", &Races { races: &races })
     } else {
         race::table(&races)

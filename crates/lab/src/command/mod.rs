@@ -15,8 +15,8 @@ use crate::storm::args::{Judge, Storm};
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub struct Lab {
-    /// Print JSON instead of a table
-    // Global, so that it is not lost before a verb.
+    /// Print JSON instead of text
+    // Global: one flag for all verbs, before or after them.
     #[arg(long, global = true)]
     json: bool,
 
@@ -84,15 +84,16 @@ impl From<String> for Refused {
 /// # Errors
 /// [`Refused`].
 pub fn run(lab: &Lab, asked: &Asked) -> Result<Said, Refused> {
+    let json = lab.json;
     match &lab.verb {
-        None => Ok(ladder::list(lab.json, asked)),
-        Some(Verb::Show(show)) => show.run(asked),
-        Some(Verb::Replay(replay)) => ladder::replay(replay),
-        Some(Verb::Check(check)) => check.run(asked),
-        Some(Verb::Race(race)) => ladder::race(race, asked),
-        Some(Verb::Storm(storm)) => Ok(storm.run(asked)?),
-        Some(Verb::Judge(judge)) => judge.run(),
-        Some(Verb::Scale(scale)) => scale.run(asked),
+        None => Ok(ladder::list(json, asked)),
+        Some(Verb::Show(show)) => show.run(json, asked),
+        Some(Verb::Replay(replay)) => ladder::replay(replay, json),
+        Some(Verb::Check(check)) => check.run(json, asked),
+        Some(Verb::Race(race)) => ladder::race(race, json, asked),
+        Some(Verb::Storm(storm)) => Ok(storm.run(json, asked)?),
+        Some(Verb::Judge(judge)) => judge.run(json),
+        Some(Verb::Scale(scale)) => scale.run(json, asked),
     }
 }
 

@@ -59,10 +59,6 @@ pub(super) struct Scale {
     #[arg(long, value_name = "DUR", default_value = "2us", value_parser = humantime::parse_duration)]
     set: Duration,
 
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
-
     /// Draw a picture into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -82,7 +78,7 @@ pub(super) enum Crash {
 }
 
 impl Scale {
-    pub(super) fn run(&self, asked: &Asked) -> Result<Said, Refused> {
+    pub(super) fn run(&self, json: bool, asked: &Asked) -> Result<Said, Refused> {
         let mut figures = Vec::new();
         for &clients in &self.clients {
             for way in &self.way {
@@ -98,7 +94,7 @@ impl Scale {
         if let Some(path) = &self.svg {
             save(path, &scale::picture(&figures))?;
         }
-        Ok(Said::fine(if self.json {
+        Ok(Said::fine(if json {
             scale::json(&figures)
         } else {
             scale::table(&figures)

@@ -6,7 +6,7 @@ use stateright::{Checker, Model};
 
 use super::model::Ladder;
 use super::property::Property;
-use super::rungs::{self, Bounds, Rung};
+use super::rungs::{Bounds, Rung};
 use super::shortest::shortest;
 use super::trace::Trace;
 use crate::report::{Checked, Judged, Verdict};
@@ -29,15 +29,6 @@ pub fn find_out(rung: &'static Rung) -> Found {
         Some((property, trace)) => Found::Broken(property, trace),
         None => Found::Explored(check_rung(rung, rung.bounds)),
     }
-}
-
-/// Every rung, and all that is asked of it.
-pub fn check(deep: bool) -> Vec<Checked> {
-    let bounds = |rung: &Rung| if deep { rung.deep } else { rung.bounds };
-    rungs::all()
-        .iter()
-        .map(|rung| check_rung(rung, bounds(rung)))
-        .collect()
 }
 
 /// One rung, explored to the end of these bounds, and the shortest way into each breakage that it has. The time is that of the

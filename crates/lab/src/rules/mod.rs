@@ -1,5 +1,5 @@
 //! Our own rules under every order of events, within bounds. Must never copy a rule: the next state is asked of
-//! [`World::apply`], and what is said here is only what clients, messages and time may do, and what must hold.
+//! [`World::apply`](leasehold_core::World::apply), and what is said here is only what clients, messages and time may do, and what must hold.
 //!
 //! | module | what it is for |
 //! |---|---|
@@ -23,7 +23,7 @@ mod told;
 mod trace;
 mod turn;
 
-use leasehold_core::{Invalid, World};
+use leasehold_core::Invalid;
 
 pub use self::model::Apply;
 use self::model::Rules;
@@ -48,17 +48,6 @@ pub struct Finding {
     pub missed: Vec<Situation>,
 }
 
-/// Explores all models.
-///
-/// # Errors
-/// [`Invalid`] if the bounds of a model are none.
-pub fn check(bounds: Bounds) -> Result<Vec<Finding>, Invalid> {
-    names(bounds)
-        .into_iter()
-        .map(|name| check_one(bounds, name, World::apply))
-        .collect()
-}
-
 /// The names of the models.
 pub fn names(bounds: Bounds) -> Vec<&'static str> {
     configs::all(bounds)
@@ -67,7 +56,7 @@ pub fn names(bounds: Bounds) -> Vec<&'static str> {
         .collect()
 }
 
-/// Explores the model of this name, with these rules: [`World::apply`], or in a test something that is to be found out.
+/// Explores the model of this name, with these rules: [`World::apply`](leasehold_core::World::apply), or in a test something that is to be found out.
 ///
 /// # Errors
 /// [`Invalid`] if there is no such model.

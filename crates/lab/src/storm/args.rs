@@ -50,10 +50,6 @@ pub struct Storm {
     /// Keep the histories here, even if nothing is wrong
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-
-    /// Print JSON instead of text
-    #[arg(long)]
-    json: bool,
 }
 
 impl Storm {
@@ -78,7 +74,7 @@ impl Storm {
     ///
     /// # Errors
     /// As [`storm`].
-    pub(crate) fn run(&self, asked: &Asked) -> Result<Said, String> {
+    pub(crate) fn run(&self, json: bool, asked: &Asked) -> Result<Said, String> {
         let settings = self.settings();
         (asked.progress)(&format!(
             "a storm of {:?}, seed {}",
@@ -86,7 +82,7 @@ impl Storm {
         ));
         let report = storm(&settings)?;
         Ok(Said {
-            text: if self.json {
+            text: if json {
                 json_line("leasehold.lab-storm/1", &report)
             } else {
                 report.to_string()
@@ -129,10 +125,6 @@ pub struct Judge {
     /// Where it is: a directory in what `storm --keep` was given
     #[arg(value_name = "DIR")]
     history: PathBuf,
-
-    /// Print JSON instead of text
-    #[arg(long)]
-    json: bool,
 }
 
 impl Judge {
@@ -140,7 +132,7 @@ impl Judge {
     ///
     /// # Errors
     /// When there is none that can be read.
-    pub(crate) fn run(&self) -> Result<Said, Refused> {
+    pub(crate) fn run(&self, json: bool) -> Result<Said, Refused> {
         let history = read(&self.history).map_err(|unreadable| {
             Refused::Usage(format!(
                 "no history in {}: {unreadable}\n    next    leasehold lab storm --keep NEW_DIR; leasehold lab judge NEW_DIR/storm",
@@ -149,7 +141,7 @@ impl Judge {
         })?;
         let verdict = judge(&history);
         Ok(Said {
-            text: if self.json {
+            text: if json {
                 json_line("leasehold.lab-judge/1", &verdict)
             } else {
                 verdict.to_string()

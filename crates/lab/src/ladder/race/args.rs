@@ -46,10 +46,6 @@ pub struct RaceArgs {
     /// Race on this server instead of one of the lab's own; as often as the rung needs servers
     #[arg(long, value_name = "URL")]
     pub url: Vec<String>,
-
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// A server's expiry is exact to a millisecond, and so must a tick be.

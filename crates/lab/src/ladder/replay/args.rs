@@ -20,10 +20,6 @@ pub struct ReplayArgs {
     /// How long a tick is; made longer by itself if a step was late
     #[arg(long, value_name = "DUR", default_value = "200ms", value_parser = humantime::parse_duration)]
     pub tick: Duration,
-
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
 }
 
 impl ReplayArgs {

@@ -7,7 +7,7 @@ mod steps;
 mod swim;
 mod table;
 
-use crate::report::{Checked, Verdict};
+use crate::report::Checked;
 
 use super::check::Found;
 use super::redis::Tick;
@@ -50,7 +50,7 @@ impl<'a> Told<'a> {
             ahead: &rung.skew,
             outcome: match found {
                 Found::Broken(_, trace) => Outcome::Broken(trace),
-                Found::Explored(checked) if is_exhausted(checked) => Outcome::Exhausted(checked),
+                Found::Explored(checked) if checked.is_exhausted() => Outcome::Exhausted(checked),
                 Found::Explored(checked) => Outcome::Unsettled(checked),
             },
         }
@@ -71,12 +71,4 @@ pub enum Outcome<'a> {
     Exhausted(&'a Checked),
     /// Not what it is known for, but not all was seen, or something else goes wrong.
     Unsettled(&'a Checked),
-}
-
-/// Whether nothing at all went wrong in what a model explored, and nothing was left out.
-fn is_exhausted(checked: &Checked) -> bool {
-    let verdicts = checked.properties.iter().map(|judged| &judged.verdict);
-    verdicts
-        .into_iter()
-        .all(|verdict| *verdict == Verdict::Exhausted)
 }
