@@ -51,12 +51,14 @@ mod lock;
 #[cfg(feature = "mutations")]
 mod mutation;
 mod name;
+mod naming;
 mod owner;
 mod poll;
 mod presence;
 mod state;
 mod step;
 mod time;
+pub mod timestamp;
 mod world;
 
 pub use fence::Fence;
@@ -66,7 +68,8 @@ pub use kind::Mode;
 pub use lock::{CLAIM_WINDOW, FENCE_MEMORY, WAITER_GRACE};
 #[cfg(feature = "mutations")]
 pub use mutation::Mutation;
-pub use name::{LockName, Namespace, RESERVED_SUFFIXES};
+pub use name::{LockName, RESERVED_SUFFIXES};
+pub use naming::{KeyTemplate, Namespace, Naming};
 pub use owner::{ClientId, Label, Owner};
 pub use poll::poll_after;
 pub use presence::{Nobody, Presence};

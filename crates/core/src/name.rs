@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Invalid;
@@ -13,40 +14,6 @@ pub const RESERVED_SUFFIXES: [&str; 4] = [":lh-fence", ":lh-queue", ":lh-waiters
 /// The key that lists names worth showing; a lock may not be called like it.
 const INDEX: &str = "leasehold:index";
 
-/// A prefix for every lock of a client: 1 to 128 bytes, no control characters, no braces.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Namespace(Arc<str>);
-
-impl Namespace {
-    /// Checks the rules above.
-    ///
-    /// # Errors
-    /// [`Invalid`], naming the input.
-    pub fn new(text: &str) -> Result<Self, Invalid> {
-        const WHAT: &str = "namespace";
-        if text.is_empty() || text.len() > 128 {
-            return Err(Invalid::new(
-                WHAT,
-                text,
-                format!("must be 1 to 128 bytes, is {}", text.len()),
-            ));
-        }
-        if text.chars().any(|c| c.is_control() || c == '{' || c == '}') {
-            return Err(Invalid::new(
-                WHAT,
-                text,
-                "must not hold control characters or braces",
-            ));
-        }
-        Ok(Self(text.into()))
-    }
-
-    /// The prefix, without its colon.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
 /// The checked name of a lock: 1 to 512 bytes of UTF-8, no control characters, braces only as one cluster hash tag.
 ///
 /// A tag (`{user}:42`) must enclose at least one character and must not be the whole name: `{a}` and `a` would share
@@ -55,14 +22,14 @@ impl Namespace {
 /// Two names are the same when their keys are, wherever a namespace ends: `b` within `a` is `a:b`.
 #[derive(Debug, Clone)]
 pub struct LockName {
-    /// Namespace, colon and name: what stores use as the key.
+    /// The name and what a client's [`Naming`](crate::Naming) puts around it: what stores use as the key.
     key: Arc<str>,
-    /// Where the name begins in `key`.
-    start: usize,
+    /// Where the name stands in `key`.
+    at: Range<usize>,
 }
 
 impl LockName {
-    /// The longest name, in bytes, without its namespace.
+    /// The longest name, in bytes, without what stands around it in the key.
     pub const MAX_BYTES: usize = 512;
 
     /// Checks a name that stands alone.
@@ -70,26 +37,19 @@ impl LockName {
     /// # Errors
     /// [`Invalid`], naming the input and the rule it breaks.
     pub fn new(name: &str) -> Result<Self, Invalid> {
-        check(name)?;
-        Ok(Self {
-            key: name.into(),
-            start: 0,
-        })
+        Self::between("", name, "")
     }
 
-    /// Checks a name inside of a namespace.
-    ///
-    /// # Errors
-    /// [`Invalid`], naming the input and the rule it breaks.
-    pub fn within(namespace: &Namespace, name: &str) -> Result<Self, Invalid> {
+    /// Checks a name whose key has more before and after it, neither with any brace.
+    pub(crate) fn between(before: &str, name: &str, after: &str) -> Result<Self, Invalid> {
         check(name)?;
-        let key = format!("{}:{name}", namespace.0);
-        if key == INDEX {
+        let key = [before, name, after].concat();
+        if is_reserved(&key) {
             return Err(reserved(name));
         }
         Ok(Self {
             key: key.into(),
-            start: namespace.0.len() + 1,
+            at: before.len()..before.len() + name.len(),
         })
     }
 
@@ -97,16 +57,16 @@ impl LockName {
     pub fn from_key(key: &str) -> Self {
         Self {
             key: key.into(),
-            start: 0,
+            at: 0..key.len(),
         }
     }
 
     /// The name as the user typed it.
     pub fn as_str(&self) -> &str {
-        &self.key[self.start..]
+        &self.key[self.at.clone()]
     }
 
-    /// The name with its namespace: the key that holds the lock itself.
+    /// The name with its namespace and template: the key that holds the lock itself.
     pub fn key(&self) -> &str {
         &self.key
     }
@@ -139,14 +99,14 @@ fn check(name: &str) -> Result<(), Invalid> {
     if name.contains(['{', '}']) && !has_one_tag(name) {
         return refuse("braces must form one hash tag around part of the name, as in {user}:42; or leave them out".into());
     }
-    if name == INDEX
-        || RESERVED_SUFFIXES
-            .iter()
-            .any(|suffix| name.ends_with(suffix))
-    {
+    if is_reserved(name) {
         return Err(reserved(name));
     }
     Ok(())
+}
+
+fn is_reserved(key: &str) -> bool {
+    key == INDEX || RESERVED_SUFFIXES.iter().any(|suffix| key.ends_with(suffix))
 }
 
 fn reserved(name: &str) -> Invalid {
@@ -243,21 +203,6 @@ mod tests {
             &"x".repeat(512),
         ] {
             assert_eq!(LockName::new(good).unwrap().as_str(), good);
-        }
-    }
-
-    #[test]
-    fn a_namespace_is_a_prefix_of_the_key_and_not_of_the_name() {
-        let namespace = Namespace::new("prod").unwrap();
-        let name = LockName::within(&namespace, "{user}:42").unwrap();
-        assert_eq!((name.as_str(), name.key()), ("{user}:42", "prod:{user}:42"));
-        // A store keeps one lock for one key, however the name was put together.
-        assert_eq!(name, LockName::new("prod:{user}:42").unwrap());
-        assert_eq!(name, LockName::from_key(name.key()));
-        let ours = Namespace::new("leasehold").unwrap();
-        LockName::within(&ours, "index").unwrap_err();
-        for bad in ["", "a{", "a\n", &"n".repeat(129)] {
-            Namespace::new(bad).unwrap_err();
         }
     }
 

@@ -47,6 +47,11 @@ impl Client {
         Mutex(self.0.mutex(name))
     }
 
+    /// See [`Client::timestamp_lock`](crate::Client::timestamp_lock). For settings, use [`TimestampLock::map`].
+    pub fn timestamp_lock(&self, name: impl AsRef<str>) -> TimestampLock {
+        TimestampLock(self.0.timestamp_lock(name))
+    }
+
     /// See [`Client::inspect`](crate::Client::inspect).
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot, Error> {
         block_on(self.0.inspect(name))
@@ -166,6 +171,68 @@ impl Deref for Lease {
     type Target = crate::Lease;
 
     fn deref(&self) -> &crate::Lease {
+        &self.0
+    }
+}
+
+/// A blocking [`TimestampLock`](crate::TimestampLock).
+#[derive(Debug, Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct TimestampLock(crate::TimestampLock);
+
+impl TimestampLock {
+    /// Changes the settings: `lock.map(|lock| lock.ttl(ttl).unit(Unit::Millis))`.
+    pub fn map(self, change: impl FnOnce(crate::TimestampLock) -> crate::TimestampLock) -> Self {
+        Self(change(self.0))
+    }
+
+    /// See [`TimestampLock::acquire`](crate::TimestampLock::acquire).
+    pub fn acquire(&self) -> Result<TimestampHold, Error> {
+        block_on(self.0.acquire()).map(TimestampHold)
+    }
+
+    /// See [`TimestampLock::acquire_within`](crate::TimestampLock::acquire_within).
+    pub fn acquire_within(&self, limit: Duration) -> Result<TimestampHold, Error> {
+        block_on(self.0.acquire_within(limit)).map(TimestampHold)
+    }
+
+    /// See [`TimestampLock::try_acquire`](crate::TimestampLock::try_acquire).
+    pub fn try_acquire(&self) -> Result<Option<TimestampHold>, Error> {
+        Ok(block_on(self.0.try_acquire())?.map(TimestampHold))
+    }
+}
+
+/// A blocking [`TimestampHold`](crate::TimestampHold); what does not wait is reached through it.
+#[derive(Debug)]
+#[must_use = "dropping a hold releases the lock"]
+pub struct TimestampHold(crate::TimestampHold);
+
+impl TimestampHold {
+    /// Waits until it is lost; see [`TimestampHold::lost`](crate::TimestampHold::lost).
+    pub fn wait_lost(&self) -> Lost {
+        block_on(self.0.lost())
+    }
+
+    /// See [`TimestampHold::extend`](crate::TimestampHold::extend).
+    pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        block_on(self.0.extend(ttl))
+    }
+
+    /// See [`TimestampHold::release`](crate::TimestampHold::release).
+    pub fn release(self) -> Result<(), Error> {
+        block_on(self.0.release())
+    }
+
+    /// See [`TimestampHold::release_after`](crate::TimestampHold::release_after).
+    pub fn release_after(self, keep: Duration) -> Result<(), Error> {
+        block_on(self.0.release_after(keep))
+    }
+}
+
+impl Deref for TimestampHold {
+    type Target = crate::TimestampHold;
+
+    fn deref(&self) -> &crate::TimestampHold {
         &self.0
     }
 }

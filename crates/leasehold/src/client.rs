@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold_core::{ClientId, Fence, Invalid, LockName, Namespace, Reply, Snapshot, Step};
+use leasehold_core::{
+    ClientId, Fence, Invalid, KeyTemplate, LockName, Namespace, Naming, Reply, Snapshot, Step,
+};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
@@ -25,8 +27,8 @@ use crate::telemetry::Telemetry;
 /// for that at the end of a program, call [`Client::close`].
 #[derive(Clone)]
 pub struct Client {
-    engine: Arc<Engine>,
-    namespace: Option<Namespace>,
+    pub(crate) engine: Arc<Engine>,
+    naming: Naming,
 }
 
 impl Client {
@@ -103,14 +105,7 @@ impl Client {
         let keys = self
             .run(|engine| async move { engine.store.index(None).await })
             .await?;
-        let prefix = self
-            .namespace
-            .as_ref()
-            .map(|namespace| format!("{}:", namespace.as_str()));
-        let names = keys.iter().filter_map(|key| match &prefix {
-            Some(prefix) => key.strip_prefix(prefix.as_str()),
-            None => Some(key.as_str()),
-        });
+        let names = keys.iter().filter_map(|key| self.naming.name_in(key));
         Ok(names.map(str::to_owned).collect())
     }
 
@@ -130,11 +125,9 @@ impl Client {
         self.engine.close().await;
     }
 
-    fn name(&self, name: &str) -> Result<LockName, Invalid> {
-        match &self.namespace {
-            Some(namespace) => LockName::within(namespace, name),
-            None => LockName::new(name),
-        }
+    /// The name of a lock, within the namespace and the key template.
+    pub(crate) fn name(&self, name: &str) -> Result<LockName, Invalid> {
+        self.naming.name(name)
     }
 
     async fn ask(&self, name: LockName, step: Step) -> Result<Reply, Error> {
@@ -164,7 +157,7 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
             .field("id", &self.id())
-            .field("namespace", &self.namespace)
+            .field("naming", &self.naming)
             .finish_non_exhaustive()
     }
 }
@@ -174,6 +167,7 @@ impl fmt::Debug for Client {
 #[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
     namespace: Option<String>,
+    key_template: Option<String>,
     host: Option<String>,
     request_timeout: Duration,
     patience: Duration,
@@ -185,6 +179,7 @@ impl Default for ClientBuilder {
     fn default() -> Self {
         Self {
             namespace: None,
+            key_template: None,
             host: None,
             request_timeout: Duration::from_secs(2),
             patience: Duration::from_secs(30),
@@ -198,6 +193,14 @@ impl ClientBuilder {
     /// A prefix for all lock names of this client, followed by a colon. Default: none, so that the key is the name.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// How the key of a lock is made from its name, to share it with programs that put something around theirs: `lock:{}` for
+    /// python-redis-lock, `redlock:{}` for pottery, `mutex:{}` for redis-semaphore. `{}` stands for the name, with the
+    /// namespace before it. Default: `{}`, the name itself. Programs that exclude each other must have the same.
+    pub fn key_template(mut self, template: impl Into<String>) -> Self {
+        self.key_template = Some(template.into());
         self
     }
 
@@ -267,7 +270,8 @@ impl ClientBuilder {
     /// is in the report, and what it refuses to tell is no error.
     pub async fn examine(self, url: &str, how: &Examination) -> Result<Report, Error> {
         let target = store::Target::parse(url)?;
-        let (how, limit) = (how.clone(), self.request_timeout);
+        let how = how.clone().keys(self.naming()?.pattern(&how.keys));
+        let limit = self.request_timeout;
         let (reply, answer) = oneshot::channel();
         // On a thread of its own: the caller may be on any executor.
         let work = move || async move {
@@ -286,6 +290,16 @@ impl ClientBuilder {
     /// [`Error::Invalid`] for a bad setting, [`Error::Store`] when the system refuses a thread.
     pub fn embedded(self, memory: &Memory) -> Result<Client, Error> {
         self.build(|attach, _| Ok(Arc::new(memory.attach(attach))))
+    }
+
+    /// Its template around its namespace.
+    fn naming(&self) -> Result<Naming, Invalid> {
+        let namespace = self.namespace.as_deref().map(Namespace::new).transpose()?;
+        let template = self.key_template.as_deref().map(KeyTemplate::new);
+        Ok(Naming::new(
+            template.transpose()?.as_ref(),
+            namespace.as_ref(),
+        ))
     }
 
     pub(crate) fn build(
@@ -311,7 +325,7 @@ impl ClientBuilder {
             Duration::ZERO,
             Duration::from_secs(24 * 60 * 60),
         )?;
-        let namespace = self.namespace.as_deref().map(Namespace::new).transpose()?;
+        let naming = self.naming()?;
         let identity = Identity::new(self.host)?;
 
         let wire = Wire::default();
@@ -348,7 +362,7 @@ impl ClientBuilder {
         let (engine, run) = Engine::new(store, plan, &wire);
         // Fails only if the thread has ended, which every later request will say.
         drop(start.send(run.boxed()));
-        Ok(Client { engine, namespace })
+        Ok(Client { engine, naming })
     }
 }
 

@@ -28,7 +28,8 @@ pub struct Examination {
     pub quick: bool,
     /// Asks only what the server says of itself by one `INFO`, and writes nothing: what that does not show is *unknown*.
     pub glance: bool,
-    /// The names of the locks, as a pattern of the server's, for [`Report::acl`]. Default: `*`, all keys.
+    /// The names of the locks, as a pattern of the server's, for [`Report::acl`]; the client's namespace and template go around it.
+    /// Default: `*`, all names, and so all keys where neither is set.
     pub keys: String,
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use leasehold_core::timestamp::Unit;
+
 /// What the lock of another program looks like.
 ///
 /// Only the form is known: two libraries may write the same one.
@@ -14,18 +16,23 @@ pub enum ForeignFormat {
     Symfony,
     /// A text with the time and the host: `ShedLock`'s `ADDED:<time>@<host>`.
     ShedLock,
-    /// A UUID of version 1 in 32 hexadecimal digits: redis-py's `Lock`.
+    /// A UUID of version 1 from the years 2010 to 2110 in 32 hexadecimal digits: redis-py's `Lock`. One in some 2,300 random values of
+    /// [`Redlock`](Self::Redlock) looks the same.
     RedisPy,
     /// Any other 32 hexadecimal digits: redlock of Node.js, and many others.
     Redlock,
     /// A UUID with dashes: pottery, redis-semaphore, redlock-rb, RedLock.net.
     Uuid,
+    /// 18 bytes in base64: python-redis-lock.
+    PythonRedisLock,
     /// 16 bytes in base64: redsync.
     Redsync,
     /// 16 bytes in base64 as it is written in URLs: redislock of Go.
     Redislock,
     /// 20 bytes that are no text: rslock.
     Rslock,
+    /// A time in seconds or milliseconds: the recipe of `SETNX` and `GETSET`. The module `timestamp` shares keys with it.
+    Timestamp,
 }
 
 impl ForeignFormat {
@@ -49,9 +56,11 @@ impl ForeignFormat {
             Self::RedisPy => "redis-py",
             Self::Redlock => "node-redlock",
             Self::Uuid => "pottery or redis-semaphore",
+            Self::PythonRedisLock => "python-redis-lock",
             Self::Redsync => "redsync",
             Self::Redislock => "bsm/redislock",
             Self::Rslock => "rslock",
+            Self::Timestamp => "the timestamp protocol",
         }
     }
 
@@ -64,8 +73,10 @@ impl ForeignFormat {
             Self::RedisPy => "a time-based UUID without dashes",
             Self::Redlock => "32 hexadecimal digits",
             Self::Uuid => "a UUID",
+            Self::PythonRedisLock => "18 bytes in base64",
             Self::Redsync | Self::Redislock => "16 bytes in base64",
             Self::Rslock => "20 bytes",
+            Self::Timestamp => "a time since 1970",
         }
     }
 }
@@ -81,7 +92,6 @@ fn of_string(value: &[u8]) -> Option<ForeignFormat> {
     let Ok(text) = std::str::from_utf8(value) else {
         return (value.len() == 20).then_some(ForeignFormat::Rslock);
     };
-    let hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let base64 = |text: &str, more: &str| {
         text.chars()
             .all(|c| c.is_ascii_alphanumeric() || more.contains(c))
@@ -91,18 +101,41 @@ fn of_string(value: &[u8]) -> Option<ForeignFormat> {
         lengths.eq([8, 4, 4, 4, 12]) && text.split('-').all(hex)
     };
     match text.len() {
-        32 if hex(text) => Some(match text.as_bytes() {
-            bytes if bytes[12] == b'1' && b"89abAB".contains(&bytes[16]) => ForeignFormat::RedisPy,
-            _ => ForeignFormat::Redlock,
+        32 if hex(text) => Some(if is_of_a_time(text) {
+            ForeignFormat::RedisPy
+        } else {
+            ForeignFormat::Redlock
         }),
         36 if is_uuid() => Some(ForeignFormat::Uuid),
         24 if text.strip_suffix("==").is_some_and(|all| base64(all, "+/")) => {
             Some(ForeignFormat::Redsync)
         }
+        // 24 hexadecimal digits are base64 too, but an id of MongoDB.
+        24 if base64(text, "+/") && !hex(text) => Some(ForeignFormat::PythonRedisLock),
         22 if base64(text, "-_") => Some(ForeignFormat::Redislock),
+        _ if [Unit::Seconds, Unit::Millis]
+            .iter()
+            .any(|unit| unit.read(value).is_some()) =>
+        {
+            Some(ForeignFormat::Timestamp)
+        }
         _ if text.starts_with("ADDED:") && text.contains('@') => Some(ForeignFormat::ShedLock),
         _ => None,
     }
+}
+
+fn hex(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Whether 32 hexadecimal digits are a UUID of version 1 with a time from 2010 to 2110: the upper 12 bits of its time, which
+/// follow the digit of the version, count 326 days each from 1582 on.
+fn is_of_a_time(digits: &str) -> bool {
+    const FROM_2010: u16 = 0x1e0;
+    const TO_2110: u16 = 0x24f;
+    let of_version_1 = &digits[12..13] == "1" && "89abAB".contains(&digits[16..17]);
+    let upper = u16::from_str_radix(&digits[13..16], 16);
+    of_version_1 && upper.is_ok_and(|upper| (FROM_2010..=TO_2110).contains(&upper))
 }
 
 #[cfg(test)]
@@ -132,6 +165,19 @@ mod tests {
                 "00000000000010000000000000000000",
                 Some(F::Redlock),
             ),
+            // What looks like version 1 by chance is of no time that anybody lives in.
+            (
+                "string",
+                "d2f1c9a08c3b1fff9d3c0242ac120002",
+                Some(F::Redlock),
+            ),
+            (
+                "string",
+                "d2f1c9a08c3b10009d3c0242ac120002",
+                Some(F::Redlock),
+            ),
+            // An id of MongoDB.
+            ("string", "507f1f77bcf86cd799439011", None),
             ("string", "d2f1c9a08c3b41ef9d3c0242ac12000g", None),
             (
                 "string",
@@ -144,10 +190,20 @@ mod tests {
             ("string", "qL0xv7Yt-3sWkz_9mNcP1g", Some(F::Redislock)),
             (
                 "string",
+                "pC9zV1n4+Qx2rL0k/7TgYb3e",
+                Some(F::PythonRedisLock),
+            ),
+            ("string", "pC9zV1n4-Qx2rL0k/7TgYb3e", None),
+            (
+                "string",
                 "ADDED:2026-11-21T20:57:11.123Z@web-3",
                 Some(F::ShedLock),
             ),
             ("string", "ADDED:by hand", None),
+            ("string", "1795295880", Some(F::Timestamp)),
+            ("string", "1795295880.5", Some(F::Timestamp)),
+            ("string", "1795295880123", Some(F::Timestamp)),
+            ("string", "17952958801234567", None),
             ("string", "1", None),
             ("string", "", None),
             ("string", "somebody", None),

@@ -28,7 +28,8 @@
 //! # Map
 //!
 //! [`Client`] → [`Mutex`] → [`Lease`] → the stores. [`error`] has the four kinds of error. [`Clock`] is time as a value,
-//! so that your tests can run on virtual time. The rules themselves are in `leasehold-core`.
+//! so that your tests can run on virtual time. [`timestamp`] is for keys
+//! that are shared with programs of the oldest recipe. The rules themselves are in `leasehold-core`.
 
 #![forbid(unsafe_code)]
 
@@ -46,6 +47,7 @@ mod runtime;
 mod store;
 mod sync;
 mod telemetry;
+pub mod timestamp;
 
 pub use client::{Client, ClientBuilder};
 pub use clock::{Clock, Moment};
@@ -54,11 +56,12 @@ pub use foreign::ForeignFormat;
 pub use gate::{Gate, StaleFence};
 pub use lease::{Detached, Lease, Tenure, Waiting};
 pub use leasehold_core::{
-    ClientId, Fence, HolderView, Invalid, LockName, Mode, Namespace, Owner, Snapshot, Ttl,
-    WaiterView, Who,
+    ClientId, Fence, HolderView, Invalid, KeyTemplate, LockName, Mode, Namespace, Owner, Snapshot,
+    Ttl, WaiterView, Who,
 };
 pub use mutex::Mutex;
 pub use store::memory::Memory;
+pub use timestamp::{TimestampHold, TimestampLock};
 
 /// The README's examples are compiled as tests.
 #[cfg(doctest)]

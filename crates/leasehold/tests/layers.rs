@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules from the top to the bottom: each may use those below it, and those beside it on its own line.
-const LAYERS: [&[&str]; 7] = [
+const LAYERS: [&[&str]; 8] = [
     &["blocking"],
+    &["timestamp"],
     &["client", "mutex", "gate"],
     &["lease"],
     &["store"],

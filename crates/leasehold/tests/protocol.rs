@@ -1,15 +1,24 @@
-//! The test vectors in `docs/protocol.md` are what the code does.
+//! The test vectors in `docs/protocol.md` and `docs/timestamp.md` are what the code does.
 
 use std::time::Duration;
 
+use leasehold::{Client, Error};
+use leasehold_core::timestamp::{self, Content, Unit};
 use leasehold_core::{
-    ClientId, Fence, Holder, LastFence, LockName, Mode, Nobody, Now, Owner, Reply, Step, World,
+    ClientId, Fence, Holder, LastFence, LockName, Mode, Nobody, Now, Owner, Step, Ttl, World,
     poll_after,
 };
+use testkit::{RedisServer, Reply};
+use tokio::runtime::Builder;
+
+const TIMESTAMP: &str = include_str!("../../../docs/timestamp.md");
 
 /// The rows of a vector table, without the backquotes.
 fn vectors(table: &str) -> Vec<Vec<String>> {
-    let text = include_str!("../../../docs/protocol.md");
+    vectors_of(include_str!("../../../docs/protocol.md"), table)
+}
+
+fn vectors_of(text: &str, table: &str) -> Vec<Vec<String>> {
     let begin = text
         .find(&format!("<!-- vectors:{table} "))
         .expect("the table is in the document");
@@ -36,6 +45,42 @@ fn keys() {
     for row in vectors("keys") {
         let name = LockName::new(&row[0]).expect("a good name");
         assert_eq!([name.key(), &name.beside(":lh-fence")], [&row[1], &row[2]]);
+    }
+}
+
+/// By the rules, and by a client that takes the lock on a real server.
+#[test]
+fn templates() {
+    let server = RedisServer::start();
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let set = |cell: &str| Some(cell.to_owned()).filter(|cell| !cell.is_empty());
+    for row in vectors("templates") {
+        server.cli(&["FLUSHALL"]);
+        let mut builder = Client::builder();
+        if let Some(template) = set(&row[0]) {
+            builder = builder.key_template(template);
+        }
+        if let Some(namespace) = set(&row[1]) {
+            builder = builder.namespace(namespace);
+        }
+        let taken = runtime.block_on(async {
+            let client = builder.connect(&server.url()).await?;
+            client.mutex(&row[2]).try_acquire().await
+        });
+        if row[3] == "refused" {
+            assert!(
+                matches!(taken, Err(Error::Invalid(_))),
+                "{row:?}: {taken:?}"
+            );
+            assert_eq!(server.cli(&["DBSIZE"]).int(), 0, "{row:?}");
+            continue;
+        }
+        let _lease = taken.expect("an answer").expect("free");
+        let keys = server.cli(&["KEYS", "*"]);
+        let mut keys: Vec<String> = keys.array().iter().map(Reply::text).collect();
+        keys.sort_by_key(|key| key.ends_with(":lh-fence"));
+        assert_eq!(keys, row[3..], "{row:?}");
     }
 }
 
@@ -89,7 +134,11 @@ fn grants() {
         });
         let step = Step::Break { fence: fence(2) };
         let reply = world.apply(now, &name, &step, &Nobody).reply;
-        assert_eq!(reply == Reply::Released, row[3] == "yes", "{row:?}");
+        assert_eq!(
+            reply == leasehold_core::Reply::Released,
+            row[3] == "yes",
+            "{row:?}"
+        );
     }
 }
 
@@ -101,5 +150,65 @@ fn polls() {
         let ahead = row[0].parse().expect("a number");
         let after = poll_after(ahead, left, foreign, listening);
         assert_eq!(after.as_millis().to_string(), row[4], "{row:?}");
+    }
+}
+
+/// The value in a cell of `docs/timestamp.md`.
+fn content(cell: &str) -> Content {
+    match cell {
+        "nothing" => Content::Nothing,
+        value => Content::Text(value.into()),
+    }
+}
+
+#[test]
+fn values_of_the_timestamp_protocol() {
+    for row in vectors_of(TIMESTAMP, "values") {
+        let unit = match row[1].as_str() {
+            "s" => Unit::Seconds,
+            _ => Unit::Millis,
+        };
+        let deadline = unit.read(row[0].as_bytes());
+        assert_eq!(deadline, row[2].parse().ok(), "{row:?}");
+    }
+}
+
+#[test]
+fn scripts_of_the_timestamp_protocol() {
+    for row in vectors_of(TIMESTAMP, "scripts") {
+        let arguments: Vec<u64> = (row[1].split(' '))
+            .map(|number| number.parse().expect("a number"))
+            .collect();
+        let unit = match arguments[0] {
+            1_000_000 => Unit::Seconds,
+            _ => Unit::Millis,
+        };
+        let ttl = || {
+            let ttl = Duration::from_micros(arguments[1] * unit.micros());
+            Ttl::new(ttl).expect("a good TTL")
+        };
+        let step = match row[0].as_str() {
+            "acquire" => timestamp::Step::Acquire { ttl: ttl() },
+            "extend" => timestamp::Step::Extend {
+                to: arguments[2],
+                ttl: ttl(),
+                mine: arguments[3..].to_vec(),
+            },
+            _ => timestamp::Step::Release {
+                mine: arguments[1..].to_vec(),
+            },
+        };
+        let mut key = content(&row[3]);
+        let now_us = row[2].parse().expect("a number");
+        let reply = match timestamp::apply(unit, now_us, &mut key, &step) {
+            timestamp::Reply::Held { deadline, .. } => format!("held {deadline}"),
+            timestamp::Reply::Busy { deadline, .. } => format!("busy {deadline}"),
+            timestamp::Reply::Foreign(_) => "foreign".into(),
+            timestamp::Reply::Again { .. } => "again".into(),
+            timestamp::Reply::BadClock { .. } => "bad-clock".into(),
+            timestamp::Reply::NotHeld { .. } => "not-held".into(),
+            timestamp::Reply::Released => "released".into(),
+        };
+        assert_eq!((reply, key), (row[4].clone(), content(&row[5])), "{row:?}");
     }
 }

@@ -35,4 +35,4 @@ pub use net::free_port;
 pub use proxy::FaultProxy;
 pub use resp::{Reply, RespConn};
 pub use server::RedisServer;
-pub use wait::eventually;
+pub use wait::{block_on, eventually};

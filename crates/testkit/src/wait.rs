@@ -1,8 +1,10 @@
 //! Waiting for something to become true. It must never be replaced by a fixed sleep: that is
 //! either too short on a busy machine or too long on every other.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(5);
@@ -24,6 +26,24 @@ pub fn eventually(limit: Duration, what: &str, mut condition: impl FnMut() -> bo
     }
 }
 
+/// What a future gives, awaited on this thread without any runtime: for what must not notice one, and works without.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    struct Bell(Thread);
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Bell(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
 /// Locks even after another thread's panic: destructors must still be able to clean up.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -41,6 +61,20 @@ mod tests {
             calls == 3
         });
         assert_eq!(calls, 3);
+    }
+
+    #[test]
+    fn a_future_that_is_woken_elsewhere_is_awaited() {
+        let mut pending = true;
+        let future = std::future::poll_fn(|context| {
+            if std::mem::take(&mut pending) {
+                let waker = context.waker().clone();
+                thread::spawn(move || waker.wake());
+                return Poll::Pending;
+            }
+            Poll::Ready(7)
+        });
+        assert_eq!(block_on(future), 7);
     }
 
     #[test]

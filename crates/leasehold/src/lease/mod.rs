@@ -30,6 +30,7 @@ use tokio::sync::oneshot;
 pub use self::detached::{Detached, Tenure};
 pub(crate) use self::engine::{Engine, Plan, Wire};
 use self::hold::Hold;
+pub(crate) use self::hold::certain_until;
 pub(crate) use self::identity::Identity;
 pub(crate) use self::line::Terms;
 pub(crate) use self::seat::{OnWait, Patience, Request};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold_core::{LockName, Step};
+use leasehold_core::{LockName, Step, timestamp};
 
-use super::{Done, Store};
+use super::{Ask, Done, Store};
 use crate::error::StoreError;
 use crate::telemetry::Telemetry;
 
@@ -57,6 +57,15 @@ impl Store for Counted {
 
     fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         self.count(self.store.ready())
+    }
+
+    fn timestamp<'a>(
+        &'a self,
+        name: &'a LockName,
+        ask: &'a Ask,
+    ) -> Option<BoxFuture<'a, Result<timestamp::Reply, StoreError>>> {
+        let request = self.store.timestamp(name, ask)?;
+        Some(self.count(request))
     }
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {

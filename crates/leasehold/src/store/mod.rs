@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use leasehold_core::timestamp::{self, Unit};
 use leasehold_core::{ClientId, Invalid, LockName, Owner, Reply, Step, Wake};
 use tokio::sync::oneshot;
 
@@ -103,9 +104,30 @@ pub(crate) trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// Takes a step of the timestamp protocol, which only servers have that others reach too: `None` for other stores. To be
+    /// awaited on the client's own thread. Not safe to repeat.
+    fn timestamp<'a>(
+        &'a self,
+        _name: &'a LockName,
+        _ask: &'a Ask,
+    ) -> Option<BoxFuture<'a, Result<timestamp::Reply, StoreError>>> {
+        None
+    }
+
     /// The names worth showing to an operator, from an index that holds hints only. With `remember`, adds that
     /// one instead and answers nothing.
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
+}
+
+/// A step of the timestamp protocol, and how it is to be taken.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    pub(crate) unit: Unit,
+    pub(crate) step: timestamp::Step,
+    /// As one script, or else, for a server that runs none, as the commands of the recipe.
+    pub(crate) by_script: bool,
+    /// No other has to follow it within its TTL, so that it may take as long as any request.
+    pub(crate) is_last: bool,
 }
 
 /// What a store needs to know of the client it works for.

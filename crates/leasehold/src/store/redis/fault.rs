@@ -47,6 +47,11 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
             let detail = "what answers there does not speak Redis' protocol; is it the right port, and with or without TLS?";
             (said(StoreErrorKind::Protocol, detail).unknown(), false)
         }
+        // It answered, so it may have done what was asked: in step, and unknown.
+        ErrorKind::UnexpectedReturnType => (
+            said(StoreErrorKind::Protocol, &error.to_string()).unknown(),
+            true,
+        ),
         ErrorKind::RESP3NotSupported => (
             said(
                 StoreErrorKind::Protocol,
@@ -97,6 +102,17 @@ mod tests {
             assert_eq!(error.kind, kind, "{word}: {error}");
             assert!(in_step && !error.may_have_taken_effect, "{word}: {error:?}");
         }
+    }
+
+    #[test]
+    fn an_answer_of_an_unknown_form_may_follow_a_deed() {
+        let form = RedisError::from((
+            ErrorKind::UnexpectedReturnType,
+            "an answer has no known form",
+        ));
+        let (error, in_step) = classify("store", &form);
+        assert_eq!(error.kind, StoreErrorKind::Protocol);
+        assert!(in_step && error.may_have_taken_effect, "{error:?}");
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub(super) enum Call {
     Send(Vec<Batch>),
     /// A request was not answered in time: is the server there?
     Check,
+    /// The server has become a replica: leave it.
+    Leave,
 }
 
 /// Why a connection was given up.
@@ -102,6 +104,8 @@ struct Inner {
     next_batch: u64,
     /// A request was not answered in time.
     silent: bool,
+    /// It answered a request that is no step as a replica does.
+    demoted: bool,
     /// Requests that are no steps are under way.
     others: usize,
     /// When the runner was called to give a sign of life.
@@ -143,6 +147,7 @@ impl Inbox {
                 under_way: HashMap::new(),
                 next_batch: 0,
                 silent: false,
+                demoted: false,
                 others: 0,
                 called_at: None,
                 soonest: None,
@@ -230,6 +235,9 @@ impl Inbox {
             return None;
         }
         inner.called_at = None;
+        if std::mem::take(&mut inner.demoted) {
+            return Some(Call::Leave);
+        }
         if std::mem::take(&mut inner.silent) {
             return Some(Call::Check);
         }
@@ -270,7 +278,7 @@ impl Inbox {
                 return;
             }
             tell();
-            inner.silent = false;
+            (inner.silent, inner.demoted) = (false, false);
             if let State::Down(_) = &state {
                 for line in &mut inner.lines {
                     refused.extend(line.drain(..).filter_map(|item| item.waiting.done));
@@ -365,12 +373,6 @@ impl Inbox {
         self.turn.load(Ordering::SeqCst) == turn
     }
 
-    /// A request was not answered in time.
-    pub(super) fn is_silent(&self) {
-        self.lock().silent = true;
-        self.bell.notify_one();
-    }
-
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // What is under the lock moves steps from one place to another; none is lost if it panics.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
@@ -380,7 +382,7 @@ impl Inbox {
 impl Inner {
     fn give_up(&mut self) -> Vec<Done> {
         self.state = State::Dialing;
-        self.silent = false;
+        (self.silent, self.demoted) = (false, false);
         let batches = self.under_way.drain();
         batches
             .flat_map(|(_, batch)| batch.into_iter().filter_map(|waiting| waiting.done))

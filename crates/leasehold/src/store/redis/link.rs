@@ -111,7 +111,9 @@ impl Link {
             Some(Ok(value)) => Ok(value),
             Some(Err(error)) => {
                 let (error, in_step) = classify(self.label(), &error);
-                if !in_step {
+                if error.kind == StoreErrorKind::ReadOnly {
+                    inbox.is_demoted();
+                } else if !in_step {
                     inbox.is_silent();
                 }
                 Err(error)

@@ -16,6 +16,9 @@ mod notice;
 mod reply;
 mod runner;
 mod script;
+mod timestamp;
+#[cfg(test)]
+mod vectors;
 mod vigil;
 
 use std::sync::Arc;
@@ -24,13 +27,13 @@ use std::time::Duration;
 use ::redis::{Cmd, Value, cmd, pipe};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold_core::{LockName, Step};
+use leasehold_core::{LockName, Step, Ttl};
 
 pub(crate) use self::address::Address;
 pub(in crate::store) use self::doctor::examine;
 use self::link::{Link, Up};
 use self::script::Scripts;
-use super::{Attach, Done, Store};
+use super::{Ask, Attach, Done, Store};
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::runtime::Tasks;
@@ -82,9 +85,13 @@ impl RedisStore {
 
 impl Inner {
     /// A third of the TTL, so that a lease survives two requests that are not answered.
+    fn limit_within(&self, ttl: Ttl) -> Duration {
+        (ttl.get() / 3).min(self.limit)
+    }
+
     fn limit_of(&self, step: &Step) -> Duration {
         match step {
-            Step::Acquire { ttl, .. } | Step::Extend { ttl, .. } => (ttl.get() / 3).min(self.limit),
+            Step::Acquire { ttl, .. } | Step::Extend { ttl, .. } => self.limit_within(*ttl),
             Step::Release { .. } | Step::Break { .. } | Step::Inspect => self.limit,
         }
     }
@@ -161,6 +168,14 @@ impl Store for RedisStore {
 
     fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         self.inner.link.ready().boxed()
+    }
+
+    fn timestamp<'a>(
+        &'a self,
+        name: &'a LockName,
+        ask: &'a Ask,
+    ) -> Option<BoxFuture<'a, Result<leasehold_core::timestamp::Reply, StoreError>>> {
+        Some(self.inner.timestamp(name, ask).boxed())
     }
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {

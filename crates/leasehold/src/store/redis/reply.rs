@@ -171,14 +171,14 @@ fn millis(value: &Value) -> Option<Duration> {
         .map(Duration::from_millis)
 }
 
-fn integer(value: &Value) -> Option<i64> {
+pub(super) fn integer(value: &Value) -> Option<i64> {
     match value {
         Value::Int(number) => Some(*number),
         other => text(other)?.parse().ok(),
     }
 }
 
-fn text(value: &Value) -> Option<&str> {
+pub(super) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) => Some(text),
@@ -186,7 +186,7 @@ fn text(value: &Value) -> Option<&str> {
     }
 }
 
-fn array(value: &Value) -> Option<&[Value]> {
+pub(super) fn array(value: &Value) -> Option<&[Value]> {
     match value {
         Value::Array(items) => Some(items),
         _ => None,

@@ -195,6 +195,7 @@ impl Runner<'_> {
                         check = Some(self.is_alive(connection.clone()).boxed());
                     }
                     Call::Check => {}
+                    Call::Leave => break End::Lost,
                 },
                 Some(alive) = OptionFuture::from(check.as_mut()), if check.is_some() => {
                     if !alive {

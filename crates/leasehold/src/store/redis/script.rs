@@ -10,8 +10,12 @@ pub(super) const SETTLE: usize = 1;
 pub(super) const BREAK: usize = 2;
 pub(super) const INSPECT: usize = 3;
 pub(super) const INDEX: usize = 4;
+pub(super) const TIMESTAMP_ACQUIRE: usize = 5;
+pub(super) const TIMESTAMP_EXTEND: usize = 6;
+pub(super) const TIMESTAMP_RELEASE: usize = 7;
 
 const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
+const TIMESTAMP: &str = include_str!("../../../lua/timestamp/prelude.lua");
 
 /// A script in the two forms that servers understand.
 struct Source {
@@ -33,8 +37,9 @@ impl Text {
     }
 }
 
-/// By the numbers above. Those of the mutex begin with the prelude and the verbs that they call; the index stands alone.
-fn sources() -> [Source; 5] {
+/// By the numbers above. Those of the mutex begin with the prelude and the verbs that they call, those of the timestamp protocol
+/// with a prelude of their own; the index stands alone.
+fn sources() -> [Source; 8] {
     [
         Source::new(
             &[PRELUDE, include_str!("../../../lua/mutex/acquire.lua")],
@@ -51,6 +56,18 @@ fn sources() -> [Source; 5] {
         Source::new(&[PRELUDE], include_str!("../../../lua/mutex/break.lua")),
         Source::new(&[PRELUDE], include_str!("../../../lua/mutex/inspect.lua")),
         Source::new(&[], include_str!("../../../lua/index.lua")),
+        Source::new(
+            &[TIMESTAMP],
+            include_str!("../../../lua/timestamp/acquire.lua"),
+        ),
+        Source::new(
+            &[TIMESTAMP],
+            include_str!("../../../lua/timestamp/extend.lua"),
+        ),
+        Source::new(
+            &[TIMESTAMP],
+            include_str!("../../../lua/timestamp/release.lua"),
+        ),
     ]
 }
 
@@ -70,7 +87,7 @@ impl Source {
 
 /// All scripts, and which form the server understands.
 pub(super) struct Scripts {
-    sources: [Source; 5],
+    sources: [Source; 8],
     /// The server refused a `#!lua` line once.
     plain: AtomicBool,
 }
@@ -85,6 +102,15 @@ impl Default for Scripts {
 }
 
 impl Scripts {
+    /// Those of a server that refused a `#!lua` line.
+    #[cfg(test)]
+    pub(super) fn without_flags() -> Self {
+        Self {
+            plain: AtomicBool::new(true),
+            ..Self::default()
+        }
+    }
+
     /// Runs a script by its hash, by its text if the server does not know it, and without flags if the server is too
     /// old for them. A refused script has done nothing, so each of these is safe. `write` writes the number of keys, the keys
     /// and the arguments.
@@ -165,8 +191,10 @@ mod tests {
                 .next()
                 .map(str::to_owned)
         };
-        assert_eq!(flags(ACQUIRE).as_deref(), Some("#!lua"));
-        for script in [SETTLE, BREAK] {
+        for script in [ACQUIRE, TIMESTAMP_ACQUIRE] {
+            assert_eq!(flags(script).as_deref(), Some("#!lua"));
+        }
+        for script in [SETTLE, BREAK, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE] {
             assert_eq!(flags(script).as_deref(), Some("#!lua flags=allow-oom"));
         }
     }

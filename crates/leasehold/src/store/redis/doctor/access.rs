@@ -89,7 +89,7 @@ pub(super) struct For<'a> {
     pub(super) version: Option<(u32, u32)>,
     /// The number of the database.
     pub(super) database: i64,
-    /// The names of the locks.
+    /// The keys of the locks, as a pattern.
     pub(super) keys: &'a str,
 }
 
@@ -118,10 +118,14 @@ fn keys(pattern: &str) -> String {
     if pattern == "*" {
         return "~*".into();
     }
+    let (tagged, plain) = (format!("{pattern}:lh-*"), format!("{{{pattern}}}:lh-*"));
     let beside = if pattern.contains('{') {
-        format!("{pattern}:lh-*")
+        tagged
+    } else if pattern.ends_with('*') {
+        // Which covers what is beside a name with a hash tag.
+        plain
     } else {
-        format!("{{{pattern}}}:lh-*")
+        format!("{plain} ~{tagged}")
     };
     // `{` and `}` mean nothing in a pattern of Redis'.
     format!(
@@ -166,6 +170,10 @@ mod tests {
             include_str!("../../../../lua/mutex/release.lua"),
             include_str!("../../../../lua/mutex/break.lua"),
             include_str!("../../../../lua/mutex/inspect.lua"),
+            include_str!("../../../../lua/timestamp/prelude.lua"),
+            include_str!("../../../../lua/timestamp/acquire.lua"),
+            include_str!("../../../../lua/timestamp/extend.lua"),
+            include_str!("../../../../lua/timestamp/release.lua"),
         ]
         .concat();
         let called = called(&lua);
@@ -220,5 +228,6 @@ mod tests {
             assert!(some.contains(part), "{part}: {some}");
         }
         assert!(line(None, 0, "{a}:*").contains(" ~{a}:* ~{a}:*:lh-* "));
+        assert!(line(None, 0, "a:*:b").contains(" ~a:*:b ~{a:*:b}:lh-* ~a:*:b:lh-* "));
     }
 }

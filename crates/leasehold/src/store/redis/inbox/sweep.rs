@@ -109,6 +109,18 @@ impl Inbox {
         }
     }
 
+    /// A request that is no step was not answered in time.
+    pub(in crate::store::redis) fn is_silent(&self) {
+        self.lock().silent = true;
+        self.bell.notify_one();
+    }
+
+    /// The server said to a request that is no step that it takes no writes.
+    pub(in crate::store::redis) fn is_demoted(&self) {
+        self.lock().demoted = true;
+        self.bell.notify_one();
+    }
+
     fn sweep_lines(&self, inner: &mut Inner, now: Moment, late: &mut Vec<(Done, StoreError)>) {
         let mut soonest: Option<Moment> = None;
         let mut look = |waiting: &mut Waiting| {

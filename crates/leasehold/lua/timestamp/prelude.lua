@@ -1,0 +1,43 @@
+-- Shared by every script of the timestamp protocol: what stands under the key, and what it means (core: timestamp.rs).
+-- Comes after the `#!lua` line. Looks at the clock and the key, and changes nothing.
+local call, digits = redis.call, function(number) return string.format('%.0f', number) end
+local KEY, UNIT = KEYS[1], tonumber(ARGV[1])
+
+-- The server's clock, in microseconds and in whole units.
+local clock = call('TIME')
+local now_us = clock[1] * 1000000 + clock[2]
+local now, now_text = math.floor(now_us / UNIT), digits(now_us)
+
+-- The deadline that a value stands for; nil for what is no time in this unit (T3).
+local function read(value)
+  local whole, part = string.match(value, '^([1-9]%d*)(.*)$')
+  local least = UNIT == 1000 and 13 or 10
+  if not whole or (#whole ~= least and #whole ~= least + 1) then
+    return nil
+  end
+  if part ~= '' and not string.find(part, '^%.%d+$') then
+    return nil
+  end
+  return tonumber(whole) + (string.find(part, '[1-9]') and 1 or 0)
+end
+
+-- What stands there: its type, 'none' if nothing; its value, if that is a string; its deadline, if it has one.
+local kind, value, deadline = 'none', '', nil
+local found = redis.pcall('GET', KEY)
+if type(found) == 'string' then
+  kind, value, deadline = 'string', found, read(found)
+elseif found and string.find(found.err, 'WRONGTYPE', 1, true) then
+  kind = call('TYPE', KEY).ok
+elseif found then
+  error(found)
+end
+
+-- Whether it is one of the deadlines in ARGV from this place on, as it was written, and lies ahead (T4).
+local function is_mine(first)
+  for place = first, #ARGV do
+    if value == ARGV[place] then
+      return deadline and deadline > now
+    end
+  end
+  return false
+end

@@ -1,0 +1,296 @@
+//! The scripts, and the commands of the recipe where nobody comes between, against the rules: random steps at random times on a
+//! real server whose clock is the test's. Must never excuse a difference.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use leasehold_core::timestamp::{Content, Reply, Step, Unit, apply, is_mine};
+use leasehold_core::{LockName, Ttl};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use redis::aio::MultiplexedConnection;
+use testkit::{RedisServer, RespConn};
+use tokio::runtime::{Builder, Runtime};
+
+use super::super::script::Scripts;
+use super::{by_script, plain};
+
+const START_US: u64 = 1_767_225_600_123_456;
+const KEY: &str = "{orders} 42";
+
+#[derive(Debug, Clone)]
+enum Event {
+    /// Time passes, in microseconds.
+    Pass(u64),
+    /// Somebody writes a deadline so many units from now, with this ending.
+    Deadline(i64, &'static str),
+    /// Somebody writes anything.
+    Text(Vec<u8>),
+    OtherType,
+    Delete,
+    Acquire(u64),
+    /// To so many units more than needed, by who knows its deadline, or not.
+    Extend(u64, i64, bool),
+    Release(bool),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let millis = || prop_oneof![10_u64..3_000, Just(1_000), Just(86_400_000)];
+    let odd = [
+        "",
+        "0",
+        "1",
+        "-5",
+        "1e9",
+        "1767225600.",
+        ".5",
+        "01767225600",
+        "1767225600 ",
+        "1767225600\0",
+        "999999999",
+        "100000000000",
+        "1767225600000",
+        "1767225600",
+    ];
+    let odd = prop::sample::select(odd.map(|text| text.as_bytes().to_vec()).to_vec());
+    let ending = prop::sample::select(vec!["", ".0", ".000", ".5", ".", " ", "x"]);
+    let span = prop_oneof![Just(1), Just(1_000), Just(999_999), 0_u64..4_000_000];
+    let event = prop_oneof![
+        3 => span.prop_map(Event::Pass),
+        2 => (-3_i64..4, ending).prop_map(|(by, ending)| Event::Deadline(by, ending)),
+        1 => prop_oneof![odd, prop::collection::vec(any::<u8>(), 0..16)].prop_map(Event::Text),
+        1 => Just(Event::OtherType),
+        1 => Just(Event::Delete),
+        4 => millis().prop_map(Event::Acquire),
+        4 => (millis(), -2_i64..4, any::<bool>()).prop_map(|(ttl, by, known)| Event::Extend(ttl, by, known)),
+        2 => any::<bool>().prop_map(Event::Release),
+    ];
+    prop::collection::vec(event, 1..25)
+}
+
+struct Redis {
+    server: RedisServer,
+    commands: RespConn,
+    runtime: Runtime,
+    connection: MultiplexedConnection,
+    scripts: Scripts,
+    seen: BTreeMap<&'static str, usize>,
+}
+
+impl Redis {
+    fn start() -> Self {
+        let server = RedisServer::builder().virtual_clock().start();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let client = redis::Client::open(server.url()).unwrap();
+        let connection = runtime
+            .block_on(client.get_multiplexed_async_connection())
+            .unwrap();
+        Self {
+            commands: server.connection(),
+            server,
+            runtime,
+            connection,
+            scripts: Scripts::default(),
+            seen: BTreeMap::new(),
+        }
+    }
+
+    fn take(&mut self, unit: Unit, step: &Step, scripts: bool) -> Reply {
+        let name = LockName::new(KEY).unwrap();
+        let connection = &mut self.connection;
+        self.runtime
+            .block_on(async {
+                if scripts {
+                    by_script(&self.scripts, connection, &name, unit, step).await
+                } else {
+                    plain::take(connection, &name, unit, step).await
+                }
+            })
+            .unwrap()
+    }
+
+    fn put(&mut self, content: &Content) {
+        self.commands.command(&["DEL", KEY]);
+        match content {
+            Content::Nothing => {}
+            Content::Text(value) => {
+                let command: [&[u8]; 3] = [b"SET", KEY.as_bytes(), value];
+                self.commands.command(&command);
+            }
+            Content::Other(_) => {
+                self.commands.command(&["ZADD", KEY, "1", "a"]);
+            }
+        }
+    }
+
+    fn content(&mut self) -> Content {
+        match self.commands.command(&["TYPE", KEY]).text().as_str() {
+            "none" => Content::Nothing,
+            "string" => Content::Text(self.commands.command(&["GET", KEY]).bytes().to_vec()),
+            other => Content::Other(other.to_owned()),
+        }
+    }
+
+    /// Lets everything happen here and by the rules.
+    fn agrees(&mut self, unit: Unit, scripts: bool, events: &[Event]) -> Result<(), String> {
+        let (mut now_us, mut content, mut mine) = (START_US, Content::Nothing, vec![1]);
+        self.put(&content);
+        for event in events {
+            self.server.clock().set(now_us);
+            let now = unit.at(now_us);
+            let step = match event {
+                Event::Pass(span) => {
+                    now_us += span;
+                    continue;
+                }
+                Event::Deadline(by, ending) => {
+                    let deadline = now.saturating_add_signed(*by);
+                    content = Content::Text(format!("{deadline}{ending}").into());
+                    self.put(&content);
+                    continue;
+                }
+                Event::Text(value) => {
+                    content = Content::Text(value.clone());
+                    self.put(&content);
+                    continue;
+                }
+                Event::OtherType => {
+                    content = Content::Other("zset".into());
+                    self.put(&content);
+                    continue;
+                }
+                Event::Delete => {
+                    content = Content::Nothing;
+                    self.put(&content);
+                    continue;
+                }
+                Event::Acquire(ttl) => Step::Acquire { ttl: millis(*ttl) },
+                Event::Extend(ttl, by, known) => Step::Extend {
+                    to: unit.deadline(now, millis(*ttl)).saturating_add_signed(*by),
+                    ttl: millis(*ttl),
+                    mine: if *known { mine.clone() } else { vec![7, 1] },
+                },
+                Event::Release(known) => Step::Release {
+                    mine: if *known { mine.clone() } else { vec![7] },
+                },
+            };
+            let before = content.clone();
+            let expected = apply(unit, now_us, &mut content, &step);
+            let reply = self.take(unit, &step, scripts);
+            if reply != expected {
+                return Err(format!(
+                    "{step:?} at {now_us}: {reply:?}, by the rules {expected:?}"
+                ));
+            }
+            *self.seen.entry(word(&reply)).or_default() += 1;
+            if let Reply::Held { deadline, .. } = reply {
+                mine.push(deadline);
+            }
+            let late = now + 1_000_000 / unit.micros();
+            let left = reply == Reply::Released && !is_mine(unit, late, &before, &mine);
+            if !scripts && left {
+                // The one difference: a deadline that is near is left to pass.
+                content = before;
+            }
+            let there = self.content();
+            if there != content {
+                return Err(format!(
+                    "after {step:?} at {now_us}: {there:?}, by the rules {content:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn millis(millis: u64) -> Ttl {
+    Ttl::new(std::time::Duration::from_millis(millis)).unwrap()
+}
+
+fn word(reply: &Reply) -> &'static str {
+    match reply {
+        Reply::Held { .. } => "held",
+        Reply::Busy { .. } => "busy",
+        Reply::Foreign(_) => "foreign",
+        Reply::Again { .. } => "again",
+        Reply::BadClock { .. } => "bad-clock",
+        Reply::NotHeld { .. } => "not-held",
+        Reply::Released => "released",
+    }
+}
+
+fn do_what_core_does(scripts: bool) {
+    let redis = RefCell::new(Redis::start());
+    let config = Config {
+        cases: 300,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let units = prop::sample::select(vec![Unit::Seconds, Unit::Millis]);
+    let outcome = TestRunner::new(config).run(&(units, events()), |(unit, events)| {
+        let agreed = redis.borrow_mut().agrees(unit, scripts, &events);
+        agreed.map_err(TestCaseError::fail)
+    });
+    outcome.unwrap_or_else(|failed| panic!("{failed}"));
+    let seen = &redis.borrow().seen;
+    for reply in ["held", "busy", "foreign", "again", "not-held", "released"] {
+        let times = seen.get(reply).copied().unwrap_or_default();
+        assert!(times > 20, "{reply} was answered {times} times: {seen:?}");
+    }
+}
+
+#[test]
+fn the_scripts_do_what_core_does() {
+    do_what_core_does(true);
+}
+
+#[test]
+fn the_commands_do_what_core_does_if_nobody_comes_between() {
+    do_what_core_does(false);
+}
+
+#[test]
+fn a_server_whose_clock_was_never_set_is_refused() {
+    let mut redis = Redis::start();
+    redis.server.clock().set(5_000_000);
+    let step = Step::Acquire { ttl: millis(1_000) };
+    for scripts in [true, false] {
+        let reply = redis.take(Unit::Seconds, &step, scripts);
+        assert_eq!(reply, Reply::BadClock { at_us: 5_000_000 });
+        assert_eq!(redis.content(), Content::Nothing);
+    }
+}
+
+#[test]
+fn a_full_server_refuses_acquires_and_extends_and_releases_all_the_same() {
+    for scripts in [Scripts::default(), Scripts::without_flags()] {
+        let mut redis = Redis::start();
+        redis.scripts = scripts;
+        redis.server.clock().set(START_US);
+        let (unit, ttl) = (Unit::Seconds, millis(30_000));
+        let acquire = Step::Acquire { ttl };
+        let Reply::Held { deadline, .. } = redis.take(unit, &acquire, true) else {
+            panic!("it is free");
+        };
+        redis.commands.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        redis.server.clock().set(START_US + 5_000_000);
+        let to = deadline + 5;
+        let mine = vec![deadline, to];
+        let extend = Step::Extend {
+            to,
+            ttl,
+            mine: mine.clone(),
+        };
+        let reply = redis.take(unit, &extend, true);
+        assert!(matches!(reply, Reply::Held { .. }), "{reply:?}");
+        assert_eq!(redis.content(), Content::of(to));
+        assert_eq!(
+            redis.take(unit, &Step::Release { mine }, true),
+            Reply::Released
+        );
+        let name = LockName::new(KEY).unwrap();
+        let asked = by_script(&redis.scripts, &mut redis.connection, &name, unit, &acquire);
+        let refused = redis.runtime.block_on(asked).unwrap_err();
+        assert!(refused.to_string().contains("OOM"), "{refused}");
+    }
+}

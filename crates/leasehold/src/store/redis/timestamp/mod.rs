@@ -1,0 +1,116 @@
+//! The steps of the timestamp protocol on a server. Must never decide one: the scripts under `lua/timestamp` do, or
+//! `leasehold_core::timestamp` where a server runs none.
+
+#[cfg(test)]
+mod against_core;
+mod plain;
+
+use std::time::Duration;
+
+use leasehold_core::LockName;
+use leasehold_core::timestamp::{Content, Reply, Step, Unit};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ErrorKind, RedisResult, Value};
+
+use super::script::{Scripts, TIMESTAMP_ACQUIRE, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE};
+use super::{Inner, Up, reply};
+use crate::error::StoreError;
+use crate::store::Ask;
+
+impl Inner {
+    /// Takes a step.
+    pub(super) async fn timestamp(&self, name: &LockName, ask: &Ask) -> Result<Reply, StoreError> {
+        let take = async |up: &Up| {
+            let mut connection = up.connection.clone();
+            if ask.by_script {
+                by_script(&self.scripts, &mut connection, name, ask.unit, &ask.step).await
+            } else {
+                plain::take(&mut connection, name, ask.unit, &ask.step).await
+            }
+        };
+        self.link.call(self.limit_of_timestamp(ask), take).await
+    }
+
+    fn limit_of_timestamp(&self, ask: &Ask) -> Duration {
+        match &ask.step {
+            Step::Acquire { ttl } | Step::Extend { ttl, .. } if !ask.is_last => {
+                self.limit_within(*ttl)
+            }
+            _ => self.limit,
+        }
+    }
+}
+
+/// Takes a step as one script.
+pub(super) async fn by_script(
+    scripts: &Scripts,
+    connection: &mut MultiplexedConnection,
+    name: &LockName,
+    unit: Unit,
+    step: &Step,
+) -> RedisResult<Reply> {
+    let script = match step {
+        Step::Acquire { .. } => TIMESTAMP_ACQUIRE,
+        Step::Extend { .. } => TIMESTAMP_EXTEND,
+        Step::Release { .. } => TIMESTAMP_RELEASE,
+    };
+    let write = |command: &mut Cmd| {
+        command.arg(1).arg(name.key()).arg(unit.micros());
+        match step {
+            Step::Acquire { ttl } => command.arg(unit.whole(ttl.get())),
+            Step::Extend { to, ttl, mine } => command.arg(unit.whole(ttl.get())).arg(to).arg(mine),
+            Step::Release { mine } => command.arg(mine),
+        };
+    };
+    let value = scripts.run(script, connection, write).await?;
+    decode(&value).ok_or_else(|| no_known_form(&value))
+}
+
+/// Reads what a script answered; `None` if it is not of the form that the scripts give.
+fn decode(value: &Value) -> Option<Reply> {
+    let Some(parts) = reply::array(value) else {
+        return (reply::text(value)? == "released").then_some(Reply::Released);
+    };
+    let number = |value| u64::try_from(reply::integer(value)?).ok();
+    Some(match (reply::text(parts.first()?)?, &parts[1..]) {
+        ("held", [deadline, now]) => Reply::Held {
+            deadline: number(deadline)?,
+            at_us: number(now)?,
+        },
+        ("busy", [deadline, now]) => Reply::Busy {
+            deadline: number(deadline)?,
+            at_us: number(now)?,
+        },
+        ("foreign", [kind, value, _]) => Reply::Foreign(content(kind, value)?),
+        ("again", [now]) => Reply::Again {
+            at_us: number(now)?,
+        },
+        ("bad-clock", [now]) => Reply::BadClock {
+            at_us: number(now)?,
+        },
+        ("not-held", [kind, value, now]) => Reply::NotHeld {
+            content: content(kind, value)?,
+            at_us: number(now)?,
+        },
+        _ => return None,
+    })
+}
+
+fn content(kind: &Value, value: &Value) -> Option<Content> {
+    Some(match (reply::text(kind)?, value) {
+        ("none", _) => Content::Nothing,
+        ("string", Value::BulkString(value)) => Content::Text(value.clone()),
+        ("string", _) => return None,
+        (other, _) => Content::Other(other.to_owned()),
+    })
+}
+
+fn no_known_form(value: &Value) -> redis::RedisError {
+    let detail = format!("{value:?}");
+    (
+        ErrorKind::UnexpectedReturnType,
+        "an answer has no known form",
+        detail,
+    )
+        .into()
+}

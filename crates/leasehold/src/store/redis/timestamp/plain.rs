@@ -1,0 +1,190 @@
+//! The steps as the commands of the recipe, for servers that run no scripts. Must never overwrite or delete what it has not
+//! just seen to be free, passed, or the caller's own; what changes between the look and the command is this protocol's
+//! weakness, and the price of doing without scripts.
+
+use leasehold_core::LockName;
+use leasehold_core::timestamp::{Content, Reply, Step, Unit, fits, has_passed, is_mine};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd};
+
+use super::super::reply;
+use super::no_known_form;
+
+/// How often to begin again when the lock became free meanwhile.
+const TRIES: usize = 3;
+
+/// Takes a step, with several commands. The last one changes the key, if any does.
+pub(super) async fn take(
+    connection: &mut MultiplexedConnection,
+    name: &LockName,
+    unit: Unit,
+    step: &Step,
+) -> RedisResult<Reply> {
+    let mut key = Key {
+        connection,
+        key: name.key(),
+    };
+    let at_us = key.time().await?;
+    let now = unit.at(at_us);
+    match step {
+        Step::Acquire { ttl } => {
+            let deadline = unit.deadline(now, *ttl);
+            if unit.read(deadline.to_string().as_bytes()).is_none() {
+                return Ok(Reply::BadClock { at_us });
+            }
+            key.acquire(unit, now, at_us, deadline).await
+        }
+        Step::Extend { to, ttl, mine } => {
+            let content = key.look().await?;
+            if !is_mine(unit, now, &content, mine) {
+                return Ok(Reply::NotHeld { content, at_us });
+            }
+            if !fits(unit, now, *to, *ttl) {
+                return Ok(Reply::Again { at_us });
+            }
+            let content = key.exchange(*to).await?;
+            if !is_mine(unit, now, &content, mine) {
+                return Ok(Reply::NotHeld { content, at_us });
+            }
+            Ok(Reply::Held {
+                deadline: *to,
+                at_us,
+            })
+        }
+        Step::Release { mine } => {
+            let content = key.look().await?;
+            if !is_mine(unit, now, &content, mine) {
+                return Ok(Reply::NotHeld { content, at_us });
+            }
+            // DEL may arrive late: with less than a second to go, the deadline frees the lock as well.
+            if is_mine(unit, now + 1_000_000 / unit.micros(), &content, mine) {
+                let deleted = key.ask(cmd("DEL").arg(key.key)).await?;
+                if reply::integer(&deleted) == Some(0) {
+                    let content = Content::Nothing;
+                    return Ok(Reply::NotHeld { content, at_us });
+                }
+            }
+            Ok(Reply::Released)
+        }
+    }
+}
+
+struct Key<'a> {
+    connection: &'a mut MultiplexedConnection,
+    key: &'a str,
+}
+
+impl Key<'_> {
+    async fn acquire(
+        &mut self,
+        unit: Unit,
+        now: u64,
+        at_us: u64,
+        taken: u64,
+    ) -> RedisResult<Reply> {
+        let held = Reply::Held {
+            deadline: taken,
+            at_us,
+        };
+        for _ in 0..TRIES {
+            // As SETNX; whoever may use a mutex may send it.
+            let mut set = cmd("SET");
+            set.arg(self.key).arg(taken).arg("NX");
+            if self.ask(&set).await? == Value::Okay {
+                return Ok(held);
+            }
+            let content = self.look().await?;
+            let Some(deadline) = content.deadline(unit) else {
+                match content {
+                    Content::Nothing => continue,
+                    other => return Ok(Reply::Foreign(other)),
+                }
+            };
+            if !has_passed(deadline, now) {
+                return Ok(Reply::Busy { deadline, at_us });
+            }
+            // Here the recipe is at its weakest: who came first meanwhile has had its deadline overwritten.
+            let before = self.exchange(taken).await?;
+            match before.deadline(unit) {
+                Some(deadline) if !has_passed(deadline, now) => {
+                    return Ok(Reply::Busy { deadline, at_us });
+                }
+                Some(_) => return Ok(held),
+                // It was deleted meanwhile, and nothing was written.
+                None if before == Content::Nothing => {}
+                None => return foreign(before),
+            }
+        }
+        // It comes and goes: somebody else is quicker.
+        Ok(Reply::Busy {
+            deadline: now,
+            at_us,
+        })
+    }
+
+    /// The server's clock, in microseconds.
+    async fn time(&mut self) -> RedisResult<u64> {
+        let time = self.ask(&cmd("TIME")).await?;
+        match reply::integers(&time)[..] {
+            [seconds, micros] => u64::try_from(seconds * 1_000_000 + micros).ok(),
+            _ => None,
+        }
+        .ok_or_else(|| no_known_form(&time))
+    }
+
+    async fn look(&mut self) -> RedisResult<Content> {
+        match self.ask(cmd("GET").arg(self.key)).await {
+            Err(error) if is_wrong_type(&error) => self.other().await,
+            answer => text(&answer?),
+        }
+    }
+
+    /// What is no string.
+    async fn other(&mut self) -> RedisResult<Content> {
+        let kind = self.ask(cmd("TYPE").arg(self.key)).await?;
+        let kind = reply::text(&kind).unwrap_or("unknown");
+        Ok(Content::Other(kind.to_owned()))
+    }
+
+    /// Writes a deadline over what stands there, and says what that was. As `GETSET`, but where nothing stands it writes nothing, and
+    /// what is no string is left alone.
+    async fn exchange(&mut self, to: u64) -> RedisResult<Content> {
+        let mut command = cmd("SET");
+        command.arg(self.key).arg(to).arg("XX").arg("GET");
+        match self.ask(&command).await {
+            Err(error) if is_wrong_type(&error) => self.other().await,
+            answer => text(&answer?),
+        }
+    }
+
+    async fn ask(&mut self, command: &Cmd) -> RedisResult<Value> {
+        command.query_async(self.connection).await
+    }
+}
+
+fn text(value: &Value) -> RedisResult<Content> {
+    match value {
+        Value::Nil => Ok(Content::Nothing),
+        Value::BulkString(value) => Ok(Content::Text(value.clone())),
+        other => Err(no_known_form(other)),
+    }
+}
+
+/// What was no time and came between the look and the command. A string was overwritten: nothing can be said for the lock now, and it
+/// may be taken by nobody.
+fn foreign(before: Content) -> RedisResult<Reply> {
+    let Content::Text(value) = before else {
+        return Ok(Reply::Foreign(before));
+    };
+    let said = "without scripts: what is no time was written meanwhile, and was overwritten";
+    let lost = format!("\"{}\"", value.escape_ascii());
+    Err((ErrorKind::UnexpectedReturnType, said, lost).into())
+}
+
+fn is_wrong_type(error: &RedisError) -> bool {
+    error.code() == Some("WRONGTYPE")
+        || matches!(
+            error.kind(),
+            ErrorKind::Server(ServerErrorKind::ResponseError)
+        ) && error.to_string().contains("WRONGTYPE")
+}

@@ -1,0 +1,272 @@
+//! The scripts' test vectors in `docs/protocol.md`, read from there and sent to a real server whose clock is the test's. Must never
+//! know what a script should answer: the page says it.
+
+use std::env;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use leasehold_core::LockName;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Value};
+use testkit::{RedisServer, RespConn};
+use tokio::runtime::{Builder, Runtime};
+
+use super::script::{ACQUIRE, BREAK, INSPECT, SETTLE, Scripts};
+
+const PAGE: &str = include_str!("../../../../../docs/protocol.md");
+
+/// When a table begins, by the server's clock.
+const START_US: u64 = 1_795_203_291_536_740;
+
+/// Always subscribed to, which keeps the connection in that state.
+const NO_CHANNEL: &str = "vectors";
+
+/// The rows of a table of the page, without the backquotes.
+fn rows(table: &str) -> Vec<Vec<String>> {
+    let (_, from) = PAGE
+        .split_once(&format!("<!-- vectors:{table} "))
+        .expect("the table is in the document");
+    let (body, _) = from.split_once("<!-- end -->").expect("it ends");
+    let cell = |cell: &str| cell.trim().trim_matches('`').to_owned();
+    let cells = |row: &str| row.trim_matches('|').split('|').map(cell).collect();
+    let rows: Vec<_> = (body.lines().filter(|line| line.starts_with('|')))
+        .skip(2)
+        .map(cells)
+        .collect();
+    assert!(rows.len() >= 2, "{table} has rows");
+    rows
+}
+
+/// A letter, the client of the token that it stands for, and the token.
+struct Short {
+    letter: String,
+    client: String,
+    token: String,
+}
+
+fn shorts() -> Vec<Short> {
+    let short = |row: Vec<String>| {
+        let mut cells = row.into_iter();
+        let mut next = || cells.next().expect("three cells");
+        let (letter, client, token) = (next(), next(), next());
+        Short {
+            letter,
+            client,
+            token,
+        }
+    };
+    rows("letters").into_iter().map(short).collect()
+}
+
+/// `text` with tokens for their letters, wherever these are a word.
+fn spelled(text: &str) -> String {
+    let shorts = shorts();
+    let spell = |part: &str| {
+        let word = part.trim_end_matches([' ', '"']);
+        match shorts.iter().find(|short| short.letter == word) {
+            Some(short) => short.token.clone() + &part[word.len()..],
+            None => part.to_owned(),
+        }
+    };
+    text.split_inclusive([' ', '"']).map(spell).collect()
+}
+
+/// A server, the clients of the vectors that listen, and who asks.
+struct Scene {
+    runtime: Runtime,
+    scripts: Scripts,
+    connection: MultiplexedConnection,
+    commands: RespConn,
+    subscriber: RespConn,
+    server: RedisServer,
+}
+
+impl Scene {
+    fn on(binary: Option<&PathBuf>) -> Self {
+        let builder = RedisServer::builder().virtual_clock();
+        let server = match binary {
+            Some(binary) => builder.binary(binary).start(),
+            None => builder.start(),
+        };
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let client = redis::Client::open(server.url()).unwrap();
+        let connecting = client.get_multiplexed_async_connection();
+        Self {
+            connection: runtime.block_on(connecting).unwrap(),
+            commands: server.connection(),
+            subscriber: server.connection(),
+            scripts: Scripts::default(),
+            runtime,
+            server,
+        }
+    }
+
+    /// An empty server.
+    fn begin(&mut self) {
+        self.server.clock().set(START_US);
+        self.commands.command(&["FLUSHALL"]);
+        let mut subscribe = vec!["SUBSCRIBE".to_owned(), NO_CHANNEL.to_owned()];
+        // The client of the last letter has gone.
+        let shorts = shorts();
+        let (_, listening) = shorts.split_last().unwrap();
+        subscribe.extend(listening.iter().map(|short| channel(&short.client)));
+        self.subscriber.send(&subscribe).unwrap();
+        self.published();
+    }
+
+    /// Valkey 9 asks for the time once in a real millisecond, so its microseconds are not the test's.
+    fn has_a_clock_of_its_own(&mut self) -> bool {
+        let info = self.commands.command(&["INFO", "server"]).text();
+        info.contains("valkey_version")
+    }
+
+    /// Sends what a row says when it says it; otherwise, what came of it.
+    fn plays(&mut self, row: &[String]) -> Result<(), String> {
+        let [at, script, locks, arguments, reply, published] = row else {
+            panic!("{row:?}");
+        };
+        let at: u64 = at.parse().expect("milliseconds");
+        self.server.clock().set(START_US + at * 1000);
+        let argument = |word: &str| match word {
+            "''" => String::new(),
+            word => spelled(word),
+        };
+        let arguments: Vec<String> = arguments.split_whitespace().map(argument).collect();
+        let (got, heard) = (self.answer(script, locks, &arguments), self.published());
+        let same = match spelled(reply).split_once("...") {
+            // The text of an error, which each server writes in its own way.
+            Some((begins, ends)) => got.starts_with(begins) && got.ends_with(ends),
+            None => got == spelled(reply),
+        };
+        if same && heard == spelled(published) {
+            return Ok(());
+        }
+        Err(format!("  answered {got}\n  published {heard}"))
+    }
+
+    /// What the server answers to a row, as the page writes it.
+    fn answer(&mut self, script: &str, names: &str, arguments: &[String]) -> String {
+        let number = match script {
+            "redis" => return shown_reply(&self.commands.command(arguments)),
+            "acquire_many" => ACQUIRE,
+            "settle_many" => SETTLE,
+            "break" => BREAK,
+            "inspect" => INSPECT,
+            other => panic!("no script is called {other}"),
+        };
+        let mut keys = Vec::new();
+        for name in names.split(' ') {
+            let name = LockName::new(name).expect("a good name");
+            keys.push(name.key().to_owned());
+            keys.extend([":lh-fence", ":lh-queue", ":lh-waiters"].map(|end| name.beside(end)));
+        }
+        let write = |command: &mut Cmd| {
+            command.arg(keys.len()).arg(&keys).arg(arguments);
+        };
+        let sending = self.scripts.run(number, &mut self.connection, write);
+        shown(&self.runtime.block_on(sending).unwrap())
+    }
+
+    /// What was published since the last call, as the page writes it. The answer to PING comes after all of it.
+    fn published(&mut self) -> String {
+        self.subscriber.send(&["PING"]).unwrap();
+        let shorts = shorts();
+        let mut all = Vec::new();
+        loop {
+            let push = self.subscriber.receive().unwrap();
+            match push.array() {
+                [kind, ..] if kind.text() == "pong" => return all.join("; "),
+                [kind, to, payload] if kind.text() == "message" => {
+                    let to = shorts
+                        .iter()
+                        .find(|short| channel(&short.client) == to.text());
+                    all.push(format!("{}: {}", to.unwrap().letter, payload.text()));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn channel(client: &str) -> String {
+    format!("leasehold:wake:{client}")
+}
+
+/// A reply as JSON writes it: a string in quotes, an integer without.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Nil => "null".into(),
+        Value::Int(number) => number.to_string(),
+        Value::BulkString(bytes) => quoted(&String::from_utf8_lossy(bytes)),
+        Value::SimpleString(text) => quoted(text),
+        Value::Array(items) => listed(items.iter().map(shown)),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn shown_reply(reply: &testkit::Reply) -> String {
+    match reply {
+        testkit::Reply::Nil => "null".into(),
+        testkit::Reply::Int(number) => number.to_string(),
+        testkit::Reply::Str(_) => quoted(&reply.text()),
+        testkit::Reply::Array(items) => listed(items.iter().map(shown_reply)),
+        testkit::Reply::Err(error) => panic!("{error}"),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{text}\"")
+}
+
+fn listed(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(", "))
+}
+
+/// The server that is installed (`None`), and each other one that a variable `REDIS_SERVER_BIN_<name>` names.
+fn servers() -> impl Iterator<Item = Option<PathBuf>> {
+    let others = env::vars().filter(|(name, _)| name.starts_with("REDIS_SERVER_BIN_"));
+    let paths = others.map(|(_, path)| PathBuf::from(path));
+    let there = paths.filter(|path| path.exists()).map(Some);
+    [None].into_iter().chain(there)
+}
+
+/// Plays the table on each server whose clock can be the test's.
+fn play(table: &str) {
+    let (mut wrong, mut played) = (String::new(), 0);
+    for binary in servers() {
+        let mut scene = Scene::on(binary.as_ref());
+        if scene.has_a_clock_of_its_own() {
+            println!("SKIPPED {binary:?}: between two looks at the clock it counts by itself");
+            continue;
+        }
+        scene.begin();
+        for row in rows(table) {
+            if let Err(said) = scene.plays(&row) {
+                let _written = writeln!(wrong, "{binary:?} {row:?}\n{said}");
+            }
+        }
+        played += 1;
+    }
+    assert!(wrong.is_empty(), "{table}:\n{wrong}");
+    assert!(played > 0, "no server was tried");
+}
+
+macro_rules! tables {
+    ($($table:ident),* $(,)?) => {
+        $(#[test] fn $table() { play(stringify!($table)); })*
+
+        #[test]
+        fn no_table_is_left_out() {
+            let tables = PAGE.matches("\n| ms | script |").count();
+            assert_eq!(tables, [$(stringify!($table)),*].len());
+        }
+    };
+}
+
+tables!(
+    one_owner,
+    a_line,
+    foreign_locks,
+    fences_and_operators,
+    batches
+);

@@ -1,0 +1,151 @@
+//! From a request to a hold. Must never leave a lock to a caller that has gone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use leasehold_core::timestamp::{Reply, Step};
+use leasehold_core::{HolderView, Ttl, poll_after};
+use tokio::sync::oneshot;
+
+use super::hold::TimestampHold;
+use super::keeper::{Grant, Keeper};
+use super::{Key, after, is_transient};
+use crate::backoff::{Backoff, jittered};
+use crate::error::{Error, StoreError, Timeout};
+use crate::lease::{OnWait, Patience, Waiting};
+
+/// Asks on the client's own thread, so that the caller may go at any time: a hold that nobody hears of is dropped, and
+/// dropping releases.
+pub(super) async fn request(
+    key: Key,
+    ttl: Ttl,
+    auto_renew: bool,
+    patience: Patience,
+    on_wait: Option<OnWait>,
+) -> Result<Option<TimestampHold>, Error> {
+    if key.engine.is_closed() {
+        return Err(StoreError::closed().into());
+    }
+    let (reply, answer) = oneshot::channel();
+    let tasks = key.engine.tasks.clone();
+    let asking = Asking {
+        key,
+        ttl,
+        auto_renew,
+        patience,
+        on_wait,
+        reply,
+    };
+    tasks.spawn(asking.run());
+    answer.await.map_err(|_| StoreError::closed())?
+}
+
+type Answer = Result<Option<TimestampHold>, Error>;
+
+struct Asking {
+    key: Key,
+    ttl: Ttl,
+    auto_renew: bool,
+    patience: Patience,
+    on_wait: Option<OnWait>,
+    reply: oneshot::Sender<Answer>,
+}
+
+impl Asking {
+    async fn run(mut self) {
+        let answer = self.ask().await;
+        // Fails if the caller has gone.
+        drop(self.reply.send(answer));
+    }
+
+    async fn ask(&mut self) -> Answer {
+        let engine = self.key.engine.clone();
+        let clock = &engine.clock;
+        let begun = clock.now();
+        let (mut heard, mut holder, mut failure) = (begun, None, None);
+        let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
+        loop {
+            let sent = clock.now();
+            let asking = self
+                .key
+                .clone()
+                .asking(Step::Acquire { ttl: self.ttl }, false);
+            let pause = match asking.await {
+                Ok(Reply::Held { deadline, at_us }) => {
+                    let grant = Grant {
+                        deadline,
+                        at_us,
+                        sent,
+                        ttl: self.ttl,
+                    };
+                    return Ok(Some(Keeper::begin(
+                        self.key.clone(),
+                        &grant,
+                        self.auto_renew,
+                    )));
+                }
+                Ok(Reply::Busy { .. }) if matches!(self.patience, Patience::Once) => {
+                    return Ok(None);
+                }
+                Ok(Reply::Busy { deadline, at_us }) => {
+                    let seen = self.key.holder(deadline, at_us);
+                    let left = seen.expires_in;
+                    self.tell(&seen, clock.now().since(begun));
+                    (heard, holder, failure) = (clock.now(), Some(seen), None);
+                    backoff.reset();
+                    jittered(poll_after(0, left, true, false))
+                }
+                Ok(other) => return Err(self.key.refused(&other)),
+                // One that may have been carried out keeps us out until its deadline, and does no other harm (T7).
+                Err(error)
+                    if is_transient(&error)
+                        && !matches!(self.patience, Patience::Once)
+                        && clock.now().since(heard) < engine.patience =>
+                {
+                    failure = Some(after(failure, error));
+                    backoff.pause()
+                }
+                Err(error) => return Err(after(failure, error)),
+            };
+            let waited = clock.now().since(begun);
+            let pause = match self.patience {
+                Patience::Within(limit) if waited >= limit => {
+                    // Busy is what the store said, not what it may be while the store says nothing.
+                    return Err(failure.unwrap_or_else(|| self.timeout(waited, holder)));
+                }
+                Patience::Within(limit) => pause.min(limit.saturating_sub(waited)),
+                Patience::Once | Patience::Forever => pause,
+            };
+            tokio::select! {
+                biased;
+                () = self.reply.closed() => return Ok(None),
+                closed = engine.closing() => return Err(closed.into()),
+                () = clock.sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Calls who watches the waiting; not again if that panics.
+    fn tell(&mut self, holder: &HolderView, waited: Duration) {
+        let Some(on_wait) = &self.on_wait else { return };
+        let waiting = Waiting {
+            name: self.key.name.as_str().to_owned(),
+            holder: holder.clone(),
+            ahead: 0,
+            waited,
+        };
+        if catch_unwind(AssertUnwindSafe(|| on_wait(&waiting))).is_err() {
+            self.on_wait = None;
+        }
+    }
+
+    fn timeout(&self, waited: Duration, holder: Option<HolderView>) -> Error {
+        let timeout = Timeout {
+            name: self.key.name.as_str().to_owned(),
+            waited,
+            holder: holder.map(Box::new),
+            ahead: 0,
+        };
+        timeout.into()
+    }
+}

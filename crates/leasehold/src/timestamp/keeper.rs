@@ -1,0 +1,323 @@
+//! The task behind a hold: renews it, watches its deadline, ends it. Must never send a request while another one of this hold
+//! is under way (T8), nor anything after the hold is over (T9).
+
+use std::future::{Future, ready};
+use std::time::Duration;
+
+use leasehold_core::timestamp::{Content, Reply, Step};
+use leasehold_core::{LockName, Ttl};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::hold::TimestampHold;
+use super::{Key, may_have_taken_effect};
+use crate::backoff::Backoff;
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, LossCause, Lost};
+use crate::lease::certain_until;
+
+/// The first pause after a renewal that failed.
+pub(super) const AGAIN: Duration = Duration::from_millis(100);
+
+/// How much later than needed by our estimate a deadline is written: the middle of what the server lets pass (T5), since its
+/// clock may be ahead of the estimate by as much as this request takes longer than the one before it.
+const AIM: Duration = Duration::from_millis(500);
+
+/// What the user of a hold wants.
+pub(super) enum Order {
+    Extend(Ttl, oneshot::Sender<Result<(), Error>>),
+    Release(oneshot::Sender<Result<(), Error>>),
+    /// Let it end after so long, and not before.
+    Keep(Ttl, oneshot::Sender<Result<(), Error>>),
+}
+
+/// What the user of a hold sees.
+#[derive(Debug)]
+pub(super) struct State {
+    /// What stands under the key.
+    pub(super) deadline: u64,
+    pub(super) valid_until: Moment,
+    /// Why the last renewal failed.
+    pub(super) doubt: Option<String>,
+    pub(super) lost: Option<LossCause>,
+}
+
+impl State {
+    /// Why it is lost, if it is; judged by the clock as well.
+    pub(super) fn loss(&self, name: &LockName, clock: &Clock) -> Option<Lost> {
+        let passed = || LossCause::Deadline(self.doubt.clone());
+        let overdue = || (self.valid_until <= clock.now()).then(passed);
+        let cause = self.lost.clone().or_else(overdue)?;
+        Some(Lost {
+            name: name.as_str().to_owned(),
+            fence: None,
+            cause,
+        })
+    }
+}
+
+/// A grant, and when it was asked for.
+pub(super) struct Grant {
+    pub(super) deadline: u64,
+    pub(super) at_us: u64,
+    pub(super) sent: Moment,
+    pub(super) ttl: Ttl,
+}
+
+/// What comes next.
+enum Next {
+    Order(Order),
+    Dropped,
+    Closed,
+    Due,
+}
+
+pub(super) struct Keeper {
+    pub(super) key: Key,
+    ttl: Ttl,
+    auto_renew: bool,
+    /// Every deadline that may stand there and be ours (T7).
+    pub(super) mine: Vec<u64>,
+    /// What the server's clock said to a request that was sent then.
+    pub(super) server: (u64, Moment),
+    renew_at: Moment,
+    backoff: Backoff,
+    state: watch::Sender<State>,
+    orders: mpsc::UnboundedReceiver<Order>,
+}
+
+impl Keeper {
+    /// The hold of a lock that was granted just now.
+    pub(super) fn begin(key: Key, grant: &Grant, auto_renew: bool) -> TimestampHold {
+        let state = State {
+            deadline: grant.deadline,
+            valid_until: certain_until(grant.sent, grant.ttl.get()),
+            doubt: None,
+            lost: None,
+        };
+        let (state, seen) = watch::channel(state);
+        let (sender, orders) = mpsc::unbounded_channel();
+        let hold = TimestampHold {
+            name: key.name.clone(),
+            clock: key.engine.clock.clone(),
+            state: seen,
+            orders: sender,
+        };
+        let tasks = key.engine.tasks.clone();
+        let mut keeper = Self {
+            key,
+            ttl: grant.ttl,
+            auto_renew,
+            mine: vec![grant.deadline],
+            server: (grant.at_us, grant.sent),
+            renew_at: grant.sent,
+            backoff: Backoff::new(AGAIN, AGAIN),
+            state,
+            orders,
+        };
+        keeper.schedule(grant.sent, grant.ttl);
+        tasks.spawn(keeper.run());
+        hold
+    }
+
+    async fn run(mut self) {
+        while self.state.borrow().lost.is_none() {
+            match self.next().await {
+                Next::Due => {
+                    // A failure is told as doubt, a loss as loss.
+                    let _told: Result<(), Error> = self.extend(self.ttl).await;
+                }
+                Next::Order(Order::Extend(ttl, reply)) => drop(reply.send(self.extend(ttl).await)),
+                Next::Order(Order::Release(reply)) => return self.release(Some(reply)).await,
+                Next::Order(Order::Keep(keep, reply)) => return self.keep(keep, reply).await,
+                Next::Dropped => return self.release(None).await,
+                Next::Closed => {
+                    self.lose(LossCause::Closed);
+                    return self.release(None).await;
+                }
+            }
+        }
+    }
+
+    pub(super) fn valid_until(&self) -> Moment {
+        self.state.borrow().valid_until
+    }
+
+    async fn next(&mut self) -> Next {
+        let valid_until = self.valid_until();
+        let wake = if self.auto_renew {
+            self.renew_at.min(valid_until)
+        } else {
+            valid_until
+        };
+        let engine = &self.key.engine;
+        tokio::select! {
+            biased;
+            order = self.orders.recv() => order.map_or(Next::Dropped, Next::Order),
+            _ = engine.closing() => Next::Closed,
+            () = engine.clock.sleep_until(wake) => Next::Due,
+        }
+    }
+
+    /// Makes it last for `ttl` from now.
+    async fn extend(&mut self, ttl: Ttl) -> Result<(), Error> {
+        let clock = self.key.engine.clock.clone();
+        // Once more if the server's clock was not where it was thought to be.
+        for _ in 0..2 {
+            // What is over is not taken again, for nobody, by an order that waited or came with the deadline.
+            if self.is_overdue() {
+                return Err(self.overdue());
+            }
+            let (sent, before) = (clock.now(), self.valid_until());
+            let to = self.deadline(sent, AIM, ttl);
+            let (step, known) = self.extension(to, ttl);
+            // Sooner than before: it counts from here on, since nobody may ever tell whether it was carried out (T6).
+            let until = before.min(certain_until(sent, ttl.get()));
+            self.state.send_modify(|state| state.valid_until = until);
+            let mut asking = Box::pin(self.key.clone().asking(step, false));
+            let answer = tokio::select! {
+                biased;
+                answer = &mut asking => answer,
+                () = clock.sleep_until(until) => {
+                    self.take_back(asking);
+                    return Err(self.overdue());
+                }
+            };
+            match answer {
+                Ok(Reply::Held { deadline, at_us }) => {
+                    self.server = (at_us, sent);
+                    return self.renewed(deadline, sent, ttl);
+                }
+                Ok(Reply::Again { at_us }) => {
+                    self.not_done(known, before);
+                    self.server = (at_us, sent);
+                }
+                Ok(Reply::NotHeld { content, at_us }) => {
+                    return Err(self.not_held(&content, at_us));
+                }
+                Ok(other) => return Err(self.doubt(self.key.refused(&other))),
+                Err(error) => {
+                    if !may_have_taken_effect(&error) {
+                        self.not_done(known, before);
+                    }
+                    return Err(self.doubt(error));
+                }
+            }
+        }
+        let (at_us, _) = self.server;
+        Err(self.doubt(self.key.refused(&Reply::Again { at_us })))
+    }
+
+    /// A request to write this deadline, which may be ours from here on; and how many there were before.
+    pub(super) fn extension(&mut self, to: u64, ttl: Ttl) -> (Step, usize) {
+        let known = self.mine.len();
+        if !self.mine.contains(&to) {
+            self.mine.push(to);
+        }
+        let mine = self.mine.clone();
+        (Step::Extend { to, ttl, mine }, known)
+    }
+
+    /// The deadline to write, by the server's clock: what that said last, and what has passed here since the request was
+    /// sent that it answered, and `aim`.
+    pub(super) fn deadline(&self, sent: Moment, aim: Duration, ttl: Ttl) -> u64 {
+        let (at_us, then) = self.server;
+        let passed = u64::try_from((sent.since(then) + aim).as_micros()).unwrap_or(u64::MAX);
+        let unit = self.key.unit;
+        unit.deadline(unit.at(at_us.saturating_add(passed)), ttl)
+    }
+
+    fn renewed(&mut self, deadline: u64, sent: Moment, ttl: Ttl) -> Result<(), Error> {
+        self.mine = vec![deadline];
+        self.ttl = ttl;
+        self.schedule(sent, ttl);
+        let clock = &self.key.engine.clock;
+        let in_time = self.state.send_if_modified(|state| {
+            // Judged where nobody can look at the same time: who was told that it is lost was told the truth (T9).
+            let in_time = state.valid_until > clock.now();
+            if in_time {
+                state.deadline = deadline;
+                state.valid_until = certain_until(sent, ttl.get());
+                state.doubt = None;
+            }
+            in_time
+        });
+        if !in_time {
+            let (at_us, _) = self.server;
+            self.take_back(ready(Ok(Reply::Held { deadline, at_us })));
+        }
+        // Its new end may have passed as well.
+        if self.is_overdue() {
+            return Err(self.overdue());
+        }
+        Ok(())
+    }
+
+    /// An extension was refused: it counts until `before` again, unless somebody may have seen it end meanwhile.
+    fn not_done(&mut self, known: usize, before: Moment) {
+        self.mine.truncate(known);
+        let clock = &self.key.engine.clock;
+        self.state.send_if_modified(|state| {
+            let in_time = state.valid_until > clock.now();
+            if in_time {
+                state.valid_until = before;
+            }
+            in_time
+        });
+    }
+
+    /// Frees what an extension has taken whose answer came when the hold was over: otherwise the lock would be nobody's for
+    /// one more TTL. One try: its deadline ends it too.
+    fn take_back(&self, asking: impl Future<Output = Result<Reply, Error>> + Send + 'static) {
+        let key = self.key.clone();
+        self.key.engine.tasks.spawn(async move {
+            if let Ok(Reply::Held { deadline, .. }) = asking.await {
+                let mine = vec![deadline];
+                // Fails as any release may.
+                drop(key.asking(Step::Release { mine }, true).await);
+            }
+        });
+    }
+
+    fn schedule(&mut self, sent: Moment, ttl: Ttl) {
+        let third = ttl.get() / 3;
+        self.renew_at = sent.after(third);
+        // Some fifty tries at most, each of which may add to what may be ours.
+        self.backoff = Backoff::new(AGAIN.min(third / 4), (ttl.get() / 50).max(AGAIN));
+    }
+
+    fn doubt(&mut self, error: Error) -> Error {
+        self.renew_at = self.key.engine.clock.now().after(self.backoff.pause());
+        self.state
+            .send_modify(|state| state.doubt = Some(error.to_string()));
+        error
+    }
+
+    pub(super) fn not_held(&mut self, content: &Content, at_us: u64) -> Error {
+        let is_ours = self.mine.iter().any(|mine| *content == Content::of(*mine));
+        self.lose(if is_ours {
+            LossCause::Deadline(self.state.borrow().doubt.clone())
+        } else {
+            LossCause::NotHeld(self.key.instead(content, at_us).map(Box::new))
+        })
+    }
+
+    pub(super) fn is_overdue(&self) -> bool {
+        self.valid_until() <= self.key.engine.clock.now()
+    }
+
+    pub(super) fn overdue(&mut self) -> Error {
+        let cause = LossCause::Deadline(self.state.borrow().doubt.clone());
+        self.lose(cause)
+    }
+
+    fn lose(&mut self, cause: LossCause) -> Error {
+        self.state.send_modify(|state| {
+            state.lost.get_or_insert(cause);
+        });
+        let state = self.state.borrow();
+        match state.loss(&self.key.name, &self.key.engine.clock) {
+            Some(lost) => lost.into(),
+            None => crate::error::StoreError::closed().into(),
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Sharing a key with clients of the oldest recipe, whose lock is its own deadline: `SETNX key <unix time + timeout + 1>`, `GET`,
+//! `GETSET`, `DEL`. Must never hand out a [`Lease`](crate::Lease) or a fence, nor be used where nobody else needs the recipe:
+//! a [`Mutex`](crate::Mutex) is better in every way.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use leasehold::Client;
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+//! let client = Client::connect("redis://127.0.0.1/").await?;
+//! let lock = client.timestamp_lock("orders:42").ttl(Duration::from_secs(30));
+//! if let Some(hold) = lock.try_acquire().await? {
+//!     tokio::select! {
+//!         lost = hold.lost() => println!("{lost}"),
+//!         () = async { /* the work */ } => hold.release().await?,
+//!     }
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! # What it cannot promise
+//!
+//! Ours takes each step as one script, by the server's clock. What the others do is beyond it:
+//!
+//! - **Clocks.** A foreign client judges deadlines by its own clock. One that is ahead takes over from a living holder. One that
+//!   is behind goes on although its deadline has passed by the server's clock, and ours takes over.
+//! - **A delayed `GETSET`** of a foreign client overwrites a deadline of ours that lies ahead. It may have been meant for one
+//!   that had passed, and lose; ours cannot tell, and counts the lock as lost. The key then stays taken until the deadline
+//!   that was written there, by nobody.
+//! - **No owner.** A time does not say whose it is. A foreign `DEL` frees our lock. If then somebody takes it with the very
+//!   same deadline (the same second, the same timeout), nobody can tell the two holders apart: both go on, and whoever
+//!   releases first frees it for both. Ours never write two equal deadlines while the first one is held; and what may have
+//!   been carried out already is not sent again (T7), since an equal deadline may be another's by then.
+//! - **No line, no wakes**: whoever asks first after a release gets it.
+//!
+//! Without scripts ([`TimestampLock::without_scripts`]) there are races between ours as well, named there.
+//!
+//! [How to get rid of it](TimestampLock#away-from-it); `docs/timestamp.md` says more.
+//!
+//! # Invariants
+//!
+//! T1 to T5 are in `leasehold-core`: what may be written, when, and over what.
+//!
+//! - **T6** A hold may be relied on until `sent + ttl - drift`, with `sent` read before the request was sent: before its deadline
+//!   by the server's clock, however long the answer took.
+//! - **T7** Nothing that may have been carried out is sent again, but an extension, which names all deadlines that may be its
+//!   holder's. So an acquisition or a release whose answer is lost is left to its deadline.
+//! - **T8** A hold has one request under way at a time, so that none of them overtakes another.
+//! - **T9** Lost is final, and whatever ends a hold (release, drop, the end of the client) ends its renewal first.
+
+mod acquire;
+mod ending;
+mod hold;
+mod keeper;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::timestamp::{Content, Reply, Step};
+use leasehold_core::{HolderView, Invalid, LockName, Owner, Ttl, Who};
+
+pub use self::hold::TimestampHold;
+pub use leasehold_core::timestamp::Unit;
+
+use crate::client::Client;
+use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::lease::{Engine, OnWait, Patience, Waiting};
+use crate::store::Ask;
+
+impl Client {
+    /// The lock of this name, shared with clients of the recipe of [`timestamp`](crate::timestamp). Does no I/O. Only a store in
+    /// Redis has it.
+    pub fn timestamp_lock(&self, name: impl AsRef<str>) -> TimestampLock {
+        TimestampLock::new(self, name)
+    }
+}
+
+/// A lock whose value is its deadline, as foreign clients write it. Cheap to make and to clone. Weaker than a
+/// [`Mutex`](crate::Mutex):
+///
+/// - a foreign client whose clock is ahead takes it from a living holder, and one whose clock is behind goes on after its time;
+/// - a foreign `GETSET` that comes late overwrites the deadline of a living holder, who cannot tell a loser's from a winner's and
+///   counts the lock as lost;
+/// - it has no owner: whoever sends `DEL` frees it, and of two holders with the same deadline nobody can tell one from the other;
+/// - it has no fence, so no resource can refuse a holder that is late.
+///
+/// [The module](crate::timestamp#what-it-cannot-promise) says more of each.
+///
+/// # Away from it
+///
+/// 1. Replace the foreign clients by this type, one by one: same key, same unit.
+/// 2. When the last one is gone, let each program take a [`Mutex`](crate::Mutex) *with another name* as well, inside of this lock:
+///    first this, then the mutex. The changed programs and the others exclude each other by this lock.
+/// 3. When every program has both, and not before, take the mutex alone, pass its [fence](crate::Lease::fence) to the resource, and
+///    delete the old key.
+///
+/// Another name, because a mutex waits for a time under its own key as for any foreign lock without an end: for ever, if its
+/// holder crashed.
+#[derive(Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct TimestampLock {
+    engine: Arc<Engine>,
+    name: Result<LockName, Invalid>,
+    ttl: Duration,
+    unit: Unit,
+    auto_renew: bool,
+    by_script: bool,
+    on_wait: Option<OnWait>,
+}
+
+impl TimestampLock {
+    /// The lock of this name. Does no I/O; a name that cannot be used is reported when it is acquired.
+    pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
+        Self {
+            engine: client.engine.clone(),
+            name: client.name(name.as_ref()),
+            ttl: Duration::from_secs(30),
+            unit: Unit::Seconds,
+            auto_renew: true,
+            by_script: true,
+            on_wait: None,
+        }
+    }
+
+    /// How long a hold lasts without renewal. On the server it lasts up to two units longer, for those who round. 10 ms to
+    /// 24 h; default 30 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// What the others count their deadlines in. Default: seconds.
+    pub fn unit(mut self, unit: Unit) -> Self {
+        self.unit = unit;
+        self
+    }
+
+    /// Whether a hold renews itself every third of its TTL. Default: yes. Without, nothing looks at the key either: that somebody
+    /// else has deleted or overwritten the deadline shows at [`TimestampHold::extend`] or [`TimestampHold::release`] only.
+    pub fn auto_renew(mut self, auto_renew: bool) -> Self {
+        self.auto_renew = auto_renew;
+        self
+    }
+
+    /// For servers that refuse scripts: does as the recipe does, one command after the other, by the server's clock. Then two
+    /// of ours are no safer from each other than from foreign clients:
+    ///
+    /// - the `GETSET` (here `SET XX GET`, which does not bring back what was deleted) of the slower of two that take over overwrites the
+    ///   deadline of the faster, who counts its lock as lost at its next renewal; so it does with what is no time, if that was
+    ///   written just then, which is an error that says so;
+    /// - a renewal that is delayed until the lock has passed to another overwrites that one's deadline, and so shortens or
+    ///   prolongs its lock;
+    /// - `DEL` that is delayed for longer than the rest of the hold (a second at least, or nothing is deleted) frees the lock of
+    ///   the next holder.
+    pub fn without_scripts(mut self) -> Self {
+        self.by_script = false;
+        self
+    }
+
+    /// Calls `watch` each time the lock was found busy: some twenty times a second while it waits. It must return at once, as for
+    /// [`Mutex::on_wait`](crate::Mutex::on_wait). Nobody is ever ahead, since there is no line.
+    pub fn on_wait(mut self, watch: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.on_wait = Some(Arc::new(watch));
+        self
+    }
+
+    /// Waits for the lock. There is no line: it asks every 50 ms or so, and when the deadline has passed. Dropping the future
+    /// ends the waiting.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store does not answer for longer than the client's patience, or the key holds no time in
+    /// this unit; [`Error::Invalid`] for bad settings, and for stores other than Redis. Never [`Error::Timeout`].
+    pub async fn acquire(&self) -> Result<TimestampHold, Error> {
+        let hold = self.request(Patience::Forever).await?;
+        hold.ok_or_else(|| StoreError::closed().into())
+    }
+
+    /// Waits for the lock for at most `limit`.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when it was busy at the end; [`Error::Store`] when the store had not answered since it last said so, or
+    /// never; otherwise as [`TimestampLock::acquire`].
+    pub async fn acquire_within(&self, limit: Duration) -> Result<TimestampHold, Error> {
+        let hold = self.request(Patience::Within(limit)).await?;
+        hold.ok_or_else(|| StoreError::closed().into())
+    }
+
+    /// Asks once: `None` when the lock is busy.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store gave no verdict: if the request may have taken effect, the lock may be taken by nobody
+    /// until its deadline. Otherwise as [`TimestampLock::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<TimestampHold>, Error> {
+        self.request(Patience::Once).await
+    }
+
+    async fn request(&self, patience: Patience) -> Result<Option<TimestampHold>, Error> {
+        let key = Key {
+            engine: self.engine.clone(),
+            name: self.name.clone()?,
+            unit: self.unit,
+            by_script: self.by_script,
+        };
+        let ttl = Ttl::new(self.ttl)?;
+        let on_wait = self.on_wait.clone();
+        acquire::request(key, ttl, self.auto_renew, patience, on_wait).await
+    }
+}
+
+impl fmt::Debug for TimestampLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimestampLock")
+            .field("name", &self.name)
+            .field("ttl", &self.ttl)
+            .field("unit", &self.unit)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A key of the protocol, and how to ask for it.
+#[derive(Clone)]
+struct Key {
+    engine: Arc<Engine>,
+    name: LockName,
+    unit: Unit,
+    by_script: bool,
+}
+
+impl Key {
+    /// Takes a step, on the client's own thread. The last one of a hold may take as long as any: nothing has to follow it
+    /// within the TTL.
+    async fn asking(self, step: Step, is_last: bool) -> Result<Reply, Error> {
+        let ask = Ask {
+            unit: self.unit,
+            step,
+            by_script: self.by_script,
+            is_last,
+        };
+        let store = &self.engine.store;
+        let Some(answer) = store.timestamp(&self.name, &ask) else {
+            let why = format!(
+                "is for keys shared with other programs in a Redis, and {} is none: use a mutex",
+                store.label()
+            );
+            return Err(Invalid::new("protocol", "timestamp", why).into());
+        };
+        Ok(answer.await?)
+    }
+
+    /// What is said of a request whose answer is not waited for any longer.
+    fn unanswered(&self) -> Error {
+        let detail = "its deadline passed first";
+        let error = StoreError::new(self.engine.store.label(), StoreErrorKind::TimedOut, detail);
+        error.unknown().into()
+    }
+
+    /// Who has a lock with this deadline, as far as a time can say it.
+    fn holder(&self, deadline: u64, at_us: u64) -> HolderView {
+        let value = deadline.to_string().into();
+        view("string".into(), value, Some(self.left(deadline, at_us)))
+    }
+
+    /// What stands there instead of our deadline.
+    fn instead(&self, content: &Content, at_us: u64) -> Option<HolderView> {
+        let left = content
+            .deadline(self.unit)
+            .map(|deadline| self.left(deadline, at_us));
+        match content {
+            Content::Nothing => None,
+            Content::Text(value) => Some(view("string".into(), value.clone(), left)),
+            Content::Other(kind) => Some(view(kind.clone(), Vec::new(), left)),
+        }
+    }
+
+    /// How long until anybody may take over (T2).
+    fn left(&self, deadline: u64, at_us: u64) -> Duration {
+        let free_at = deadline
+            .saturating_add(1)
+            .saturating_mul(self.unit.micros());
+        Duration::from_micros(free_at.saturating_sub(at_us))
+    }
+
+    /// A verdict that is not one of ours to act on.
+    fn refused(&self, reply: &Reply) -> Error {
+        let detail = match reply {
+            Reply::Foreign(content) => format!(
+                "the key \"{}\" holds {}, which is no time in {}: it is left alone",
+                self.name.key().escape_debug(),
+                described(content),
+                match self.unit {
+                    Unit::Seconds => "seconds",
+                    Unit::Millis => "milliseconds",
+                }
+            ),
+            Reply::BadClock { at_us } => {
+                format!("its clock says that {at_us} microseconds have passed since 1970")
+            }
+            Reply::Again { at_us } => format!(
+                "its clock moved by more than half a second while it was asked twice for a deadline; now it says {at_us} microseconds since 1970"
+            ),
+            other => format!("{other:?}"),
+        };
+        StoreError::new(self.engine.store.label(), StoreErrorKind::Protocol, detail).into()
+    }
+}
+
+/// Whether the same request may succeed a moment later.
+fn is_transient(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if error.kind.is_transient())
+}
+
+fn may_have_taken_effect(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if error.may_have_taken_effect)
+}
+
+/// The failure of a request that was sent `earlier` as well: what may have been carried out stays so.
+fn after(earlier: Option<Error>, error: Error) -> Error {
+    match error {
+        Error::Store(error) if earlier.is_some_and(|earlier| may_have_taken_effect(&earlier)) => {
+            error.unknown().into()
+        }
+        error => error,
+    }
+}
+
+fn view(kind: String, value: Vec<u8>, expires_in: Option<Duration>) -> HolderView {
+    HolderView {
+        who: Who::Foreign { kind, value },
+        fence: None,
+        held_for: None,
+        expires_in,
+    }
+}
+
+/// A value for people, not at length.
+fn described(content: &Content) -> String {
+    const SHOWN: usize = 24;
+    match content {
+        Content::Nothing => "nothing".into(),
+        Content::Other(kind) => format!("a {kind}"),
+        Content::Text(value) => {
+            let owner = std::str::from_utf8(value).ok().and_then(Owner::parse);
+            if let Some(owner) = owner {
+                return format!("the token of a mutex, held by {owner}");
+            }
+            let shown = value[..value.len().min(SHOWN)].escape_ascii();
+            let more = if value.len() > SHOWN { "..." } else { "" };
+            format!("\"{shown}{more}\"")
+        }
+    }
+}

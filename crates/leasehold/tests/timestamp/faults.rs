@@ -1,0 +1,109 @@
+//! Lost answers and servers that are away.
+
+use std::time::Duration;
+
+use leasehold::{Client, Error};
+use testkit::{FaultProxy, RedisServer, eventually};
+use tokio::time::timeout;
+
+use crate::{LONG, TTL, at_home, take, value};
+
+async fn connect(proxy: &FaultProxy) -> Client {
+    let builder = Client::builder().request_timeout(Duration::from_millis(300));
+    at_home(builder, &proxy.url()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t7_an_extension_whose_answer_was_lost_is_still_ours() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let client = connect(&proxy).await;
+    let lock = client.timestamp_lock("k").ttl(TTL);
+    let hold = take(&lock).await;
+    // The server knows the script from here on: it is asked once.
+    hold.extend(TTL).await.unwrap();
+    let before = value(&server, "k");
+    proxy.swallow_replies(true);
+    let refused = hold.extend(2 * TTL).await;
+    let Err(Error::Store(error)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(error.may_have_taken_effect, "{error}");
+    assert!(!hold.is_lost() && hold.doubt().is_some());
+    assert_ne!(value(&server, "k"), before, "it was carried out");
+    proxy.swallow_replies(false);
+    proxy.cut();
+    let extend = async {
+        while hold.extend(TTL).await.is_err() {
+            assert!(!hold.is_lost(), "{:?}", hold.loss());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(LONG, extend).await.expect("it comes back");
+    assert_eq!(hold.doubt(), None);
+    hold.release().await.unwrap();
+    assert_eq!(value(&server, "k"), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t7_an_acquisition_or_a_release_whose_answer_was_lost_is_left_alone() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let client = connect(&proxy).await;
+    let lock = client.timestamp_lock("k").ttl(TTL);
+    take(&lock).await.release().await.unwrap();
+
+    proxy.swallow_replies(true);
+    let refused = lock.try_acquire().await;
+    let Err(Error::Store(error)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(error.may_have_taken_effect, "{error}");
+    proxy.swallow_replies(false);
+    proxy.cut();
+    let again = async {
+        loop {
+            match lock.try_acquire().await {
+                Ok(hold) => return hold,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    let hold = timeout(LONG, again).await.unwrap();
+    assert!(hold.is_none(), "it may be another's by now");
+    server.cli(&["DEL", "k"]);
+
+    let hold = take(&lock).await;
+    let deadline = hold.deadline().to_string();
+    proxy.swallow_replies(true);
+    assert!(matches!(hold.release().await, Err(Error::Store(_))));
+    assert_eq!(value(&server, "k"), None, "it was carried out");
+    // Somebody takes it in the same second, for as long.
+    server.cli(&["SET", "k", &deadline]);
+    proxy.swallow_replies(false);
+    proxy.cut();
+    client.close().await;
+    assert_eq!(value(&server, "k"), Some(deadline));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_away_costs_a_hold_nothing_before_its_deadline() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let client = connect(&proxy).await;
+    let lock = client.timestamp_lock("k").ttl(Duration::from_secs(3));
+    let hold = take(&lock).await;
+    proxy.refuse(true);
+    proxy.cut();
+    eventually(LONG, "a renewal fails", || hold.doubt().is_some());
+    assert!(!hold.is_lost());
+    let refused = lock.try_acquire().await;
+    assert!(matches!(refused, Err(Error::Store(_))), "{refused:?}");
+    proxy.refuse(false);
+    eventually(LONG, "it is renewed", || hold.doubt().is_none());
+    assert!(!hold.is_lost(), "{:?}", hold.loss());
+    proxy.refuse(true);
+    proxy.cut();
+    let lost = timeout(LONG, hold.lost()).await.expect("its time passes");
+    assert!(lost.to_string().contains("last failure"), "{lost}");
+}

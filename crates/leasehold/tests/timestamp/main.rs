@@ -1,0 +1,74 @@
+//! The timestamp protocol on a real server, beside plain clients that follow the recipe by clocks of their own. The numbers are
+//! those of the invariants in `leasehold::timestamp` and `leasehold_core::timestamp`.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test may")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "foreign clients have threads and clocks of their own"
+)]
+
+mod between;
+mod ending;
+mod faults;
+mod keeping;
+mod recipe;
+mod refusing;
+mod sharing;
+mod verdicts;
+
+use std::thread;
+use std::time::Duration;
+
+use leasehold::timestamp::{TimestampHold, TimestampLock, Unit};
+use leasehold::{Client, ClientBuilder, Clock};
+use testkit::{RedisServer, block_on};
+
+/// Longer than anything takes that works.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// How long holds last.
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+pub(crate) const UNITS: [Unit; 2] = [Unit::Seconds, Unit::Millis];
+
+/// A server whose clock stands still until it is moved.
+pub(crate) fn frozen() -> RedisServer {
+    let server = RedisServer::builder().virtual_clock().start();
+    // At the beginning of a second, so that nobody's milliseconds lead into the next one.
+    let now = server.clock().now();
+    server.clock().set(now - now % 1_000_000);
+    server
+}
+
+pub(crate) async fn connect(url: &str) -> Client {
+    at_home(Client::builder().clock(Clock::system()), url).await
+}
+
+/// Connects on no runtime, so that the client runs its connection on its own thread. On that of a test, which may be held up,
+/// it would move there in the midst of a request, and what may have been carried out is not asked again in this protocol (T7).
+pub(crate) async fn at_home(builder: ClientBuilder, url: &str) -> Client {
+    let (told, hears) = tokio::sync::oneshot::channel();
+    let url = url.to_owned();
+    thread::spawn(move || {
+        let connected = block_on(builder.connect(&url));
+        told.send(connected).unwrap();
+    });
+    hears.await.unwrap().unwrap()
+}
+
+/// A lock that must be free.
+pub(crate) async fn take(lock: &TimestampLock) -> TimestampHold {
+    lock.try_acquire().await.unwrap().expect("it is free")
+}
+
+/// What stands under the key.
+pub(crate) fn value(server: &RedisServer, key: &str) -> Option<String> {
+    let reply = server.cli(&["GET", key]);
+    (!reply.is_nil()).then(|| reply.text())
+}
+
+/// The server's clock in units.
+pub(crate) fn now(server: &RedisServer, unit: Unit) -> u64 {
+    unit.at(server.clock().now())
+}

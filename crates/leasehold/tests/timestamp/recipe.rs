@@ -1,0 +1,87 @@
+//! A plain client, as the page of `SETNX` has it. Knows nothing of ours.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use leasehold::timestamp::Unit;
+use testkit::{RedisServer, RespConn, ServerClock};
+
+/// Whose clock a client goes by.
+enum Time {
+    /// The server's, and so many units.
+    Server(ServerClock, i64),
+    Real,
+}
+
+pub(crate) struct Plain {
+    connection: RespConn,
+    unit: Unit,
+    time: Time,
+}
+
+impl Plain {
+    /// By a clock that is `ahead` of the server's by so many units.
+    pub(crate) fn ahead(server: &RedisServer, unit: Unit, ahead: i64) -> Self {
+        let time = Time::Server(server.clock(), ahead);
+        Self {
+            connection: server.connection(),
+            unit,
+            time,
+        }
+    }
+
+    pub(crate) fn new(server: &RedisServer, unit: Unit) -> Self {
+        Self::ahead(server, unit, 0)
+    }
+
+    /// By this host's clock.
+    pub(crate) fn in_real_time(server: &RedisServer, unit: Unit) -> Self {
+        Self {
+            connection: server.connection(),
+            unit,
+            time: Time::Real,
+        }
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        match &self.time {
+            Time::Server(clock, ahead) => self.unit.at(clock.now()).saturating_add_signed(*ahead),
+            Time::Real => {
+                let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+                self.unit.at(u64::try_from(passed.as_micros()).unwrap())
+            }
+        }
+    }
+
+    /// Takes the lock for `timeout` units; its deadline.
+    pub(crate) fn lock(&mut self, key: &str, timeout: u64) -> Option<u64> {
+        let deadline = (self.now() + timeout + 1).to_string();
+        let taken = self.connection.command(&["SETNX", key, &deadline]);
+        if taken.int() == 1 {
+            return deadline.parse().ok();
+        }
+        let seen = self.connection.command(&["GET", key]);
+        if seen.is_nil() || !self.has_passed(&seen.text()) {
+            return None;
+        }
+        self.take_over(key, timeout)
+    }
+
+    /// The second half: what a client does that has seen a deadline pass, however long ago.
+    pub(crate) fn take_over(&mut self, key: &str, timeout: u64) -> Option<u64> {
+        let deadline = (self.now() + timeout + 1).to_string();
+        let before = self.connection.command(&["GETSET", key, &deadline]);
+        let won = before.is_nil() || self.has_passed(&before.text());
+        won.then(|| deadline.parse().unwrap())
+    }
+
+    /// Frees it, if its own deadline has not passed.
+    pub(crate) fn unlock(&mut self, key: &str, deadline: u64) {
+        if self.now() < deadline {
+            self.connection.command(&["DEL", key]);
+        }
+    }
+
+    fn has_passed(&self, deadline: &str) -> bool {
+        deadline.parse::<u64>().unwrap() < self.now()
+    }
+}

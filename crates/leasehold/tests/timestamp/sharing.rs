@@ -1,0 +1,223 @@
+//! Ours and theirs exclude each other on one key.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use leasehold::timestamp::Unit;
+use leasehold::{Error, LossCause};
+use testkit::{RedisServer, RespConn};
+use tokio::time::timeout;
+
+use crate::recipe::Plain;
+use crate::{LONG, TTL, UNITS, connect, frozen, now, take, value};
+
+#[tokio::test]
+async fn each_keeps_the_other_out_until_it_releases() {
+    let server = frozen();
+    let client = connect(&server.url()).await;
+    for (unit, ours) in UNITS.map(|unit| (unit, client.timestamp_lock("k").ttl(TTL).unit(unit))) {
+        let mut theirs = Plain::new(&server, unit);
+        for lock in [ours.clone(), ours.without_scripts()] {
+            let hold = take(&lock).await;
+            let written = now(&server, unit) + unit.whole(TTL) + 1;
+            assert_eq!(value(&server, "k"), Some(written.to_string()), "{unit:?}");
+            assert_eq!(hold.deadline(), written);
+            assert_eq!(theirs.lock("k", 30), None, "{unit:?}");
+            assert!(lock.try_acquire().await.unwrap().is_none());
+            hold.release().await.unwrap();
+            assert_eq!(value(&server, "k"), None);
+
+            let deadline = theirs.lock("k", unit.whole(TTL)).expect("it is free");
+            assert_eq!(deadline, written);
+            assert!(lock.try_acquire().await.unwrap().is_none());
+            assert_eq!(value(&server, "k"), Some(deadline.to_string()));
+            theirs.unlock("k", deadline);
+            take(&lock).await.release().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn t1_t2_a_foreign_deadline_is_taken_over_when_its_unit_has_passed() {
+    let server = frozen();
+    let client = connect(&server.url()).await;
+    for unit in UNITS {
+        let lock = client.timestamp_lock("k").ttl(TTL).unit(unit);
+        server.cli(&["DEL", "k"]);
+        let deadline = Plain::new(&server, unit).lock("k", 5).expect("it is free");
+        for at in [deadline * unit.micros(), (deadline + 1) * unit.micros() - 1] {
+            server.clock().set(at);
+            assert!(lock.try_acquire().await.unwrap().is_none(), "{unit:?} {at}");
+            assert_eq!(value(&server, "k"), Some(deadline.to_string()));
+        }
+        server.clock().advance(Duration::from_micros(1));
+        let hold = take(&lock).await;
+        // The next one that saw it pass finds ours there, and leaves it alone.
+        assert!(lock.try_acquire().await.unwrap().is_none());
+        assert_eq!(value(&server, "k"), Some(hold.deadline().to_string()));
+        hold.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn t4_our_deadline_that_passed_is_theirs_and_the_loss_is_noticed() {
+    let server = frozen();
+    let client = connect(&server.url()).await;
+    let mut theirs = Plain::new(&server, Unit::Seconds);
+    for lock in [
+        client.timestamp_lock("k"),
+        client.timestamp_lock("k").without_scripts(),
+    ] {
+        let lock = lock.ttl(TTL).auto_renew(false);
+        let [first, second] = [take(&lock).await, {
+            server.clock().advance(TTL + Duration::from_secs(3));
+            take(&lock).await
+        }];
+        // A second one of ours has it: the first neither extends nor frees it.
+        let refused = first.extend(TTL).await;
+        assert!(matches!(refused, Err(Error::Lost(_))), "{refused:?}");
+        assert!(first.is_lost() && first.valid_for().is_zero());
+        drop(first);
+        assert_eq!(value(&server, "k"), Some(second.deadline().to_string()));
+
+        server.clock().advance(TTL + Duration::from_secs(3));
+        let deadline = theirs.lock("k", 30).expect("it has passed");
+        let refused = second.release().await;
+        let Err(Error::Lost(lost)) = refused else {
+            panic!("{refused:?}");
+        };
+        assert!(matches!(lost.cause, LossCause::NotHeld(Some(_))), "{lost}");
+        assert_eq!(value(&server, "k"), Some(deadline.to_string()));
+        theirs.unlock("k", deadline);
+    }
+}
+
+#[tokio::test]
+async fn t4_ones_own_deadline_that_passed_is_left_alone() {
+    let server = frozen();
+    let client = connect(&server.url()).await;
+    let lock = client.timestamp_lock("k").ttl(TTL).auto_renew(false);
+    let hold = take(&lock).await;
+    server.clock().set(hold.deadline() * 1_000_000);
+    let deadline = hold.deadline().to_string();
+    let refused = hold.release().await;
+    let Err(Error::Lost(lost)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(lost.cause, LossCause::Deadline(None));
+    assert_eq!(value(&server, "k"), Some(deadline));
+}
+
+#[tokio::test]
+async fn a_foreign_getset_over_our_deadline_is_a_loss() {
+    let server = frozen();
+    let client = connect(&server.url()).await;
+    let ttl = Duration::from_millis(900);
+    let lock = client.timestamp_lock("k").ttl(ttl);
+    let hold = take(&lock).await;
+    let mut late = Plain::new(&server, Unit::Seconds);
+    assert_eq!(late.take_over("k", 60), None, "it came too late, and knows");
+    let written = value(&server, "k");
+    // At the next renewal: nobody asks for it.
+    let lost = timeout(LONG, hold.lost()).await.expect("it notices");
+    assert!(matches!(lost.cause, LossCause::NotHeld(Some(_))), "{lost}");
+    drop(hold);
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert_eq!(value(&server, "k"), written);
+}
+
+#[tokio::test]
+async fn a_foreign_clock_that_is_ahead_takes_a_living_lock() {
+    // What the documents say that nobody can prevent. That it is noticed is what can be done.
+    let server = frozen();
+    let client = connect(&server.url()).await;
+    let hold = take(&client.timestamp_lock("k").ttl(TTL)).await;
+    let mut ahead = Plain::ahead(&server, Unit::Seconds, 40);
+    let deadline = ahead.lock("k", 30).expect("it looks passed");
+    assert!(!hold.is_lost());
+    assert!(matches!(hold.extend(TTL).await, Err(Error::Lost(_))));
+    assert_eq!(value(&server, "k"), Some(deadline.to_string()));
+}
+
+#[tokio::test]
+async fn a_waiter_has_it_soon_after_a_foreign_release() {
+    let server = frozen();
+    let client = connect(&server.url()).await;
+    let lock = client.timestamp_lock("k").ttl(TTL);
+    let mut theirs = Plain::new(&server, Unit::Seconds);
+    let deadline = theirs.lock("k", 30).expect("it is free");
+    let limit = Duration::from_millis(120);
+    let refused = lock.acquire_within(limit).await;
+    let Err(Error::Timeout(timed_out)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(timed_out.waited >= limit && timed_out.name == "k");
+    let seen = timed_out.holder.expect("somebody holds it");
+    assert_eq!(seen.expires_in.map(|left| left.as_secs()), Some(32));
+
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!waiting.is_finished());
+    theirs.unlock("k", deadline);
+    let hold = timeout(LONG, waiting).await.unwrap().unwrap().unwrap();
+    hold.release().await.unwrap();
+}
+
+/// Read, think, write: two at a time lose updates.
+fn add_one(connection: &mut RespConn) {
+    let seen = connection.command(&["GET", "sum"]);
+    let seen = if seen.is_nil() { 0 } else { seen.int() };
+    thread::yield_now();
+    connection.command(&["SET", "sum", &(seen + 1).to_string()]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_counter_that_both_sides_raise_loses_nothing() {
+    const TURNS: i64 = 100;
+    let server = Arc::new(RedisServer::start());
+    let foreign: Vec<_> = (0..2)
+        .map(|_| {
+            let server = server.clone();
+            thread::spawn(move || {
+                let mut counter = server.connection();
+                let mut lock = Plain::in_real_time(&server, Unit::Seconds);
+                for _ in 0..TURNS {
+                    let deadline = loop {
+                        if let Some(deadline) = lock.lock("k", 60) {
+                            break deadline;
+                        }
+                        thread::yield_now();
+                    };
+                    add_one(&mut counter);
+                    lock.unlock("k", deadline);
+                }
+            })
+        })
+        .collect();
+    let client = connect(&server.url()).await;
+    let mut ours = tokio::task::JoinSet::new();
+    for lock in [
+        client.timestamp_lock("k"),
+        client.timestamp_lock("k").without_scripts(),
+    ] {
+        let mut counter = server.connection();
+        ours.spawn(async move {
+            for _ in 0..TURNS {
+                let hold = loop {
+                    if let Some(hold) = lock.try_acquire().await.unwrap() {
+                        break hold;
+                    }
+                    tokio::task::yield_now().await;
+                };
+                add_one(&mut counter);
+                hold.release().await.unwrap();
+            }
+        });
+    }
+    ours.join_all().await;
+    for thread in foreign {
+        thread.join().unwrap();
+    }
+    assert_eq!(server.cli(&["GET", "sum"]).int(), 4 * TURNS);
+}

@@ -1,0 +1,220 @@
+//! What is said and done when the store refuses, does not answer, or answers late.
+
+use std::time::Duration;
+
+use leasehold::timestamp::Unit;
+use leasehold::{Client, Clock, Error, LossCause, StoreErrorKind};
+use testkit::{FaultProxy, RedisServer, eventually};
+use tokio::time::timeout;
+
+use crate::recipe::Plain;
+use crate::{LONG, TTL, UNITS, connect, frozen, take, value};
+
+/// From now on writes are refused for a while, or not any more.
+fn refuse_writes(server: &RedisServer, refuse: bool) {
+    let replicas = if refuse { "1" } else { "0" };
+    server.cli(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
+}
+
+/// How often the server was asked to run a script that it knows.
+fn scripts_run(server: &RedisServer) -> i64 {
+    let stats = server.cli(&["INFO", "commandstats"]).text();
+    let line = stats.lines().find(|line| line.contains("_evalsha:"));
+    let calls = line.and_then(|line| line.split(['=', ',']).nth(1));
+    calls.map_or(0, |calls| calls.parse().unwrap())
+}
+
+#[tokio::test]
+async fn t9_what_is_over_is_not_taken_again_for_nobody() {
+    let server = frozen();
+    let clock = Clock::virtual_time();
+    let builder = Client::builder().clock(clock.clone());
+    let client = builder.connect(&server.url()).await.unwrap();
+    let lock = client.timestamp_lock("k").ttl(TTL).auto_renew(false);
+    let hold = take(&lock).await;
+    let written = value(&server, "k");
+    // This host sleeps past the deadline, and no timer has noticed when somebody asks for more.
+    // By the server's clock there is a second to go, as always.
+    clock.suspend(TTL);
+    server.clock().advance(TTL);
+    let refused = hold.extend(2 * TTL).await;
+    assert!(matches!(refused, Err(Error::Lost(_))), "{refused:?}");
+    // Nor is anything under way.
+    client.close().await;
+    assert_eq!(value(&server, "k"), written);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t9_an_extension_that_was_carried_out_too_late_is_given_back() {
+    let server = frozen();
+    let proxy = FaultProxy::start(server.port());
+    let client = connect(&proxy.url()).await;
+    let ttl = Duration::from_millis(900);
+    let lock = client.timestamp_lock("k").ttl(ttl).auto_renew(false);
+    let hold = take(&lock).await;
+    proxy.blackhole(true);
+    let refused = hold.extend(TTL).await;
+    let Err(Error::Lost(lost)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(lost.cause, LossCause::Deadline(None));
+    assert!(value(&server, "k").is_some());
+    // By the server's clock, which stands still, it is in time.
+    proxy.blackhole(false);
+    eventually(LONG, "it is free", || value(&server, "k").is_none());
+}
+
+#[tokio::test]
+async fn t5_a_renewal_in_milliseconds_may_take_longer_than_the_one_before() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let client = connect(&proxy.url()).await;
+    let lock = client.timestamp_lock("k").ttl(TTL).unit(Unit::Millis);
+    let hold = take(&lock).await;
+    hold.extend(TTL).await.unwrap();
+    for late in [150, 20, 100] {
+        proxy.delay(Duration::from_millis(late));
+        let before = scripts_run(&server);
+        hold.extend(TTL).await.unwrap();
+        assert_eq!(scripts_run(&server) - before, 1, "{late} ms");
+    }
+    hold.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_extension_changes_nothing() {
+    let server = frozen();
+    let client = connect(&server.url()).await;
+    let hold = take(&client.timestamp_lock("k").ttl(TTL).auto_renew(false)).await;
+    let (until, written) = (hold.valid_until(), value(&server, "k"));
+    refuse_writes(&server, true);
+    let refused = hold.extend(TTL / 10).await;
+    let Err(Error::Store(error)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+    assert!(!error.may_have_taken_effect && hold.doubt().is_some());
+    assert_eq!((hold.valid_until(), value(&server, "k")), (until, written));
+    refuse_writes(&server, false);
+    hold.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_never_heard_that_it_is_busy_is_told_why() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let lock = client.timestamp_lock("k").ttl(TTL);
+    refuse_writes(&server, true);
+    let refused = lock.acquire_within(Duration::from_millis(200)).await;
+    let Err(Error::Store(error)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+    // It is transient: who waits longer has it.
+    let waiting = tokio::spawn(async move { lock.acquire_within(LONG).await });
+    let before = scripts_run(&server);
+    while scripts_run(&server) < before + 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    refuse_writes(&server, false);
+    let hold = waiting.await.unwrap().unwrap();
+    hold.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_waits_is_told_of_it() {
+    let server = frozen();
+    let client = connect(&server.url()).await;
+    let mut theirs = Plain::new(&server, Unit::Seconds);
+    let deadline = theirs.lock("k", 30).unwrap();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let lock = client.timestamp_lock("k").ttl(TTL);
+    let lock = lock.on_wait(move |waiting| {
+        tell.send(waiting.clone()).unwrap();
+        panic!("it is not called again");
+    });
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let heard = timeout(LONG, told.recv()).await.unwrap().unwrap();
+    assert_eq!((heard.name.as_str(), heard.ahead), ("k", 0));
+    assert_eq!(heard.holder.expires_in.map(|left| left.as_secs()), Some(32));
+    theirs.unlock("k", deadline);
+    let hold = timeout(LONG, waiting).await.unwrap().unwrap().unwrap();
+    assert!(told.try_recv().is_err());
+    hold.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn without_renewal_nothing_looks_at_the_key() {
+    let server = frozen();
+    let client = connect(&server.url()).await;
+    let ttl = Duration::from_millis(600);
+    let mut losses = Vec::new();
+    for auto_renew in [true, false] {
+        let lock = client.timestamp_lock("k").ttl(ttl).auto_renew(auto_renew);
+        let hold = take(&lock).await;
+        server.cli(&["DEL", "k"]);
+        losses.push(timeout(LONG, hold.lost()).await.unwrap().cause);
+    }
+    assert_eq!(
+        losses,
+        [LossCause::NotHeld(None), LossCause::Deadline(None)]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demoted_server_is_left() {
+    for by_script in [true, false] {
+        let server = RedisServer::start();
+        // Who may not ask for its role learns of it by the refusal alone.
+        let user = ["ACL", "SETUSER", "default", "-role"];
+        assert_eq!(server.cli(&user).text(), "OK");
+        let proxy = FaultProxy::start(server.port());
+        let client = connect(&proxy.url()).await;
+        let lock = client.timestamp_lock("k").ttl(TTL);
+        let lock = if by_script {
+            lock
+        } else {
+            lock.without_scripts()
+        };
+        take(&lock).await.release().await.unwrap();
+        let before = proxy.accepted();
+        server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+        let refused = lock.try_acquire().await;
+        assert!(
+            matches!(&refused, Err(Error::Store(error)) if error.kind == StoreErrorKind::ReadOnly),
+            "{refused:?}"
+        );
+        eventually(LONG, "it dials again", || proxy.accepted() > before);
+        server.cli(&["REPLICAOF", "NO", "ONE"]);
+        let hold = lock.acquire_within(LONG).await.unwrap();
+        hold.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn t5_a_server_whose_clock_runs_away_says_so() {
+    let server = frozen();
+    let proxy = FaultProxy::start(server.port());
+    let client = connect(&proxy.url()).await;
+    for unit in UNITS {
+        let hold = take(&client.timestamp_lock("k").ttl(TTL).unit(unit)).await;
+        hold.extend(TTL).await.unwrap();
+        let before = scripts_run(&server);
+        proxy.delay(Duration::from_millis(100));
+        // Five seconds for each request.
+        let jump = || server.clock().advance(Duration::from_secs(5));
+        jump();
+        let jumping = async {
+            while scripts_run(&server) == before {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            jump();
+        };
+        let (refused, ()) = tokio::join!(hold.extend(TTL), jumping);
+        let said = refused.unwrap_err().to_string();
+        assert!(said.contains("its clock moved by more than half"), "{said}");
+        proxy.delay(Duration::ZERO);
+        hold.extend(TTL).await.unwrap();
+        hold.release().await.unwrap();
+    }
+}
