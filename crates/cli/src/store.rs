@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use clap::Args;
 use leasehold::doctor::{Examination, Finding, Purpose, Report, State};
-use leasehold::{Client, ClientBuilder, Namespace};
+use leasehold::{Client, ClientBuilder, KeyTemplate, Namespace};
 
 use crate::address;
 use crate::config::{
-    self, NAMESPACE, Origin, PASSWORD_FILE, REDIS_URL, Settings, TTL, Typed, URL, URL_FILE, Value,
+    self, KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, REDIS_URL, Settings, TTL, Typed, URL,
+    URL_FILE, Value,
 };
 use crate::exit::{CONFIG, Exit};
 use crate::text::pasteable;
@@ -63,6 +64,14 @@ pub(crate) struct StoreArgs {
     )]
     namespace: Option<String>,
 
+    /// Where the name stands in its key, for sharing locks with programs that put something around theirs
+    #[arg(
+        long,
+        value_name = "TEXT",
+        help = "How the key is made from the name, to share it with other programs: lock:{} puts lock: before it [env: LEASEHOLD_KEY_TEMPLATE] [default: {}]"
+    )]
+    key_template: Option<String>,
+
     /// The only configuration file to read
     #[arg(
         long,
@@ -86,7 +95,8 @@ pub(crate) struct Target {
     place: Place,
     origin: Origin,
     builder: ClientBuilder,
-    namespace: Option<String>,
+    /// The variables by which a command makes the same keys.
+    naming: Vec<(&'static str, String)>,
     ttl: Option<Value>,
 }
 
@@ -114,9 +124,10 @@ impl Target {
         ]
     }
 
-    /// The prefix of all names, if there is one.
-    pub(crate) fn namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
+    /// The variables by which a command makes the same keys of names: its namespace, if it has one, and its template, also the
+    /// default one, since a file may set another for the command.
+    pub(crate) fn naming(&self) -> &[(&'static str, String)] {
+        &self.naming
     }
 
     /// Connects to it.
@@ -199,6 +210,10 @@ impl StoreArgs {
             ),
             ("--namespace", self.namespace.as_deref().map(Into::into)),
             (
+                "--key-template",
+                self.key_template.as_deref().map(Into::into),
+            ),
+            (
                 "--config",
                 self.config.as_deref().map(Path::to_string_lossy),
             ),
@@ -221,24 +236,32 @@ impl StoreArgs {
             .with(URL, self.url.as_ref())
             .with(URL_FILE, self.url_file.as_ref())
             .with(PASSWORD_FILE, self.password_file.as_ref())
-            .with(NAMESPACE, self.namespace.as_ref());
+            .with(NAMESPACE, self.namespace.as_ref())
+            .with(KEY_TEMPLATE, self.key_template.as_ref());
         let settings = Settings::load(typed, self.config.as_deref())?;
         let mut builder = Client::builder();
-        let mut namespace = None;
+        let mut naming = Vec::new();
+        // What is refused here the library would refuse later, but not say where it came from.
         if let Some(setting) = settings.get(NAMESPACE) {
             let text = setting.text()?;
-            // The library says the same later, but not where it came from.
             Namespace::new(text).map_err(|invalid| setting.origin.refuse(invalid))?;
             builder = builder.namespace(text);
-            namespace = Some(text.to_owned());
+            naming.push(("LEASEHOLD_NAMESPACE", text.to_owned()));
         }
+        let mut template = "{}".to_owned();
+        if let Some(setting) = settings.get(KEY_TEMPLATE) {
+            setting.text()?.clone_into(&mut template);
+            KeyTemplate::new(&template).map_err(|invalid| setting.origin.refuse(invalid))?;
+            builder = builder.key_template(&template);
+        }
+        naming.push(("LEASEHOLD_KEY_TEMPLATE", template));
         let (url, place, origin) = url(&settings)?;
         Ok(Target {
             url,
             place,
             origin,
             builder,
-            namespace,
+            naming,
             ttl: settings.get(TTL),
         })
     }
@@ -350,11 +373,12 @@ mod tests {
             url_file: None,
             password_file: Some("a b".into()),
             namespace: namespace.map(Into::into),
+            key_template: namespace.map(|_| "lock:{}".into()),
             config: None,
         };
         assert_eq!(
             args("local:", Some("ns")).again_with("-x"),
-            "--url local: --password-file 'a b' --namespace ns -- '-x'"
+            "--url local: --password-file 'a b' --namespace ns --key-template 'lock:{}' -- '-x'"
         );
         assert_eq!(
             args("redis://:S3CR3T@host/", None).again_with("x"),

@@ -19,14 +19,16 @@ pub(crate) const URL: &str = "url";
 pub(crate) const URL_FILE: &str = "url_file";
 pub(crate) const PASSWORD_FILE: &str = "password_file";
 pub(crate) const NAMESPACE: &str = "namespace";
+pub(crate) const KEY_TEMPLATE: &str = "key_template";
 pub(crate) const TTL: &str = "ttl";
 
 /// The keys of a file, and the variable with the same meaning.
-const KEYS: [(&str, &str); 5] = [
+const KEYS: [(&str, &str); 6] = [
     (URL, "LEASEHOLD_URL"),
     (URL_FILE, "LEASEHOLD_URL_FILE"),
     (PASSWORD_FILE, "LEASEHOLD_PASSWORD_FILE"),
     (NAMESPACE, "LEASEHOLD_NAMESPACE"),
+    (KEY_TEMPLATE, "LEASEHOLD_KEY_TEMPLATE"),
     (TTL, "LEASEHOLD_TTL"),
 ];
 

@@ -72,7 +72,7 @@ pub(crate) struct Doctor {
     #[arg(long, conflicts_with_all = ["json", "all"])]
     acl: bool,
 
-    /// The names of the locks that this user may use, as a pattern: jobs:*
+    /// The names of the locks that this user may use, as a pattern, without namespace and template: jobs:*
     #[arg(long, value_name = "PATTERN", default_value = "*", value_parser = pattern)]
     keys: String,
 }

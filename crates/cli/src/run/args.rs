@@ -14,6 +14,7 @@ use crate::values::{duration, hold, ttl};
 use crate::wait::WaitArgs;
 
 use super::stop::Limits;
+use super::timestamp::{How, TimestampArgs};
 
 /// The usage of `run`: clap cannot say by itself that options stop at the name of the lock.
 const USAGE: &str = "leasehold run [OPTIONS] LOCK [--] CMD [ARG...]";
@@ -62,6 +63,9 @@ pub(crate) struct Run {
     /// Write one JSON document about how it ended to a file, or to fd:N
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<String>,
+
+    #[command(flatten)]
+    timestamp: TimestampArgs,
 
     /// Run a shell command: sh -c STRING
     #[arg(short = 'c', value_name = "STRING")]
@@ -127,6 +131,13 @@ fn signal(name: &str) -> Option<Signal> {
 }
 
 impl Run {
+    /// How the lock is kept, if not as a mutex.
+    pub(crate) fn timestamp(&self) -> Result<Option<How>, Exit> {
+        self.timestamp
+            .read(&self.how)
+            .map_err(|why| refuse(&why, ""))
+    }
+
     /// The name of the lock.
     pub(crate) fn lock(&self) -> Result<&str, Exit> {
         let missing = if self.shell.is_some() {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use humantime::format_rfc3339_millis;
 use leasehold::{Clock, Lease};
 
+use super::held::Held;
 use crate::wait::CHAIN;
 
 /// Variables to set, and variables to take away.
@@ -22,23 +23,15 @@ pub(crate) struct Environment {
 pub(crate) struct Place {
     /// By which it finds the same store.
     pub(crate) store: [(&'static str, Option<OsString>); 3],
-    pub(crate) namespace: Option<String>,
+    /// By which it makes the same keys of names.
+    pub(crate) naming: Vec<(&'static str, String)>,
 }
 
 impl Environment {
-    /// For a command under `lease`, acquired just now.
-    pub(crate) fn of(lease: &Lease, ttl: Duration, waited: Duration, place: &Place) -> Self {
-        let token = lease.owner().token();
-        let chain = match env::var(CHAIN) {
-            Ok(outer) if !outer.is_empty() => format!("{outer} {token}"),
-            _ => token.to_owned(),
-        };
+    /// For a command under what was acquired just now.
+    pub(crate) fn of(held: &Held, ttl: Duration, waited: Duration, place: &Place) -> Self {
         let mut set = [
-            ("LEASEHOLD_LOCK", lease.name().to_owned()),
-            ("LEASEHOLD_FENCE", lease.fence().to_string()),
-            ("LEASEHOLD_TOKEN", token.to_owned()),
-            (CHAIN, chain),
-            ("LEASEHOLD_HOLDER", lease.owner().to_string()),
+            ("LEASEHOLD_LOCK", held.name().to_owned()),
             ("LEASEHOLD_TTL_MS", ttl.as_millis().to_string()),
             ("LEASEHOLD_WAITED_MS", waited.as_millis().to_string()),
             // For people and logs: nothing is decided by it.
@@ -49,16 +42,25 @@ impl Environment {
         ]
         .map(|(name, value)| (name, OsString::from(value)))
         .to_vec();
+        let mut removed = Vec::new();
+        match held {
+            Held::Lease(lease) => set.extend(of_lease(lease)),
+            // Those of a run around this one are not this lock's.
+            Held::Timestamp { link, .. } => {
+                set.push((CHAIN, chained(link).into()));
+                removed.extend(["LEASEHOLD_FENCE", "LEASEHOLD_TOKEN", "LEASEHOLD_HOLDER"]);
+            }
+        }
         // A password is for us: whatever the command prints or hands on, this is not in it.
-        let mut removed = vec!["LEASEHOLD_PASSWORD"];
+        removed.push("LEASEHOLD_PASSWORD");
         for (name, value) in &place.store {
             match value {
                 Some(value) => set.push((name, value.clone())),
                 None => removed.push(name),
             }
         }
-        if let Some(namespace) = &place.namespace {
-            set.push(("LEASEHOLD_NAMESPACE", namespace.into()));
+        for (name, value) in &place.naming {
+            set.push((name, value.into()));
         }
         Self { set, removed }
     }
@@ -68,5 +70,24 @@ impl Environment {
             command.env_remove(name);
         }
         command.envs(self.set.iter().map(|(name, value)| (name, value)));
+    }
+}
+
+/// What a lease says of itself, and no weaker lock can.
+fn of_lease(lease: &Lease) -> [(&'static str, OsString); 4] {
+    let token = lease.owner().token();
+    [
+        ("LEASEHOLD_FENCE", lease.fence().to_string().into()),
+        ("LEASEHOLD_TOKEN", token.into()),
+        (CHAIN, chained(token).into()),
+        ("LEASEHOLD_HOLDER", lease.owner().to_string().into()),
+    ]
+}
+
+/// The locks of all the runs around the command, and this one.
+fn chained(link: &str) -> String {
+    match env::var(CHAIN) {
+        Ok(outer) if !outer.is_empty() => format!("{outer} {link}"),
+        _ => link.to_owned(),
     }
 }

@@ -5,23 +5,26 @@ mod args;
 mod child;
 mod environment;
 mod guardian;
+mod held;
 mod program;
 mod report;
 mod rules;
 mod stop;
 mod supervise;
+mod timestamp;
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Error, Lease, LockName, Lost, Moment, Owner};
+use leasehold::{Client, Clock, LockName, Moment, Owner};
 use nix::sys::signal::Signal;
 
 pub(crate) use self::args::Run;
 use self::child::Child;
 use self::environment::{Environment, Place};
 use self::guardian::Guardian;
+use self::held::{Held, Released};
 use self::program::Program;
 use self::report::{Facts, Report};
 use self::rules::{Rules, Verdict, Why};
@@ -32,9 +35,6 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::text::{quoted, say, span};
 use crate::wait::{self, Again, Got, WaitArgs, Wanted};
-
-/// How long to wait for the store to confirm a release. The TTL ends the lease without it.
-const RELEASE: Duration = Duration::from_secs(3);
 
 /// The shortest time for which a lock can be kept after its use.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -80,6 +80,7 @@ fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
     let target = args.store.target()?;
     let ttl = target.ttl(args.ttl.typed)?;
     let limits = args.limits(ttl)?;
+    args.timestamp()?;
     let program = Program::find(&command)?;
     let job = Job {
         args,
@@ -94,7 +95,7 @@ fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
         },
         place: Place {
             store: target.for_command(),
-            namespace: target.namespace().map(str::to_owned),
+            naming: target.naming().to_vec(),
         },
     };
     // While this process has one thread: the client starts more.
@@ -131,39 +132,39 @@ impl Job<'_> {
             .note
             .clone()
             .unwrap_or_else(|| self.program.note(Owner::MAX_META_BYTES));
-        // `--shared` and `--slots` will be one more field here: what kind of lock is wanted.
-        let name = self.args.lock()?;
-        let wanted = Wanted {
-            name,
-            ttl,
-            note: &note,
-            how: &self.how,
-            again: Again {
-                verb: "run",
-                lock: &self.args.store.again_with(name),
-                command: " -- ...",
-            },
+        let (held, waited) = match self.args.timestamp()? {
+            None => {
+                self.lease(client, &note, signals, terminal.as_ref())
+                    .await?
+            }
+            Some(lock) => {
+                let name = self.args.lock()?;
+                let sought = timestamp::Sought {
+                    lock: lock.of(client, name, ttl),
+                    name,
+                    link: timestamp::link(client.store(), &self.place.naming, name),
+                };
+                timestamp::wait(sought, &self.how, signals, terminal.as_ref()).await?
+            }
         };
-        let Got { lease, waited } =
-            wait::for_lock(client, wanted, signals, terminal.as_ref()).await?;
         let begun = clock.now();
-        facts.fence = Some(lease.fence().get());
+        facts.fence = held.fence();
         facts.waited = Some(waited);
         signals
             .catch_stop()
             .map_err(|error| refused_by_system(&error))?;
 
-        let environment = Environment::of(&lease, ttl, waited, &self.place);
-        Watch::brief(guardian, &lease, self.rules, begun);
+        let environment = Environment::of(&held, ttl, waited, &self.place);
+        Watch::brief(guardian, &held, self.rules, begun);
         let started = Child::start(&self.program, &environment, terminal.as_ref(), guardian);
         let mut child = match started {
             Ok(child) => child,
-            Err(error) => return Err(self.not_started(&error, lease, facts)),
+            Err(error) => return Err(self.not_started(&error, held, facts)),
         };
         facts.started = true;
         let verdict = Watch::new(
             &mut child,
-            &lease,
+            &held,
             terminal.as_ref(),
             guardian,
             self.rules,
@@ -177,17 +178,42 @@ impl Job<'_> {
         facts.status = child.status();
         facts.held = Some(clock.now().since(begun));
         let reach = reclaim(terminal.as_ref(), &child, &verdict);
-        let exit = self.judge(lease, verdict, begun, facts).await;
+        let exit = self.judge(held, verdict, begun, facts).await;
         Ok(match reach {
             Some(reach) => exit.by_interrupt(reach),
             None => exit,
         })
     }
 
-    /// Why there is no command. Dropping the lease gives the lock back.
-    fn not_started(&self, error: &io::Error, lease: Lease, facts: &mut Facts) -> Exit {
-        let name = quoted(lease.name());
-        drop(lease);
+    /// Waits in line for a mutex.
+    async fn lease(
+        &self,
+        client: &Client,
+        note: &str,
+        signals: &mut Signals,
+        terminal: Option<&Terminal>,
+    ) -> Result<(Held, Duration), Exit> {
+        // `--shared` and `--slots` will be one more field here: what kind of lock is wanted.
+        let name = self.args.lock()?;
+        let wanted = Wanted {
+            name,
+            ttl: self.ttl,
+            note,
+            how: &self.how,
+            again: Again {
+                verb: "run",
+                lock: &self.args.store.again_with(name),
+                command: " -- ...",
+            },
+        };
+        let Got { lease, waited } = wait::for_lock(client, wanted, signals, terminal).await?;
+        Ok((Held::Lease(lease), waited))
+    }
+
+    /// Why there is no command. Dropping what is held gives the lock back.
+    fn not_started(&self, error: &io::Error, held: Held, facts: &mut Facts) -> Exit {
+        let name = quoted(held.name());
+        drop(held);
         if Guardian::was_too_late(error) {
             let cause = "this process did not get to run until its deadline had passed";
             facts.lost = Some(cause.into());
@@ -210,21 +236,12 @@ impl Job<'_> {
     }
 
     /// Releases the lock, and says how it all ended.
-    async fn judge(
-        &self,
-        lease: Lease,
-        verdict: Verdict,
-        begun: Moment,
-        facts: &mut Facts,
-    ) -> Exit {
-        let what = format!(
-            "the lease on {} (fence {})",
-            quoted(lease.name()),
-            lease.fence()
-        );
+    async fn judge(&self, held: Held, verdict: Verdict, begun: Moment, facts: &mut Facts) -> Exit {
+        let what = held.title();
         let keep = self.keep(&verdict, begun);
         let kept = keep.unwrap_or_default().max(self.ttl);
-        let released = release(lease, keep).await;
+        let doubt = held.doubt();
+        let released = held.release(keep).await;
         facts.released = Some(matches!(released, Released::Yes));
         let (cause, how) = match (verdict, released) {
             (Verdict::Ended(status), Released::Yes) => return Exit::of_command(status),
@@ -239,10 +256,10 @@ impl Job<'_> {
                 (lost.cause.to_string(), "the command ended after that")
             }
             (Verdict::Stopped(why), released) => {
-                (self.cause(why, released), "the command was stopped")
+                (self.cause(why, released, doubt), "the command was stopped")
             }
             (Verdict::Undead(why), released) => (
-                self.cause(why, released),
+                self.cause(why, released, doubt),
                 "the command was killed but does not die, and MAY STILL BE RUNNING",
             ),
         };
@@ -271,8 +288,8 @@ impl Job<'_> {
         (success && rest >= SHORTEST).then_some(rest)
     }
 
-    /// Why a command was stopped: what was known then, or what the release has shown.
-    fn cause(&self, why: Why, released: Released) -> String {
+    /// Why a command was stopped: what was known then, what the release has shown, or why the last renewal failed.
+    fn cause(&self, why: Why, released: Released, doubt: Option<String>) -> String {
         let not_renewed = "it could not be renewed in time";
         let (known, default) = match why {
             Why::MaxHold => {
@@ -288,7 +305,10 @@ impl Job<'_> {
         match (known, released) {
             (Some(lost), _) | (None, Released::WasLost(lost)) => lost.cause.to_string(),
             (None, Released::Unconfirmed(why)) => format!("{default}: {why}"),
-            (None, Released::Yes) => default.into(),
+            (None, Released::Yes) => match doubt {
+                Some(doubt) => format!("{default}: {doubt}"),
+                None => default.into(),
+            },
         }
     }
 }
@@ -308,26 +328,4 @@ fn reclaim(terminal: Option<&Terminal>, child: &Child, verdict: &Verdict) -> Opt
     terminal.restore();
     let interrupted = signal == Signal::SIGINT as i32 && terminal.is_ours();
     interrupted.then_some(if had_it { Reach::Group } else { Reach::Us })
-}
-
-/// What came of giving the lock back.
-enum Released {
-    Yes,
-    WasLost(Lost),
-    Unconfirmed(String),
-}
-
-async fn release(lease: Lease, keep: Option<Duration>) -> Released {
-    let released = async {
-        match keep {
-            Some(keep) => lease.release_after(keep).await,
-            None => lease.release().await,
-        }
-    };
-    match tokio::time::timeout(RELEASE, released).await {
-        Ok(Ok(())) => Released::Yes,
-        Ok(Err(Error::Lost(lost))) => Released::WasLost(lost),
-        Ok(Err(error)) => Released::Unconfirmed(error.to_string()),
-        Err(_) => Released::Unconfirmed("the store does not answer".into()),
-    }
 }

@@ -4,9 +4,10 @@
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use leasehold::{Lease, Lost, Moment};
+use leasehold::{Lost, Moment};
 
 use super::args::OnLost;
+use super::held::Held;
 use super::stop::Limits;
 
 /// How the command ended.
@@ -48,7 +49,7 @@ pub(crate) struct Rules {
 /// Not by `valid_for`, which is zero as soon as the lease is lost: what was left of it then is the time that the command gets
 /// to stop.
 pub(crate) fn until_kill(
-    lease: &Lease,
+    lease: &Held,
     rules: Rules,
     now: Moment,
     begun: Moment,

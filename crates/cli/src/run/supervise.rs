@@ -14,12 +14,13 @@
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use leasehold::{Clock, Lease, Moment};
+use leasehold::{Clock, Moment};
 use nix::sys::signal::Signal;
 
 use super::args::OnLost;
 use super::child::{Change, Child};
 use super::guardian::Guardian;
+use super::held::Held;
 use super::rules::{Rules, Said, Saying, Verdict, Why, until_kill};
 use super::stop::{Act, Limits, Moment as Look, Phase};
 use crate::signals::Signals;
@@ -36,7 +37,7 @@ const BACKGROUND: Duration = Duration::from_millis(100);
 /// One command, its lease, and how far things have come.
 pub(crate) struct Watch<'a> {
     child: &'a mut Child,
-    lease: &'a Lease,
+    lease: &'a Held,
     terminal: Option<&'a Terminal>,
     guardian: &'a mut Guardian,
     rules: Rules,
@@ -64,7 +65,7 @@ enum Stopping {
 impl<'a> Watch<'a> {
     /// For a command that is about to be started, under a lease that was acquired at `begun`. Tells the guardian until when
     /// it may run.
-    pub(crate) fn brief(guardian: &mut Guardian, lease: &Lease, rules: Rules, begun: Moment) {
+    pub(crate) fn brief(guardian: &mut Guardian, lease: &Held, rules: Rules, begun: Moment) {
         let now = Clock::system().now();
         // No command begins without a lease, also not one that may go on without.
         guardian.admit(lease.valid_until().since(now));
@@ -73,7 +74,7 @@ impl<'a> Watch<'a> {
 
     pub(crate) fn new(
         child: &'a mut Child,
-        lease: &'a Lease,
+        lease: &'a Held,
         terminal: Option<&'a Terminal>,
         guardian: &'a mut Guardian,
         rules: Rules,

@@ -18,6 +18,7 @@ mod refusals;
 mod running;
 mod signals;
 mod terminal;
+mod timestamp;
 mod tokens;
 mod verbose;
 mod waiting;

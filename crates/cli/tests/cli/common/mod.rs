@@ -170,6 +170,7 @@ impl Run {
             "TTL",
             "NOTE",
             "NAMESPACE",
+            "KEY_TEMPLATE",
             "LOCK",
             "FENCE",
             "HOLDER",

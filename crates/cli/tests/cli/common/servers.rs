@@ -39,7 +39,14 @@ pub(crate) fn surround(store: &Store, command: &mut Command) {
         .env("PATH", format!("{}:{path}", programs.display()))
         .env("TMPDIR", store.dir.path())
         .env("XDG_CONFIG_HOME", store.file("config"));
-    for name in ["URL", "URL_FILE", "PASSWORD_FILE", "NAMESPACE", "TTL"] {
+    for name in [
+        "URL",
+        "URL_FILE",
+        "PASSWORD_FILE",
+        "NAMESPACE",
+        "KEY_TEMPLATE",
+        "TTL",
+    ] {
         command.env_remove(format!("LEASEHOLD_{name}"));
     }
 }

@@ -3,6 +3,7 @@
 // `setsid`, `env --default-signal` and namespaces are Linux'.
 #![cfg(target_os = "linux")]
 
+mod naming;
 mod secrets;
 
 use std::fs;

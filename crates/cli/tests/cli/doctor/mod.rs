@@ -37,7 +37,7 @@ fn run_trusting(url: &str, words: &[&str], authority: Option<&Path>) -> Output {
             .env_remove("SSL_CERT_DIR");
     }
     command.args(["60", env!("CARGO_BIN_EXE_leasehold"), "doctor"]);
-    for variable in ["TTL", "NAMESPACE", "URL"] {
+    for variable in ["TTL", "NAMESPACE", "KEY_TEMPLATE", "URL"] {
         command.env_remove(format!("LEASEHOLD_{variable}"));
     }
     let output = command.env("LEASEHOLD_URL", url).args(words).output();

@@ -1,0 +1,86 @@
+//! From the name of a lock to its key, and back: the namespace and the template.
+
+use super::write;
+use crate::common::Store;
+
+#[test]
+fn a_template_stands_around_the_name_in_the_key_and_is_handed_on() {
+    let store = Store::redis();
+    let port = store.server().port();
+    let script = format!(
+        "echo $LEASEHOLD_LOCK $LEASEHOLD_KEY_TEMPLATE; redis-cli -p {port} KEYS 'lock:*'; {} inspect --json x",
+        env!("CARGO_BIN_EXE_leasehold")
+    );
+    let done = store
+        .run(&["--key-template", "lock:{}", "--namespace", "prod"])
+        .words(&["x", "sh", "-c", &script])
+        .output();
+    done.is(0, &[]);
+    let lines: Vec<&str> = done.stdout.lines().collect();
+    let [said, key, seen] = lines[..] else {
+        panic!("{done:?}")
+    };
+    assert_eq!((said, key), ("x lock:{}", "lock:prod:x"));
+    assert!(seen.contains("\"name\":\"x\",\"state\":\"held\""), "{seen}");
+}
+
+#[test]
+fn a_template_comes_from_a_variable_or_a_file_and_hides_the_keys_of_others() {
+    let store = Store::redis();
+    let file = write(&store, "c.toml", "key_template = \"mutex:{}:lock\"");
+    let held = |script: &str| {
+        let run = store.run(&["--config", &file, "x", "sh", "-c", script]);
+        let done = run.output();
+        done.is(0, &[]);
+        done.stdout
+    };
+    let port = store.server().port();
+    let exists = format!("redis-cli -p {port} EXISTS mutex:x:lock");
+    assert_eq!(held(&exists), "1\n");
+
+    // A name that the index knows, with its template and without.
+    store.server().cli(&["SET", "mutex:x:lock", "somebody"]);
+    let index = ["ZADD", "leasehold:index", "9e15", "mutex:x:lock"];
+    store.server().cli(&index);
+    let all = |template: &str| {
+        let inspect = store.verb("inspect", &["--json"]);
+        let done = inspect.env("LEASEHOLD_KEY_TEMPLATE", template).output();
+        done.is(0, &[]);
+        done.stdout
+    };
+    assert!(all("mutex:{}:lock").contains("\"name\":\"x\""));
+    assert!(all("{}").contains("\"name\":\"mutex:x:lock\""));
+    assert!(all("lock:{}").contains("\"locks\":[]"));
+}
+
+#[test]
+fn a_template_that_cannot_be_one_is_refused_with_where_it_came_from() {
+    let store = Store::local();
+    for bad in ["lock:", "{a}:{}", "{}{}", "{}:lh-fence"] {
+        let words = ["--key-template", bad, "x", "touch", "ran"];
+        let says = ["--key-template: invalid key template", "(exit 64)"];
+        store.run(&words).output().is(64, &says);
+    }
+    let file = write(&store, "c.toml", "key_template = \"lock\"");
+    let done = store
+        .run(&["--config", &file, "x", "touch", "ran"])
+        .output();
+    done.is(78, &["c.toml, line 1, key_template: invalid key template"]);
+    assert!(!store.file("ran").exists());
+}
+
+#[test]
+fn a_command_finds_the_lock_around_it_also_where_a_file_says_otherwise() {
+    let store = Store::redis();
+    let chosen = write(&store, "chosen.toml", "");
+    write(
+        &store,
+        "config/leasehold/config.toml",
+        "key_template = 'mutex:{}'",
+    );
+    let inspect = [env!("CARGO_BIN_EXE_leasehold"), "inspect", "--json", "x"];
+    let run = store.run(&["--config", &chosen, "x"]).words(&inspect);
+    let done = run.output();
+    done.is(0, &[]);
+    assert!(done.stdout.contains("\"state\":\"held\""), "{done:?}");
+}
