@@ -2,11 +2,14 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
 BENCH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CACHE = os.path.join(BENCH, '.cache')
+# How long one step of an installation may take, in seconds: a network that answers nothing must not hold up what needs none of it.
+LIMIT = 300
 
 
 class Missing(Exception):
@@ -25,10 +28,20 @@ def need(program, what_for):
 
 def run(command, cwd=BENCH):
     """Runs a build step quietly; what it said is the reason if it fails."""
-    done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
-        said = done.stdout.strip().splitlines()
-        raise Missing(f'`{os.path.basename(command[0])} {" ".join(command[1:3])}` failed: ' + ' | '.join(said[-3:]))
+    name = f'`{os.path.basename(command[0])} {" ".join(command[1:3])}`'
+    # A group of its own: what it has started must not go on after it.
+    step = subprocess.Popen(command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            start_new_session=True)
+    try:
+        said, _ = step.communicate(timeout=LIMIT)
+    except BaseException as ended:
+        os.killpg(step.pid, signal.SIGKILL)
+        step.wait()
+        if isinstance(ended, subprocess.TimeoutExpired):
+            raise Missing(f'{name} did not end within {LIMIT} s')
+        raise
+    if step.returncode:
+        raise Missing(f'{name} failed: ' + ' | '.join(said.strip().splitlines()[-3:]))
 
 
 def build_rust(binaries, peers, release=True):
@@ -67,10 +80,15 @@ def once(name, pinned, make):
     return folder
 
 
+def venv(folder):
+    """Makes a Python environment there; the path of its pip."""
+    run([sys.executable, '-m', 'venv', folder])
+    return os.path.join(folder, 'bin', 'pip')
+
+
 def build_python():
     def make(folder):
-        run([sys.executable, '-m', 'venv', folder])
-        run([os.path.join(folder, 'bin', 'pip'), 'install', '--quiet', '-r', os.path.join(BENCH, 'python', 'requirements.txt')])
+        run([venv(folder), 'install', '--quiet', '-r', os.path.join(BENCH, 'python', 'requirements.txt')])
     return os.path.join(once('python', 'python/requirements.txt', make), 'bin', 'python')
 
 
@@ -81,7 +99,7 @@ def build_node():
     def make(folder):
         for name in ('package.json', 'package-lock.json'):
             shutil.copy(os.path.join(BENCH, 'node', name), folder)
-        run(['npm', 'ci', '--no-audit', '--no-fund', '--ignore-scripts'], cwd=folder)
+        run(['npm', 'ci', '--engine-strict', '--no-audit', '--no-fund', '--ignore-scripts'], cwd=folder)
     return os.path.join(once('node', 'node/package-lock.json', make), 'node_modules')
 
 

@@ -1,0 +1,9 @@
+"""Redlock on several servers, as pottery does it: says whether it got the lock. Arguments: the name, and the servers' ports."""
+import sys
+
+import pottery
+import redis
+
+name, *ports = sys.argv[1:]
+lock = pottery.Redlock(key=name, masters={redis.Redis(port=int(port)) for port in ports}, auto_release_time=30)
+print('held' if lock.acquire(blocking=False) else 'busy')

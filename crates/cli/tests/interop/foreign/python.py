@@ -1,0 +1,96 @@
+"""The Python clients, for ../peer.rs: redis-py, python-redis-lock and pottery, told what to do line by line."""
+import logging
+import random
+import sys
+import time
+from importlib import metadata
+
+import redis
+
+client, port = sys.argv[1], int(sys.argv[2])
+# Its own limit of 5 s is shorter than what python-redis-lock sleeps.
+server = redis.Redis(port=port, socket_timeout=None)
+# python-redis-lock warns each time that a lock is busy.
+logging.disable()
+
+
+class RedisPy:
+    """redis-py's own Lock."""
+
+    def take(self, name, ttl, wait):
+        self.lock = server.lock(name, timeout=ttl / 1000 if ttl else None, sleep=0.01)
+        return self.lock.acquire(blocking=wait)
+
+    def release(self):
+        try:
+            self.lock.release()
+            return True
+        except redis.exceptions.LockError:
+            return False
+
+
+class PythonRedisLock:
+    """Its waiters sleep in BLPOP until a release of its own kind, or for as long as a lock lasts."""
+
+    def __init__(self):
+        import redis_lock
+        self.library = redis_lock
+
+    def take(self, name, ttl, wait):
+        self.lock = self.library.Lock(server, name, expire=max(1, ttl // 1000) if ttl else None)
+        return self.lock.acquire(blocking=wait)
+
+    def release(self):
+        try:
+            self.lock.release()
+            return True
+        except self.library.NotAcquired:
+            return False
+
+
+class Pottery:
+    """Redlock on one server."""
+
+    def __init__(self):
+        import pottery
+        self.library = pottery
+        pottery.Redlock._RETRY_DELAY = 0.02
+
+    def take(self, name, ttl, wait):
+        self.lock = self.library.Redlock(key=name, masters={server}, auto_release_time=ttl / 1000)
+        return self.lock.acquire(blocking=wait)
+
+    def release(self):
+        try:
+            self.lock.release()
+            return True
+        except self.library.ReleaseUnlockedLock:
+            return False
+
+
+def count(peer, name, ttl, turns, who):
+    """The counter: read, add one, write, and never in one step."""
+    for turn in range(1, turns + 1):
+        # A waiter of python-redis-lock hears our release only if it is told by a signal: so it waits one time, and asks the next.
+        while not peer.take(name, ttl, client != 'python-redis-lock' or turn % 2):
+            time.sleep(0.005)
+        count, last, changes = server.mget('count', 'last', 'changes')
+        changed = (last or b'').decode() != who
+        server.mset({'count': int(count or 0) + 1, 'last': who, 'changes': int(changes or 0) + changed, 'by:' + who: turn})
+        assert peer.release(), 'lost while it counted'
+        time.sleep(random.uniform(0.001, 0.004))
+
+
+peers = {'redis-py': (RedisPy, 'redis'), 'python-redis-lock': (PythonRedisLock, 'python-redis-lock'), 'pottery': (Pottery, 'pottery')}
+kind, package = peers[client]
+peer = kind()
+print('ready', metadata.version(package), flush=True)
+for line in sys.stdin:
+    verb, *words = line.split()
+    if verb == 'release':
+        print('released' if peer.release() else 'lost', flush=True)
+    elif verb == 'count':
+        count(peer, words[0], int(words[1]), int(words[2]), words[3])
+        print('counted', flush=True)
+    else:
+        print('held' if peer.take(words[0], int(words[1]), verb == 'wait') else 'busy', flush=True)

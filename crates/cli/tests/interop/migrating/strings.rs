@@ -1,0 +1,171 @@
+//! Locks that are strings: `SETNX` with `EXPIRE`, and `SET NX EX` with `DEL`.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use testkit::eventually;
+
+use super::rollout::{Rollout, Running, at_once, exclude_each_other, new, old};
+use crate::scene::{millis, now};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// How much later than it should a process of this machine may be.
+const SLACK: Duration = Duration::from_secs(3);
+
+/// `SETNX` and `EXPIRE` in one transaction, with a TTL of `$1` seconds.
+const SETNX_EXPIRE: &str = r#"
+take() { [ "$(printf 'MULTI\nSETNX lock 1\nEXPIRE lock %s\nEXEC\n' "$TTL" | redis-cli -p "$PORT" | sed -n 4p)" = 1 ]; }
+free() { cli DEL lock >/dev/null; }
+"#;
+
+/// The two commands one after the other; a crash may come between them.
+const SETNX_THEN_EXPIRE: &str = r#"
+take() { [ "$(cli SETNX lock 1)" = 1 ] && : >"$DIR/between" && until ! [ -e "$DIR/slow" ]; do sleep 0.01; done && cli EXPIRE lock 60 >/dev/null; }
+free() { cli DEL lock >/dev/null; }
+"#;
+
+const SET_NX_EX: &str = r#"
+take() { [ "$(cli SET lock 1 NX EX "$TTL")" = OK ]; }
+free() { cli DEL lock >/dev/null; }
+"#;
+
+/// What the page says to change both to.
+const CHANGED: &str = r#"
+take() { token=$$.$RANDOM.$RANDOM; [ "$(cli SET lock "$token" NX PX "${TTL}000")" = OK ]; }
+free() { cli EVAL "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end" 1 lock "$token" >/dev/null; }
+"#;
+
+/// A program whose locks last so many seconds.
+fn with_ttl(seconds: u32, program: &str) -> String {
+    format!("TTL={seconds}\n{program}")
+}
+
+pub(super) fn setnx_and_expire() -> String {
+    let (before, after) = (with_ttl(60, SETNX_EXPIRE), with_ttl(60, CHANGED));
+    at_once(&[
+        &a_loser_with_a_shorter_ttl_makes_two_hold,
+        &a_loser_with_a_longer_ttl_outlasts_a_crash_of_ours,
+        // Step 1: the old programs change one by one, then all have.
+        &|| exclude_each_other(&old(&before), &old(&after)),
+        // Step 2.
+        &|| exclude_each_other(&old(&after), &new("--ttl 30s")),
+        &a_loser_that_is_changed_touches_nothing,
+        // Where step 1 is not possible: a TTL no shorter than ours.
+        &|| exclude_each_other(&old(&before), &new("--ttl 30s")),
+        &what_a_crash_between_two_commands_leaves_is_waited_for,
+    ]);
+    "a shorter TTL of a loser made two hold; after each step none did".into()
+}
+
+fn a_loser_that_is_changed_touches_nothing() {
+    let rollout = Rollout::start();
+    let ours = rollout.ours_holds("--ttl 30s");
+    assert_eq!(rollout.run(&(with_ttl(1, CHANGED) + "take")), 1);
+    assert!(rollout.left() > 20_000, "{} ms", rollout.left());
+    rollout.touch("done");
+    assert_eq!(ours.ends(), 0);
+}
+
+fn a_loser_with_a_shorter_ttl_makes_two_hold() {
+    let rollout = Rollout::start();
+    let ours = rollout.ours_holds("--ttl 6s");
+    // It gives up for longer than its TTL, so that our key ends, unless ours is renewed just then.
+    let comes_again = "until take; do sleep 1.3; done; \"$DIR/work\" old";
+    assert_eq!(rollout.run(&(with_ttl(1, SETNX_EXPIRE) + comes_again)), 0);
+    assert!(rollout.overlapped(), "{:?}", rollout.turns());
+    assert_eq!(ours.ends(), 79, "told at its next renewal");
+}
+
+fn a_loser_with_a_longer_ttl_outlasts_a_crash_of_ours() {
+    let rollout = Rollout::start();
+    let ours = rollout.ours_holds("--ttl 30s");
+    assert_eq!(rollout.run(&(with_ttl(60, SETNX_EXPIRE) + "take")), 1);
+    ours.kill();
+    assert!(rollout.left() > 40_000, "{} ms", rollout.left());
+}
+
+fn what_a_crash_between_two_commands_leaves_is_waited_for() {
+    let rollout = Rollout::start();
+    let ours = rollout.ours_holds("--ttl 30s");
+    assert_eq!(rollout.run(&(SETNX_THEN_EXPIRE.to_owned() + "take")), 1);
+    assert!(rollout.left() <= 30_000, "a loser touches nothing");
+    rollout.touch("done");
+    assert_eq!(ours.ends(), 0);
+
+    rollout.touch("slow");
+    let crashes = rollout.begin(&(SETNX_THEN_EXPIRE.to_owned() + "take"));
+    eventually(LONG, "it is between the two", || rollout.has("between"));
+    crashes.kill();
+    let inspect = "\"$LEASEHOLD\" inspect --url redis://127.0.0.1:$PORT/ --config $DIR/none.toml lock | grep -q 'NEVER ENDS'";
+    assert_eq!(rollout.run(inspect), 0);
+    assert_eq!(rollout.run("new --wait 400ms lock -- true"), 124);
+    assert_eq!(rollout.left(), -1, "left alone");
+    let waits = rollout.begin("new lock -- \"$DIR/work\" new");
+    assert_eq!(rollout.run("cli DEL lock >/dev/null"), 0);
+    assert_eq!(waits.ends(), 0);
+}
+
+pub(super) fn set_nx_ex_and_del() -> String {
+    let (before, after) = (with_ttl(60, SET_NX_EX), with_ttl(60, CHANGED));
+    let told = [6000, 3000].map(|ttl| (Duration::from_millis(ttl), OnceLock::new()));
+    let is_late = |at: usize| told[at].1.set(a_late_del_makes_two_hold(told[at].0));
+    at_once(&[
+        // As long as nobody is late, and then.
+        &|| exclude_each_other(&old(&before), &new("")),
+        &|| is_late(0).expect("once"),
+        // Step 1: the old programs change one by one. Then a late one deletes nothing.
+        &|| exclude_each_other(&old(&before), &old(&after)),
+        &a_late_one_that_is_changed_deletes_nothing,
+        // Step 2.
+        &|| exclude_each_other(&old(&after), &new("")),
+        // Where step 1 is not possible: with a short TTL the loss is noticed soon.
+        &|| is_late(1).expect("once"),
+    ]);
+    let [long, short] = told.map(|(_, told)| millis(told.into_inner().unwrap_or_default()));
+    format!(
+        "a late DEL made two hold; ours was stopped {long} later with a TTL of 6 s, {short} with one of 3 s"
+    )
+}
+
+fn a_late_one_that_is_changed_deletes_nothing() {
+    let rollout = Rollout::start();
+    let late = one_that_will_be_late(&rollout, CHANGED, "");
+    let ours = rollout.ours_holds("");
+    rollout.touch("late");
+    assert_eq!(late.ends(), 0);
+    assert_eq!(rollout.run("new --try lock -- true"), 75);
+    rollout.touch("done");
+    assert_eq!(ours.ends(), 0);
+}
+
+/// Takes the lock, and frees it only when the file `late` is there.
+const LATE: &str = r#"
+until take; do sleep 0.01; done
+: >"$DIR/has"
+until [ -e "$DIR/late" ]; do sleep 0.01; done
+free
+"#;
+
+/// An old program that has the lock, for a second, and will free it late; then it does what comes next.
+fn one_that_will_be_late(rollout: &Rollout, program: &str, next: &str) -> Running {
+    let late = rollout.begin(&(with_ttl(1, program) + LATE + next));
+    eventually(LONG, "it has the lock", || rollout.has("has"));
+    late
+}
+
+/// How long after the `DEL` our command was stopped.
+fn a_late_del_makes_two_hold(ttl: Duration) -> Duration {
+    let rollout = Rollout::start();
+    let next = "take && \"$DIR/work\" old";
+    let late = one_that_will_be_late(&rollout, SET_NX_EX, next);
+    let ours = rollout.ours_holds(&format!("--ttl {}ms", ttl.as_millis()));
+    let began = now();
+    rollout.touch("late");
+    assert_eq!(late.ends(), 0, "the next has the lock as well");
+    assert!(rollout.overlapped(), "{:?}", rollout.turns());
+    assert_eq!(ours.ends(), 79);
+    let told = now().since(began);
+    assert!(told <= ttl / 3 + SLACK, "{told:?}");
+    told
+}

@@ -1,0 +1,203 @@
+//! The sides that are written in Rust, as processes of their own: ours, with scripts and without, and a plain client of the recipe
+//! that knows nothing of ours. See [`crate::peer`].
+
+use std::env;
+use std::io::{self, Write};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold::Error;
+use leasehold::blocking::{Client, TimestampHold, TimestampLock};
+use leasehold::timestamp::Unit;
+use testkit::RespConn;
+
+/// The word that makes this program one of the sides.
+pub(crate) const WORD: &str = "timestamp-side";
+
+/// The process of `who`: `ours`, `ours-without-scripts` or `plain`.
+pub(crate) fn command(who: &str, port: u16, unit: &str) -> Command {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args([WORD, who, &port.to_string(), unit]);
+    command
+}
+
+/// Does what it is told until its standard input ends.
+pub(crate) fn run(who: &str, port: u16, unit: &str) {
+    let unit = if unit == "ms" {
+        Unit::Millis
+    } else {
+        Unit::Seconds
+    };
+    if who == "plain" {
+        obey(&mut Plain::new(port, unit), port);
+    } else {
+        let url = format!("redis://127.0.0.1:{port}/");
+        let mut ours = Ours {
+            client: Client::connect(&url).unwrap(),
+            unit,
+            by_script: who == "ours",
+            hold: None,
+        };
+        obey(&mut ours, port);
+    }
+}
+
+trait Side {
+    fn take(&mut self, name: &str, ttl: Duration, wait: bool) -> bool;
+
+    /// Gives it back, and says whether it was still its own, as far as it can know.
+    fn release(&mut self) -> bool;
+}
+
+/// Made on no runtime, so that the client runs its connection on its own thread. From a runtime that stands still while we count it would
+/// move there in the midst of a request, and what may have been carried out is not asked again in this protocol.
+struct Ours {
+    client: Client,
+    unit: Unit,
+    by_script: bool,
+    hold: Option<TimestampHold>,
+}
+
+impl Ours {
+    fn lock(&self, name: &str, ttl: Duration) -> TimestampLock {
+        let lock = self.client.timestamp_lock(name);
+        let lock = lock.map(|lock| lock.ttl(ttl).unit(self.unit));
+        if self.by_script {
+            lock
+        } else {
+            lock.map(leasehold::TimestampLock::without_scripts)
+        }
+    }
+}
+
+impl Side for Ours {
+    fn take(&mut self, name: &str, ttl: Duration, wait: bool) -> bool {
+        let lock = self.lock(name, ttl);
+        self.hold = if wait {
+            Some(lock.acquire().unwrap())
+        } else {
+            lock.try_acquire().unwrap()
+        };
+        self.hold.is_some()
+    }
+
+    fn release(&mut self) -> bool {
+        let hold = self.hold.take().unwrap();
+        match hold.release() {
+            Ok(()) => true,
+            Err(Error::Lost(_)) => false,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// As the page of `SETNX` has it, by this host's clock.
+struct Plain {
+    server: RespConn,
+    unit: Unit,
+    name: String,
+    deadline: u64,
+}
+
+impl Plain {
+    fn new(port: u16, unit: Unit) -> Self {
+        Self {
+            server: RespConn::connect(port),
+            unit,
+            name: String::new(),
+            deadline: 0,
+        }
+    }
+
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a foreign client has a clock of its own"
+    )]
+    fn now(&self) -> u64 {
+        let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        self.unit.at(u64::try_from(passed.as_micros()).unwrap())
+    }
+
+    fn has_passed(&self, deadline: &str) -> bool {
+        deadline.parse::<u64>().unwrap() < self.now()
+    }
+
+    fn attempt(&mut self, name: &str, ttl: Duration) -> bool {
+        let timeout = self.unit.whole(ttl);
+        name.clone_into(&mut self.name);
+        self.deadline = self.now() + timeout + 1;
+        let deadline = self.deadline.to_string();
+        if self.server.command(&["SETNX", name, &deadline]).int() == 1 {
+            return true;
+        }
+        let seen = self.server.command(&["GET", name]);
+        if seen.is_nil() || !self.has_passed(&seen.text()) {
+            return false;
+        }
+        self.deadline = self.now() + timeout + 1;
+        let deadline = self.deadline.to_string();
+        let before = self.server.command(&["GETSET", name, &deadline]);
+        before.is_nil() || self.has_passed(&before.text())
+    }
+}
+
+impl Side for Plain {
+    fn take(&mut self, name: &str, ttl: Duration, wait: bool) -> bool {
+        loop {
+            let held = self.attempt(name, ttl);
+            if held || !wait {
+                return held;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn release(&mut self) -> bool {
+        let ahead = self.now() < self.deadline;
+        if ahead {
+            self.server.command(&["DEL", &self.name]);
+        }
+        ahead
+    }
+}
+
+fn obey(side: &mut impl Side, port: u16) {
+    let answer = |text: &str| {
+        println!("{text}");
+        io::stdout().flush().unwrap();
+    };
+    answer(concat!("ready ", env!("CARGO_PKG_VERSION")));
+    let ttl = |millis: &str| Duration::from_millis(millis.parse().unwrap());
+    for line in io::stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        answer(match words[..] {
+            ["try", name, millis] if side.take(name, ttl(millis), false) => "held",
+            ["wait", name, millis] if side.take(name, ttl(millis), true) => "held",
+            ["try", ..] => "busy",
+            ["release"] if side.release() => "released",
+            ["release"] => "lost",
+            ["count", name, millis, turns] => {
+                count(side, port, name, ttl(millis), turns.parse().unwrap());
+                "counted"
+            }
+            _ => panic!("{line:?}"),
+        });
+    }
+}
+
+/// Read, add one, write, and never in one step.
+fn count(side: &mut impl Side, port: u16, name: &str, ttl: Duration, turns: u64) {
+    let mut server = RespConn::connect(port);
+    for _ in 0..turns {
+        // Not as a waiter of ours, who asks each 50 ms and would leave the field to the others.
+        while !side.take(name, ttl, false) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let seen = server.command(&["GET", "count"]);
+        let seen = if seen.is_nil() { 0 } else { seen.int() };
+        server.command(&["SET", "count", &(seen + 1).to_string()]);
+        assert!(side.release(), "lost while it counted");
+    }
+}
