@@ -43,6 +43,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cache;
 mod fence;
 mod hand_over;
 mod invalid;

@@ -9,7 +9,13 @@ use std::sync::Arc;
 use crate::Invalid;
 
 /// Ends of the auxiliary keys; a lock may not be called like one.
-pub const RESERVED_SUFFIXES: [&str; 4] = [":lh-fence", ":lh-queue", ":lh-waiters", ":lh-holders"];
+pub const RESERVED_SUFFIXES: [&str; 5] = [
+    ":lh-fence",
+    ":lh-queue",
+    ":lh-waiters",
+    ":lh-holders",
+    ":lh-cache",
+];
 
 /// The key that lists names worth showing; a lock may not be called like it.
 const INDEX: &str = "leasehold:index";

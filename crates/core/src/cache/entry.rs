@@ -1,0 +1,275 @@
+//! A value as it stands under its key. Must never take other programs' data for an entry.
+//!
+//! The text is a line of fixed width, then the value as it is, so that any language cuts it at the first line feed:
+//!
+//! ```text
+//! lhc1 f 1795316158604832 0001795316158850 0001795316218850 00000246 j\n
+//! ```
+//!
+//! | at | | |
+//! |--:|---|---|
+//! | 0 | `lhc1` | what it is |
+//! | 5 | `f`, `i` | fresh until its soft expiry, or invalidated |
+//! | 7 | 16 digits | its version: when its load began, in microseconds since 1970, or a little more |
+//! | 24 | 16 digits | when it was stored, in milliseconds on the store's expiry clock (in Redis: since 1970) |
+//! | 41 | 16 digits | its soft expiry, on the same clock |
+//! | 58 | 8 digits | how long it took to load, in milliseconds |
+//! | 67 | a letter | how the value is written: `j` JSON, `m` MessagePack, `r` as it is |
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Now;
+use crate::cache::Version;
+
+/// The bytes of a value, without the header; shared, since one load serves many.
+pub type Body = Arc<[u8]>;
+
+/// How long the line before the value is, its line feed included.
+pub const HEADER_BYTES: usize = 69;
+
+const MAGIC: &[u8] = b"lhc1 ";
+
+/// How far the store's clock may be behind the moment of storing before a value counts as one from the future, which is
+/// stale: the clock was set back, and nobody knows how old it is.
+const BEHIND_MS: u64 = 1_000;
+
+/// The largest number that has 16 digits, and the largest load time.
+const MOST: u64 = 9_999_999_999_999_999;
+const MOST_LOAD: u64 = 99_999_999;
+
+/// How a value is written. Core never looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// JSON.
+    Json,
+    /// `MessagePack`, with the names of fields.
+    MessagePack,
+    /// As the loader gave it.
+    Raw,
+}
+
+impl Format {
+    /// Its letter in the header.
+    pub const fn letter(self) -> char {
+        match self {
+            Self::Json => 'j',
+            Self::MessagePack => 'm',
+            Self::Raw => 'r',
+        }
+    }
+
+    fn read(letter: u8) -> Option<Self> {
+        [Self::Json, Self::MessagePack, Self::Raw]
+            .into_iter()
+            .find(|format| format.letter() == char::from(letter))
+    }
+}
+
+/// What stands before the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Header {
+    /// It was invalidated, or its load was overtaken by an invalidation: stale whatever the time.
+    pub invalidated: bool,
+    /// The version of its load.
+    pub version: Version,
+    /// When it was stored, in milliseconds on the store's expiry clock.
+    pub stored_ms: u64,
+    /// Its soft expiry, on the same clock: from here on it is stale.
+    pub soft_ms: u64,
+    /// How long it took to load, in milliseconds.
+    pub load_ms: u64,
+    /// How the value is written.
+    pub format: Format,
+}
+
+/// What a value is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// It may be used as it is.
+    Fresh,
+    /// Something newer should be loaded; it may serve meanwhile.
+    Stale,
+}
+
+impl Header {
+    /// What it is good for at `now_ms`, on the store's expiry clock.
+    pub const fn standing(&self, now_ms: u64) -> Standing {
+        let from_future = now_ms.saturating_add(BEHIND_MS) < self.stored_ms;
+        if self.invalidated || from_future || now_ms >= self.soft_ms {
+            Standing::Stale
+        } else {
+            Standing::Fresh
+        }
+    }
+
+    /// How long ago it was stored.
+    pub const fn age(&self, now_ms: u64) -> Duration {
+        Duration::from_millis(now_ms.saturating_sub(self.stored_ms))
+    }
+
+    /// The line.
+    pub fn line(&self) -> String {
+        format!(
+            "lhc1 {} {:016} {:016} {:016} {:08} {}\n",
+            if self.invalidated { 'i' } else { 'f' },
+            self.version.get().min(MOST),
+            self.stored_ms.min(MOST),
+            self.soft_ms.min(MOST),
+            self.load_ms.min(MOST_LOAD),
+            self.format.letter(),
+        )
+    }
+
+    /// Reads the line at the beginning of `text`; `None` if it is no entry.
+    pub fn read(text: &[u8]) -> Option<Self> {
+        let line = text.get(..HEADER_BYTES)?;
+        let spaces = [6, 23, 40, 57, 66].iter().all(|at| line[*at] == b' ');
+        if !line.starts_with(MAGIC) || !spaces || line[HEADER_BYTES - 1] != b'\n' {
+            return None;
+        }
+        let number = |from: usize, to: usize| {
+            let digits = line.get(from..to)?;
+            let all_digits = digits.iter().all(u8::is_ascii_digit);
+            let text = std::str::from_utf8(digits).ok().filter(|_| all_digits)?;
+            text.parse::<u64>().ok()
+        };
+        // Nobody could have written a larger one, and scripts could not tell it from its neighbours.
+        let version =
+            Some(Version::new(number(7, 23)?)).filter(|version| *version <= Version::MAX)?;
+        Some(Self {
+            invalidated: match line[5] {
+                b'f' => false,
+                b'i' => true,
+                _ => return None,
+            },
+            version,
+            stored_ms: number(24, 40)?,
+            soft_ms: number(41, 57)?,
+            load_ms: number(58, 66)?,
+            format: Format::read(line[67])?,
+        })
+    }
+}
+
+/// An entry's value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// What is known of it.
+    pub header: Header,
+    /// The value itself.
+    pub body: Body,
+}
+
+impl Value {
+    /// Reads what stands under a key; `None` if it is no entry.
+    pub fn read(text: &[u8]) -> Option<Self> {
+        let header = Header::read(text)?;
+        let body = text.get(HEADER_BYTES..)?.into();
+        Some(Self { header, body })
+    }
+
+    /// What stands under its key.
+    pub fn text(&self) -> Vec<u8> {
+        let mut text = self.header.line().into_bytes();
+        text.extend_from_slice(&self.body);
+        text
+    }
+
+    /// What it is good for now.
+    pub const fn standing(&self, now: Now) -> Standing {
+        self.header.standing(now.millis())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LINE: &str = "lhc1 f 1795316158604832 0001795316158850 0001795316218850 00000246 j\n";
+
+    fn header() -> Header {
+        Header {
+            invalidated: false,
+            version: Version::new(1_795_316_158_604_832),
+            stored_ms: 1_795_316_158_850,
+            soft_ms: 1_795_316_218_850,
+            load_ms: 246,
+            format: Format::Json,
+        }
+    }
+
+    #[test]
+    fn the_line_of_the_documentation_is_the_one_that_is_written() {
+        assert_eq!(header().line(), LINE);
+        assert_eq!(LINE.len(), HEADER_BYTES);
+        let text = [LINE.as_bytes(), b"{\"a\":\n1}"].concat();
+        let value = Value::read(&text).unwrap();
+        assert_eq!(
+            (value.header, &*value.body),
+            (header(), &b"{\"a\":\n1}"[..])
+        );
+        assert_eq!(value.text(), text);
+    }
+
+    #[test]
+    fn what_has_another_form_is_no_entry() {
+        for (at, byte) in [
+            (0, b'L'),
+            (3, b'2'),
+            (5, b'x'),
+            (6, b'_'),
+            (7, b'-'),
+            (22, b' '),
+            (40, b'1'),
+            (60, b'+'),
+            (67, b'q'),
+            (68, b' '),
+        ] {
+            let mut line = LINE.as_bytes().to_vec();
+            line[at] = byte;
+            assert_eq!(Header::read(&line), None, "{at}");
+        }
+        for short in ["", "lhc1", &LINE[..68], "lh1.0000", "{\"a\":1}"] {
+            assert_eq!(Value::read(short.as_bytes()), None, "{short}");
+        }
+    }
+
+    #[test]
+    fn a_version_that_nobody_gave_out_is_no_entry() {
+        let line = |version: &str| LINE.replace("1795316158604832", version);
+        assert!(Header::read(line("9007199254740991").as_bytes()).is_some());
+        assert_eq!(Header::read(line("9007199254740992").as_bytes()), None);
+    }
+
+    #[test]
+    fn it_is_fresh_until_its_soft_expiry_and_stale_if_the_clock_went_back() {
+        let header = header();
+        let standing = |now_ms| header.standing(now_ms);
+        assert_eq!(standing(header.stored_ms), Standing::Fresh);
+        assert_eq!(standing(header.soft_ms - 1), Standing::Fresh);
+        assert_eq!(standing(header.soft_ms), Standing::Stale);
+        assert_eq!(standing(header.stored_ms - 1_000), Standing::Fresh);
+        assert_eq!(standing(header.stored_ms - 1_001), Standing::Stale);
+        let invalidated = Header {
+            invalidated: true,
+            ..header
+        };
+        assert_eq!(invalidated.standing(header.stored_ms), Standing::Stale);
+    }
+
+    proptest! {
+        #[test]
+        fn every_header_is_read_back(
+            invalidated: bool, version in 0..=Version::MAX.get(), stored_ms in 0..=MOST, soft_ms in 0..=MOST, load_ms in 0..=MOST_LOAD,
+        ) {
+            for format in [Format::Json, Format::MessagePack, Format::Raw] {
+                let header =
+                    Header { invalidated, version: Version::new(version), stored_ms, soft_ms, load_ms, format };
+                prop_assert_eq!(Header::read(header.line().as_bytes()), Some(header));
+            }
+        }
+    }
+}

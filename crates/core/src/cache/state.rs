@@ -1,0 +1,317 @@
+//! The transition function of one entry. Must never look at anything but its arguments.
+//!
+//! Expiry is strict, as in Redis and as for locks: at its last millisecond a lease, a back-off or a key still counts. A soft expiry is the
+//! first millisecond that is stale.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Begin, Commit, Header, Kept, Outcome, Reply, Standing, Step, Token, Value, Version};
+use crate::{ClientId, Now, Ttl};
+
+/// How long the control is kept after it was last needed. A load that outlives its lease by that fills as stale (K3).
+pub const MEMORY: Duration = Duration::from_secs(15 * 60);
+
+/// When a waiter asks again if it hears nothing, at the latest: one that is told when the load ends, and one that is not.
+pub const POLL: Duration = Duration::from_millis(500);
+/// See [`POLL`].
+pub const POLL_DEAF: Duration = Duration::from_millis(25);
+
+/// All that is known of one entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EntryState {
+    /// What is stored, and the last millisecond at which it is.
+    pub value: Option<(Value, u64)>,
+    /// Who loads and what was invalidated.
+    pub control: Option<Control>,
+    /// Another program's data under the key, by its Redis type. Stores of our own leave it empty.
+    pub foreign: Option<String>,
+}
+
+/// What is kept beside the value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Control {
+    /// The last number that was given out (K2).
+    pub last: Version,
+    /// The number of the last invalidation, or of the beginning of this memory: loads below it may bring what is no longer true.
+    pub epoch: Version,
+    /// Who loads.
+    pub loader: Option<Loader>,
+    /// A failed load.
+    pub back_off: Option<BackOff>,
+    /// How many loads have failed in a row.
+    pub failures: u32,
+    /// Who is to be told when the load ends.
+    pub waiting: BTreeSet<ClientId>,
+    /// The last millisecond at which all this is remembered.
+    pub forget_at_ms: u64,
+}
+
+/// A load under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loader {
+    /// Whose.
+    pub token: Token,
+    /// Its version.
+    pub version: Version,
+    /// The last millisecond of its lease.
+    pub until_ms: u64,
+}
+
+/// A time in which nobody loads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackOff {
+    /// Its last millisecond.
+    pub until_ms: u64,
+    /// What the failed load said.
+    pub error: String,
+}
+
+impl EntryState {
+    /// Takes one step at `now`.
+    pub fn apply(&mut self, now: Now, step: &Step) -> Outcome {
+        self.expire(now);
+        if let Some(kind) = &self.foreign {
+            return quiet(Reply::Foreign(kind.clone()));
+        }
+        match step {
+            Step::Begin(begin) => quiet(self.begin(now, begin)),
+            Step::Renew { token, lease } => quiet(self.renew(now, *token, *lease)),
+            Step::Commit(commit) => self.commit(now, commit),
+            Step::Abandon { token, back_off } => self.abandon(now, *token, back_off.as_ref()),
+            Step::Invalidate { remove } => self.invalidate(now, *remove),
+        }
+    }
+
+    /// What is stored, without changing anything.
+    pub fn look(&self, now: Now) -> Option<&Value> {
+        let (value, until_ms) = self.value.as_ref()?;
+        (*until_ms >= now.millis()).then_some(value)
+    }
+
+    /// Whether nothing is left to keep.
+    pub fn is_empty(&self) -> bool {
+        self.value.is_none() && self.control.is_none() && self.foreign.is_none()
+    }
+
+    /// Drops what has expired, as time alone does it in Redis (K7).
+    pub fn expire(&mut self, now: Now) {
+        let ms = now.millis();
+        self.value.take_if(|(_, until_ms)| *until_ms < ms);
+        let control = &mut self.control;
+        control.take_if(|control| control.forget_at_ms < ms);
+        if let Some(control) = control {
+            control.loader.take_if(|loader| loader.until_ms < ms);
+            control.back_off.take_if(|failed| failed.until_ms < ms);
+        }
+    }
+
+    fn begin(&mut self, now: Now, begin: &Begin) -> Reply {
+        let Begin { token, seen, .. } = *begin;
+        let stored = self.value.as_ref().map(|(value, _)| value);
+        let is_wanted = |value: &Value| !begin.over || value.header.version > seen;
+        if let Some(fresh) = stored
+            .filter(|value| value.standing(now) == Standing::Fresh)
+            .filter(|value| is_wanted(value))
+        {
+            return Reply::Fresh(fresh.clone());
+        }
+        let stale = stored.filter(|value| value.header.version > seen).cloned();
+        let above = stored.map_or(Version::default(), |value| value.header.version);
+        let ms = now.millis();
+        // A store that remembers nothing does not know what was invalidated (K3).
+        let control = self.control.get_or_insert_with(|| Control::new(above, now));
+        if let Some(loader) = control.loader.filter(|loader| loader.token != token) {
+            let left = Duration::from_millis(loader.until_ms - ms + 1);
+            let poll = begin.listener.map_or(POLL_DEAF, |_| POLL);
+            control.waiting.extend(begin.listener);
+            control.remember(now, Duration::ZERO);
+            let poll_after = left.min(poll);
+            return Reply::Busy { poll_after, stale };
+        }
+        if let Some(failed) = &control.back_off {
+            let left = Duration::from_millis(failed.until_ms - ms + 1);
+            let error = failed.error.clone();
+            control.waiting.extend(begin.listener);
+            control.remember(now, left);
+            return Reply::BackOff { left, error, stale };
+        }
+        let version = control
+            .loader
+            .map_or_else(|| control.next(above, now), |mine| mine.version);
+        control.loader = Some(Loader {
+            token,
+            version,
+            until_ms: ms + begin.lease.millis(),
+        });
+        control.remember(now, begin.lease.get());
+        Reply::Load {
+            version,
+            failures: control.failures,
+            stale,
+        }
+    }
+
+    fn renew(&mut self, now: Now, token: Token, lease: Ttl) -> Reply {
+        let Some(control) = &mut self.control else {
+            return Reply::NotLoading;
+        };
+        match control.loader.as_mut().filter(|mine| mine.token == token) {
+            Some(mine) => {
+                mine.until_ms = now.millis() + lease.millis();
+                control.remember(now, lease.get());
+                Reply::Renewed
+            }
+            None => Reply::NotLoading,
+        }
+    }
+
+    fn commit(&mut self, now: Now, commit: &Commit) -> Outcome {
+        let stored = self.value.as_ref().map(|(value, _)| value.header.version);
+        let kept = self.keep(now, commit);
+        // What is older than the value, or a repeat of it, tells nothing new of the source.
+        let is_news = stored.is_none_or(|stored| stored < commit.version);
+        let mut wakes = Vec::new();
+        if let Some(control) = &mut self.control {
+            let is_mine = control
+                .loader
+                .is_some_and(|mine| mine.token == commit.token);
+            if is_mine {
+                control.loader = None;
+            }
+            if !is_news && !is_mine {
+                return quiet(Reply::Committed(kept));
+            }
+            // The source works.
+            (control.back_off, control.failures) = (None, 0);
+            wakes = control.wake();
+            control.remember(now, Duration::ZERO);
+        }
+        let reply = Reply::Committed(kept);
+        Outcome { reply, wakes }
+    }
+
+    /// Stores the value, as fresh or stale, or not.
+    fn keep(&mut self, now: Now, commit: &Commit) -> Kept {
+        let version = commit.version;
+        let stored = self.value.as_ref().map(|(value, _)| value.header);
+        match stored {
+            Some(newer) if newer.version > version => return Kept::Overtaken,
+            // A repeat (K6); it may have been invalidated since.
+            Some(same) if same.version == version && same.invalidated => return Kept::Stale,
+            Some(same) if same.version == version => return Kept::Fresh(same.soft_ms),
+            _ => {}
+        }
+        let invalidated = self
+            .control
+            .as_ref()
+            .is_none_or(|control| version < control.epoch);
+        let ms = now.millis();
+        let fresh_ms = if invalidated { 0 } else { commit.fresh_ms };
+        let soft_ms = ms + fresh_ms;
+        let header = Header {
+            invalidated,
+            version,
+            stored_ms: ms,
+            soft_ms,
+            load_ms: commit.load_ms,
+            format: commit.format,
+        };
+        let body = commit.body.clone();
+        if fresh_ms + commit.stale_ms > 0 {
+            self.value = Some((Value { header, body }, soft_ms + commit.stale_ms));
+        }
+        if invalidated {
+            Kept::Stale
+        } else {
+            Kept::Fresh(soft_ms)
+        }
+    }
+
+    fn abandon(&mut self, now: Now, token: Token, failed: Option<&(Ttl, String)>) -> Outcome {
+        let Some(control) = &mut self.control else {
+            return quiet(Reply::Abandoned);
+        };
+        // Whoever took over knows better.
+        if control.loader.take_if(|mine| mine.token == token).is_none() {
+            return quiet(Reply::Abandoned);
+        }
+        if let Some((back_off, error)) = failed {
+            control.failures = control.failures.saturating_add(1);
+            control.back_off = Some(BackOff {
+                until_ms: now.millis() + back_off.millis(),
+                error: error.clone(),
+            });
+        }
+        control.remember(now, failed.map_or(Duration::ZERO, |(left, _)| left.get()));
+        Outcome {
+            reply: Reply::Abandoned,
+            wakes: control.wake(),
+        }
+    }
+
+    fn invalidate(&mut self, now: Now, remove: bool) -> Outcome {
+        let above = self
+            .value
+            .as_ref()
+            .map_or(Version::default(), |(value, _)| value.header.version);
+        if remove {
+            self.value = None;
+        }
+        if let Some((value, _)) = &mut self.value {
+            value.header.invalidated = true;
+        }
+        let mut wakes = Vec::new();
+        // Without a memory, every load under way fills as stale anyway.
+        if let Some(control) = &mut self.control {
+            control.epoch = control.next(above, now);
+            // What it brings is not wanted any more, so nobody waits for it.
+            control.loader = None;
+            control.remember(now, Duration::ZERO);
+            wakes = control.wake();
+        }
+        let reply = Reply::Invalidated;
+        Outcome { reply, wakes }
+    }
+}
+
+impl Control {
+    /// A memory that begins now: what was before it may have been invalidated.
+    fn new(above: Version, now: Now) -> Self {
+        let epoch = Version::after(above, now.wall_us);
+        Self {
+            last: epoch,
+            epoch,
+            loader: None,
+            back_off: None,
+            failures: 0,
+            waiting: BTreeSet::new(),
+            forget_at_ms: 0,
+        }
+    }
+
+    /// The next number, above all that were given out and `above` (K2).
+    fn next(&mut self, above: Version, now: Now) -> Version {
+        self.last = Version::after(self.last.max(above), now.wall_us);
+        self.last
+    }
+
+    /// Keeps the memory for [`MEMORY`] more than `needed`.
+    fn remember(&mut self, now: Now, needed: Duration) {
+        let until = now.millis() + millis(needed + MEMORY);
+        self.forget_at_ms = self.forget_at_ms.max(until);
+    }
+
+    fn wake(&mut self) -> Vec<ClientId> {
+        std::mem::take(&mut self.waiting).into_iter().collect()
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn quiet(reply: Reply) -> Outcome {
+    let wakes = Vec::new();
+    Outcome { reply, wakes }
+}

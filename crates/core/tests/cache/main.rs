@@ -1,0 +1,12 @@
+//! The rules of a guarded cache entry: told as stories, kept in random sequences, and seen from outside by a register that is
+//! written, invalidated and read. The numbers are those of `leasehold_core::cache`.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod broken;
+mod events;
+mod play;
+mod register;
+mod run;
+mod sequences;
+mod story;

@@ -1,0 +1,147 @@
+//! An entry on a stage: steps in short words, and time that passes when it is told. Must never decide anything.
+
+use std::time::Duration;
+
+use leasehold_core::cache::{
+    Begin, Commit, EntryState, Format, Kept, Outcome, Reply, Standing, Step, Token, Value, Version,
+};
+use leasehold_core::{ClientId, Now, Ttl};
+
+pub(crate) const LEASE_MS: u64 = 2_000;
+pub(crate) const FRESH_MS: u64 = 60_000;
+pub(crate) const STALE_MS: u64 = 600_000;
+
+pub(crate) struct Play {
+    pub(crate) state: EntryState,
+    pub(crate) now: Now,
+}
+
+pub(crate) fn ttl(ms: u64) -> Ttl {
+    Ttl::new(Duration::from_millis(ms)).unwrap()
+}
+
+/// A listening client that has seen nothing and takes what is fresh.
+pub(crate) fn asks(token: u128) -> Begin {
+    Begin {
+        token: Token(token),
+        seen: Version::default(),
+        over: false,
+        lease: ttl(LEASE_MS),
+        listener: Some(ClientId::new(u64::try_from(token).unwrap())),
+    }
+}
+
+pub(crate) fn brings(token: u128, version: Version) -> Commit {
+    Commit {
+        token: Token(token),
+        version,
+        fresh_ms: FRESH_MS,
+        stale_ms: STALE_MS,
+        load_ms: 20,
+        format: Format::Raw,
+        body: format!("{token}@{}", version.get()).into_bytes().into(),
+    }
+}
+
+impl Play {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: EntryState::default(),
+            now: Now::at_micros(1_700_000_000_000_000),
+        }
+    }
+
+    pub(crate) fn pass(&mut self, ms: u64) {
+        self.now.clock_us += ms * 1_000;
+        self.now.wall_us += ms * 1_000;
+    }
+
+    pub(crate) fn take(&mut self, step: &Step) -> Outcome {
+        self.state.apply(self.now, step)
+    }
+
+    pub(crate) fn begin(&mut self, begin: Begin) -> Reply {
+        self.take(&Step::Begin(begin)).reply
+    }
+
+    /// Asks, and must be told to load.
+    #[track_caller]
+    pub(crate) fn load(&mut self, token: u128) -> Version {
+        match self.begin(asks(token)) {
+            Reply::Load { version, .. } => version,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Asks, and must be told that another loads: when to ask again, and whether there is a stale value.
+    #[track_caller]
+    pub(crate) fn busy(&mut self, begin: Begin) -> (u64, Option<Value>) {
+        match self.begin(begin) {
+            Reply::Busy { poll_after, stale } => {
+                (u64::try_from(poll_after.as_millis()).unwrap(), stale)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Hands in a value: what became of it, and who is woken.
+    #[track_caller]
+    pub(crate) fn commit(&mut self, token: u128, version: Version) -> (Kept, Vec<ClientId>) {
+        match self.take(&Step::Commit(brings(token, version))) {
+            Outcome {
+                reply: Reply::Committed(kept),
+                wakes,
+            } => (kept, wakes),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn renew(&mut self, token: u128) -> Reply {
+        let lease = ttl(LEASE_MS);
+        let token = Token(token);
+        self.take(&Step::Renew { token, lease }).reply
+    }
+
+    /// Ends a load without a value: who is woken.
+    pub(crate) fn abandon(&mut self, token: u128, back_off_ms: Option<u64>) -> Vec<ClientId> {
+        let back_off = back_off_ms.map(|ms| (ttl(ms), "no database".to_owned()));
+        let token = Token(token);
+        let outcome = self.take(&Step::Abandon { token, back_off });
+        assert_eq!(outcome.reply, Reply::Abandoned);
+        outcome.wakes
+    }
+
+    /// Who is woken.
+    pub(crate) fn invalidate(&mut self, remove: bool) -> Vec<ClientId> {
+        let outcome = self.take(&Step::Invalidate { remove });
+        assert_eq!(outcome.reply, Reply::Invalidated);
+        outcome.wakes
+    }
+
+    /// The version that stands there, and what it is good for.
+    pub(crate) fn stands(&self) -> Option<(Version, Standing)> {
+        let value = self.state.look(self.now)?;
+        Some((value.header.version, value.standing(self.now)))
+    }
+
+    /// When a value that is stored now goes soft.
+    pub(crate) fn fresh(&self) -> Kept {
+        Kept::Fresh(self.now.millis() + FRESH_MS)
+    }
+}
+
+pub(crate) fn ids(tokens: &[u64]) -> Vec<ClientId> {
+    tokens.iter().copied().map(ClientId::new).collect()
+}
+
+impl Play {
+    /// Asks, and must be told to wait: for what.
+    #[track_caller]
+    pub(crate) fn busy_or_back_off(&mut self, begin: Begin) -> &'static str {
+        match self.begin(begin) {
+            Reply::Busy { .. } => "busy",
+            Reply::BackOff { .. } => "back-off",
+            other => panic!("{other:?}"),
+        }
+    }
+}

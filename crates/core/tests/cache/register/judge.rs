@@ -1,0 +1,93 @@
+//! The judge of a schedule. It knows the register's writes and the invalidations that were carried out, and of the cache only
+//! what it answers. Must never look into the entry.
+
+/// What the register held, as the number of its last write.
+pub(super) type Written = u32;
+
+#[derive(Debug, Default)]
+pub(super) struct Judge {
+    /// The register.
+    pub(super) register: Written,
+    /// All writes before this one were overwritten and then invalidated.
+    valid_from: Written,
+}
+
+impl Judge {
+    /// An invalidation was carried out whose writer had seen the register at `written`.
+    pub(super) fn invalidated(&mut self, written: Written) {
+        self.valid_from = self.valid_from.max(written);
+    }
+
+    /// The cache says now that this is fresh. Whoever is told asked before now, and has seen no invalidation complete that
+    /// was not carried out before now: so this is stricter than what is promised to it.
+    pub(super) fn fresh(&self, what: &str, value: Written) -> Result<(), String> {
+        if value >= self.valid_from {
+            return Ok(());
+        }
+        let valid_from = self.valid_from;
+        Err(format!(
+            "{what}: write {value} is said to be fresh; {valid_from} was written and invalidated since"
+        ))
+    }
+}
+
+/// How often what happened.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) fresh: u64,
+    pub(super) waited: u64,
+    pub(super) backed_off: u64,
+    pub(super) invalidated_during_load: u64,
+    pub(super) late_and_kept: u64,
+    pub(super) stored_as_stale: u64,
+    pub(super) overtaken: u64,
+    pub(super) repeated_commits: u64,
+    pub(super) second_loaders: u64,
+    pub(super) loaded_an_old_value: u64,
+    pub(super) losses_during_load: u64,
+    pub(super) crashes_during_load: u64,
+    pub(super) requests_lost: u64,
+    pub(super) answers_lost: u64,
+}
+
+impl Seen {
+    /// The rarest.
+    pub(super) fn least(&self) -> u64 {
+        // Every field is named, so that one that is added does not compile until it is looked at.
+        let Self {
+            fresh,
+            waited,
+            backed_off,
+            invalidated_during_load,
+            late_and_kept,
+            stored_as_stale,
+            overtaken,
+            repeated_commits,
+            second_loaders,
+            loaded_an_old_value,
+            losses_during_load,
+            crashes_during_load,
+            requests_lost,
+            answers_lost,
+        } = *self;
+        [
+            fresh,
+            waited,
+            backed_off,
+            invalidated_during_load,
+            late_and_kept,
+            stored_as_stale,
+            overtaken,
+            repeated_commits,
+            second_loaders,
+            loaded_an_old_value,
+            losses_during_load,
+            crashes_during_load,
+            requests_lost,
+            answers_lost,
+        ]
+        .into_iter()
+        .min()
+        .unwrap_or_default()
+    }
+}

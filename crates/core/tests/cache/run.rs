@@ -1,0 +1,381 @@
+//! A random sequence under way, and what must hold after each step of it. The observers keep books of their own, of what was
+//! asked and answered; they never call what they check.
+
+use leasehold_core::cache::{
+    Begin, Commit, EntryState, Format, Kept, MEMORY, Outcome, POLL, Reply, Standing, Step, Token,
+    Version,
+};
+use leasehold_core::{ClientId, Now};
+use proptest::prelude::*;
+
+use crate::broken::Apply;
+use crate::events::{CLIENTS, End, Event, Lost};
+use crate::play::ttl;
+
+type Checked = Result<(), TestCaseError>;
+
+/// A load that was granted.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    token: Token,
+    version: Version,
+    /// The last millisecond of its lease, while it has one.
+    lease: Option<u64>,
+    /// How many invalidations there had been.
+    born: u32,
+    /// The store has lost its memory since.
+    forgotten: bool,
+}
+
+pub(crate) struct Run {
+    apply: Apply,
+    pub(crate) state: EntryState,
+    pub(crate) now: Now,
+    tokens: [u128; CLIENTS],
+    loads: Vec<Load>,
+    invalidations: u32,
+    /// The highest number that was given out (K2).
+    highest: u64,
+    /// Who listens and was told to wait, and not yet to ask again.
+    waiting: Vec<ClientId>,
+}
+
+impl Run {
+    pub(crate) fn new(apply: Apply) -> Self {
+        Self {
+            apply,
+            state: EntryState::default(),
+            now: Now {
+                clock_us: 5_000_500,
+                wall_us: 1_700_000_000_000_000,
+            },
+            tokens: std::array::from_fn(|at| at as u128),
+            loads: Vec::new(),
+            invalidations: 0,
+            highest: 0,
+            waiting: Vec::new(),
+        }
+    }
+
+    pub(crate) fn pass(&mut self, micros: u64) {
+        self.now.clock_us += micros;
+        self.now.wall_us += micros;
+    }
+
+    pub(crate) fn happens(&mut self, event: Event) -> Checked {
+        match event {
+            Event::Pass(micros) => self.pass(micros),
+            Event::PassTo(end, beyond) => {
+                let until = self.end(end).map_or(0, |until| until + beyond);
+                self.pass(until.saturating_sub(self.now.millis()) * 1_000);
+            }
+            Event::WallBack(micros) => self.now.wall_us -= micros,
+            Event::Lose(what) => self.lose(what),
+            _ => {
+                if let Some(step) = self.step(event) {
+                    self.takes(&step)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self, end: End) -> Option<u64> {
+        let control = self.state.control.as_ref();
+        let value = self.state.value.as_ref();
+        match end {
+            End::Lease => control?.loader.map(|loader| loader.until_ms),
+            End::BackOff => control?.back_off.as_ref().map(|failed| failed.until_ms),
+            End::Memory => control.map(|control| control.forget_at_ms),
+            End::Soft => value.map(|(value, _)| value.header.soft_ms),
+            End::Hard => value.map(|(_, until)| *until),
+        }
+    }
+
+    fn lose(&mut self, what: Lost) {
+        if what != Lost::Control {
+            self.state.value = None;
+        }
+        if what != Lost::Value {
+            self.state.control = None;
+            self.forget();
+        }
+    }
+
+    /// K2 and K3 go past a loss if the wall clock has passed the last number.
+    fn forget(&mut self) {
+        for load in &mut self.loads {
+            (load.lease, load.forgotten) = (None, true);
+        }
+        self.waiting.clear();
+        self.now.wall_us = self.now.wall_us.max(self.highest + 1);
+    }
+
+    fn load(&self, back: usize) -> Option<Load> {
+        self.loads.iter().rev().nth(back).copied()
+    }
+
+    fn step(&mut self, event: Event) -> Option<Step> {
+        Some(match event {
+            Event::Begin {
+                client,
+                again,
+                over,
+                listens,
+                lease,
+            } => {
+                if !again {
+                    self.tokens[client] += 16;
+                }
+                let stored = self.state.value.as_ref();
+                let seen = stored.map_or(Version::default(), |(value, _)| value.header.version);
+                let listener = listens.then(|| ClientId::new(u64::try_from(client).unwrap()));
+                Step::Begin(Begin {
+                    token: Token(self.tokens[client]),
+                    seen: if over { seen } else { Version::default() },
+                    over,
+                    lease: ttl(lease),
+                    listener,
+                })
+            }
+            Event::Renew(back, lease) => Step::Renew {
+                token: self.load(back)?.token,
+                lease: ttl(lease),
+            },
+            Event::Commit { load, fresh, stale } => {
+                let Load { token, version, .. } = self.load(load)?;
+                Step::Commit(Commit {
+                    token,
+                    version,
+                    fresh_ms: fresh,
+                    stale_ms: stale,
+                    load_ms: 1,
+                    format: Format::Raw,
+                    body: version.get().to_string().into_bytes().into(),
+                })
+            }
+            Event::Abandon(back, failed) => Step::Abandon {
+                token: self.load(back)?.token,
+                back_off: failed.map(|ms| (ttl(ms), "failed".to_owned())),
+            },
+            Event::Invalidate(remove) => Step::Invalidate { remove },
+            _ => return None,
+        })
+    }
+
+    fn takes(&mut self, step: &Step) -> Checked {
+        let mut before = self.state.clone();
+        before.expire(self.now);
+        if before.control.is_none() {
+            self.forget();
+        }
+        let ms = self.now.millis();
+        for load in &mut self.loads {
+            load.lease = load.lease.filter(|until| *until >= ms);
+        }
+        let outcome = (self.apply)(&mut self.state, self.now, step);
+        self.may_be_repeated(step, &outcome)?;
+        self.told(step, &outcome, &before)?;
+        match step {
+            Step::Begin(begin) => self.began(begin, &outcome.reply)?,
+            Step::Renew { token, lease } => {
+                let mut live = self
+                    .loads
+                    .iter_mut()
+                    .filter(|load| load.token == *token && load.lease.is_some());
+                if let Some(load) = live.next() {
+                    prop_assert_eq!(&outcome.reply, &Reply::Renewed);
+                    load.lease = Some(ms + lease.millis());
+                } else {
+                    prop_assert_eq!(&outcome.reply, &Reply::NotLoading, "K1");
+                }
+            }
+            Step::Commit(commit) => self.committed(commit, &outcome.reply, &before)?,
+            Step::Abandon { token, .. } => self.ended(*token),
+            Step::Invalidate { .. } => self.invalidated()?,
+        }
+        self.value_is_true(step, &before)?;
+        self.has_an_end(step)
+    }
+
+    fn ended(&mut self, token: Token) {
+        for load in self.loads.iter_mut().filter(|load| load.token == token) {
+            load.lease = None;
+        }
+    }
+
+    /// K2.
+    fn rises(&mut self, number: Version) -> Checked {
+        prop_assert!(number.get() > self.highest, "K2");
+        self.highest = number.get();
+        Ok(())
+    }
+
+    /// K1 and K2, and that nobody is told to wait for nothing.
+    fn began(&mut self, begin: &Begin, reply: &Reply) -> Checked {
+        let live = self.loads.iter().find(|load| load.lease.is_some()).copied();
+        let ms = self.now.millis();
+        match reply {
+            Reply::Load { version, .. } => {
+                if let Some(live) = live {
+                    prop_assert_eq!(live.token, begin.token, "K1");
+                    prop_assert_eq!(live.version, *version, "K6");
+                    self.ended(begin.token);
+                } else {
+                    self.rises(*version)?;
+                }
+                self.loads.push(Load {
+                    token: begin.token,
+                    version: *version,
+                    lease: Some(ms + begin.lease.millis()),
+                    born: live.map_or(self.invalidations, |live| live.born),
+                    forgotten: false,
+                });
+            }
+            Reply::Busy { poll_after, .. } => {
+                let until = live.and_then(|live| live.lease);
+                prop_assert!(until.is_some(), "K5: it waits for nobody");
+                let most = until.unwrap() - ms + 1;
+                let after = u64::try_from(poll_after.as_millis()).unwrap();
+                prop_assert!(*poll_after <= POLL && after <= most && after > 0, "K5");
+            }
+            Reply::BackOff { left, .. } => {
+                prop_assert!(live.is_none());
+                let mut later = self.now;
+                later.clock_us += u64::try_from(left.as_micros()).unwrap();
+                let mut state = self.state.clone();
+                let reply = (self.apply)(&mut state, later, &Step::Begin(*begin)).reply;
+                let told = matches!(reply, Reply::Load { .. });
+                prop_assert!(told, "K5: a back-off is as long as it says: {reply:?}");
+            }
+            Reply::Fresh(value) => {
+                prop_assert!(!begin.over || value.header.version > begin.seen);
+            }
+            other => prop_assert!(false, "{other:?}"),
+        }
+        Ok(())
+    }
+
+    /// K3 and K4, of the answer; and that a slow loader fills the cache.
+    fn committed(&mut self, commit: &Commit, reply: &Reply, before: &EntryState) -> Checked {
+        let load = self.loads.iter().rev();
+        let load = load.clone().find(|load| load.version == commit.version);
+        let load = *load.unwrap();
+        let true_still = load.born == self.invalidations && !load.forgotten;
+        let stored = before.value.as_ref().map(|(value, _)| value.header);
+        let expected = match stored {
+            Some(newer) if newer.version > commit.version => Kept::Overtaken,
+            Some(same) if same.version == commit.version && !same.invalidated => {
+                Kept::Fresh(same.soft_ms)
+            }
+            Some(same) if same.version == commit.version => Kept::Stale,
+            _ if true_still => Kept::Fresh(self.now.millis() + commit.fresh_ms),
+            _ => Kept::Stale,
+        };
+        prop_assert_eq!(reply, &Reply::Committed(expected), "K3, K4");
+        self.ended(commit.token);
+        Ok(())
+    }
+
+    fn invalidated(&mut self) -> Checked {
+        self.invalidations += 1;
+        for load in &mut self.loads {
+            load.lease = None;
+        }
+        match self.state.control.as_ref().map(|control| control.epoch) {
+            Some(epoch) => self.rises(epoch),
+            None => Ok(()),
+        }
+    }
+
+    /// K3 and K4, of what stands there.
+    fn value_is_true(&self, step: &Step, before: &EntryState) -> Checked {
+        let Some((value, _)) = &self.state.value else {
+            let gone = matches!(step, Step::Invalidate { remove: true });
+            prop_assert!(before.value.is_none() || gone, "a value ends by time");
+            return Ok(());
+        };
+        let version = value.header.version;
+        let body = version.get().to_string();
+        prop_assert_eq!(&*value.body, body.as_bytes());
+        if value.standing(self.now) == Standing::Fresh {
+            let load = self.loads.iter().find(|load| load.version == version);
+            prop_assert_eq!(load.unwrap().born, self.invalidations, "K3");
+        }
+        if let Some((old, _)) = &before.value {
+            prop_assert!(version >= old.header.version, "K4");
+        }
+        Ok(())
+    }
+
+    /// K5: who was told to wait is told when the load ends.
+    fn told(&mut self, step: &Step, outcome: &Outcome, before: &EntryState) -> Checked {
+        for woken in &outcome.wakes {
+            prop_assert!(
+                self.waiting.contains(woken),
+                "nobody is woken that does not wait"
+            );
+        }
+        let live = |token: &Token| {
+            let mut of_token = self.loads.iter().filter(|load| load.token == *token);
+            of_token.any(|load| load.lease.is_some())
+        };
+        let stored = before.value.as_ref().map(|(value, _)| value.header.version);
+        let ends = match step {
+            Step::Begin(_) | Step::Renew { .. } => false,
+            Step::Commit(commit) => {
+                live(&commit.token) || stored.is_none_or(|stored| stored < commit.version)
+            }
+            Step::Abandon { token, .. } => live(token),
+            Step::Invalidate { .. } => true,
+        };
+        if ends {
+            prop_assert_eq!(outcome.wakes.len(), self.waiting.len(), "K5");
+            self.waiting.clear();
+        } else {
+            prop_assert!(outcome.wakes.is_empty());
+        }
+        let waits = matches!(outcome.reply, Reply::Busy { .. } | Reply::BackOff { .. });
+        if let Step::Begin(begin) = step
+            && waits
+            && let Some(listener) = begin.listener
+            && !self.waiting.contains(&listener)
+        {
+            self.waiting.push(listener);
+        }
+        Ok(())
+    }
+
+    /// K6.
+    fn may_be_repeated(&self, step: &Step, first: &Outcome) -> Checked {
+        let mut again = self.state.clone();
+        let second = (self.apply)(&mut again, self.now, step);
+        prop_assert_eq!(&second.reply, &first.reply, "K6");
+        prop_assert!(second.wakes.is_empty(), "K6");
+        // An invalidation has a number each time.
+        if !matches!(step, Step::Invalidate { .. }) {
+            prop_assert_eq!(&again, &self.state, "K6");
+        }
+        Ok(())
+    }
+
+    /// K7.
+    fn has_an_end(&self, step: &Step) -> Checked {
+        if let Some(control) = &self.state.control {
+            let lease = control.loader.map_or(0, |loader| loader.until_ms);
+            let back_off = control.back_off.as_ref();
+            let needed = lease.max(back_off.map_or(0, |failed| failed.until_ms));
+            let memory = u64::try_from(MEMORY.as_millis()).unwrap();
+            prop_assert!(
+                control.forget_at_ms >= needed.max(self.now.millis()),
+                "{step:?}"
+            );
+            prop_assert!(
+                control.forget_at_ms <= self.now.millis() + 90_000 + memory,
+                "K7"
+            );
+            prop_assert!(control.loader.is_none() || control.back_off.is_none());
+        }
+        Ok(())
+    }
+}

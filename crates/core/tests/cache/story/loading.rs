@@ -1,0 +1,196 @@
+//! Who loads, who waits, and what becomes of a value that is late.
+
+use leasehold_core::cache::{Begin, EntryState, Kept, Reply, Standing, Step};
+
+use crate::play::{FRESH_MS, LEASE_MS, Play, STALE_MS, asks, ids, ttl};
+
+#[test]
+fn one_loads_the_others_wait_and_are_woken_by_its_value() {
+    let mut play = Play::new();
+    let version = play.load(1);
+    assert_eq!(play.busy(asks(2)), (500, None));
+    let deaf = Begin {
+        listener: None,
+        ..asks(3)
+    };
+    assert_eq!(play.busy(deaf), (25, None));
+    play.pass(20);
+    assert_eq!(play.commit(1, version), (play.fresh(), ids(&[2])));
+    let Reply::Fresh(value) = play.begin(asks(2)) else {
+        panic!()
+    };
+    assert_eq!(&*value.body, format!("1@{}", version.get()).as_bytes());
+    // A hit writes nothing.
+    let before = play.state.clone();
+    play.begin(asks(4));
+    assert_eq!(play.state, before);
+}
+
+#[test]
+fn an_expired_value_is_served_stale_while_one_refreshes_and_is_then_gone() {
+    let mut play = Play::new();
+    let first = play.load(1);
+    play.commit(1, first);
+    play.pass(FRESH_MS - 1);
+    assert_eq!(play.stands(), Some((first, Standing::Fresh)));
+    assert!(matches!(play.begin(asks(2)), Reply::Fresh(_)));
+    // A soft expiry is the first millisecond that is stale.
+    play.pass(1);
+    assert_eq!(play.stands(), Some((first, Standing::Stale)));
+    let Reply::Load { version, stale, .. } = play.begin(asks(2)) else {
+        panic!()
+    };
+    assert!(version > first, "K2");
+    assert_eq!(stale.unwrap().header.version, first);
+    assert_eq!(play.busy(asks(3)).1.unwrap().header.version, first);
+    // It is sent nothing that it has seen.
+    let seen = Begin {
+        seen: first,
+        ..asks(3)
+    };
+    assert_eq!(play.busy(seen).1, None);
+    // A hard expiry is the last millisecond at which it is there.
+    play.abandon(2, None);
+    play.pass(STALE_MS);
+    assert!(matches!(
+        play.begin(Begin {
+            seen: first,
+            ..asks(2)
+        }),
+        Reply::Load { stale: None, .. }
+    ));
+    assert_eq!(play.stands(), Some((first, Standing::Stale)));
+    play.pass(1);
+    assert_eq!(play.stands(), None);
+}
+
+#[test]
+fn a_dead_loader_is_taken_over_when_its_lease_ends() {
+    let mut play = Play::new();
+    let first = play.load(1);
+    play.pass(LEASE_MS);
+    // At its last millisecond a lease counts.
+    assert_eq!(play.busy(asks(2)), (1, None));
+    play.pass(1);
+    let second = play.load(2);
+    assert!(second > first, "K2");
+    assert_eq!(play.renew(1), Reply::NotLoading);
+    assert_eq!(play.busy(asks(3)).0, 500);
+}
+
+#[test]
+fn a_renewed_lease_goes_on_and_one_that_ended_is_not_taken_again() {
+    let mut play = Play::new();
+    play.load(1);
+    for _ in 0..5 {
+        play.pass(LEASE_MS);
+        assert_eq!(play.renew(1), Reply::Renewed);
+    }
+    play.pass(LEASE_MS + 1);
+    assert_eq!(play.renew(1), Reply::NotLoading);
+    assert_eq!(play.renew(1), Reply::NotLoading, "K6");
+    assert_eq!(
+        EntryState::default()
+            .apply(
+                play.now,
+                &Step::Renew {
+                    token: asks(1).token,
+                    lease: ttl(10)
+                }
+            )
+            .reply,
+        Reply::NotLoading
+    );
+}
+
+#[test]
+fn a_late_value_fills_the_cache_if_nothing_newer_is_there() {
+    let mut play = Play::new();
+    let slow = play.load(1);
+    play.pass(LEASE_MS + 1);
+    let second = play.load(2);
+    play.busy(asks(3));
+    assert_eq!(play.commit(1, slow), (play.fresh(), ids(&[3])));
+    // The second one still loads: nobody else does, even one who wants it newer.
+    let newer = Begin {
+        over: true,
+        seen: slow,
+        ..asks(4)
+    };
+    assert_eq!(play.busy(newer).1, None);
+    assert_eq!(play.renew(2), Reply::Renewed);
+    assert_eq!(play.commit(2, second), (play.fresh(), ids(&[4])));
+    assert_eq!(play.stands(), Some((second, Standing::Fresh)));
+}
+
+#[test]
+fn a_late_value_never_replaces_a_newer_one() {
+    let mut play = Play::new();
+    let slow = play.load(1);
+    play.pass(LEASE_MS + 1);
+    let second = play.load(2);
+    play.commit(2, second);
+    play.pass(FRESH_MS);
+    let third = play.load(3);
+    play.busy(asks(4));
+    let before = play.state.clone();
+    assert_eq!(
+        play.commit(1, slow),
+        (Kept::Overtaken, ids(&[])),
+        "it ends nobody's load"
+    );
+    assert_eq!(play.state.value, before.value);
+    assert_eq!(play.commit(3, third).1, ids(&[4]));
+}
+
+#[test]
+fn who_wants_it_newer_than_seen_loads_over_a_fresh_value_and_only_one_does() {
+    let mut play = Play::new();
+    let first = play.load(1);
+    play.commit(1, first);
+    let newer = |token| Begin {
+        over: true,
+        seen: first,
+        ..asks(token)
+    };
+    let Reply::Load {
+        version,
+        stale: None,
+        ..
+    } = play.begin(newer(2))
+    else {
+        panic!()
+    };
+    assert_eq!(play.busy(newer(3)), (500, None));
+    assert!(
+        matches!(play.begin(asks(4)), Reply::Fresh(_)),
+        "to all others it is fresh"
+    );
+    play.commit(2, version);
+    let Reply::Fresh(value) = play.begin(newer(3)) else {
+        panic!()
+    };
+    assert_eq!(value.header.version, version);
+}
+
+#[test]
+fn each_step_may_be_repeated() {
+    let mut play = Play::new();
+    let version = play.load(1);
+    play.pass(100);
+    assert_eq!(play.load(1), version, "the same load");
+    let stored = play.commit(1, version).0;
+    play.pass(100);
+    assert_eq!(
+        play.commit(1, version),
+        (stored, ids(&[])),
+        "and not a later soft expiry"
+    );
+    play.invalidate(false);
+    assert_eq!(play.commit(1, version).0, Kept::Stale);
+    assert_eq!(play.stands(), Some((version, Standing::Stale)));
+    // A repeat that comes after an invalidation begins a load of its own; the value of the first is told from it.
+    let again = play.load(1);
+    assert!(again > version);
+    assert_eq!(play.commit(1, version).0, Kept::Stale);
+}

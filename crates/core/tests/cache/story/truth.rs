@@ -1,0 +1,162 @@
+//! What was invalidated or forgotten, and what is kept.
+
+use leasehold_core::cache::{CacheWorld, Commit, Kept, MEMORY, Reply, Standing, Step, Version};
+use leasehold_core::{LockName, Now};
+
+use crate::play::{FRESH_MS, LEASE_MS, Play, STALE_MS, asks, brings, ids, ttl};
+
+#[test]
+fn what_was_invalidated_during_its_load_is_stored_as_stale() {
+    let mut play = Play::new();
+    let version = play.load(1);
+    play.busy(asks(2));
+    assert_eq!(
+        play.invalidate(false),
+        ids(&[2]),
+        "nobody waits for it any more"
+    );
+    assert_eq!(play.renew(1), Reply::NotLoading);
+    let next = play.load(2);
+    play.busy(asks(3));
+    assert_eq!(
+        play.commit(1, version),
+        (Kept::Stale, ids(&[3])),
+        "to be served as stale"
+    );
+    assert_eq!(play.stands(), Some((version, Standing::Stale)));
+    assert_eq!(play.busy(asks(3)).1.unwrap().header.version, version);
+    assert_eq!(play.commit(2, next).0, play.fresh());
+    assert_eq!(play.stands(), Some((next, Standing::Fresh)));
+}
+
+#[test]
+fn an_invalidated_value_is_stale_at_once_or_gone() {
+    let mut play = Play::new();
+    let version = play.load(1);
+    play.commit(1, version);
+    play.invalidate(false);
+    assert_eq!(play.stands(), Some((version, Standing::Stale)));
+    assert!(matches!(
+        play.begin(asks(2)),
+        Reply::Load { stale: Some(_), .. }
+    ));
+    play.invalidate(true);
+    assert_eq!(play.stands(), None);
+    assert!(matches!(
+        play.begin(asks(3)),
+        Reply::Load { stale: None, .. }
+    ));
+}
+
+#[test]
+fn what_may_not_be_kept_as_stale_is_not_stored_when_it_is() {
+    let mut play = Play::new();
+    let version = play.load(1);
+    play.invalidate(false);
+    let strict = Commit {
+        stale_ms: 0,
+        ..brings(1, version)
+    };
+    let reply = play.take(&Step::Commit(strict)).reply;
+    assert_eq!(reply, Reply::Committed(Kept::Stale));
+    assert_eq!(play.stands(), None);
+}
+
+#[test]
+fn a_load_that_the_store_has_forgotten_fills_as_stale() {
+    // Gone, or begun anew; by loss or by age.
+    for (begun_anew, by_age) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut play = Play::new();
+        let version = play.load(1);
+        if by_age {
+            play.pass(LEASE_MS + u64::try_from(MEMORY.as_millis()).unwrap());
+            let remembered = &mut play.state.clone();
+            let kept = remembered
+                .apply(play.now, &Step::Commit(brings(1, version)))
+                .reply;
+            assert_eq!(kept, Reply::Committed(play.fresh()));
+        } else {
+            play.state.control = None;
+        }
+        // Nobody has a memory of this.
+        play.pass(1);
+        play.invalidate(false);
+        let next = begun_anew.then(|| play.load(2));
+        assert_eq!(
+            play.commit(1, version).0,
+            Kept::Stale,
+            "{begun_anew} {by_age}"
+        );
+        assert_eq!(play.stands(), Some((version, Standing::Stale)));
+        if let Some(next) = next {
+            assert_eq!(play.commit(2, next).0, play.fresh());
+        }
+    }
+}
+
+#[test]
+fn numbers_rise_past_a_loss_and_with_a_clock_that_stands() {
+    let mut play = Play::new();
+    let first = play.load(1);
+    play.invalidate(false);
+    let second = play.load(2);
+    assert!(
+        second.get() > first.get() + 1,
+        "K2, one between for the invalidation"
+    );
+    play.commit(2, second);
+    // The control is gone, the wall clock went back, and only the value tells.
+    play.state.control = None;
+    play.now.wall_us -= 3_600_000_000;
+    play.pass(FRESH_MS);
+    let third = play.load(3);
+    assert!(third > second, "K2");
+    assert_eq!(play.commit(3, third).0, play.fresh());
+}
+
+#[test]
+fn what_is_no_entry_is_left_alone() {
+    let mut play = Play::new();
+    play.state.foreign = Some("list".to_owned());
+    let before = play.state.clone();
+    let token = asks(1).token;
+    for step in [
+        Step::Begin(asks(1)),
+        Step::Renew {
+            token,
+            lease: ttl(10),
+        },
+        Step::Commit(brings(1, Version::new(5))),
+        Step::Abandon {
+            token,
+            back_off: Some((ttl(10), String::new())),
+        },
+        Step::Invalidate { remove: true },
+    ] {
+        assert_eq!(play.take(&step).reply, Reply::Foreign("list".into()), "K8");
+        assert_eq!(play.state, before);
+    }
+}
+
+#[test]
+fn a_world_keeps_nothing_of_what_is_over() {
+    let mut world = CacheWorld::default();
+    let [home, news] = ["home", "news"].map(|name| LockName::new(name).unwrap());
+    let now = Now::at_micros(1_000_000_000);
+    let Reply::Load { version, .. } = world.apply(now, &home, &Step::Begin(asks(1))).reply else {
+        panic!()
+    };
+    world.apply(now, &home, &Step::Commit(brings(1, version)));
+    assert_eq!(
+        world
+            .apply(now, &news, &Step::Invalidate { remove: false })
+            .reply,
+        Reply::Invalidated
+    );
+    assert_eq!(world.len(), 1, "nothing is kept of what never was");
+    assert!(world.look(now, &home).is_some() && world.look(now, &news).is_none());
+    let end =
+        now.clock_us + 1_000 * (STALE_MS + FRESH_MS) + u64::try_from(MEMORY.as_micros()).unwrap();
+    world.sweep(Now::at_micros(end + 1_000));
+    assert!(world.is_empty(), "K7");
+}
