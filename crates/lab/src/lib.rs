@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`ladder`] | what is wrong with the recipes that people are taught |
 //! | [`rules`] | our own rules under every order of events, within bounds |
+//! | [`cache`] | the rules of a guarded cache entry, likewise |
 //! | [`storm`], [`parts`] | many processes, a few locks, faults of all kinds, and a judge who reads what they did |
 //! | [`scale`] | ten to a million clients that want one lock, in virtual time, beside other ways to wait |
 //! | [`report`], [`check_table`] | what checks of models found, and how it is told |
@@ -13,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cache;
 pub mod check_table;
 pub mod command;
 pub mod host_time;

@@ -1,11 +1,14 @@
 //! The verb `check`: all models, to the end of their bounds. Must never call a model fine that did not reach what it is there
 //! to explore.
 
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
 
 use clap::Args;
+use leasehold_core::cache::EntryState;
+use leasehold_core::{Invalid, World};
 
 use super::{Asked, Refused, Said};
+use crate::cache;
 use crate::check_table;
 use crate::ladder::check::check_rung;
 use crate::ladder::rungs;
@@ -81,20 +84,30 @@ impl Check {
         };
         let mut all = Vec::new();
         let mut missed = String::new();
-        for name in rules::names(bounds) {
-            if !self.wants(name) {
-                continue;
-            }
-            (asked.progress)(name);
-            let found = rules::check_one(bounds, name, leasehold_core::World::apply)
-                .map_err(|invalid| Refused::Failed(invalid.to_string()))?;
-            for situation in &found.missed {
+        let mut add = |name: &str, checked: Checked, never: Vec<String>| {
+            for situation in never {
                 // A string takes all that is written to it.
-                let _infallible = writeln!(missed, "{name} never reached: {situation:?}");
+                let _infallible = writeln!(missed, "{name} never reached: {situation}");
             }
-            all.push(found.checked);
+            all.push(checked);
+        };
+        let failed = |invalid: Invalid| Refused::Failed(invalid.to_string());
+        let wanted = |name: &&str| self.wants(name);
+        for name in rules::names(bounds).into_iter().filter(wanted) {
+            (asked.progress)(name);
+            let found = rules::check_one(bounds, name, World::apply).map_err(failed)?;
+            add(name, found.checked, said(&found.missed));
+        }
+        for name in cache::names(bounds).into_iter().filter(wanted) {
+            (asked.progress)(name);
+            let found = cache::check_one(bounds, name, EntryState::apply).map_err(failed)?;
+            add(name, found.checked, said(&found.missed));
         }
         let fine = missed.is_empty() && all.iter().all(Checked::is_exhausted);
         Ok((all, fine, missed))
     }
+}
+
+fn said(missed: &[impl Debug]) -> Vec<String> {
+    missed.iter().map(|it| format!("{it:?}")).collect()
 }

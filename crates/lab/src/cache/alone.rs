@@ -1,0 +1,47 @@
+//! What becomes of one waiter when all others stop: it goes on polling as it is told, and nothing else happens but that time
+//! passes, by the millisecond. Must never be a way that something better than the worst could take: it is not woken.
+
+use leasehold_core::cache::Reply;
+
+use super::model::Rules;
+use super::state::{Id, Phase, Request, State};
+use super::time::{TICK_MS, later};
+
+/// More polls than any wait within its bound takes.
+const POLLS: usize = 64;
+
+impl Rules {
+    /// K5: whoever waits loads, or has a fresh value, a millisecond after the lease and the back-off of the moment at the latest.
+    pub(super) fn waits_end(&self, state: &State) -> bool {
+        (0u8..).zip(&state.clients).all(|(client, at)| {
+            let Phase::Asking(seen) = at.phase else {
+                return true;
+            };
+            let id = Id {
+                client,
+                nth: at.nth,
+            };
+            let lease = state.books.lease.map(|(_, left)| left);
+            let most = lease.max(state.books.rests);
+            let most = most.map_or(0, |left| u64::from(left) * TICK_MS + 1);
+            self.alone(state, id, seen).is_some_and(|ms| ms <= most)
+        })
+    }
+
+    /// After so many milliseconds.
+    fn alone(&self, state: &State, id: Id, seen: Option<u64>) -> Option<u64> {
+        let step = self.asks(id, Request::Begin(seen));
+        let mut entry = state.entry.clone();
+        let mut ms = 0;
+        for _ in 0..POLLS {
+            let pause = match (self.apply)(&mut entry, later(ms), &step).reply {
+                Reply::Busy { poll_after, .. } => poll_after,
+                Reply::BackOff { left, .. } => left,
+                Reply::Load { .. } | Reply::Fresh(_) => return Some(ms),
+                _ => return None,
+            };
+            ms += u64::try_from(pause.as_millis()).ok()?;
+        }
+        None
+    }
+}

@@ -1,0 +1,229 @@
+//! What each step of the store must keep. It goes by books of its own, of what was asked and answered, and by what is stored;
+//! it must never ask the rules.
+
+use leasehold_core::cache::{
+    EntryState, Kept, MEMORY, Outcome, POLL, Reply, Standing, Step, Version,
+};
+
+use super::setup::{BACK_OFF, FRESH, LEASE, STALE};
+use super::state::{Id, State};
+use super::time::{NOW, TICK_MS};
+
+/// The rules that a step can break.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// K1.
+    Loaders = 1,
+    /// Nobody is told to load while the source is left alone.
+    Rest = 1 << 1,
+    /// K2.
+    Numbers = 1 << 2,
+    /// K3.
+    Truth = 1 << 3,
+    /// K4: the version only rises.
+    Falls = 1 << 4,
+    /// K4: a late value is kept if there is nothing newer.
+    Dropped = 1 << 5,
+    /// K5.
+    Waiters = 1 << 6,
+    /// K6.
+    Repeats = 1 << 7,
+    /// K7.
+    Ends = 1 << 8,
+}
+
+/// A step that the store took, and took again.
+pub(super) struct Taken<'a> {
+    /// Whose; nobody's, if it is an invalidation.
+    pub(super) by: Option<Id>,
+    pub(super) step: &'a Step,
+    /// A commit of what may not be true any more.
+    pub(super) old: bool,
+    pub(super) before: &'a EntryState,
+    pub(super) first: &'a Outcome,
+    pub(super) second: &'a Outcome,
+    /// The entry after the second time.
+    pub(super) again: &'a EntryState,
+}
+
+/// Judges a step that led to `state`, and brings the books up to date.
+pub(super) fn step(state: &mut State, taken: &Taken<'_>) {
+    let mut broken = repeats(state, taken) | ends(state) | falls(state, taken);
+    let mine = state
+        .books
+        .lease
+        .is_some_and(|(id, _)| Some(id) == taken.by);
+    let stored = version(taken.before);
+    let mut ended = false;
+    match (taken.step, &taken.first.reply) {
+        (Step::Begin(_), reply) => broken |= began(state, taken.by, reply),
+        (Step::Renew { .. }, reply) => {
+            let renewed = *reply == Reply::Renewed;
+            broken |= unless(renewed == mine, Broken::Loaders);
+            if mine {
+                state.books.lease = taken.by.map(|id| (id, LEASE));
+            }
+        }
+        (Step::Commit(commit), Reply::Committed(kept)) => {
+            broken |= committed(state, taken, commit.version, *kept);
+            let news = stored.is_none_or(|stored| stored < commit.version);
+            ended = mine || news;
+            state.books.lease.take_if(|_| mine);
+            state.books.rests.take_if(|_| ended);
+        }
+        (Step::Abandon { back_off, .. }, _) => {
+            ended = mine;
+            state.books.lease.take_if(|_| mine);
+            if mine && back_off.is_some() {
+                state.books.rests = Some(BACK_OFF);
+            }
+        }
+        (Step::Invalidate { .. }, _) => {
+            ended = true;
+            state.books.lease = None;
+            state.books.value_old = true;
+            if let Some(epoch) = state.entry.control.as_ref().map(|control| control.epoch) {
+                broken |= unless(epoch.get() > state.books.issued, Broken::Numbers);
+                state.books.issued = state.books.issued.max(epoch.get());
+            }
+        }
+        _ => {}
+    }
+    broken |= told(state, taken, ended) | truth(state);
+    state.books.broken |= broken;
+}
+
+const fn unless(kept: bool, rule: Broken) -> u16 {
+    if kept { 0 } else { rule as u16 }
+}
+
+fn version(entry: &EntryState) -> Option<Version> {
+    entry.value.as_ref().map(|(value, _)| value.header.version)
+}
+
+/// K1, K2, and that nobody waits for nothing.
+fn began(state: &mut State, by: Option<Id>, reply: &Reply) -> u16 {
+    let books = &mut state.books;
+    let other = books.lease.is_some_and(|(id, _)| Some(id) != by);
+    match reply {
+        Reply::Load { version, .. } => {
+            let mut broken = unless(!other, Broken::Loaders);
+            broken |= unless(books.rests.is_none(), Broken::Rest);
+            // It is the same load as long as it has its lease.
+            if books.lease.is_none() {
+                broken |= unless(version.get() > books.issued, Broken::Numbers);
+            }
+            books.issued = books.issued.max(version.get());
+            books.lease = by.map(|id| (id, LEASE));
+            broken
+        }
+        Reply::Busy { poll_after, .. } => unless(
+            other && *poll_after <= POLL && !poll_after.is_zero(),
+            Broken::Waiters,
+        ),
+        Reply::BackOff { .. } => unless(books.rests.is_some(), Broken::Waiters),
+        Reply::Fresh(_) => unless(!books.value_old, Broken::Truth),
+        _ => Broken::Waiters as u16,
+    }
+}
+
+/// K3 and K4, of what a commit is answered.
+fn committed(state: &mut State, taken: &Taken<'_>, number: Version, kept: Kept) -> u16 {
+    let header = taken.before.value.as_ref().map(|(value, _)| value.header);
+    let books = &mut state.books;
+    let expected = match header {
+        Some(newer) if newer.version > number => Kept::Overtaken,
+        Some(same) if same.version == number && !books.value_old => Kept::Fresh(same.soft_ms),
+        Some(same) if same.version == number => Kept::Stale,
+        _ if taken.old => Kept::Stale,
+        _ => Kept::Fresh(NOW.millis() + u64::from(FRESH) * TICK_MS),
+    };
+    let stored = state
+        .entry
+        .value
+        .as_ref()
+        .map(|(value, _)| value.header.version);
+    let is_new = header.is_none_or(|header| header.version < number);
+    if is_new && state.entry.value != taken.before.value {
+        books.value_old = taken.old;
+    }
+    match (expected, kept) {
+        (Kept::Stale, Kept::Fresh(_)) => Broken::Truth as u16,
+        _ if is_new && stored != Some(number) => Broken::Dropped as u16,
+        (expected, kept) if expected == kept => 0,
+        (Kept::Overtaken, _) => Broken::Falls as u16,
+        _ => Broken::Dropped as u16,
+    }
+}
+
+/// K3, of what is stored.
+fn truth(state: &State) -> u16 {
+    let fresh = state
+        .entry
+        .value
+        .as_ref()
+        .is_some_and(|(value, _)| value.standing(NOW) == Standing::Fresh);
+    unless(!(fresh && state.books.value_old), Broken::Truth)
+}
+
+/// K4.
+fn falls(state: &State, taken: &Taken<'_>) -> u16 {
+    let (was, is) = (version(taken.before), version(&state.entry));
+    let removed = matches!(taken.step, Step::Invalidate { remove: true });
+    let kept = match (was, is) {
+        (Some(was), Some(is)) => is >= was,
+        (Some(_), None) => removed,
+        (None, _) => true,
+    };
+    unless(kept, Broken::Falls)
+}
+
+/// K5: whoever was told to wait is told when the load ends, and nobody else.
+fn told(state: &mut State, taken: &Taken<'_>, ended: bool) -> u16 {
+    let woken = &taken.first.wakes;
+    let mut broken = 0;
+    for (index, client) in (0u64..).zip(&mut state.clients) {
+        let is_woken = woken.iter().any(|id| id.get() == index);
+        broken |= unless(is_woken == (ended && client.told), Broken::Waiters);
+        client.told &= !is_woken;
+    }
+    let waits = matches!(
+        taken.first.reply,
+        Reply::Busy { .. } | Reply::BackOff { .. }
+    );
+    if let Some(id) = taken.by.filter(|_| waits) {
+        state.client_mut(id.client).told = true;
+    }
+    broken
+}
+
+/// K6.
+fn repeats(state: &State, taken: &Taken<'_>) -> u16 {
+    let same = taken.second.reply == taken.first.reply && taken.second.wakes.is_empty();
+    // An invalidation has a number each time.
+    let numbered = matches!(taken.step, Step::Invalidate { .. });
+    unless(
+        same && (numbered || *taken.again == state.entry),
+        Broken::Repeats,
+    )
+}
+
+/// K7.
+fn ends(state: &State) -> u16 {
+    let within = |until: u64, ticks: u8, memory: u64| {
+        until <= NOW.millis() + u64::from(ticks) * TICK_MS + memory
+    };
+    let memory = u64::try_from(MEMORY.as_millis()).unwrap_or(u64::MAX);
+    let value = state.entry.value.as_ref();
+    let value = value.is_none_or(|(_, until)| within(*until, FRESH + STALE, 0));
+    let control = state.entry.control.as_ref();
+    let control = control.is_none_or(|control| {
+        let kept = within(control.forget_at_ms, LEASE.max(BACK_OFF), memory);
+        let loader = control
+            .loader
+            .is_none_or(|loader| within(loader.until_ms, LEASE, 0));
+        let failed = control.back_off.as_ref();
+        kept && loader && failed.is_none_or(|failed| within(failed.until_ms, BACK_OFF, 0))
+    });
+    unless(value && control, Broken::Ends)
+}

@@ -1,0 +1,207 @@
+//! A model as the checker takes it, and its exploration. Must never report as exhausted what was cut short.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold_core::cache::{Body, EntryState, Outcome, Step};
+use leasehold_core::{Invalid, Now, Ttl};
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+use super::act::Action;
+use super::judge::Broken;
+use super::setup::{BACK_OFF, FRESH, LEASE, STALE, Setup, Situation, TICK};
+use super::state::{Books, Client, Phase, State};
+use super::time::TICK_MS;
+use super::{Finding, trace};
+use crate::report::{Checked, Judged, Verdict};
+
+/// The rules of an entry: [`EntryState::apply`], or in a test, something worse.
+pub type Apply = fn(&mut EntryState, Now, &Step) -> Outcome;
+
+/// A model: its bounds, and the rules it explores.
+#[derive(Debug, Clone)]
+pub(super) struct Rules {
+    pub(super) setup: Setup,
+    pub(super) apply: Apply,
+    pub(super) lease: Ttl,
+    pub(super) back_off: Ttl,
+    pub(super) fresh_ms: u64,
+    pub(super) stale_ms: u64,
+    pub(super) body: Body,
+    /// What was reached: a bit for each situation.
+    reached: Arc<AtomicU64>,
+}
+
+impl Rules {
+    pub(super) fn new(setup: Setup, apply: Apply) -> Result<Self, Invalid> {
+        Ok(Self {
+            setup,
+            apply,
+            lease: Ttl::new(TICK * u32::from(LEASE))?,
+            back_off: Ttl::new(TICK * u32::from(BACK_OFF))?,
+            fresh_ms: u64::from(FRESH) * TICK_MS,
+            stale_ms: u64::from(STALE) * TICK_MS,
+            body: Body::from([]),
+            reached: Arc::default(),
+        })
+    }
+
+    /// Notes that a situation was reached.
+    pub(super) fn reached(&self, situation: Situation) {
+        let bit = 1 << situation as u64;
+        if self.reached.load(Ordering::Relaxed) & bit == 0 {
+            self.reached.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Explores everything within the bounds.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how long an exploration takes is no lease"
+    )]
+    pub(super) fn explore(&self) -> Finding {
+        let begun = Instant::now();
+        let seen = self
+            .clone()
+            .checker()
+            .threads(2)
+            .finish_when(HasDiscoveries::AnyFailures)
+            .timeout(LIMIT)
+            .spawn_bfs()
+            .join();
+        let took = begun.elapsed();
+        let found = seen.discoveries();
+        let cut = !found.is_empty() || took >= LIMIT;
+        let verdict = |name| match found.get(name) {
+            Some(path) => self.shortest(name, path.clone().into_actions()),
+            None if cut => Verdict::Cut,
+            None => Verdict::Exhausted,
+        };
+        let properties = self.properties().into_iter().map(|property| {
+            let (name, says) = property.name.split_once(' ').unwrap_or_default();
+            Judged {
+                name,
+                says,
+                verdict: verdict(property.name),
+            }
+        });
+        let checked = Checked {
+            model: self.setup.name.to_owned(),
+            bounds: self.setup.bounds(),
+            states: seen.unique_state_count(),
+            // It counts the states of a way, one more than its steps.
+            depth: seen.max_depth().saturating_sub(1),
+            properties: properties.collect(),
+            took,
+        };
+        let reached = self.reached.load(Ordering::Relaxed);
+        let missed = self.setup.reaches.iter();
+        let missed = missed.filter(|situation| reached & (1_u64 << **situation as u64) == 0);
+        Finding {
+            missed: missed.copied().collect(),
+            checked,
+        }
+    }
+
+    /// As for the locks: what is found breadth first, when nothing deeper is allowed, is the shortest.
+    fn shortest(&self, name: &'static str, mut actions: Vec<Action>) -> Verdict {
+        loop {
+            let checker = self
+                .clone()
+                .checker()
+                .threads(1)
+                // The checker counts states, and leaves those at the limit alone.
+                .target_max_depth(actions.len() + 1)
+                .finish_when(HasDiscoveries::AnyOf([name].into()))
+                .spawn_bfs()
+                .join();
+            match checker.discovery(name) {
+                Some(path) => actions = path.into_actions(),
+                None => {
+                    return Verdict::Violated {
+                        steps: actions.len(),
+                        trace: trace::lines(self, &actions),
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// How long one model may take before it is cut.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// A property that single steps break.
+macro_rules! kept {
+    ($name:literal, $rule:ident) => {
+        Property::<Rules>::always($name, |_, state: &State| {
+            state.books.broken & Broken::$rule as u16 == 0
+        })
+    };
+}
+
+impl Model for Rules {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let idle = Client {
+            nth: 0,
+            phase: Phase::Idle,
+            told: false,
+        };
+        vec![State {
+            entry: EntryState::default(),
+            clients: vec![idle; usize::from(self.setup.clients)],
+            flight: Vec::new(),
+            books: Books {
+                lease: None,
+                rests: None,
+                value_old: false,
+                issued: 0,
+                broken: 0,
+            },
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.books.broken == 0 {
+            self.possible(state, actions);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        self.step(last, action).map(|(state, _)| state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            kept!("K1 at most one client has the lease of a load", Loaders),
+            kept!(
+                "K1b nobody is told to load while the source is left alone",
+                Rest
+            ),
+            kept!("K2 the numbers that an entry gives out rise", Numbers),
+            kept!(
+                "K3 nothing is fresh that was invalidated, or whose load the store has forgotten",
+                Truth
+            ),
+            kept!("K4 the version of what is stored does not fall", Falls),
+            kept!(
+                "K4b a late value is kept if nothing newer is there",
+                Dropped
+            ),
+            kept!(
+                "K5 who was told to wait is told when the load ends, and nobody else",
+                Waiters
+            ),
+            Property::always(
+                "K5b who waits loads or has a fresh value when lease and back-off are over, once others stop",
+                Self::waits_end,
+            ),
+            kept!("K6 a step of an entry may be repeated", Repeats),
+            kept!("K7 everything kept of an entry has an end", Ends),
+        ]
+    }
+}

@@ -1,0 +1,231 @@
+//! What there is at one moment: the entry, what each client does, what is under way, and the books of the judge. Must never hold a
+//! rule: the entry is an [`EntryState`], and nothing here changes it.
+//!
+//! Two states that differ only in which client is which are one, as in the models of the locks: their hash is the same, and a
+//! hash is all that the checker compares.
+
+use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+
+use leasehold_core::cache::{BackOff, Control, EntryState, Loader, Token, Value};
+
+/// Which call of which client. The number is used again once no trace of it is left, so there is no end of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Id {
+    pub(super) client: u8,
+    pub(super) nth: u8,
+}
+
+impl Id {
+    pub(super) fn token(self) -> Token {
+        Token(u128::from(self.client) << 8 | u128::from(self.nth))
+    }
+
+    pub(super) fn of(Token(bits): Token) -> Self {
+        let byte = |bits: u128| u8::try_from(bits & 0xff).unwrap_or(u8::MAX);
+        Self {
+            client: byte(bits >> 8),
+            nth: byte(bits),
+        }
+    }
+}
+
+/// What a client brings: the version that it was granted, and whether the entry was invalidated since, or the store has lost its
+/// memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Load {
+    pub(super) version: u64,
+    pub(super) old: bool,
+}
+
+/// What a client is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Phase {
+    Idle,
+    /// It wants the value: one newer than what it has seen, or any that is fresh.
+    Asking(Option<u64>),
+    /// It was told to load.
+    Loading(Load),
+}
+
+/// A client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Client {
+    pub(super) nth: u8,
+    pub(super) phase: Phase,
+    /// It was told to wait, and has not been told to ask again.
+    pub(super) told: bool,
+}
+
+/// What a client can ask for, and what it says with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Request {
+    Begin(Option<u64>),
+    Renew,
+    Commit(Load),
+    Fail,
+    GiveUp,
+}
+
+/// A request under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Message {
+    pub(super) from: Id,
+    pub(super) request: Request,
+    pub(super) twice: bool,
+}
+
+/// Everything at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) entry: EntryState,
+    pub(super) clients: Vec<Client>,
+    pub(super) flight: Vec<Message>,
+    pub(super) books: Books,
+}
+
+/// What the judge knows by what was asked and answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Books {
+    /// The lease of the moment, and how many ticks it has left.
+    pub(super) lease: Option<(Id, u8)>,
+    /// How many ticks the source is left alone.
+    pub(super) rests: Option<u8>,
+    /// The entry was invalidated after the load of the stored value was granted.
+    pub(super) value_old: bool,
+    /// The highest number that was given out.
+    pub(super) issued: u64,
+    /// The rules that the last step broke: a bit for each.
+    pub(super) broken: u16,
+}
+
+impl State {
+    pub(super) fn client(&self, client: u8) -> &Client {
+        &self.clients[usize::from(client)]
+    }
+
+    pub(super) fn client_mut(&mut self, client: u8) -> &mut Client {
+        &mut self.clients[usize::from(client)]
+    }
+
+    /// Whether the client still goes on with this call.
+    pub(super) fn is_current(&self, id: Id) -> bool {
+        let client = self.client(id.client);
+        client.nth == id.nth && client.phase != Phase::Idle
+    }
+
+    /// The calls that the store, the judge or a message knows.
+    pub(super) fn known(&self) -> BTreeSet<Id> {
+        let control = self.entry.control.as_ref();
+        let loader = control.and_then(|control| control.loader);
+        let messages = self.flight.iter().map(|message| message.from);
+        let loader = loader.map(|loader| Id::of(loader.token));
+        let lease = self.books.lease.map(|(id, _)| id);
+        loader.into_iter().chain(lease).chain(messages).collect()
+    }
+
+    /// A name for a call without its client: 0 is the current one, the others are counted.
+    fn nth(&self, known: &BTreeSet<Id>, id: Id) -> u8 {
+        let over = |other: &&Id| other.client == id.client && !self.is_current(**other);
+        let is_current = self.is_current(id);
+        let place = known.iter().filter(over).position(|other| *other == id);
+        match place {
+            Some(at) if !is_current => u8::try_from(at + 1).unwrap_or(u8::MAX),
+            _ => 0,
+        }
+    }
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, into: &mut H) {
+        // Every field is named, so that one that is added does not compile until it is looked at.
+        let Self {
+            entry,
+            clients,
+            flight,
+            books,
+        } = self;
+        let known = self.known();
+        let loads = |client: u8| {
+            let lease = books.lease.filter(|(id, _)| id.client == client);
+            lease.map(|(id, left)| (self.nth(&known, id), left))
+        };
+        let sends = |client: u8| {
+            let its = flight
+                .iter()
+                .filter(|message| message.from.client == client);
+            let nameless = |message: &Message| {
+                let nth = self.nth(&known, message.from);
+                (nth, message.request, message.twice)
+            };
+            let mut all: Vec<_> = its.map(nameless).collect();
+            all.sort_unstable();
+            all
+        };
+        let mut sorted: Vec<_> = (0u8..)
+            .zip(clients)
+            .map(|(index, client)| {
+                let Client {
+                    nth: _,
+                    phase,
+                    told,
+                } = *client;
+                (phase, told, loads(index), sends(index), index)
+            })
+            .collect();
+        sorted.sort_unstable();
+        for (phase, told, loads, sends, _) in &sorted {
+            (phase, told, loads, sends).hash(into);
+        }
+        let rank = |client: u8| sorted.iter().position(|(.., index)| *index == client);
+        let Books {
+            lease,
+            rests,
+            value_old,
+            issued,
+            broken,
+        } = books;
+        (lease.is_some(), rests, value_old, issued, broken).hash(into);
+        let EntryState {
+            value,
+            control,
+            foreign,
+        } = entry;
+        foreign.hash(into);
+        if let Some((Value { header, body: _ }, until_ms)) = value {
+            (header, until_ms).hash(into);
+        }
+        value.is_some().hash(into);
+        if let Some(Control {
+            last,
+            epoch,
+            loader,
+            back_off,
+            failures,
+            waiting,
+            forget_at_ms,
+        }) = control
+        {
+            (last, epoch, failures, forget_at_ms).hash(into);
+            if let Some(Loader {
+                token,
+                version,
+                until_ms,
+            }) = loader
+            {
+                let id = Id::of(*token);
+                (rank(id.client), self.nth(&known, id), version, until_ms).hash(into);
+            }
+            if let Some(BackOff { until_ms, error: _ }) = back_off {
+                until_ms.hash(into);
+            }
+            let mut ranks: Vec<_> = waiting
+                .iter()
+                .map(|client| rank(u8::try_from(client.get()).unwrap_or(u8::MAX)))
+                .collect();
+            ranks.sort_unstable();
+            (loader.is_some(), back_off.is_some(), ranks).hash(into);
+        }
+        control.is_some().hash(into);
+    }
+}

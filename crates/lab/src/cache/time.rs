@@ -1,0 +1,222 @@
+//! The passing of time. Must never make a difference that a rule could see.
+//!
+//! As in the models of the locks, it is always the same moment: when a tick passes, all that lies in the past or future moves by
+//! a tick instead. What is far enough away is moved to one place, where that cannot be told apart:
+//!
+//! - A number below the wall clock of now is followed by the clock, whatever it is. So of old numbers only the order counts; of
+//!   those given out in this tick also only the order, since the next one is above them all.
+//! - A value that is stale is stale, however long; when it was stored, and how long its load took, decides nothing.
+//! - A memory lasts for a quarter of an hour, which does not pass here: to lose it is a fault of its own. How many loads have
+//!   failed is told and decides nothing.
+
+use leasehold_core::Now;
+use leasehold_core::cache::{MEMORY, Version};
+
+use super::setup::TICK;
+use super::state::{Phase, Request, State};
+
+/// The moment it always is.
+pub(super) const NOW: Now = Now::at_micros(3_000_000_000_000);
+
+/// In milliseconds.
+pub(super) const TICK_MS: u64 = TICK.as_secs() * 1_000 + TICK.subsec_millis() as u64;
+
+/// The same moment, so many milliseconds later.
+pub(super) const fn later(ms: u64) -> Now {
+    Now::at_micros(NOW.clock_us + ms * 1_000)
+}
+
+/// Lets a tick pass.
+pub(super) fn tick(state: &mut State) {
+    // At its last millisecond a lease counts, and so does a back-off.
+    let older = |left: u8| left.checked_sub(1);
+    let books = &mut state.books;
+    books.lease = books.lease.and_then(|(id, left)| Some((id, older(left)?)));
+    books.rests = books.rests.and_then(older);
+    let us = TICK_MS * 1_000;
+    each_number(state, |number| *number = number.saturating_sub(us));
+    if let Some((value, until_ms)) = &mut state.entry.value {
+        value.header.soft_ms -= TICK_MS;
+        *until_ms -= TICK_MS;
+    }
+    if let Some(control) = &mut state.entry.control {
+        if let Some(loader) = &mut control.loader {
+            loader.until_ms -= TICK_MS;
+        }
+        if let Some(failed) = &mut control.back_off {
+            failed.until_ms -= TICK_MS;
+        }
+    }
+    state.entry.expire(NOW);
+}
+
+/// Moves to one place what cannot be told apart.
+pub(super) fn settle(state: &mut State) {
+    let mut all = Vec::new();
+    each_number(state, |number| all.push(*number));
+    all.retain(|number| *number > 0);
+    all.sort_unstable();
+    all.dedup();
+    let old = all.partition_point(|number| *number < NOW.wall_us);
+    let new_place = |number: u64| {
+        let at = all.binary_search(&number).unwrap_or_default();
+        if at < old {
+            NOW.wall_us - TICK_MS * 1_000 + at as u64
+        } else {
+            NOW.wall_us + (at - old) as u64
+        }
+    };
+    each_number(state, |number| {
+        *number = if *number == 0 { 0 } else { new_place(*number) };
+    });
+    if let Some((value, _)) = &mut state.entry.value {
+        let header = &mut value.header;
+        header.stored_ms = NOW.millis();
+        header.soft_ms = if header.invalidated {
+            NOW.millis()
+        } else {
+            header.soft_ms.max(NOW.millis())
+        };
+    } else {
+        state.books.value_old = false;
+    }
+    if let Some(control) = &mut state.entry.control {
+        control.failures = 0;
+        control.forget_at_ms =
+            later(u64::try_from(MEMORY.as_millis()).unwrap_or(u64::MAX)).millis();
+    }
+}
+
+/// Every number that anyone knows.
+fn each_number(state: &mut State, mut with: impl FnMut(&mut u64)) {
+    with(&mut state.books.issued);
+    for client in &mut state.clients {
+        match &mut client.phase {
+            Phase::Loading(load) => with(&mut load.version),
+            Phase::Asking(Some(seen)) => with(seen),
+            _ => {}
+        }
+    }
+    for message in &mut state.flight {
+        match &mut message.request {
+            Request::Commit(load) => with(&mut load.version),
+            Request::Begin(Some(seen)) => with(seen),
+            _ => {}
+        }
+    }
+    let mut version = |version: &mut Version| {
+        let mut number = version.get();
+        with(&mut number);
+        *version = Version::new(number);
+    };
+    if let Some((value, _)) = &mut state.entry.value {
+        version(&mut value.header.version);
+    }
+    if let Some(control) = &mut state.entry.control {
+        version(&mut control.last);
+        version(&mut control.epoch);
+        if let Some(loader) = &mut control.loader {
+            version(&mut loader.version);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may")]
+
+    use leasehold_core::cache::{EntryState, Kept, Reply, Step, Version};
+
+    use super::{NOW, TICK_MS, later};
+    use crate::cache::act::Action;
+    use crate::cache::configs::all;
+    use crate::cache::model::Rules;
+    use crate::cache::state::{Id, Phase};
+    use crate::rules::Bounds;
+
+    /// The same steps at moments that pass, and where time is moved instead, are answered the same.
+    #[test]
+    fn to_move_the_times_is_the_same_as_to_let_time_pass() {
+        let mut setups = all(Bounds::Ci).into_iter();
+        let setup = setups.find(|setup| setup.name == "cache eviction").unwrap();
+        let rules = Rules::new(setup, EntryState::apply).unwrap();
+        let mut answers = 0;
+        for seed in 0..400_usize {
+            let mut state = stateright::Model::init_states(&rules).remove(0);
+            let (mut entry, mut ms) = (EntryState::default(), 0);
+            // What each client was granted where time passes.
+            let mut versions = [0; 3];
+            for nth in 1..80_usize {
+                let mut actions = Vec::new();
+                rules.possible(&state, &mut actions);
+                let action = actions[(seed * nth * nth + nth * 5 + seed / 3) % actions.len()];
+                let Some((next, said)) = rules.step(&state, action) else {
+                    continue;
+                };
+                let by = |client: u8| Id {
+                    client,
+                    nth: state.client(client).nth,
+                };
+                let step = match action {
+                    Action::Tick => {
+                        ms += TICK_MS;
+                        None
+                    }
+                    Action::LoseControl => {
+                        entry.control = None;
+                        None
+                    }
+                    Action::LoseValue => {
+                        entry.value = None;
+                        None
+                    }
+                    Action::Invalidate { remove } => Some((Step::Invalidate { remove }, 0)),
+                    Action::Ask {
+                        client, request, ..
+                    } => {
+                        // A fresh number, where it begins.
+                        let id = match state.client(client).phase {
+                            Phase::Idle => Id {
+                                client,
+                                nth: next.client(client).nth,
+                            },
+                            _ => by(client),
+                        };
+                        let mut step = rules.asks(id, request);
+                        if let Step::Commit(commit) = &mut step {
+                            commit.version = Version::new(versions[usize::from(client)]);
+                        }
+                        Some((step, client))
+                    }
+                    _ => None,
+                };
+                if let Some((step, client)) = step {
+                    let there = entry.apply(later(ms), &step).reply;
+                    if let Reply::Load { version, .. } = &there {
+                        versions[usize::from(client)] = version.get();
+                    }
+                    let here = said.unwrap();
+                    assert_eq!(kind(&here, 0), kind(&there, ms), "seed {seed}, {action:?}");
+                    answers += 1;
+                }
+                state = next;
+            }
+        }
+        assert!(answers > 5_000, "{answers}");
+    }
+
+    /// A reply without the times and numbers in it, which are relative to a moment.
+    fn kind(reply: &Reply, ms: u64) -> String {
+        match reply {
+            Reply::Fresh(_) => "fresh".to_owned(),
+            Reply::Load { stale, .. } => format!("load {}", stale.is_some()),
+            Reply::Busy { poll_after, stale } => format!("busy {poll_after:?} {}", stale.is_some()),
+            Reply::BackOff { left, stale, .. } => format!("back-off {left:?} {}", stale.is_some()),
+            // A soft expiry that has passed is kept as one that passes now.
+            Reply::Committed(Kept::Fresh(soft_ms)) => {
+                format!("fresh for {}", soft_ms.saturating_sub(NOW.millis() + ms))
+            }
+            other => format!("{other:?}"),
+        }
+    }
+}
