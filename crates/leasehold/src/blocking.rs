@@ -12,6 +12,8 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 
+#[cfg(feature = "cache")]
+use std::error::Error as StdError;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -76,6 +78,78 @@ impl Client {
     pub fn close(&self) {
         block_on(self.0.close());
     }
+}
+
+/// A blocking [`Cache`](crate::cache::Cache).
+#[cfg(feature = "cache")]
+#[derive(Debug, Clone)]
+pub struct Cache<C = crate::cache::Json>(crate::cache::Cache<C>);
+
+#[cfg(feature = "cache")]
+impl Client {
+    /// See [`Client::cache`](crate::Client::cache). For settings, use [`Cache::map`].
+    pub fn cache(&self) -> Cache {
+        Cache(self.0.cache())
+    }
+}
+
+#[cfg(feature = "cache")]
+impl<C: crate::cache::Way> Cache<C> {
+    /// Changes the settings: `cache.map(|cache| cache.policy(policy).raw())`.
+    pub fn map<D>(
+        self,
+        change: impl FnOnce(crate::cache::Cache<C>) -> crate::cache::Cache<D>,
+    ) -> Cache<D> {
+        Cache(change(self.0))
+    }
+
+    /// See [`Cache::get_or_refresh`](crate::cache::Cache::get_or_refresh). The loader runs on a thread of its own. One that asks for its
+    /// own entry waits in vain, and for as long as the policy says.
+    pub fn get_or_refresh<V, E>(
+        &self,
+        key: impl AsRef<str>,
+        loader: impl FnOnce() -> Result<V, E> + Send + 'static,
+    ) -> Result<crate::cache::Got<V>, crate::cache::Error>
+    where
+        C: crate::cache::Codec<V>,
+        V: Send + Sync + 'static,
+        E: Into<Box<dyn StdError + Send + Sync>> + 'static,
+    {
+        let load = || on_thread(|| loader().map_err(Into::into));
+        block_on(self.0.get_or_refresh(key, load).into_future())
+    }
+
+    /// See [`Cache::get`](crate::cache::Cache::get).
+    pub fn get<V>(
+        &self,
+        key: impl AsRef<str>,
+    ) -> Result<Option<crate::cache::Got<V>>, crate::cache::Error>
+    where
+        C: crate::cache::Codec<V>,
+    {
+        block_on(self.0.get(key))
+    }
+
+    /// See [`Cache::invalidate`](crate::cache::Cache::invalidate).
+    pub fn invalidate(&self, key: impl AsRef<str>) -> Result<(), crate::cache::Error> {
+        block_on(self.0.invalidate(key))
+    }
+
+    /// See [`Cache::remove`](crate::cache::Cache::remove).
+    pub fn remove(&self, key: impl AsRef<str>) -> Result<(), crate::cache::Error> {
+        block_on(self.0.remove(key))
+    }
+}
+
+/// Does `work` on a thread of its own.
+#[cfg(feature = "cache")]
+async fn on_thread<V: Send + 'static>(
+    work: impl FnOnce() -> Result<V, Box<dyn StdError + Send + Sync>> + Send + 'static,
+) -> Result<V, Box<dyn StdError + Send + Sync>> {
+    let (reply, answer) = tokio::sync::oneshot::channel();
+    // Fails to reply only if nobody waits any more.
+    crate::runtime::thread("lh-load".into(), || drop(reply.send(work())))?;
+    answer.await.map_err(|_| "the loader panicked")?
 }
 
 /// A blocking [`Mutex`](crate::Mutex).

@@ -1,25 +1,21 @@
 //! One client of one store. Must never take a lock by itself, and never leave one behind when it is closed.
 
+mod builder;
+
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use leasehold_core::{
-    ClientId, Fence, Invalid, KeyTemplate, LockName, Namespace, Naming, Reply, Snapshot, Step,
-};
+use leasehold_core::{ClientId, Fence, Invalid, LockName, Naming, Reply, Snapshot, Step};
 use tokio::sync::oneshot;
 
+pub use self::builder::ClientBuilder;
 use crate::clock::Clock;
-use crate::doctor::{Examination, Report};
 use crate::error::{Error, StoreError, StoreErrorKind};
-use crate::lease::{Detached, Engine, Identity, Plan, Wire};
+#[cfg(feature = "cache")]
+use crate::guard::Guard;
+use crate::lease::{Detached, Engine};
 use crate::mutex::Mutex;
-use crate::runtime::Tasks;
 use crate::store::memory::Memory;
-use crate::store::{self, Attach, Store};
-use crate::telemetry::Telemetry;
 
 /// A connection to a store, shared by all the locks made from it. Cheap to clone.
 ///
@@ -28,6 +24,10 @@ use crate::telemetry::Telemetry;
 #[derive(Clone)]
 pub struct Client {
     pub(crate) engine: Arc<Engine>,
+    #[cfg(feature = "cache")]
+    pub(crate) guard: Arc<Guard>,
+    #[cfg(feature = "cache")]
+    entries: Naming,
     naming: Naming,
 }
 
@@ -122,6 +122,8 @@ impl Client {
     /// Ends all waiting, releases every lease that is still held (they become *lost*), takes no more requests, and
     /// waits until the store has confirmed it all, or the TTLs have passed if it does not answer.
     pub async fn close(&self) {
+        #[cfg(feature = "cache")]
+        self.guard.close();
         self.engine.close().await;
     }
 
@@ -133,6 +135,16 @@ impl Client {
     async fn ask(&self, name: LockName, step: Step) -> Result<Reply, Error> {
         self.run(|engine| async move { engine.store.apply(&name, step).await })
             .await
+    }
+
+    /// The key of a cache entry, within the namespace; a key template is for locks only.
+    #[cfg(feature = "cache")]
+    pub(crate) fn entry(&self, key: &str) -> Result<LockName, Invalid> {
+        let name = self.entries.name(key);
+        name.map_err(|refused| Invalid {
+            what: "cache key",
+            ..refused
+        })
     }
 
     /// Does `work` on the client's own thread.
@@ -160,216 +172,4 @@ impl fmt::Debug for Client {
             .field("naming", &self.naming)
             .finish_non_exhaustive()
     }
-}
-
-/// Settings of a client.
-#[derive(Debug, Clone)]
-#[must_use = "a builder does nothing until it connects"]
-pub struct ClientBuilder {
-    namespace: Option<String>,
-    key_template: Option<String>,
-    host: Option<String>,
-    request_timeout: Duration,
-    patience: Duration,
-    clock: Clock,
-    metric_names: Vec<String>,
-}
-
-impl Default for ClientBuilder {
-    fn default() -> Self {
-        Self {
-            namespace: None,
-            key_template: None,
-            host: None,
-            request_timeout: Duration::from_secs(2),
-            patience: Duration::from_secs(30),
-            clock: Clock::system(),
-            metric_names: Vec::new(),
-        }
-    }
-}
-
-impl ClientBuilder {
-    /// A prefix for all lock names of this client, followed by a colon. Default: none, so that the key is the name.
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Some(namespace.into());
-        self
-    }
-
-    /// How the key of a lock is made from its name, to share it with programs that put something around theirs: `lock:{}` for
-    /// python-redis-lock, `redlock:{}` for pottery, `mutex:{}` for redis-semaphore. `{}` stands for the name, with the
-    /// namespace before it. Default: `{}`, the name itself. Programs that exclude each other must have the same.
-    pub fn key_template(mut self, template: impl Into<String>) -> Self {
-        self.key_template = Some(template.into());
-        self
-    }
-
-    /// What others see as the holder's host. Default: `user@hostname`, or just the host where no user is known.
-    pub fn host(mut self, host: impl Into<String>) -> Self {
-        self.host = Some(host.into());
-        self
-    }
-
-    /// How long one request may take: this, or a third of the TTL if that is less. 10 ms to 60 s; default 2 s.
-    pub fn request_timeout(mut self, limit: Duration) -> Self {
-        self.request_timeout = limit;
-        self
-    }
-
-    /// How long a waiter that is queued puts up with a store that does not answer. At most 24 h; default 30 s.
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
-        self
-    }
-
-    /// The clock that leases are judged by, and that embedded stores judge expiry by. Default: the system's.
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// Which locks have a time series of their own in `metrics`, by the label `lock`: names, or prefixes that end in `*`. All
-    /// others are `other`; if none are declared, there is no such label. Each name that is declared costs memory for as long
-    /// as the program runs, so declare kinds of work, not customers. Default: none.
-    #[cfg(feature = "metrics")]
-    pub fn metric_names(mut self, names: impl IntoIterator<Item: Into<String>>) -> Self {
-        self.metric_names = names.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Connects to the store at `url`; see [`Client::connect`].
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for a bad setting or URL, [`Error::Store`] when the store does not answer as it should.
-    pub async fn connect(self, url: &str) -> Result<Client, Error> {
-        let target = store::Target::parse(url)?;
-        let limit = self.request_timeout;
-        let clock = self.clock.clone();
-        let client =
-            self.build(|attach, tasks| store::open(target, attach, clock, tasks, limit))?;
-        let Engine {
-            telemetry, store, ..
-        } = &*client.engine;
-        telemetry.connecting(store.label());
-        if let Err(error) = client
-            .run(|engine| async move { engine.store.ready().await })
-            .await
-        {
-            client.engine.close().await;
-            return Err(error);
-        }
-        telemetry.connected(store.label());
-        Ok(client)
-    }
-
-    /// Looks whether the store at `url` is fit for locks. On Redis it uses a scratch lock `leasehold:doctor:*`, of which nothing is
-    /// left, and changes nothing else. Takes about five seconds, or well under one if it is quick. Always in real time.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for a bad URL, [`Error::Store`] when there is no store that answers. Whatever else is wrong with it
-    /// is in the report, and what it refuses to tell is no error.
-    pub async fn examine(self, url: &str, how: &Examination) -> Result<Report, Error> {
-        let target = store::Target::parse(url)?;
-        let how = how.clone().keys(self.naming()?.pattern(&how.keys));
-        let limit = self.request_timeout;
-        let (reply, answer) = oneshot::channel();
-        // On a thread of its own: the caller may be on any executor.
-        let work = move || async move {
-            let report = store::examine(&target, &how, &Clock::system(), limit).await;
-            // Fails if the caller has gone.
-            drop(reply.send(report));
-        };
-        let _started: Tasks = Tasks::on_thread("leasehold-doctor".into(), work)
-            .map_err(|error| StoreError::new("client", StoreErrorKind::Unavailable, error))?;
-        answer.await.map_err(|_| StoreError::closed())?
-    }
-
-    /// A client of `memory`, which other clients of this process may share.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for a bad setting, [`Error::Store`] when the system refuses a thread.
-    pub fn embedded(self, memory: &Memory) -> Result<Client, Error> {
-        self.build(|attach, _| Ok(Arc::new(memory.attach(attach))))
-    }
-
-    /// Its template around its namespace.
-    fn naming(&self) -> Result<Naming, Invalid> {
-        let namespace = self.namespace.as_deref().map(Namespace::new).transpose()?;
-        let template = self.key_template.as_deref().map(KeyTemplate::new);
-        Ok(Naming::new(
-            template.transpose()?.as_ref(),
-            namespace.as_ref(),
-        ))
-    }
-
-    pub(crate) fn build(
-        self,
-        open: impl FnOnce(Attach, &Tasks) -> Result<Arc<dyn Store>, Error>,
-    ) -> Result<Client, Error> {
-        let check = |what, value: Duration, least, most| {
-            if value < least || value > most {
-                let why = format!("must be from {least:?} to {most:?}");
-                return Err(Invalid::new(what, &format!("{value:?}"), why));
-            }
-            Ok(())
-        };
-        check(
-            "request timeout",
-            self.request_timeout,
-            Duration::from_millis(10),
-            Duration::from_secs(60),
-        )?;
-        check(
-            "patience",
-            self.patience,
-            Duration::ZERO,
-            Duration::from_secs(24 * 60 * 60),
-        )?;
-        let naming = self.naming()?;
-        let identity = Identity::new(self.host)?;
-
-        let wire = Wire::default();
-        let (start, started) = oneshot::channel::<BoxFuture<'static, ()>>();
-        let main = move || async move {
-            // An error: there is no store, so there is nothing to keep.
-            if let Ok(run) = started.await {
-                run.await;
-            }
-        };
-        let tasks = if self.clock.is_virtual() {
-            Tasks::here()
-                .inspect(|tasks| drop(tasks.handle().spawn(main())))
-                .ok_or_else(no_runtime)
-        } else {
-            Tasks::on_thread(format!("lh-{}", identity.client), main)
-                .map_err(|error| StoreError::new("client", StoreErrorKind::Unavailable, error))
-        }?;
-        let attach = Attach {
-            client: identity.client,
-            listener: wire.listener(),
-        };
-        let telemetry = Telemetry::here(&self.metric_names);
-        let store = open(attach, &tasks)?;
-        #[cfg(feature = "metrics")]
-        let store = store::counted::counted(store, telemetry.clone());
-        let plan = Plan {
-            clock: self.clock,
-            tasks,
-            identity,
-            patience: self.patience,
-            telemetry,
-        };
-        let (engine, run) = Engine::new(store, plan, &wire);
-        // Fails only if the thread has ended, which every later request will say.
-        drop(start.send(run.boxed()));
-        Ok(Client { engine, naming })
-    }
-}
-
-fn no_runtime() -> StoreError {
-    StoreError::new(
-        "client",
-        StoreErrorKind::Unavailable,
-        "virtual time needs a tokio runtime to follow",
-    )
 }

@@ -28,19 +28,24 @@
 //! # Map
 //!
 //! [`Client`] → [`Mutex`] → [`Lease`] → the stores. [`error`] has the four kinds of error. [`Clock`] is time as a value,
-//! so that your tests can run on virtual time. [`timestamp`] is for keys
+//! so that your tests can run on virtual time. With the feature `cache`, `Client::cache` guards
+//! cached values: one caller in the fleet loads, the others take the stale value or wait. [`timestamp`] is for keys
 //! that are shared with programs of the oldest recipe. The rules themselves are in `leasehold-core`.
 
 #![forbid(unsafe_code)]
 
 mod backoff;
 pub mod blocking;
+#[cfg(feature = "cache")]
+pub mod cache;
 mod client;
 mod clock;
 pub mod doctor;
 pub mod error;
 mod foreign;
 pub mod gate;
+#[cfg(feature = "cache")]
+mod guard;
 mod lease;
 mod mutex;
 mod runtime;
@@ -64,6 +69,11 @@ pub use store::memory::Memory;
 pub use timestamp::{TimestampHold, TimestampLock};
 
 /// The README's examples are compiled as tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "cache"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// So are those of the guide to the cache.
+#[cfg(all(doctest, feature = "cache"))]
+#[doc = include_str!("../../../docs/cache.md")]
+struct CacheGuide;

@@ -106,6 +106,30 @@ impl Tasks {
         near.map(|near| drop(near.spawn(make()))).is_some()
     }
 
+    /// Starts work of a caller's own on its runtime; if it had none, on that of whoever made the client, or else on the client's own. On a
+    /// runtime that is gone it ends at once.
+    #[cfg(feature = "cache")]
+    pub(crate) fn spawn_on<T: Send + 'static>(
+        &self,
+        home: &Home,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Job<T> {
+        let home = home.0.as_ref().or(self.near.as_ref());
+        Job(home.unwrap_or(&self.handle).spawn(work))
+    }
+
+    /// Polls `work` where the caller is, with the timers of the client's own runtime: no other thread has to wake for it, and the caller may
+    /// be on any executor. The client's thread must outlive it.
+    #[cfg(feature = "cache")]
+    pub(crate) async fn with_timers<F: Future>(&self, work: F) -> F::Output {
+        let mut work = std::pin::pin!(work);
+        std::future::poll_fn(|context| {
+            let _timers = self.handle.enter();
+            work.as_mut().poll(context)
+        })
+        .await
+    }
+
     /// While it is not dropped, [`Tasks::finished`] waits for it as for a task.
     pub(crate) fn token(&self) -> TaskTrackerToken {
         self.tracker.token()
@@ -120,6 +144,57 @@ impl Tasks {
     /// The runtime the tasks run on.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
+    }
+}
+
+/// The runtime of a caller.
+#[cfg(feature = "cache")]
+#[derive(Debug, Clone)]
+pub(crate) struct Home(Option<Handle>);
+
+#[cfg(feature = "cache")]
+impl Home {
+    pub(crate) fn here() -> Self {
+        Self(Handle::try_current().ok())
+    }
+}
+
+/// Work of a caller's own; it ends when this is dropped.
+#[cfg(feature = "cache")]
+pub(crate) struct Job<T>(tokio::task::JoinHandle<T>);
+
+/// How such work ended.
+#[cfg(feature = "cache")]
+pub(crate) enum Ended<T> {
+    With(T),
+    /// It panicked, and said this.
+    Panicked(String),
+    /// Its runtime was shut down.
+    Gone,
+}
+
+#[cfg(feature = "cache")]
+impl<T> Job<T> {
+    pub(crate) async fn ended(&mut self) -> Ended<T> {
+        match (&mut self.0).await {
+            Ok(outcome) => Ended::With(outcome),
+            Err(error) => match error.try_into_panic() {
+                Ok(said) => Ended::Panicked(
+                    said.downcast_ref::<&str>()
+                        .map(|text| (*text).to_owned())
+                        .or_else(|| said.downcast_ref::<String>().cloned())
+                        .unwrap_or_default(),
+                ),
+                Err(_) => Ended::Gone,
+            },
+        }
+    }
+}
+
+#[cfg(feature = "cache")]
+impl<T> Drop for Job<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules from the top to the bottom: each may use those below it, and those beside it on its own line.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     &["blocking"],
-    &["timestamp"],
+    &["cache", "timestamp"],
     &["client", "mutex", "gate"],
+    &["guard"],
     &["lease"],
     &["store"],
     &["telemetry"],

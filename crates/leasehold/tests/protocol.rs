@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use leasehold::{Client, Error};
+use leasehold_core::cache::{
+    Commit, Control, EntryState, Format, Header, Kept, Standing, Token, Value, Version,
+};
 use leasehold_core::timestamp::{self, Content, Unit};
 use leasehold_core::{
     ClientId, Fence, Holder, LastFence, LockName, Mode, Nobody, Now, Owner, Step, Ttl, World,
-    poll_after,
+    cache, poll_after,
 };
 use testkit::{RedisServer, Reply};
 use tokio::runtime::Builder;
@@ -150,6 +153,96 @@ fn polls() {
         let ahead = row[0].parse().expect("a number");
         let after = poll_after(ahead, left, foreign, listening);
         assert_eq!(after.as_millis().to_string(), row[4], "{row:?}");
+    }
+}
+
+#[test]
+fn entries_of_a_cache() {
+    for row in vectors("entries") {
+        let number = |at: usize| row[at].parse::<u64>().expect("a number");
+        let text = format!("{}\nthe value", row[0]);
+        let Some(Value { header, body }) = Value::read(text.as_bytes()) else {
+            assert_eq!(row[6], "foreign");
+            continue;
+        };
+        assert_eq!(
+            [
+                header.version.get(),
+                header.stored_ms,
+                header.soft_ms,
+                header.load_ms
+            ],
+            [number(1), number(2), number(3), number(4)]
+        );
+        assert_eq!(header.line().trim_end(), row[0]);
+        assert_eq!(&*body, b"the value");
+        let standing = match header.standing(number(5)) {
+            Standing::Fresh => "fresh",
+            Standing::Stale => "stale",
+        };
+        assert_eq!(standing, row[6], "{row:?}");
+    }
+}
+
+#[test]
+fn versions_of_a_cache() {
+    for row in vectors("versions") {
+        let number = |at: usize| row[at].parse::<u64>().expect("a number");
+        let next = Version::after(Version::new(number(0)), number(1));
+        assert_eq!(next.get(), number(2));
+    }
+}
+
+#[test]
+fn commits_to_a_cache() {
+    for row in vectors("commits") {
+        let version = |text: &str| text.parse().ok().map(Version::new);
+        let (stored, mark) = row[0].split_once(", ").unwrap_or((&row[0], ""));
+        let value = version(stored).map(|version| Value {
+            header: Header {
+                invalidated: mark == "invalidated",
+                version,
+                stored_ms: 1,
+                soft_ms: 1_000,
+                load_ms: 1,
+                format: Format::Raw,
+            },
+            body: b"before"[..].into(),
+        });
+        let control = version(&row[1]).map(|epoch| Control {
+            last: epoch,
+            epoch,
+            loader: None,
+            back_off: None,
+            failures: 0,
+            waiting: std::iter::empty().collect(),
+            forget_at_ms: 1_000,
+        });
+        let mut state = EntryState {
+            value: value.map(|value| (value, 1_000)),
+            control,
+            foreign: None,
+        };
+        let commit = cache::Step::Commit(Commit {
+            token: Token(1),
+            version: version(&row[2]).expect("a number"),
+            fresh_ms: 500,
+            stale_ms: 500,
+            load_ms: 1,
+            format: Format::Raw,
+            body: b"after"[..].into(),
+        });
+        let kept = match state.apply(Now::at_micros(1_000), &commit).reply {
+            cache::Reply::Committed(Kept::Fresh(_)) => "fresh",
+            cache::Reply::Committed(Kept::Stale) => "stale",
+            cache::Reply::Committed(Kept::Overtaken) => "overtaken",
+            other => panic!("{other:?}"),
+        };
+        let (after, _) = state.value.expect("something is stored");
+        assert_eq!(
+            (kept, after.header.version),
+            (&*row[3], version(&row[4]).expect("a number"))
+        );
     }
 }
 

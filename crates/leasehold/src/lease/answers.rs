@@ -182,6 +182,9 @@ impl Engine {
                 self.lines().each_asking(Asking::ask);
                 self.telemetry.restored(self.store.label());
             }
+            // For whoever guards cache entries: the client passes it on.
+            #[cfg(feature = "cache")]
+            Notice::LoadEnded { .. } | Notice::Changed { .. } => {}
         }
     }
 

@@ -33,9 +33,13 @@ impl Identity {
     /// The owner of a new acquisition. 128 bits that begin at random and are counted on: no call to the operating system,
     /// and still nobody else's, as the client's own 64 random bits are not.
     pub(crate) fn owner(&self, note: &Label) -> Owner {
+        Owner::labelled(self.bits(), self.client, &self.host, self.pid, note)
+    }
+
+    /// The same bits for something else that needs an identity.
+    pub(crate) fn bits(&self) -> u128 {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
-        let bits = self.seed | u128::from(scramble(count));
-        Owner::labelled(bits, self.client, &self.host, self.pid, note)
+        self.seed | u128::from(scramble(count))
     }
 }
 

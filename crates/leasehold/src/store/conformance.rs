@@ -1,9 +1,15 @@
 //! One suite of behaviours for every store, stamped out for each. A new store is one row at the end of this file. Must never
 //! ask of one store what another does not promise.
 
+#[cfg(feature = "cache")]
+mod entries;
 mod fences;
 mod hold;
+#[cfg(feature = "cache")]
+mod overtaken;
 mod queue;
+#[cfg(feature = "cache")]
+mod reader;
 mod repeats;
 mod worlds;
 
@@ -97,3 +103,42 @@ row!(memory, InMemory, start_paused = true);
 row!(local, Local, start_paused = true);
 #[cfg(target_os = "linux")]
 row!(redis, OnRedis, start_paused = false);
+
+/// The behaviours of cache entries, for programs that have them.
+#[cfg(feature = "cache")]
+macro_rules! entries_row {
+    ($row:ident, $world:ident, start_paused = $paused:tt) => {
+        row! { $row, $world, $paused;
+            entries start:
+                one_loads_and_all_have_it
+                all_who_ask_meanwhile_wait
+                a_waiter_that_listens_is_told_when_the_load_ends
+                a_waiter_that_does_not_listen_asks_more_often
+                a_value_is_fresh_until_its_soft_expiry_and_then_stale_for_a_while
+                what_a_caller_has_seen_is_not_sent_again
+                who_wants_a_newer_value_loads_even_if_there_is_a_fresh_one
+                a_dead_loader_is_taken_over_when_its_lease_ends
+                a_renewed_lease_goes_on_and_one_that_has_ended_does_not
+                every_step_may_be_repeated
+                entries_do_not_touch_each_other_nor_the_lock_of_their_name
+                many_are_looked_up_at_once;
+            overtaken start:
+                a_late_value_is_kept_if_there_is_none
+                a_late_value_never_replaces_a_newer_one
+                an_invalidated_value_is_stale_and_the_next_one_is_loaded
+                a_load_from_before_an_invalidation_fills_as_stale
+                a_removed_value_is_gone_and_does_not_come_back_as_fresh
+                a_load_that_nobody_remembers_fills_as_stale
+                after_a_failure_nobody_loads_for_a_while
+                who_gives_up_leaves_the_load_to_the_next
+                a_load_that_was_taken_over_ends_nothing;
+        }
+    };
+}
+
+#[cfg(feature = "cache")]
+entries_row!(memory_entries, InMemory, start_paused = true);
+#[cfg(feature = "cache")]
+entries_row!(local_entries, Local, start_paused = true);
+#[cfg(all(feature = "cache", target_os = "linux"))]
+entries_row!(redis_entries, OnRedis, start_paused = false);

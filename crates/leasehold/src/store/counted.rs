@@ -68,7 +68,44 @@ impl Store for Counted {
         Some(self.count(request))
     }
 
+    #[cfg(feature = "cache")]
+    fn entries(&self) -> Option<&dyn super::entries::Entries> {
+        self.store.entries().map(|_| self as _)
+    }
+
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
         self.count(self.store.index(remember))
+    }
+}
+
+#[cfg(feature = "cache")]
+mod entries {
+    use futures_util::FutureExt;
+    use futures_util::future::{BoxFuture, ready};
+    use leasehold_core::LockName;
+    use leasehold_core::cache::Step;
+
+    use super::Counted;
+    use crate::error::StoreError;
+    use crate::store::entries::{Entries, Looked, Taken};
+
+    impl Entries for Counted {
+        fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
+            match self.store.entries() {
+                Some(entries) => self.count(entries.look(keys)),
+                None => ready(Err(StoreError::closed())).boxed(),
+            }
+        }
+
+        fn take<'a>(
+            &'a self,
+            key: &'a LockName,
+            step: &'a Step,
+        ) -> BoxFuture<'a, Result<Taken, StoreError>> {
+            match self.store.entries() {
+                Some(entries) => self.count(entries.take(key, step)),
+                None => ready(Err(StoreError::closed())).boxed(),
+            }
+        }
     }
 }

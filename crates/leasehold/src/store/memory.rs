@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
-use leasehold_core::{ClientId, LockName, Presence, Reply, Step, Waiter, World};
+use leasehold_core::{ClientId, LockName, Now, Presence, Reply, Step, Waiter, World};
 
 use super::{Attach, Done, Listener, Notice, Store};
 use crate::clock::Clock;
@@ -23,6 +23,8 @@ pub struct Memory(Arc<Mutex<State>>);
 struct State {
     clock: Clock,
     world: World,
+    #[cfg(feature = "cache")]
+    cache: leasehold_core::cache::CacheWorld,
     /// The clients attached now; one that is not here hears nothing.
     clients: HashMap<ClientId, Listener>,
     steps_to_sweep: usize,
@@ -34,6 +36,8 @@ impl Memory {
         Self(Arc::new(Mutex::new(State {
             clock,
             world: World::default(),
+            #[cfg(feature = "cache")]
+            cache: leasehold_core::cache::CacheWorld::default(),
             clients: HashMap::new(),
             steps_to_sweep: SWEEP_EVERY,
         })))
@@ -41,13 +45,27 @@ impl Memory {
 
     /// Forgets everything, as `FLUSHALL` does in Redis.
     pub fn clear(&self) {
-        self.lock().world = World::default();
+        let mut state = self.lock();
+        state.world = World::default();
+        #[cfg(feature = "cache")]
+        {
+            state.cache = leasehold_core::cache::CacheWorld::default();
+        }
     }
 
     /// Changes what is kept from outside the rules, as a test that plays a data loss.
     #[cfg(test)]
     pub(crate) fn meddle<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
         change(&mut self.lock().world)
+    }
+
+    /// The same for what is kept of cache entries.
+    #[cfg(all(test, feature = "cache"))]
+    pub(crate) fn meddle_entries<T>(
+        &self,
+        change: impl FnOnce(&mut leasehold_core::cache::CacheWorld) -> T,
+    ) -> T {
+        change(&mut self.lock().cache)
     }
 
     pub(crate) fn attach(&self, attach: Attach) -> MemoryStore {
@@ -61,6 +79,24 @@ impl Memory {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A step has no point at which it can panic half-way through a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Forgets what expired without anyone asking for it again, every so many steps.
+    fn sweep_if_due(&mut self, now: Now) {
+        self.steps_to_sweep -= 1;
+        if self.steps_to_sweep > 0 {
+            return;
+        }
+        self.world.sweep(now);
+        let kept = self.world.names().count();
+        #[cfg(feature = "cache")]
+        let kept = {
+            self.cache.sweep(now);
+            kept + self.cache.len()
+        };
+        self.steps_to_sweep = kept.max(SWEEP_EVERY);
     }
 }
 
@@ -83,15 +119,12 @@ impl MemoryStore {
             clock,
             world,
             clients,
-            steps_to_sweep,
+            ..
         } = &mut *state;
         let now = clock.store_now();
         let outcome = world.apply(now, name, step, &Attached(clients));
-        *steps_to_sweep -= 1;
-        if *steps_to_sweep == 0 {
-            world.sweep(now);
-            *steps_to_sweep = world.names().count().max(SWEEP_EVERY);
-        }
+        state.sweep_if_due(now);
+        let clients = &state.clients;
         let key = || name.key().to_owned();
         let mut notices = Vec::new();
         for wake in outcome.wakes {
@@ -131,6 +164,11 @@ impl Store for MemoryStore {
         done.answer(Ok(self.step(name, &step)));
     }
 
+    #[cfg(feature = "cache")]
+    fn entries(&self) -> Option<&dyn super::entries::Entries> {
+        Some(self)
+    }
+
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
         if remember.is_some() {
             return ready(Ok(Vec::new())).boxed();
@@ -149,6 +187,71 @@ impl Store for MemoryStore {
             .map(|name| name.key().to_owned())
             .collect()))
         .boxed()
+    }
+}
+
+#[cfg(feature = "cache")]
+mod entries {
+    use futures_util::FutureExt;
+    use futures_util::future::{BoxFuture, ready};
+    use leasehold_core::LockName;
+    use leasehold_core::cache::Step;
+
+    use super::MemoryStore;
+    use crate::error::StoreError;
+    use crate::store::Notice;
+    use crate::store::entries::{Entries, Looked, Taken};
+
+    impl MemoryStore {
+        fn cache_step(&self, key: &LockName, step: &Step) -> Taken {
+            let mut state = self.memory.lock();
+            let now = state.clock.store_now();
+            let outcome = state.cache.apply(now, key, step);
+            state.sweep_if_due(now);
+            let changes = matches!(step, Step::Commit(_) | Step::Invalidate { .. });
+            let all: Vec<_> = if changes {
+                state.clients.values().cloned().collect()
+            } else {
+                Vec::new()
+            };
+            let heard = |id| state.clients.get(id).cloned();
+            let listeners: Vec<_> = outcome.wakes.iter().filter_map(heard).collect();
+            drop(state);
+            // Not under the lock: who is told may take a step at once.
+            for listener in all {
+                let keys = Some(vec![key.key().to_owned()]);
+                listener(Notice::Changed { keys });
+            }
+            for listener in listeners {
+                let key = key.key().to_owned();
+                listener(Notice::LoadEnded { key });
+            }
+            Taken {
+                reply: outcome.reply,
+                now_ms: now.millis(),
+            }
+        }
+    }
+
+    impl Entries for MemoryStore {
+        fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
+            let state = self.memory.lock();
+            let now = state.clock.store_now();
+            let values = keys
+                .iter()
+                .map(|key| state.cache.look(now, key).cloned())
+                .collect();
+            let now_ms = now.millis();
+            ready(Ok(Looked { values, now_ms })).boxed()
+        }
+
+        fn take<'a>(
+            &'a self,
+            key: &'a LockName,
+            step: &'a Step,
+        ) -> BoxFuture<'a, Result<Taken, StoreError>> {
+            ready(Ok(self.cache_step(key, step))).boxed()
+        }
     }
 }
 

@@ -6,6 +6,8 @@
 mod conformance;
 #[cfg(feature = "metrics")]
 pub(crate) mod counted;
+#[cfg(feature = "cache")]
+pub(crate) mod entries;
 pub(crate) mod local;
 pub(crate) mod memory;
 pub(crate) mod redis;
@@ -36,6 +38,12 @@ pub(crate) enum Notice {
     Cut(&'static str),
     /// Wakes may have been missed: every waiter should poll now.
     Reconnected,
+    /// The load of another client, of the cache entry with this key, has ended.
+    #[cfg(feature = "cache")]
+    LoadEnded { key: String },
+    /// What is stored under these keys of cache entries is not what it was; `None` is all of them.
+    #[cfg(feature = "cache")]
+    Changed { keys: Option<Vec<String>> },
 }
 
 /// Where a store delivers its notices. Called from any thread; must return at once.
@@ -114,6 +122,12 @@ pub(crate) trait Store: Send + Sync + 'static {
         None
     }
 
+    /// Its cache entries. Only stores that a test plays have none.
+    #[cfg(feature = "cache")]
+    fn entries(&self) -> Option<&dyn entries::Entries> {
+        None
+    }
+
     /// The names worth showing to an operator, from an index that holds hints only. With `remember`, adds that
     /// one instead and answers nothing.
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
@@ -137,6 +151,8 @@ pub(crate) struct Attach {
     pub(crate) client: ClientId,
     /// Where its wakes go.
     pub(crate) listener: Listener,
+    /// It wants to hear of changes to the cache entries that it has looked at.
+    pub(crate) keeps_values: bool,
 }
 
 /// A store, as named by a URL.

@@ -12,7 +12,8 @@ use metrics::{
     describe_histogram, gauge, histogram,
 };
 
-use super::{Outcome, shielded, word};
+use super::watched::word;
+use super::{Outcome, shielded};
 use crate::error::{LossCause, StoreErrorKind};
 
 pub(super) const ON: bool = true;
@@ -62,11 +63,15 @@ struct Series {
     hold: Histogram,
     lost: [(&'static str, Counter); 4],
     renew: Histogram,
+    #[cfg(feature = "cache")]
+    entries: super::cache_meters::Entries,
 }
 
 impl Meters {
     pub(super) fn new(declared: &[String]) -> Self {
         describe();
+        #[cfg(feature = "cache")]
+        super::cache_meters::describe();
         let (prefixes, names): (Vec<&String>, Vec<_>) =
             declared.iter().partition(|name| name.ends_with('*'));
         let mut prefixes: Vec<(String, Meter)> = prefixes
@@ -139,7 +144,14 @@ impl Meter {
             ]
             .map(|cause| (cause, zero(counter!(LOST, with(&[("cause", cause)]))))),
             renew: histogram!(RENEW, with(&[])),
+            #[cfg(feature = "cache")]
+            entries: super::cache_meters::Entries::new(lock),
         }))
+    }
+
+    #[cfg(feature = "cache")]
+    pub(super) fn entries(&self) -> &super::cache_meters::Entries {
+        &self.0.entries
     }
 
     pub(super) fn asked(&self, outcome: Outcome, waited: Duration) {
@@ -168,12 +180,12 @@ impl Meter {
 }
 
 /// Shows that it is there.
-fn zero(counter: Counter) -> Counter {
+pub(super) fn zero(counter: Counter) -> Counter {
     counter.increment(0);
     counter
 }
 
-fn count<T: PartialEq>(counters: &[(T, Counter)], what: &T) {
+pub(super) fn count<T: PartialEq>(counters: &[(T, Counter)], what: &T) {
     if let Some((_, counter)) = counters.iter().find(|(of, _)| of == what) {
         counter.increment(1);
     }

@@ -4,6 +4,10 @@
 //! All of it goes to whoever listened where the client was built: its own thread, which renews, has no listener of its own.
 //! A listener that panics costs its own event and nothing else: on that thread it would end all renewals.
 
+#[cfg(all(feature = "cache", feature = "metrics"))]
+mod cache_meters;
+#[cfg(feature = "cache")]
+mod cached;
 #[cfg_attr(not(feature = "metrics"), path = "no_meters.rs")]
 mod meters;
 mod watched;
@@ -22,10 +26,12 @@ use tracing::span::Id;
 use tracing::subscriber::NoSubscriber;
 use tracing::{Level, Span, debug, info, info_span, trace, warn};
 
+#[cfg(feature = "cache")]
+pub(crate) use self::cached::{Held, LeaseLost, Load, Loading, Read, Reading};
 use self::meters::{Meter, Meters};
 pub(crate) use self::watched::{Ended, How, Watched};
 use crate::clock::{Clock, Moment};
-use crate::error::{Error, LossCause, Lost, StoreError, StoreErrorKind};
+use crate::error::{Error, Lost, StoreError, StoreErrorKind};
 
 /// Under which name subscribers filter what this library says.
 const TARGET: &str = "leasehold";
@@ -373,16 +379,6 @@ fn id(span: Option<&Span>) -> Option<Id> {
 /// Milliseconds, as all spans and events tell time.
 fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A cause in one word, for labels.
-const fn word(cause: &LossCause) -> &'static str {
-    match cause {
-        LossCause::Deadline(_) => "deadline",
-        LossCause::NotHeld(_) => "not_held",
-        LossCause::MaxHold => "max_hold",
-        LossCause::Closed => "closed",
-    }
 }
 
 /// Whom a holder is known as.

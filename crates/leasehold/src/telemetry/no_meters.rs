@@ -46,3 +46,21 @@ impl Meter {
 
     pub(super) fn renewed(&self, _: Duration) {}
 }
+
+#[cfg(feature = "cache")]
+#[allow(clippy::unused_self, reason = "what `cache_meters.rs` has")]
+impl Meter {
+    pub(super) fn read(&self, _: super::cached::Read) {}
+
+    pub(super) fn waited(&self, _: super::cached::Read, _: Duration) {}
+
+    pub(super) fn loaded(&self, _: super::cached::Load, _: bool, _: Duration) {}
+
+    pub(super) fn lease_lost(&self, _: super::cached::LeaseLost) {}
+
+    pub(super) fn refreshed_early(&self) {}
+
+    pub(super) fn backed_off(&self) {}
+
+    pub(super) fn invalidated(&self, _: bool) {}
+}

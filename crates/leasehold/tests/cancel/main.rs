@@ -4,6 +4,8 @@
 //! clean within [`SOON`].
 
 mod acquiring;
+#[cfg(feature = "cache")]
+mod caching;
 #[path = "../common/mod.rs"]
 mod common;
 mod ending;

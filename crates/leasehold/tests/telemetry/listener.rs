@@ -8,6 +8,7 @@ use std::thread::{self, ThreadId};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_core::span::Current;
 
 pub(crate) type Fields = BTreeMap<String, String>;
 
@@ -17,6 +18,12 @@ pub(crate) struct Said {
     pub(crate) message: String,
     pub(crate) fields: Fields,
     pub(crate) span: Option<u64>,
+    /// The span that was entered where it was said.
+    #[cfg_attr(
+        not(feature = "cache"),
+        allow(dead_code, reason = "asked of loads only")
+    )]
+    pub(crate) within: Option<u64>,
     pub(crate) thread: ThreadId,
 }
 
@@ -41,6 +48,14 @@ struct Heard {
     spans: Vec<(Span, &'static Metadata<'static>)>,
     events: Vec<Said>,
     entered: HashMap<ThreadId, Vec<u64>>,
+}
+
+impl Heard {
+    /// The span that this thread is in.
+    fn current(&self) -> Option<u64> {
+        let entered = self.entered.get(&thread::current().id());
+        entered.and_then(|entered| entered.last().copied())
+    }
 }
 
 /// Who listens.
@@ -97,8 +112,7 @@ impl Subscriber for Listener {
     fn new_span(&self, span: &Attributes<'_>) -> Id {
         let mut heard = self.heard();
         let id = u64::try_from(heard.spans.len()).expect("few") + 1;
-        let current = heard.entered.get(&thread::current().id());
-        let current = current.and_then(|entered| entered.last().copied());
+        let current = heard.current();
         let parent = span.parent().map(Id::into_u64);
         let mut fields = Fields::new();
         span.record(&mut Reader(&mut fields));
@@ -114,6 +128,15 @@ impl Subscriber for Listener {
         Id::from_u64(id)
     }
 
+    fn current_span(&self) -> Current {
+        let heard = self.heard();
+        let Some(id) = heard.current() else {
+            return Current::none();
+        };
+        let at = usize::try_from(id - 1).expect("few");
+        Current::new(Id::from_u64(id), heard.spans[at].1)
+    }
+
     fn record(&self, id: &Id, values: &Record<'_>) {
         self.change(id, |span| values.record(&mut Reader(&mut span.fields)));
     }
@@ -125,14 +148,17 @@ impl Subscriber for Listener {
     fn event(&self, event: &Event<'_>) {
         let mut fields = Fields::new();
         event.record(&mut Reader(&mut fields));
+        let mut heard = self.heard();
+        let within = heard.current();
         let said = Said {
             level: *event.metadata().level(),
             message: fields.remove("message").unwrap_or_default(),
             fields,
             span: event.parent().map(Id::into_u64),
+            within,
             thread: thread::current().id(),
         };
-        self.heard().events.push(said);
+        heard.events.push(said);
     }
 
     fn enter(&self, id: &Id) {

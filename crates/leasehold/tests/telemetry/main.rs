@@ -3,12 +3,15 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[cfg(feature = "cache")]
+mod entries;
 mod events;
 mod listener;
 #[cfg(feature = "metrics")]
 mod names;
 #[cfg(feature = "metrics")]
 mod numbers;
+mod page;
 #[cfg(feature = "metrics")]
 mod recorder;
 mod unruly;

@@ -6,7 +6,7 @@ use metrics::Unit;
 use crate::common::{Place, take};
 use crate::recorder::Numbers;
 
-const NAMES: [&str; 7] = [
+const LOCKS: [&str; 7] = [
     "leasehold_acquire_total",
     "leasehold_hold_seconds",
     "leasehold_held",
@@ -16,22 +16,45 @@ const NAMES: [&str; 7] = [
     "leasehold_wait_seconds",
 ];
 
+const ENTRIES: [&str; 8] = [
+    "leasehold_cache_back_off_total",
+    "leasehold_cache_early_refresh_total",
+    "leasehold_cache_invalidate_total",
+    "leasehold_cache_lease_lost_total",
+    "leasehold_cache_load_seconds",
+    "leasehold_cache_load_total",
+    "leasehold_cache_read_total",
+    "leasehold_cache_wait_seconds",
+];
+
+fn names() -> impl Iterator<Item = &'static str> {
+    let entries: &[_] = if cfg!(feature = "cache") {
+        &ENTRIES
+    } else {
+        &[]
+    };
+    LOCKS.iter().chain(entries).copied()
+}
+
 #[tokio::test]
 async fn all_are_described_and_there_from_the_start() {
     let numbers = Numbers::default();
     let _client = numbers.client(&Place::memory(), Client::builder()).await;
     let described = numbers.described();
-    assert_eq!(described.len(), NAMES.len());
-    for name in NAMES {
+    assert_eq!(described.len(), names().count());
+    for name in names() {
         let (unit, text) = &described[name];
         let seconds = name.ends_with("_seconds");
         let expected = if seconds { Unit::Seconds } else { Unit::Count };
         assert_eq!(*unit, Some(expected), "{name}");
         assert!(!text.is_empty(), "{name}");
-        assert!(
-            numbers.all().iter().any(|series| series.starts_with(name)),
-            "{name}"
-        );
+        let all = numbers.all();
+        let mut of_name = all
+            .iter()
+            .filter(|series| series.starts_with(name))
+            .peekable();
+        assert!(of_name.peek().is_some(), "{name}");
+        assert!(of_name.all(|series| numbers.sum(series) == 0), "{name}");
     }
 }
 

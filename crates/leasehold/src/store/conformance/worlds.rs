@@ -47,7 +47,7 @@ pub(super) trait World {
 }
 
 pub(super) struct InMemory {
-    memory: Memory,
+    pub(super) memory: Memory,
     clock: Clock,
 }
 
@@ -92,7 +92,7 @@ impl Local {
         format!("{}/locks.db", self.dir.path().display())
     }
 
-    fn sql(&self, sql: &str, parameters: impl rusqlite::Params) {
+    pub(super) fn sql(&self, sql: &str, parameters: impl rusqlite::Params) {
         let db = rusqlite::Connection::open(self.file()).unwrap();
         db.execute(sql, parameters).unwrap();
     }
@@ -132,7 +132,7 @@ impl World for Local {
 
 /// Its clock needs a trick of the dynamic linker.
 #[cfg(target_os = "linux")]
-pub(super) struct OnRedis(testkit::RedisServer);
+pub(super) struct OnRedis(pub(super) testkit::RedisServer);
 
 #[cfg(target_os = "linux")]
 impl World for OnRedis {
@@ -188,7 +188,11 @@ impl Peer {
         let client = ClientId::new(number);
         let (tell, heard) = channel();
         let listener = Arc::new(move |notice| drop(tell.send(notice)));
-        let store = world.open(Attach { client, listener });
+        let store = world.open(Attach {
+            client,
+            listener,
+            keeps_values: false,
+        });
         store.ready().await.unwrap();
         let owner = Owner::new(number.into(), client, "host", 1, "a test").unwrap();
         let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
@@ -308,6 +312,8 @@ impl Peer {
                     return wake;
                 }
                 Some(Notice::Reconnected) => panic!("only once"),
+                #[cfg(feature = "cache")]
+                Some(Notice::LoadEnded { .. } | Notice::Changed { .. }) => {}
                 Some(Notice::Wanted { .. } | Notice::Cut(_)) | None => {}
             }
         }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use leasehold_core::{Fence, LockName, Outcome, Owner, Reply, Step, Wake};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+#[cfg(feature = "cache")]
+use super::cache;
 use super::fault::Fault;
 use super::process::{self, Process, Processes};
 use super::rows::{Rows, signed};
@@ -13,11 +15,16 @@ use super::waiting::Waiting;
 use super::{file, path};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, StoreError, StoreErrorKind};
+#[cfg(feature = "cache")]
+use crate::store::entries::{Looked, Taken};
 use crate::store::{Attach, Notice};
 
 /// How many steps pass between two times of tidying up, and how many names one of them touches at most.
 const TIDY_EVERY: u32 = 1024;
 const TIDY_AT_MOST: usize = 256;
+/// The same for cache entries, of which a program has more, and which need only be deleted.
+#[cfg(feature = "cache")]
+const ENTRIES_AT_MOST: u32 = 2048;
 
 /// One client's connection to the file. Its methods block, for about [`file::PATIENCE`] at most.
 pub(super) struct Db {
@@ -110,6 +117,11 @@ impl Db {
         self.waiting
             .note(key, step, &outcome.reply, self.clock.store_now());
         self.tell(key, &outcome);
+        self.tidy_if_due();
+        Ok(outcome.reply)
+    }
+
+    fn tidy_if_due(&mut self) {
         self.steps = self.steps.wrapping_add(1);
         if self.steps.is_multiple_of(TIDY_EVERY) {
             // If it fails, the next time will do.
@@ -117,7 +129,6 @@ impl Db {
                 self.tell(&key, &outcome);
             }
         }
-        Ok(outcome.reply)
     }
 
     /// The names that are held or waited for.
@@ -132,6 +143,36 @@ impl Db {
                 .collect::<rusqlite::Result<_>>()
         };
         keys().map_err(|error| Fault::from(error).of(&self.label))
+    }
+
+    /// Takes one step on a cache entry, in a transaction of its own, and says when.
+    #[cfg(feature = "cache")]
+    pub(super) fn entry_step(
+        &mut self,
+        key: &LockName,
+        step: &leasehold_core::cache::Step,
+    ) -> Result<Taken, StoreError> {
+        self.stay_on_the_file()?;
+        let failed = |fault: Fault| fault.of(&self.label);
+        let begun = self.begin().map_err(failed)?;
+        let now = self.clock.store_now();
+        let reply = cache::step(&self.conn, now, key.key(), step).map_err(failed)?;
+        begun
+            .commit()
+            .map_err(|error| failed(error.into()).unknown())?;
+        self.tidy_if_due();
+        let now_ms = now.millis();
+        Ok(Taken { reply, now_ms })
+    }
+
+    /// What is stored under `keys`. Waits for nobody.
+    #[cfg(feature = "cache")]
+    pub(super) fn entries(&mut self, keys: &[LockName]) -> Result<Looked, StoreError> {
+        self.stay_on_the_file()?;
+        let now = self.clock.store_now();
+        let values = cache::look(&self.conn, now, keys).map_err(|fault| fault.of(&self.label))?;
+        let now_ms = now.millis();
+        Ok(Looked { values, now_ms })
     }
 
     /// When to look for grants by other processes; `None` while nobody waits for one.
@@ -225,6 +266,8 @@ impl Db {
 
     /// Lets time pass for names that nobody asks for any more, and forgets clients whose process is gone.
     fn tidy(&self) -> Result<Vec<(String, Outcome)>, Fault> {
+        #[cfg(feature = "cache")]
+        cache::sweep(&self.conn, self.clock.store_now(), ENTRIES_AT_MOST)?;
         // Every step advances the lock, and this one does nothing else: no grant has this fence.
         let advance = Step::Break {
             fence: Fence::new(0),

@@ -21,6 +21,7 @@ pub(in crate::store) async fn examine(
     clock: &Clock,
 ) -> Result<Report, Error> {
     let attach = Attach {
+        keeps_values: false,
         client: ClientId::new(0),
         listener: std::sync::Arc::new(|_| {}),
     };

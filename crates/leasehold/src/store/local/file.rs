@@ -189,6 +189,8 @@ fn connect(path: &Path) -> Result<Connection, Fault> {
     } else {
         complete(&begun)?;
     }
+    #[cfg(feature = "cache")]
+    begun.execute_batch(super::cache::LAYOUT)?;
     begun.commit()?;
     Ok(db)
 }

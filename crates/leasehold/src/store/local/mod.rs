@@ -12,6 +12,8 @@
 //! - A file on a network file system is not shared by two hosts, it is broken by them: each would judge it by its own clock.
 //! - A file that is removed or replaced is a data loss: holders learn it when they extend their lease, fences keep rising.
 
+#[cfg(feature = "cache")]
+mod cache;
 mod db;
 mod examine;
 mod fault;
@@ -106,6 +108,21 @@ impl LocalStore {
             }
         }
     }
+
+    /// The same for one who awaits the outcome. If the thread ends first, nobody knows it.
+    fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Db) -> Result<T, StoreError> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T, StoreError>> {
+        async move {
+            let (sender, answer) = oneshot::channel();
+            self.run(work, move |outcome| drop(sender.send(outcome)));
+            answer
+                .await
+                .unwrap_or_else(|_| Err(StoreError::closed().unknown()))
+        }
+        .boxed()
+    }
 }
 
 /// Does what is asked for until nobody can ask any more, and looks for grants by other processes meanwhile.
@@ -147,11 +164,31 @@ impl Store for LocalStore {
         if remember.is_some() {
             return ready(Ok(Vec::new())).boxed();
         }
-        async move {
-            let (sender, answer) = oneshot::channel();
-            self.run(Db::names, move |names| drop(sender.send(names)));
-            answer.await.unwrap_or_else(|_| Err(StoreError::closed()))
-        }
-        .boxed()
+        self.ask(Db::names)
+    }
+
+    #[cfg(feature = "cache")]
+    fn entries(&self) -> Option<&dyn super::entries::Entries> {
+        Some(self)
+    }
+}
+
+#[cfg(feature = "cache")]
+impl super::entries::Entries for LocalStore {
+    fn look<'a>(
+        &'a self,
+        keys: &'a [LockName],
+    ) -> BoxFuture<'a, Result<super::entries::Looked, StoreError>> {
+        let keys = keys.to_vec();
+        self.ask(move |db| db.entries(&keys))
+    }
+
+    fn take<'a>(
+        &'a self,
+        key: &'a LockName,
+        step: &'a leasehold_core::cache::Step,
+    ) -> BoxFuture<'a, Result<super::entries::Taken, StoreError>> {
+        let (key, step) = (key.clone(), step.clone());
+        self.ask(move |db| db.entry_step(&key, &step))
     }
 }

@@ -246,7 +246,7 @@ fn unsigned(row: &Row<'_>, at: usize) -> Result<u64, Fault> {
     natural(row.get(at)?)
 }
 
-fn natural(value: i64) -> Result<u64, Fault> {
+pub(super) fn natural(value: i64) -> Result<u64, Fault> {
     u64::try_from(value).map_err(|_| Fault::Content(format!("a number in it is negative: {value}")))
 }
 

@@ -33,6 +33,8 @@ pub(super) struct Dialled {
     pub(super) driver: BoxFuture<'static, ()>,
     /// Whether wakes are heard on it; not if the user may not subscribe.
     pub(super) listening: bool,
+    /// Whether the server says on it what changes of what was looked at.
+    pub(super) tracking: bool,
 }
 
 /// Connects, makes sure that it is a primary, and listens for wakes.
@@ -40,6 +42,7 @@ pub(super) async fn dial(
     address: &Address,
     channel: &str,
     listener: &Listener,
+    tracks: bool,
 ) -> Result<Dialled, StoreError> {
     let hears = listener.clone();
     let ended = Arc::new(Notify::new());
@@ -59,6 +62,8 @@ pub(super) async fn dial(
                         hears(notice);
                     }
                 }
+                #[cfg(feature = "cache")]
+                PushKind::Invalidate => hears(notice::changed(&push.data)),
                 _ => {}
             }
             Ok::<(), redis::aio::SendError>(())
@@ -70,8 +75,8 @@ pub(super) async fn dial(
         Some(driver) => driver,
         None => async move { ended.notified().await }.boxed(),
     };
-    let greet = greet(address, connection, channel);
-    let (connection, listening) = tokio::select! {
+    let greet = greet(address, connection, channel, tracks);
+    let (connection, listening, tracking) = tokio::select! {
         greeted = greet => greeted?,
         () = &mut driver => return Err(closed(address)),
     };
@@ -79,6 +84,7 @@ pub(super) async fn dial(
         connection,
         driver,
         listening,
+        tracking,
     })
 }
 
@@ -121,11 +127,19 @@ async fn greet(
     address: &Address,
     mut connection: MultiplexedConnection,
     channel: &str,
-) -> Result<(MultiplexedConnection, bool), StoreError> {
+    tracks: bool,
+) -> Result<(MultiplexedConnection, bool, bool), StoreError> {
     check_role(address, &mut connection).await?;
     // Who may not subscribe polls, and says so in the queue.
     let listening = connection.subscribe(channel).await.is_ok();
-    Ok((connection, listening))
+    // Only of what a look asks for: a lock's keys are none of its business. Where the user may not, the bound on what is kept is all
+    // there is.
+    let tracking = tracks && {
+        let mut on = cmd("CLIENT");
+        on.arg(&["TRACKING", "ON", "OPTIN"]);
+        on.query_async::<Value>(&mut connection).await.is_ok()
+    };
+    Ok((connection, listening, tracking))
 }
 
 /// A replica would answer reads from the past and refuse writes. A user who may not ask learns it by READONLY.

@@ -16,17 +16,27 @@ use tokio::sync::watch;
 use super::address::Address;
 use super::fault::classify;
 use super::inbox::Inbox;
+use super::notice;
 use super::runner::{Line, Plan, run};
 use super::script::Scripts;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
-use crate::store::{Done, Listener};
+use crate::store::{Attach, Done};
 
 /// A connection that works.
 #[derive(Clone)]
 pub(super) struct Up {
     pub(super) connection: MultiplexedConnection,
+    /// What time it is on this server: of a connection, since another may lead to another server.
+    #[cfg(feature = "cache")]
+    pub(super) time: Arc<super::cache::ServerTime>,
+    /// The server says what changes of what was looked at.
+    #[cfg_attr(
+        not(feature = "cache"),
+        expect(dead_code, reason = "nothing is looked at")
+    )]
+    pub(super) tracking: bool,
 }
 
 /// The connection to one node.
@@ -38,9 +48,8 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn open(
         address: Address,
-        channel: String,
+        attach: Attach,
         scripts: Arc<Scripts>,
-        listener: Listener,
         clock: Clock,
         tasks: &Tasks,
         limit: Duration,
@@ -50,8 +59,9 @@ impl Link {
         let plan = Arc::new(Plan {
             inbox: Inbox::new(address.to_string()),
             address,
-            channel,
-            listener,
+            channel: notice::channel(attach.client),
+            listener: attach.listener,
+            tracks: attach.keeps_values,
             clock,
             limit,
             scripts,
@@ -83,6 +93,12 @@ impl Link {
     pub(super) fn send(&self, name: &LockName, step: Step, done: Done, limit: Duration) {
         let now = self.plan.clock.now();
         self.plan.inbox.push(name, step, done, now, limit);
+    }
+
+    /// The clock that its limits are kept by.
+    #[cfg(feature = "cache")]
+    pub(super) fn clock(&self) -> &Clock {
+        &self.plan.clock
     }
 
     /// Whether the server's messages are heard.

@@ -5,6 +5,8 @@ mod address;
 #[cfg(test)]
 mod against_core;
 mod batch;
+#[cfg(feature = "cache")]
+mod cache;
 mod dial;
 mod doctor;
 mod fault;
@@ -62,17 +64,8 @@ impl RedisStore {
         tasks: &Tasks,
         limit: Duration,
     ) -> Self {
-        let channel = notice::channel(attach.client);
         let scripts = Arc::new(Scripts::default());
-        let link = Link::open(
-            address,
-            channel,
-            scripts.clone(),
-            attach.listener,
-            clock,
-            tasks,
-            limit,
-        );
+        let link = Link::open(address, attach, scripts.clone(), clock, tasks, limit);
         Self {
             inner: Inner {
                 link,
@@ -176,6 +169,11 @@ impl Store for RedisStore {
         ask: &'a Ask,
     ) -> Option<BoxFuture<'a, Result<leasehold_core::timestamp::Reply, StoreError>>> {
         Some(self.inner.timestamp(name, ask).boxed())
+    }
+
+    #[cfg(feature = "cache")]
+    fn entries(&self) -> Option<&dyn super::entries::Entries> {
+        Some(&self.inner)
     }
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {

@@ -9,8 +9,22 @@ pub(super) fn channel(client: ClientId) -> String {
     format!("leasehold:wake:{client}")
 }
 
-/// Reads `granted <fence> <at us> <queued after the grant> <token> <key>` and `wanted <holder's token> <key>`: the key last,
-/// since it may hold spaces.
+/// Reads what the server says of entries that were looked at: an array of keys, or nothing for all of them. What has another form
+/// may be anything.
+#[cfg(feature = "cache")]
+pub(super) fn changed(pushed: &[redis::Value]) -> Notice {
+    let keys = match pushed {
+        [redis::Value::Array(keys)] => {
+            let text = |key: &redis::Value| redis::from_redis_value_ref::<String>(key).ok();
+            keys.iter().map(text).collect()
+        }
+        _ => None,
+    };
+    Notice::Changed { keys }
+}
+
+/// Reads `granted <fence> <at us> <queued after the grant> <token> <key>`, `wanted <holder's token> <key>` and
+/// `loaded <key>`: the key last, since it may hold spaces.
 pub(super) fn parse(payload: &[u8]) -> Option<Notice> {
     let (verb, rest) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
     match verb {
@@ -32,6 +46,11 @@ pub(super) fn parse(payload: &[u8]) -> Option<Notice> {
             let owner = Owner::parse(token)?;
             let key = key.to_owned();
             Some(Notice::Wanted { key, owner })
+        }
+        #[cfg(feature = "cache")]
+        "loaded" => {
+            let key = rest.to_owned();
+            Some(Notice::LoadEnded { key })
         }
         _ => None,
     }
@@ -75,6 +94,16 @@ mod tests {
             assert_eq!((key.as_str(), owner.client().get()), (name, number(client)));
         }
         assert_eq!(verbs, ["granted", "wanted"]);
+    }
+
+    #[cfg(feature = "cache")]
+    #[test]
+    fn the_end_of_a_load_names_its_key() {
+        match parse("loaded größe 7 %".as_bytes()) {
+            Some(Notice::LoadEnded { key }) => assert_eq!(key, "größe 7 %"),
+            other => panic!("{other:?}"),
+        }
+        assert!(parse(b"loaded").is_none());
     }
 
     #[test]

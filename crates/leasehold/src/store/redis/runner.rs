@@ -57,6 +57,8 @@ pub(super) struct Plan {
     pub(super) address: Address,
     pub(super) channel: String,
     pub(super) listener: Listener,
+    /// The server is to say when something changes that was looked at.
+    pub(super) tracks: bool,
     pub(super) clock: Clock,
     pub(super) limit: Duration,
     pub(super) scripts: Arc<Scripts>,
@@ -106,7 +108,7 @@ impl Runner<'_> {
         let mut cut = Backoff::new(first, CUT_PAUSE);
         loop {
             let begun = plan.clock.now();
-            let dialling = dial(&plan.address, &plan.channel, &plan.listener);
+            let dialling = dial(&plan.address, &plan.channel, &plan.listener, plan.tracks);
             let dialled = self
                 .meanwhile(plan.clock.within(plan.limit, dialling))
                 .await;
@@ -158,9 +160,13 @@ impl Runner<'_> {
             connection,
             mut driver,
             listening,
+            tracking,
         } = dialled;
         let line = Line::Up(Up {
             connection: connection.clone(),
+            tracking,
+            #[cfg(feature = "cache")]
+            time: Arc::default(),
         });
         let up = State::Up { listening };
         plan.inbox.set(self.turn, up, || plan.tell(line));

@@ -13,9 +13,21 @@ pub(super) const INDEX: usize = 4;
 pub(super) const TIMESTAMP_ACQUIRE: usize = 5;
 pub(super) const TIMESTAMP_EXTEND: usize = 6;
 pub(super) const TIMESTAMP_RELEASE: usize = 7;
+#[cfg(feature = "cache")]
+pub(super) const CACHE_BEGIN: usize = 8;
+#[cfg(feature = "cache")]
+pub(super) const CACHE_RENEW: usize = 9;
+#[cfg(feature = "cache")]
+pub(super) const CACHE_COMMIT: usize = 10;
+#[cfg(feature = "cache")]
+pub(super) const CACHE_ABANDON: usize = 11;
+#[cfg(feature = "cache")]
+pub(super) const CACHE_INVALIDATE: usize = 12;
 
 const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
 const TIMESTAMP: &str = include_str!("../../../lua/timestamp/prelude.lua");
+#[cfg(feature = "cache")]
+const CACHE: &str = include_str!("../../../lua/cache/prelude.lua");
 
 /// A script in the two forms that servers understand.
 struct Source {
@@ -38,9 +50,9 @@ impl Text {
 }
 
 /// By the numbers above. Those of the mutex begin with the prelude and the verbs that they call, those of the timestamp protocol
-/// with a prelude of their own; the index stands alone.
-fn sources() -> [Source; 8] {
-    [
+/// and of cache entries with a prelude of their own; the index stands alone.
+fn sources() -> Vec<Source> {
+    vec![
         Source::new(
             &[PRELUDE, include_str!("../../../lua/mutex/acquire.lua")],
             include_str!("../../../lua/mutex/acquire_many.lua"),
@@ -68,6 +80,16 @@ fn sources() -> [Source; 8] {
             &[TIMESTAMP],
             include_str!("../../../lua/timestamp/release.lua"),
         ),
+        #[cfg(feature = "cache")]
+        Source::new(&[CACHE], include_str!("../../../lua/cache/begin.lua")),
+        #[cfg(feature = "cache")]
+        Source::new(&[CACHE], include_str!("../../../lua/cache/renew.lua")),
+        #[cfg(feature = "cache")]
+        Source::new(&[CACHE], include_str!("../../../lua/cache/commit.lua")),
+        #[cfg(feature = "cache")]
+        Source::new(&[CACHE], include_str!("../../../lua/cache/abandon.lua")),
+        #[cfg(feature = "cache")]
+        Source::new(&[CACHE], include_str!("../../../lua/cache/invalidate.lua")),
     ]
 }
 
@@ -87,7 +109,7 @@ impl Source {
 
 /// All scripts, and which form the server understands.
 pub(super) struct Scripts {
-    sources: [Source; 8],
+    sources: Vec<Source>,
     /// The server refused a `#!lua` line once.
     plain: AtomicBool,
 }
@@ -196,6 +218,17 @@ mod tests {
         }
         for script in [SETTLE, BREAK, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE] {
             assert_eq!(flags(script).as_deref(), Some("#!lua flags=allow-oom"));
+        }
+        #[cfg(feature = "cache")]
+        for (script, works) in [
+            (CACHE_BEGIN, false),
+            (CACHE_COMMIT, false),
+            (CACHE_RENEW, true),
+            (CACHE_ABANDON, true),
+            (CACHE_INVALIDATE, true),
+        ] {
+            let marked = flags(script).is_some_and(|flags| flags == "#!lua flags=allow-oom");
+            assert_eq!(marked, works, "{script}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What only a store on one host does; the rules themselves are tested in core, and stamped out in the conformance suite.
 
+#[cfg(feature = "cache")]
+mod entries;
 mod files;
 mod processes;
 
@@ -51,6 +53,7 @@ impl Host {
         let store = LocalStore::open(
             path,
             Attach {
+                keeps_values: false,
                 client: ClientId::new(client),
                 listener,
             },

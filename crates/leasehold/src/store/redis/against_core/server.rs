@@ -81,6 +81,7 @@ impl Redis {
             let _inside = runtime.enter();
             let address = Address::parse(&server.url()).unwrap();
             let attach = Attach {
+                keeps_values: false,
                 client: ClientId::new(u64::MAX),
                 listener: Arc::new(drop),
             };
@@ -220,7 +221,7 @@ impl Redis {
                 + if state.queue.is_empty() { 0 } else { 2 }
         };
         let (expected, keys) = (
-            all.iter().map(count).sum(),
+            all.iter().map(count).sum::<i64>(),
             self.commands.command(&["DBSIZE"]),
         );
         if keys.int() != expected {

@@ -7,6 +7,8 @@ pub(super) enum Without {
     NoLocks,
     /// Waiters poll, operators see less, a replica is found late.
     Worse,
+    /// Locks work, cache entries do not.
+    NoCache,
     /// Only the doctor knows less.
     Unseen,
 }
@@ -47,11 +49,21 @@ const fn need(part: &'static str, without: Without, words: &'static [Word]) -> N
     }
 }
 
-use Without::{NoLocks, Unseen, Worse};
+use Without::{NoCache, NoLocks, Unseen, Worse};
 
-/// All of them. AUTH and HELLO need no permission.
+/// All of them, for what this library was built with. AUTH and HELLO need no permission.
+pub(super) fn needs() -> impl Iterator<Item = &'static Need> {
+    let entries: &[Need] = if cfg!(feature = "cache") {
+        ENTRIES
+    } else {
+        &[]
+    };
+    LOCKS.iter().chain(entries)
+}
+
+/// Of locks, the connection and the doctor.
 #[rustfmt::skip]
-pub(super) const NEEDS: &[Need] = &[
+const LOCKS: &[Need] = &[
     need("eval", NoLocks, &[Text("EVAL"), Text("return 1"), Text("0")]),
     need("evalsha", NoLocks, &[Text("EVALSHA"), Text("e0e1f9fabfc9d4800c877a703b823ac0578ff8db"), Text("0")]),
     need("get", NoLocks, &[Text("GET"), Key]),
@@ -82,6 +94,20 @@ pub(super) const NEEDS: &[Need] = &[
     need("info", Unseen, &[]),
 ];
 
+/// Of cache entries, beyond that. What `CLIENT` says here concerns this connection only, which ends with the examination; an empty
+/// SETRANGE makes no key.
+#[rustfmt::skip]
+const ENTRIES: &[Need] = &[
+    need("getrange", NoCache, &[Text("GETRANGE"), Key, Text("0"), Text("0")]),
+    need("setrange", NoCache, &[Text("SETRANGE"), Key, Text("0"), Text("")]),
+    need("hmget", NoCache, &[Text("HMGET"), Hash, Text("x")]),
+    need("hkeys", NoCache, &[Text("HKEYS"), Hash]),
+    need("mget", NoCache, &[Text("MGET"), Key]),
+    // Without it, nobody says that a value changed that is kept in the process.
+    need("client|tracking", NoCache, &[Text("CLIENT"), Text("TRACKING"), Text("OFF")]),
+    need("client|caching", NoCache, &[Text("CLIENT"), Text("CACHING"), Text("YES")]),
+];
+
 /// What the line depends on.
 #[derive(Debug)]
 pub(super) struct For<'a> {
@@ -93,7 +119,7 @@ pub(super) struct For<'a> {
     pub(super) keys: &'a str,
 }
 
-/// The line that makes a user who may do what locks need, and nothing else. An older server refuses all of it for one
+/// The line that makes a user who may do what locks and cache entries need, and nothing else. An older server refuses all of it for one
 /// command that it does not know.
 pub(super) fn line(what: &For<'_>) -> String {
     let is_wanted = |need: &&Need| match need.part {
@@ -101,8 +127,7 @@ pub(super) fn line(what: &For<'_>) -> String {
         "select" => what.database != 0,
         _ => true,
     };
-    let commands: Vec<String> = NEEDS
-        .iter()
+    let commands: Vec<String> = needs()
         .filter(is_wanted)
         .map(|need| format!("+{}", need.part))
         .collect();
@@ -140,15 +165,19 @@ mod tests {
     use super::*;
 
     fn parts() -> BTreeSet<&'static str> {
-        NEEDS.iter().map(|need| need.part).collect()
+        needs().map(|need| need.part).collect()
     }
 
     /// Every command that a script calls, as ACL rules spell it.
     fn called(lua: &str) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
-        let start = "call('";
+        let start = "call(";
         for (at, _) in lua.match_indices(start) {
-            let mut quoted = lua[at + start.len()..].split('\'');
+            // The word may stand in the next line.
+            let Some(words) = lua[at + start.len()..].trim_start().strip_prefix('\'') else {
+                continue;
+            };
+            let mut quoted = words.split('\'');
             let word = quoted.next().unwrap().to_lowercase();
             let second = quoted.nth(1).unwrap_or_default().to_lowercase();
             found.insert(if word == "pubsub" {
@@ -176,6 +205,20 @@ mod tests {
             include_str!("../../../../lua/timestamp/release.lua"),
         ]
         .concat();
+        let entries = [
+            include_str!("../../../../lua/cache/prelude.lua"),
+            include_str!("../../../../lua/cache/abandon.lua"),
+            include_str!("../../../../lua/cache/begin.lua"),
+            include_str!("../../../../lua/cache/commit.lua"),
+            include_str!("../../../../lua/cache/invalidate.lua"),
+            include_str!("../../../../lua/cache/renew.lua"),
+        ]
+        .concat();
+        let lua = if cfg!(feature = "cache") {
+            lua + &entries
+        } else {
+            lua
+        };
         let called = called(&lua);
         assert!(called.len() > 15, "{called:?}");
         let parts = parts();
@@ -188,7 +231,8 @@ mod tests {
             .copied()
             .filter(|part| !called.contains(*part))
             .collect();
-        let by_rust = [
+        let of_entries = ["client|caching", "client|tracking", "mget"];
+        let mut by_rust = vec![
             "client|setinfo",
             "eval",
             "evalsha",
@@ -199,6 +243,12 @@ mod tests {
             "select",
             "subscribe",
         ];
+        if cfg!(feature = "cache") {
+            // Scripts of entries look whether a key exists.
+            by_rust.retain(|part| *part != "exists");
+            by_rust.extend(of_entries);
+            by_rust.sort_unstable();
+        }
         assert_eq!(beyond, by_rust);
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::super::fault::classify;
 use super::super::notice;
 use super::super::script::{self, Scripts};
-use super::access::{NEEDS, Word};
+use super::access::{Word, needs};
 use super::facts::Probe;
 use super::talk::Talk;
 use crate::error::{StoreError, StoreErrorKind};
@@ -108,7 +108,7 @@ impl Probe {
 }
 
 async fn try_commands(talk: &Talk, scratch: &Scratch, probe: &mut Probe) -> Result<(), StoreError> {
-    for need in NEEDS.iter().filter(|need| !need.words.is_empty()) {
+    for need in needs().filter(|need| !need.words.is_empty()) {
         let said = talk.ask::<Value>(&scratch.command(need.words)).await?;
         probe.note(need.part, said.as_ref().err());
     }

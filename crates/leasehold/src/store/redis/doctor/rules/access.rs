@@ -1,6 +1,6 @@
 //! Whether this user may do what locks need, and no more. Must never show a password.
 
-use super::super::access::{NEEDS, Need, Without};
+use super::super::access::{Need, Without, needs};
 use super::super::facts::Facts;
 use super::{Rule, Verdict, share};
 use crate::doctor::State::{Info, Warn};
@@ -36,8 +36,7 @@ const TOLD_ELSEWHERE: [&str; 5] = ["OOM", "MISCONF", "NOREPLICAS", "READONLY", "
 fn denied(facts: &Facts, without: Without) -> String {
     let is_denied =
         |need: &&Need| need.without == without && facts.probe.denied.contains(&need.part);
-    let parts: Vec<String> = NEEDS
-        .iter()
+    let parts: Vec<String> = needs()
         .filter(is_denied)
         .map(|need| format!("+{}", need.part))
         .collect();
@@ -81,6 +80,15 @@ fn probe(facts: &Facts) -> Option<Verdict> {
         return Some(Verdict::unknown(
             "not all could be tried, for a reason that another check tells",
         ));
+    }
+    let of_entries = denied(facts, Without::NoCache);
+    if probe.told && !of_entries.is_empty() {
+        return Some(
+            Verdict::info(format!(
+                "locks work, wakes arrive; for cache entries, this user lacks {of_entries}"
+            ))
+            .fix(&facts.acl),
+        );
     }
     Some(if probe.told {
         Verdict::ok(

@@ -1,6 +1,6 @@
 //! Whether there is a server that takes locks, and what it is. Must never judge by the version that it calls itself.
 
-use super::super::access::{NEEDS, Need, Without};
+use super::super::access::{Need, Without, needs};
 use super::super::facts::Facts;
 use super::{Rule, Verdict, no_info, share};
 use crate::doctor::State::{Fail, Warn};
@@ -141,9 +141,10 @@ fn restart(facts: &Facts) -> Option<Verdict> {
 fn lua(facts: &Facts) -> Option<Verdict> {
     let probe = &facts.probe;
     let missing = probe.missing.join(", ").to_uppercase();
-    let is_vital =
-        |need: &Need| need.without == Without::NoLocks && probe.missing.contains(&need.part);
-    if NEEDS.iter().any(is_vital) {
+    let is_vital = |need: &'static Need| {
+        need.without == Without::NoLocks && probe.missing.contains(&need.part)
+    };
+    if needs().any(is_vital) {
         return Some(
             Verdict::fail(format!(
                 "unknown here (renamed?): {missing}; locks are scripts that need it"
@@ -154,7 +155,7 @@ fn lua(facts: &Facts) -> Option<Verdict> {
     if !missing.is_empty() {
         return Some(
             Verdict::warn(format!(
-                "unknown here (renamed?): {missing}; waiters poll, or a replica is found late"
+                "unknown here (renamed?): {missing}; waiters poll, a replica is found late, or there are no cache entries"
             ))
             .fix("undo rename-command for these"),
         );

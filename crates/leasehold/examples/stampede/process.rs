@@ -1,0 +1,69 @@
+//! One of the processes: so many readers a second, and how long each of them took.
+
+use std::error::Error;
+use std::io::{Write, stdin, stdout};
+use std::path::Path;
+use std::time::Duration;
+
+use leasehold::cache::Cache;
+use leasehold::{Client, Clock};
+use tokio::task::JoinSet;
+
+use crate::LENGTH;
+use crate::site::{FRESH, Site};
+
+/// Between two readers of a process.
+const EVERY: Duration = Duration::from_millis(10);
+
+pub(crate) fn run(guarded: bool, folder: &str, url: &str) -> Result<(), Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let site = Site::new(Path::new(folder));
+    // As unique as its folder: a server may be shared.
+    let key = format!("stampede:{folder}");
+    let client = runtime.block_on(Client::connect(url))?;
+    println!("ready");
+    stdout().flush()?;
+    stdin().read_line(&mut String::new())?;
+    let cache = guarded.then(|| client.cache());
+    let took = runtime.block_on(runtime.spawn(async move { read(site, cache, key).await }))?;
+    let took: Vec<String> = took.iter().map(u128::to_string).collect();
+    println!("{}", took.join(" "));
+    runtime.block_on(client.close());
+    Ok(())
+}
+
+/// How long each read took, in microseconds.
+async fn read(site: Site, cache: Option<Cache>, key: String) -> Vec<u128> {
+    let (clock, mut reads) = (Clock::system(), JoinSet::new());
+    let begun = clock.now();
+    while clock.now().since(begun) < LENGTH {
+        let (site, cache, key, clock) = (site.clone(), cache.clone(), key.clone(), clock.clone());
+        reads.spawn(async move {
+            let asked = clock.now();
+            let page = match cache {
+                None => site.unguarded().await.map_err(|error| error.to_string()),
+                Some(cache) => guarded(&cache, &key, site).await,
+            };
+            if let Err(error) = page {
+                eprintln!("{error}");
+            }
+            clock.now().since(asked).as_micros()
+        });
+        tokio::time::sleep(EVERY).await;
+    }
+    reads.join_all().await
+}
+
+/// The same page through the guard.
+async fn guarded(cache: &Cache, key: &str, site: Site) -> Result<String, String> {
+    let page = cache
+        .get_or_refresh(key, || async move { site.render().await })
+        .fresh_for(FRESH)
+        .stale_for(Duration::from_secs(60))
+        .await;
+    page.map(leasehold::cache::Got::into_inner)
+        .map_err(|error| error.to_string())
+}

@@ -1,0 +1,65 @@
+//! The page, how slow it is to render, and a record of every rendering, which is where the truth of the picture is.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long it takes to render the page.
+pub(crate) const RENDERING: Duration = Duration::from_millis(200);
+/// How long a rendering is good for.
+pub(crate) const FRESH: Duration = Duration::from_millis(600);
+
+#[derive(Clone)]
+pub(crate) struct Site(PathBuf);
+
+impl Site {
+    pub(crate) fn new(folder: &Path) -> Self {
+        Self(folder.to_owned())
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.0
+    }
+
+    /// One byte for each: appended, so that none is lost, whoever writes beside.
+    pub(crate) async fn render(&self) -> io::Result<String> {
+        let record = self.0.join("renders");
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(record)?
+            .write_all(b".")?;
+        tokio::time::sleep(RENDERING).await;
+        Ok("<h1>hello</h1>".to_owned())
+    }
+
+    /// How many there were.
+    pub(crate) fn renders(&self) -> u64 {
+        fs::metadata(self.0.join("renders")).map_or(0, |file| file.len())
+    }
+
+    pub(crate) fn forget(&self) -> io::Result<()> {
+        for file in ["renders", "page"] {
+            match fs::remove_file(self.0.join(file)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What a shared cache does without a guard: whoever finds nothing fresh renders, and stores it. A file stands for the cache; any
+    /// `GET`, then `SET` with a time to live, does the same.
+    pub(crate) async fn unguarded(&self) -> io::Result<String> {
+        let page = self.0.join("page");
+        let age = fs::metadata(&page).and_then(|file| file.modified()).ok();
+        let age = age.and_then(|stored| stored.elapsed().ok());
+        if age.is_some_and(|age| age < FRESH) {
+            return fs::read_to_string(page);
+        }
+        let text = self.render().await?;
+        fs::write(page, &text)?;
+        Ok(text)
+    }
+}

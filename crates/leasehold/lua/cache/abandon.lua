@@ -1,0 +1,20 @@
+#!lua flags=allow-oom
+-- End a load without a value.
+--
+-- KEYS  see prelude.lua
+-- ARGV  1 token of the load  2 ms to leave the source alone, since it failed; '' if it was given up  3 what it said
+-- Reply {'abandoned', now}
+--
+-- Closes the race between looking whose load it is and ending it: whoever took over goes on.
+-- allow-oom: a full server must not keep those who wait from loading.
+if control and control.token == ARGV[1] then
+  local back_off = tonumber(ARGV[2])
+  call('HDEL', CONTROL, 'token', 'version', 'until')
+  if back_off then
+    local failures = math.min(control.failures + 1, 4294967295)
+    call('HSET', CONTROL, 'failures', digits(failures), 'back_off_until', digits(now + back_off), 'error', ARGV[3])
+  end
+  remember(back_off or 0)
+  tell()
+end
+return { 'abandoned', now }

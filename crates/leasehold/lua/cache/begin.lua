@@ -1,0 +1,53 @@
+#!lua
+-- Ask for a fresh value, or to be the one who loads it.
+--
+-- KEYS  see prelude.lua
+-- ARGV  1 token of the load  2 the highest version the caller has seen  3 1 to want a newer one even if that is fresh, or 0
+--       4 lease in ms  5 the client to tell when the load of another ends, or -
+-- Reply {'fresh', now, the entry}
+--       {'load', now, version, failures in a row, the stale entry if the caller has not seen it}
+--       {'busy', now, poll after in ms, stale entry}
+--       {'back-off', now, left in ms, error, stale entry}
+--
+-- Closes the race between finding nothing fresh and becoming the one who loads: of all who ask at once one is told `load`. A
+-- repeat with the same token is told so again, with the same version.
+-- A full server refuses it before its first line, or (before 7.0) at its only change that takes memory, which comes first.
+local token, seen, over, lease, client = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', tonumber(ARGV[4]), ARGV[5]
+local unseen = stored and stored.version > seen or false
+if fresh and (unseen or not over) then
+  return { 'fresh', now, call('GET', ENTRY) }
+end
+local stale = unseen and call('GET', ENTRY)
+
+local function wait(needed)
+  if client ~= '-' then
+    call('HSET', CONTROL, 'w:' .. client, '')
+  end
+  remember(needed)
+end
+
+if control and control.token and control.token ~= token then
+  wait(0)
+  -- A lease counts in its last millisecond.
+  local poll_after = math.min(control.until_ms - now + 1, client == '-' and 25 or 500)
+  return { 'busy', now, poll_after, stale }
+end
+if control and control.back_off_until then
+  local left = control.back_off_until - now + 1
+  wait(left)
+  return { 'back-off', now, left, control.error or '', stale }
+end
+if not control then
+  -- A server that remembers nothing does not know what was invalidated.
+  local epoch = next_number()
+  control = { last = epoch, epoch = epoch, failures = 0 }
+end
+if not control.token then
+  control.last = next_number()
+  control.version = control.last
+end
+local version = digits(control.version)
+call('HSET', CONTROL, 'last', digits(control.last), 'epoch', digits(control.epoch),
+  'token', token, 'version', version, 'until', digits(now + lease))
+remember(lease)
+return { 'load', now, version, control.failures, stale }

@@ -1,0 +1,221 @@
+//! One call: its settings, and its loader. Must never do anything before it is awaited.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use leasehold_core::cache::Value;
+use tokio::sync::oneshot;
+
+use super::{Cache, Codec, Error, Got};
+use crate::guard::{Brought, Decoded, Failure, LoadEnd, Loader, Nest, Policy, Request};
+use crate::runtime::Home;
+
+/// How long a value is kept, where that depends on the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// As the policy says.
+    Usual,
+    /// So long fresh, and so long stale after that: shorter for an answer that there is none, say. Each for 366 days at most; what is
+    /// longer is cut.
+    For(Duration, Duration),
+    /// Not at all: it is given to those who wait, and loaded anew next time.
+    Not,
+}
+
+type Load<V> = Box<dyn FnOnce() -> BoxFuture<'static, Result<V, Failure>> + Send>;
+type KeepBy<V> = Box<dyn FnOnce(&V) -> Keep + Send>;
+
+/// A value that is asked for: await it. See [`Cache::get_or_refresh`].
+#[must_use = "nothing happens until it is awaited"]
+pub struct GetOrRefresh<V, C> {
+    cache: Cache<C>,
+    key: String,
+    policy: Policy,
+    load: Load<V>,
+    keep: KeepBy<V>,
+    never_waits: bool,
+}
+
+impl<V, C> fmt::Debug for GetOrRefresh<V, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GetOrRefresh")
+            .field("key", &self.key)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
+    pub(super) fn new<E, F>(
+        cache: &Cache<C>,
+        key: &str,
+        loader: impl FnOnce() -> F + Send + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn StdError + Send + Sync>>,
+        F: Future<Output = Result<V, E>> + Send + 'static,
+    {
+        let load = || async move { loader().await.map_err(|error| failure(error.into())) }.boxed();
+        Self {
+            cache: cache.clone(),
+            key: key.to_owned(),
+            policy: cache.policy.clone(),
+            load: Box::new(load),
+            keep: Box::new(|_| Keep::Usual),
+            never_waits: false,
+        }
+    }
+
+    /// See [`Policy::fresh_for`].
+    pub fn fresh_for(mut self, duration: Duration) -> Self {
+        self.policy = self.policy.fresh_for(duration);
+        self
+    }
+
+    /// See [`Policy::stale_for`].
+    pub fn stale_for(mut self, duration: Duration) -> Self {
+        self.policy = self.policy.stale_for(duration);
+        self
+    }
+
+    /// See [`Policy::wait_at_most`].
+    pub fn wait_at_most(mut self, limit: Duration) -> Self {
+        self.policy = self.policy.wait_at_most(limit);
+        self
+    }
+
+    /// Waits for a fresh value, whatever stale one there is: see [`Policy::must_be_fresh`].
+    pub fn must_be_fresh(mut self) -> Self {
+        self.policy = self.policy.must_be_fresh(true);
+        self
+    }
+
+    /// Loads, or does not wait: [`Error::Busy`] at once while another loads, or while nobody may since a load has failed. For who
+    /// sees to a newer value and has no use for it.
+    pub fn never_wait(mut self) -> Self {
+        self.never_waits = true;
+        self
+    }
+
+    /// All settings at once.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Lets the loaded value say how long it is kept: `|page| if page.is_none() { Keep::For(..) } else { Keep::Usual }`.
+    pub fn keep(mut self, keep: impl FnOnce(&V) -> Keep + Send + 'static) -> Self {
+        self.keep = Box::new(keep);
+        self
+    }
+
+    async fn ask(self) -> Result<Got<V>, Error> {
+        let name = self.cache.key(&self.key)?;
+        self.policy.check()?;
+        let (passed, is_passed) = oneshot::channel();
+        let loader = Single::<V, C> {
+            passed: self.never_waits.then_some(passed),
+            load: self.load,
+            keep: self.keep,
+            usual: (self.policy.fresh_for, self.policy.stale_for),
+            codec: PhantomData,
+        };
+        let request = Request {
+            key: name.clone(),
+            policy: self.policy,
+            loader: Some(Box::new(loader)),
+            home: Home::here(),
+            nest: Nest::here(),
+            caller: self.cache.client.guard.caller(),
+            decode: decode::<V, C>,
+        };
+        let guard = self.cache.client.guard.inner();
+        let answer = tokio::select! {
+            biased;
+            answer = self.cache.run(&name, guard.get(request)) => answer?,
+            // Never so for one who waits: then the other end is gone.
+            Ok(()) = is_passed => {
+                let (key, waited) = (name.as_str().to_owned(), Duration::ZERO);
+                return Err(Error::Busy { key, waited });
+            }
+        };
+        Got::of(&name, answer)
+    }
+}
+
+impl<V: Send + Sync + 'static, C: Codec<V>> IntoFuture for GetOrRefresh<V, C> {
+    type Output = Result<Got<V>, Error>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.ask().boxed()
+    }
+}
+
+/// The loader of one call.
+struct Single<V, C> {
+    /// Who does not wait for another.
+    passed: Option<oneshot::Sender<()>>,
+    load: Load<V>,
+    keep: KeepBy<V>,
+    usual: (Duration, Duration),
+    codec: PhantomData<fn() -> C>,
+}
+
+impl<V: Send + Sync + 'static, C: Codec<V>> Loader for Single<V, C> {
+    fn passed_over(&mut self) {
+        if let Some(passed) = self.passed.take() {
+            // Fails if the caller has gone.
+            let _told: Result<(), ()> = passed.send(());
+        }
+    }
+
+    fn load(self: Box<Self>) -> BoxFuture<'static, LoadEnd> {
+        async move {
+            match (self.load)().await {
+                Ok(value) => bring::<V, C>(&value, (self.keep)(&value), self.usual),
+                Err(failure) => LoadEnd::Failed(failure),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Writes a loaded value down.
+pub(super) fn bring<V, C: Codec<V>>(value: &V, keep: Keep, usual: (Duration, Duration)) -> LoadEnd {
+    let (fresh_for, stale_for) = match keep {
+        Keep::Usual => usual,
+        Keep::For(fresh_for, stale_for) => (fresh_for, stale_for),
+        Keep::Not => (Duration::ZERO, Duration::ZERO),
+    };
+    match C::encode(value) {
+        Ok(bytes) => LoadEnd::Value(Brought {
+            body: bytes.into(),
+            format: C::FORMAT,
+            fresh_for,
+            stale_for,
+        }),
+        Err(error) => LoadEnd::Failed(failure(error)),
+    }
+}
+
+pub(super) fn failure(error: Box<dyn StdError + Send + Sync>) -> Failure {
+    Failure {
+        text: error.to_string(),
+        source: Some(Arc::from(error)),
+    }
+}
+
+/// Reads a stored value as a `V`.
+pub(super) fn decode<V: Send + Sync + 'static, C: Codec<V>>(value: &Value) -> Option<Decoded> {
+    if !C::reads(value.header.format) {
+        return None;
+    }
+    let decoded = C::decode(&value.body).ok()?;
+    Some(Arc::new(decoded))
+}

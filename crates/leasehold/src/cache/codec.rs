@@ -1,0 +1,110 @@
+//! How values are written down. Must never guess: what was written in another way is not read.
+
+use std::error::Error as StdError;
+
+use leasehold_core::cache::Format;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A way to write values of type `V` down, and to read them.
+pub trait Codec<V>: Way {
+    /// Writes it down.
+    ///
+    /// # Errors
+    /// Whatever the format cannot express.
+    fn encode(value: &V) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>>;
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// For what was written by a program that had another type in mind.
+    fn decode(bytes: &[u8]) -> Result<V, Box<dyn StdError + Send + Sync>>;
+}
+
+/// Which of the ways it is.
+pub trait Way: Send + Sync + 'static {
+    /// What the header of an entry says.
+    const FORMAT: Format;
+
+    /// Whether what is written in this way can be read.
+    #[must_use]
+    fn reads(format: Format) -> bool {
+        format == Self::FORMAT
+    }
+}
+
+/// JSON, which every language reads. The default.
+#[derive(Debug, Clone, Copy)]
+pub struct Json;
+
+/// `MessagePack` with the names of fields: smaller and faster, and nearly as widely read.
+#[derive(Debug, Clone, Copy)]
+pub struct MessagePack;
+
+/// Bytes as the loader gave them.
+#[derive(Debug, Clone, Copy)]
+pub struct Raw;
+
+/// The same, and what others have written in any way is read as bytes: for looking at entries.
+#[derive(Debug, Clone, Copy)]
+pub struct AsStored;
+
+impl Way for Json {
+    const FORMAT: Format = Format::Json;
+}
+
+impl Way for MessagePack {
+    const FORMAT: Format = Format::MessagePack;
+}
+
+impl Way for Raw {
+    const FORMAT: Format = Format::Raw;
+}
+
+impl Way for AsStored {
+    const FORMAT: Format = Format::Raw;
+
+    fn reads(_: Format) -> bool {
+        true
+    }
+}
+
+impl<V: Serialize + DeserializeOwned> Codec<V> for Json {
+    fn encode(value: &V) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>> {
+        Ok(serde_json::to_vec(value)?)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<V, Box<dyn StdError + Send + Sync>> {
+        Ok(serde_json::from_slice(bytes)?)
+    }
+}
+
+impl<V: Serialize + DeserializeOwned> Codec<V> for MessagePack {
+    fn encode(value: &V) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>> {
+        Ok(rmp_serde::to_vec_named(value)?)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<V, Box<dyn StdError + Send + Sync>> {
+        Ok(rmp_serde::from_slice(bytes)?)
+    }
+}
+
+impl Codec<Vec<u8>> for Raw {
+    fn encode(value: &Vec<u8>) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>> {
+        Ok(value.clone())
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>> {
+        Ok(bytes.to_vec())
+    }
+}
+
+impl Codec<Vec<u8>> for AsStored {
+    fn encode(value: &Vec<u8>) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>> {
+        Raw::encode(value)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>> {
+        Raw::decode(bytes)
+    }
+}

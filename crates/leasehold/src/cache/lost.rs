@@ -1,0 +1,261 @@
+//! Answers, pushes and connections that are lost. Must never leave a lease behind that nobody knows of, nor a waiter that is not told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use leasehold_core::LockName;
+use leasehold_core::cache::{Reply, Step};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::Policy;
+use crate::cache::{Cache, Error};
+use crate::client::Client;
+use crate::clock::Clock;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::store::entries::{Entries, Looked, Taken};
+use crate::store::memory::{Memory, MemoryStore};
+use crate::store::{Done, Notice, Store};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A store that carries a step out, and loses the answer to so many of one kind.
+struct Lossy {
+    store: MemoryStore,
+    loses: fn(&Step) -> bool,
+    left: AtomicU32,
+    /// How late it says that a value is fresh.
+    late: Duration,
+}
+
+impl Store for Lossy {
+    fn send(&self, name: &LockName, step: leasehold_core::Step, done: Done) {
+        self.store.send(name, step, done);
+    }
+
+    fn label(&self) -> &str {
+        self.store.label()
+    }
+
+    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        self.store.index(remember)
+    }
+
+    fn entries(&self) -> Option<&dyn Entries> {
+        Some(self)
+    }
+}
+
+impl Entries for Lossy {
+    fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
+        self.store.look(keys)
+    }
+
+    fn take<'a>(
+        &'a self,
+        key: &'a LockName,
+        step: &'a Step,
+    ) -> BoxFuture<'a, Result<Taken, StoreError>> {
+        let less = |left: u32| left.checked_sub(1);
+        let lost = (self.loses)(step)
+            && self
+                .left
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+                .is_ok();
+        async move {
+            // What is lost on its way there is not carried out: that of a value here.
+            if lost && matches!(step, Step::Commit(_)) {
+                return Err(unreachable());
+            }
+            let taken = self.store.take(key, step).await;
+            if let Ok(Taken {
+                reply: Reply::Fresh(_),
+                ..
+            }) = &taken
+            {
+                sleep(self.late).await;
+            }
+            if lost { Err(unreachable()) } else { taken }
+        }
+        .boxed()
+    }
+}
+
+fn unreachable() -> StoreError {
+    StoreError::new("lossy", StoreErrorKind::Unreachable, "lost").unknown()
+}
+
+struct Scene {
+    clock: Clock,
+    memory: Memory,
+    loads: Arc<AtomicU32>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let clock = Clock::virtual_time();
+        let memory = Memory::new(clock.clone());
+        Self {
+            clock,
+            memory,
+            loads: Arc::default(),
+        }
+    }
+
+    fn client(&self) -> Client {
+        let builder = Client::builder().clock(self.clock.clone());
+        let builder = builder.cache_in_process(10_000, 3_600 * SECOND);
+        builder.embedded(&self.memory).unwrap()
+    }
+
+    /// A client that loses so many answers to such steps.
+    fn lossy(&self, count: u32, loses: fn(&Step) -> bool) -> Client {
+        self.far(count, loses, Duration::ZERO)
+    }
+
+    fn far(&self, count: u32, loses: fn(&Step) -> bool, late: Duration) -> Client {
+        let memory = self.memory.clone();
+        let builder = Client::builder().clock(self.clock.clone());
+        let client = builder.build(|attach, _| {
+            let (store, left) = (memory.attach(attach), AtomicU32::new(count));
+            Ok(Arc::new(Lossy {
+                store,
+                loses,
+                left,
+                late,
+            }))
+        });
+        client.unwrap()
+    }
+
+    /// A value, by a load of so long under a lease that outlasts the test; the number of loads until then.
+    async fn read(&self, client: &Client, takes: Duration) -> Result<u32, Error> {
+        let cache: Cache = client.cache();
+        let loads = self.loads.clone();
+        let loader = move || async move {
+            let load = loads.fetch_add(1, Ordering::SeqCst) + 1;
+            sleep(takes).await;
+            Ok::<u32, String>(load)
+        };
+        let policy = Policy::default()
+            .lease(3_600 * SECOND)
+            .wait_at_most(60 * SECOND);
+        let got = cache.get_or_refresh("home", loader).policy(policy).await?;
+        Ok(*got)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leave_to_load_whose_answer_is_lost_is_asked_for_again() {
+    let scene = Scene::new();
+    let client = scene.lossy(2, |step| matches!(step, Step::Begin(_)));
+    assert_eq!(scene.read(&client, SECOND).await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leave_to_load_that_nobody_knows_of_is_given_back() {
+    let scene = Scene::new();
+    let client = scene.lossy(3, |step| matches!(step, Step::Begin(_)));
+    let failed = scene.read(&client, SECOND).await;
+    assert!(matches!(failed, Err(Error::Store(_))), "{failed:?}");
+    let begun = scene.clock.now();
+    assert_eq!(scene.read(&scene.client(), SECOND).await.unwrap(), 1);
+    assert_eq!(scene.clock.now().since(begun), SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_that_cannot_be_stored_serves_its_caller_and_ends_the_lease() {
+    let scene = Scene::new();
+    let client = scene.lossy(3, |step| matches!(step, Step::Commit(_)));
+    let begun = scene.clock.now();
+    assert_eq!(scene.read(&client, SECOND).await.unwrap(), 1);
+    // It does not wait for the store.
+    assert_eq!(scene.clock.now().since(begun), SECOND);
+    sleep(SECOND).await;
+    let begun = scene.clock.now();
+    assert_eq!(scene.read(&scene.client(), SECOND).await.unwrap(), 2);
+    assert_eq!(scene.clock.now().since(begun), SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_asks_again_over_a_new_connection() {
+    let scene = Arc::new(Scene::new());
+    let (loads, waits) = (scene.client(), scene.client());
+    let mut calls = JoinSet::new();
+    for (client, takes) in [(loads, 30 * SECOND), (waits.clone(), SECOND)] {
+        let scene = scene.clone();
+        calls.spawn(async move { scene.read(&client, takes).await.unwrap() });
+        sleep(Duration::from_millis(1)).await;
+    }
+    // What was granted is lost, and nobody says so.
+    scene.memory.clear();
+    let begun = scene.clock.now();
+    waits.guard.inner().hear(&Notice::Reconnected);
+    assert_eq!(calls.join_next().await.unwrap().unwrap(), 2);
+    assert_eq!(scene.clock.now().since(begun), SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_once_a_connection_is_cut_or_there_is_another() {
+    for notice in [Notice::Cut("on purpose"), Notice::Reconnected] {
+        let scene = Scene::new();
+        let client = scene.client();
+        assert_eq!(scene.read(&client, SECOND).await.unwrap(), 1);
+        sleep(SECOND).await;
+        for _ in 0..2 {
+            assert_eq!(scene.read(&client, SECOND).await.unwrap(), 1);
+        }
+        scene.memory.clear();
+        assert_eq!(scene.read(&client, SECOND).await.unwrap(), 1);
+        client.guard.inner().hear(&notice);
+        assert_eq!(scene.read(&client, SECOND).await.unwrap(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_that_lost_its_lease_takes_no_other_along_when_it_ends() {
+    let scene = Arc::new(Scene::new());
+    let client = scene.client();
+    let mut calls = JoinSet::new();
+    // The first is not renewed, and the second is.
+    for (takes, renewed) in [(10, Duration::ZERO), (30, 60 * SECOND)] {
+        let loader = move || async move {
+            sleep(takes * SECOND).await;
+            Ok::<u64, String>(0)
+        };
+        let call = client.cache().get_or_refresh("home", loader);
+        let policy = Policy::default().load_at_most(renewed).lease(SECOND);
+        calls.spawn(call.policy(policy).into_future());
+        sleep(2 * SECOND).await;
+    }
+    assert!(calls.join_next().await.unwrap().is_ok());
+    sleep(SECOND).await;
+    let flights = client.guard.inner().flights().len();
+    assert_eq!(flights, 1);
+    client.close().await;
+    assert!(client.guard.inner().flights().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_on_its_way_is_not_fresh_for_who_asked_after_an_invalidation() {
+    let scene = Arc::new(Scene::new());
+    let (other, client) = (scene.client(), scene.far(0, |_| false, SECOND));
+    let mut calls = JoinSet::new();
+    for client in [other.clone(), client.clone()] {
+        let scene = scene.clone();
+        calls.spawn(async move { scene.read(&client, SECOND).await.unwrap() });
+        sleep(Duration::from_millis(1)).await;
+    }
+    sleep(SECOND + SECOND / 2).await;
+    // The one who waits has been told by now that the value is fresh, and does not know it yet.
+    other.cache().invalidate("home").await.unwrap();
+    let loader = || async { Ok::<u32, String>(7) };
+    let late = client.cache().get_or_refresh("home", loader);
+    assert_eq!(*late.must_be_fresh().await.unwrap(), 7);
+    while let Some(early) = calls.join_next().await {
+        assert_eq!(early.unwrap(), 1);
+    }
+}

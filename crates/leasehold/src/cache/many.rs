@@ -1,0 +1,275 @@
+//! Several entries in one call, with one call of the loader for what falls to it. Must never let one entry's wait hold up
+//! the load of another.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use leasehold_core::LockName;
+use tokio::sync::watch;
+
+use super::call::{Keep, bring, decode, failure};
+use super::{Cache, Codec, Error, Got};
+use crate::guard::{Failure, LoadEnd, Loader, Nest, Policy, Request};
+use crate::runtime::Home;
+use crate::sync::Mutex;
+
+/// Values that are asked for: await them. See [`Cache::get_many_or_refresh`].
+#[must_use = "nothing happens until it is awaited"]
+pub struct GetManyOrRefresh<V, C> {
+    cache: Cache<C>,
+    keys: Vec<String>,
+    policy: Policy,
+    load: LoadMany<V>,
+    keep: Arc<dyn Fn(&V) -> Keep + Send + Sync>,
+}
+
+type LoadMany<V> = Arc<
+    dyn Fn(Vec<String>) -> BoxFuture<'static, Result<HashMap<String, V>, Failure>> + Send + Sync,
+>;
+
+impl<V, C> fmt::Debug for GetManyOrRefresh<V, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GetManyOrRefresh")
+            .field("keys", &self.keys)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What several keys came to. A key that is in neither map has no value.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Many<V> {
+    /// The values by their keys.
+    pub values: HashMap<String, Got<V>>,
+    /// The keys that could not be had, and why.
+    pub failed: HashMap<String, Error>,
+}
+
+impl<V> Many<V> {
+    /// All values, or the failure of one key.
+    ///
+    /// # Errors
+    /// As it is in [`Many::failed`].
+    pub fn all(self) -> Result<HashMap<String, Got<V>>, Error> {
+        match self.failed.into_values().next() {
+            None => Ok(self.values),
+            Some(error) => Err(error),
+        }
+    }
+}
+
+impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
+    pub(super) fn new<E, F>(
+        cache: &Cache<C>,
+        keys: Vec<String>,
+        loader: impl Fn(Vec<String>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+        F: Future<Output = Result<HashMap<String, V>, E>> + Send + 'static,
+    {
+        let load = move |keys| {
+            let brought = loader(keys);
+            async move { brought.await.map_err(|error| failure(error.into())) }.boxed()
+        };
+        Self {
+            cache: cache.clone(),
+            keys,
+            policy: cache.policy.clone(),
+            load: Arc::new(load),
+            keep: Arc::new(|_| Keep::Usual),
+        }
+    }
+
+    /// All settings at once.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Lets each loaded value say how long it is kept.
+    pub fn keep(mut self, keep: impl Fn(&V) -> Keep + Send + Sync + 'static) -> Self {
+        self.keep = Arc::new(keep);
+        self
+    }
+
+    async fn ask(self) -> Result<Many<V>, Error> {
+        self.policy.check()?;
+        let mut names: Vec<LockName> = Vec::new();
+        let mut known = HashSet::new();
+        for key in &self.keys {
+            let name = self.cache.key(key)?;
+            if known.insert(name.clone()) {
+                names.push(name);
+            }
+        }
+        if names.is_empty() {
+            return Ok(Many {
+                values: HashMap::new(),
+                failed: HashMap::new(),
+            });
+        }
+        let usual = (self.policy.fresh_for, self.policy.stale_for);
+        let (home, nest) = (Home::here(), Nest::here());
+        let guard = self.cache.client.guard.inner();
+        let (load, keep) = (self.load, self.keep);
+        let (within, outer) = (guard.clone(), nest.clone());
+        let work = move |names: Vec<LockName>| {
+            let (load, keep) = (load.clone(), keep.clone());
+            let keys = names.iter().map(|name| name.as_str().to_owned()).collect();
+            let work = async move {
+                let brought = load(keys).await?.into_iter().map(|(key, value)| {
+                    let end = bring::<V, C>(&value, keep(&value), usual);
+                    (key, end)
+                });
+                Ok(Arc::new(brought.collect()))
+            };
+            outer.around(&within, names, work).boxed()
+        };
+        let batch = Arc::new(Batch {
+            work: Box::new(work),
+            share: Mutex::default(),
+            undecided: watch::Sender::new(names.len()),
+        });
+        let caller = self.cache.client.guard.caller();
+        let requests = names.iter().map(|name| Request {
+            key: name.clone(),
+            policy: self.policy.clone(),
+            loader: Some(Box::new(Member {
+                key: name.clone(),
+                batch: batch.clone(),
+                decided: false,
+            })),
+            home: home.clone(),
+            nest: nest.clone(),
+            caller: caller.clone(),
+            decode: decode::<V, C>,
+        });
+        let requests = requests.collect();
+        let answers = self.cache.run(&names[0], guard.get_many(requests)).await?;
+        let mut many = Many {
+            values: HashMap::new(),
+            failed: HashMap::new(),
+        };
+        for (name, answer) in names.into_iter().zip(answers) {
+            let key = name.as_str().to_owned();
+            let got = match answer {
+                Ok(answer) => Got::of(&name, answer),
+                Err(crate::guard::Refusal::Nothing) => continue,
+                Err(refusal) => Err(Error::of(&key, refusal)),
+            };
+            match got {
+                Ok(got) => drop(many.values.insert(key, got)),
+                Err(error) => drop(many.failed.insert(key, error)),
+            }
+        }
+        Ok(many)
+    }
+}
+
+impl<V: Send + Sync + 'static, C: Codec<V>> IntoFuture for GetManyOrRefresh<V, C> {
+    type Output = Result<Many<V>, Error>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.ask().boxed()
+    }
+}
+
+type Ends = Result<Arc<HashMap<String, LoadEnd>>, Failure>;
+type Work = Box<dyn Fn(Vec<LockName>) -> BoxFuture<'static, Ends> + Send + Sync>;
+
+/// The loads of one call.
+struct Batch {
+    work: Work,
+    share: Mutex<Joint>,
+    /// Of how many keys it is not known yet whether they fall to this call. At zero, what does is loaded.
+    undecided: watch::Sender<usize>,
+}
+
+/// What is loaded together.
+#[derive(Default)]
+struct Joint {
+    keys: Vec<LockName>,
+    load: Option<Shared<BoxFuture<'static, Ends>>>,
+}
+
+impl Batch {
+    fn add(&self, key: LockName) {
+        let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
+        share.keys.push(key);
+    }
+
+    fn decided(&self) {
+        self.undecided.send_modify(|undecided| *undecided -= 1);
+    }
+
+    /// The load of all keys together, once all are known.
+    async fn joint(&self) -> Ends {
+        let mut undecided = self.undecided.subscribe();
+        // An error would mean that the sender, and so `self`, is gone.
+        drop(undecided.wait_for(|undecided| *undecided == 0).await);
+        let load = {
+            let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
+            let Joint { keys, load } = &mut *share;
+            load.get_or_insert_with(|| (self.work)(std::mem::take(keys)).shared())
+                .clone()
+        };
+        load.await
+    }
+}
+
+/// The loader of one key of a call.
+struct Member {
+    key: LockName,
+    batch: Arc<Batch>,
+    /// Whether the batch counts on it no more.
+    decided: bool,
+}
+
+impl Member {
+    fn decide(&mut self) -> bool {
+        let first = !std::mem::replace(&mut self.decided, true);
+        if first {
+            self.batch.decided();
+        }
+        first
+    }
+}
+
+impl Loader for Member {
+    fn passed_over(&mut self) {
+        self.decide();
+    }
+
+    fn load(mut self: Box<Self>) -> BoxFuture<'static, LoadEnd> {
+        async move {
+            let ends = if self.decided {
+                // The others have been loaded, or are being.
+                (self.batch.work)(vec![self.key.clone()]).await
+            } else {
+                self.batch.add(self.key.clone());
+                self.decide();
+                self.batch.joint().await
+            };
+            match ends {
+                Ok(ends) => ends
+                    .get(self.key.as_str())
+                    .cloned()
+                    .unwrap_or(LoadEnd::Nothing),
+                Err(failure) => LoadEnd::Failed(failure),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.decide();
+    }
+}

@@ -1,0 +1,221 @@
+//! The guard in schedules drawn at random: several clients, a store whose requests take their time on the way and back, a source that is
+//! written and then invalidated, a store that loses everything. Must never hold the guard to less than a register: what is given out as
+//! fresh is not older than what was invalidated before it was asked for (G3, K3).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use leasehold_core::LockName;
+use leasehold_core::cache::Step;
+
+use super::{Origin, Policy};
+use crate::cache::Cache;
+use crate::client::Client;
+use crate::clock::Clock;
+use crate::error::StoreError;
+use crate::store::entries::{Entries, Looked, Taken};
+use crate::store::memory::{Memory, MemoryStore};
+use crate::store::{Done, Store};
+
+/// `SplitMix64`, so that a seed tells the schedule.
+struct Dice(Mutex<u64>);
+
+impl Dice {
+    fn below(&self, limit: u64) -> u64 {
+        let mut state = self.0.lock().unwrap();
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = *state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit
+    }
+
+    async fn pause(&self, most_ms: u64) {
+        tokio::time::sleep(Duration::from_millis(self.below(most_ms + 1))).await;
+    }
+}
+
+/// A store at the other end of a network.
+struct Far {
+    store: MemoryStore,
+    dice: Arc<Dice>,
+}
+
+impl Store for Far {
+    fn send(&self, name: &LockName, step: leasehold_core::Step, done: Done) {
+        self.store.send(name, step, done);
+    }
+
+    fn label(&self) -> &str {
+        self.store.label()
+    }
+
+    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        self.store.index(remember)
+    }
+
+    fn entries(&self) -> Option<&dyn Entries> {
+        Some(self)
+    }
+}
+
+impl Entries for Far {
+    fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
+        async move {
+            self.dice.pause(30).await;
+            let looked = self.store.look(keys).await;
+            self.dice.pause(30).await;
+            looked
+        }
+        .boxed()
+    }
+
+    fn take<'a>(
+        &'a self,
+        key: &'a LockName,
+        step: &'a Step,
+    ) -> BoxFuture<'a, Result<Taken, StoreError>> {
+        async move {
+            self.dice.pause(30).await;
+            let taken = self.store.take(key, step).await;
+            self.dice.pause(30).await;
+            // Sometimes the answer is lost.
+            if self.dice.below(20) == 0 {
+                return Err(
+                    StoreError::new("far", crate::StoreErrorKind::Unreachable, "lost").unknown(),
+                );
+            }
+            taken
+        }
+        .boxed()
+    }
+}
+
+struct Scene {
+    dice: Arc<Dice>,
+    /// What the source says.
+    truth: AtomicU64,
+    /// What it said when the last invalidation that has returned was asked for.
+    settled: AtomicU64,
+    loads: AtomicU64,
+    fresh: AtomicU64,
+}
+
+impl Scene {
+    async fn read(self: Arc<Self>, cache: Cache, seed: u64) {
+        for _ in 0..6 {
+            self.dice.pause(150).await;
+            let scene = self.clone();
+            let loader = || async move {
+                scene.loads.fetch_add(1, Ordering::SeqCst);
+                let read = scene.truth.load(Ordering::SeqCst);
+                scene.dice.pause(200).await;
+                if scene.dice.below(8) == 0 {
+                    return Err("failed");
+                }
+                Ok(read)
+            };
+            let policy = Policy::default()
+                .fresh_for(Duration::from_millis(20 + self.dice.below(400)))
+                .stale_for(Duration::from_millis(self.dice.below(400)))
+                .wait_at_most(Duration::from_secs(3))
+                .lease(Duration::from_millis(20 + self.dice.below(100)))
+                .load_at_most(Duration::from_millis(self.dice.below(200)))
+                .back_off(Duration::from_millis(20))
+                .must_be_fresh(self.dice.below(2) == 0);
+            let floor = self.settled.load(Ordering::SeqCst);
+            let Ok(got) = cache.get_or_refresh("home", loader).policy(policy).await else {
+                continue;
+            };
+            if got.origin() != Origin::Stale {
+                assert!(
+                    *got >= floor,
+                    "seed {seed}: {:?} {} after {floor}",
+                    got.origin(),
+                    *got
+                );
+                self.fresh.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    async fn write(self: Arc<Self>, cache: Cache, memory: Memory) {
+        for _ in 0..4 {
+            self.dice.pause(250).await;
+            let written = self.truth.fetch_add(1, Ordering::SeqCst) + 1;
+            self.dice.pause(10).await;
+            let ended = match self.dice.below(3) {
+                0 => cache.remove("home").await,
+                _ => cache.invalidate("home").await,
+            };
+            if ended.is_ok() {
+                self.settled.fetch_max(written, Ordering::SeqCst);
+            }
+            if self.dice.below(6) == 0 {
+                memory.clear();
+            }
+        }
+    }
+}
+
+async fn schedule(seed: u64) -> (u64, u64) {
+    let dice = Arc::new(Dice(Mutex::new(seed)));
+    let clock = Clock::virtual_time();
+    let memory = Memory::new(clock.clone());
+    let scene = Arc::new(Scene {
+        dice: dice.clone(),
+        truth: AtomicU64::new(1),
+        settled: AtomicU64::new(0),
+        loads: AtomicU64::new(0),
+        fresh: AtomicU64::new(0),
+    });
+    let mut under_way = tokio::task::JoinSet::new();
+    let mut clients = Vec::new();
+    for at in 0..3 {
+        let (memory, dice) = (memory.clone(), dice.clone());
+        let client = Client::builder().clock(clock.clone()).build(|attach, _| {
+            let store = memory.attach(attach);
+            Ok(Arc::new(Far { store, dice }))
+        });
+        let client = client.unwrap();
+        for _ in 0..2 {
+            under_way.spawn(scene.clone().read(client.cache(), seed));
+        }
+        if at < 2 {
+            under_way.spawn(scene.clone().write(client.cache(), memory.clone()));
+        }
+        clients.push(client);
+    }
+    while let Some(ended) = under_way.join_next().await {
+        ended.unwrap();
+    }
+    for client in clients {
+        client.close().await;
+    }
+    (
+        scene.loads.load(Ordering::SeqCst),
+        scene.fresh.load(Ordering::SeqCst),
+    )
+}
+
+#[test]
+fn nothing_old_is_given_out_as_fresh() {
+    let (mut loads, mut fresh) = (0, 0);
+    for seed in 0..1_500 {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let seen = runtime.block_on(schedule(seed));
+        (loads, fresh) = (loads + seen.0, fresh + seen.1);
+    }
+    // The schedules are worth something.
+    assert!(
+        loads > 10_000 && fresh > 10_000,
+        "{loads} loads, {fresh} fresh"
+    );
+}

@@ -1,0 +1,274 @@
+//! Settings of a client, and how it is put together. Must never do anything before it connects.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use leasehold_core::{Invalid, KeyTemplate, Namespace, Naming};
+use tokio::sync::oneshot;
+
+use super::Client;
+use crate::clock::Clock;
+use crate::doctor::{Examination, Report};
+use crate::error::{Error, StoreError, StoreErrorKind};
+#[cfg(feature = "cache")]
+use crate::guard::{Ears, Guard, LayerSettings};
+use crate::lease::{Engine, Identity, Plan, Wire};
+use crate::runtime::Tasks;
+use crate::store::memory::Memory;
+use crate::store::{self, Attach, Store};
+use crate::telemetry::Telemetry;
+
+/// Settings of a client.
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct ClientBuilder {
+    namespace: Option<String>,
+    key_template: Option<String>,
+    host: Option<String>,
+    request_timeout: Duration,
+    patience: Duration,
+    clock: Clock,
+    metric_names: Vec<String>,
+    #[cfg(feature = "cache")]
+    cache_layer: Option<LayerSettings>,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            namespace: None,
+            key_template: None,
+            host: None,
+            request_timeout: Duration::from_secs(2),
+            patience: Duration::from_secs(30),
+            clock: Clock::system(),
+            metric_names: Vec::new(),
+            #[cfg(feature = "cache")]
+            cache_layer: None,
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// A prefix for all lock names of this client, followed by a colon. Default: none, so that the key is the name.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// How the key of a lock is made from its name, to share it with programs that put something around theirs: `lock:{}` for
+    /// python-redis-lock, `redlock:{}` for pottery, `mutex:{}` for redis-semaphore. `{}` stands for the name, with the
+    /// namespace before it. Default: `{}`, the name itself. Programs that exclude each other must have the same.
+    pub fn key_template(mut self, template: impl Into<String>) -> Self {
+        self.key_template = Some(template.into());
+        self
+    }
+
+    /// What others see as the holder's host. Default: `user@hostname`, or just the host where no user is known.
+    pub fn host(mut self, host: impl Into<String>) -> Self {
+        self.host = Some(host.into());
+        self
+    }
+
+    /// How long one request may take: this, or a third of the TTL if that is less. 10 ms to 60 s; default 2 s.
+    pub fn request_timeout(mut self, limit: Duration) -> Self {
+        self.request_timeout = limit;
+        self
+    }
+
+    /// How long a waiter that is queued puts up with a store that does not answer. At most 24 h; default 30 s.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// The clock that leases are judged by, and that embedded stores judge expiry by. Default: the system's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Keeps up to `max_bytes` of fresh cache values in this process, so that reading one that is asked for often costs no request.
+    /// Default: none.
+    ///
+    /// On Redis, whatever changes an entry (an invalidation or a newer value of another process, `DEL`, `FLUSHALL`, eviction) is pushed to
+    /// this client, by the server's `CLIENT TRACKING`; until that arrives, the value it has may still be given out as fresh here. A value is
+    /// given out for `max_age` at most after it was read, also where nothing is pushed: from `local:`, for a user who may not `CLIENT TRACKING`, and over a connection that broke
+    /// and nobody noticed yet. With this, an invalidation by another process is therefore seen a moment later, and `max_age` later at worst.
+    #[cfg(feature = "cache")]
+    pub fn cache_in_process(mut self, max_bytes: u64, max_age: Duration) -> Self {
+        self.cache_layer = Some(LayerSettings { max_bytes, max_age });
+        self
+    }
+
+    /// Which locks have a time series of their own in `metrics`, by the label `lock`: names, or prefixes that end in `*`. All
+    /// others are `other`; if none are declared, there is no such label. Each name that is declared costs memory for as long
+    /// as the program runs, so declare kinds of work, not customers. Default: none.
+    #[cfg(feature = "metrics")]
+    pub fn metric_names(mut self, names: impl IntoIterator<Item: Into<String>>) -> Self {
+        self.metric_names = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Connects to the store at `url`; see [`Client::connect`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting or URL, [`Error::Store`] when the store does not answer as it should.
+    pub async fn connect(self, url: &str) -> Result<Client, Error> {
+        let target = store::Target::parse(url)?;
+        let limit = self.request_timeout;
+        let clock = self.clock.clone();
+        let client =
+            self.build(|attach, tasks| store::open(target, attach, clock, tasks, limit))?;
+        let Engine {
+            telemetry, store, ..
+        } = &*client.engine;
+        telemetry.connecting(store.label());
+        if let Err(error) = client
+            .run(|engine| async move { engine.store.ready().await })
+            .await
+        {
+            client.engine.close().await;
+            return Err(error);
+        }
+        telemetry.connected(store.label());
+        Ok(client)
+    }
+
+    /// Looks whether the store at `url` is fit for locks. On Redis it uses a scratch lock `leasehold:doctor:*`, of which nothing is
+    /// left, and changes nothing else. Takes about five seconds, or well under one if it is quick. Always in real time.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad URL, [`Error::Store`] when there is no store that answers. Whatever else is wrong with it
+    /// is in the report, and what it refuses to tell is no error.
+    pub async fn examine(self, url: &str, how: &Examination) -> Result<Report, Error> {
+        let target = store::Target::parse(url)?;
+        let how = how.clone().keys(self.naming()?.pattern(&how.keys));
+        let limit = self.request_timeout;
+        let (reply, answer) = oneshot::channel();
+        // On a thread of its own: the caller may be on any executor.
+        let work = move || async move {
+            let report = store::examine(&target, &how, &Clock::system(), limit).await;
+            // Fails if the caller has gone.
+            drop(reply.send(report));
+        };
+        let _started: Tasks = Tasks::on_thread("leasehold-doctor".into(), work)
+            .map_err(|error| StoreError::new("client", StoreErrorKind::Unavailable, error))?;
+        answer.await.map_err(|_| StoreError::closed())?
+    }
+
+    /// A client of `memory`, which other clients of this process may share.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting, [`Error::Store`] when the system refuses a thread.
+    pub fn embedded(self, memory: &Memory) -> Result<Client, Error> {
+        self.build(|attach, _| Ok(Arc::new(memory.attach(attach))))
+    }
+
+    /// Its template around its namespace.
+    fn naming(&self) -> Result<Naming, Invalid> {
+        self.naming_by(self.key_template.as_deref())
+    }
+
+    fn naming_by(&self, template: Option<&str>) -> Result<Naming, Invalid> {
+        let namespace = self.namespace.as_deref().map(Namespace::new).transpose()?;
+        let template = template.map(KeyTemplate::new);
+        Ok(Naming::new(
+            template.transpose()?.as_ref(),
+            namespace.as_ref(),
+        ))
+    }
+
+    pub(crate) fn build(
+        self,
+        open: impl FnOnce(Attach, &Tasks) -> Result<Arc<dyn Store>, Error>,
+    ) -> Result<Client, Error> {
+        let check = |what, value: Duration, least, most| {
+            if value < least || value > most {
+                let why = format!("must be from {least:?} to {most:?}");
+                return Err(Invalid::new(what, &format!("{value:?}"), why));
+            }
+            Ok(())
+        };
+        check(
+            "request timeout",
+            self.request_timeout,
+            Duration::from_millis(10),
+            Duration::from_secs(60),
+        )?;
+        check(
+            "patience",
+            self.patience,
+            Duration::ZERO,
+            Duration::from_secs(24 * 60 * 60),
+        )?;
+        let naming = self.naming()?;
+        #[cfg(feature = "cache")]
+        let entries = self.naming_by(None)?;
+        let identity = Identity::new(self.host)?;
+
+        let wire = Wire::default();
+        let (start, started) = oneshot::channel::<BoxFuture<'static, ()>>();
+        let main = move || async move {
+            // An error: there is no store, so there is nothing to keep.
+            if let Ok(run) = started.await {
+                run.await;
+            }
+        };
+        let tasks = if self.clock.is_virtual() {
+            Tasks::here()
+                .inspect(|tasks| drop(tasks.handle().spawn(main())))
+                .ok_or_else(no_runtime)
+        } else {
+            Tasks::on_thread(format!("lh-{}", identity.client), main)
+                .map_err(|error| StoreError::new("client", StoreErrorKind::Unavailable, error))
+        }?;
+        let listener = wire.listener();
+        #[cfg(feature = "cache")]
+        let layer = self.cache_layer;
+        #[cfg(feature = "cache")]
+        let ears = Ears::default();
+        #[cfg(feature = "cache")]
+        let listener = ears.before(listener);
+        let attach = Attach {
+            client: identity.client,
+            listener,
+            #[cfg(feature = "cache")]
+            keeps_values: layer.is_some(),
+            #[cfg(not(feature = "cache"))]
+            keeps_values: false,
+        };
+        let telemetry = Telemetry::here(&self.metric_names);
+        let store = open(attach, &tasks)?;
+        #[cfg(feature = "metrics")]
+        let store = store::counted::counted(store, telemetry.clone());
+        let plan = Plan {
+            clock: self.clock,
+            tasks,
+            identity,
+            patience: self.patience,
+            telemetry,
+        };
+        let (engine, run) = Engine::new(store, plan, &wire);
+        // Fails only if the thread has ended, which every later request will say.
+        drop(start.send(run.boxed()));
+        Ok(Client {
+            #[cfg(feature = "cache")]
+            guard: Arc::new(Guard::new(engine.clone(), &ears, layer)),
+            #[cfg(feature = "cache")]
+            entries,
+            engine,
+            naming,
+        })
+    }
+}
+
+fn no_runtime() -> StoreError {
+    StoreError::new(
+        "client",
+        StoreErrorKind::Unavailable,
+        "virtual time needs a tokio runtime to follow",
+    )
+}

@@ -1,0 +1,134 @@
+//! What each stage of a flight is to whoever asked before, during or after it (G3). Must never need a flight to be told.
+
+use leasehold_core::cache::{Format, Header, Kept, Value, Version};
+
+use super::Refusal;
+use super::stage::{End, Handed, Judged, Origin, Shown, Stage, Want};
+use crate::clock::Moment;
+use crate::error::StoreError;
+
+const fn at(moment: u64) -> Moment {
+    Moment::from_micros(moment)
+}
+
+fn value() -> Value {
+    let header = Header {
+        invalidated: false,
+        version: Version::new(7),
+        stored_ms: 1_000,
+        soft_ms: 61_000,
+        load_ms: 1,
+        format: Format::Raw,
+    };
+    Value {
+        header,
+        body: vec![7].into(),
+    }
+}
+
+/// One who asked at 10.
+fn want(must_be_fresh: bool) -> Want {
+    Want {
+        asked: at(10),
+        leads: false,
+        must_be_fresh,
+        unread: Version::default(),
+    }
+}
+
+/// What the stage is: `.` wait on, `a` ask again, `r` a refusal, or the first letter of the origin that the value is taken with.
+fn word(want: &Want, stage: &Stage) -> char {
+    match want.judge(stage) {
+        None => '.',
+        Some(Judged::Again) => 'a',
+        Some(Judged::Refuse(_)) => 'r',
+        Some(Judged::Take { origin, .. }) => match origin {
+            Origin::Fresh => 'F',
+            Origin::Stale => 'S',
+            Origin::Loaded => 'L',
+            Origin::Waited => 'W',
+        },
+    }
+}
+
+/// For who takes a stale value, and for who does not.
+fn words(stage: &Stage) -> String {
+    [false, true]
+        .map(|strict| word(&want(strict), stage))
+        .iter()
+        .collect()
+}
+
+#[test]
+fn what_the_store_said_is_for_those_who_asked_before() {
+    assert_eq!(words(&Stage::Asking), "..");
+    for (sent, shown, found) in [(9, "..", "aa"), (10, "S.", "WW"), (11, "S.", "WW")] {
+        let (value, now_ms, sent) = (value(), 2_000, at(sent));
+        let stage = Stage::Ended(End::Found(value.clone(), now_ms, sent));
+        assert_eq!(words(&stage), found, "{sent:?}");
+        let shown_then = Shown {
+            value,
+            now_ms,
+            sent,
+        };
+        assert_eq!(words(&Stage::Stale(shown_then)), shown, "{sent:?}");
+    }
+}
+
+#[test]
+fn a_stale_value_that_cannot_be_read_is_not_taken_again() {
+    let stage = |sent| {
+        Stage::Stale(Shown {
+            value: value(),
+            now_ms: 2_000,
+            sent: at(sent),
+        })
+    };
+    for (unread, word_of) in [(6, 'S'), (7, '.'), (8, '.')] {
+        let unread = Version::new(unread);
+        let want = Want {
+            unread,
+            ..want(false)
+        };
+        assert_eq!(word(&want, &stage(10)), word_of, "{unread:?}");
+    }
+}
+
+#[test]
+fn what_was_loaded_is_fresh_if_it_began_or_was_kept_after_the_question() {
+    for (began, words_of) in [(9, ".."), (10, "WW"), (11, "WW")] {
+        assert_eq!(words(&Stage::Loaded(value(), at(began))), words_of);
+    }
+    let fresh = Some(Kept::Fresh(61_000));
+    for (began, sent, kept, words_of) in [
+        (10, 12, None, "WW"),
+        (10, 12, Some(Kept::Stale), "WW"),
+        (10, 12, Some(Kept::Overtaken), "WW"),
+        (9, 10, fresh, "WW"),
+        (9, 9, fresh, "Sa"),
+        (9, 10, None, "Sa"),
+        (9, 10, Some(Kept::Stale), "Sa"),
+        (9, 10, Some(Kept::Overtaken), "Sa"),
+    ] {
+        let (began, sent) = (at(began), at(sent));
+        let handed = Handed { began, sent, kept };
+        let stage = Stage::Ended(End::Loaded(value(), handed));
+        assert_eq!(words(&stage), words_of, "{handed:?}");
+    }
+}
+
+#[test]
+fn a_runtime_that_ended_is_a_refusal_for_its_caller_only() {
+    let stage = |refusal| Stage::Ended(End::Refused(refusal));
+    let leads = Want {
+        leads: true,
+        ..want(false)
+    };
+    assert_eq!(words(&stage(Refusal::GaveUp)), "aa");
+    assert_eq!(word(&leads, &stage(Refusal::GaveUp)), 'r');
+    let closed = || stage(Refusal::Store(StoreError::closed()));
+    assert_eq!(words(&closed()), "rr");
+    assert_eq!(words(&Stage::Ended(End::Unwanted)), "aa");
+    assert_eq!(words(&Stage::Ended(End::Nothing)), "rr");
+    assert_eq!(word(&leads, &Stage::Loaded(value(), at(10))), 'L');
+}

@@ -1,0 +1,224 @@
+//! Fresh values kept in this process, so that reading a hot one costs no request. Must never give one out that the store has said is
+//! over, nor any for longer than its bound.
+//!
+//! # Invariants
+//!
+//! - **L1** A value is given out for [`Settings::max_age`] at most after the look that found it, whatever is heard.
+//! - **L2** What a store says to have changed is not given out any more once that is heard; nor is anything, once it is not certain that
+//!   all was heard.
+//! - **L3** A look that was under way when a change was heard leaves nothing here: its answer may be from before.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_core::LockName;
+use leasehold_core::cache::{Standing, Value};
+use moka::sync::Cache;
+
+use crate::clock::Moment;
+
+/// How much is kept, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    /// Of values with their keys, in bytes.
+    pub(crate) max_bytes: u64,
+    /// The longest a value is given out without asking the store.
+    pub(crate) max_age: Duration,
+}
+
+/// The values of one client.
+pub(crate) struct Layer {
+    kept: Cache<LockName, Kept>,
+    max_age: Duration,
+    /// How often something changed among the keys that share a number (L3): more looks than necessary are in vain, never fewer.
+    changes: [AtomicU64; NUMBERS],
+}
+
+const NUMBERS: usize = 256;
+
+/// What is kept beside a value, for each entry, about.
+const OVERHEAD: usize = 128;
+
+#[derive(Clone)]
+struct Kept {
+    value: Value,
+    /// The store's time at the look, in milliseconds, and ours when it was begun.
+    now_ms: u64,
+    asked: Moment,
+}
+
+/// A look under way: what is found counts only if nothing changed since.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ticket(u64);
+
+impl Layer {
+    pub(crate) fn new(settings: Settings) -> Self {
+        let weigh = |key: &LockName, kept: &Kept| {
+            let bytes = key.key().len() + kept.value.body.len() + OVERHEAD;
+            u32::try_from(bytes).unwrap_or(u32::MAX)
+        };
+        let kept = Cache::builder()
+            .max_capacity(settings.max_bytes)
+            .weigher(weigh)
+            .build();
+        Self {
+            kept,
+            max_age: settings.max_age,
+            changes: [const { AtomicU64::new(0) }; NUMBERS],
+        }
+    }
+
+    /// A value that is fresh, and the store's time, as far as can be said without asking it.
+    pub(crate) fn get(&self, key: &LockName, now: Moment) -> Option<(Value, u64)> {
+        let Kept {
+            value,
+            now_ms,
+            asked,
+        } = self.kept.get(key)?;
+        let passed = now.since(asked);
+        if passed > self.max_age {
+            return None;
+        }
+        let now_ms = now_ms.saturating_add(super::policy::millis(passed));
+        (value.header.standing(now_ms) == Standing::Fresh).then_some((value, now_ms))
+    }
+
+    /// To be taken before a look.
+    pub(crate) fn ticket(&self, key: &LockName) -> Ticket {
+        Ticket(self.changes_of(key).load(Ordering::SeqCst))
+    }
+
+    /// Keeps what a look found that was begun with this ticket.
+    pub(crate) fn put(
+        &self,
+        key: &LockName,
+        value: &Value,
+        now_ms: u64,
+        asked: Moment,
+        ticket: Ticket,
+    ) {
+        let changes = self.changes_of(key);
+        let is_valid = || changes.load(Ordering::SeqCst) == ticket.0;
+        if value.header.standing(now_ms) != Standing::Fresh || !is_valid() {
+            return;
+        }
+        let value = value.clone();
+        self.kept.insert(
+            key.clone(),
+            Kept {
+                value,
+                now_ms,
+                asked,
+            },
+        );
+        // A change may have been heard in between, and have found nothing to drop.
+        if !is_valid() {
+            self.kept.invalidate(key);
+        }
+    }
+
+    /// This entry changed.
+    pub(crate) fn forget(&self, key: &LockName) {
+        self.changes_of(key).fetch_add(1, Ordering::SeqCst);
+        self.kept.invalidate(key);
+    }
+
+    /// Anything may have changed.
+    pub(crate) fn forget_all(&self) {
+        for changes in &self.changes {
+            changes.fetch_add(1, Ordering::SeqCst);
+        }
+        self.kept.invalidate_all();
+    }
+
+    fn changes_of(&self, key: &LockName) -> &AtomicU64 {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        let number = hasher.finish() % NUMBERS as u64;
+        &self.changes[usize::try_from(number).unwrap_or(0)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::cache::{Format, Header, Version};
+
+    use super::*;
+
+    fn layer() -> Layer {
+        Layer::new(Settings {
+            max_bytes: 10_000,
+            max_age: Duration::from_secs(5),
+        })
+    }
+
+    fn value(size: usize) -> Value {
+        let header = Header {
+            invalidated: false,
+            version: Version::new(1),
+            stored_ms: 1_000,
+            soft_ms: 61_000,
+            load_ms: 1,
+            format: Format::Raw,
+        };
+        Value {
+            header,
+            body: vec![7; size].into(),
+        }
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_micros(seconds * 1_000_000)
+    }
+
+    fn key(name: &str) -> LockName {
+        LockName::new(name).unwrap()
+    }
+
+    #[test]
+    fn a_value_serves_for_its_bound_and_only_while_it_is_fresh() {
+        let (layer, home) = (layer(), key("home"));
+        layer.put(&home, &value(1), 1_000, at(10), layer.ticket(&home));
+        assert_eq!(
+            layer.get(&home, at(12)).map(|(_, now_ms)| now_ms),
+            Some(3_000)
+        );
+        assert!(layer.get(&home, at(15)).is_some());
+        assert!(layer.get(&home, at(16)).is_none());
+        layer.put(&home, &value(1), 58_000, at(20), layer.ticket(&home));
+        assert!(layer.get(&home, at(22)).is_some());
+        assert!(layer.get(&home, at(23)).is_none());
+        layer.put(&key("old"), &value(1), 61_000, at(20), layer.ticket(&home));
+        assert!(layer.get(&key("old"), at(20)).is_none());
+    }
+
+    #[test]
+    fn a_look_that_was_overtaken_by_a_change_leaves_nothing() {
+        let (layer, home) = (layer(), key("home"));
+        for change in [
+            |layer: &Layer| layer.forget(&key("home")),
+            Layer::forget_all,
+        ] {
+            let ticket = layer.ticket(&home);
+            change(&layer);
+            layer.put(&home, &value(1), 1_000, at(10), ticket);
+            assert!(layer.get(&home, at(10)).is_none());
+            layer.put(&home, &value(1), 1_000, at(10), layer.ticket(&home));
+            assert!(layer.get(&home, at(10)).is_some());
+            change(&layer);
+            assert!(layer.get(&home, at(10)).is_none());
+        }
+    }
+
+    #[test]
+    fn it_does_not_grow_past_its_size() {
+        let layer = layer();
+        for at_key in 0..1_000 {
+            let key = key(&format!("home:{at_key}"));
+            layer.put(&key, &value(1_000), 1_000, at(10), layer.ticket(&key));
+        }
+        layer.kept.run_pending_tasks();
+        assert!(layer.kept.weighted_size() <= 10_000);
+    }
+}

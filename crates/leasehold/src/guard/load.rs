@@ -1,0 +1,296 @@
+//! A load that was granted: the loader at work, its lease renewed, its value handed in. Must never keep a lease for a loader that
+//! has gone.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use leasehold_core::cache::{Body, Commit, Format, Header, Kept, Reply, Step, Value, Version};
+use leasehold_core::{LockName, Ttl};
+
+use super::flight::Pilot;
+use super::policy::{LONGEST, millis};
+use super::stage::{End, Failure, Handed, Stage};
+use super::{Inner, Refusal, left};
+use crate::clock::Moment;
+use crate::error::StoreError;
+use crate::runtime::Ended;
+use crate::telemetry::{Held, LeaseLost, Load, Loading};
+
+/// The longest text of a failure that others are told.
+const MOST_TEXT: usize = 256;
+
+/// What loads a value, once.
+pub(crate) trait Loader: Send {
+    /// Another loads; this one may never be asked, or later.
+    fn passed_over(&mut self) {}
+
+    /// Loads. Runs where the caller does, in a task of its own.
+    fn load(self: Box<Self>) -> BoxFuture<'static, LoadEnd>;
+}
+
+/// What a loader came back with.
+#[derive(Debug, Clone)]
+pub(crate) enum LoadEnd {
+    Value(Brought),
+    /// There is none, and nothing is stored.
+    Nothing,
+    Failed(Failure),
+}
+
+/// A value, written down, and how long it is to be kept.
+#[derive(Debug, Clone)]
+pub(crate) struct Brought {
+    pub(crate) body: Body,
+    pub(crate) format: Format,
+    pub(crate) fresh_for: Duration,
+    pub(crate) stale_for: Duration,
+}
+
+tokio::task_local! {
+    /// The loads that the present task is part of: of which guards, and their entries.
+    static NEST: Nest;
+}
+
+/// The loads that a caller is part of.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Nest(Vec<(ByAddress, Arc<HashSet<LockName>>)>);
+
+/// A guard, while somebody has it.
+type ByAddress = usize;
+
+fn address(guard: &Arc<Inner>) -> ByAddress {
+    Arc::as_ptr(guard).addr()
+}
+
+impl Nest {
+    /// Of the present task.
+    pub(crate) fn here() -> Self {
+        NEST.try_with(Self::clone).unwrap_or_default()
+    }
+
+    /// Whether the entry is being loaded by the caller itself, which would wait for its own end.
+    pub(super) fn contains(&self, guard: &Arc<Inner>, key: &LockName) -> bool {
+        self.0
+            .iter()
+            .any(|(of, keys)| *of == address(guard) && keys.contains(key))
+    }
+
+    /// A load of this entry, in which one of the same can be told.
+    fn within(
+        &self,
+        guard: &Arc<Inner>,
+        key: &LockName,
+        loader: Box<dyn Loader>,
+    ) -> impl Future<Output = LoadEnd> + Send + use<> {
+        let load = async move { loader.load().await };
+        self.around(guard, vec![key.clone()], load)
+    }
+
+    /// What loads these entries, in which a load of any of them can be told.
+    pub(crate) fn around<F: Future>(
+        &self,
+        guard: &Arc<Inner>,
+        keys: Vec<LockName>,
+        load: F,
+    ) -> impl Future<Output = F::Output> + use<F> {
+        let mut nest = self.clone();
+        let keys = Arc::new(keys.into_iter().collect());
+        nest.0.push((address(guard), keys));
+        NEST.scope(nest, load)
+    }
+}
+
+/// The store's leave to load.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Granted {
+    pub(super) version: Version,
+    /// How many loads have failed in a row.
+    pub(super) failures: u32,
+    /// Until when the lease is certain.
+    pub(super) until: Moment,
+}
+
+impl Pilot {
+    /// Loads and hands in (G5).
+    pub(super) async fn load(mut self, loader: Box<dyn Loader>, mut granted: Granted) -> End {
+        let engine = self.guard.engine().clone();
+        let began = engine.clock.now();
+        let mut loading =
+            (engine.telemetry).load(&self.key, granted.version, &self.caller, &engine.clock);
+        self.caller = Held::default();
+        let work = loading.within(self.nest.within(&self.guard, &self.key, loader));
+        let mut job = engine.tasks.spawn_on(&self.home, work);
+        let ended = tokio::select! {
+            ended = job.ended() => ended,
+            never = self.keep_lease(&mut granted.until, &mut loading) => match never {},
+            _ = engine.closing() => Ended::Gone,
+        };
+        let took = engine.clock.now().since(began);
+        if engine.clock.now() > granted.until {
+            loading.lease_lost(LeaseLost::Deadline);
+        }
+        match ended {
+            Ended::With(LoadEnd::Value(brought)) => {
+                let header = Header {
+                    invalidated: false,
+                    version: granted.version,
+                    stored_ms: 0,
+                    soft_ms: 0,
+                    load_ms: millis(took),
+                    format: brought.format,
+                };
+                let value = Value {
+                    header,
+                    body: brought.body.clone(),
+                };
+                // Who has waited since before it began need not wait for the store.
+                self.flight.tell(Stage::Loaded(value.clone(), began));
+                let sent = engine.clock.now();
+                let kept = self.commit(&brought, granted.version, took).await;
+                if brought.fresh_for.is_zero() && brought.stale_for.is_zero() {
+                    self.clear().await;
+                }
+                loading.ended(kept.map_or(Load::Unconfirmed, Load::from), took, None);
+                End::Loaded(value, Handed { began, sent, kept })
+            }
+            Ended::With(LoadEnd::Nothing) => {
+                loading.ended(Load::Nothing, took, None);
+                self.abandon(None).await;
+                self.clear().await;
+                End::Nothing
+            }
+            Ended::With(LoadEnd::Failed(failure)) => {
+                loading.ended(Load::Failed, took, Some(&failure.text));
+                self.fail(failure, granted).await
+            }
+            Ended::Panicked(said) => {
+                let text = format!("the loader panicked: {said}");
+                loading.ended(Load::Panicked, took, Some(&text));
+                self.fail(Failure { text, source: None }, granted).await
+            }
+            Ended::Gone => {
+                loading.ended(Load::Gone, took, None);
+                self.abandon(None).await;
+                End::Refused(if engine.is_closed() {
+                    Refusal::Store(StoreError::closed())
+                } else {
+                    Refusal::GaveUp
+                })
+            }
+        }
+    }
+
+    /// Renews the lease while that has a use, and never ends. Then whoever asks need not wait for this load (G4).
+    async fn keep_lease(&self, until: &mut Moment, loading: &mut Loading) -> Infallible {
+        let how = self.renew(until).await;
+        self.guard.land(&self.key, &self.flight);
+        if let Some(how) = how {
+            loading.lease_lost(how);
+        }
+        pending().await
+    }
+
+    /// Renews it until it is lost, and says how; moves the moment until which it is certain.
+    async fn renew(&self, certain: &mut Moment) -> Option<LeaseLost> {
+        let engine = self.guard.engine();
+        let lease = self.policy.lease_ttl().ok()?;
+        let until = engine.clock.now().after(self.policy.load_at_most);
+        let step = Step::Renew {
+            token: self.token,
+            lease,
+        };
+        loop {
+            engine.clock.sleep(lease.get() / 3).await;
+            let sent = engine.clock.now();
+            if left(until, sent).is_zero() {
+                engine.clock.sleep_until(*certain).await;
+                return Some(LeaseLost::Deadline);
+            }
+            match engine.store.entries()?.take(&self.key, &step).await {
+                Ok(taken) if taken.reply == Reply::Renewed => *certain = sent.after(lease.get()),
+                // It ended, or what it loads was invalidated; the value may still be of use.
+                Ok(_) if engine.clock.now() > *certain => return Some(LeaseLost::Deadline),
+                Ok(_) => return Some(LeaseLost::NotHeld),
+                // Not renewed yet.
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn commit(&self, brought: &Brought, version: Version, took: Duration) -> Option<Kept> {
+        let step = Step::Commit(Commit {
+            token: self.token,
+            version,
+            fresh_ms: self.policy.fresh_ms(brought.fresh_for.min(LONGEST)),
+            stale_ms: millis(brought.stale_for.min(LONGEST)),
+            load_ms: millis(took),
+            format: brought.format,
+            body: brought.body.clone(),
+        });
+        match self
+            .guard
+            .take(&self.key, &step)
+            .await
+            .map(|taken| taken.reply)
+        {
+            Ok(Reply::Committed(kept)) => Some(kept),
+            Ok(_) => None,
+            Err(_) => {
+                self.give_up();
+                None
+            }
+        }
+    }
+
+    /// The source has no value to keep: what it had before must not go on serving as stale.
+    async fn clear(&self) {
+        if self.seen > Version::default() {
+            let step = Step::Invalidate { remove: true };
+            // If that fails, the value ends with its stale time.
+            drop(self.guard.take(&self.key, &step).await);
+        }
+    }
+
+    async fn fail(self, failure: Failure, granted: Granted) -> End {
+        let Ok(back_off) = self.policy.back_off_after(granted.failures) else {
+            return End::Refused(Refusal::GaveUp);
+        };
+        let text = shortened(&failure.text);
+        // The store is told while those who wait are, or a store that hangs would keep them.
+        let told = self.abandon(Some((back_off, text)));
+        let (end, ()) = futures_util::join!(self.rest(failure, back_off.get()), told);
+        end
+    }
+
+    async fn abandon(&self, back_off: Option<(Ttl, String)>) {
+        let step = Step::Abandon {
+            token: self.token,
+            back_off,
+        };
+        // If that fails, the lease ends by itself.
+        drop(self.guard.take(&self.key, &step).await);
+    }
+}
+
+impl From<Kept> for Load {
+    fn from(kept: Kept) -> Self {
+        match kept {
+            Kept::Fresh(_) => Self::Fresh,
+            Kept::Stale => Self::Stale,
+            Kept::Overtaken => Self::Overtaken,
+        }
+    }
+}
+
+/// The beginning of a text, whole characters only.
+fn shortened(text: &str) -> String {
+    let mut end = text.len().min(MOST_TEXT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}

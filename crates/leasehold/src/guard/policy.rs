@@ -1,0 +1,231 @@
+//! How an entry is kept. Must never draw what a store decides.
+
+use std::time::Duration;
+
+use leasehold_core::cache::Header;
+use leasehold_core::{Invalid, Ttl};
+
+/// How long values are fresh and stale, and what a reader puts up with. Plain settings with safe defaults.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "settings do nothing until a cache or a call is given them"]
+pub struct Policy {
+    pub(crate) fresh_for: Duration,
+    pub(crate) stale_for: Duration,
+    pub(crate) wait_at_most: Duration,
+    pub(crate) must_be_fresh: bool,
+    pub(crate) stale_if_error: bool,
+    pub(crate) lease: Duration,
+    pub(crate) load_at_most: Duration,
+    pub(crate) back_off: Duration,
+    pub(crate) jitter: f64,
+    pub(crate) eagerness: f64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            fresh_for: Duration::from_secs(60),
+            stale_for: Duration::from_secs(600),
+            wait_at_most: Duration::from_secs(30),
+            must_be_fresh: false,
+            stale_if_error: true,
+            lease: Duration::from_secs(2),
+            load_at_most: Duration::from_secs(60),
+            back_off: Duration::from_secs(1),
+            jitter: 0.1,
+            eagerness: 1.0,
+        }
+    }
+}
+
+/// The longest a value is fresh, or stale.
+pub(crate) const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+/// The longest back-off, however often a load has failed in a row; or the first one, if that is longer.
+const MOST_BACK_OFF: Duration = Duration::from_secs(30);
+
+impl Policy {
+    /// How long a value is used as it is. 1 ms to 366 days; default 60 s. A random part of up to a tenth is taken off, so that
+    /// what was loaded together does not expire together: see [`Policy::jitter`].
+    pub fn fresh_for(mut self, duration: Duration) -> Self {
+        self.fresh_for = duration;
+        self
+    }
+
+    /// How long after that it may still serve, while one reader refreshes it or when that fails. Up to 366 days; default 10 min.
+    pub fn stale_for(mut self, duration: Duration) -> Self {
+        self.stale_for = duration;
+        self
+    }
+
+    /// How long a reader that finds nothing waits for whoever loads it; then it is told `Error::Busy`, and
+    /// never loads by itself. Default 30 s.
+    pub fn wait_at_most(mut self, limit: Duration) -> Self {
+        self.wait_at_most = limit;
+        self
+    }
+
+    /// Never take a stale value, but wait for a fresh one. Default: no.
+    pub fn must_be_fresh(mut self, must: bool) -> Self {
+        self.must_be_fresh = must;
+        self
+    }
+
+    /// Take a stale value, even where it must be fresh, if loading fails. Default: yes.
+    pub fn stale_if_error(mut self, take: bool) -> Self {
+        self.stale_if_error = take;
+        self
+    }
+
+    /// The lease of a load: how soon another takes over when the process that loads is gone. It is renewed while the load
+    /// lasts. 10 ms to 24 h; default 2 s.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// For how long the lease is renewed. A load that takes longer goes on, and its value is kept if there is none that is
+    /// newer, but another may load meanwhile. Default 60 s; zero is never.
+    pub fn load_at_most(mut self, limit: Duration) -> Self {
+        self.load_at_most = limit;
+        self
+    }
+
+    /// How long nobody in the fleet loads after a load has failed; twice as long each time in a row, up to 30 s. A random part of
+    /// up to a half is taken off. 20 ms to 24 h; default 1 s.
+    pub fn back_off(mut self, back_off: Duration) -> Self {
+        self.back_off = back_off;
+        self
+    }
+
+    /// The largest part of the fresh time that is taken off at random: 0 to 0.9; default 0.1.
+    pub fn jitter(mut self, part: f64) -> Self {
+        self.jitter = part;
+        self
+    }
+
+    /// How eagerly a value is refreshed before it expires, by one reader in the fleet: the beta of `XFetch`. 0 is never; default 1.
+    pub fn eagerness(mut self, eagerness: f64) -> Self {
+        self.eagerness = eagerness;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
+        let within = |what, value: Duration, least, most: Duration| {
+            if value < least || value > most {
+                let why = format!("must be from {least:?} to {most:?}");
+                return Err(Invalid::new(what, &format!("{value:?}"), why));
+            }
+            Ok(())
+        };
+        within(
+            "fresh time",
+            self.fresh_for,
+            Duration::from_millis(1),
+            LONGEST,
+        )?;
+        within("stale time", self.stale_for, Duration::ZERO, LONGEST)?;
+        within("lease of a load", self.lease, Ttl::MIN, Ttl::MAX)?;
+        within("back-off", self.back_off, Ttl::MIN * 2, Ttl::MAX)?;
+        let number = |what, value: f64, most: f64| {
+            if (0.0..=most).contains(&value) {
+                return Ok(());
+            }
+            let why = format!("must be from 0 to {most}");
+            Err(Invalid::new(what, &value.to_string(), why))
+        };
+        number("jitter", self.jitter, 0.9)?;
+        number("eagerness", self.eagerness, 100.0)
+    }
+
+    /// The lease, once checked.
+    pub(crate) fn lease_ttl(&self) -> Result<Ttl, Invalid> {
+        Ttl::new(self.lease)
+    }
+
+    /// The back-off after `failures` others in a row, with its jitter.
+    pub(crate) fn back_off_after(&self, failures: u32) -> Result<Ttl, Invalid> {
+        let most = MOST_BACK_OFF.max(self.back_off);
+        let whole = self
+            .back_off
+            .saturating_mul(1 << failures.min(16))
+            .min(most);
+        Ttl::new(whole.mul_f64(1.0 - random() / 2.0))
+    }
+
+    /// How long a value loaded now is fresh, with its jitter.
+    pub(crate) fn fresh_ms(&self, fresh_for: Duration) -> u64 {
+        let off = fresh_for.mul_f64(random() * self.jitter);
+        millis(fresh_for.saturating_sub(off)).max(u64::from(!fresh_for.is_zero()))
+    }
+
+    /// Whether this reader of a fresh value is the one who sees to the next.
+    pub(crate) fn draws(&self, header: &Header, now_ms: u64) -> bool {
+        header.is_due_early(now_ms, random(), self.eagerness)
+    }
+}
+
+/// In whole milliseconds.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// From 0 to 1. Without random bits there is no jitter; nothing else depends on them here.
+fn random() -> f64 {
+    f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn back_offs_double_up_to_half_a_minute_and_never_reach_less_than_half() {
+        let policy = Policy::default().back_off(Duration::from_secs(1));
+        for (failures, whole) in [(0, 1), (1, 2), (4, 16), (5, 30), (40, 30)] {
+            let whole = Duration::from_secs(whole);
+            let back_off = policy.back_off_after(failures).unwrap().get();
+            assert!(
+                back_off <= whole && back_off + Duration::from_millis(1) >= whole / 2,
+                "{failures}: {back_off:?}"
+            );
+        }
+        let long = Policy::default().back_off(Duration::from_secs(60));
+        assert!(long.back_off_after(9).unwrap().get() >= Duration::from_secs(29));
+    }
+
+    #[test]
+    fn settings_have_bounds_and_errors_name_them() {
+        let bad = [
+            (Policy::default().fresh_for(Duration::ZERO), "fresh time"),
+            (Policy::default().stale_for(Duration::MAX), "stale time"),
+            (
+                Policy::default().lease(Duration::from_millis(9)),
+                "lease of a load",
+            ),
+            (
+                Policy::default().back_off(Duration::from_millis(19)),
+                "back-off",
+            ),
+            (Policy::default().jitter(1.0), "jitter"),
+            (Policy::default().eagerness(f64::NAN), "eagerness"),
+        ];
+        for (policy, what) in bad {
+            assert_eq!(policy.check().unwrap_err().what, what);
+        }
+        assert!(Policy::default().check().is_ok());
+    }
+
+    #[test]
+    fn jitter_only_takes_off() {
+        let policy = Policy::default().jitter(0.5);
+        let fresh_ms = policy.fresh_ms(Duration::from_secs(10));
+        assert!((5_000..=10_000).contains(&fresh_ms), "{fresh_ms}");
+        assert_eq!(
+            Policy::default()
+                .jitter(0.0)
+                .fresh_ms(Duration::from_secs(10)),
+            10_000
+        );
+    }
+}

@@ -1,0 +1,235 @@
+//! One reader of an entry: what it is given, and when it asks for more. Must never give out as fresh what the store did not call so
+//! after the question, nor wait for longer than its limit.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use leasehold_core::LockName;
+use leasehold_core::cache::{Header, Standing, Value, Version};
+
+use super::layer::Ticket;
+use super::stage::{Judged, Shown, Want};
+use super::{Answer, Decoded, Inner, Origin, Policy, Refusal, Request, told};
+use crate::clock::Moment;
+use crate::telemetry::Reading;
+
+/// What a look at an entry showed, at this time of the store.
+struct Glance {
+    value: Option<Value>,
+    now_ms: u64,
+}
+
+/// A value that was seen and can be read.
+struct Known {
+    header: Header,
+    value: Decoded,
+    now_ms: u64,
+}
+
+impl Known {
+    fn serve(&self, origin: Origin) -> Answer {
+        Answer {
+            value: self.value.clone(),
+            age: self.header.age(self.now_ms),
+            origin,
+        }
+    }
+}
+
+impl Inner {
+    /// A value, by the rules of the policy: fresh, stale, loaded, or waited for.
+    pub(crate) async fn get(self: Arc<Self>, request: Request) -> Result<Answer, Refusal> {
+        let asked = self.engine.clock.now();
+        let reading = self.reading(&request.key, asked);
+        match self.glance(&request.key).await {
+            Ok(glance) => self.get_after(request, asked, glance, reading).await,
+            Err(refusal) => {
+                reading.ended(told::of(&refusal));
+                Err(refusal)
+            }
+        }
+    }
+
+    /// The values of several entries, after one look at all of them.
+    pub(crate) async fn get_many(
+        self: Arc<Self>,
+        requests: Vec<Request>,
+    ) -> Result<Vec<Result<Answer, Refusal>>, Refusal> {
+        let asked = self.engine.clock.now();
+        let keys: Vec<_> = requests.iter().map(|request| request.key.clone()).collect();
+        let mut readings: Vec<_> = keys.iter().map(|key| self.reading(key, asked)).collect();
+        let glances = self.glances(&keys).await.inspect_err(|refusal| {
+            for reading in readings.drain(..) {
+                reading.ended(told::of(refusal));
+            }
+        })?;
+        let answers = requests.into_iter().zip(glances).zip(readings);
+        let answers = answers
+            .map(|((request, glance), reading)| self.get_after(request, asked, glance, reading));
+        Ok(join_all(answers).await)
+    }
+
+    async fn glance(&self, key: &LockName) -> Result<Glance, Refusal> {
+        let glances = self.glances(std::slice::from_ref(key)).await?;
+        let nothing = Glance {
+            value: None,
+            now_ms: 0,
+        };
+        Ok(glances.into_iter().next().unwrap_or(nothing))
+    }
+
+    /// What is stored under `keys`: kept here, or else looked up in the store, all at once.
+    async fn glances(&self, keys: &[LockName]) -> Result<Vec<Glance>, Refusal> {
+        let asked = self.engine.clock.now();
+        let Some(layer) = &self.layer else {
+            let looked = self.look(keys).await?;
+            let now_ms = looked.now_ms;
+            let values = looked.values.into_iter();
+            return Ok(values.map(|value| Glance { value, now_ms }).collect());
+        };
+        let mut glances: Vec<Option<Glance>> = keys
+            .iter()
+            .map(|key| layer.get(key, asked))
+            .map(|kept| {
+                kept.map(|(value, now_ms)| Glance {
+                    value: Some(value),
+                    now_ms,
+                })
+            })
+            .collect();
+        let missing = keys
+            .iter()
+            .zip(&glances)
+            .filter(|(_, glance)| glance.is_none());
+        let missing: Vec<LockName> = missing.map(|(key, _)| key.clone()).collect();
+        if !missing.is_empty() {
+            let tickets: Vec<Ticket> = missing.iter().map(|key| layer.ticket(key)).collect();
+            let looked = self.look(&missing).await?;
+            let now_ms = looked.now_ms;
+            let mut found = looked.values.into_iter().zip(missing.iter().zip(tickets));
+            for glance in glances.iter_mut().filter(|glance| glance.is_none()) {
+                let Some((value, (key, ticket))) = found.next() else {
+                    break;
+                };
+                if let Some(value) = &value {
+                    layer.put(key, value, now_ms, asked, ticket);
+                }
+                *glance = Some(Glance { value, now_ms });
+            }
+        }
+        Ok(glances.into_iter().flatten().collect())
+    }
+
+    /// The same for what was seen by a look that was `asked` for then.
+    async fn get_after(
+        self: &Arc<Self>,
+        request: Request,
+        asked: Moment,
+        glance: Glance,
+        mut reading: Reading<'_>,
+    ) -> Result<Answer, Refusal> {
+        let answer = self.answer(request, asked, glance, &mut reading).await;
+        reading.ended(match &answer {
+            Ok(answer) => answer.origin.into(),
+            Err(refusal) => told::of(refusal),
+        });
+        answer
+    }
+
+    async fn answer(
+        self: &Arc<Self>,
+        mut request: Request,
+        asked: Moment,
+        mut glance: Glance,
+        reading: &mut Reading<'_>,
+    ) -> Result<Answer, Refusal> {
+        let clock = &self.engine.clock;
+        let limit = asked.after(request.policy.wait_at_most);
+        let mut unread = Version::default();
+        if request.nest.contains(self, &request.key) {
+            return Err(Refusal::Nested);
+        }
+        loop {
+            let now_ms = glance.now_ms;
+            let header = glance.value.as_ref().map(|value| value.header);
+            let known = glance.value.as_ref().and_then(request.decode);
+            // What it cannot read is nothing to it, and needs to be replaced.
+            let over = header.is_some() && known.is_none();
+            let known = header.zip(known).map(|(header, value)| Known {
+                header,
+                value,
+                now_ms,
+            });
+            if let Some(known) = &known {
+                let standing = known.header.standing(now_ms);
+                let early = standing == Standing::Fresh;
+                if early || !request.policy.must_be_fresh {
+                    if !early || request.policy.draws(&known.header, now_ms) {
+                        self.refresh(&mut request, known.header.version, early);
+                    }
+                    return Ok(known.serve(standing.into()));
+                }
+            }
+            let seen = header.map_or(Version::default(), |header| header.version);
+            let (flight, leads) = self.join(&mut request, seen, over)?;
+            if let Some(loader) = request.loader.as_mut() {
+                loader.passed_over();
+            }
+            let want = Want {
+                asked,
+                leads,
+                must_be_fresh: request.policy.must_be_fresh,
+                unread,
+            };
+            reading.waits();
+            let left = limit.since(clock.now());
+            let refusal = match clock.within(left, flight.wait(&want)).await {
+                None => Refusal::Busy(clock.now().since(asked)),
+                Some(Judged::Refuse(end)) => end.refusal(clock.now()),
+                Some(Judged::Take { value, age, origin }) => {
+                    unread = value.header.version;
+                    if let Some(value) = (request.decode)(&value) {
+                        return Ok(Answer { value, age, origin });
+                    }
+                    Refusal::Unreadable
+                }
+                Some(Judged::Again) => Refusal::Unreadable,
+            };
+            // It may have better luck, or load by itself.
+            let again = matches!(refusal, Refusal::Unreadable | Refusal::GaveUp)
+                && request.loader.is_some();
+            let left = limit.since(clock.now());
+            if !again || left.is_zero() {
+                let refusal = if again {
+                    Refusal::Busy(clock.now().since(asked))
+                } else {
+                    refusal
+                };
+                let known = known.or_else(|| known_of(&request, flight.shown(asked)?));
+                return instead(&request.policy, known.as_ref(), refusal);
+            }
+            // It still asks as of its first look: what begins to load after that will do, or it might never catch up with a source that
+            // is invalidated all the time.
+            glance = self.glance(&request.key).await?;
+        }
+    }
+}
+
+/// A stale value that the flight was shown, if the caller can read it.
+fn known_of(request: &Request, shown: Shown) -> Option<Known> {
+    let Shown { value, now_ms, .. } = shown;
+    Some(Known {
+        header: value.header,
+        value: (request.decode)(&value)?,
+        now_ms,
+    })
+}
+
+/// The stale value after all, where there is no other and the policy has it so.
+fn instead(policy: &Policy, known: Option<&Known>, refusal: Refusal) -> Result<Answer, Refusal> {
+    let takes = policy.stale_if_error && !matches!(refusal, Refusal::Nothing);
+    match known.filter(|_| takes) {
+        Some(known) => Ok(known.serve(Origin::Stale)),
+        None => Err(refusal),
+    }
+}

@@ -1,0 +1,224 @@
+//! Cache entries: who loads, who waits, and what they get. The rules are proven in core; these are the stories that a program
+//! lives by.
+
+use leasehold_core::cache::{Format, Kept, POLL, POLL_DEAF, Reply};
+use leasehold_core::{LockName, Mode, Owner};
+
+use super::reader::{Entries, FRESH, LEASE, Reader, STALE, fresh, stale, text, ttl, two};
+use super::worlds::{World, name};
+use super::{MS, SECOND};
+
+pub(super) async fn one_loads_and_all_have_it(world: &impl World) {
+    let (a, b) = two(world).await;
+    assert_eq!(a.looks().await, None);
+    let version = a.loads().await;
+    assert!(matches!(a.commits(version, "{}").await, Kept::Fresh(_)));
+    let found = b.finds().await;
+    assert_eq!((found.header.version, text(&found)), (version, "{}".into()));
+    assert_eq!(
+        (found.header.load_ms, found.header.format),
+        (246, Format::Json)
+    );
+    assert_eq!(b.looks().await, Some(fresh("{}")));
+}
+
+pub(super) async fn all_who_ask_meanwhile_wait(world: &impl World) {
+    let (a, b) = two(world).await;
+    a.loads().await;
+    for _ in 0..2 {
+        let reply = b.asks().await;
+        assert!(
+            matches!(reply, Reply::Busy { stale: None, .. }),
+            "{reply:?}"
+        );
+    }
+    world.advance(LEASE.saturating_sub(10 * MS));
+    // One millisecond after its last one, the lease has ended.
+    let Reply::Busy { poll_after, .. } = b.asks().await else {
+        panic!("the lease has not ended")
+    };
+    assert_eq!(poll_after, 11 * MS);
+}
+
+pub(super) async fn a_waiter_that_listens_is_told_when_the_load_ends<W: Entries>(world: &W) {
+    let (a, b) = two(world).await;
+    let ends = [
+        "by a value",
+        "by giving up",
+        "by a failure",
+        "by an invalidation",
+    ];
+    for (at, end) in ends.into_iter().enumerate() {
+        world.advance(FRESH);
+        let version = a.loads().await;
+        let poll = if W::TELLS { POLL } else { POLL_DEAF };
+        for _ in 0..2 {
+            let Reply::Busy { poll_after, .. } = b.asks().await else {
+                panic!("{end}: another loads")
+            };
+            assert_eq!(poll_after, poll);
+        }
+        match at {
+            0 => drop(a.commits(version, "1").await),
+            1 => a.abandons(None).await,
+            2 => a.abandons(Some((SECOND, "no"))).await,
+            _ => a.invalidates(false).await,
+        }
+        assert_eq!(b.is_told().await, W::TELLS, "{end}");
+        assert!(!b.is_told().await && !a.is_told().await, "{end}: once");
+    }
+}
+
+pub(super) async fn a_waiter_that_does_not_listen_asks_more_often(world: &impl World) {
+    let (a, mut b) = two(world).await;
+    a.loads().await;
+    b.begin.listener = None;
+    let Reply::Busy { poll_after, .. } = b.asks().await else {
+        panic!("another loads")
+    };
+    assert_eq!(poll_after, POLL_DEAF);
+}
+
+pub(super) async fn a_value_is_fresh_until_its_soft_expiry_and_then_stale_for_a_while(
+    world: &impl World,
+) {
+    let (a, b) = two(world).await;
+    let version = a.loads().await;
+    a.commits(version, "1").await;
+    world.advance(FRESH.saturating_sub(MS));
+    b.finds().await;
+    world.advance(MS);
+    let Reply::Load {
+        stale: Some(old), ..
+    } = b.asks().await
+    else {
+        panic!("stale, and sent along")
+    };
+    assert_eq!(text(&old), "1");
+    let Reply::Busy { stale: Some(_), .. } = a.asks().await else {
+        panic!("stale, and another loads")
+    };
+    world.advance(STALE);
+    // Its last millisecond may or may not count.
+    world.advance(MS);
+    assert_eq!(a.looks().await, None);
+    assert!(matches!(a.asks().await, Reply::Load { stale: None, .. }));
+}
+
+pub(super) async fn what_a_caller_has_seen_is_not_sent_again(world: &impl World) {
+    let (a, mut b) = two(world).await;
+    let version = a.loads().await;
+    a.commits(version, "1").await;
+    world.advance(FRESH);
+    b.begin.seen = version;
+    assert!(matches!(b.asks().await, Reply::Load { stale: None, .. }));
+    assert_eq!(b.looks().await, Some(stale("1")));
+}
+
+pub(super) async fn who_wants_a_newer_value_loads_even_if_there_is_a_fresh_one(world: &impl World) {
+    let (a, mut b) = two(world).await;
+    let first = a.loads().await;
+    a.commits(first, "1").await;
+    (b.begin.seen, b.begin.over) = (first, true);
+    let second = b.loads().await;
+    assert!(second > first);
+    assert_eq!(
+        text(&a.finds().await),
+        "1",
+        "meanwhile it is fresh for the others"
+    );
+    b.commits(second, "2").await;
+    assert_eq!(text(&b.finds().await), "2");
+}
+
+pub(super) async fn a_dead_loader_is_taken_over_when_its_lease_ends(world: &impl World) {
+    let (a, b) = two(world).await;
+    let first = a.loads().await;
+    world.advance(LEASE);
+    assert!(
+        matches!(b.asks().await, Reply::Busy { .. }),
+        "its last millisecond"
+    );
+    world.advance(MS);
+    assert!(b.loads().await > first);
+    assert!(
+        matches!(a.asks().await, Reply::Busy { .. }),
+        "now the other loads"
+    );
+}
+
+pub(super) async fn a_renewed_lease_goes_on_and_one_that_has_ended_does_not(world: &impl World) {
+    let (a, b) = two(world).await;
+    a.loads().await;
+    for _ in 0..3 {
+        world.advance(LEASE);
+        assert_eq!(a.renews().await, Reply::Renewed);
+        assert!(matches!(b.asks().await, Reply::Busy { .. }));
+    }
+    world.advance(LEASE + MS);
+    assert_eq!(a.renews().await, Reply::NotLoading);
+    b.loads().await;
+    b.invalidates(false).await;
+    assert_eq!(b.renews().await, Reply::NotLoading);
+}
+
+pub(super) async fn every_step_may_be_repeated(world: &impl World) {
+    let (a, b) = two(world).await;
+    let version = a.loads().await;
+    world.advance(SECOND);
+    assert_eq!(a.loads().await, version);
+    world.advance(LEASE);
+    assert_eq!(a.renews().await, Reply::Renewed, "with a new lease");
+    assert_eq!(a.renews().await, Reply::Renewed);
+    let kept = a.commits(version, "1").await;
+    world.advance(SECOND);
+    assert_eq!(a.commits(version, "1").await, kept);
+    b.invalidates(false).await;
+    b.invalidates(false).await;
+    assert_eq!(a.commits(version, "1").await, Kept::Stale);
+    a.loads().await;
+    a.abandons(Some((SECOND, "no"))).await;
+    world.advance(SECOND / 2);
+    a.abandons(Some((SECOND, "no"))).await;
+    world.advance(SECOND / 2 + MS);
+    assert!(matches!(a.asks().await, Reply::Load { failures: 1, .. }));
+}
+
+pub(super) async fn entries_do_not_touch_each_other_nor_the_lock_of_their_name(world: &impl World) {
+    let (a, mut b) = two(world).await;
+    b.key = LockName::new("another").unwrap();
+    let (one, two) = (a.loads().await, b.loads().await);
+    a.commits(one, "1").await;
+    b.commits(two, "2").await;
+    a.invalidates(true).await;
+    assert_eq!((a.looks().await, b.looks().await), (None, Some(fresh("2"))));
+    // A name of which nothing was cached is a lock as ever.
+    let owner = Owner::new(7, a.client, "host", 1, "a test").unwrap();
+    let (mode, ttl) = (Mode::Exclusive, ttl(LEASE));
+    let step = leasehold_core::Step::Acquire {
+        owner,
+        mode,
+        ttl,
+        wait: None,
+    };
+    let reply = a.store.apply(&name(), step).await.unwrap();
+    assert!(matches!(reply, leasehold_core::Reply::Held(_)), "{reply:?}");
+}
+
+pub(super) async fn many_are_looked_up_at_once(world: &impl World) {
+    let mut a = Reader::of(world, 1).await;
+    let names = (0..1_200).map(|at| LockName::new(&format!("entry {at}")).unwrap());
+    let names: Vec<_> = names.collect();
+    for at in [0, 511, 512, 1_199] {
+        a.key = names[at].clone();
+        let version = a.loads().await;
+        a.commits(version, &at.to_string()).await;
+    }
+    let found = a.looks_at(&names).await;
+    assert_eq!(found.values.len(), names.len());
+    for (at, value) in found.values.iter().enumerate() {
+        let there = [0, 511, 512, 1_199].contains(&at).then(|| at.to_string());
+        assert_eq!(value.as_ref().map(text), there);
+    }
+    assert!(a.looks_at(&[]).await.values.is_empty());
+}

@@ -1,0 +1,199 @@
+//! Who asks for cache entries, and what else can happen to them. Must never let time pass by itself.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use leasehold_core::cache::{
+    Begin, Commit, Format, Kept, Reply, Standing, Step, Token, Value, Version,
+};
+use leasehold_core::{ClientId, LockName, Ttl};
+
+#[cfg(target_os = "linux")]
+use super::worlds::OnRedis;
+use super::worlds::{InMemory, Local, World, name};
+use crate::store::entries::Looked;
+use crate::store::{Attach, Notice, Store};
+
+pub(super) const LEASE: Duration = Duration::from_secs(2);
+pub(super) const FRESH: Duration = Duration::from_secs(60);
+pub(super) const STALE: Duration = Duration::from_secs(600);
+
+/// What else a test can do to a store with cache entries.
+pub(super) trait Entries: World {
+    /// Whether a waiter that listens is told when a load ends. If not, it polls more often.
+    const TELLS: bool = true;
+
+    /// What is known of an entry beside its value is lost, as Redis loses it when it evicts keys.
+    fn forget_control(&self, key: &LockName);
+}
+
+impl Entries for InMemory {
+    fn forget_control(&self, key: &LockName) {
+        self.memory
+            .meddle_entries(|entries| entries.entry(key).control = None);
+    }
+}
+
+impl Entries for Local {
+    const TELLS: bool = false;
+
+    fn forget_control(&self, key: &LockName) {
+        self.sql("DELETE FROM controls WHERE key = ?1", [key.key()]);
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Entries for OnRedis {
+    fn forget_control(&self, key: &LockName) {
+        assert_eq!(self.0.cli(&["DEL", &key.beside(":lh-cache")]).int(), 1);
+    }
+}
+
+/// A client of a store that wants one value.
+pub(super) struct Reader {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) client: ClientId,
+    pub(super) key: LockName,
+    pub(super) begin: Begin,
+    heard: Receiver<Notice>,
+}
+
+impl Reader {
+    pub(super) async fn of(world: &impl World, number: u64) -> Self {
+        let client = ClientId::new(number);
+        let (tell, heard) = channel();
+        let listener = Arc::new(move |notice| drop(tell.send(notice)));
+        let store = world.open(Attach {
+            client,
+            listener,
+            keeps_values: false,
+        });
+        store.ready().await.unwrap();
+        let begin = Begin {
+            token: Token(number.into()),
+            seen: Version::default(),
+            over: false,
+            lease: ttl(LEASE),
+            listener: Some(client),
+        };
+        let key = name();
+        Self {
+            store,
+            client,
+            key,
+            begin,
+            heard,
+        }
+    }
+
+    pub(super) async fn step(&self, step: Step) -> Reply {
+        let entries = self.store.entries().unwrap();
+        entries.take(&self.key, &step).await.unwrap().reply
+    }
+
+    pub(super) async fn asks(&self) -> Reply {
+        self.step(Step::Begin(self.begin)).await
+    }
+
+    /// Asks and is told to load.
+    pub(super) async fn loads(&self) -> Version {
+        match self.asks().await {
+            Reply::Load { version, .. } => version,
+            other => panic!("not told to load: {other:?}"),
+        }
+    }
+
+    /// Asks and gets a fresh value.
+    pub(super) async fn finds(&self) -> Value {
+        match self.asks().await {
+            Reply::Fresh(value) => value,
+            other => panic!("not fresh: {other:?}"),
+        }
+    }
+
+    pub(super) async fn commits(&self, version: Version, body: &str) -> Kept {
+        let commit = Commit {
+            token: self.begin.token,
+            version,
+            fresh_ms: ms(FRESH),
+            stale_ms: ms(STALE),
+            load_ms: 246,
+            format: Format::Json,
+            body: body.as_bytes().into(),
+        };
+        match self.step(Step::Commit(commit)).await {
+            Reply::Committed(kept) => kept,
+            other => panic!("not committed: {other:?}"),
+        }
+    }
+
+    pub(super) async fn renews(&self) -> Reply {
+        let (token, lease) = (self.begin.token, self.begin.lease);
+        self.step(Step::Renew { token, lease }).await
+    }
+
+    pub(super) async fn abandons(&self, failed: Option<(Duration, &str)>) {
+        let token = self.begin.token;
+        let back_off = failed.map(|(left, error)| (ttl(left), error.to_owned()));
+        let reply = self.step(Step::Abandon { token, back_off }).await;
+        assert_eq!(reply, Reply::Abandoned);
+    }
+
+    pub(super) async fn invalidates(&self, remove: bool) {
+        let reply = self.step(Step::Invalidate { remove }).await;
+        assert_eq!(reply, Reply::Invalidated);
+    }
+
+    /// What a look finds: the value, and what it is good for.
+    pub(super) async fn looks(&self) -> Option<(String, Standing)> {
+        let found = self.looks_at(std::slice::from_ref(&self.key)).await;
+        let value = found.values[0].as_ref()?;
+        Some((text(value), value.header.standing(found.now_ms)))
+    }
+
+    pub(super) async fn looks_at(&self, keys: &[LockName]) -> Looked {
+        self.store.entries().unwrap().look(keys).await.unwrap()
+    }
+
+    /// Whether it is told that a load ended. On a connection, what was said before an answer has been heard.
+    pub(super) async fn is_told(&self) -> bool {
+        self.looks().await;
+        let ended = |notice| match notice {
+            Notice::LoadEnded { key } => {
+                assert_eq!(key, self.key.key());
+                true
+            }
+            _ => false,
+        };
+        let mut told = false;
+        while let Ok(notice) = self.heard.recv_timeout(Duration::from_millis(20)) {
+            told |= ended(notice);
+        }
+        told
+    }
+}
+
+pub(super) fn ttl(ttl: Duration) -> Ttl {
+    Ttl::new(ttl).unwrap()
+}
+
+pub(super) fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap()
+}
+
+pub(super) fn text(value: &Value) -> String {
+    String::from_utf8(value.body.to_vec()).unwrap()
+}
+
+pub(super) fn fresh(body: &str) -> (String, Standing) {
+    (body.to_owned(), Standing::Fresh)
+}
+
+pub(super) fn stale(body: &str) -> (String, Standing) {
+    (body.to_owned(), Standing::Stale)
+}
+
+pub(super) async fn two(world: &impl World) -> (Reader, Reader) {
+    (Reader::of(world, 1).await, Reader::of(world, 2).await)
+}

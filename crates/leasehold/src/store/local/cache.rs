@@ -1,0 +1,246 @@
+//! Cache entries as rows, and back. Must never decide anything: it writes down what the rules of core left behind.
+//!
+//! Nobody is told when a load ends: who waits polls ([`POLL_DEAF`](leasehold_core::cache::POLL_DEAF)).
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use leasehold_core::cache::{
+    BackOff, Begin, Control, EntryState, Loader, Reply, Step, Token, Value, Version,
+};
+use leasehold_core::{LockName, Now};
+use rusqlite::{Connection, Row};
+
+use super::fault::Fault;
+use super::rows::{natural, signed};
+
+/// Added to files that do not have it; versions that know of no entries let it alone. Times are milliseconds of the clock that
+/// counts from boot, and `boot_ms` is when that was, by wall time.
+pub(super) const LAYOUT: &str = "
+    CREATE TABLE IF NOT EXISTS entries (
+        key TEXT PRIMARY KEY, until_ms INTEGER NOT NULL, boot_ms INTEGER NOT NULL, value BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS controls (
+        key TEXT PRIMARY KEY, last INTEGER NOT NULL, epoch INTEGER NOT NULL, token TEXT, version INTEGER, until_ms INTEGER,
+        back_off_until_ms INTEGER, error TEXT, failures INTEGER NOT NULL, forget_at_ms INTEGER NOT NULL,
+        boot_ms INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE INDEX IF NOT EXISTS entries_by_end ON entries (until_ms);
+    CREATE INDEX IF NOT EXISTS entries_by_boot ON entries (boot_ms);
+    CREATE INDEX IF NOT EXISTS controls_by_end ON controls (forget_at_ms);
+    CREATE INDEX IF NOT EXISTS controls_by_boot ON controls (boot_ms);
+";
+
+/// By how much two rows of one boot may differ in when that was: wall time is set now and then. Taken for another boot, what is
+/// kept is lost, which costs a load and never lets an old value look fresh.
+const SAME_BOOT_MS: u64 = 5_000;
+
+/// Lets the rules take one step on the rows of `key`, inside of a transaction.
+pub(super) fn step(db: &Connection, now: Now, key: &str, step: &Step) -> Result<Reply, Fault> {
+    forget_earlier(db, now, key)?;
+    let before = load(db, now, key)?;
+    let mut state = before.clone();
+    let reply = state.apply(now, &deaf(step)).reply;
+    save(db, now, key, &before, &state)?;
+    Ok(reply)
+}
+
+/// What is stored under `keys`. Waits for nobody.
+pub(super) fn look(
+    db: &Connection,
+    now: Now,
+    keys: &[LockName],
+) -> Result<Vec<Option<Value>>, Fault> {
+    let value = |key: &LockName| Ok(load_value(db, now, key.key())?.map(|(value, _)| value));
+    keys.iter().map(value).collect()
+}
+
+/// Deletes what has expired or is from before a boot, up to `most` rows of each kind.
+pub(super) fn sweep(db: &Connection, now: Now, most: u32) -> Result<(), Fault> {
+    let (boot, same) = (signed(boot_ms(now)), signed(SAME_BOOT_MS));
+    for (table, end) in [("entries", "until_ms"), ("controls", "forget_at_ms")] {
+        let sql = format!(
+            "SELECT key FROM {table} WHERE {end} < ?1 UNION SELECT key FROM {table} WHERE boot_ms < ?2
+             UNION SELECT key FROM {table} WHERE boot_ms > ?3 LIMIT ?4"
+        );
+        let times = (signed(now.millis()), boot - same, boot + same, most);
+        let keys: Vec<String> = db
+            .prepare_cached(&sql)?
+            .query_map(times, |row| row.get(0))?
+            .collect::<rusqlite::Result<_>>()?;
+        if keys.is_empty() {
+            continue;
+        }
+        // Without the lock it may have been written anew since.
+        let sql = format!(
+            "DELETE FROM {table} WHERE key = ?1 AND ({end} < ?2 OR boot_ms NOT BETWEEN ?3 AND ?4)"
+        );
+        for key in keys {
+            db.prepare_cached(&sql)?
+                .execute((key, times.0, times.1, times.2))?;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes what is from before a boot: were it only left out, an invalidation would miss it, and wall time that is set back again
+/// bring it back.
+fn forget_earlier(db: &Connection, now: Now, key: &str) -> Result<(), Fault> {
+    let (boot, same) = (signed(boot_ms(now)), signed(SAME_BOOT_MS));
+    for sql in [
+        "DELETE FROM entries WHERE key = ?1 AND boot_ms NOT BETWEEN ?2 AND ?3",
+        "DELETE FROM controls WHERE key = ?1 AND boot_ms NOT BETWEEN ?2 AND ?3",
+    ] {
+        db.prepare_cached(sql)?
+            .execute((key, boot - same, boot + same))?;
+    }
+    Ok(())
+}
+
+/// When the host was booted, by wall time.
+fn boot_ms(now: Now) -> u64 {
+    (now.wall_us / 1_000).saturating_sub(now.millis())
+}
+
+/// The same step by a client that is not told.
+fn deaf(step: &Step) -> Cow<'_, Step> {
+    match step {
+        Step::Begin(begin) if begin.listener.is_some() => Cow::Owned(Step::Begin(Begin {
+            listener: None,
+            ..*begin
+        })),
+        other => Cow::Borrowed(other),
+    }
+}
+
+fn load(db: &Connection, now: Now, key: &str) -> Result<EntryState, Fault> {
+    Ok(EntryState {
+        value: load_value(db, now, key)?,
+        control: load_control(db, now, key)?,
+        foreign: None,
+    })
+}
+
+/// Whether a row was written since the last boot.
+fn is_of_this_boot(row: &Row<'_>, at: usize, now: Now) -> Result<bool, Fault> {
+    Ok(natural(row.get(at)?)?.abs_diff(boot_ms(now)) <= SAME_BOOT_MS)
+}
+
+fn load_value(db: &Connection, now: Now, key: &str) -> Result<Option<(Value, u64)>, Fault> {
+    let sql = "SELECT value, until_ms, boot_ms FROM entries WHERE key = ?1";
+    let mut select = db.prepare_cached(sql)?;
+    let mut rows = select.query([key])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let until_ms = natural(row.get(1)?)?;
+    if !is_of_this_boot(row, 2, now)? || until_ms < now.millis() {
+        return Ok(None);
+    }
+    let text = row.get_ref(0)?.as_blob().map_err(content)?;
+    let value = Value::read(text)
+        .ok_or_else(|| Fault::Content(format!("what is stored under {key:?} is no cache entry")))?;
+    Ok(Some((value, until_ms)))
+}
+
+fn load_control(db: &Connection, now: Now, key: &str) -> Result<Option<Control>, Fault> {
+    let sql = "SELECT boot_ms, last, epoch, failures, forget_at_ms, token, version, until_ms, back_off_until_ms, error
+        FROM controls WHERE key = ?1";
+    let mut select = db.prepare_cached(sql)?;
+    let mut rows = select.query([key])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    if !is_of_this_boot(row, 0, now)? {
+        return Ok(None);
+    }
+    let number = |at: usize| natural(row.get(at)?);
+    let loader = match row.get::<_, Option<String>>(5)? {
+        None => None,
+        Some(token) => Some(Loader {
+            token: Token(u128::from_str_radix(&token, 16).map_err(content)?),
+            version: Version::new(number(6)?),
+            until_ms: number(7)?,
+        }),
+    };
+    let back_off = match row.get::<_, Option<String>>(9)? {
+        None => None,
+        Some(error) => Some(BackOff {
+            until_ms: number(8)?,
+            error,
+        }),
+    };
+    Ok(Some(Control {
+        last: Version::new(number(1)?),
+        epoch: Version::new(number(2)?),
+        loader,
+        back_off,
+        failures: u32::try_from(number(3)?).map_err(content)?,
+        waiting: BTreeSet::new(),
+        forget_at_ms: number(4)?,
+    }))
+}
+
+fn content(error: impl std::fmt::Display) -> Fault {
+    Fault::Content(format!("a cache entry in it is not one of ours: {error}"))
+}
+
+/// Writes what a step changed.
+fn save(
+    db: &Connection,
+    now: Now,
+    key: &str,
+    before: &EntryState,
+    after: &EntryState,
+) -> Result<(), Fault> {
+    let boot = signed(boot_ms(now));
+    // Whether it is another value can be told without looking at it.
+    let mark = |state: &EntryState| {
+        let value = state.value.as_ref();
+        value.map(|(value, until_ms)| (value.header, *until_ms))
+    };
+    if mark(before) != mark(after) {
+        match &after.value {
+            Some((value, until_ms)) => {
+                let sql = "INSERT OR REPLACE INTO entries (key, until_ms, boot_ms, value) VALUES (?1, ?2, ?3, ?4)";
+                let row = (key, signed(*until_ms), boot, value.text());
+                db.prepare_cached(sql)?.execute(row)?;
+            }
+            None => {
+                db.prepare_cached("DELETE FROM entries WHERE key = ?1")?
+                    .execute([key])?;
+            }
+        }
+    }
+    if before.control != after.control {
+        match &after.control {
+            Some(control) => save_control(db, boot, key, control)?,
+            None => {
+                db.prepare_cached("DELETE FROM controls WHERE key = ?1")?
+                    .execute([key])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn save_control(db: &Connection, boot: i64, key: &str, control: &Control) -> Result<(), Fault> {
+    let loader = control.loader.as_ref();
+    let failed = control.back_off.as_ref();
+    let row = (
+        key,
+        signed(control.last.get()),
+        signed(control.epoch.get()),
+        loader.map(|loader| format!("{:032x}", loader.token.0)),
+        loader.map(|loader| signed(loader.version.get())),
+        loader.map(|loader| signed(loader.until_ms)),
+        failed.map(|failed| signed(failed.until_ms)),
+        failed.map(|failed| failed.error.as_str()),
+        control.failures,
+        signed(control.forget_at_ms),
+        boot,
+    );
+    let sql = "INSERT OR REPLACE INTO controls
+        (key, last, epoch, token, version, until_ms, back_off_until_ms, error, failures, forget_at_ms, boot_ms)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    db.prepare_cached(sql)?.execute(row)?;
+    Ok(())
+}

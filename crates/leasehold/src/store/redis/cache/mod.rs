@@ -1,0 +1,200 @@
+//! Cache entries on a server. Must never decide a step: the scripts under `lua/cache` do.
+
+#[cfg(test)]
+mod against_core;
+mod reply;
+#[cfg(test)]
+mod tests;
+mod time;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join, join_all};
+use leasehold_core::LockName;
+use leasehold_core::cache::{Begin, Commit, Step, Token, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisResult, cmd, pipe};
+
+pub(super) use self::time::ServerTime;
+use super::batch::DEAF;
+use super::script::{
+    CACHE_ABANDON, CACHE_BEGIN, CACHE_COMMIT, CACHE_INVALIDATE, CACHE_RENEW, Scripts,
+};
+use super::{Inner, Up};
+use crate::error::StoreError;
+use crate::store::entries::{Entries, Looked, Taken};
+
+/// Keys in one MGET: enough to cost next to nothing beside the values, few enough not to hold up other clients.
+const MOST_KEYS: usize = 512;
+
+impl Entries for Inner {
+    fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
+        let clock = self.link.clock();
+        let look = async |up: &Up| {
+            let mut connection = up.connection.clone();
+            let sent = clock.now();
+            let asks_time = up.time.is_to_be_asked(sent);
+            // Begun one after the other: they leave in one packet.
+            let time = async |mut connection: MultiplexedConnection| {
+                if asks_time {
+                    // A refusal must not cost the values: see `ServerTime::now_ms`.
+                    let answer = cmd("TIME").query_async(&mut connection).await;
+                    answer.ok().and_then(|time| reply::time(&time))
+                } else {
+                    None
+                }
+            };
+            let (time, values) = join(
+                time(connection.clone()),
+                values(&mut connection, keys, up.tracking),
+            )
+            .await;
+            let values = values?;
+            if let Some(server_us) = time {
+                up.time.learn(server_us, sent);
+            }
+            let now_ms = up.time.now_ms(clock.now());
+            Ok(Looked { values, now_ms })
+        };
+        self.link.call(self.limit, look).boxed()
+    }
+
+    fn take<'a>(
+        &'a self,
+        key: &'a LockName,
+        step: &'a Step,
+    ) -> BoxFuture<'a, Result<Taken, StoreError>> {
+        let take = async |up: &Up| {
+            let mut connection = up.connection.clone();
+            let sent = self.link.clock().now();
+            let listens = self.link.is_listening();
+            let taken = by_script(&self.scripts, &mut connection, key, step, listens).await?;
+            up.time.learn_ms(taken.now_ms, sent);
+            Ok(taken)
+        };
+        self.link.call(self.limit, take).boxed()
+    }
+}
+
+/// What stands under `keys`: one GET, or as few MGETs as possible. What is no entry counts as nothing.
+async fn values(
+    connection: &mut MultiplexedConnection,
+    keys: &[LockName],
+    tracking: bool,
+) -> RedisResult<Vec<Option<Value>>> {
+    if let [key] = keys {
+        let found = ask(connection, cmd("GET").arg(key.key()), tracking).await;
+        return match found {
+            Err(error) if reply::is_wrong_type(&error) => Ok(vec![None]),
+            found => Ok(vec![reply::entry(&found?)]),
+        };
+    }
+    let some = |keys: &[LockName]| {
+        let mut mget = cmd("MGET");
+        for key in keys {
+            mget.arg(key.key());
+        }
+        let (mut connection, count) = (connection.clone(), keys.len());
+        async move { reply::entries(&ask(&mut connection, &mget, tracking).await?, count) }
+    };
+    let found = join_all(keys.chunks(MOST_KEYS).map(some)).await;
+    let found: Vec<_> = found.into_iter().collect::<RedisResult<_>>()?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// Asks for what stands there, and to be told when that changes if the server is `tracking`.
+async fn ask(
+    connection: &mut MultiplexedConnection,
+    look: &Cmd,
+    tracking: bool,
+) -> RedisResult<::redis::Value> {
+    if !tracking {
+        return look.query_async(connection).await;
+    }
+    let mut both = pipe();
+    both.cmd("CLIENT").arg("CACHING").arg("YES").ignore();
+    both.add_command(look.clone());
+    let (found,) = both.query_async(connection).await?;
+    Ok(found)
+}
+
+/// Takes a step as one script. Who does not listen is not told, and polls instead.
+pub(super) async fn by_script(
+    scripts: &Scripts,
+    connection: &mut MultiplexedConnection,
+    key: &LockName,
+    step: &Step,
+    listens: bool,
+) -> RedisResult<Taken> {
+    let script = match step {
+        Step::Begin(_) => CACHE_BEGIN,
+        Step::Renew { .. } => CACHE_RENEW,
+        Step::Commit(_) => CACHE_COMMIT,
+        Step::Abandon { .. } => CACHE_ABANDON,
+        Step::Invalidate { .. } => CACHE_INVALIDATE,
+    };
+    let write = |command: &mut Cmd| {
+        command.arg(2).arg(key.key()).arg(key.beside(":lh-cache"));
+        encode(step, listens, command);
+    };
+    let value = scripts.run(script, connection, write).await?;
+    reply::taken(&value).ok_or_else(|| reply::no_known_form(&value))
+}
+
+/// The arguments of a step, as its script reads them.
+fn encode(step: &Step, listens: bool, into: &mut Cmd) {
+    match step {
+        Step::Begin(begin) => {
+            let Begin {
+                token,
+                seen,
+                over,
+                lease,
+                listener,
+            } = begin;
+            let client = listener.filter(|_| listens);
+            into.arg(word(*token))
+                .arg(seen.get())
+                .arg(u8::from(*over))
+                .arg(lease.millis())
+                .arg(client.map_or_else(|| DEAF.to_owned(), |client| client.to_string()));
+        }
+        Step::Renew { token, lease } => {
+            into.arg(word(*token)).arg(lease.millis());
+        }
+        Step::Commit(commit) => {
+            let Commit {
+                token,
+                version,
+                fresh_ms,
+                stale_ms,
+                load_ms,
+                format,
+                body,
+            } = commit;
+            into.arg(word(*token))
+                .arg(version.get())
+                .arg(fresh_ms)
+                .arg(stale_ms)
+                .arg((*load_ms).min(MOST_LOAD_MS))
+                .arg(format.letter().to_string())
+                .arg(&body[..]);
+        }
+        Step::Abandon { token, back_off } => {
+            let (left, error) = match back_off {
+                Some((left, error)) => (left.millis().to_string(), error.as_str()),
+                None => (String::new(), ""),
+            };
+            into.arg(word(*token)).arg(left).arg(error);
+        }
+        Step::Invalidate { remove } => {
+            into.arg(u8::from(*remove));
+        }
+    }
+}
+
+/// The largest load time that the header has room for.
+const MOST_LOAD_MS: u64 = 99_999_999;
+
+fn word(token: Token) -> String {
+    format!("{:032x}", token.0)
+}

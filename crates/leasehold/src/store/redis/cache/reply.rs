@@ -1,0 +1,105 @@
+//! What the scripts of cache entries answer, in the words of core. Must never guess: an answer of another form is none.
+
+use std::time::Duration;
+
+use leasehold_core::cache::{Kept, Reply, Value as Entry, Version};
+use redis::{ErrorKind, RedisError, RedisResult, Value};
+
+use super::super::reply::{array, integer, integers, text};
+use crate::store::entries::Taken;
+
+/// Reads what a script answered; `None` if it is not of the form that the scripts give.
+pub(super) fn taken(value: &Value) -> Option<Taken> {
+    let [word, now, rest @ ..] = array(value)? else {
+        return None;
+    };
+    let reply = match (text(word)?, rest) {
+        ("fresh", [stored]) => Reply::Fresh(entry(stored)?),
+        ("load", [version, failures, rest @ ..]) => Reply::Load {
+            version: Version::new(number(version)?),
+            failures: u32::try_from(number(failures)?).ok()?,
+            stale: stale(rest)?,
+        },
+        ("busy", [poll_after, rest @ ..]) => Reply::Busy {
+            poll_after: millis(poll_after)?,
+            stale: stale(rest)?,
+        },
+        ("back-off", [left, Value::BulkString(error), rest @ ..]) => Reply::BackOff {
+            left: millis(left)?,
+            error: String::from_utf8_lossy(error).into_owned(),
+            stale: stale(rest)?,
+        },
+        ("renewed", []) => Reply::Renewed,
+        ("not-loading", []) => Reply::NotLoading,
+        ("committed", [kept, rest @ ..]) => Reply::Committed(match (text(kept)?, rest) {
+            ("fresh", [soft]) => Kept::Fresh(number(soft)?),
+            ("stale", []) => Kept::Stale,
+            ("overtaken", []) => Kept::Overtaken,
+            _ => return None,
+        }),
+        ("abandoned", []) => Reply::Abandoned,
+        ("invalidated", []) => Reply::Invalidated,
+        ("foreign", [kind]) => Reply::Foreign(text(kind)?.to_owned()),
+        _ => return None,
+    };
+    let now_ms = number(now)?;
+    Some(Taken { reply, now_ms })
+}
+
+/// What stands under a key; `None` if it is no entry.
+pub(super) fn entry(value: &Value) -> Option<Entry> {
+    match value {
+        Value::BulkString(text) => Entry::read(text),
+        _ => None,
+    }
+}
+
+/// What stands under `count` keys.
+pub(super) fn entries(value: &Value, count: usize) -> RedisResult<Vec<Option<Entry>>> {
+    match array(value) {
+        Some(found) if found.len() == count => Ok(found.iter().map(entry).collect()),
+        _ => Err(no_known_form(value)),
+    }
+}
+
+/// The answer to TIME, in microseconds.
+pub(super) fn time(value: &Value) -> Option<u64> {
+    match integers(value)[..] {
+        [seconds, micros] => u64::try_from(seconds * 1_000_000 + micros).ok(),
+        _ => None,
+    }
+}
+
+/// Another type than a string stands under the key.
+pub(super) fn is_wrong_type(error: &RedisError) -> bool {
+    error.code() == Some("WRONGTYPE") || error.to_string().contains("WRONGTYPE")
+}
+
+pub(super) fn no_known_form(value: &Value) -> RedisError {
+    // Only its first word: values are nobody else's business.
+    let word = array(value).and_then(<[_]>::first).and_then(text);
+    let detail = word.unwrap_or("no word").to_owned();
+    let what = "the answer of a script has no known form";
+    (ErrorKind::UnexpectedReturnType, what, detail).into()
+}
+
+/// The stale value at the end of an answer, if there is one.
+#[allow(
+    clippy::option_option,
+    reason = "the outer one says that the answer has another form"
+)]
+fn stale(rest: &[Value]) -> Option<Option<Entry>> {
+    match rest {
+        [] | [Value::Nil] => Some(None),
+        [stored] => entry(stored).map(Some),
+        _ => None,
+    }
+}
+
+fn number(value: &Value) -> Option<u64> {
+    u64::try_from(integer(value)?).ok()
+}
+
+fn millis(value: &Value) -> Option<Duration> {
+    number(value).map(Duration::from_millis)
+}

@@ -1,0 +1,269 @@
+//! What only a server does: it is full, it refuses, its clock is another after a failover. Must never ask for what the suites of
+//! all stores ask for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::cache::{Begin, Commit, Format, Kept, POLL_DEAF, Reply, Step, Token, Version};
+use leasehold_core::{ClientId, LockName, Ttl};
+use testkit::RedisServer;
+
+use super::super::{Address, RedisStore};
+use crate::clock::Clock;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::runtime::Tasks;
+use crate::store::entries::{Entries, Looked};
+use crate::store::{Attach, Store};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn open(url: &str) -> RedisStore {
+    let attach = Attach {
+        keeps_values: false,
+        client: ClientId::new(7),
+        listener: Arc::new(drop),
+    };
+    let address = Address::parse(url).unwrap();
+    let tasks = Tasks::here().unwrap();
+    RedisStore::open(address, attach, Clock::system(), &tasks, LIMIT)
+}
+
+fn key(name: &str) -> LockName {
+    LockName::new(name).unwrap()
+}
+
+async fn takes(store: &RedisStore, name: &str, step: Step) -> Result<Reply, StoreError> {
+    let taken = store.inner.take(&key(name), &step).await;
+    taken.map(|taken| taken.reply)
+}
+
+async fn looks(store: &RedisStore, names: &[&str]) -> Looked {
+    let names: Vec<_> = names.iter().map(|name| key(name)).collect();
+    store.inner.look(&names).await.unwrap()
+}
+
+fn begin(token: u128) -> Step {
+    Step::Begin(Begin {
+        token: Token(token),
+        seen: Version::default(),
+        over: false,
+        lease: lease(),
+        listener: Some(ClientId::new(7)),
+    })
+}
+
+fn commit(token: u128, version: Version, bytes: usize) -> Step {
+    Step::Commit(Commit {
+        token: Token(token),
+        version,
+        fresh_ms: 60_000,
+        stale_ms: 0,
+        load_ms: 1,
+        format: Format::Raw,
+        body: vec![b'x'; bytes].into(),
+    })
+}
+
+fn lease() -> Ttl {
+    Ttl::new(Duration::from_secs(30)).unwrap()
+}
+
+async fn loads(store: &RedisStore, name: &str, token: u128) -> Version {
+    match takes(store, name, begin(token)).await {
+        Ok(Reply::Load { version, .. }) => version,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// How often the server was given this command from outside of a script or from within one.
+fn calls(server: &RedisServer, command: &str) -> u64 {
+    let stats = server.cli(&["INFO", "commandstats"]).text();
+    let line = stats
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+    let number = line.and_then(|line| line.split(',').next());
+    number.map_or(0, |number| number.parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_full_server_renews_abandons_and_invalidates_and_a_refused_step_leaves_nothing() {
+    let server = RedisServer::builder()
+        .option("maxmemory-policy", "noeviction")
+        .start();
+    let store = open(&server.url());
+    store.ready().await.unwrap();
+    let stored = loads(&store, "stored", 1).await;
+    takes(&store, "stored", commit(1, stored, 3)).await.unwrap();
+    for (name, token) in [("renewed", 2), ("abandoned", 3), ("invalidated", 4)] {
+        loads(&store, name, token).await;
+    }
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let before = server.cli(&["DBSIZE"]).int();
+    let refused = [("new", begin(9)), ("renewed", commit(2, stored, 3))];
+    for (name, step) in refused {
+        let error = takes(&store, name, step).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Full);
+        assert!(!error.may_have_taken_effect, "{error:?}");
+    }
+    assert_eq!(server.cli(&["DBSIZE"]).int(), before);
+    let renew = |token| Step::Renew {
+        token: Token(token),
+        lease: lease(),
+    };
+    let reply = takes(&store, "renewed", renew(2)).await.unwrap();
+    assert_eq!(reply, Reply::Renewed, "a refused commit ends nothing");
+    let abandon = Step::Abandon {
+        token: Token(3),
+        back_off: Some((lease(), "the source is down".into())),
+    };
+    let reply = takes(&store, "abandoned", abandon).await.unwrap();
+    assert_eq!(reply, Reply::Abandoned);
+    let invalidate = Step::Invalidate { remove: false };
+    for name in ["invalidated", "stored", "nothing"] {
+        let reply = takes(&store, name, invalidate.clone()).await.unwrap();
+        assert_eq!(reply, Reply::Invalidated);
+    }
+    let reply = takes(&store, "invalidated", renew(4)).await.unwrap();
+    assert_eq!(reply, Reply::NotLoading);
+    let found = looks(&store, &["stored"]).await;
+    assert!(found.values[0].as_ref().unwrap().header.invalidated);
+
+    server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    let reply = takes(&store, "abandoned", begin(9)).await.unwrap();
+    assert!(matches!(reply, Reply::BackOff { .. }), "{reply:?}");
+    for name in server.cli(&["KEYS", "*"]).array() {
+        let left = server.cli(&["PTTL", &name.text()]).int();
+        assert!(left > 0, "{name:?}: {left}");
+    }
+}
+
+#[tokio::test]
+async fn a_look_is_one_command_and_the_clock_is_asked_for_now_and_then() {
+    let server = RedisServer::start();
+    let store = open(&server.url());
+    store.ready().await.unwrap();
+    for _ in 0..20 {
+        looks(&store, &["a"]).await;
+        looks(&store, &["a", "b", "c"]).await;
+    }
+    let times = ["get", "mget", "time"].map(|command| calls(&server, command));
+    assert_eq!(times, [20, 20, 1]);
+    // An answer of a script tells the clock as well.
+    let other = open(&server.url());
+    loads(&other, "a", 1).await;
+    let told = calls(&server, "time");
+    looks(&other, &["a"]).await;
+    assert_eq!(calls(&server, "time"), told);
+}
+
+#[tokio::test]
+async fn what_is_no_entry_counts_as_nothing_and_stays() {
+    let server = RedisServer::start();
+    let store = open(&server.url());
+    server.cli(&["SET", "text", "{}"]);
+    server.cli(&["HSET", "hash", "a", "1"]);
+    server.cli(&["SET", "{entry}:lh-cache", "1"]);
+    for names in [&["text"][..], &["hash"], &["text", "hash", "entry"]] {
+        assert!(
+            looks(&store, names)
+                .await
+                .values
+                .iter()
+                .all(Option::is_none)
+        );
+    }
+    let steps = [
+        begin(1),
+        commit(1, Version::MAX, 3),
+        Step::Invalidate { remove: true },
+    ];
+    for (name, kind) in [("text", "string"), ("hash", "hash"), ("entry", "string")] {
+        for step in &steps {
+            let reply = takes(&store, name, step.clone()).await.unwrap();
+            assert_eq!(reply, Reply::Foreign(kind.into()), "{name}");
+        }
+    }
+    assert_eq!(server.cli(&["GET", "text"]).text(), "{}");
+    assert_eq!(server.cli(&["DBSIZE"]).int(), 3);
+}
+
+#[tokio::test]
+async fn a_value_of_some_megabytes_comes_back_as_it_was() {
+    let server = RedisServer::start();
+    let store = open(&server.url());
+    let version = loads(&store, "a", 1).await;
+    let kept = takes(&store, "a", commit(1, version, 5_000_000)).await;
+    assert!(
+        matches!(kept, Ok(Reply::Committed(Kept::Fresh(_)))),
+        "{kept:?}"
+    );
+    let found = looks(&store, &["a"]).await;
+    let body = &found.values[0].as_ref().unwrap().body;
+    assert!(body.len() == 5_000_000 && body.iter().all(|byte| *byte == b'x'));
+}
+
+#[tokio::test]
+async fn who_may_not_ask_for_the_time_reads_all_the_same_and_all_of_it_is_stale() {
+    let server = RedisServer::start();
+    let version = loads(&open(&server.url()), "a", 1).await;
+    let owner = open(&server.url());
+    takes(&owner, "a", commit(1, version, 3)).await.unwrap();
+    server.cli(&[
+        "ACL", "SETUSER", "reader", "on", ">pass", "~*", "&*", "+@all", "-time",
+    ]);
+    let url = format!("redis://reader:pass@127.0.0.1:{}", server.port());
+    let found = looks(&open(&url), &["a"]).await;
+    assert!(found.values[0].is_some());
+    assert_eq!(found.now_ms, u64::MAX);
+}
+
+#[tokio::test]
+async fn who_may_not_listen_asks_more_often() {
+    let server = RedisServer::start();
+    server.cli(&[
+        "ACL",
+        "SETUSER",
+        "deaf",
+        "on",
+        ">pass",
+        "~*",
+        "resetchannels",
+        "+@all",
+    ]);
+    let url = format!("redis://deaf:pass@127.0.0.1:{}", server.port());
+    let store = open(&url);
+    store.ready().await.unwrap();
+    loads(&store, "a", 1).await;
+    let reply = takes(&store, "a", begin(2)).await.unwrap();
+    let Reply::Busy { poll_after, .. } = reply else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(poll_after, POLL_DEAF);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_clock_is_that_of_the_server_at_the_other_end() {
+    let server = RedisServer::builder().virtual_clock().start();
+    let store = open(&server.url());
+    let server_ms = || server.clock().now() / 1_000;
+    let before = server_ms();
+    let now_ms = looks(&store, &["a"]).await.now_ms;
+    assert!(
+        (before..before + 20_000).contains(&now_ms),
+        "{now_ms} {before}"
+    );
+    // A failover, to one whose clock is ahead.
+    server.clock().advance(Duration::from_secs(3_600));
+    server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    let found = loop {
+        match store.inner.look(&[key("a")]).await {
+            // On the old connection still.
+            Ok(found) if found.now_ms < server_ms() => tokio::task::yield_now().await,
+            Ok(found) => break found,
+            Err(error) => assert_ne!(error.kind, StoreErrorKind::TimedOut, "{error}"),
+        }
+    };
+    assert!(found.now_ms < server_ms() + 20_000);
+}

@@ -1,0 +1,128 @@
+//! What time it is on the server, without asking it for each look. Must never be behind the server's clock by more than the
+//! clocks drift apart between two samples: a value would count as fresh for too long.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// How old a sample may be. A server whose clock is set is judged by the old one for so long at most.
+const GOOD_FOR: Duration = Duration::from_secs(10);
+
+/// From that age on nobody goes by it: until then one reader asks for all, so that a burst of reads is no burst of questions.
+const USELESS: Duration = Duration::from_secs(60);
+
+/// When another asks, if whoever did so last has not been answered.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the server of one connection said last of its clock.
+#[derive(Debug, Default)]
+pub(in super::super) struct ServerTime(Mutex<Option<Sample>>);
+
+/// The server's clock showed `server_us` at `sent` or later.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    server_us: u64,
+    sent: Moment,
+    /// When it was last asked for the next one.
+    asked: Moment,
+}
+
+impl ServerTime {
+    /// Whether the caller is to ask again.
+    pub(super) fn is_to_be_asked(&self, now: Moment) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(sample) = known.as_mut() else {
+            return true;
+        };
+        let age = now.since(sample.sent);
+        let is_due = age > GOOD_FOR && (age > USELESS || now.since(sample.asked) > PATIENCE);
+        if is_due {
+            sample.asked = now;
+        }
+        is_due
+    }
+
+    /// A request that was sent at `sent` was answered at `server_us` on the server's clock.
+    pub(super) fn learn(&self, server_us: u64, sent: Moment) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_none_or(|sample| sent >= sample.sent) {
+            let asked = sent;
+            *known = Some(Sample {
+                server_us,
+                sent,
+                asked,
+            });
+        }
+    }
+
+    /// The same by an answer in milliseconds, which are rounded down.
+    pub(super) fn learn_ms(&self, server_ms: u64, sent: Moment) {
+        self.learn(server_ms.saturating_mul(1_000).saturating_add(999), sent);
+    }
+
+    /// The server's clock at `now`, in milliseconds: not behind it but by drift, and ahead by one round trip at most. Where the
+    /// user may not ask for it and no answer has told it, the end of time: everything counts as stale, and the server decides.
+    pub(super) fn now_ms(&self, now: Moment) -> u64 {
+        let Some(Sample {
+            server_us, sent, ..
+        }) = self.sample()
+        else {
+            return u64::MAX;
+        };
+        let passed = u64::try_from(now.since(sent).as_micros()).unwrap_or(u64::MAX);
+        server_us.saturating_add(passed) / 1_000
+    }
+
+    fn sample(&self) -> Option<Sample> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(micros: u64) -> Moment {
+        Moment::from_micros(micros)
+    }
+
+    #[test]
+    fn the_clock_of_the_server_goes_on_from_when_it_was_asked() {
+        let time = ServerTime::default();
+        assert!(time.is_to_be_asked(at(0)));
+        assert_eq!(time.now_ms(at(0)), u64::MAX);
+        time.learn(7_000_000, at(1_000));
+        assert_eq!(time.now_ms(at(1_000)), 7_000);
+        assert_eq!(time.now_ms(at(1_999)), 7_000);
+        assert_eq!(time.now_ms(at(2_000)), 7_001);
+        // In milliseconds it was 8.0 to 8.999 s/1000 then.
+        time.learn_ms(8_000, at(2_000));
+        assert_eq!(time.now_ms(at(2_000)), 8_000);
+        assert_eq!(time.now_ms(at(2_001)), 8_001);
+    }
+
+    #[test]
+    fn a_sample_is_asked_for_again_after_ten_seconds_and_an_earlier_one_is_not_taken() {
+        let time = ServerTime::default();
+        time.learn(7_000_000, at(5_000));
+        assert!(!time.is_to_be_asked(at(10_005_000)));
+        assert!(time.is_to_be_asked(at(10_005_001)));
+        time.learn(1_000_000, at(4_999));
+        assert_eq!(time.now_ms(at(5_000)), 7_000);
+    }
+
+    #[test]
+    fn one_reader_asks_for_all_until_what_is_known_is_useless() {
+        let time = ServerTime::default();
+        // Without any, everybody has to.
+        assert!(time.is_to_be_asked(at(0)) && time.is_to_be_asked(at(0)));
+        time.learn(7_000_000, at(0));
+        assert!(time.is_to_be_asked(at(11_000_000)));
+        assert!(!time.is_to_be_asked(at(11_000_000)));
+        // The one who did was not answered.
+        assert!(!time.is_to_be_asked(at(12_000_000)));
+        assert!(time.is_to_be_asked(at(12_000_001)));
+        assert!(time.is_to_be_asked(at(60_000_001)) && time.is_to_be_asked(at(60_000_001)));
+    }
+}

@@ -1,0 +1,47 @@
+//! The same without `async`: loaders are plain closures, which may block.
+
+use std::thread;
+
+use leasehold::blocking;
+use leasehold::cache::{Error, Origin};
+
+use super::*;
+
+#[test]
+fn plain_closures_load_and_may_block() {
+    let client = blocking::Client::embedded().unwrap();
+    let cache = client.cache();
+    // The client's own thread, which serves the other reader, is not blocked by it.
+    let (cache, caller) = (&cache, thread::current().id());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let other = cache.get_or_refresh("other", || Ok::<u32, String>(2));
+            sender.send(*other.unwrap()).unwrap();
+        });
+        let load = move || {
+            assert_ne!(thread::current().id(), caller);
+            receiver.recv().map(|other| other + 1)
+        };
+        let got = cache.get_or_refresh("home", load).unwrap();
+        assert_eq!((*got, got.origin()), (3, Origin::Loaded));
+    });
+    cache.invalidate("home").unwrap();
+    assert_eq!(
+        cache.get::<u32>("home").unwrap().unwrap().origin(),
+        Origin::Stale
+    );
+    cache.remove("home").unwrap();
+    assert!(cache.get::<u32>("home").unwrap().is_none());
+}
+
+#[test]
+fn a_closure_that_fails_or_panics_is_a_failed_load() {
+    let cache = blocking::Client::embedded().unwrap().cache();
+    let cache = cache.map(|cache| cache.policy(Policy::default().wait_at_most(SECOND)));
+    let failed = cache.get_or_refresh("bad", || Err::<u32, _>("no".to_owned()));
+    assert!(matches!(failed, Err(Error::Load(failed)) if failed.text == "no"));
+    let odd = || -> Result<u32, String> { panic!("odd") };
+    let failed = cache.get_or_refresh("odd", odd);
+    assert!(matches!(failed, Err(Error::Load(failed)) if failed.text == "the loader panicked"));
+}

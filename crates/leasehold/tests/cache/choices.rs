@@ -1,0 +1,69 @@
+//! What a single call may ask for beside the policy.
+
+use leasehold::cache::{Error, Origin};
+use tokio::time::{Instant, sleep};
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn who_never_waits_loads_or_is_told_at_once_that_another_does() {
+    let fleet = Fleet::new();
+    let (cache, other) = (fleet.cache(), fleet.cache());
+    let load = cache.get_or_refresh("home", fleet.slow(5 * SECOND));
+    let meanwhile = async {
+        sleep(SECOND).await;
+        let begun = Instant::now();
+        // In another process, and in the one that loads.
+        for cache in [&other, &cache] {
+            let refused = cache
+                .get_or_refresh("home", fleet.slow(SECOND))
+                .never_wait()
+                .await;
+            assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
+        }
+        assert!(begun.elapsed() < SECOND / 20, "{:?}", begun.elapsed());
+    };
+    let (loaded, ()) = tokio::join!(load.into_future(), meanwhile);
+    assert_eq!((*loaded.unwrap(), fleet.loads()), (1, 1));
+
+    let never_wait = |cache: &Cache| {
+        let call = cache.get_or_refresh("home", fleet.slow(5 * SECOND));
+        call.must_be_fresh().never_wait()
+    };
+    let got = never_wait(&other).await.unwrap();
+    assert_eq!((*got, got.origin()), (1, Origin::Fresh));
+    other.invalidate("home").await.unwrap();
+    // Its own load is no waiting for another.
+    let got = never_wait(&other).await.unwrap();
+    assert_eq!((*got, got.origin(), fleet.loads()), (2, Origin::Loaded, 2));
+
+    other.remove("home").await.unwrap();
+    let fail = || async { Err::<u32, _>("the database is down") };
+    let failed = other.get_or_refresh("home", fail).await;
+    assert!(matches!(failed, Err(Error::Load(_))), "{failed:?}");
+    let begun = Instant::now();
+    never_wait(&cache).await.unwrap_err();
+    assert!(begun.elapsed() < SECOND / 20, "{:?}", begun.elapsed());
+    assert_eq!(fleet.loads(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_of_any_format_can_be_looked_at() {
+    let fleet = Fleet::new();
+    let cache = fleet.cache();
+    let load = || async { Ok::<_, String>(vec![1_u8, 2]) };
+    cache.get_or_refresh("json", load).await.unwrap();
+    let packed = cache.message_pack();
+    packed.get_or_refresh("packed", load).await.unwrap();
+    cache.raw().get_or_refresh("raw", load).await.unwrap();
+    for (key, bytes) in [
+        ("json", b"[1,2]".as_slice()),
+        ("packed", &[0x92, 1, 2]),
+        ("raw", &[1, 2]),
+    ] {
+        let stored = cache.as_stored().get::<Vec<u8>>(key).await.unwrap();
+        assert_eq!(stored.unwrap().as_slice(), bytes, "{key}");
+    }
+    let refused = cache.raw().get::<Vec<u8>>("json").await;
+    assert!(matches!(refused, Err(Error::Value { .. })), "{refused:?}");
+}

@@ -1,0 +1,158 @@
+//! Values that are kept in the process, on a real server, which pushes what changes; and in memory.
+
+use leasehold::cache::Origin;
+use testkit::RedisServer;
+
+use super::*;
+
+/// A cache that keeps values for so long, and one that does not.
+async fn two(server: &RedisServer, max_age: Duration) -> (Cache, Cache) {
+    let keeps = Client::builder().cache_in_process(1_000_000, max_age);
+    let keeps = keeps.connect(&server.url()).await.unwrap();
+    let other = Client::connect(&server.url()).await.unwrap();
+    let policy = Policy::default().jitter(0.0).eagerness(0.0);
+    (
+        keeps.cache().policy(policy.clone()),
+        other.cache().policy(policy),
+    )
+}
+
+async fn value(cache: &Cache, next: u32) -> u32 {
+    let loader = move || async move { Ok::<u32, String>(next) };
+    let got = cache.get_or_refresh("home", loader).must_be_fresh();
+    *got.await.unwrap()
+}
+
+/// Waits until a value that was given to whoever loaded it has reached the store, too.
+async fn settled(cache: &Cache, next: u32) {
+    while cache.get::<u32>("home").await.unwrap().map(|got| *got) != Some(next) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// How many GETs the server was asked for.
+fn gets(server: &RedisServer) -> u64 {
+    let stats = server.cli(&["INFO", "commandstats"]);
+    let stats = stats.text();
+    let line = stats.lines().find(|line| line.starts_with("cmdstat_get:"));
+    line.map_or(0, |line| {
+        let calls = line.split("calls=").nth(1).unwrap();
+        calls.split(',').next().unwrap().parse().unwrap()
+    })
+}
+
+/// Waits until reading this value costs no request: what was pushed when it was stored may still be on the way.
+async fn is_kept(server: &RedisServer, keeps: &Cache, expected: u32) {
+    let mut costs = u64::MAX;
+    for _ in 0..100 {
+        let before = gets(server);
+        assert_eq!(value(keeps, 99).await, expected);
+        costs = gets(server) - before;
+        if costs == 0 {
+            break;
+        }
+    }
+    assert_eq!(costs, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_is_kept_costs_no_request_until_something_changes() {
+    let server = RedisServer::start();
+    let (keeps, other) = two(&server, 3_600 * SECOND).await;
+    assert_eq!(value(&keeps, 1).await, 1);
+    settled(&other, 1).await;
+    is_kept(&server, &keeps, 1).await;
+    let before = gets(&server);
+    for _ in 0..100 {
+        assert_eq!(value(&keeps, 2).await, 1);
+    }
+    assert_eq!(gets(&server), before);
+
+    // Everything that changes it is heard: an invalidation, a newer value, a deletion by anyone, the loss of all.
+    let changes: [(&str, u32); 4] = [
+        ("invalidate", 10),
+        ("remove", 20),
+        ("DEL", 30),
+        ("FLUSHALL", 40),
+    ];
+    for (change, next) in changes {
+        match change {
+            "invalidate" => other.invalidate("home").await.unwrap(),
+            "remove" => other.remove("home").await.unwrap(),
+            "DEL" => drop(server.cli(&["DEL", "home"])),
+            _ => drop(server.cli(&["FLUSHALL"])),
+        }
+        let mut seen = 0;
+        for _ in 0..500 {
+            seen = value(&keeps, next).await;
+            if seen == next {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        assert_eq!(seen, next, "{change}");
+        assert_eq!(value(&other, 99).await, next);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn its_own_invalidation_is_seen_at_once() {
+    let server = RedisServer::start();
+    let (keeps, _) = two(&server, 3_600 * SECOND).await;
+    for round in 0..200 {
+        assert_eq!(value(&keeps, round).await, round);
+        assert_eq!(value(&keeps, 1_000).await, round);
+        keeps.invalidate("home").await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_that_was_kept_outlives_a_connection() {
+    let server = RedisServer::start();
+    let (keeps, other) = two(&server, 3_600 * SECOND).await;
+    assert_eq!(value(&keeps, 1).await, 1);
+    assert_eq!(value(&keeps, 2).await, 1);
+    other.invalidate("home").await.unwrap();
+    server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let mut seen = 0;
+    for _ in 0..500 {
+        let loader = || async { Ok::<u32, String>(3) };
+        // A request may fail while there is no connection.
+        if let Ok(got) = keeps.get_or_refresh("home", loader).must_be_fresh().await {
+            seen = *got;
+            if seen == 3 {
+                break;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(seen, 3);
+    // What is read over the new connection is kept again, once it is known to hear.
+    settled(&other, 3).await;
+    is_kept(&server, &keeps, 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_pushes_is_kept_for_its_bound() {
+    let fleet = Fleet::new();
+    let keeps = Client::builder()
+        .clock(fleet.clock.clone())
+        .cache_in_process(1_000_000, 5 * SECOND);
+    let cache = keeps.embedded(&fleet.memory).unwrap().cache();
+    assert_eq!(value(&cache, 1).await, 1);
+    assert_eq!(value(&cache, 2).await, 1);
+    // Lost without a word.
+    fleet.memory.clear();
+    tokio::time::sleep(5 * SECOND).await;
+    let got = cache
+        .get_or_refresh("home", fleet.slow(SECOND))
+        .await
+        .unwrap();
+    assert_eq!((*got, got.origin()), (1, Origin::Fresh));
+    tokio::time::sleep(SECOND).await;
+    let got = cache
+        .get_or_refresh("home", fleet.slow(SECOND))
+        .await
+        .unwrap();
+    assert_eq!((*got, got.origin()), (1, Origin::Loaded));
+}

@@ -1,0 +1,76 @@
+//! What a hit and a stale read cost: one command each.
+
+use std::collections::BTreeMap;
+
+use crate::fleet::{Fleet, Told, total};
+
+/// Rounds until one is undisturbed.
+const ROUNDS: u64 = 10;
+
+/// What `order` was answered, and how often each command ran meanwhile.
+///
+/// A client whose runtime stands still for 50 ms, as it may on a busy machine, opens another connection and asks what was under way
+/// again: such a round counts nothing, and is done again with another key.
+fn undisturbed(
+    fleet: &mut Fleet,
+    stored: &str,
+    order: impl Fn(&str) -> String,
+) -> (String, Vec<Told>, BTreeMap<String, u64>) {
+    for round in 0..ROUNDS {
+        let key = format!("hot-{round}");
+        fleet.store(&key, stored);
+        // All are connected, and were told of the server's clock, by a load of their own.
+        for (number, process) in fleet.processes.iter_mut().enumerate() {
+            process.order(&format!("offer key=own-{round}-{number} callers=1 takes=1"));
+        }
+        fleet.end();
+        let before = fleet.commands();
+        let told = fleet.all(&order(&key));
+        let ran: BTreeMap<String, u64> = fleet
+            .commands()
+            .into_iter()
+            .map(|(name, calls)| {
+                let earlier = before.get(&name).copied().unwrap_or_default();
+                (name, calls - earlier)
+            })
+            .filter(|(_, calls)| *calls > 0)
+            .collect();
+        // The server's clock is asked for after ten seconds, and by each script. What is yet to be stored is not of this round either.
+        let count = |name: &str| ran.get(name).copied().unwrap_or_default();
+        if count("hello") + count("set") == 0 && count("time") == count("evalsha") {
+            return (key, told, ran);
+        }
+    }
+    panic!("every one of {ROUNDS} rounds was disturbed");
+}
+
+#[test]
+fn a_hit_is_one_get() {
+    let mut fleet = Fleet::start(4);
+    let order = |key: &str| format!("offer key={key} every=1000 ms=250");
+    let (key, told, ran) = undisturbed(&mut fleet, "", order);
+    let hits = total(&told, "fresh");
+    assert!(hits > 100, "{told:?}");
+    assert_eq!(ran, BTreeMap::from([("get".to_owned(), hits)]), "{told:?}");
+    assert_eq!(fleet.source.loads(&key), 1);
+}
+
+#[test]
+fn a_stale_read_is_one_get_and_the_refresh_is_one_in_the_fleet() {
+    let mut fleet = Fleet::start(4);
+    // The load lasts longer than the traffic, so that all of it is stale. Who loads renews after ten seconds.
+    let order = |key: &str| format!("offer key={key} every=1000 ms=250 takes=5000 lease=30000");
+    let (key, told, ran) = undisturbed(&mut fleet, "fresh=1", order);
+    let stale = total(&told, "stale");
+    assert!(stale > 100, "{told:?}");
+    let longest = told.iter().map(|told| told.get("stale_p99")).max();
+    assert!(
+        longest < Some(2_000_000),
+        "nobody waits for the load: {told:?}"
+    );
+    assert_eq!(fleet.source.loads(&key), 2, "{told:?}");
+    // One script for each process: which of them is to load; it asks again after half a second. All else is called by those scripts.
+    let scripts = ran["evalsha"];
+    assert!((4..=40).contains(&scripts), "{ran:?}");
+    assert_eq!(ran["get"], stale, "{ran:?}");
+}

@@ -1,0 +1,52 @@
+//! A source that is down.
+
+use crate::fleet::{Fleet, total};
+
+/// The first back-off, in milliseconds.
+const BACK_OFF: u64 = 400;
+
+#[test]
+fn the_fleet_tries_once_for_each_back_off_and_everyone_is_told() {
+    let mut fleet = Fleet::start(4);
+    let order = format!("offer key=hot every=5000 ms=4000 takes=10 fails=1 back_off={BACK_OFF}");
+    let told = fleet.all(&order);
+    let record = fleet.source.record("hot");
+    let ended: Vec<_> = record
+        .iter()
+        .filter(|read| read.what == "failed")
+        .map(|read| read.at)
+        .collect();
+    let begun: Vec<_> = record
+        .iter()
+        .filter(|read| read.what == "begun")
+        .map(|read| read.at)
+        .collect();
+    // Twice as long each time; up to half of it is taken off at random.
+    for (failures, (end, next)) in ended.iter().zip(begun.iter().skip(1)).enumerate() {
+        let pause = next.saturating_sub(*end);
+        let least = std::time::Duration::from_millis((BACK_OFF << failures) / 2 - 5);
+        assert!(
+            pause >= least,
+            "{pause:?} after {failures} failures: {record:?}"
+        );
+    }
+    assert!((2..=6).contains(&begun.len()), "{record:?}");
+    assert!(total(&told, "failed") > 1000, "{told:?}");
+    assert_eq!(total(&told, "busy") + total(&told, "error"), 0, "{told:?}");
+    fleet.assert_nothing_stays();
+}
+
+#[test]
+fn a_stale_value_serves_meanwhile() {
+    let mut fleet = Fleet::start(4);
+    fleet.store("hot", "fresh=1");
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    let told = fleet.all("offer key=hot every=5000 ms=1000 takes=10 fails=1 back_off=60000");
+    assert_eq!(fleet.source.loads("hot"), 2, "{told:?}");
+    assert!(total(&told, "stale") > 100, "{told:?}");
+    assert_eq!(
+        total(&told, "failed") + total(&told, "busy") + total(&told, "error"),
+        0,
+        "{told:?}"
+    );
+}

@@ -1,0 +1,41 @@
+//! The server stands still, or dies and comes back empty.
+
+use std::time::Duration;
+
+use testkit::eventually;
+
+use crate::fleet::{Fleet, PLENTY, total};
+
+#[test]
+fn a_pause_of_the_server_during_a_load_makes_nobody_load_again() {
+    let mut fleet = Fleet::start(4);
+    fleet.begin("offer key=hot callers=20 takes=300");
+    eventually(PLENTY, "it is loaded", || fleet.source.loads("hot") == 1);
+    fleet.server.pause();
+    std::thread::sleep(Duration::from_millis(500));
+    fleet.server.resume();
+    let told = fleet.end();
+    let told = [told, fleet.all("offer key=hot callers=20")].concat();
+    assert_eq!(fleet.source.loads("hot"), 1, "{told:?}");
+    assert_eq!(total(&told, "busy") + total(&told, "failed"), 0, "{told:?}");
+}
+
+/// While the server is away there is no verdict, and so no load: an error says so. When it is back, and knows nothing, one loads.
+#[test]
+fn without_the_server_nobody_loads_and_one_does_when_it_is_back() {
+    let mut fleet = Fleet::start(4);
+    fleet.store("hot", "");
+    fleet.begin("offer key=hot every=10000 ms=3000");
+    eventually(PLENTY, "they read it", || fleet.commands()["get"] > 50);
+    fleet.server.kill();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(fleet.source.loads("hot"), 1, "nobody loads unguarded");
+    fleet.server.restart();
+    let told = fleet.end();
+    assert!(total(&told, "error") > 0, "{told:?}");
+    assert_eq!(total(&told, "busy") + total(&told, "failed"), 0, "{told:?}");
+    let told = fleet.all("offer key=hot every=4000 ms=400");
+    assert_eq!(fleet.source.loads("hot"), 2, "{told:?}");
+    assert_eq!(total(&told, "error"), 0, "{told:?}");
+    fleet.assert_nothing_stays();
+}

@@ -1,0 +1,60 @@
+//! Values that change while they are loaded. A register is written, then the entry is invalidated; from the end of that on nobody, in any
+//! process, may be given an older value as fresh. `leasehold lab` tries all schedules of a model; this is a sample of real ones, on a
+//! real server, by processes that do all of it at once.
+
+use crate::fleet::{Fleet, total};
+
+/// Keys, each with a history of its own.
+const KEYS: u64 = 8;
+/// Writes of each.
+const WRITES: u64 = 40;
+
+/// A number that looks random, from two others.
+fn mixed(key: u64, turn: u64) -> u64 {
+    let mut bits = (key << 32 | turn).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits ^= bits >> 29;
+    bits.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33
+}
+
+#[test]
+fn no_old_value_is_fresh_after_it_was_invalidated() {
+    let mut fleet = Fleet::start(5);
+    let mut writer = fleet.processes.pop().expect("there are five");
+    let mut seen = (0, 0);
+    for turn in 1..=WRITES {
+        let key = turn % KEYS;
+        let (takes, lease) = (2 + mixed(key, turn) % 24, 10 + mixed(turn, key) % 40);
+        // Some leases end before their loads do, and are not renewed; some reads want what is fresh, and wait.
+        let (renewed, fresh) = (
+            mixed(key, turn + 7) % 2 * 60_000,
+            1 + mixed(key, turn + 3) % 60,
+        );
+        for (number, process) in fleet.processes.iter_mut().enumerate() {
+            let must = (turn + number as u64) % 2;
+            process.order(&format!(
+                "offer key=k{key} every=700 ms=60 takes={takes} lease={lease} load_at_most={renewed} \
+                 fresh={fresh} stale=500 must_be_fresh={must}"
+            ));
+        }
+        for step in 0..8 {
+            let (value, remove) = (turn * 10 + step, mixed(turn, step) % 3 / 2);
+            writer.order(&format!("write key=k{key} value={value} remove={remove}"));
+            assert_eq!(writer.answer().get("ok"), 1);
+            std::thread::sleep(std::time::Duration::from_micros(mixed(step, turn) % 9000));
+        }
+        let told = fleet.end();
+        assert_eq!(
+            total(&told, "outlived"),
+            0,
+            "key {key}, turn {turn}: {told:?}"
+        );
+        assert_eq!(total(&told, "error"), 0, "key {key}, turn {turn}: {told:?}");
+        let fresh = ["fresh", "waited", "loaded"]
+            .iter()
+            .map(|how| total(&told, how))
+            .sum::<u64>();
+        seen = (seen.0 + fresh, seen.1 + total(&told, "stale"));
+    }
+    // It was not all of one kind.
+    assert!(seen.0 > 500 && seen.1 > 100, "{seen:?}");
+}

@@ -1,0 +1,140 @@
+//! What is cached: a source that writes every read of it down, outside of Redis, and a register beside it. Must never lose a read:
+//! each is one line, written at once to the end of a file.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+
+/// What all processes of a host agree on.
+pub(crate) fn monotonic() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .expect("CLOCK_MONOTONIC")
+        .into()
+}
+
+/// The folder of a fleet.
+#[derive(Debug, Clone)]
+pub(crate) struct Source(PathBuf);
+
+/// A line of the record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Read {
+    /// `begun`, `ended` or `failed`.
+    pub(crate) what: String,
+    pub(crate) key: String,
+    pub(crate) process: u32,
+    pub(crate) at: Duration,
+}
+
+impl Source {
+    pub(crate) fn new(folder: &Path) -> Self {
+        Self(folder.to_owned())
+    }
+
+    /// Reads the source: what the register of `key` shows half-way.
+    pub(crate) async fn read(
+        self,
+        key: String,
+        takes: Duration,
+        fails: bool,
+    ) -> Result<u64, String> {
+        self.note("begun", &key);
+        tokio::time::sleep(takes / 2).await;
+        let value = self.register(&key);
+        tokio::time::sleep(takes / 2).await;
+        self.note(if fails { "failed" } else { "ended" }, &key);
+        if fails {
+            return Err(format!("the source of {key} is down"));
+        }
+        Ok(value)
+    }
+
+    fn note(&self, what: &str, key: &str) {
+        let line = format!(
+            "{what} {key} {} {}\n",
+            std::process::id(),
+            monotonic().as_nanos()
+        );
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.0.join("reads"));
+        file.and_then(|mut file| file.write_all(line.as_bytes()))
+            .expect("the record can be written");
+    }
+
+    /// All lines of `key` so far.
+    pub(crate) fn record(&self, key: &str) -> Vec<Read> {
+        let text = fs::read_to_string(self.0.join("reads")).unwrap_or_default();
+        let read = |line: &str| {
+            let [what, key, process, at] = line.split(' ').collect::<Vec<_>>()[..] else {
+                panic!("not a line of the record: {line}");
+            };
+            Read {
+                what: what.to_owned(),
+                key: key.to_owned(),
+                process: process.parse().expect("a process"),
+                at: Duration::from_nanos(at.parse().expect("a time")),
+            }
+        };
+        // The last line may be half written.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole
+            .lines()
+            .map(read)
+            .filter(|read| read.key == key)
+            .collect()
+    }
+
+    /// How often `key` was begun to be read.
+    pub(crate) fn loads(&self, key: &str) -> usize {
+        self.record(key)
+            .iter()
+            .filter(|read| read.what == "begun")
+            .count()
+    }
+
+    /// What the source says now.
+    pub(crate) fn register(&self, key: &str) -> u64 {
+        self.number("register", key)
+    }
+
+    /// The oldest value that may still count as fresh.
+    pub(crate) fn floor(&self, key: &str) -> u64 {
+        self.number("floor", key)
+    }
+
+    pub(crate) fn write_register(&self, key: &str, value: u64) {
+        self.write_number("register", key, value);
+    }
+
+    /// Every value below this has been invalidated.
+    pub(crate) fn raise_floor(&self, key: &str, value: u64) {
+        self.write_number("floor", key, value);
+    }
+
+    fn number(&self, what: &str, key: &str) -> u64 {
+        let mut bytes = [0; 8];
+        let file = File::open(self.0.join(format!("{what}-{key}")));
+        match file.and_then(|file| file.read_exact_at(&mut bytes, 0)) {
+            Ok(()) => u64::from_le_bytes(bytes),
+            Err(_) => 0,
+        }
+    }
+
+    /// Eight bytes at once, which no reader sees half of.
+    fn write_number(&self, what: &str, key: &str, value: u64) {
+        let path = self.0.join(format!("{what}-{key}"));
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path);
+        file.and_then(|file| file.write_all_at(&value.to_le_bytes(), 0))
+            .expect("a number can be written");
+    }
+}

@@ -1,0 +1,67 @@
+//! Cache entries, on virtual time and a store in memory; and on a server that stops.
+#![allow(clippy::disallowed_methods, reason = "a test starts callers")]
+
+mod events;
+#[cfg(feature = "metrics")]
+mod numbers;
+
+use std::future::ready;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use leasehold::cache::{Cache, Policy};
+use leasehold::{Client, ClientBuilder, Clock, Memory};
+use tokio::time::sleep;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A store that several clients share.
+struct Fleet {
+    memory: Memory,
+    clock: Clock,
+}
+
+impl Fleet {
+    fn new() -> Self {
+        let clock = Clock::virtual_time();
+        Self {
+            memory: Memory::new(clock.clone()),
+            clock,
+        }
+    }
+
+    fn client(&self, builder: ClientBuilder) -> Client {
+        let builder = builder.clock(self.clock.clone());
+        builder.embedded(&self.memory).expect("it works")
+    }
+}
+
+/// Fresh for 60 s, stale for 600 more, and nothing is drawn.
+fn plain() -> Policy {
+    Policy::default().jitter(0.0).eagerness(0.0)
+}
+
+fn plain_cache(client: &Client) -> Cache {
+    client.cache().policy(plain())
+}
+
+type Load = BoxFuture<'static, Result<u32, String>>;
+
+/// A loader that takes so long.
+fn slow(seconds: u32) -> impl FnOnce() -> Load + Send + 'static {
+    move || {
+        Box::pin(async move {
+            sleep(seconds * SECOND).await;
+            Ok(4_711_815)
+        })
+    }
+}
+
+/// A loader that fails.
+fn fails() -> Load {
+    Box::pin(ready(Err("the source is down".to_owned())))
+}
+
+fn panics() -> Load {
+    Box::pin(async { panic!("the source is odd") })
+}

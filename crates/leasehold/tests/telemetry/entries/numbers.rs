@@ -1,0 +1,310 @@
+//! What is counted of entries.
+
+use std::collections::HashMap;
+
+use leasehold::{Client, ClientBuilder};
+use testkit::RedisServer;
+use tokio::time::{sleep, timeout};
+
+use super::{Fleet, SECOND, fails, panics, plain, plain_cache, slow};
+use crate::millis;
+use crate::recorder::Numbers;
+
+const READS: [&str; 9] = [
+    "fresh",
+    "stale",
+    "loaded",
+    "waited",
+    "nothing",
+    "busy",
+    "failed",
+    "unavailable",
+    "cancelled",
+];
+const LOADS: [&str; 8] = [
+    "fresh",
+    "stale",
+    "overtaken",
+    "unconfirmed",
+    "nothing",
+    "failed",
+    "panicked",
+    "gone",
+];
+const EARLY: &str = "leasehold_cache_early_refresh_total";
+const BACK_OFF: &str = "leasehold_cache_back_off_total";
+const LOAD_TIME: &str = "leasehold_cache_load_seconds";
+
+fn counted(fleet: &Fleet, numbers: &Numbers) -> Client {
+    let _recording = metrics::set_default_local_recorder(numbers);
+    fleet.client(Client::builder())
+}
+
+async fn over(server: &RedisServer, builder: ClientBuilder, numbers: &Numbers) -> Client {
+    let _recording = metrics::set_default_local_recorder(numbers);
+    builder.connect(&server.url()).await.expect("it is up")
+}
+
+fn read(numbers: &Numbers) -> Vec<(&'static str, i64)> {
+    let all = READS.map(|outcome| {
+        let series = format!("leasehold_cache_read_total{{outcome={outcome:?}}}");
+        (outcome, numbers.sum(&series))
+    });
+    all.into_iter().filter(|(_, count)| *count > 0).collect()
+}
+
+fn waited(outcome: &str) -> String {
+    format!("leasehold_cache_wait_seconds{{outcome={outcome:?}}}")
+}
+
+/// The loads so far that were in time, or late.
+fn loads(numbers: &Numbers, late: bool) -> Vec<(&'static str, i64)> {
+    let all = LOADS.map(|outcome| {
+        let series = format!("leasehold_cache_load_total{{late=\"{late}\",outcome={outcome:?}}}");
+        (outcome, numbers.sum(&series))
+    });
+    all.into_iter().filter(|(_, count)| *count > 0).collect()
+}
+
+/// Leases lost by their end, and because the store said so.
+fn lost(numbers: &Numbers) -> [i64; 2] {
+    ["deadline", "not_held"].map(|cause| {
+        numbers.sum(&format!(
+            "leasehold_cache_lease_lost_total{{cause={cause:?}}}"
+        ))
+    })
+}
+
+fn invalidated(numbers: &Numbers) -> [i64; 2] {
+    ["confirmed", "unconfirmed"].map(|word| {
+        numbers.sum(&format!(
+            "leasehold_cache_invalidate_total{{outcome={word:?}}}"
+        ))
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_read_has_one_outcome() {
+    let (fleet, numbers) = (Fleet::new(), Numbers::default());
+    let client = counted(&fleet, &numbers);
+    let (cache, other) = (
+        plain_cache(&client),
+        plain_cache(&fleet.client(Client::builder())),
+    );
+    assert_eq!(read(&numbers), []);
+
+    assert!(cache.get::<u32>("home").await.expect("an answer").is_none());
+    assert_eq!(read(&numbers), [("nothing", 1)]);
+    let (one, two) = tokio::join!(
+        cache.get_or_refresh("home", slow(2)).into_future(),
+        cache.get_or_refresh("home", slow(2)).into_future(),
+    );
+    assert!(one.is_ok() && two.is_ok());
+    assert_eq!(
+        read(&numbers),
+        [("loaded", 1), ("waited", 1), ("nothing", 1)]
+    );
+    for outcome in ["loaded", "waited"] {
+        assert_eq!(numbers.count(&waited(outcome)), 1);
+        assert!((2.0..2.5).contains(&numbers.seconds(&waited(outcome))));
+    }
+
+    // What is there is not waited for.
+    let fresh = cache.get_or_refresh("home", slow(2)).await;
+    assert!(fresh.is_ok() && cache.get::<u32>("home").await.is_ok());
+    sleep(61 * SECOND).await;
+    let stale = cache.get_or_refresh("home", slow(2)).await;
+    assert!(stale.is_ok());
+    let so_far = [
+        ("fresh", 2),
+        ("stale", 1),
+        ("loaded", 1),
+        ("waited", 1),
+        ("nothing", 1),
+    ];
+    assert_eq!(read(&numbers), so_far);
+    assert_eq!(numbers.count(&waited("stale")), 0);
+
+    let loading = tokio::spawn(other.get_or_refresh("busy", slow(60)).into_future());
+    sleep(SECOND).await;
+    let asking = cache.get_or_refresh("busy", slow(1)).wait_at_most(SECOND);
+    assert!(asking.await.is_err());
+    let asking = cache.get_or_refresh("busy", slow(1)).into_future();
+    assert!(timeout(SECOND, asking).await.is_err());
+    // The caller's end is heard of.
+    sleep(millis(1)).await;
+    assert!(cache.get_or_refresh("bad", fails).await.is_err());
+    let all = [
+        so_far.as_slice(),
+        &[("busy", 1), ("failed", 1), ("cancelled", 1)],
+    ]
+    .concat();
+    assert_eq!(read(&numbers), all);
+    assert_eq!(numbers.count(&waited("busy")), 1);
+    loading.abort();
+
+    // One outcome for each of several.
+    let nothing = |_: Vec<String>| async { Ok::<_, String>(HashMap::<String, u32>::new()) };
+    let many = cache.get_many_or_refresh(["home", "none"], nothing).await;
+    assert_eq!(many.expect("an answer").values.len(), 1);
+    let after = read(&numbers);
+    assert!(
+        after.contains(&("fresh", 3)) && after.contains(&("nothing", 2)),
+        "{after:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_load_has_one_outcome_and_late_ones_are_told_apart() {
+    let (fleet, numbers) = (Fleet::new(), Numbers::default());
+    let client = counted(&fleet, &numbers);
+    let (cache, other) = (
+        plain_cache(&client),
+        plain_cache(&fleet.client(Client::builder())),
+    );
+    assert!(cache.get_or_refresh("home", slow(20)).await.is_ok());
+    assert!(cache.get_or_refresh("failing", fails).await.is_err());
+    assert!(cache.get_or_refresh("panicking", panics).await.is_err());
+    let nothing = |_: Vec<String>| async { Ok::<_, String>(HashMap::<String, u32>::new()) };
+    let many = cache.get_many_or_refresh(["none"], nothing).await;
+    assert!(many.expect("an answer").values.is_empty());
+    sleep(millis(1)).await;
+    let in_time = [("fresh", 1), ("nothing", 1), ("failed", 1), ("panicked", 1)];
+    assert_eq!(loads(&numbers, false), in_time);
+    assert_eq!((loads(&numbers, true), lost(&numbers)), (vec![], [0, 0]));
+    // However they ended; a lease that is renewed is not lost.
+    assert_eq!(numbers.count(LOAD_TIME), 4);
+    assert!((20.0..20.5).contains(&numbers.seconds(LOAD_TIME)));
+
+    // A late fill that is kept, since there is nothing newer.
+    let unrenewed = plain().lease(3 * SECOND).load_at_most(SECOND);
+    let load = cache
+        .get_or_refresh("late", slow(10))
+        .policy(unrenewed.clone());
+    assert!(load.await.is_ok());
+    sleep(millis(1)).await;
+    assert_eq!(loads(&numbers, true), [("fresh", 1)]);
+    assert_eq!(lost(&numbers), [1, 0]);
+    assert!(other.get::<u32>("late").await.expect("an answer").is_some());
+
+    // One that is dropped: another has loaded meanwhile.
+    let late = cache
+        .get_or_refresh("overtaken", slow(10))
+        .policy(unrenewed);
+    let late = tokio::spawn(late.into_future());
+    sleep(5 * SECOND).await;
+    assert!(other.get_or_refresh("overtaken", slow(1)).await.is_ok());
+    assert!(late.await.expect("no panic").is_ok());
+    sleep(millis(1)).await;
+    assert_eq!(loads(&numbers, true), [("fresh", 1), ("overtaken", 1)]);
+    assert_eq!(lost(&numbers), [2, 0]);
+
+    // Its lease is gone with the invalidation, which it hears of by its next renewal.
+    let loading = tokio::spawn(cache.get_or_refresh("gone", slow(10)).into_future());
+    sleep(SECOND).await;
+    other.invalidate("gone").await.expect("an answer");
+    assert!(loading.await.expect("no panic").is_ok());
+    sleep(millis(1)).await;
+    let late = [("fresh", 1), ("stale", 1), ("overtaken", 1)];
+    assert_eq!(loads(&numbers, true), late);
+    assert_eq!(lost(&numbers), [2, 1]);
+
+    // Closed in the middle of a load.
+    let loading = tokio::spawn(cache.get_or_refresh("closed", slow(10)).into_future());
+    sleep(SECOND).await;
+    client.close().await;
+    assert!(loading.await.expect("no panic").is_err());
+    let in_time = [in_time.as_slice(), &[("gone", 1)]].concat();
+    assert_eq!((loads(&numbers, false), lost(&numbers)), (in_time, [2, 1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn early_refreshes_back_offs_and_invalidations_are_counted() {
+    let (fleet, numbers) = (Fleet::new(), Numbers::default());
+    let client = counted(&fleet, &numbers);
+    let cache = client.cache().policy(plain().eagerness(100.0));
+    let other = plain_cache(&fleet.client(Client::builder()));
+    assert!(cache.get_or_refresh("home", slow(10)).await.is_ok());
+    sleep(40 * SECOND).await;
+    // Not before the last fifth of its time.
+    assert!(cache.get_or_refresh("home", slow(10)).await.is_ok());
+    assert_eq!(numbers.sum(EARLY), 0);
+    sleep(10 * SECOND).await;
+    // It is drawn, and so likely that twenty readers are more than enough.
+    for _ in 0..20 {
+        assert!(cache.get_or_refresh("home", slow(10)).await.is_ok());
+    }
+    assert_eq!(numbers.sum(EARLY), 1);
+    sleep(11 * SECOND).await;
+    assert_eq!(loads(&numbers, false), [("fresh", 2)]);
+
+    // One that failed here, and one elsewhere.
+    assert_eq!(numbers.sum(BACK_OFF), 0);
+    assert!(cache.get_or_refresh("here", fails).await.is_err());
+    assert_eq!(numbers.sum(BACK_OFF), 1);
+    assert!(other.get_or_refresh("there", fails).await.is_err());
+    sleep(millis(1)).await;
+    assert!(cache.get_or_refresh("there", slow(1)).await.is_err());
+    // Within the back-off, the store is not asked again.
+    assert!(cache.get_or_refresh("there", slow(1)).await.is_err());
+    assert_eq!(numbers.sum(BACK_OFF), 2);
+
+    cache.invalidate("home").await.expect("an answer");
+    cache.remove("home").await.expect("an answer");
+    other.invalidate("home").await.expect("an answer");
+    assert_eq!(invalidated(&numbers), [2, 0]);
+}
+
+#[tokio::test]
+async fn a_server_that_stops_is_no_busy_entry_and_no_failed_load() {
+    let (server, numbers) = (RedisServer::start(), Numbers::default());
+    let builder = Client::builder().request_timeout(millis(300));
+    let client = over(&server, builder, &numbers).await;
+    let cache = plain_cache(&client);
+    let (begun, is_begun) = tokio::sync::oneshot::channel();
+    let (end, ends) = tokio::sync::oneshot::channel();
+    let load = || async move {
+        begun.send(()).expect("awaited");
+        ends.await.map(|()| 1_u32)
+    };
+    let loading = tokio::spawn(cache.get_or_refresh("home", load).into_future());
+    is_begun.await.expect("it is granted");
+    server.pause();
+    end.send(()).expect("it waits");
+    // The caller has its value all the same.
+    assert!(loading.await.expect("no panic").is_ok());
+    assert!(cache.get::<u32>("home").await.is_err());
+    assert!(cache.invalidate("home").await.is_err());
+    crate::common::eventually("told", async || {
+        loads(&numbers, false) == [("unconfirmed", 1)]
+    })
+    .await;
+    assert_eq!(read(&numbers), [("loaded", 1), ("unavailable", 1)]);
+    assert_eq!(invalidated(&numbers), [0, 1]);
+    server.resume();
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_labels_only_where_they_were_declared() {
+    let (fleet, numbers) = (Fleet::new(), Numbers::default());
+    let client = {
+        let _recording = metrics::set_default_local_recorder(&numbers);
+        let builder = Client::builder().namespace("app");
+        fleet.client(builder.metric_names(["home", "user:*"]))
+    };
+    let before = numbers.all();
+    for key in ["home", "user:1", "user:2", "about"] {
+        assert!(
+            plain_cache(&client)
+                .get_or_refresh(key, slow(1))
+                .await
+                .is_ok()
+        );
+    }
+    let loaded = |key: &str| {
+        let series = format!("leasehold_cache_read_total{{key={key:?},outcome=\"loaded\"}}");
+        numbers.sum(&series)
+    };
+    assert_eq!(["home", "user:*", "other"].map(loaded), [1, 2, 1]);
+    assert_eq!(numbers.all(), before);
+}

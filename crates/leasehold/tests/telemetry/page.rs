@@ -1,0 +1,151 @@
+//! `docs/telemetry.md` against the sources: what the page lists is what the code says, and nothing else.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+fn file(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The words in backticks.
+fn quoted(text: &str) -> Vec<String> {
+    let parts = text.split('`').skip(1).step_by(2);
+    parts.map(str::to_owned).collect()
+}
+
+/// The cells of the rows of the page's table below this heading.
+fn rows(heading: &str) -> Vec<Vec<String>> {
+    let page = file("../../docs/telemetry.md");
+    let (_, below) = page
+        .split_once(&format!("\n## {heading}\n"))
+        .unwrap_or_else(|| panic!("no {heading}"));
+    let lines = below.lines().take_while(|line| !line.starts_with("## "));
+    // The first table; a row of dashes is none.
+    let table = lines.skip_while(|line| !line.starts_with("| "));
+    let rows = table.take_while(|line| line.starts_with('|'));
+    let rows = rows.filter(|line| line.starts_with("| ")).skip(1);
+    rows.map(|line| {
+        let cells = line.trim_matches('|').split('|');
+        cells.map(|cell| cell.trim().to_owned()).collect()
+    })
+    .collect()
+}
+
+/// What one macro says: its level or kind, its message or name, its fields.
+type Told = (String, String, BTreeSet<String>);
+
+/// Every use of these macros in the sources of telemetry.
+fn told(macros: &[&str]) -> BTreeSet<Told> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/telemetry");
+    let mut all = BTreeSet::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let text = fs::read_to_string(entry.expect("an entry").path()).expect("a file");
+        for name in macros {
+            let start = format!("{name}!(");
+            for (at, _) in text.match_indices(&start) {
+                let (fields, message) = arguments(&text[at + start.len()..]);
+                all.insert(((*name).to_owned(), message, fields));
+            }
+        }
+    }
+    all
+}
+
+/// The names of the fields, and the text.
+fn arguments(text: &str) -> (BTreeSet<String>, String) {
+    let (mut depth, mut in_text) = (0, false);
+    let (mut parts, mut part) = (Vec::new(), String::new());
+    for character in text.chars() {
+        match character {
+            '"' => in_text = !in_text,
+            '(' if !in_text => depth += 1,
+            ')' if !in_text && depth == 0 => break,
+            ')' if !in_text => depth -= 1,
+            _ => {}
+        }
+        if character == ',' && depth == 0 && !in_text {
+            parts.push(std::mem::take(&mut part));
+        } else {
+            part.push(character);
+        }
+    }
+    parts.push(part);
+    let (mut fields, mut message) = (BTreeSet::new(), String::new());
+    for part in parts.iter().map(|part| part.trim()) {
+        if let Some(text) = part.strip_prefix('"') {
+            text.trim_end_matches('"').clone_into(&mut message);
+        } else if !part.is_empty() && !part.starts_with("target:") && !part.starts_with("parent:") {
+            let field = part.split('=').next().expect("one part at least");
+            fields.insert(field.trim().trim_start_matches(['%', '?']).to_owned());
+        }
+    }
+    (fields, message)
+}
+
+#[test]
+fn every_event_and_span_is_on_the_page_as_it_is() {
+    let on_page: BTreeSet<Told> = rows("Events")
+        .iter()
+        .flat_map(|row| {
+            let fields: BTreeSet<String> = quoted(&row[2]).into_iter().collect();
+            let messages = quoted(&row[1]).into_iter();
+            messages.map(move |message| (row[0].clone(), message, fields.clone()))
+        })
+        .collect();
+    let said = told(&["trace", "debug", "info", "warn", "error"]);
+    assert!(said.len() > 20, "{said:?}");
+    let (page, code) = (&on_page - &said, &said - &on_page);
+    assert!(
+        page.is_empty() && code.is_empty(),
+        "only on the page: {page:#?}\nonly in the code: {code:#?}"
+    );
+
+    let on_page: BTreeSet<Told> = rows("Spans")
+        .iter()
+        .map(|row| {
+            let fields = quoted(&row[4]).into_iter().collect();
+            (
+                format!("{}_span", row[1]),
+                quoted(&row[0]).remove(0),
+                fields,
+            )
+        })
+        .collect();
+    assert_eq!(told(&["info_span", "debug_span"]), on_page);
+}
+
+#[cfg(feature = "metrics")]
+#[tokio::test]
+async fn every_number_is_on_the_page_with_its_labels() {
+    use std::collections::BTreeMap;
+
+    use leasehold::Client;
+
+    use crate::common::Place;
+    use crate::recorder::Numbers;
+
+    let numbers = Numbers::default();
+    let builder = Client::builder().metric_names(["declared"]);
+    let _client = numbers.client(&Place::memory(), builder).await;
+    let mut counted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for series in numbers.all() {
+        let (name, labels) = series.split_once('{').unwrap_or((&series, ""));
+        let labels = labels.split(',').filter_map(|label| label.split_once('='));
+        let labels = labels.map(|(label, _)| label.to_owned());
+        counted.entry(name.to_owned()).or_default().extend(labels);
+    }
+    let is_built = |name: &str| cfg!(feature = "cache") || !name.contains("_cache_");
+    let on_page: BTreeMap<String, BTreeSet<String>> = rows("Numbers")
+        .iter()
+        .map(|row| {
+            (
+                quoted(&row[0]).remove(0),
+                quoted(&row[2]).into_iter().collect(),
+            )
+        })
+        .filter(|(name, _)| is_built(name))
+        .collect();
+    assert_eq!(counted, on_page);
+}
