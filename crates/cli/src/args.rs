@@ -7,6 +7,8 @@ use clap::{Arg, ArgAction, CommandFactory, Parser, Subcommand};
 use leasehold_lab::command::Lab;
 
 use crate::break_lock::Break;
+#[cfg(feature = "cache")]
+use crate::cache::Cache;
 use crate::dev::Dev;
 use crate::doctor::Doctor;
 use crate::exit::{self, Exit};
@@ -68,6 +70,8 @@ pub(crate) enum Verb {
     Wait(UntilFree),
     Watch(Watch),
     Break(Break),
+    #[cfg(feature = "cache")]
+    Cache(Cache),
     Doctor(Doctor),
     Dev(Dev),
     Lab(Lab),

@@ -15,6 +15,9 @@ use crate::{sys, text};
 pub(crate) const USAGE: u8 = 64;
 /// The store cannot be reached or takes no requests for now: nothing is known of the lock.
 pub(crate) const UNAVAILABLE: u8 = 69;
+/// `leasehold cache get`: there is no value.
+#[cfg(feature = "cache")]
+pub(crate) const NO_VALUE: u8 = 66;
 /// A fault of this program, or the system refused it something.
 pub(crate) const SOFTWARE: u8 = 70;
 /// The lock is busy, and `--try` was given.
@@ -37,8 +40,11 @@ pub(crate) const SIGNAL: u8 = 128;
 /// What an error says more where a command was to run.
 const NOT_RUN: &str = " The command was not run.";
 
+/// What an error says of a lock where the store did not answer.
+pub(crate) const LOCK_UNKNOWN: &str = "The lock may be free or held: the store did not say.";
+
 /// Code, whether the command ran, what it means.
-const TABLE: [(u8, &str, &str); 10] = [
+const TABLE: [(u8, &str, &str); 11] = [
     (
         LOST,
         "ran",
@@ -47,12 +53,12 @@ const TABLE: [(u8, &str, &str); 10] = [
     (
         BUSY,
         "did not run",
-        "the lock is busy (--try), or too many wait for it (--max-waiters)",
+        "the lock is busy (--try), or too many wait for it (--max-waiters); cache: a load has failed elsewhere",
     ),
     (
         TIMEOUT,
         "did not run",
-        "the lock was busy until the limit of --wait",
+        "the lock was busy until the limit of --wait; cache: another still loads, or CMD took longer than --timeout",
     ),
     (
         UNAVAILABLE,
@@ -74,6 +80,7 @@ const TABLE: [(u8, &str, &str); 10] = [
         "did not run",
         "wrong use, or a bad lock name, TTL, namespace or note",
     ),
+    (66, "did not run", "cache get: there is no value"),
     (
         NOT_EXECUTABLE,
         "did not run",
@@ -157,6 +164,13 @@ impl Exit {
     /// The same end of a verb that runs no command.
     pub(crate) fn without_command(mut self) -> Self {
         self.message = self.message.map(|message| message.replace(NOT_RUN, ""));
+        self
+    }
+
+    /// The same end with other words where a verb means something else.
+    #[cfg(feature = "cache")]
+    pub(crate) fn reworded(mut self, from: &str, to: &str) -> Self {
+        self.message = self.message.map(|message| message.replace(from, to));
         self
     }
 
@@ -246,9 +260,7 @@ impl From<Error> for Exit {
         };
         Self::saying(
             code,
-            format!(
-                "{store} (exit {code})\n    The lock may be free or held: the store did not say.{NOT_RUN}\n    next    {advice}"
-            ),
+            format!("{store} (exit {code})\n    {LOCK_UNKNOWN}{NOT_RUN}\n    next    {advice}"),
         )
     }
 }
@@ -261,7 +273,7 @@ mod tests {
     fn the_table_has_every_code_once_and_none_that_commands_use() {
         let mut codes: Vec<u8> = TABLE.iter().map(|(code, ..)| *code).collect();
         codes.sort_unstable();
-        assert_eq!(codes, [64, 69, 70, 75, 77, 78, 79, 124, 126, 127]);
+        assert_eq!(codes, [64, 66, 69, 70, 75, 77, 78, 79, 124, 126, 127]);
         for code in codes {
             assert!(help().contains(&format!("\n  {code:<4} ")), "{code}");
         }

@@ -10,6 +10,7 @@
 //! | [`hold`] | `leasehold hold`: a lock for a program in any language, over pipes |
 //! | [`token`] | `leasehold acquire`, `renew`, `release`, `check`: a lock in the steps of a pipeline |
 //! | [`run`] | `leasehold run`: a command under a lock |
+//! | `cache` | `leasehold cache`: what a slow command prints, kept for all hosts |
 //! | [`dev`] | `leasehold dev`: a private server to try it with |
 //! | [`lab`] | `leasehold lab`: what is wrong with other locks, and how we know of ours |
 //! | [`pages`] | `leasehold help`, `completions`, `man` |
@@ -22,6 +23,8 @@
 mod address;
 mod args;
 mod break_lock;
+#[cfg(feature = "cache")]
+mod cache;
 mod config;
 mod dev;
 mod doctor;
@@ -73,6 +76,8 @@ fn main() -> ExitCode {
         Ok(Verb::Renew(args)) => token::renew(&args),
         Ok(Verb::Release(args)) => token::release(&args),
         Ok(Verb::Check(args)) => token::check(&args),
+        #[cfg(feature = "cache")]
+        Ok(Verb::Cache(args)) => cache::cache(&args),
         Ok(Verb::Doctor(args)) => doctor::doctor(&args),
         Err(exit) => exit,
     };

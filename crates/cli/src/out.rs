@@ -18,10 +18,24 @@ pub(crate) fn write(bytes: &[u8]) -> io::Result<()> {
 /// Writes `text` at once. The error is how the process ends: with 0, in silence, if nobody reads any more, as in
 /// `leasehold inspect | head -1`.
 pub(crate) fn print(text: &str) -> Result<(), Exit> {
-    write(text.as_bytes()).map_err(|error| match error.kind() {
+    write(text.as_bytes()).or_else(|error| unwritten(&error))
+}
+
+fn unwritten(error: &io::Error) -> Result<(), Exit> {
+    Err(match error.kind() {
         ErrorKind::BrokenPipe => Exit::quiet(0),
-        _ => refused_by_system(&error),
+        _ => refused_by_system(error),
     })
+}
+
+/// The same for bytes that whoever reads may take slowly: not on this thread, which has signals to hear.
+#[cfg(feature = "cache")]
+pub(crate) async fn print_aside(bytes: Vec<u8>) -> Result<(), Exit> {
+    let written = tokio::task::spawn_blocking(move || write(&bytes)).await;
+    written
+        .map_err(io::Error::other)
+        .and_then(|written| written)
+        .or_else(|error| unwritten(&error))
 }
 
 /// Writes one JSON document, on one line.

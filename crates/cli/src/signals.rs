@@ -65,6 +65,12 @@ impl Signals {
         .await
     }
 
+    /// Whether `signal` asks this process to end.
+    #[cfg(feature = "cache")]
+    pub(crate) fn is_ending(signal: Signal) -> bool {
+        ENDING.contains(&signal)
+    }
+
     /// The next signal that ends the waiting. There is no command yet that the others could be for.
     pub(crate) async fn next_ending(&mut self) -> Signal {
         loop {

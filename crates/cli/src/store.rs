@@ -124,6 +124,13 @@ impl Target {
         ]
     }
 
+    /// Whether another process of ours finds the same store by the same words: not if they name a pipe, as `--url-file <(...)`.
+    #[cfg(feature = "cache")]
+    pub(crate) fn is_found_again(&self) -> bool {
+        let mut files = self.place.files.iter().flatten();
+        files.all(|file| regular(file).is_some())
+    }
+
     /// The variables by which a command makes the same keys of names: its namespace, if it has one, and its template, also the
     /// default one, since a file may set another for the command.
     pub(crate) fn naming(&self) -> &[(&'static str, String)] {

@@ -186,15 +186,54 @@ fn close_all_but_first() {
     if unsafe { libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) } == 0 {
         return;
     }
-    // SAFETY: asks for a number.
-    let limit = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
-    for fd in 1..RawFd::try_from(limit)
-        .unwrap_or(RawFd::MAX)
-        .clamp(256, 65_536)
-    {
+    for fd in 1..most_files() {
         // SAFETY: see above.
         unsafe { libc::close(fd) };
     }
+}
+
+/// Makes the child one that nobody waits for: in a session of its own, and with no open file but the first three, so that a
+/// pipe that whoever called us reads from ends with us.
+#[cfg(feature = "cache")]
+pub(crate) fn detach(command: &mut Command) {
+    let hook = || {
+        setsid()?;
+        close_on_exec();
+        Ok(())
+    };
+    // SAFETY: the hook runs between fork and exec. It makes system calls only: no allocation, no lock.
+    unsafe { command.pre_exec(hook) };
+}
+
+/// Marks all files but the first three to be closed when this process becomes another program.
+#[cfg(feature = "cache")]
+fn close_on_exec() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: marks files, and closes none.
+    if unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    } == 0
+    {
+        return;
+    }
+    for fd in 3..most_files() {
+        // SAFETY: numbers only; a file that is not there is an error.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
+/// How many files to look through where the system cannot do it by itself.
+fn most_files() -> RawFd {
+    // SAFETY: asks for a number.
+    let limit = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
+    RawFd::try_from(limit)
+        .unwrap_or(RawFd::MAX)
+        .clamp(256, 65_536)
 }
 
 /// Sends all of `bytes`, or fails at once: does not wait, and raises no signal. One system call.

@@ -38,9 +38,57 @@ pub(crate) fn hold(text: &str) -> Result<Duration, String> {
     Ok(hold)
 }
 
+/// `512`, `64k`, `16MiB`: bytes, in powers of 1024.
+#[cfg(feature = "cache")]
+pub(crate) fn size(text: &str) -> Result<usize, String> {
+    const WRITE: &str = "write a number of bytes, or 64KiB, 16MiB, 1GiB";
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim_start().to_ascii_lowercase();
+    let power = match unit.trim_end_matches("ib").trim_end_matches('b') {
+        "" if !unit.starts_with('i') => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        _ => return Err(WRITE.into()),
+    };
+    let number: usize = number.parse().map_err(|_| WRITE.to_owned())?;
+    let bytes = number.checked_mul(1 << (10 * power));
+    bytes.ok_or_else(|| "is too much".into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "cache")]
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("512", 512),
+            ("512B", 512),
+            ("64k", 64 << 10),
+            ("64KB", 64 << 10),
+            ("16 MiB", 16 << 20),
+            ("1g", 1 << 30),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in [
+            "",
+            "k",
+            "-1",
+            "1.5m",
+            "1x",
+            "1 ib",
+            "99999999999999999999",
+            "18446744073709551615k",
+        ] {
+            size(text).unwrap_err();
+        }
+    }
 
     #[test]
     fn durations_are_read_as_people_write_them() {

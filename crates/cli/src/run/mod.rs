@@ -6,7 +6,7 @@ mod child;
 mod environment;
 mod guardian;
 mod held;
-mod program;
+pub(crate) mod program;
 mod report;
 mod rules;
 mod stop;

@@ -1,5 +1,7 @@
 //! The command, as whoever types it sees it. One program, so that what waits for a lease to end does so beside the others.
 
+#[cfg(feature = "cache")]
+mod cache;
 mod command;
 mod common;
 mod configuration;

@@ -12,10 +12,22 @@ use crate::common::tool;
 const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 
 /// The codes of the table.
-const CODES: [u8; 10] = [64, 69, 70, 75, 77, 78, 79, 124, 126, 127];
+const CODES: [u8; 11] = [64, 66, 69, 70, 75, 77, 78, 79, 124, 126, 127];
 
 /// The verbs below `lab`.
 const LAB: [&str; 7] = ["show", "replay", "check", "race", "storm", "judge", "scale"];
+
+/// The verbs below `cache`.
+#[cfg(feature = "cache")]
+const CACHE: &[&str] = &["get-or-refresh", "get", "invalidate"];
+#[cfg(not(feature = "cache"))]
+const CACHE: &[&str] = &[];
+
+/// The verbs that are below another.
+fn below() -> impl Iterator<Item = [&'static str; 2]> {
+    let of_the_lab = LAB.into_iter().map(|verb| ["lab", verb]);
+    of_the_lab.chain(CACHE.iter().map(|verb| ["cache", verb]))
+}
 
 /// What `leasehold words...` prints, without an error.
 #[track_caller]
@@ -55,10 +67,13 @@ fn help_is_there_for_each_verb_and_for_the_exit_codes() {
         assert!(help.contains(&format!("leasehold {verb}")), "{help}");
         assert_eq!(help, printed(&[&verb, "--help"]), "{verb}");
     }
-    for verb in LAB {
-        let help = printed(&["help", "lab", verb]);
-        assert!(help.contains(&format!("leasehold lab {verb}")), "{help}");
-        assert_eq!(help, printed(&["lab", verb, "--help"]), "{verb}");
+    for [above, verb] in below() {
+        let help = printed(&["help", above, verb]);
+        assert!(
+            help.contains(&format!("leasehold {above} {verb}")),
+            "{help}"
+        );
+        assert_eq!(help, printed(&[above, verb, "--help"]), "{verb}");
     }
     let done = tool(LEASEHOLD, &["help", "lab", "shwo"]);
     let said = String::from_utf8(done.stderr).unwrap();
@@ -150,8 +165,8 @@ fn manual_pages_say_what_help_says() {
     printed(&["man", "--dir", dir.path().to_str().unwrap()]);
     let page = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
     assert_eq!(page("leasehold.1"), printed(&["man"]));
-    let of_the_lab = LAB.map(|verb| vec!["lab".to_owned(), verb.to_owned()]);
-    let verbs = verbs().into_iter().map(|verb| vec![verb]).chain(of_the_lab);
+    let below = below().map(|words| words.map(str::to_owned).to_vec());
+    let verbs = verbs().into_iter().map(|verb| vec![verb]).chain(below);
     let verbs: Vec<Vec<String>> = verbs.collect();
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1 + verbs.len());
     for verb in verbs {

@@ -1,7 +1,9 @@
 //! The ACL line: the server takes it, it is enough for everything, and nothing in it can be left out.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use leasehold::cache::Policy;
 use leasehold::{Client, Error, Lease};
 use testkit::RedisServer;
 
@@ -61,6 +63,58 @@ async fn everything(url: &str, server: &RedisServer, prefix: &str) -> Option<()>
         let hold = lock.try_acquire().await.ok()?.expect("it is free");
         hold.extend(ttl).await.ok()?;
         hold.release().await.ok()?;
+    }
+    every_entry(url, server, prefix).await
+}
+
+/// The same for cache entries: loaded, renewed, waited for, kept here, read together, failing, invalidated, removed.
+async fn every_entry(url: &str, server: &RedisServer, prefix: &str) -> Option<()> {
+    let (key, bad) = (format!("{prefix}entry"), format!("{prefix}bad"));
+    let keeping = Client::builder().cache_in_process(1_000_000, Duration::from_secs(60));
+    let policy = Policy::default().lease(Duration::from_millis(300));
+    let clients = [
+        keeping.connect(url).await.ok()?,
+        Client::connect(url).await.ok()?,
+    ];
+    let [one, two] = clients
+        .each_ref()
+        .map(|client| client.cache().policy(policy.clone()));
+    // Several times the lease.
+    let slow = || async {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        Ok::<u32, String>(1)
+    };
+    let loads = one.get_or_refresh(&key, slow).into_future();
+    let (loads, waits) = tokio::join!(loads, two.get_or_refresh(&key, slow).into_future());
+    assert_eq!((*loads.ok()?, *waits.ok()?), (1, 1));
+    assert!(one.get::<u32>(&bad).await.ok()?.is_none());
+    for cache in [&one, &two] {
+        let got = cache.get_or_refresh(&key, slow).await.ok()?;
+        assert_eq!(*got, 1);
+        let none = |_: Vec<String>| async { Ok::<_, String>(HashMap::<String, u32>::new()) };
+        let many = cache.get_many_or_refresh([&key, &bad], none).await.ok()?;
+        assert_eq!(many.values.len(), 1, "{many:?}");
+    }
+    let fails = || async { Err::<u32, String>("no".into()) };
+    let failed = two.get_or_refresh(&bad, fails).await;
+    assert!(failed.is_err());
+    two.invalidate(&key).await.ok()?;
+    let newer = || async { Ok::<u32, String>(2) };
+    // What it keeps is dropped once it hears of it.
+    while *one.get_or_refresh(&key, newer).must_be_fresh().await.ok()? != 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    while two.get::<u32>(&key).await.ok()?.map(|got| *got) != Some(2) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    one.remove(&key).await.ok()?;
+    assert!(two.get::<u32>(&key).await.ok()?.is_none());
+    // What they still say to the server comes before it is cleared away.
+    for client in clients {
+        client.close().await;
+    }
+    for key in [key, bad] {
+        server.cli(&["DEL", &key, &format!("{{{key}}}:lh-cache")]);
     }
     Some(())
 }

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::json;
-use crate::common::{Store, on_each_store};
+use crate::common::{Run, Store, on_each_store};
 
 on_each_store! {
     the_documented_json_is_what_is_written,
@@ -40,6 +40,13 @@ fn the_documented_json_is_what_is_written(store: &Store) {
     watching.signal(Signal::SIGTERM);
     let watched = watching.end().stdout;
     written.extend(watched.lines().map(json));
+    let mut schemas = vec!["inspect", "wait", "watch", "break"];
+    if cfg!(feature = "cache") {
+        let get = Run::verb(store.dir.path(), "cache")
+            .words(&["get", "--url", &store.url, "--json", "x"]);
+        written.push(json(&get.output().stdout));
+        schemas.push("cache-get");
+    }
 
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md"))
         .expect("docs/json.md");
@@ -52,7 +59,7 @@ fn the_documented_json_is_what_is_written(store: &Store) {
         .collect::<Result<_, _>>()
         .expect("samples are JSON");
     let (samples, written) = (fields(&samples), fields(&written));
-    for schema in ["inspect", "wait", "watch", "break"] {
+    for schema in schemas {
         let schema = format!("leasehold.{schema}/1");
         let (shown, real) = (&samples[&schema], &written[&schema]);
         // The store of one host has no foreign locks.

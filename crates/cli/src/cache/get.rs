@@ -1,0 +1,113 @@
+//! `leasehold cache get`: what is stored. Must never load anything.
+
+use std::time::Duration;
+
+use clap::Args;
+use leasehold::cache::{Got, Origin};
+use serde::Serialize;
+
+use super::{of_value, refused};
+use crate::exit::{Exit, NO_VALUE};
+use crate::out;
+use crate::seen::millis;
+use crate::session::with_client;
+use crate::store::StoreArgs;
+use crate::text::{quoted, span};
+
+const ABOUT: &str = "\
+Prints the bytes as they were stored, fresh or stale, and runs nothing. What a program has stored through the
+library is printed in its format, JSON by default.
+
+Exit codes: 0 it is printed; 66 there is no value; 64 wrong use, or a bad key; 69 the store does not answer;
+77 it refuses user, password or permission; 78 no store, or something else is stored under the key";
+
+/// Print what is stored
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct Get {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// A stale value is none
+    #[arg(long)]
+    must_be_fresh: bool,
+
+    /// Print one JSON document about the value (leasehold.cache-get/1), and not the value
+    #[arg(long)]
+    json: bool,
+
+    /// The name of the value
+    key: String,
+}
+
+/// What is printed with `--json`.
+#[derive(Serialize)]
+struct Found<'a> {
+    schema: &'static str,
+    store: &'a str,
+    key: &'a str,
+    /// `fresh`, `stale` or `none`.
+    state: &'static str,
+    age_ms: Option<u64>,
+    bytes: Option<usize>,
+}
+
+/// Does it.
+pub(crate) fn get(args: &Get) -> Exit {
+    let target = match args.store.target() {
+        Ok(target) => target,
+        Err(exit) => return exit,
+    };
+    let exit = with_client(target, async |client, signals| {
+        let cache = client.cache().as_stored();
+        let found = tokio::select! {
+            biased;
+            signal = signals.next_ending() => return Err(Exit::by(signal)),
+            found = cache.get::<Vec<u8>>(&args.key) => found.map_err(refused)?,
+        };
+        if args.json {
+            out::tell_json(&about(client.store(), &args.key, found.as_ref()))?;
+        }
+        match found {
+            Some(got) if args.must_be_fresh && got.origin() == Origin::Stale => {
+                Err(nothing(&args.key, Some(got.age())))
+            }
+            Some(_) if args.json => Ok(Exit::quiet(0)),
+            Some(got) => {
+                tokio::select! {
+                    biased;
+                    signal = signals.next_ending() => Err(Exit::by(signal)),
+                    printed = out::print_aside(got.into_inner()) => printed.map(|()| Exit::quiet(0)),
+                }
+            }
+            None => Err(nothing(&args.key, None)),
+        }
+    });
+    of_value(exit).without_command()
+}
+
+fn about<'a>(store: &'a str, key: &'a str, found: Option<&Got<Vec<u8>>>) -> Found<'a> {
+    Found {
+        schema: "leasehold.cache-get/1",
+        store,
+        key,
+        state: match found.map(Got::origin) {
+            None => "none",
+            Some(Origin::Stale) => "stale",
+            Some(_) => "fresh",
+        },
+        age_ms: found.map(|got| millis(got.age())),
+        bytes: found.map(|got| got.len()),
+    }
+}
+
+fn nothing(key: &str, stale: Option<Duration>) -> Exit {
+    let what = match stale {
+        None => "there is no value".to_owned(),
+        Some(age) => format!("the value is stale ({} old)", span(age)),
+    };
+    Exit::saying(
+        NO_VALUE,
+        format!("{}: {what} (exit {NO_VALUE})", quoted(key)),
+    )
+}

@@ -1,0 +1,301 @@
+//! The command as a loader: what it prints is the value. Must never give out what a command printed that failed, was stopped or
+//! was interrupted, and never outlive this process (on Linux).
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, gethostname};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::exit::{CONFIG, Exit, TIMEOUT};
+use crate::run::program::Program;
+use crate::store::Target;
+use crate::sys;
+use crate::text::span;
+
+/// Between TERM and KILL, and between KILL and no more patience.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
+const BURIAL: Duration = Duration::from_secs(1);
+
+/// The longest name of a command that others are told.
+const LONGEST_NAME: usize = 100;
+
+/// A command that may be run, once, and how far it is.
+pub(super) struct Job {
+    program: Program,
+    /// Variables to set, or to take away.
+    environment: Vec<(&'static str, Option<OsString>)>,
+    limits: Limits,
+    state: watch::Sender<State>,
+}
+
+/// What it may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Its time; then it is stopped.
+    pub(super) time: Duration,
+    /// What it may print, in bytes.
+    pub(super) size: usize,
+}
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// It was not started.
+    Idle,
+    /// It runs, as this process group, and was or was not asked to end by a signal to us.
+    Running(Pid, bool),
+    /// It ended so after such a signal, and not well: that says nothing about the command.
+    Interrupted(ExitStatus),
+    /// It ended by itself, or had to be stopped.
+    Over,
+}
+
+/// Why it brought no value.
+#[derive(Debug)]
+pub(super) struct Failed {
+    /// What this process exits with.
+    pub(super) code: u8,
+    /// What happened, for all hosts to know.
+    what: String,
+    /// What to type.
+    pub(super) next: &'static str,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// Why it is stopped.
+enum Stop {
+    Time,
+    Size,
+    Unreadable(io::Error),
+}
+
+impl Job {
+    pub(super) fn new(program: Program, target: &Target, limits: Limits) -> Self {
+        let naming = target.naming().iter();
+        let naming = naming.map(|(name, value)| (*name, Some(value.into())));
+        // A password is for us, whatever the command prints.
+        let environment = [("LEASEHOLD_PASSWORD", None)]
+            .into_iter()
+            .chain(target.for_command())
+            .chain(naming)
+            .collect();
+        Self {
+            program,
+            environment,
+            limits,
+            state: watch::Sender::new(State::Idle),
+        }
+    }
+
+    /// Runs it. Never ends after an interrupt that ended the command.
+    pub(super) async fn load(self: Arc<Self>) -> Result<Vec<u8>, Failed> {
+        let mut process = Process::start(&self.program, &self.environment).map_err(|error| {
+            let exit = self.program.failed(&error);
+            self.failed(exit.code(), &format!("cannot be started: {error}"), "")
+        })?;
+        self.state
+            .send_replace(State::Running(process.group, false));
+        let ended = self.until_end(&mut process).await;
+        let interrupted = matches!(*self.state.borrow(), State::Running(_, true));
+        match ended {
+            Ok((status, _)) if interrupted && !status.success() => {
+                self.state.send_replace(State::Interrupted(status));
+                std::future::pending().await
+            }
+            ended => {
+                self.state.send_replace(State::Over);
+                self.judge(ended)
+            }
+        }
+    }
+
+    fn judge(&self, ended: Result<(ExitStatus, Vec<u8>), Stop>) -> Result<Vec<u8>, Failed> {
+        Err(match ended {
+            Ok((status, value)) if status.success() => return Ok(value),
+            Ok((status, _)) => {
+                self.failed(Exit::of_command(status).code(), &how_it_ended(status), "")
+            }
+            Err(Stop::Time) => {
+                let what = format!("was stopped after {}", span(self.limits.time));
+                self.failed(TIMEOUT, &what, "--timeout DUR lets it run longer")
+            }
+            Err(Stop::Size) => {
+                let what = format!("printed more than {} bytes", self.limits.size);
+                self.failed(CONFIG, &what, "--max-size SIZE allows more, as 64MiB")
+            }
+            Err(Stop::Unreadable(error)) => {
+                let what = format!("printed what cannot be read: {error}");
+                self.failed(crate::exit::SOFTWARE, &what, "")
+            }
+        })
+    }
+
+    fn failed(&self, code: u8, how: &str, next: &'static str) -> Failed {
+        let name = self.program.note(LONGEST_NAME);
+        let host = gethostname().unwrap_or_default();
+        let what = format!("{name} {how}, on {}", host.to_string_lossy());
+        Failed { code, what, next }
+    }
+
+    /// What it printed, and how it ended; or why it was stopped.
+    async fn until_end(&self, process: &mut Process) -> Result<(ExitStatus, Vec<u8>), Stop> {
+        let Some(mut stdout) = process.child.stdout.take() else {
+            return Err(Stop::Unreadable(io::Error::other("no pipe")));
+        };
+        let run = async {
+            let value = all_of(&mut stdout, self.limits.size).await?;
+            let status = process.child.wait().await.map_err(Stop::Unreadable)?;
+            Ok((status, value))
+        };
+        let ended = timeout(self.limits.time, run).await;
+        let ended = ended.unwrap_or(Err(Stop::Time));
+        if ended.is_err() {
+            // Or it might wait for someone to read.
+            drop(stdout);
+            process.stop().await;
+        } else {
+            process.has_ended = true;
+        }
+        ended
+    }
+
+    /// Passes a signal to us on to it.
+    pub(super) fn pass_on(&self, group: Pid, signal: Signal, ends: bool) {
+        self.state.send_if_modified(|state| match state {
+            State::Running(_, interrupted) => {
+                *interrupted |= ends;
+                ends
+            }
+            _ => false,
+        });
+        send(group, signal);
+    }
+
+    pub(super) fn state(&self) -> State {
+        *self.state.borrow()
+    }
+
+    /// Waits until it has ended by an interrupt.
+    pub(super) async fn interrupted(&self) -> ExitStatus {
+        let mut state = self.state.subscribe();
+        loop {
+            if let State::Interrupted(status) = *state.borrow_and_update() {
+                return status;
+            }
+            // An error would mean that the sender, and so `self`, is gone.
+            if state.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// Reads to the end, which is when nobody is left who could write, as for `$(...)`.
+async fn all_of(stdout: &mut (impl AsyncRead + Unpin), size: usize) -> Result<Vec<u8>, Stop> {
+    let mut value = Vec::new();
+    let most = u64::try_from(size).unwrap_or(u64::MAX).saturating_add(1);
+    let read = stdout.take(most).read_to_end(&mut value).await;
+    read.map_err(Stop::Unreadable)?;
+    if value.len() > size {
+        return Err(Stop::Size);
+    }
+    Ok(value)
+}
+
+fn how_it_ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with {code}"),
+        (None, Some(signal)) => match Signal::try_from(signal) {
+            Ok(signal) => format!("was ended by {signal}"),
+            Err(_) => format!("was ended by signal {signal}"),
+        },
+        (None, None) => "ended".into(),
+    }
+}
+
+/// The running command, in a process group of its own. Dropping it kills the group.
+struct Process {
+    child: Child,
+    group: Pid,
+    has_ended: bool,
+}
+
+impl Process {
+    /// To be called from the main thread: see [`sys::prepare`].
+    fn start(
+        program: &Program,
+        environment: &[(&'static str, Option<OsString>)],
+    ) -> io::Result<Self> {
+        let mut command = std::process::Command::new(&program.path);
+        if let Some((name, arguments)) = program.argv.split_first() {
+            command.arg0(name).args(arguments);
+        }
+        for (name, value) in environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .process_group(0);
+        sys::prepare(&mut command, None, || Ok(()));
+        let child = Command::from(command).spawn()?;
+        let id = child.id().ok_or_else(|| io::Error::other("no number"))?;
+        Ok(Self {
+            child,
+            group: Pid::from_raw(i32::try_from(id).map_err(io::Error::other)?),
+            has_ended: false,
+        })
+    }
+
+    /// Asks it to end, and kills it if it does not.
+    async fn stop(&mut self) {
+        send(self.group, Signal::SIGTERM);
+        self.has_ended = timeout(GRACE, self.child.wait()).await.is_ok();
+        // Others of its group may be left.
+        send(self.group, Signal::SIGKILL);
+        if !self.has_ended {
+            self.has_ended = timeout(BURIAL, self.child.wait()).await.is_ok();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            send(self.group, Signal::SIGKILL);
+        }
+    }
+}
+
+fn send(group: Pid, signal: Signal) {
+    // Fails when nobody is left in it.
+    let _sent: nix::Result<()> = killpg(group, signal);
+}
+
+/// Ends after `limit`, but not while it runs or has run.
+pub(super) async fn patience(job: &Job, limit: Duration) {
+    sleep(limit).await;
+    if job.state() != State::Idle {
+        std::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,71 @@
+//! `leasehold cache`: what a slow command prints, kept for all hosts. Must never run the command without the store's leave, unless
+//! it was told to, and never print a value in part.
+
+mod args;
+mod background;
+mod get;
+mod invalidate;
+mod load;
+mod refresh;
+
+use clap::{Args, Subcommand};
+use leasehold::cache::Error;
+
+use self::args::GetOrRefresh;
+use self::get::Get;
+use self::invalidate::Invalidate;
+use crate::exit::{CONFIG, Exit, LOCK_UNKNOWN, SOFTWARE};
+
+const ABOUT: &str = "\
+  leasehold cache get-or-refresh report --fresh 1m --stale 1h -- ./report.sh
+  leasehold cache invalidate report      the data has changed: the next reader refreshes it
+  leasehold cache get report             what is stored, whatever its age
+
+KEY is a name for what CMD prints: whatever it depends on belongs into it (report:eu:2026).";
+
+/// Keep what a slow command prints, for all hosts
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct Cache {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    GetOrRefresh(GetOrRefresh),
+    Get(Get),
+    Invalidate(Invalidate),
+}
+
+/// Does it.
+pub(crate) fn cache(args: &Cache) -> Exit {
+    match &args.verb {
+        Verb::GetOrRefresh(args) => refresh::get_or_refresh(args),
+        Verb::Get(args) => get::get(args),
+        Verb::Invalidate(args) => invalidate::invalidate(args),
+    }
+}
+
+/// An error of the library that is the same for every verb. Busy and failed loads are told with more words where they happen.
+fn refused(error: Error) -> Exit {
+    match error {
+        Error::Invalid(invalid) => invalid.into(),
+        Error::Store(store) => of_value(leasehold::Error::Store(store).into()),
+        Error::Value { .. } => Exit::saying(
+            CONFIG,
+            format!(
+                "{error} (exit {CONFIG})\n    next    choose another key, or a --namespace for what `leasehold cache` stores"
+            ),
+        ),
+        other => Exit::saying(SOFTWARE, format!("{other} (exit {SOFTWARE})")),
+    }
+}
+
+/// An error that was written for locks.
+fn of_value(exit: Exit) -> Exit {
+    exit.reworded(
+        LOCK_UNKNOWN,
+        "Nothing is known of the value: the store did not say.",
+    )
+}

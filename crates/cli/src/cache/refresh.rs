@@ -1,0 +1,293 @@
+//! `leasehold cache get-or-refresh`, from what was typed to the exit code. Must never print what is not the whole value, and never
+//! let who can have a stale value wait for a new one, unless that was asked for.
+
+use std::cell::Cell;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::Client;
+use leasehold::cache::{Cache, Error, LoadFailed, Origin, Raw};
+use nix::sys::signal::Signal;
+
+use super::args::{GetOrRefresh, How, Otherwise};
+use super::load::{Failed, Job, Limits, State, patience};
+use super::{background, of_value, refused};
+use crate::exit::{BUSY, Exit, TIMEOUT, UNAVAILABLE};
+use crate::out;
+use crate::run::program::Program;
+use crate::session::{in_runtime, refused_by_system, with_client};
+use crate::signals::Signals;
+use crate::terminal::Terminal;
+use crate::text::{quoted, say, span};
+use crate::wait;
+
+/// How long a value that was loaded may take on its way to the store.
+const COMMIT: Duration = Duration::from_secs(10);
+
+/// Does it.
+pub(super) fn get_or_refresh(args: &GetOrRefresh) -> Exit {
+    begin(args)
+        .unwrap_or_else(|exit| exit)
+        .reworded("leasehold run LOCK", "leasehold cache get-or-refresh KEY")
+}
+
+fn begin(args: &GetOrRefresh) -> Result<Exit, Exit> {
+    let target = args.store.target()?;
+    let limits = Limits {
+        time: args.timeout,
+        size: args.max_size,
+    };
+    // A host that lacks the command can print what others bring, and must not be the one to run it.
+    let found = Program::find(&args.command);
+    let job = found.map(|program| Arc::new(Job::new(program, &target, limits)));
+    let again = job.as_ref().ok().cloned();
+    let unanswered = Cell::new(true);
+    let is_apart =
+        args.refresh == How::Background && !args.must_be_fresh && target.is_found_again();
+    let exit = with_client(target, async |client, signals| {
+        let cache = client.cache().raw().policy(args.policy());
+        let work = Work {
+            args,
+            cache,
+            is_apart,
+            unanswered: &unanswered,
+        };
+        let heeded = job.as_ref().ok().cloned();
+        tokio::select! {
+            biased;
+            exit = heed(heeded.as_deref(), signals) => Err(exit),
+            exit = work.answer(client, job) => exit,
+        }
+    });
+    let exit = of_value(exit);
+    let is_down = exit.code() == UNAVAILABLE && unanswered.get();
+    match again {
+        Some(job) if is_down && args.if_unavailable == Otherwise::Run && !background::is_this() => {
+            unguarded(args, job, &exit)
+        }
+        _ => Ok(exit),
+    }
+}
+
+/// Passes signals on to the command while it runs, and says how that or they end this process.
+async fn heed(job: Option<&Job>, signals: &mut Signals) -> Exit {
+    let interrupted = async {
+        match job {
+            Some(job) => job.interrupted().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(interrupted);
+    loop {
+        let signal = tokio::select! {
+            biased;
+            status = &mut interrupted => return of_interrupted(status),
+            signal = signals.next() => signal,
+        };
+        let ends = Signals::is_ending(signal);
+        match (job, job.map(Job::state)) {
+            (Some(job), Some(State::Running(group, _))) => job.pass_on(group, signal, ends),
+            _ if ends => return by(signal),
+            _ => {}
+        }
+    }
+}
+
+/// The end by a signal to us that the command did not survive.
+fn of_interrupted(status: ExitStatus) -> Exit {
+    if status.signal() == Some(Signal::SIGINT as i32) {
+        return by(Signal::SIGINT);
+    }
+    Exit::of_command(status)
+}
+
+/// The end by a signal. Of one from the terminal, a script that runs us is to learn.
+fn by(signal: Signal) -> Exit {
+    wait::interrupted(signal, Terminal::controlling().as_ref())
+}
+
+/// Runs the command although nobody knows who else does.
+fn unguarded(args: &GetOrRefresh, job: Arc<Job>, exit: &Exit) -> Result<Exit, Exit> {
+    let why = exit.text().lines().next().unwrap_or_default();
+    let why = why.trim_end_matches(&format!(" (exit {UNAVAILABLE})"));
+    say(&format!(
+        "{why}\n    running the command without the cache (--if-unavailable run)"
+    ));
+    in_runtime(async {
+        let mut signals = Signals::catch().map_err(|error| refused_by_system(&error))?;
+        let heeded = job.clone();
+        let work = async {
+            let value = job.load().await.map_err(|failed| {
+                let LoadEnd { code, text } = told(&args.key, &failed);
+                Exit::saying(code, text)
+            })?;
+            out::print_aside(value).await?;
+            Ok(Exit::quiet(0))
+        };
+        tokio::select! {
+            biased;
+            exit = heed(Some(&heeded), &mut signals) => Err(exit),
+            exit = work => exit,
+        }
+    })
+}
+
+/// A failed command, as this process tells of it.
+struct LoadEnd {
+    code: u8,
+    text: String,
+}
+
+fn told(key: &str, failed: &Failed) -> LoadEnd {
+    let code = failed.code;
+    let mut text = format!(
+        "no value of {}: {} (exit {code})",
+        quoted(key),
+        failed.to_string().escape_debug()
+    );
+    if !failed.next.is_empty() {
+        text = format!("{text}\n    next    {}", failed.next);
+    }
+    LoadEnd { code, text }
+}
+
+/// One call, with a connection.
+struct Work<'a> {
+    args: &'a GetOrRefresh,
+    cache: Cache<Raw>,
+    /// A stale value is refreshed in the background.
+    is_apart: bool,
+    /// The store has not answered.
+    unanswered: &'a Cell<bool>,
+}
+
+impl Work<'_> {
+    async fn answer(self, client: &Client, job: Result<Arc<Job>, Exit>) -> Result<Exit, Exit> {
+        let ended = if background::is_this() {
+            self.refresh(job?).await
+        } else {
+            self.get(job).await
+        };
+        // What was loaded is on its way to the store yet.
+        let _closed: Result<(), tokio::time::error::Elapsed> =
+            tokio::time::timeout(COMMIT, client.close()).await;
+        ended
+    }
+
+    /// The stored value, or a new one.
+    async fn get(&self, job: Result<Arc<Job>, Exit>) -> Result<Exit, Exit> {
+        let stored = self.cache.get::<Vec<u8>>(&self.args.key).await;
+        let stored = stored.map_err(refused)?;
+        self.unanswered.set(false);
+        match (stored, job) {
+            (Some(got), _) if got.origin() == Origin::Fresh => print(got.into_inner()).await,
+            (Some(got), Ok(_)) if self.is_apart => {
+                if let Err(error) = background::start(self.args.refresh_log.as_deref()) {
+                    say(&format!(
+                        "{} is stale, and no refresh can be started: {error}",
+                        quoted(&self.args.key)
+                    ));
+                }
+                print(got.into_inner()).await
+            }
+            (_, Ok(job)) => self.load(job).await,
+            (_, Err(exit)) => self.instead(exit).await,
+        }
+    }
+
+    /// A new value, by whoever may run the command.
+    async fn load(&self, job: Arc<Job>) -> Result<Exit, Exit> {
+        let ask = || {
+            let job = job.clone();
+            let call = self.cache.get_or_refresh(&self.args.key, || job.load());
+            call.must_be_fresh()
+        };
+        // The time for others does not run before there is one, however slow the store is.
+        let got = match ask().never_wait().await {
+            Err(Error::Busy { .. }) => tokio::select! {
+                biased;
+                got = ask() => got,
+                () = patience(&job, self.args.wait) => {
+                    return self.instead(self.busy()).await;
+                }
+            },
+            got => got,
+        };
+        match got {
+            Ok(got) => print(got.into_inner()).await,
+            Err(Error::Load(failed)) => self.instead(self.failed(&failed)).await,
+            Err(error) => {
+                self.unanswered.set(job.state() == State::Idle);
+                self.instead(refused(error)).await
+            }
+        }
+    }
+
+    /// Sees to a newer value if nobody else does.
+    async fn refresh(&self, job: Arc<Job>) -> Result<Exit, Exit> {
+        let call = self
+            .cache
+            .get_or_refresh(&self.args.key, || job.load())
+            .must_be_fresh()
+            .never_wait();
+        match call.await {
+            Ok(_) | Err(Error::Busy { .. }) => Ok(Exit::quiet(0)),
+            Err(Error::Load(failed)) => Err(self.failed(&failed)),
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    /// The stale value in place of `exit`, if there is one and it may serve.
+    async fn instead(&self, exit: Exit) -> Result<Exit, Exit> {
+        if self.args.must_be_fresh {
+            return Err(exit);
+        }
+        let Ok(Some(got)) = self.cache.get::<Vec<u8>>(&self.args.key).await else {
+            return Err(exit);
+        };
+        let why = exit.text().lines().next().unwrap_or_default();
+        let why = why.trim_end_matches(&format!(" (exit {})", exit.code()));
+        say(&format!(
+            "{why}; the stored value is printed, {} old",
+            span(got.age())
+        ));
+        print(got.into_inner()).await
+    }
+
+    fn busy(&self) -> Exit {
+        Exit::saying(
+            TIMEOUT,
+            format!(
+                "no value of {}: another still loads it after {} (exit {TIMEOUT})\n    The command was not run.\n    next    --wait DUR waits longer",
+                quoted(&self.args.key),
+                span(self.args.wait)
+            ),
+        )
+    }
+
+    fn failed(&self, failed: &LoadFailed) -> Exit {
+        let cause = failed.cause.as_deref();
+        let rest = format!("no host tries again for {}", span(failed.retry_after));
+        match cause.and_then(|cause| cause.downcast_ref::<Failed>()) {
+            Some(ours) => {
+                let LoadEnd { code, text } = told(&self.args.key, ours);
+                Exit::saying(code, format!("{text}\n    Nothing was stored; {rest}."))
+            }
+            None => Exit::saying(
+                BUSY,
+                format!(
+                    "no value of {}: a moment ago, {} (exit {BUSY})\n    The command was not run: {rest}.",
+                    quoted(&self.args.key),
+                    failed.text.escape_debug()
+                ),
+            ),
+        }
+    }
+}
+
+async fn print(value: Vec<u8>) -> Result<Exit, Exit> {
+    out::print_aside(value).await?;
+    Ok(Exit::quiet(0))
+}

@@ -1,0 +1,126 @@
+//! Loads that do not come to their end.
+
+use nix::sys::signal::Signal;
+use testkit::eventually;
+
+use super::{cache, load, runs, shell};
+use crate::common::pty::Session;
+use crate::common::{LIMIT, Store, lives, on_each_store};
+
+on_each_store! {
+    who_waits_takes_over_from_a_loader_that_was_killed,
+    a_signal_ends_the_command_and_says_nothing_about_it,
+    a_command_that_ends_well_after_a_signal_has_a_value,
+    a_signal_ends_the_waiting_for_another,
+    a_reader_that_does_not_read_does_not_keep_us,
+}
+
+/// The first of its runs hangs.
+const HANG: &str = "if mkdir once 2>/dev/null; then echo $$ > first; exec sleep 600; fi; echo v";
+
+fn who_waits_takes_over_from_a_loader_that_was_killed(store: &Store) {
+    let first = load(store, &[], HANG).start();
+    let command = store.number("first");
+    let second = load(store, &[], HANG).start();
+    first.signal(Signal::SIGKILL);
+    let done = second.end();
+    assert_eq!((done.code(), &*done.stdout), (0, "v\n"), "{done:?}");
+    eventually(LIMIT, "the command has died with it", || !lives(command));
+}
+
+fn a_signal_ends_the_command_and_says_nothing_about_it(store: &Store) {
+    for (signal, code) in [
+        (Signal::SIGTERM, 143),
+        (Signal::SIGINT, 130),
+        (Signal::SIGHUP, 129),
+    ] {
+        std::fs::remove_dir(store.file("once")).ok();
+        std::fs::remove_file(store.file("first")).ok();
+        let loader = load(store, &["--back-off", "1h"], HANG).start();
+        let command = store.number("first");
+        loader.signal(signal);
+        let done = loader.end();
+        assert_eq!(
+            (done.code(), &*done.stdout, &*done.stderr),
+            (code, "", ""),
+            "{signal}"
+        );
+        assert!(!lives(command), "{signal}");
+        let next = load(store, &["--back-off", "1h"], HANG).output();
+        assert_eq!((next.code(), &*next.stdout), (0, "v\n"), "{next:?}");
+        cache(store, "invalidate", &["--remove", "k"])
+            .output()
+            .is(0, &[]);
+    }
+}
+
+fn a_command_that_ends_well_after_a_signal_has_a_value(store: &Store) {
+    let script = "trap 'echo v; exit 0' TERM USR1; echo run >> runs; while :; do sleep 0.02; done";
+    for signal in [Signal::SIGTERM, Signal::SIGUSR1] {
+        let before = runs(store);
+        let loader = load(store, &[], script).start();
+        eventually(LIMIT, "it runs", || runs(store) > before);
+        loader.signal(signal);
+        let done = loader.end();
+        assert_eq!((done.code(), &*done.stdout), (0, "v\n"), "{done:?}");
+        assert_eq!(cache(store, "get", &["k"]).output().stdout, "v\n");
+        cache(store, "invalidate", &["--remove", "k"])
+            .output()
+            .is(0, &[]);
+    }
+}
+
+fn a_signal_ends_the_waiting_for_another(store: &Store) {
+    let loader = load(store, &[], HANG).start();
+    store.number("first");
+    let mut waiting = load(store, &["--wait", "1h"], "echo run >> runs").start();
+    // One that had not begun to catch signals would die of it, and have no code.
+    eventually(LIMIT, "it waits", || {
+        !waiting.has_ended() && catches(waiting.child.id())
+    });
+    waiting.signal(Signal::SIGTERM);
+    assert_eq!((waiting.end().code(), runs(store)), (143, 0));
+    loader.signal(Signal::SIGTERM);
+    assert_eq!(loader.end().code(), 143);
+}
+
+#[test]
+fn ctrl_c_ends_the_command_or_the_waiting_and_the_script_around_it() {
+    let store = Store::local();
+    let line = format!(
+        "{} -v cache get-or-refresh --url {} k -- sh -c 'touch ready; exec sleep 600'; echo went on",
+        env!("CARGO_BIN_EXE_leasehold"),
+        store.url
+    );
+    let script = || {
+        Session::start(&["bash", "-c", &line], |command| {
+            command.current_dir(store.dir.path());
+        })
+    };
+    let mut loads = script();
+    store.until("ready");
+    let mut waits = script();
+    waits.until("connected");
+    for session in [&mut waits, &mut loads] {
+        session.press("\x03");
+        session.end();
+        assert!(!session.shown().contains("went on"), "{}", session.shown());
+    }
+}
+
+/// Whether a process has a handler for TERM.
+fn catches(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok());
+    caught.is_some_and(|caught| caught & (1 << (Signal::SIGTERM as u64 - 1)) != 0)
+}
+
+fn a_reader_that_does_not_read_does_not_keep_us(store: &Store) {
+    let large = "head -c 1000000 /dev/zero";
+    load(store, &[], large).output().is(0, &[]);
+    // The first byte shows that it writes; the rest does not fit into the pipe.
+    let script = "mkfifo pipe; leasehold cache get --url $0 k > pipe & exec 5< pipe; head -c 1 <&5 > /dev/null
+        kill -TERM $!; wait $!; echo $?";
+    assert_eq!(shell(store, script).stdout, b"143\n");
+}

@@ -1,0 +1,262 @@
+//! `leasehold cache`: real processes on real stores. What a test waits for is a file or an end, and no time is measured.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "the functions here are parts of tests")]
+
+mod failing;
+mod interrupted;
+
+use std::fs;
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+use testkit::{RedisServer, eventually};
+
+use crate::common::servers::{output, text};
+use crate::common::{LIMIT, Run, Store, lives, on_each_store};
+
+on_each_store! {
+    a_fresh_value_is_printed_as_it_is_and_nothing_runs,
+    twenty_that_miss_it_run_the_command_once,
+    a_stale_value_is_printed_while_one_refreshes_it,
+    inline_waits_for_the_new_value,
+    what_is_invalidated_while_it_loads_is_stale,
+    a_large_value_is_stored_before_the_process_ends,
+    a_store_that_is_named_by_a_pipe_is_asked_inline,
+    the_command_has_no_stdin,
+    what_a_program_has_stored_is_printed_and_never_replaced,
+}
+
+/// `leasehold cache VERB --url URL words...`, in the directory of the test.
+fn cache(store: &Store, verb: &str, words: &[&str]) -> Run {
+    Run::verb(store.dir.path(), "cache")
+        .words(&[verb, "--url", &store.url])
+        .words(words)
+}
+
+/// `get-or-refresh words... k -- sh -c SCRIPT`.
+fn load(store: &Store, words: &[&str], script: &str) -> Run {
+    cache(store, "get-or-refresh", words).words(&["k", "--", "sh", "-c", script])
+}
+
+/// A shell script, with `leasehold` on its path and the URL as `$0`.
+fn shell(store: &Store, script: &str) -> Output {
+    // What is left with a pipe of ours open would keep us for ever.
+    output(store, &["timeout", "30", "bash", "-c", script, &store.url])
+}
+
+/// What `get --json` says of the value.
+fn about(store: &Store) -> Value {
+    serde_json::from_str(&cache(store, "get", &["--json", "k"]).output().stdout).unwrap()
+}
+
+/// How often a script of the test has run that says so.
+fn runs(store: &Store) -> usize {
+    let runs = fs::read_to_string(store.file("runs"));
+    runs.map_or(0, |runs| runs.lines().count())
+}
+
+/// The refreshers of this test that are alive.
+fn refreshers(store: &Store) -> usize {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let ours = processes.filter(|entry| {
+        let name = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let place = fs::read_link(entry.path().join("cwd"));
+        let pid = entry.file_name().to_string_lossy().parse();
+        name.starts_with(b"leasehold-refresh\0")
+            && place.is_ok_and(|place| place == store.dir.path())
+            && pid.is_ok_and(lives)
+    });
+    ours.count()
+}
+
+fn a_fresh_value_is_printed_as_it_is_and_nothing_runs(store: &Store) {
+    let script = r"leasehold cache get-or-refresh --url $0 k -- sh -c 'echo run >> runs; printf ''\\000\\377\\n\\n'''";
+    for _ in 0..3 {
+        let done = shell(store, script);
+        assert_eq!(
+            (
+                done.status.code(),
+                done.stdout.as_slice(),
+                text(&done.stderr)
+            ),
+            (Some(0), b"\0\xff\n\n".as_slice(), String::new())
+        );
+    }
+    assert_eq!(runs(store), 1);
+    let got = shell(store, "leasehold cache get --url $0 k");
+    assert_eq!(got.stdout, b"\0\xff\n\n");
+    let about = about(store);
+    assert_eq!(
+        (&about["state"], &about["bytes"], &about["key"]),
+        (&"fresh".into(), &4.into(), &"k".into())
+    );
+}
+
+fn twenty_that_miss_it_run_the_command_once(store: &Store) {
+    let script = "echo run >> runs; while ! [ -e go ]; do sleep 0.02; done; echo v";
+    let all: Vec<_> = (0..20).map(|_| load(store, &[], script).start()).collect();
+    store.until("runs");
+    store.touch("go");
+    for one in all {
+        let done = one.end();
+        assert_eq!((done.code(), &*done.stdout), (0, "v\n"), "{done:?}");
+    }
+    assert_eq!(runs(store), 1);
+}
+
+fn a_stale_value_is_printed_while_one_refreshes_it(store: &Store) {
+    load(store, &[], "echo old").output().is(0, &[]);
+    cache(store, "invalidate", &["k"]).output().is(0, &[]);
+    assert_eq!(about(store)["state"], "stale");
+    // The command substitution ends when nobody has its pipe any more, under whatever number.
+    let script = r#"x=$(exec 3>&1; leasehold cache get-or-refresh --url $0 --refresh-log log k -- sh -c '
+        echo run >> runs; echo said >&2; while ! [ -e go ]; do sleep 0.02; done; echo new'); echo "got $x""#;
+    for _ in 0..4 {
+        let done = shell(store, script);
+        assert_eq!(
+            (text(&done.stdout), text(&done.stderr)),
+            ("got old\n".into(), String::new())
+        );
+    }
+    // The first refreshes; the others have found that out and ended.
+    store.until("runs");
+    eventually(LIMIT, "one refresher is left", || refreshers(store) == 1);
+    store.touch("go");
+    eventually(LIMIT, "the new value", || {
+        cache(store, "get", &["k"]).output().stdout == "new\n"
+    });
+    eventually(LIMIT, "no refresher is left", || refreshers(store) == 0);
+    assert_eq!(
+        (runs(store), about(store)["state"].as_str()),
+        (1, Some("fresh"))
+    );
+    assert_eq!(fs::read_to_string(store.file("log")).unwrap(), "said\n");
+}
+
+fn inline_waits_for_the_new_value(store: &Store) {
+    load(store, &[], "echo old").output().is(0, &[]);
+    for (word, value) in [("--must-be-fresh", "new"), ("--refresh=inline", "newer")] {
+        cache(store, "invalidate", &["k"]).output().is(0, &[]);
+        let done = load(store, &[word], &format!("echo {value}")).output();
+        assert_eq!((done.code(), done.stdout), (0, format!("{value}\n")));
+    }
+    cache(store, "invalidate", &["k"]).output().is(0, &[]);
+    let done = cache(store, "get", &["--must-be-fresh", "k"]).output();
+    done.is(66, &["\"k\": the value is stale"]);
+    cache(store, "invalidate", &["--remove", "k", "other"])
+        .output()
+        .is(0, &[]);
+    cache(store, "get", &["k"])
+        .output()
+        .is(66, &["\"k\": there is no value"]);
+    assert_eq!(
+        (&about(store)["state"], refreshers(store)),
+        (&"none".into(), 0)
+    );
+}
+
+fn what_is_invalidated_while_it_loads_is_stale(store: &Store) {
+    let script = "echo run >> runs; while ! [ -e go ]; do sleep 0.02; done; echo old";
+    let loader = load(store, &[], script).start();
+    store.until("runs");
+    cache(store, "invalidate", &["k"]).output().is(0, &[]);
+    store.touch("go");
+    assert_eq!(loader.end().stdout, "old\n");
+    assert_eq!(about(store)["state"], "stale");
+    let done = load(store, &["--must-be-fresh"], "echo new").output();
+    assert_eq!(done.stdout, "new\n");
+}
+
+fn a_large_value_is_stored_before_the_process_ends(store: &Store) {
+    let script =
+        "leasehold cache get-or-refresh --url $0 k -- head -c 12000000 /dev/zero | head -c 1";
+    assert_eq!(shell(store, script).stdout, b"\0");
+    assert_eq!(about(store)["bytes"], 12_000_000);
+}
+
+fn a_store_that_is_named_by_a_pipe_is_asked_inline(store: &Store) {
+    load(store, &[], "echo old").output().is(0, &[]);
+    cache(store, "invalidate", &["k"]).output().is(0, &[]);
+    let script = "leasehold cache get-or-refresh --url-file <(echo $0) k -- echo new";
+    let done = shell(store, script);
+    assert_eq!(
+        (text(&done.stdout), refreshers(store)),
+        ("new\n".into(), 0),
+        "{done:?}"
+    );
+}
+
+fn the_command_has_no_stdin(store: &Store) {
+    let done = load(store, &[], "cat; echo end")
+        .stdin(Stdio::piped())
+        .output();
+    assert_eq!((done.code(), &*done.stdout), (0, "end\n"));
+}
+
+fn what_a_program_has_stored_is_printed_and_never_replaced(store: &Store) {
+    let url = &store.url;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let client = leasehold::Client::connect(url).await.unwrap();
+        let loader = || async { Ok::<_, std::io::Error>(vec![1, 2]) };
+        client.cache().get_or_refresh("k", loader).await.unwrap();
+        client.close().await;
+    });
+    assert_eq!(cache(store, "get", &["k"]).output().stdout, "[1,2]");
+    let done = load(store, &[], "echo run >> runs").output();
+    done.is(78, &["is written as Json", "choose another key"]);
+    assert_eq!(runs(store), 0);
+    assert_eq!(cache(store, "get", &["k"]).output().stdout, "[1,2]");
+}
+
+#[test]
+fn the_command_sees_no_password_of_ours() {
+    let server = RedisServer::builder().password("S3CR3T").start();
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("redis://:S3CR3T@127.0.0.1:{}/", server.port());
+    let print = |words: &[&str]| {
+        let run = Run::verb(dir.path(), "cache")
+            .words(&["get-or-refresh"])
+            .words(words)
+            .words(&["k", "--", "env"])
+            .env("LEASEHOLD_URL", &url);
+        let done = run.output();
+        assert_eq!(done.code(), 0, "{done:?}");
+        done.stdout
+    };
+    let plain = print(&[]);
+    assert!(
+        plain.contains("PATH=") && !plain.contains("S3CR3T"),
+        "{plain}"
+    );
+    // A namespace is the same for whatever the command does.
+    assert!(print(&["--namespace", "n"]).contains("LEASEHOLD_NAMESPACE=n"));
+}
+
+/// `docs/cache.md` has a script that does what its comments say.
+#[test]
+fn the_documented_script_runs() {
+    let store = Store::redis();
+    let document = include_str!("../../../../../docs/cache.md");
+    let (_, section) = document.split_once("## From the command line").unwrap();
+    let (_, script) = section.split_once("```sh\n").unwrap();
+    let (script, _) = script.split_once("```").unwrap();
+    fs::write(
+        store.file("report.sh"),
+        "#!/bin/sh\necho run >> runs\necho a report\n",
+    )
+    .unwrap();
+    let prepared = format!("chmod +x report.sh; export LEASEHOLD_URL=$0; set -eu\n{script}");
+    let done = shell(&store, &prepared);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    let printed = text(&done.stdout);
+    assert_eq!(printed.matches("a report").count(), 3, "{printed}");
+    assert!(printed.contains("leasehold.cache-get/1"), "{printed}");
+    eventually(LIMIT, "it was refreshed in the background", || {
+        runs(&store) == 2 && refreshers(&store) == 0
+    });
+}
