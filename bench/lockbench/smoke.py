@@ -1,5 +1,5 @@
 """Does each driver of Leasehold work? Says nothing about speed: debug builds, a third of a second each."""
-from . import peers
+from . import peers, stampede
 from .runner import Failed, Runner
 from .workloads import overlaps, turns_of
 
@@ -21,10 +21,10 @@ CASES = [
 def run(say):
     """The exit status."""
     try:
-        program = peers.build_rust(['leasehold'], peers=False, release=False)['leasehold']
+        programs = peers.build_rust(['leasehold', 'stampede'], peers=False, release=False)
     except peers.Missing as reason:
         raise SystemExit(f'bench: {reason}')
-    runner, failed = Runner(say, tries=1), 0
+    program, runner, failed = programs['leasehold'], Runner(say, tries=1), 0
     try:
         for name, each in CASES:
             try:
@@ -41,4 +41,4 @@ def run(say):
             failed += not good
     finally:
         runner.close()
-    return 1 if failed else 0
+    return 1 if failed + stampede.smoke(programs['stampede'], say) else 0

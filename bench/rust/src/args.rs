@@ -9,10 +9,15 @@ use std::time::Duration;
 pub struct Args(HashMap<String, String>);
 
 impl Args {
-    /// Those of this process; what has no `=` is left out.
+    /// Those of this process.
     pub fn parse() -> Self {
-        let pairs = std::env::args().skip(1).filter_map(|argument| {
-            let (key, value) = argument.split_once('=')?;
+        Self::of(std::env::args().skip(1))
+    }
+
+    /// Those among some words; what has no `=` is left out.
+    pub fn of(words: impl Iterator<Item: AsRef<str>>) -> Self {
+        let pairs = words.filter_map(|word| {
+            let (key, value) = word.as_ref().split_once('=')?;
             Some((key.to_owned(), value.to_owned()))
         });
         Self(pairs.collect())
