@@ -21,9 +21,10 @@ use crate::{secret, text, values};
 
 const URL_HELP: &str = "Where locks live: redis://[user:password@]host[:port][/db], rediss://..., unix:/path/to/socket, local: for your processes on this host, or local:/path/to/file [env: LEASEHOLD_URL]";
 
-const NO_STORE: &str = "no store given: where does the lock live? (exit 78)
-    this host only    leasehold run --url local: LOCK -- CMD
-    try it now        eval \"$(leasehold dev)\"
+/// What is said where no store was given; a verb of no lock has its own words for the question and the command.
+pub(crate) const WHERE: &str = "where does the lock live?";
+pub(crate) const ON_THIS_HOST: &str = "leasehold run --url local: LOCK -- CMD";
+const SERVERS: &str = "try it now        eval \"$(leasehold dev)\"
     your Redis        export LEASEHOLD_URL=redis://host:6379/
     for all of them   write url = \"redis://host:6379/\" to ";
 
@@ -279,7 +280,10 @@ fn url(settings: &Settings) -> Result<(String, Place, Origin), Exit> {
     let Some((key, setting)) = settings.either(URL, URL_FILE)? else {
         return Err(Exit::saying(
             CONFIG,
-            format!("{NO_STORE}{}", config::HOST_FILE),
+            format!(
+                "no store given: {WHERE} (exit {CONFIG})\n    this host only    {ON_THIS_HOST}\n    {SERVERS}{}",
+                config::HOST_FILE
+            ),
         ));
     };
     let url = if key == URL_FILE {
@@ -300,7 +304,7 @@ fn url(settings: &Settings) -> Result<(String, Place, Origin), Exit> {
         return Err(Exit::saying(
             CONFIG,
             format!(
-                "memory: is seen by one process only, so it would exclude nobody (exit {CONFIG})\n    next    leasehold run --url local: LOCK -- CMD"
+                "memory: is seen by one process only, so it would exclude nobody (exit {CONFIG})\n    next    {ON_THIS_HOST}"
             ),
         ));
     }

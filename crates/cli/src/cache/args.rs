@@ -76,8 +76,8 @@ pub(crate) struct GetOrRefresh {
     #[arg(long, value_name = "DUR", value_parser = hold, default_value = "10m")]
     pub(super) timeout: Duration,
 
-    /// Stop CMD if it prints more than this; it has failed then, with 78
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "16MiB")]
+    /// Stop CMD if it prints more than this; it has failed then, with 78. At most 24MiB
+    #[arg(long, value_name = "SIZE", value_parser = max_size, default_value = "16MiB")]
     pub(super) max_size: usize,
 
     /// How long no host runs CMD again after it has failed, up to half of it less at random; twice as long each time in a
@@ -132,5 +132,17 @@ impl GetOrRefresh {
             .back_off(self.back_off)
             // Nobody would be left to see to the next value.
             .eagerness(0.0)
+    }
+}
+
+/// A size that can be stored.
+fn max_size(text: &str) -> Result<usize, String> {
+    let most = leasehold::cache::MOST_BYTES;
+    match size(text)? {
+        bytes if bytes > most => Err(format!(
+            "is more than {} MiB, the most that is stored",
+            most >> 20
+        )),
+        bytes => Ok(bytes),
     }
 }

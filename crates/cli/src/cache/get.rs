@@ -16,10 +16,10 @@ use crate::text::{quoted, span};
 
 const ABOUT: &str = "\
 Prints the bytes as they were stored, fresh or stale, and runs nothing. What a program has stored through the
-library is printed in its format, JSON by default.
+library is printed in its format, JSON by default. Something else that stands under the key is no value.
 
 Exit codes: 0 it is printed; 66 there is no value; 64 wrong use, or a bad key; 69 the store does not answer;
-77 it refuses user, password or permission; 78 no store, or something else is stored under the key";
+77 it refuses user, password or permission; 78 no store was given, or it is none";
 
 /// Print what is stored
 #[derive(Debug, Args)]

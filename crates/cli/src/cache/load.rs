@@ -1,5 +1,5 @@
 //! The command as a loader: what it prints is the value. Must never give out what a command printed that failed, was stopped or
-//! was interrupted, and never outlive this process (on Linux).
+//! was interrupted, and never outlive this process (on Linux; what it has started may).
 
 use std::ffi::OsString;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{Pid, gethostname};
+use nix::unistd::{Pid, gethostname, setsid};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
@@ -52,10 +52,10 @@ pub(super) struct Limits {
 pub(super) enum State {
     /// It was not started.
     Idle,
-    /// It runs, as this process group, and was or was not asked to end by a signal to us.
-    Running(Pid, bool),
-    /// It ended so after such a signal, and not well: that says nothing about the command.
-    Interrupted(ExitStatus),
+    /// It runs, as this process group, and was asked to end by this signal to us.
+    Running(Pid, Option<Signal>),
+    /// It ended so after such a signal: that says nothing about the command.
+    Interrupted(ExitStatus, Signal),
     /// It ended by itself, or had to be stopped.
     Over,
 }
@@ -110,16 +110,19 @@ impl Job {
             let exit = self.program.failed(&error);
             self.failed(exit.code(), &format!("cannot be started: {error}"), "")
         })?;
-        self.state
-            .send_replace(State::Running(process.group, false));
+        self.state.send_replace(State::Running(process.group, None));
         let ended = self.until_end(&mut process).await;
-        let interrupted = matches!(*self.state.borrow(), State::Running(_, true));
-        match ended {
-            Ok((status, _)) if interrupted && !status.success() => {
-                self.state.send_replace(State::Interrupted(status));
+        let interrupted = match *self.state.borrow() {
+            State::Running(_, signal) => signal,
+            _ => None,
+        };
+        match (ended, interrupted) {
+            // Whatever it says: what it printed may be half of it.
+            (Ok((status, _)), Some(signal)) => {
+                self.state.send_replace(State::Interrupted(status, signal));
                 std::future::pending().await
             }
-            ended => {
+            (ended, _) => {
                 self.state.send_replace(State::Over);
                 self.judge(ended)
             }
@@ -138,7 +141,7 @@ impl Job {
             }
             Err(Stop::Size) => {
                 let what = format!("printed more than {} bytes", self.limits.size);
-                self.failed(CONFIG, &what, "--max-size SIZE allows more, as 64MiB")
+                self.failed(CONFIG, &what, "--max-size SIZE allows more, up to 24MiB")
             }
             Err(Stop::Unreadable(error)) => {
                 let what = format!("printed what cannot be read: {error}");
@@ -180,12 +183,16 @@ impl Job {
     pub(super) fn pass_on(&self, group: Pid, signal: Signal, ends: bool) {
         self.state.send_if_modified(|state| match state {
             State::Running(_, interrupted) => {
-                *interrupted |= ends;
+                *interrupted = interrupted.or(ends.then_some(signal));
                 ends
             }
             _ => false,
         });
         send(group, signal);
+        if ends {
+            // One that is stopped hears nothing else.
+            send(group, Signal::SIGCONT);
+        }
     }
 
     pub(super) fn state(&self) -> State {
@@ -193,11 +200,11 @@ impl Job {
     }
 
     /// Waits until it has ended by an interrupt.
-    pub(super) async fn interrupted(&self) -> ExitStatus {
+    pub(super) async fn interrupted(&self) -> (ExitStatus, Signal) {
         let mut state = self.state.subscribe();
         loop {
-            if let State::Interrupted(status) = *state.borrow_and_update() {
-                return status;
+            if let State::Interrupted(status, signal) = *state.borrow_and_update() {
+                return (status, signal);
             }
             // An error would mean that the sender, and so `self`, is gone.
             if state.changed().await.is_err() {
@@ -230,7 +237,7 @@ fn how_it_ended(status: ExitStatus) -> String {
     }
 }
 
-/// The running command, in a process group of its own. Dropping it kills the group.
+/// The running command, in a session and process group of its own. Dropping it kills the group.
 struct Process {
     child: Child,
     group: Pid,
@@ -253,11 +260,9 @@ impl Process {
                 None => command.env_remove(name),
             };
         }
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .process_group(0);
-        sys::prepare(&mut command, None, || Ok(()));
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        // A session of its own: it may not read from a terminal that others see, which would stop it, and us with it.
+        sys::prepare(&mut command, None, || Ok(setsid().map(drop)?));
         let child = Command::from(command).spawn()?;
         let id = child.id().ok_or_else(|| io::Error::other("no number"))?;
         Ok(Self {
@@ -270,6 +275,7 @@ impl Process {
     /// Asks it to end, and kills it if it does not.
     async fn stop(&mut self) {
         send(self.group, Signal::SIGTERM);
+        send(self.group, Signal::SIGCONT);
         self.has_ended = timeout(GRACE, self.child.wait()).await.is_ok();
         // Others of its group may be left.
         send(self.group, Signal::SIGKILL);

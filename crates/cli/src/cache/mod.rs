@@ -15,13 +15,14 @@ use self::args::GetOrRefresh;
 use self::get::Get;
 use self::invalidate::Invalidate;
 use crate::exit::{CONFIG, Exit, LOCK_UNKNOWN, SOFTWARE};
+use crate::store::{ON_THIS_HOST, WHERE};
 
 const ABOUT: &str = "\
+KEY is a name for what CMD prints: whatever it depends on belongs into it (report:eu:2026).
+
   leasehold cache get-or-refresh report --fresh 1m --stale 1h -- ./report.sh
   leasehold cache invalidate report      the data has changed: the next reader refreshes it
-  leasehold cache get report             what is stored, whatever its age
-
-KEY is a name for what CMD prints: whatever it depends on belongs into it (report:eu:2026).";
+  leasehold cache get report             what is stored, whatever its age";
 
 /// Keep what a slow command prints, for all hosts
 #[derive(Debug, Args)]
@@ -40,11 +41,19 @@ enum Verb {
 
 /// Does it.
 pub(crate) fn cache(args: &Cache) -> Exit {
-    match &args.verb {
-        Verb::GetOrRefresh(args) => refresh::get_or_refresh(args),
-        Verb::Get(args) => get::get(args),
-        Verb::Invalidate(args) => invalidate::invalidate(args),
-    }
+    let (exit, here) = match &args.verb {
+        Verb::GetOrRefresh(args) => (
+            refresh::get_or_refresh(args),
+            "leasehold cache get-or-refresh --url local: KEY -- CMD",
+        ),
+        Verb::Get(args) => (get::get(args), "leasehold cache get --url local: KEY"),
+        Verb::Invalidate(args) => (
+            invalidate::invalidate(args),
+            "leasehold cache invalidate --url local: KEY",
+        ),
+    };
+    exit.reworded(WHERE, "where are the values kept?")
+        .reworded(ON_THIS_HOST, here)
 }
 
 /// An error of the library that is the same for every verb. Busy and failed loads are told with more words where they happen.

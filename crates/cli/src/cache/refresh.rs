@@ -83,7 +83,7 @@ async fn heed(job: Option<&Job>, signals: &mut Signals) -> Exit {
     loop {
         let signal = tokio::select! {
             biased;
-            status = &mut interrupted => return of_interrupted(status),
+            (status, signal) = &mut interrupted => return of_interrupted(status, signal),
             signal = signals.next() => signal,
         };
         let ends = Signals::is_ending(signal);
@@ -95,8 +95,11 @@ async fn heed(job: Option<&Job>, signals: &mut Signals) -> Exit {
     }
 }
 
-/// The end by a signal to us that the command did not survive.
-fn of_interrupted(status: ExitStatus) -> Exit {
+/// The end by a signal to us that was passed on to the command. One that makes a success of it has printed nobody knows what.
+fn of_interrupted(status: ExitStatus, signal: Signal) -> Exit {
+    if status.success() {
+        return by(signal);
+    }
     if status.signal() == Some(Signal::SIGINT as i32) {
         return by(Signal::SIGINT);
     }

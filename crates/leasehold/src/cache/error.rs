@@ -37,7 +37,8 @@ pub enum Error {
     /// The store gave no verdict.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What is stored cannot be read as the type that was asked for, or what was loaded cannot be written down.
+    /// What is stored cannot be read as the type that was asked for, what was loaded cannot be written down, or something else stands
+    /// under the key.
     #[error("the value of \"{key}\" {why}")]
     #[non_exhaustive]
     Value {
@@ -111,7 +112,7 @@ impl Error {
             }),
             Refusal::Nothing => value("was not among what the loader brought"),
             Refusal::Foreign(kind) => value(&format!(
-                "cannot be stored: something else stands under this key, of type {kind}; it was left alone"
+                "has no place: something else stands under this key, of type {kind}; it was left alone"
             )),
             Refusal::Unreadable => value("is written in another way by others of the fleet"),
             Refusal::Nested => value("is asked for by its own loader, which would wait for itself"),

@@ -63,8 +63,8 @@ pub use self::got::{Got, Origin};
 pub use self::many::{GetManyOrRefresh, Many};
 use crate::client::Client;
 use crate::error::StoreError;
-pub use crate::guard::Policy;
 use crate::guard::Refusal;
+pub use crate::guard::{MOST_BYTES, Policy};
 
 /// A cache of values in the store of a client. Cheap to clone.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use leasehold_core::cache::{Body, Commit, Format, Header, Kept, Reply, Step, Val
 use leasehold_core::{LockName, Ttl};
 
 use super::flight::Pilot;
-use super::policy::{LONGEST, millis};
+use super::policy::{LONGEST, MOST_BYTES, millis};
 use super::stage::{End, Failure, Handed, Stage};
 use super::{Inner, Refusal, left};
 use crate::clock::Moment;
@@ -222,6 +222,10 @@ impl Pilot {
     }
 
     async fn commit(&self, brought: &Brought, version: Version, took: Duration) -> Option<Kept> {
+        if brought.body.len() > MOST_BYTES {
+            self.abandon(None).await;
+            return None;
+        }
         let step = Step::Commit(Commit {
             token: self.token,
             version,

@@ -37,7 +37,7 @@ use self::flight::{Flight, Pilot};
 use self::layer::Layer;
 pub(crate) use self::layer::Settings as LayerSettings;
 pub(crate) use self::load::{Brought, LoadEnd, Loader, Nest};
-pub use self::policy::Policy;
+pub use self::policy::{MOST_BYTES, Policy};
 pub(crate) use self::stage::Failure;
 pub use self::stage::Origin;
 use crate::backoff::Backoff;

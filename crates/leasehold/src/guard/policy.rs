@@ -38,6 +38,10 @@ impl Default for Policy {
     }
 }
 
+/// The largest value that is stored, in bytes, as it is written down: Redis cuts the connection of a subscriber that is sent more than 32 MB
+/// at once, by default, and what cannot be read again must not be stored. A larger one is given to those who wait, and loaded anew next time.
+pub const MOST_BYTES: usize = 24 << 20;
+
 /// The longest a value is fresh, or stale.
 pub(crate) const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 

@@ -275,3 +275,17 @@ async fn who_must_have_it_fresh_catches_up_with_a_source_that_is_invalidated_all
         assert!(took <= 5 * SECOND, "{took:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_value_that_could_not_be_read_again_is_given_and_not_stored() {
+    let fleet = Fleet::new();
+    let cache = fleet.cache().raw();
+    let size = leasehold::cache::MOST_BYTES;
+    for (more, stored) in [(1, false), (0, true)] {
+        let loader = move || async move { Ok::<_, String>(vec![7_u8; size + more]) };
+        let got = cache.get_or_refresh("big", loader).await.unwrap();
+        assert_eq!(got.len(), size + more);
+        sleep(SECOND).await;
+        assert_eq!(cache.get::<Vec<u8>>("big").await.unwrap().is_some(), stored);
+    }
+}

@@ -25,6 +25,7 @@ on_each_store! {
     a_store_that_is_named_by_a_pipe_is_asked_inline,
     the_command_has_no_stdin,
     what_a_program_has_stored_is_printed_and_never_replaced,
+    of_several_keys_none_is_invalidated_if_one_can_be_no_key,
 }
 
 /// `leasehold cache VERB --url URL words...`, in the directory of the test.
@@ -213,6 +214,44 @@ fn what_a_program_has_stored_is_printed_and_never_replaced(store: &Store) {
     assert_eq!(cache(store, "get", &["k"]).output().stdout, "[1,2]");
 }
 
+fn of_several_keys_none_is_invalidated_if_one_can_be_no_key(store: &Store) {
+    load(store, &[], "echo v").output().is(0, &[]);
+    let done = cache(store, "invalidate", &["k", ""]).output();
+    done.is(64, &["invalid cache key", "is empty"]);
+    assert_eq!(about(store)["state"], "fresh");
+}
+
+#[test]
+fn of_several_keys_the_one_is_named_that_could_not_be_invalidated() {
+    let store = Store::redis();
+    load(&store, &[], "echo v").output().is(0, &[]);
+    store.server().cli(&["RPUSH", "list", "x"]);
+    let done = cache(&store, "get", &["list"]).output();
+    done.is(66, &["\"list\": there is no value"]);
+    let done = cache(&store, "invalidate", &["k", "list", "other"]).output();
+    done.is(78, &["of type list", "at \"list\", 2 of 3 keys"]);
+    assert_eq!(about(&store)["state"], "stale");
+}
+
+#[test]
+fn without_a_store_each_verb_says_how_it_goes_without_a_server() {
+    let dir = tempfile::tempdir().unwrap();
+    for (words, told) in [
+        (
+            &["get-or-refresh", "k", "--", "true"][..],
+            "leasehold cache get-or-refresh --url local: KEY -- CMD",
+        ),
+        (&["get", "k"][..], "leasehold cache get --url local: KEY\n"),
+        (
+            &["invalidate", "k"][..],
+            "leasehold cache invalidate --url local: KEY\n",
+        ),
+    ] {
+        let done = Run::verb(dir.path(), "cache").words(words).output();
+        done.is(78, &["no store given: where are the values kept?", told]);
+    }
+}
+
 #[test]
 fn the_command_sees_no_password_of_ours() {
     let server = RedisServer::builder().password("S3CR3T").start();
@@ -250,7 +289,8 @@ fn the_documented_script_runs() {
         "#!/bin/sh\necho run >> runs\necho a report\n",
     )
     .unwrap();
-    let prepared = format!("chmod +x report.sh; export LEASEHOLD_URL=$0; set -eu\n{script}");
+    let script = script.replace("redis://cache.internal:6379/", "$0");
+    let prepared = format!("chmod +x report.sh; set -eu\n{script}");
     let done = shell(&store, &prepared);
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     let printed = text(&done.stdout);
