@@ -17,6 +17,7 @@
 pub mod cache;
 pub mod check_table;
 pub mod command;
+mod explore;
 pub mod host_time;
 pub mod ladder;
 pub mod parts;

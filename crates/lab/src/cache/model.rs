@@ -1,12 +1,11 @@
-//! A model as the checker takes it, and its exploration. Must never report as exhausted what was cut short.
+//! A model as the checker takes it. Must never take a step by other rules than those that it is given.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use leasehold_core::cache::{Body, EntryState, Outcome, Step};
 use leasehold_core::{Invalid, Now, Ttl};
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
 use super::act::Action;
 use super::judge::Broken;
@@ -14,7 +13,7 @@ use super::setup::{BACK_OFF, FRESH, LEASE, STALE, Setup, Situation, TICK};
 use super::state::{Books, Client, Phase, State};
 use super::time::TICK_MS;
 use super::{Finding, trace};
-use crate::report::{Checked, Judged, Verdict};
+use crate::explore::explore;
 
 /// The rules of an entry: [`EntryState::apply`], or in a test, something worse.
 pub type Apply = fn(&mut EntryState, Now, &Step) -> Outcome;
@@ -56,45 +55,8 @@ impl Rules {
     }
 
     /// Explores everything within the bounds.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "how long an exploration takes is no lease"
-    )]
     pub(super) fn explore(&self) -> Finding {
-        let begun = Instant::now();
-        let seen = self
-            .clone()
-            .checker()
-            .threads(2)
-            .finish_when(HasDiscoveries::AnyFailures)
-            .timeout(LIMIT)
-            .spawn_bfs()
-            .join();
-        let took = begun.elapsed();
-        let found = seen.discoveries();
-        let cut = !found.is_empty() || took >= LIMIT;
-        let verdict = |name| match found.get(name) {
-            Some(path) => self.shortest(name, path.clone().into_actions()),
-            None if cut => Verdict::Cut,
-            None => Verdict::Exhausted,
-        };
-        let properties = self.properties().into_iter().map(|property| {
-            let (name, says) = property.name.split_once(' ').unwrap_or_default();
-            Judged {
-                name,
-                says,
-                verdict: verdict(property.name),
-            }
-        });
-        let checked = Checked {
-            model: self.setup.name.to_owned(),
-            bounds: self.setup.bounds(),
-            states: seen.unique_state_count(),
-            // It counts the states of a way, one more than its steps.
-            depth: seen.max_depth().saturating_sub(1),
-            properties: properties.collect(),
-            took,
-        };
+        let checked = explore(self, self.setup.name, self.setup.bounds(), trace::lines);
         let reached = self.reached.load(Ordering::Relaxed);
         let missed = self.setup.reaches.iter();
         let missed = missed.filter(|situation| reached & (1_u64 << **situation as u64) == 0);
@@ -103,34 +65,7 @@ impl Rules {
             checked,
         }
     }
-
-    /// As for the locks: what is found breadth first, when nothing deeper is allowed, is the shortest.
-    fn shortest(&self, name: &'static str, mut actions: Vec<Action>) -> Verdict {
-        loop {
-            let checker = self
-                .clone()
-                .checker()
-                .threads(1)
-                // The checker counts states, and leaves those at the limit alone.
-                .target_max_depth(actions.len() + 1)
-                .finish_when(HasDiscoveries::AnyOf([name].into()))
-                .spawn_bfs()
-                .join();
-            match checker.discovery(name) {
-                Some(path) => actions = path.into_actions(),
-                None => {
-                    return Verdict::Violated {
-                        steps: actions.len(),
-                        trace: trace::lines(self, &actions),
-                    };
-                }
-            }
-        }
-    }
 }
-
-/// How long one model may take before it is cut.
-const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// A property that single steps break.
 macro_rules! kept {

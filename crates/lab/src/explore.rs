@@ -1,0 +1,102 @@
+//! The exploration of a model of our own rules, and the shortest way into what it breaks. Must never report as exhausted what was
+//! cut short.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+use stateright::{Checker, HasDiscoveries, Model};
+
+use crate::report::{Checked, Judged, Verdict};
+
+/// How long one model may take before it is cut.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// Explores everything within the bounds. The name of a property is a word, and after a space what it says; `lines` are a way to a state
+/// as a person reads it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long an exploration takes is no lease"
+)]
+pub(crate) fn explore<M>(
+    model: &M,
+    name: &str,
+    bounds: String,
+    lines: impl Fn(&M, &[M::Action]) -> Vec<String>,
+) -> Checked
+where
+    M: Model + Clone + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync,
+    M::Action: Clone + Debug + PartialEq,
+{
+    let begun = Instant::now();
+    let seen = model
+        .clone()
+        .checker()
+        .threads(2)
+        .finish_when(HasDiscoveries::AnyFailures)
+        .timeout(LIMIT)
+        .spawn_bfs()
+        .join();
+    let took = begun.elapsed();
+    let found = seen.discoveries();
+    let cut = !found.is_empty() || took >= LIMIT;
+    let verdict = |name| match found.get(name) {
+        Some(path) => {
+            let actions = shortest(model, name, path.clone().into_actions());
+            Verdict::Violated {
+                steps: actions.len(),
+                trace: lines(model, &actions),
+            }
+        }
+        None if cut => Verdict::Cut,
+        None => Verdict::Exhausted,
+    };
+    let properties = model.properties().into_iter().map(|property| {
+        let (name, says) = named(property.name);
+        Judged {
+            name,
+            says,
+            verdict: verdict(property.name),
+        }
+    });
+    Checked {
+        model: name.to_owned(),
+        bounds,
+        states: seen.unique_state_count(),
+        // It counts the states of a way, one more than its steps.
+        depth: seen.max_depth().saturating_sub(1),
+        properties: properties.collect(),
+        took,
+    }
+}
+
+/// The checker keeps the last counterexample that it saw, not the first. With one thread it goes breadth first, so what is
+/// found when nothing deeper is allowed is the shortest.
+fn shortest<M>(model: &M, name: &'static str, mut actions: Vec<M::Action>) -> Vec<M::Action>
+where
+    M: Model + Clone + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync,
+    M::Action: Clone + Debug + PartialEq,
+{
+    loop {
+        let checker = model
+            .clone()
+            .checker()
+            .threads(1)
+            // The checker counts states, and leaves those at the limit alone.
+            .target_max_depth(actions.len() + 1)
+            .finish_when(HasDiscoveries::AnyOf([name].into()))
+            .spawn_bfs()
+            .join();
+        match checker.discovery(name) {
+            Some(path) => actions = path.into_actions(),
+            None => return actions,
+        }
+    }
+}
+
+/// A property is called by its number and what it says: `R6 first come, first served`.
+fn named(name: &'static str) -> (&'static str, &'static str) {
+    name.split_once(' ').unwrap_or((name, ""))
+}
