@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use leasehold_core::cache::Value;
 use tokio::sync::oneshot;
 
-use super::{Cache, Codec, Error, Got};
+use super::{Cache, Codec, Error, Got, codec};
 use crate::guard::{Brought, Decoded, Failure, LoadEnd, Loader, Nest, Policy, Request};
 use crate::runtime::Home;
 
@@ -213,9 +213,6 @@ pub(super) fn failure(error: Box<dyn StdError + Send + Sync>) -> Failure {
 
 /// Reads a stored value as a `V`.
 pub(super) fn decode<V: Send + Sync + 'static, C: Codec<V>>(value: &Value) -> Option<Decoded> {
-    if !C::reads(value.header.format) {
-        return None;
-    }
-    let decoded = C::decode(&value.body).ok()?;
+    let decoded = codec::read::<V, C>(value).ok()?;
     Some(Arc::new(decoded))
 }

@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 
-use leasehold_core::cache::Format;
+use leasehold_core::cache::{Format, Value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -31,6 +31,18 @@ pub trait Way: Send + Sync + 'static {
     fn reads(format: Format) -> bool {
         format == Self::FORMAT
     }
+}
+
+/// Reads a stored value, or says why it cannot be read.
+pub(super) fn read<V, C: Codec<V>>(value: &Value) -> Result<V, String> {
+    let format = value.header.format;
+    if !C::reads(format) {
+        return Err(format!(
+            "is written as {format:?}, and {:?} was asked for",
+            C::FORMAT
+        ));
+    }
+    C::decode(&value.body).map_err(|error| format!("cannot be read as this type: {error}"))
 }
 
 /// JSON, which every language reads. The default.

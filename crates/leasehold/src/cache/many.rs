@@ -232,12 +232,10 @@ struct Member {
 }
 
 impl Member {
-    fn decide(&mut self) -> bool {
-        let first = !std::mem::replace(&mut self.decided, true);
-        if first {
+    fn decide(&mut self) {
+        if !std::mem::replace(&mut self.decided, true) {
             self.batch.decided();
         }
-        first
     }
 }
 

@@ -108,14 +108,6 @@ impl<C: Way> Cache<C> {
         self.with()
     }
 
-    fn with<D>(&self) -> Cache<D> {
-        Cache {
-            client: self.client.clone(),
-            policy: self.policy.clone(),
-            codec: PhantomData,
-        }
-    }
-
     /// The value of `key`, or what `loader` brings if nobody else does. Nothing happens until it is awaited.
     ///
     /// Once begun, a load runs to its end even if nobody waits for it any more. Only one of those who ask for a missing or stale entry
@@ -225,13 +217,13 @@ impl<C: Way> Cache<C> {
 
 impl<C> Clone for Cache<C> {
     fn clone(&self) -> Self {
-        self.with_same()
+        self.with()
     }
 }
 
 impl<C> Cache<C> {
-    fn with_same(&self) -> Self {
-        Self {
+    fn with<D>(&self) -> Cache<D> {
+        Cache {
             client: self.client.clone(),
             policy: self.policy.clone(),
             codec: PhantomData,
@@ -246,19 +238,10 @@ fn read<V, C: Codec<V>>(
     age: Duration,
     origin: Origin,
 ) -> Result<Got<V>, Error> {
-    let unreadable = |why: String| Error::Value {
+    let decoded = codec::read::<V, C>(value).map_err(|why| Error::Value {
         key: key.as_str().to_owned(),
         why,
-    };
-    if !C::reads(value.header.format) {
-        return Err(unreadable(format!(
-            "is written as {:?}, and {:?} was asked for",
-            value.header.format,
-            C::FORMAT
-        )));
-    }
-    let decoded = C::decode(&value.body)
-        .map_err(|error| unreadable(format!("cannot be read as this type: {error}")))?;
+    })?;
     Ok(Got {
         value: decoded.into(),
         age,

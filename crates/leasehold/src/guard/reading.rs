@@ -27,6 +27,15 @@ struct Known {
 }
 
 impl Known {
+    /// A value as the caller reads it, if it can.
+    fn read(request: &Request, value: &Value, now_ms: u64) -> Option<Self> {
+        Some(Self {
+            header: value.header,
+            value: (request.decode)(value)?,
+            now_ms,
+        })
+    }
+
     fn serve(&self, origin: Origin) -> Answer {
         Answer {
             value: self.value.clone(),
@@ -150,27 +159,26 @@ impl Inner {
             return Err(Refusal::Nested);
         }
         loop {
-            let now_ms = glance.now_ms;
-            let header = glance.value.as_ref().map(|value| value.header);
-            let known = glance.value.as_ref().and_then(request.decode);
+            let Glance { value, now_ms } = &glance;
+            let known = value
+                .as_ref()
+                .and_then(|value| Known::read(&request, value, *now_ms));
             // What it cannot read is nothing to it, and needs to be replaced.
-            let over = header.is_some() && known.is_none();
-            let known = header.zip(known).map(|(header, value)| Known {
-                header,
-                value,
-                now_ms,
-            });
+            let over = value.is_some() && known.is_none();
             if let Some(known) = &known {
-                let standing = known.header.standing(now_ms);
-                let early = standing == Standing::Fresh;
-                if early || !request.policy.must_be_fresh {
-                    if !early || request.policy.draws(&known.header, now_ms) {
-                        self.refresh(&mut request, known.header.version, early);
+                let standing = known.header.standing(*now_ms);
+                let is_fresh = standing == Standing::Fresh;
+                if is_fresh || !request.policy.must_be_fresh {
+                    // A fresh one early, if this reader is the one who draws it.
+                    if !is_fresh || request.policy.draws(&known.header, *now_ms) {
+                        self.refresh(&mut request, known.header.version, is_fresh);
                     }
                     return Ok(known.serve(standing.into()));
                 }
             }
-            let seen = header.map_or(Version::default(), |header| header.version);
+            let seen = value
+                .as_ref()
+                .map_or(Version::default(), |value| value.header.version);
             let (flight, leads) = self.join(&mut request, seen, over)?;
             if let Some(loader) = request.loader.as_mut() {
                 loader.passed_over();
@@ -205,7 +213,11 @@ impl Inner {
                 } else {
                     refusal
                 };
-                let known = known.or_else(|| known_of(&request, flight.shown(asked)?));
+                // What came to light after the look will do as well.
+                let known = known.or_else(|| {
+                    let Shown { value, now_ms, .. } = flight.shown(asked)?;
+                    Known::read(&request, &value, now_ms)
+                });
                 return instead(&request.policy, known.as_ref(), refusal);
             }
             // It still asks as of its first look: what begins to load after that will do, or it might never catch up with a source that
@@ -213,16 +225,6 @@ impl Inner {
             glance = self.glance(&request.key).await?;
         }
     }
-}
-
-/// A stale value that the flight was shown, if the caller can read it.
-fn known_of(request: &Request, shown: Shown) -> Option<Known> {
-    let Shown { value, now_ms, .. } = shown;
-    Some(Known {
-        header: value.header,
-        value: (request.decode)(&value)?,
-        now_ms,
-    })
 }
 
 /// The stale value after all, where there is no other and the policy has it so.
