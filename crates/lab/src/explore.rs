@@ -3,6 +3,8 @@
 
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use stateright::{Checker, HasDiscoveries, Model};
@@ -11,6 +13,23 @@ use crate::report::{Checked, Judged, Verdict};
 
 /// How long one model may take before it is cut.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// The situations that an exploration came to, by their numbers below 64; shared by all copies of a model.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reached(Arc<AtomicU64>);
+
+impl Reached {
+    pub(crate) fn note(&self, situation: u64) {
+        // Nearly always it is known, and a write would hold up the other threads.
+        if !self.has(situation) {
+            self.0.fetch_or(1 << situation, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn has(&self, situation: u64) -> bool {
+        self.0.load(Ordering::Relaxed) & (1 << situation) != 0
+    }
+}
 
 /// Explores everything within the bounds. The name of a property is a word, and after a space what it says; `lines` are a way to a state
 /// as a person reads it.

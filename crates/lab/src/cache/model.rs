@@ -1,8 +1,5 @@
 //! A model as the checker takes it. Must never take a step by other rules than those that it is given.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use leasehold_core::cache::{Body, EntryState, Outcome, Step};
 use leasehold_core::{Invalid, Now, Ttl};
 use stateright::{Model, Property};
@@ -13,7 +10,7 @@ use super::setup::{BACK_OFF, FRESH, LEASE, STALE, Setup, Situation, TICK};
 use super::state::{Books, Client, Phase, State};
 use super::time::TICK_MS;
 use super::{Finding, trace};
-use crate::explore::explore;
+use crate::explore::{Reached, explore};
 
 /// The rules of an entry: [`EntryState::apply`], or in a test, something worse.
 pub type Apply = fn(&mut EntryState, Now, &Step) -> Outcome;
@@ -28,8 +25,7 @@ pub(super) struct Rules {
     pub(super) fresh_ms: u64,
     pub(super) stale_ms: u64,
     pub(super) body: Body,
-    /// What was reached: a bit for each situation.
-    reached: Arc<AtomicU64>,
+    reached: Reached,
 }
 
 impl Rules {
@@ -42,24 +38,20 @@ impl Rules {
             fresh_ms: u64::from(FRESH) * TICK_MS,
             stale_ms: u64::from(STALE) * TICK_MS,
             body: Body::from([]),
-            reached: Arc::default(),
+            reached: Reached::default(),
         })
     }
 
     /// Notes that a situation was reached.
     pub(super) fn reached(&self, situation: Situation) {
-        let bit = 1 << situation as u64;
-        if self.reached.load(Ordering::Relaxed) & bit == 0 {
-            self.reached.fetch_or(bit, Ordering::Relaxed);
-        }
+        self.reached.note(situation as u64);
     }
 
     /// Explores everything within the bounds.
     pub(super) fn explore(&self) -> Finding {
         let checked = explore(self, self.setup.name, self.setup.bounds(), trace::lines);
-        let reached = self.reached.load(Ordering::Relaxed);
         let missed = self.setup.reaches.iter();
-        let missed = missed.filter(|situation| reached & (1_u64 << **situation as u64) == 0);
+        let missed = missed.filter(|situation| !self.reached.has(**situation as u64));
         Finding {
             missed: missed.copied().collect(),
             checked,

@@ -1,7 +1,6 @@
 //! A model as the checker takes it. Must never take a step by other rules than those that it is given.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold_core::{
     CLAIM_WINDOW, ClientId, Invalid, LockName, Now, Outcome, Owner, Presence, Step, Ttl, World,
@@ -15,7 +14,7 @@ use super::state::{Client, Id, Phase, State};
 use super::time::{NOW, TICK_MS};
 use super::turn::NUMBERS;
 use super::{Finding, trace};
-use crate::explore::explore;
+use crate::explore::{Reached, explore};
 
 /// The rules of a lock: [`World::apply`], or in a test, something worse.
 pub type Apply = fn(&mut World, Now, &LockName, &Step, &dyn Presence) -> Outcome;
@@ -30,8 +29,7 @@ pub(super) struct Rules {
     /// How many ticks a claim window lasts.
     pub(super) window: u8,
     owners: Arc<[Owner]>,
-    /// What was reached: a bit for each situation.
-    reached: Arc<AtomicU64>,
+    reached: Reached,
 }
 
 impl Rules {
@@ -50,7 +48,7 @@ impl Rules {
             ttl,
             window: u8::try_from(window).unwrap_or(u8::MAX),
             owners: owners?.into(),
-            reached: Arc::default(),
+            reached: Reached::default(),
         })
     }
 
@@ -61,18 +59,14 @@ impl Rules {
 
     /// Notes that a situation was reached.
     pub(super) fn reached(&self, situation: Situation) {
-        let bit = 1 << situation as u64;
-        if self.reached.load(Ordering::Relaxed) & bit == 0 {
-            self.reached.fetch_or(bit, Ordering::Relaxed);
-        }
+        self.reached.note(situation as u64);
     }
 
     /// Explores everything within the bounds.
     pub(super) fn explore(&self) -> Finding {
         let checked = explore(self, self.setup.name, self.setup.bounds(), trace::lines);
-        let reached = self.reached.load(Ordering::Relaxed);
         let missed = self.setup.reaches.iter();
-        let missed = missed.filter(|situation| reached & (1_u64 << **situation as u64) == 0);
+        let missed = missed.filter(|situation| !self.reached.has(**situation as u64));
         Finding {
             missed: missed.copied().collect(),
             checked,
