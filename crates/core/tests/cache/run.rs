@@ -313,7 +313,7 @@ impl Run {
         for woken in &outcome.wakes {
             prop_assert!(
                 self.waiting.contains(woken),
-                "nobody is woken that does not wait"
+                "K5: nobody is woken that does not wait"
             );
         }
         let live = |token: &Token| {
@@ -333,7 +333,7 @@ impl Run {
             prop_assert_eq!(outcome.wakes.len(), self.waiting.len(), "K5");
             self.waiting.clear();
         } else {
-            prop_assert!(outcome.wakes.is_empty());
+            prop_assert!(outcome.wakes.is_empty(), "K5: the load goes on");
         }
         let waits = matches!(outcome.reply, Reply::Busy { .. } | Reply::BackOff { .. });
         if let Step::Begin(begin) = step

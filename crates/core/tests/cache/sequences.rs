@@ -40,10 +40,14 @@ fn the_invariants_find_every_broken_rule() {
             ..Config::default()
         };
         let sequences = vec(event(), 0..100);
-        let found = TestRunner::new(config).run(&sequences, |events| hold(*apply, events));
-        let found = found.expect_err(what).to_string();
-        // By the invariant that it breaks, where it breaks one only.
+        // One broken rule may show in several ways; it counts as found when the invariant that it is named after says so.
         let rule = what.split_once(": ").map_or("", |(rule, _)| rule);
-        assert!(found.contains(rule), "{what}: {found}");
+        let found = TestRunner::new(config).run(&sequences, |events| {
+            hold(*apply, events).or_else(|broken| match broken.to_string() {
+                says if says.contains(rule) => Err(broken),
+                _ => Ok(()),
+            })
+        });
+        found.expect_err(what);
     }
 }
