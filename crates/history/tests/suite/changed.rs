@@ -11,11 +11,11 @@ use crate::text::Text;
 /// What can be changed.
 #[derive(Debug, Clone, Copy)]
 enum Change {
-    /// Two leases of a lock, one after the other, change fences.
+    /// Two leases of a lock, the second asked for when the first was there, change fences.
     SwapFences,
     /// A lease gets the fence of another.
     SameFence,
-    /// A lease lasts longer than until the next one's begin.
+    /// A lease that its holder knew of lasts longer than until the next one's begin, which was in time.
     LongLease,
     /// A decision is turned round.
     TurnDecision,
@@ -82,6 +82,10 @@ fn line<'a>(text: &'a mut Text, at: &At) -> &'a mut Value {
     &mut text.0.get_mut(&at.0).unwrap()[at.1]
 }
 
+fn ns(text: &Text, at: &At) -> u64 {
+    text.0[&at.0][at.1]["at_ns"].as_u64().unwrap()
+}
+
 fn hit(text: &Text, proc: &Value) -> bool {
     let target = format!("worker-{proc}");
     text.0
@@ -99,21 +103,29 @@ fn places(text: &Text, file: &str, will_do: impl Fn(&Value) -> bool) -> Vec<usiz
 fn change(text: &mut Text, change: Change, rng: &mut Rng) -> Option<()> {
     let original = text.clone();
     let leases = leases(text, if rng.percent(50) { "m0" } else { "m1" });
-    let pairs: Vec<_> = leases.windows(2).collect();
+    let pairs = leases.windows(2);
     // A decision on what a killed worker wanted may be either.
     let certain = |it: &Value| !hit(&original, &it["proc"]);
     match change {
         Change::SwapFences | Change::SameFence => {
-            let pair = rng.pick(&pairs)?;
+            let swap = matches!(change, Change::SwapFences);
+            let pairs =
+                pairs.filter(|pair| !swap || ns(&original, &pair[0].1) < ns(&original, &pair[1].0));
+            let pair = *rng.pick(&pairs.collect::<Vec<_>>())?;
             let fences = [&pair[0].1, &pair[1].1].map(|at| line(text, at)["fence"].clone());
             line(text, &pair[1].1)["fence"] = fences[0].clone();
-            if matches!(change, Change::SwapFences) {
+            if swap {
                 line(text, &pair[0].1)["fence"] = fences[1].clone();
             }
         }
         Change::LongLease => {
-            let pair = rng.pick(&pairs)?;
-            let next = line(text, &pair[1].1)["at_ns"].as_u64()?;
+            let pairs = pairs.filter(|pair| {
+                let (known, next) = (ns(&original, &pair[0].1), ns(&original, &pair[1].1));
+                let until = &original.0[&pair[1].1.0][pair[1].1.1]["valid_until_ns"];
+                known < next && until.as_u64() > Some(next)
+            });
+            let pair = *rng.pick(&pairs.collect::<Vec<_>>())?;
+            let next = ns(text, &pair[1].1);
             let owner = line(text, &pair[0].0)["owner"].clone();
             line(text, &pair[0].1)["valid_until_ns"] = (next + 1).into();
             // All that it did afterwards is gone, and so is its end.
