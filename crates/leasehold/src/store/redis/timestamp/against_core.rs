@@ -55,17 +55,19 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     let odd = prop::sample::select(odd.map(|text| text.as_bytes().to_vec()).to_vec());
     let ending = prop::sample::select(vec!["", ".0", ".000", ".5", ".", " ", "x"]);
     let span = prop_oneof![Just(1), Just(1_000), Just(999_999), 0_u64..4_000_000];
+    let known = || prop::bool::weighted(0.8);
+    // What stays until it is deleted is rare enough for a lock to be taken, extended and released between.
     let event = prop_oneof![
         3 => span.prop_map(Event::Pass),
         2 => (-3_i64..4, ending).prop_map(|(by, ending)| Event::Deadline(by, ending)),
         1 => prop_oneof![odd, prop::collection::vec(any::<u8>(), 0..16)].prop_map(Event::Text),
         1 => Just(Event::OtherType),
-        1 => Just(Event::Delete),
-        4 => millis().prop_map(Event::Acquire),
-        4 => (millis(), -2_i64..4, any::<bool>()).prop_map(|(ttl, by, known)| Event::Extend(ttl, by, known)),
-        2 => any::<bool>().prop_map(Event::Release),
+        4 => Just(Event::Delete),
+        10 => millis().prop_map(Event::Acquire),
+        8 => (millis(), -2_i64..4, known()).prop_map(|(ttl, by, known)| Event::Extend(ttl, by, known)),
+        4 => known().prop_map(Event::Release),
     ];
-    prop::collection::vec(event, 1..25)
+    prop::collection::vec(event, 1..40)
 }
 
 struct Redis {
@@ -235,7 +237,7 @@ fn do_what_core_does(scripts: bool) {
     let seen = &redis.borrow().seen;
     for reply in ["held", "busy", "foreign", "again", "not-held", "released"] {
         let times = seen.get(reply).copied().unwrap_or_default();
-        assert!(times > 20, "{reply} was answered {times} times: {seen:?}");
+        assert!(times > 50, "{reply} was answered {times} times: {seen:?}");
     }
 }
 
