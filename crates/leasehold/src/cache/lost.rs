@@ -27,8 +27,8 @@ struct Lossy {
     store: MemoryStore,
     loses: fn(&Step) -> bool,
     left: AtomicU32,
-    /// How late it says that a value is fresh.
-    late: Duration,
+    /// How late it says that a value is fresh, and how long a value is on its way there.
+    late: [Duration; 2],
 }
 
 impl Store for Lossy {
@@ -70,13 +70,16 @@ impl Entries for Lossy {
             if lost && matches!(step, Step::Commit(_)) {
                 return Err(unreachable());
             }
+            if matches!(step, Step::Commit(_)) {
+                sleep(self.late[1]).await;
+            }
             let taken = self.store.take(key, step).await;
             if let Ok(Taken {
                 reply: Reply::Fresh(_),
                 ..
             }) = &taken
             {
-                sleep(self.late).await;
+                sleep(self.late[0]).await;
             }
             if lost { Err(unreachable()) } else { taken }
         }
@@ -113,10 +116,10 @@ impl Scene {
 
     /// A client that loses so many answers to such steps.
     fn lossy(&self, count: u32, loses: fn(&Step) -> bool) -> Client {
-        self.far(count, loses, Duration::ZERO)
+        self.far(count, loses, [Duration::ZERO; 2])
     }
 
-    fn far(&self, count: u32, loses: fn(&Step) -> bool, late: Duration) -> Client {
+    fn far(&self, count: u32, loses: fn(&Step) -> bool, late: [Duration; 2]) -> Client {
         let memory = self.memory.clone();
         let builder = Client::builder().clock(self.clock.clone());
         let client = builder.build(|attach, _| {
@@ -172,12 +175,25 @@ async fn a_value_that_cannot_be_stored_serves_its_caller_and_ends_the_lease() {
     let client = scene.lossy(3, |step| matches!(step, Step::Commit(_)));
     let begun = scene.clock.now();
     assert_eq!(scene.read(&client, SECOND).await.unwrap(), 1);
-    // It does not wait for the store.
-    assert_eq!(scene.clock.now().since(begun), SECOND);
+    assert!(scene.clock.now().since(begun) <= SECOND + SECOND / 10);
     sleep(SECOND).await;
     let begun = scene.clock.now();
     assert_eq!(scene.read(&scene.client(), SECOND).await.unwrap(), 2);
     assert_eq!(scene.clock.now().since(begun), SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_given_a_loaded_value_finds_it_stored_or_has_waited_a_tenth_of_a_second() {
+    for (takes, waits) in [(0, 0), (90, 90), (110, 100), (3_600_000, 100)] {
+        let [takes, waits] = [takes, waits].map(Duration::from_millis);
+        let scene = Scene::new();
+        let client = scene.far(0, |_| false, [Duration::ZERO, takes]);
+        let begun = scene.clock.now();
+        assert_eq!(scene.read(&client, SECOND).await.unwrap(), 1);
+        assert_eq!(scene.clock.now().since(begun), SECOND + waits);
+        let there = scene.client().cache().get::<u32>("home").await.unwrap();
+        assert_eq!(there.map(|got| *got), (takes == waits).then_some(1));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -242,7 +258,10 @@ async fn a_load_that_lost_its_lease_takes_no_other_along_when_it_ends() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_was_on_its_way_is_not_fresh_for_who_asked_after_an_invalidation() {
     let scene = Arc::new(Scene::new());
-    let (other, client) = (scene.client(), scene.far(0, |_| false, SECOND));
+    let (other, client) = (
+        scene.client(),
+        scene.far(0, |_| false, [SECOND, Duration::ZERO]),
+    );
     let mut calls = JoinSet::new();
     for client in [other.clone(), client.clone()] {
         let scene = scene.clone();

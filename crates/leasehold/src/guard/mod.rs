@@ -12,6 +12,7 @@
 //!   loader hangs answers no new caller once its lease is not renewed any more.
 //! - **G5** A load that was granted is committed or abandoned, whatever becomes of the loader; what cannot be sent ends with the
 //!   lease.
+//! - **G6** Who is given a value that was loaded here finds it stored, unless the store takes longer than 100 ms to say so.
 
 mod flight;
 #[cfg(test)]
