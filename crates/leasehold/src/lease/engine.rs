@@ -176,11 +176,19 @@ impl Engine {
                     let due = Due::Limit(name.clone(), id);
                     seat.caller.alarm = Some(self.agenda.add(limit, due));
                 }
+                let lost = |hold: &Arc<Hold>| hold.loss().is_some();
+                let mut todo = lines.outlived(&name, lost, owner, now);
                 let ttl = seat.terms.ttl;
                 let fits = |hold: &Arc<Hold>| hold.is_fit_to_hand_on(ttl, now);
-                lines.enter(&name, seat, owner, now, fits, |seat, owner, fence, hold| {
-                    self.next_lease(seat, owner, fence, hold, now)
-                })
+                todo.extend(lines.enter(
+                    &name,
+                    seat,
+                    owner,
+                    now,
+                    fits,
+                    |seat, owner, fence, hold| self.next_lease(seat, owner, fence, hold, now),
+                ));
+                todo
             };
             self.perform(&name, todo, None);
             if self.is_closed() {

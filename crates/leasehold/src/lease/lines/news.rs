@@ -30,6 +30,21 @@ impl<C: Caller, T: Clone> Lines<C, T> {
         todo
     }
 
+    /// The same, of whichever lease is out, if it is seen to be `lost` (Q6).
+    pub(in crate::lease) fn outlived(
+        &mut self,
+        name: &LockName,
+        lost: impl FnOnce(&T) -> bool,
+        next_owner: impl FnOnce(&Terms) -> Owner,
+        now: Moment,
+    ) -> Todo<C, T> {
+        let owner = match self.get_mut(name).map(|line| &line.turn) {
+            Some(Turn::Held(tenure)) if lost(&tenure.lease) => tenure.owner.clone(),
+            _ => return Vec::new(),
+        };
+        self.lost(name, &owner, next_owner, now)
+    }
+
     /// Another client waits for what `owner` holds: an idle lease goes back at once.
     pub(in crate::lease) fn wanted(
         &mut self,

@@ -171,6 +171,8 @@ enum What {
     Try,
     /// Waits, but not for ever.
     Limit,
+    /// Has a lease renewed, and asks anew as soon as it sees that it is lost.
+    Anew,
     /// Asks, and goes away: while it waits, when it is just served, or with the lease.
     Leave,
 }
@@ -211,6 +213,22 @@ impl Worker {
                         self.side.lost.lock().unwrap().push(lease);
                     }
                 }
+            }
+            What::Anew => {
+                let Ok(lease) = usual.acquire().await.map(Arc::new) else {
+                    return;
+                };
+                let renewed = lease.clone();
+                let renewal = spawn(async move { drop(renewed.extend(TTL).await) });
+                for _ in 0..10 {
+                    if lease.is_lost() {
+                        let anew = usual.try_acquire().await;
+                        assert!(matches!(anew, Ok(Some(_))), "Q6: {anew:?}");
+                        break;
+                    }
+                    yield_now().await;
+                }
+                renewal.await.unwrap();
             }
             What::Leave => {
                 let mut asking = pin!(usual.acquire());
@@ -283,7 +301,7 @@ where
     run(PctScheduler::new(3, count / 4), scene);
 }
 
-use What::{Extend, Leave, Limit, Try, Work, WorkLonger};
+use What::{Anew, Extend, Leave, Limit, Try, Work, WorkLonger};
 
 #[test]
 fn tasks_of_one_client() {
@@ -336,6 +354,18 @@ fn the_lock_is_taken_away() {
         ] {
             scene.worker(side, what);
         }
+        let server = scene.server.clone();
+        scene.meanwhile(async move { server.break_lock() });
+        scene.end().await;
+    });
+}
+
+#[test]
+fn who_sees_its_loss_is_not_in_its_own_way() {
+    explore(20_000, || async {
+        let mut scene = Scene::begin(1, true);
+        scene.lossy = true;
+        scene.worker(0, &[Anew]);
         let server = scene.server.clone();
         scene.meanwhile(async move { server.break_lock() });
         scene.end().await;
