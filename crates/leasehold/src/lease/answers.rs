@@ -180,6 +180,7 @@ impl Engine {
             Notice::Cut(why) => self.telemetry.cut(self.store.label(), why),
             Notice::Reconnected => {
                 self.lines().each_asking(Asking::ask);
+                self.keeper.reconnected(self);
                 self.telemetry.restored(self.store.label());
             }
             // For whoever guards cache entries: the client passes it on.

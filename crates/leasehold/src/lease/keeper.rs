@@ -135,6 +135,16 @@ impl Keeper {
         }
     }
 
+    /// The store is there again: what could not be renewed is renewed now, since it may be gone before the next attempt.
+    pub(super) fn reconnected(&self, engine: &Engine) {
+        let now = engine.clock.now();
+        for (owner, kept) in &mut self.lock().leases {
+            if kept.is_tried_again(now) {
+                schedule(engine, owner, kept);
+            }
+        }
+    }
+
     /// Something is due for this lease.
     pub(super) fn attend(&self, engine: &Arc<Engine>, owner: &Owner) {
         let mut state = self.lock();

@@ -151,6 +151,15 @@ impl Kept {
         self.hold.doubt(error.to_string());
     }
 
+    /// Plans the next attempt for now if the last one failed.
+    pub(super) fn is_tried_again(&mut self, now: Moment) -> bool {
+        let failed = self.progress == Progress::Planned && self.hold.doubted().is_some();
+        if failed {
+            self.renew_at = self.renew_at.min(now);
+        }
+        failed
+    }
+
     /// Whether its name is to be put into the index at this renewal, which is noted.
     pub(super) fn is_to_be_indexed(&mut self, now: Moment) -> bool {
         let due = self.indexed_at.is_none_or(|at| now.since(at) > INDEX_AGAIN);

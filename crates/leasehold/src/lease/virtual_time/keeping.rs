@@ -3,6 +3,7 @@
 use leasehold_core::Ttl;
 
 use super::*;
+use crate::store::Notice;
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_renewal_is_a_doubt_and_not_a_loss() {
@@ -20,6 +21,32 @@ async fn a_failed_renewal_is_a_doubt_and_not_a_loss() {
     sleep(TTL * 10).await;
     assert!(!lease.is_lost());
     lease.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_renewed_is_renewed_as_soon_as_the_store_is_there_again() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    let sound = scene
+        .client
+        .mutex("n")
+        .ttl(TTL * 100)
+        .acquire()
+        .await
+        .unwrap();
+    scene.each("extend", || Fate::Refuse);
+    while !lease.is_doubtful() || scene.sent("extend").len() < 8 {
+        sleep(MS).await;
+    }
+    let tried = scene.sent("extend").len();
+    scene.all_goes_well();
+    scene.client.engine.hear(Notice::Reconnected);
+    sleep(MS).await;
+    assert!(!lease.is_doubtful(), "not when the pause is over");
+    assert_eq!(scene.sent("extend").len(), tried + 1);
+    for lease in [lease, sound] {
+        lease.release().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
