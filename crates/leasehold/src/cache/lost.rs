@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::Policy;
-use crate::cache::{Cache, Error};
+use crate::cache::{Cache, Error, Keep};
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
@@ -27,8 +27,8 @@ struct Lossy {
     store: MemoryStore,
     loses: fn(&Step) -> bool,
     left: AtomicU32,
-    /// How late it says that a value is fresh, and how long a value is on its way there.
-    late: [Duration; 2],
+    /// How late it says that a value is fresh, and how long a value and a removal are on their way there.
+    late: [Duration; 3],
 }
 
 impl Store for Lossy {
@@ -70,8 +70,10 @@ impl Entries for Lossy {
             if lost && matches!(step, Step::Commit(_)) {
                 return Err(unreachable());
             }
-            if matches!(step, Step::Commit(_)) {
-                sleep(self.late[1]).await;
+            match step {
+                Step::Commit(_) => sleep(self.late[1]).await,
+                Step::Invalidate { .. } => sleep(self.late[2]).await,
+                _ => {}
             }
             let taken = self.store.take(key, step).await;
             if let Ok(Taken {
@@ -116,10 +118,10 @@ impl Scene {
 
     /// A client that loses so many answers to such steps.
     fn lossy(&self, count: u32, loses: fn(&Step) -> bool) -> Client {
-        self.far(count, loses, [Duration::ZERO; 2])
+        self.far(count, loses, [Duration::ZERO; 3])
     }
 
-    fn far(&self, count: u32, loses: fn(&Step) -> bool, late: [Duration; 2]) -> Client {
+    fn far(&self, count: u32, loses: fn(&Step) -> bool, late: [Duration; 3]) -> Client {
         let memory = self.memory.clone();
         let builder = Client::builder().clock(self.clock.clone());
         let client = builder.build(|attach, _| {
@@ -187,13 +189,49 @@ async fn who_is_given_a_loaded_value_finds_it_stored_or_has_waited_a_tenth_of_a_
     for (takes, waits) in [(0, 0), (90, 90), (110, 100), (3_600_000, 100)] {
         let [takes, waits] = [takes, waits].map(Duration::from_millis);
         let scene = Scene::new();
-        let client = scene.far(0, |_| false, [Duration::ZERO, takes]);
+        let client = scene.far(0, |_| false, [Duration::ZERO, takes, Duration::ZERO]);
         let begun = scene.clock.now();
         assert_eq!(scene.read(&client, SECOND).await.unwrap(), 1);
         assert_eq!(scene.clock.now().since(begun), SECOND + waits);
         let there = scene.client().cache().get::<u32>("home").await.unwrap();
         assert_eq!(there.map(|got| *got), (takes == waits).then_some(1));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_value_to_be_stored_has_it_by_its_limit() {
+    let scene = Scene::new();
+    let hour = 3_600 * SECOND;
+    let client = scene.far(0, |_| false, [Duration::ZERO, hour, hour]);
+    let loader = || async {
+        sleep(SECOND).await;
+        Ok::<u32, String>(1)
+    };
+    let limit = SECOND + SECOND / 20;
+    let policy = || Policy::default().wait_at_most(limit).must_be_fresh(true);
+    let begun = scene.clock.now();
+    let cache = client.cache();
+    let (one, two) = tokio::join!(
+        (cache.get_or_refresh("home", loader).policy(policy())).into_future(),
+        (cache.get_or_refresh("home", loader).policy(policy())).into_future(),
+    );
+    assert_eq!((*one.unwrap(), *two.unwrap()), (1, 1));
+    assert_eq!(scene.clock.now().since(begun), limit);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_what_was_there_to_be_removed() {
+    let scene = Scene::new();
+    let late = [Duration::ZERO, Duration::ZERO, 3_600 * SECOND];
+    let client = scene.far(0, |_| false, late);
+    assert_eq!(scene.read(&client, SECOND).await.unwrap(), 1);
+    scene.client().cache().invalidate("home").await.unwrap();
+    let cache = client.cache();
+    let begun = scene.clock.now();
+    let not_kept = cache.get_or_refresh("home", || async { Ok::<u32, String>(2) });
+    let not_kept = not_kept.keep(|_| Keep::Not).must_be_fresh();
+    assert_eq!(*not_kept.await.unwrap(), 2);
+    assert_eq!(scene.clock.now().since(begun), SECOND / 10);
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,7 +298,7 @@ async fn an_answer_that_was_on_its_way_is_not_fresh_for_who_asked_after_an_inval
     let scene = Arc::new(Scene::new());
     let (other, client) = (
         scene.client(),
-        scene.far(0, |_| false, [SECOND, Duration::ZERO]),
+        scene.far(0, |_| false, [SECOND, Duration::ZERO, Duration::ZERO]),
     );
     let mut calls = JoinSet::new();
     for client in [other.clone(), client.clone()] {

@@ -40,6 +40,16 @@ impl Flight {
             .unwrap_or(Judged::Again)
     }
 
+    /// Waits for its end.
+    pub(super) async fn ended(&self) {
+        let mut stage = self.stage.subscribe();
+        drop(
+            stage
+                .wait_for(|stage| matches!(stage, Stage::Ended(_)))
+                .await,
+        );
+    }
+
     pub(super) fn tell(&self, stage: Stage) {
         self.stage.send_replace(stage);
     }

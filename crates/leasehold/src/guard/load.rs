@@ -4,7 +4,6 @@
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::future::pending;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,9 +22,6 @@ use crate::telemetry::{Held, LeaseLost, Load, Loading};
 
 /// The longest text of a failure that others are told.
 const MOST_TEXT: usize = 256;
-
-/// How long who waits for a loaded value also waits for the store to have it.
-const STORING: Duration = Duration::from_millis(100);
 
 /// What loads a value, once.
 pub(crate) trait Loader: Send {
@@ -151,16 +147,10 @@ impl Pilot {
                     header,
                     body: brought.body.clone(),
                 };
+                // For who has waited since before it began, and waits for the store no longer than it cares to (G6).
+                self.flight.tell(Stage::Loaded(value.clone(), began));
                 let sent = engine.clock.now();
-                let mut commit = pin!(self.commit(&brought, granted.version, took));
-                let in_time = engine.clock.within(STORING, commit.as_mut()).await;
-                let kept = if let Some(kept) = in_time {
-                    kept
-                } else {
-                    // A store that hangs keeps nobody (G6).
-                    self.flight.tell(Stage::Loaded(value.clone(), began));
-                    commit.await
-                };
+                let kept = self.commit(&brought, granted.version, took).await;
                 if brought.fresh_for.is_zero() && brought.stale_for.is_zero() {
                     self.clear().await;
                 }

@@ -12,7 +12,8 @@
 //!   loader hangs answers no new caller once its lease is not renewed any more.
 //! - **G5** A load that was granted is committed or abandoned, whatever becomes of the loader; what cannot be sent ends with the
 //!   lease.
-//! - **G6** Who is given a value that was loaded here finds it stored, unless the store takes longer than 100 ms to say so.
+//! - **G6** Who is given a value that was loaded here finds it stored if the store took it, and waits for that for no longer than 100 ms
+//!   or its own limit.
 
 mod flight;
 #[cfg(test)]

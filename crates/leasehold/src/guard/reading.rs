@@ -2,6 +2,7 @@
 //! after the question, nor wait for longer than its limit.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::LockName;
@@ -12,6 +13,9 @@ use super::stage::{Judged, Shown, Want};
 use super::{Answer, Decoded, Inner, Origin, Policy, Refusal, Request, told};
 use crate::clock::Moment;
 use crate::telemetry::Reading;
+
+/// How long who is given a loaded value waits for the store to have it.
+const STORING: Duration = Duration::from_millis(100);
 
 /// What a look at an entry showed, at this time of the store.
 struct Glance {
@@ -197,6 +201,11 @@ impl Inner {
                 Some(Judged::Take { value, age, origin }) => {
                     unread = value.header.version;
                     if let Some(value) = (request.decode)(&value) {
+                        if origin != Origin::Stale {
+                            let left = limit.since(clock.now()).min(STORING);
+                            // A store that hangs keeps nobody (G6).
+                            let _ended: Option<()> = clock.within(left, flight.ended()).await;
+                        }
                         return Ok(Answer { value, age, origin });
                     }
                     Refusal::Unreadable
