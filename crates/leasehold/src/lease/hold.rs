@@ -196,7 +196,7 @@ impl Hold {
         self.valid_until() <= self.clock.now()
     }
 
-    /// A renewal was confirmed. One that is idle, kept for the next one here, is renewed as well; it stays retired. One whose
+    /// A renewal was confirmed, now or for the lease that this one follows. One that is idle, kept for the next one here, is renewed as well; it stays retired. One whose
     /// deadline has passed meanwhile is not (L3): why it is lost.
     pub(crate) fn renew_until(&self, deadline: Moment) -> Result<(), LossCause> {
         let mut state = self.state();
@@ -210,11 +210,6 @@ impl Hold {
             state.standing = Standing::Held;
         }
         Ok(())
-    }
-
-    /// It is handed on, and nobody has it yet: it lasts for as long as the one before it.
-    pub(crate) fn follow(&self, deadline: Moment) {
-        self.deadline.store(deadline.as_micros(), Ordering::SeqCst);
     }
 
     /// A renewal failed (L2).

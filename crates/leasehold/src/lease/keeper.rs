@@ -75,7 +75,17 @@ impl Keeper {
             hold.lose(LossCause::Deadline(None)).tell();
             return;
         };
-        hold.follow(kept.hold.deadline());
+        if let Err(cause) = hold.renew_until(kept.hold.deadline()) {
+            // It was made with a deadline that has passed since, and a look at it may have seen that (L3, Q6).
+            let underway = kept.progress == Progress::UnderWay;
+            let ended = hold.lose(cause);
+            if underway {
+                state.lost_under_way.insert(hold.owner.clone());
+            }
+            remove(engine, &mut state, &hold.owner);
+            drop(state);
+            return send(engine, Found::Lost(hold.clone(), ended));
+        }
         let same_plan = kept.hold.max_until.is_none()
             && hold.max_until.is_none()
             && kept.hold.auto_renew == hold.auto_renew;

@@ -10,7 +10,7 @@
 //! - **Q3** Those who wait are served in the order they came; only who has gone is passed over.
 //! - **Q4** Who came in is answered once, or leaves.
 //! - **Q5** A line without anybody in it is not kept.
-//! - **Q6** A lease that is seen to be lost is in nobody's way: a line may hear of a loss after whoever has the lease.
+//! - **Q6** A lease that is seen to be lost is in nobody's way in a line, which may hear of that last: the store decides.
 
 mod news;
 #[cfg(test)]

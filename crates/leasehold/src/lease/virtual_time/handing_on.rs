@@ -3,6 +3,7 @@
 use leasehold_core::{Fence, HAND_OVER_FOR, HAND_OVERS};
 
 use super::*;
+use crate::lease::hold::{Hold, Start};
 
 /// So many tasks, each in line before the next one comes.
 async fn queue(mutex: &crate::Mutex, count: usize) -> Vec<JoinHandle<Lease>> {
@@ -238,4 +239,35 @@ async fn a_lease_that_is_handed_on_has_half_its_time_or_is_renewed() {
         assert_eq!(scene.sent("extend").len() - sent, renewals, "{held:?}");
         assert!(third.valid_for() > TTL / 2);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_seen_to_be_lost_before_it_was_handed_on_stays_so() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    let before = lease.hold.clone();
+    let start = Start {
+        name: before.name.clone(),
+        owner: before.owner.clone(),
+        fence: before.fence,
+        until: before.deadline(),
+        unsettled_until: None,
+        max_hold: None,
+        linger: Duration::ZERO,
+        auto_renew: true,
+        ttl: before.ttl,
+        lasts: before.ttl,
+    };
+    let next = Arc::new(Hold::new(scene.clock.clone(), start, scene.clock.now()));
+    // Whoever hands it on comes to it when the lease before it has been renewed.
+    sleep(TTL).await;
+    assert!(!lease.is_lost() && next.loss().is_some());
+    let engine = &scene.client.engine;
+    engine.keeper.hand_on(engine, &next, before.ttl);
+    sleep(SECOND).await;
+    assert!(next.loss().is_some());
+    assert_eq!(engine.keeper.len(), 0, "it is not renewed");
+    drop(lease);
+    sleep(SECOND).await;
+    assert!(scene.is_free().await);
 }
