@@ -22,6 +22,8 @@ pub(super) struct Kept {
     /// When the next renewal is due, unless one is under way (K1).
     renew_at: Moment,
     pub(super) progress: Progress,
+    /// The last renewal failed.
+    failed: bool,
     /// Renewals asked for by hand while one was under way: they share the next one.
     pub(super) by_hand: Vec<Caller>,
     backoff: Backoff,
@@ -86,6 +88,7 @@ impl Kept {
         Self {
             renew_at: hold.deadline().before(hold.lasts.get() * 2 / 3),
             owed: hold.lasts < ttl,
+            failed: false,
             straggler: hold.unsettled_until().map(|_| Straggler::of(ttl, now)),
             hold,
             ttl,
@@ -134,7 +137,7 @@ impl Kept {
             _ => return Err((LossCause::NotHeld(None), false)),
         };
         let counted = self.counted(ttl, now);
-        (self.progress, self.owed) = (Progress::Planned, ttl < self.ttl);
+        (self.progress, self.owed, self.failed) = (Progress::Planned, ttl < self.ttl, false);
         self.renew_at = sent.after(counted.get() / 3);
         self.backoff.reset();
         let renewed = self.hold.renew_until(deadline(sent, counted));
@@ -143,7 +146,7 @@ impl Kept {
 
     /// A renewal for `ttl` failed: the lease is doubtful, and tried again soon.
     pub(super) fn failed(&mut self, ttl: Ttl, error: &StoreError, now: Moment) {
-        self.progress = Progress::Planned;
+        (self.progress, self.failed) = (Progress::Planned, true);
         self.renew_at = now.after(self.backoff.pause());
         if error.may_have_taken_effect {
             self.straggler = Some(Straggler::of(self.counted(ttl, now), now));
@@ -153,11 +156,11 @@ impl Kept {
 
     /// Plans the next attempt for now if the last one failed.
     pub(super) fn is_tried_again(&mut self, now: Moment) -> bool {
-        let failed = self.progress == Progress::Planned && self.hold.doubted().is_some();
-        if failed {
+        let is_planned = self.failed && self.progress == Progress::Planned;
+        if is_planned {
             self.renew_at = self.renew_at.min(now);
         }
-        failed
+        is_planned
     }
 
     /// Whether its name is to be put into the index at this renewal, which is noted.

@@ -230,3 +230,21 @@ async fn the_store_has_the_last_word() {
     );
     assert_eq!(lost.fence, Some(lease.fence()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_handed_on_unrenewed_is_renewed_as_well_when_the_store_is_there_again() {
+    let scene = Scene::begin();
+    let lingering = || scene.mutex().linger(TTL);
+    drop(lingering().acquire().await.unwrap());
+    scene.each("extend", || Fate::Refuse);
+    sleep(TTL * 2 / 5).await;
+    let tried = scene.sent("extend").len();
+    assert!(tried > 2, "{tried}");
+    let lease = lingering().acquire().await.unwrap();
+    assert!(!lease.is_lost());
+    scene.all_goes_well();
+    scene.client.engine.hear(Notice::Reconnected);
+    sleep(MS).await;
+    assert!(lease.valid_for() > TTL - SECOND, "{:?}", lease.valid_for());
+    lease.release().await.unwrap();
+}

@@ -38,7 +38,8 @@ const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
 /// How long a connection must have lived for the next dial not to be delayed further.
 const LIVED: Duration = Duration::from_secs(1);
 
-/// The longest pause after a connection that came up and did not live: no more than the poll that a missed wake costs.
+/// The longest pause after a connection that came up and did not live: no more than the poll that a missed wake costs. Those who wait
+/// and leases that could not be renewed ask at each new one.
 const CUT_PAUSE: Duration = Duration::from_millis(250);
 
 /// Batches under way at once: the next ones fill while these are on their way.
