@@ -59,14 +59,18 @@ async fn work(client: Client, guarded: Arc<Guarded>) -> u64 {
 async fn no_update_is_lost_while_connections_and_scripts_are() {
     let server = Arc::new(RedisServer::start());
     let guarded = Arc::new(Guarded::default());
+    // A first connection that is cut is an error.
+    let mut clients = Vec::new();
+    for _ in 0..TASKS / 2 {
+        clients.push(connect(&server.url()).await);
+    }
     let nemesis = Nemesis::start(&server, millis(50), |server| {
         server.cli(&["SCRIPT", "FLUSH"]);
         kill_connections(server);
     });
     let began = now();
     let mut tasks = Vec::new();
-    for _ in 0..TASKS / 2 {
-        let client = connect(&server.url()).await;
+    for client in clients {
         tasks.push(beside(work(client.clone(), guarded.clone())));
         tasks.push(beside(work(client, guarded.clone())));
     }
