@@ -77,14 +77,9 @@ impl Keeper {
         };
         if let Err(cause) = hold.renew_until(kept.hold.deadline()) {
             // It was made with a deadline that has passed since, and a look at it may have seen that (L3, Q6).
-            let underway = kept.progress == Progress::UnderWay;
-            let ended = hold.lose(cause);
-            if underway {
-                state.lost_under_way.insert(hold.owner.clone());
-            }
-            remove(engine, &mut state, &hold.owner);
+            let lost = lose(engine, &mut state, hold.clone(), cause);
             drop(state);
-            return send(engine, Found::Lost(hold.clone(), ended));
+            return send(engine, lost);
         }
         let same_plan = kept.hold.max_until.is_none()
             && hold.max_until.is_none()
@@ -162,7 +157,7 @@ impl Keeper {
             leases,
             under_way,
             backlog,
-            lost_under_way,
+            ..
         } = &mut *state;
         let Some(kept) = leases.get_mut(owner) else {
             return;
@@ -170,13 +165,9 @@ impl Keeper {
         let now = engine.clock.now();
         if let Some(cause) = kept.hold.overdue(now) {
             let hold = kept.hold.clone();
-            if kept.progress == Progress::UnderWay {
-                lost_under_way.insert(owner.clone());
-            }
-            remove(engine, &mut state, owner);
+            let lost = lose(engine, &mut state, hold, cause);
             drop(state);
-            hold.lose(cause).tell();
-            engine.lost(&hold);
+            send(engine, lost);
         } else if kept.is_due(now) && *under_way >= AT_ONCE {
             kept.progress = Progress::Queued;
             backlog.push_back(owner.clone());
@@ -320,6 +311,18 @@ fn schedule(engine: &Engine, owner: &Owner, kept: &mut Kept) {
             .agenda
             .add(kept.next_event(), Due::Lease(owner.clone())),
     );
+}
+
+/// Gives up a lease that time has ended. If a renewal is under way, its answer is to undo that (K3).
+fn lose(engine: &Engine, state: &mut State, hold: Arc<Hold>, cause: LossCause) -> Found {
+    // First, since who renews by hand looks there as soon as it is removed.
+    let ended = hold.lose(cause);
+    let kept = state.leases.get(&hold.owner);
+    if kept.is_some_and(|kept| kept.progress == Progress::UnderWay) {
+        state.lost_under_way.insert(hold.owner.clone());
+    }
+    remove(engine, state, &hold.owner);
+    Found::Lost(hold, ended)
 }
 
 fn remove(engine: &Engine, state: &mut State, owner: &Owner) {
