@@ -161,6 +161,12 @@ impl Exit {
         self.message.as_deref().unwrap_or_default()
     }
 
+    /// What went wrong, in one line and without its code.
+    pub(crate) fn reason(&self) -> &str {
+        let line = self.text().lines().next().unwrap_or_default();
+        line.trim_end_matches(&format!(" (exit {})", self.code))
+    }
+
     /// The same end of a verb that runs no command.
     pub(crate) fn without_command(mut self) -> Self {
         self.message = self.message.map(|message| message.replace(NOT_RUN, ""));

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -250,10 +250,7 @@ impl Process {
         program: &Program,
         environment: &[(&'static str, Option<OsString>)],
     ) -> io::Result<Self> {
-        let mut command = std::process::Command::new(&program.path);
-        if let Some((name, arguments)) = program.argv.split_first() {
-            command.arg0(name).args(arguments);
-        }
+        let mut command = program.command();
         for (name, value) in environment {
             match value {
                 Some(value) => command.env(name, value),

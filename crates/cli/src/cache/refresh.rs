@@ -113,10 +113,9 @@ fn by(signal: Signal) -> Exit {
 
 /// Runs the command although nobody knows who else does.
 fn unguarded(args: &GetOrRefresh, job: Arc<Job>, exit: &Exit) -> Result<Exit, Exit> {
-    let why = exit.text().lines().next().unwrap_or_default();
-    let why = why.trim_end_matches(&format!(" (exit {UNAVAILABLE})"));
     say(&format!(
-        "{why}\n    running the command without the cache (--if-unavailable run)"
+        "{}\n    running the command without the cache (--if-unavailable run)",
+        exit.reason()
     ));
     in_runtime(async {
         let mut signals = Signals::catch().map_err(|error| refused_by_system(&error))?;
@@ -250,10 +249,9 @@ impl Work<'_> {
         let Ok(Some(got)) = self.cache.get::<Vec<u8>>(&self.args.key).await else {
             return Err(exit);
         };
-        let why = exit.text().lines().next().unwrap_or_default();
-        let why = why.trim_end_matches(&format!(" (exit {})", exit.code()));
         say(&format!(
-            "{why}; the stored value is printed, {} old",
+            "{}; the stored value is printed, {} old",
+            exit.reason(),
             span(got.age())
         ));
         print(got.into_inner()).await

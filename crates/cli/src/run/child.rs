@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 
 use nix::libc::ECHILD;
 use nix::sys::signal::{Signal, killpg};
@@ -44,10 +44,7 @@ impl Child {
     ) -> io::Result<Self> {
         // Listen first: it may end at once.
         let news = unix::signal(SignalKind::child())?;
-        let mut command = Command::new(&program.path);
-        if let Some((name, arguments)) = program.argv.split_first() {
-            command.arg0(name).args(arguments);
-        }
+        let mut command = program.command();
         environment.apply(&mut command);
         command.process_group(0);
         let handed = terminal.filter(|terminal| terminal.is_for_the_command_alone());

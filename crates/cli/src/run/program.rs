@@ -5,7 +5,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use nix::unistd::{AccessFlags, access};
 
@@ -19,9 +21,9 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 #[derive(Debug)]
 pub(crate) struct Program {
     /// The file.
-    pub(crate) path: PathBuf,
+    path: PathBuf,
     /// All arguments, the first as typed.
-    pub(crate) argv: Vec<OsString>,
+    argv: Vec<OsString>,
 }
 
 impl Program {
@@ -45,6 +47,15 @@ impl Program {
             path,
             argv: argv.to_vec(),
         })
+    }
+
+    /// To be run as it was typed.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        if let Some((name, arguments)) = self.argv.split_first() {
+            command.arg0(name).args(arguments);
+        }
+        command
     }
 
     /// What others are told by default: the name of the command without its directory, cut to `limit` bytes.
