@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use crate::time::millis;
 use crate::{
     Busy, Fence, Held, Holder, HolderView, LastFence, LockState, Mode, Now, Outcome, Owner,
     Presence, Reply, Snapshot, Step, Ttl, Wait, Waiter, WaiterView, Wake, Who, poll_after,
@@ -366,8 +367,4 @@ fn claim_ttl(ttl: Ttl) -> Ttl {
 
 fn count(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

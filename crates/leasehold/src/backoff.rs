@@ -39,9 +39,12 @@ pub(crate) fn jittered(duration: Duration) -> Duration {
 
 /// A random part of `whole`.
 fn fraction(whole: Duration) -> Duration {
-    // Without random bits there is no jitter; nothing else depends on them here.
-    let random = getrandom::u32().unwrap_or(u32::MAX / 2);
-    whole.mul_f64(f64::from(random) / f64::from(u32::MAX))
+    whole.mul_f64(random())
+}
+
+/// From 0 to 1, for jitter. Without random bits there is none; nothing else may depend on them.
+pub(crate) fn random() -> f64 {
+    f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]

@@ -30,6 +30,20 @@ pub enum Error {
     Invalid(#[from] Invalid),
 }
 
+/// Refuses a duration that is out of bounds.
+pub(crate) fn within(
+    what: &'static str,
+    value: Duration,
+    least: Duration,
+    most: Duration,
+) -> Result<(), Invalid> {
+    if value < least || value > most {
+        let why = format!("must be from {least:?} to {most:?}");
+        return Err(Invalid::new(what, &format!("{value:?}"), why));
+    }
+    Ok(())
+}
+
 /// The lock stayed busy for the whole time limit.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("\"{name}\" was still busy after {waited:.1?}: {}", Described(.holder.as_deref()))]

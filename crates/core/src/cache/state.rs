@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Begin, Commit, Header, Kept, Outcome, Reply, Standing, Step, Token, Value, Version};
+use crate::time::millis;
 use crate::{ClientId, Now, Ttl};
 
 /// How long the control is kept after it was last needed. A load that outlives its lease by that fills as stale (K3).
@@ -305,10 +306,6 @@ impl Control {
     fn wake(&mut self) -> Vec<ClientId> {
         std::mem::take(&mut self.waiting).into_iter().collect()
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn quiet(reply: Reply) -> Outcome {

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::Client;
 use crate::clock::Clock;
 use crate::doctor::{Examination, Report};
-use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::error::{Error, StoreError, StoreErrorKind, within};
 #[cfg(feature = "cache")]
 use crate::guard::{Ears, Guard, LayerSettings};
 use crate::lease::{Engine, Identity, Plan, Wire};
@@ -185,20 +185,13 @@ impl ClientBuilder {
         self,
         open: impl FnOnce(Attach, &Tasks) -> Result<Arc<dyn Store>, Error>,
     ) -> Result<Client, Error> {
-        let check = |what, value: Duration, least, most| {
-            if value < least || value > most {
-                let why = format!("must be from {least:?} to {most:?}");
-                return Err(Invalid::new(what, &format!("{value:?}"), why));
-            }
-            Ok(())
-        };
-        check(
+        within(
             "request timeout",
             self.request_timeout,
             Duration::from_millis(10),
             Duration::from_secs(60),
         )?;
-        check(
+        within(
             "patience",
             self.patience,
             Duration::ZERO,

@@ -14,7 +14,7 @@ use leasehold_core::{LockName, Ttl};
 use super::flight::Pilot;
 use super::policy::{LONGEST, MOST_BYTES, millis};
 use super::stage::{End, Failure, Handed, Stage};
-use super::{Inner, Refusal, left};
+use super::{Inner, Refusal};
 use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::runtime::Ended;
@@ -206,7 +206,7 @@ impl Pilot {
         loop {
             engine.clock.sleep(lease.get() / 3).await;
             let sent = engine.clock.now();
-            if left(until, sent).is_zero() {
+            if until.since(sent).is_zero() {
                 engine.clock.sleep_until(*certain).await;
                 return Some(LeaseLost::Deadline);
             }

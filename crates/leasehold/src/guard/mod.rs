@@ -43,7 +43,6 @@ pub use self::policy::{MOST_BYTES, Policy};
 pub(crate) use self::stage::Failure;
 pub use self::stage::Origin;
 use crate::backoff::Backoff;
-use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::Engine;
 use crate::runtime::Home;
@@ -183,7 +182,9 @@ impl Inner {
         let step = Step::Invalidate { remove };
         let taken = self.take(key, &step).await;
         // Whether or not it was confirmed, and before it is heard from the store.
-        self.forget(Some(&[key.key().to_owned()]));
+        if let Some(layer) = &self.layer {
+            layer.forget(key);
+        }
         let result = taken.and_then(|taken| match taken.reply {
             Reply::Invalidated => Ok(()),
             Reply::Foreign(kind) => Err(Refusal::Foreign(kind)),
@@ -324,9 +325,4 @@ impl Inner {
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
-}
-
-/// How long from `now` until `until`.
-fn left(until: Moment, now: Moment) -> Duration {
-    until.since(now)
 }

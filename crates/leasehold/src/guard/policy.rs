@@ -5,6 +5,9 @@ use std::time::Duration;
 use leasehold_core::cache::Header;
 use leasehold_core::{Invalid, Ttl};
 
+use crate::backoff::random;
+use crate::error::within;
+
 /// How long values are fresh and stale, and what a reader puts up with. Plain settings with safe defaults.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "settings do nothing until a cache or a call is given them"]
@@ -115,13 +118,6 @@ impl Policy {
     }
 
     pub(crate) fn check(&self) -> Result<(), Invalid> {
-        let within = |what, value: Duration, least, most: Duration| {
-            if value < least || value > most {
-                let why = format!("must be from {least:?} to {most:?}");
-                return Err(Invalid::new(what, &format!("{value:?}"), why));
-            }
-            Ok(())
-        };
         within(
             "fresh time",
             self.fresh_for,
@@ -172,11 +168,6 @@ impl Policy {
 /// In whole milliseconds.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// From 0 to 1. Without random bits there is no jitter; nothing else depends on them here.
-fn random() -> f64 {
-    f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]

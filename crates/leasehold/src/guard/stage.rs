@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold_core::cache::{Kept, Standing, Value, Version};
 
-use super::{Refusal, left};
+use super::Refusal;
 use crate::clock::Moment;
 
 /// Where a value came from.
@@ -105,7 +105,7 @@ impl End {
     /// What a caller is told that cannot take it.
     pub(crate) fn refusal(self, now: Moment) -> Refusal {
         match self {
-            Self::Failed(failure, until) => Refusal::Failed(failure, left(until, now)),
+            Self::Failed(failure, until) => Refusal::Failed(failure, until.since(now)),
             Self::Refused(refusal) => refusal,
             Self::Nothing => Refusal::Nothing,
             Self::Found(..) | Self::Loaded(..) | Self::Unwanted => Refusal::GaveUp,
