@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
 # A session of redis-cli, for ../peer.rs: told what to do line by line, as somebody would type it.
+#
+# This process becomes redis-cli, and what types is its child. So whoever stops or kills this process stops or kills what talks with
+# the server: nothing that was typed before is still on its way.
 set -euo pipefail
 port=$2
 script='if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end'
 
-coproc session { exec redis-cli -p "$port"; }
-
 # Nothing below may rely on `set -e`: it is off in whatever is called as a condition.
 fail() { echo "redis-cli.sh: $*" >&2; exit 1; }
 
-# LINE VARIABLE...: sends the line, and reads a line of its reply into each variable. Nil is an empty one.
+# LINE VARIABLE...: types the line, and reads a line of its reply into each variable. Nil is an empty one.
 ask() {
-  printf '%s\n' "$1" >&"${session[1]}" || fail "the session has ended"
+  printf '%s\n' "$1" >&6 || fail "the session has ended"
   for variable in "${@:2}"; do
-    IFS= read -r "${variable?}" <&"${session[0]}" || fail "the session has ended"
+    IFS= read -r "${variable?}" <&5 || fail "the session has ended"
   done
 }
 
@@ -47,13 +48,20 @@ count() {
   done
 }
 
-echo "ready $(redis-cli --version | cut -d' ' -f2)"
-while read -r verb words; do
-  # shellcheck disable=SC2086
-  case $verb in
-    release) if release; then echo released; else echo lost; fi ;;
-    count) count $words; echo counted ;;
-    wait) until take $words; do sleep 0.01; done; echo held ;;
-    *) if take $words; then echo held; else echo busy; fi ;;
-  esac
-done
+obey() {
+  echo "ready $(redis-cli --version | cut -d' ' -f2)"
+  while read -r verb words; do
+    # shellcheck disable=SC2086
+    case $verb in
+      release) if release; then echo released; else echo lost; fi ;;
+      count) count $words; echo counted ;;
+      wait) until take $words; do sleep 0.01; done; echo held ;;
+      *) if take $words; then echo held; else echo busy; fi ;;
+    esac
+  done
+}
+
+# 3 and 4 are what the test says and is told, 5 and 6 what redis-cli says and is told.
+exec 3<&0 4>&1
+coproc types { obey 5<&0 6>&1 <&3 >&4; }
+exec redis-cli -p "$port" <&"${types[0]}" >&"${types[1]}" 3<&- 4>&-
