@@ -69,9 +69,14 @@ fn swallowed_command_is_applied_and_its_reply_lost() {
     for (connection, key) in [(&mut present, "a"), (&mut new, "b")] {
         let before = proxy.swallowed();
         connection.send(&["SET", key, "1"]).expect("sent");
+        // Silence says nothing of how far the command has come.
+        let lost = "+OK\r\n".len() as u64;
+        eventually(SOON, "the reply is thrown away", || {
+            proxy.swallowed() - before >= lost
+        });
         assert!(is_silent(connection));
         assert_eq!(value(&server, key).int(), 1);
-        assert_eq!(proxy.swallowed() - before, "+OK\r\n".len() as u64);
+        assert_eq!(proxy.swallowed() - before, lost);
     }
     proxy.swallow_replies(false);
     assert_eq!(
@@ -127,20 +132,20 @@ fn a_cut_ends_connections_in_a_blackhole_and_what_was_held_is_lost() {
 #[test]
 fn delay_is_per_direction_and_not_per_message() {
     let (server, proxy, mut connection) = setup();
-    let each = Duration::from_millis(100);
+    let (each, messages) = (Duration::from_millis(100), 50);
     proxy.delay(each);
     let started = Instant::now();
-    // Sent apart, so that they are separate chunks on their way.
-    for n in 0..10 {
+    // Sent apart, so that they are separate chunks on their way; so many that their delays, added up, are seconds.
+    for n in 0..messages {
         connection.send(&["ECHO", &n.to_string()]).expect("sent");
         thread::sleep(Duration::from_millis(8));
     }
-    for n in 0..10 {
-        assert_eq!(connection.receive().expect("late").int(), n);
+    for n in 0..messages {
+        assert_eq!(connection.receive().expect("late").int(), n.into());
         assert!(started.elapsed() >= 2 * each);
     }
     assert!(
-        started.elapsed() < 10 * each,
+        started.elapsed() < messages * each,
         "{:?}: delays must not add up",
         started.elapsed()
     );
@@ -151,9 +156,14 @@ fn delay_is_per_direction_and_not_per_message() {
     assert!(value(&server, "a").is_nil());
     proxy.delay(Duration::ZERO);
     assert_eq!(connection.receive().expect("at once").text(), "OK");
-    let started = Instant::now();
-    connection.command(&["PING"]);
-    assert!(started.elapsed() < each, "{:?}", started.elapsed());
+    // A busy machine makes one of them late, a delay would all.
+    let quickest = (0..20).map(|_| {
+        let started = Instant::now();
+        connection.command(&["PING"]);
+        started.elapsed()
+    });
+    let quickest = quickest.min().expect("some");
+    assert!(quickest < each, "{quickest:?}");
 }
 
 #[test]
@@ -242,6 +252,9 @@ fn drop_closes_everything_in_every_state() {
         // Joins its threads, so that it would hang here if one did not end.
         drop(proxy);
         assert!(is_closed(&mut connection));
-        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+        // A process that another test is about to start has the listening socket for a moment, until it becomes its program.
+        eventually(SOON, "nobody listens", || {
+            TcpStream::connect(("127.0.0.1", port)).is_err()
+        });
     }
 }
