@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use leasehold_history::{Status, judge, parse};
+use leasehold_history::{History, Status, judge, parse};
 use serde_json::{Value, json};
 
 use crate::text::{campaign, complete, held, invoke};
@@ -77,14 +77,12 @@ fn sound(acquisitions: u64) -> BTreeMap<String, String> {
     text.0
 }
 
-/// What the processor spent on judging so many; other work on this computer does not count.
-fn time(acquisitions: u64) -> u64 {
-    let history = parse(&sound(acquisitions)).unwrap();
+/// What the processor spent on judging it; other work on this computer does not count.
+fn time(history: &History) -> u64 {
     let start = spent_ns();
-    let verdict = judge(&history);
+    let verdict = judge(history);
     let took = spent_ns() - start;
     assert_eq!(verdict.status, Status::Clean, "{verdict}");
-    assert_eq!(verdict.counts.acquisitions, acquisitions);
     took
 }
 
@@ -96,6 +94,18 @@ fn spent_ns() -> u64 {
 
 #[test]
 fn four_times_the_history_takes_no_more_than_eight_times_as_long() {
-    let (one, four) = (time(3_000), time(12_000));
+    let histories = [3_000, 12_000].map(|acquisitions| {
+        let history = parse(&sound(acquisitions)).unwrap();
+        assert_eq!(judge(&history).counts.acquisitions, acquisitions);
+        history
+    });
+    // The least of some, by turns: a processor that is shared with others is slower at times, and never faster.
+    let mut least = [u64::MAX; 2];
+    for _ in 0..5 {
+        for (least, history) in least.iter_mut().zip(&histories) {
+            *least = time(history).min(*least);
+        }
+    }
+    let [one, four] = least;
     assert!(four < one * 8, "{one} ns, then {four} ns");
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -143,7 +144,8 @@ impl Campaign {
             fencing: self.resource,
         };
         let mut process = Part::Resource(orders).start()?;
-        while !socket.exists() {
+        // That its file is there does not say that it listens.
+        while UnixStream::connect(socket).is_err() {
             if process
                 .ended()
                 .map_err(|error| error.to_string())?
