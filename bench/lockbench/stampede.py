@@ -14,7 +14,7 @@ def event(fleet, key, state, **traffic):
     """Traffic on an entry in this state, or to which this happens; the loads that followed, and the answers."""
     if state.endswith('expired'):
         fleet.prime(key, fresh_ms=1000, stale_ms=60_000 if state == 'soft-expired' else 0)
-        time.sleep(1.05)
+        time.sleep(1.5)  # it was stored some time after the one who loaded it had it
     elif state != 'cold':
         fleet.prime(key)
         fleet.offer(key, callers=1, takes_ms=1)  # those that have a layer in memory have it there
