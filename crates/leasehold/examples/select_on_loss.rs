@@ -27,10 +27,10 @@ async fn lead(lease: Lease) {
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let client = support::client().await?;
-    // Renewed every 200 ms; a loss that only the store knows of is noticed at the next renewal.
+    // Renewed every second; a loss that only the store knows of is noticed at the next renewal.
     let leader = client
         .mutex("leader")
-        .ttl(Duration::from_millis(600))
+        .ttl(Duration::from_secs(3))
         .note("example");
     let lease = leader.acquire().await?;
     let fence = lease.fence();
