@@ -14,7 +14,7 @@ use crate::common::servers::{
 };
 use crate::common::{self, LIMIT, Store};
 use nix::sys::signal::Signal;
-use testkit::{RedisServer, eventually};
+use testkit::{RedisServer, eventually, free_port};
 
 #[test]
 fn a_command_gets_a_server_which_ends_with_it() {
@@ -299,10 +299,8 @@ fn another_server_will_do() {
 #[test]
 fn a_port_is_for_programs_without_sockets() {
     let store = Store::local();
-    // A port that was free a moment ago.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port().to_string();
-    drop(free);
+    // Not one that the system gives to clients: a connection of another test might have it by now.
+    let port = free_port().to_string();
     let script = "leasehold run x echo $LEASEHOLD_URL";
     let words = [
         "leasehold",
