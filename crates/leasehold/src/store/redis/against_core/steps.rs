@@ -165,7 +165,7 @@ fn ask() -> impl Strategy<Value = Ask> {
     prop_oneof![
         24 => (who(1), ttl(), wait()).prop_map(|(who, ttl_ms, wait)| Ask::Acquire { who, ttl_ms, wait }),
         20 => settlement(),
-        7 => meant().prop_map(Ask::Break),
+        10 => meant().prop_map(Ask::Break),
         3 => Just(Ask::Inspect),
     ]
 }
@@ -199,7 +199,7 @@ fn acquires() -> impl Strategy<Value = Asks> {
 
 fn meant() -> impl Strategy<Value = Meant> {
     prop_oneof![
-        4 => Just(Meant::Grant),
+        7 => Just(Meant::Grant),
         2 => prop_oneof![Just(63), Just(64), 1..2_000_u64].prop_map(Meant::AfterGrant),
         1 => Just(Meant::BeforeGrant),
         2 => Just(Meant::Last),
