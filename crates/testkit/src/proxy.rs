@@ -116,6 +116,15 @@ impl FaultProxy {
         self.shared.change(State::cut);
     }
 
+    /// The same, and replies are swallowed no longer: in one step, so that none passes that was to be lost, and none is lost of a
+    /// connection that is made after it.
+    pub fn cut_and_answer(&self) {
+        self.shared.change(|state| {
+            state.cut();
+            state.faults.swallow = false;
+        });
+    }
+
     /// How many connections are open now.
     pub fn connections(&self) -> usize {
         lock(&self.shared.state).open.len()

@@ -38,7 +38,7 @@ fn plain_closures_load_and_may_block() {
 #[test]
 fn a_closure_that_fails_or_panics_is_a_failed_load() {
     let cache = blocking::Client::embedded().unwrap().cache();
-    let cache = cache.map(|cache| cache.policy(Policy::default().wait_at_most(SECOND)));
+    let cache = cache.map(|cache| cache.policy(Policy::default().wait_at_most(60 * SECOND)));
     let failed = cache.get_or_refresh("bad", || Err::<u32, _>("no".to_owned()));
     assert!(matches!(failed, Err(Error::Load(failed)) if failed.text == "no"));
     let odd = || -> Result<u32, String> { panic!("odd") };

@@ -47,8 +47,7 @@ impl Scene {
 
     /// The network works again. The connections whose replies were lost do not: TCP loses nothing and goes on.
     fn recovers(&self) {
-        self.proxy.cut();
-        self.proxy.swallow_replies(false);
+        self.proxy.cut_and_answer();
     }
 
     /// The network works again after a reply was lost.

@@ -1,5 +1,6 @@
 //! A server that is stopped (SIGSTOP): it keeps its connections, answers nothing, and later does all it was asked.
 
+use futures_util::future::join_all;
 use leasehold::{LossCause, StoreErrorKind};
 use testkit::{RedisServer, eventually};
 
@@ -15,10 +16,10 @@ async fn every_holder_is_told_by_its_deadline_and_the_waiters_go_on_one_by_one()
     let waiters = [connect(&server.url()).await, connect(&server.url()).await];
 
     let mut stories = Vec::new();
-    for (number, ttl) in [300, 450, 700, 1000, 1500, 2000].into_iter().enumerate() {
+    for (number, ttl) in [600, 750, 900, 1200, 1600, 2000].into_iter().enumerate() {
         let name = format!("held-for-{ttl}");
         // Every third does not renew: nothing but the watch over its deadline can tell it.
-        let lock = holders[number % 2].mutex(&name).ttl(millis(ttl));
+        let lock = holders[number % 2].mutex(&name).ttl(LONG);
         let lock = lock.auto_renew(number % 3 != 2);
         let lease = within("an answer", lock.acquire()).await.expect("free");
         // Two from each client's point of view: one in line on every lock, and one more on the first.
@@ -26,13 +27,18 @@ async fn every_holder_is_told_by_its_deadline_and_the_waiters_go_on_one_by_one()
         if number == 0 {
             line.push(queue_up(&server, &waiters[1], &name, LONG));
         }
-        stories.push((name, lease, line));
+        stories.push((name, millis(ttl), lease, line));
     }
-    assert!(stories.iter().all(|(_, lease, _)| !lease.is_lost()));
+    // Not before all of them stand in line, which may take a while. A request may take a third of the TTL.
+    let shorter = stories.iter().map(|(_, ttl, lease, _)| lease.extend(*ttl));
+    for extended in join_all(shorter).await {
+        extended.expect("held");
+    }
+    assert!(stories.iter().all(|(_, _, lease, _)| !lease.is_lost()));
     let stalls = Stalls::watch();
     server.pause();
 
-    let told = stories.into_iter().map(|(name, lease, line)| {
+    let told = stories.into_iter().map(|(name, _, lease, line)| {
         let told = beside(async move {
             let (lost, late) = lost_by_deadline(&lease).await;
             (lease, lost, late)

@@ -200,7 +200,8 @@ async fn t5_a_server_whose_clock_runs_away_says_so() {
         let hold = take(&client.timestamp_lock("k").ttl(TTL).unit(unit)).await;
         hold.extend(TTL).await.unwrap();
         let before = scripts_run(&server);
-        proxy.delay(Duration::from_millis(100));
+        // Long enough for the second jump to come before the second request, on a busy machine too.
+        proxy.delay(Duration::from_millis(400));
         // Five seconds for each request.
         let jump = || server.clock().advance(Duration::from_secs(5));
         jump();
