@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use testkit::eventually;
+use leasehold::Client;
+use testkit::{RedisServer, eventually};
+use tokio::runtime::Builder;
 
 use crate::fleet::{Fleet, PLENTY, total};
 
@@ -38,4 +40,24 @@ fn without_the_server_nobody_loads_and_one_does_when_it_is_back() {
     assert_eq!(fleet.source.loads("hot"), 2, "{told:?}");
     assert_eq!(total(&told, "error"), 0, "{told:?}");
     fleet.assert_nothing_stays();
+}
+
+/// The connection is run by a runtime that does nothing: the client takes it over, and what was asked is asked again.
+#[test]
+fn a_blocked_runtime_costs_no_answer() {
+    let server = RedisServer::start();
+    let runtime = || {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime")
+    };
+    let (blocked, callers, url) = (runtime(), runtime(), server.url());
+    let connecting = || blocked.block_on(Client::connect(&url)).expect("it works");
+    let [reading, loading, changing] = [(); 3].map(|()| connecting().cache());
+    let found = callers.block_on(reading.get::<u32>("hot"));
+    assert!(found.expect("asked again").is_none());
+    let one = || async { Ok::<u32, String>(1) };
+    let loaded = callers.block_on(async { loading.get_or_refresh("hot", one).await });
+    assert_eq!(*loaded.expect("asked again"), 1);
+    let invalidated = callers.block_on(changing.invalidate("hot"));
+    invalidated.expect("asked again");
 }

@@ -1,5 +1,6 @@
 //! What is said and done when the store refuses, does not answer, or answers late.
 
+use std::thread;
 use std::time::Duration;
 
 use leasehold::timestamp::Unit;
@@ -42,6 +43,21 @@ async fn t9_what_is_over_is_not_taken_again_for_nobody() {
     // Nor is anything under way.
     client.close().await;
     assert_eq!(value(&server, "k"), written);
+}
+
+/// A thread that a busy machine lets wait, with the connection on it: the request is not given up, since nobody would know what came of it.
+#[tokio::test]
+async fn a_runtime_that_is_held_up_for_a_moment_costs_no_verdict() {
+    let server = RedisServer::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let lock = client.timestamp_lock("k").ttl(TTL);
+    let held_up = async { thread::sleep(Duration::from_millis(300)) };
+    let (taken, ()) = tokio::join!(lock.try_acquire(), held_up);
+    let hold = taken.unwrap().expect("it is free");
+    let held_up = async { thread::sleep(Duration::from_millis(300)) };
+    let (released, ()) = tokio::join!(hold.release(), held_up);
+    released.unwrap();
+    assert!(value(&server, "k").is_none(), "it is free");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,6 +8,7 @@
 //! - **I3** No lock is held while an answer is delivered: its taker may send the next step at once.
 
 mod boarding;
+mod others;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use leasehold_core::{LockName, Step};
 use tokio::sync::Notify;
 
+use self::others::Others;
 use self::sweep::Watch;
 use super::batch::{self, Kind};
 use crate::clock::Moment;
@@ -88,7 +90,7 @@ impl End {
             Self::Lost => (StoreErrorKind::Unreachable, "the connection was lost"),
             Self::Silent => (StoreErrorKind::TimedOut, "it gave no sign of life"),
             Self::Blocked => (
-                StoreErrorKind::TimedOut,
+                StoreErrorKind::Unreachable,
                 "the runtime that ran the connection was blocked or ended",
             ),
         }
@@ -106,8 +108,7 @@ struct Inner {
     silent: bool,
     /// It answered a request that is no step as a replica does.
     demoted: bool,
-    /// Requests that are no steps are under way.
-    others: usize,
+    others: Others,
     /// When the runner was called to give a sign of life.
     called_at: Option<Moment>,
     /// Before then no time limit passes.
@@ -148,7 +149,7 @@ impl Inbox {
                 next_batch: 0,
                 silent: false,
                 demoted: false,
-                others: 0,
+                others: Others::default(),
                 called_at: None,
                 soonest: None,
                 watch: Watch::default(),
@@ -201,16 +202,6 @@ impl Inbox {
             Some((error, done)) => done.answer(Err(error)),
             None => self.bell.notify_one(),
         }
-    }
-
-    /// A request that is no step is under way until the guard is dropped: somebody has to watch the runner.
-    pub(super) fn other(&self) -> Other<'_> {
-        let mut inner = self.lock();
-        inner.others += 1;
-        if inner.watch.begin(Duration::MAX) {
-            self.alarm.notify_one();
-        }
-        Other(self)
     }
 
     /// What the runner of this turn is to do next; a batch only if there is `room` for one.
@@ -369,8 +360,18 @@ impl Inbox {
         }
     }
 
+    /// Whose turn it is.
+    pub(super) fn turn(&self) -> u64 {
+        self.turn.load(Ordering::SeqCst)
+    }
+
     pub(super) fn is_turn(&self, turn: u64) -> bool {
-        self.turn.load(Ordering::SeqCst) == turn
+        self.turn() == turn
+    }
+
+    /// Whether somebody else runs the connection by now.
+    pub(super) fn has_moved_since(&self, turn: u64) -> bool {
+        !self.is_turn(turn) && !self.is_closed()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -387,14 +388,5 @@ impl Inner {
         batches
             .flat_map(|(_, batch)| batch.into_iter().filter_map(|waiting| waiting.done))
             .collect()
-    }
-}
-
-/// A request that is no step, under way.
-pub(super) struct Other<'a>(&'a Inbox);
-
-impl Drop for Other<'_> {
-    fn drop(&mut self) {
-        self.0.lock().others -= 1;
     }
 }

@@ -15,11 +15,11 @@ use tokio::sync::watch;
 
 use super::address::Address;
 use super::fault::classify;
-use super::inbox::Inbox;
+use super::inbox::{End, Inbox};
 use super::notice;
 use super::runner::{Line, Plan, run};
 use super::script::Scripts;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
 use crate::store::{Attach, Done};
@@ -28,6 +28,8 @@ use crate::store::{Attach, Done};
 #[derive(Clone)]
 pub(super) struct Up {
     pub(super) connection: MultiplexedConnection,
+    /// Whose it is.
+    pub(super) turn: u64,
     /// What time it is on this server: of a connection, since another may lead to another server.
     #[cfg(feature = "cache")]
     pub(super) time: Arc<super::cache::ServerTime>,
@@ -92,7 +94,29 @@ impl Link {
     /// Sends a step; the answer comes within `limit`.
     pub(super) fn send(&self, name: &LockName, step: Step, done: Done, limit: Duration) {
         let now = self.plan.clock.now();
+        let done = match step {
+            Step::Inspect => self.inspects(name, done, now.after(limit)),
+            _ => done,
+        };
         self.plan.inbox.push(name, step, done, now, limit);
+    }
+
+    /// Where the answer to a look at a lock goes, which changes nothing: if the connection moves home meanwhile, it is sent again.
+    fn inspects(&self, name: &LockName, done: Done, until: Moment) -> Done {
+        let turn = self.plan.inbox.turn();
+        // What is on its way must not keep the inbox that it is in.
+        let (plan, name) = (Arc::downgrade(&self.plan), name.clone());
+        Done::new(move |answer| {
+            let moved = |plan: &Arc<Plan>| answer.is_err() && plan.inbox.has_moved_since(turn);
+            match plan.upgrade().filter(moved) {
+                Some(plan) => {
+                    let now = plan.clock.now();
+                    let left = until.since(now);
+                    plan.inbox.push(&name, Step::Inspect, done, now, left);
+                }
+                None => done.answer(answer),
+            }
+        })
     }
 
     /// The clock that its limits are kept by.
@@ -118,14 +142,49 @@ impl Link {
         limit: Duration,
         request: impl AsyncFnOnce(&Up) -> RedisResult<T>,
     ) -> Result<T, StoreError> {
+        self.ask(limit, false, request).await
+    }
+
+    /// The same for one that is not sent again if the store gives no verdict: the runtime that runs the connection may be late.
+    pub(super) async fn call_once<T>(
+        &self,
+        limit: Duration,
+        request: impl AsyncFnOnce(&Up) -> RedisResult<T>,
+    ) -> Result<T, StoreError> {
+        self.ask(limit, true, request).await
+    }
+
+    /// Whose turn it is to run the connection.
+    pub(super) fn turn(&self) -> u64 {
+        self.plan.inbox.turn()
+    }
+
+    /// Whether it was this one's turn, and the connection has moved home: what it carried is unknown.
+    pub(super) fn has_moved_since(&self, turn: u64) -> bool {
+        self.plan.inbox.has_moved_since(turn)
+    }
+
+    async fn ask<T>(
+        &self,
+        limit: Duration,
+        once: bool,
+        request: impl AsyncFnOnce(&Up) -> RedisResult<T>,
+    ) -> Result<T, StoreError> {
         let Plan { clock, inbox, .. } = &*self.plan;
         let begun = clock.now();
         let up = self.up(limit).await?;
         let left = limit.saturating_sub(clock.now().since(begun));
-        let _watched = inbox.other();
-        match clock.within(left, request(&up)).await {
-            Some(Ok(value)) => Ok(value),
-            Some(Err(error)) => {
+        let _watched = inbox.other(once);
+        let answered = async {
+            tokio::select! {
+                biased;
+                answer = request(&up) => Some(answer),
+                () = self.moved(up.turn) => None,
+            }
+        };
+        match clock.within(left, answered).await {
+            Some(Some(Ok(value))) => Ok(value),
+            Some(Some(Err(error))) => {
                 let (error, in_step) = classify(self.label(), &error);
                 if error.kind == StoreErrorKind::ReadOnly {
                     inbox.is_demoted();
@@ -133,6 +192,10 @@ impl Link {
                     inbox.is_silent();
                 }
                 Err(error)
+            }
+            Some(None) => {
+                let (kind, detail) = End::Blocked.told();
+                Err(StoreError::new(self.label(), kind, detail).unknown())
             }
             None => {
                 inbox.is_silent();
@@ -142,10 +205,18 @@ impl Link {
         }
     }
 
+    /// Waits until the connection of this turn is given up for one that somebody else runs.
+    async fn moved(&self, turn: u64) {
+        let mut line = self.line.clone();
+        let moved = line.wait_for(|_| self.has_moved_since(turn)).await;
+        // It cannot fail: the plan, which is here, has the other end.
+        drop(moved);
+    }
+
     /// The present connection; fails at once while the server is known to be down, so that nothing hangs on it.
     async fn up(&self, limit: Duration) -> Result<Up, StoreError> {
         let mut line = self.line.clone();
-        let _watched = self.plan.inbox.other();
+        let _watched = self.plan.inbox.other(false);
         let settled = line.wait_for(|line| !matches!(line, Line::Dialing));
         let settled = self.plan.clock.within(limit, settled).await;
         match settled.map(|line| line.map(|line| line.clone())) {

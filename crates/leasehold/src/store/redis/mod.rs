@@ -102,8 +102,17 @@ impl Inner {
         self.link.call(self.limit, add).await.map(drop)
     }
 
-    /// The index, less the names whose lock and queue are gone, which are dropped from it.
+    /// [`list`](Self::list), again if the connection has moved home meanwhile.
     async fn names(&self) -> Result<Vec<String>, StoreError> {
+        let turn = self.link.turn();
+        match self.list().await {
+            Err(_) if self.link.has_moved_since(turn) => self.list().await,
+            names => names,
+        }
+    }
+
+    /// The index, less the names whose lock and queue are gone, which are dropped from it.
+    async fn list(&self) -> Result<Vec<String>, StoreError> {
         let list = async |up: &Up| {
             cmd("ZRANGE")
                 .arg(INDEX)

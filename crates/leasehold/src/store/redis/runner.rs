@@ -165,6 +165,7 @@ impl Runner<'_> {
         } = dialled;
         let line = Line::Up(Up {
             connection: connection.clone(),
+            turn: self.turn,
             tracking,
             #[cfg(feature = "cache")]
             time: Arc::default(),

@@ -22,6 +22,10 @@ const LEAST: Duration = Duration::from_millis(2);
 /// How long a runner may leave a call unanswered before its executor counts as blocked.
 const BLOCKED: Duration = Duration::from_millis(50);
 
+/// The same while a request is under way that is not sent again, and no step: what became of it, nobody would know. No price to pay for a
+/// thread that a busy machine lets wait.
+const BLOCKED_ONCE: Duration = Duration::from_secs(1);
+
 /// What the sweeper has to know from one look to the next.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
@@ -76,10 +80,15 @@ impl Inbox {
             inner.called_at = inner.called_at.map(|_| now);
         }
         let called = inner.called_at.map(|called| now.since(called));
-        let is_blocked = near && called.is_some_and(|waited| waited >= BLOCKED);
-        let busy = inner.others > 0
-            || !inner.under_way.is_empty()
-            || inner.lines.iter().any(|line| !line.is_empty());
+        let has_steps =
+            !inner.under_way.is_empty() || inner.lines.iter().any(|line| !line.is_empty());
+        let patience = if inner.others.any_once() && !has_steps {
+            BLOCKED_ONCE
+        } else {
+            BLOCKED
+        };
+        let is_blocked = near && called.is_some_and(|waited| waited >= patience);
+        let busy = inner.others.any() || has_steps;
         let sent = std::mem::take(&mut inner.watch.sent);
         let came = std::mem::take(&mut inner.watch.called_idle) && inner.called_at.is_none();
         let (call, pause) = match (busy || sent, near) {

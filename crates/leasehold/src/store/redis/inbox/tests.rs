@@ -191,7 +191,7 @@ fn a_runner_whose_turn_is_over_is_given_nothing_and_changes_nothing() {
     let sent = scene.batches();
     scene.push(2, acquire(2), at(0), LIMIT);
     let next = scene.inbox.end_turn(FIRST).unwrap();
-    let unknown = Some((StoreErrorKind::TimedOut, true));
+    let unknown = Some((StoreErrorKind::Unreachable, true));
     assert_eq!(scene.answered(), [(1, unknown)], "it may have been sent");
     assert_eq!(scene.inbox.end_turn(FIRST), None);
 
@@ -226,6 +226,30 @@ fn a_runner_that_does_not_come_is_noticed_and_one_that_comes_is_left_alone() {
     let swept = scene.inbox.sweep(at(80));
     assert!(!swept.is_blocked);
     swept.tell();
+}
+
+#[test]
+fn a_request_that_is_not_sent_again_is_not_given_up_for_a_late_thread() {
+    let scene = Scene::up();
+    let watched = scene.inbox.other(true);
+    let blocked_at = |from: u64| {
+        let mut looks = (from..).step_by(20);
+        looks.find(|millis| {
+            let swept = scene.inbox.sweep(at(*millis));
+            let is_blocked = swept.is_blocked;
+            swept.tell();
+            is_blocked
+        })
+    };
+    assert_eq!(blocked_at(0), Some(1_000));
+    scene.call(FIRST, true);
+    // A step does not wait for it so long.
+    scene.push(1, acquire(1), at(1_020), LIMIT);
+    assert_eq!(blocked_at(1_020), Some(1_080));
+    scene.batches();
+    scene.inbox.answer(0, [Ok(Reply::Released)]);
+    drop(watched);
+    assert_eq!(blocked_at(1_100), Some(1_160));
 }
 
 #[test]

@@ -28,7 +28,8 @@ impl Inner {
                 plain::take(&mut connection, name, ask.unit, &ask.step).await
             }
         };
-        self.link.call(self.limit_of_timestamp(ask), take).await
+        let limit = self.limit_of_timestamp(ask);
+        self.link.call_once(limit, take).await
     }
 
     fn limit_of_timestamp(&self, ask: &Ask) -> Duration {
