@@ -92,6 +92,27 @@ fn what_changes_nothing_is_asked_again_beside_a_blocked_executor() {
 }
 
 #[test]
+fn what_changes_nothing_is_asked_again_when_its_executor_ends() {
+    let server = RedisServer::start();
+    // Who hears first that it has ended is another each time.
+    for _ in 0..20 {
+        let proxy = FaultProxy::start(server.port());
+        let mut one_worker = Builder::new_multi_thread();
+        let executor = one_worker.worker_threads(1).enable_all().build();
+        let executor = executor.expect("a runtime");
+        let client = executor.block_on(connect(&proxy.url()));
+        let (looks, lists) = (client.clone(), client);
+        proxy.delay(millis(60));
+        let looking = on_a_thread(move || block_on(looks.inspect("orders")));
+        let listing = on_a_thread(move || block_on(lists.names()));
+        std::thread::sleep(millis(30));
+        drop(executor);
+        looking.join().expect("no panic").expect("asked again");
+        listing.join().expect("no panic").expect("asked again");
+    }
+}
+
+#[test]
 fn a_lease_dropped_beside_a_blocked_executor_is_released() {
     let (server, executor, client) = scene();
     let lease = executor.block_on(take(&client, "orders", LONG));

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use leasehold::timestamp::Unit;
 use leasehold::{Client, Clock, Error, LossCause, StoreErrorKind};
-use testkit::{FaultProxy, RedisServer, eventually};
+use testkit::{FaultProxy, RedisServer, block_on, eventually};
+use tokio::runtime::Builder;
 use tokio::time::timeout;
 
 use crate::recipe::Plain;
@@ -58,6 +59,29 @@ async fn a_runtime_that_is_held_up_for_a_moment_costs_no_verdict() {
     let (released, ()) = tokio::join!(hold.release(), held_up);
     released.unwrap();
     assert!(value(&server, "k").is_none(), "it is free");
+}
+
+/// A renewal is sent again, and does not wait as long as what is not.
+#[test]
+fn a_hold_outlives_a_blocked_runtime_beside_an_acquisition() {
+    let server = RedisServer::start();
+    let blocked = Builder::new_current_thread().enable_all().build().unwrap();
+    let client = blocked.block_on(Client::connect(&server.url())).unwrap();
+    let ttl = Duration::from_millis(900);
+    let lock = client.timestamp_lock("k").unit(Unit::Millis).ttl(ttl);
+    let hold = blocked.block_on(take(&lock));
+    let another = client.timestamp_lock("another").ttl(TTL);
+    let acquiring = thread::spawn(move || block_on(another.try_acquire()).map(drop));
+    thread::sleep(ttl * 2);
+    assert!(!hold.is_lost(), "{:?}", hold.loss());
+    let unknown =
+        |error: &Error| matches!(error, Error::Store(error) if error.may_have_taken_effect);
+    assert!(
+        acquiring
+            .join()
+            .unwrap()
+            .is_err_and(|error| unknown(&error))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -374,6 +374,14 @@ impl Inbox {
         !self.is_turn(turn) && !self.is_closed()
     }
 
+    /// Whether there is no answer because of that.
+    pub(super) fn has_lost<T>(&self, answer: &Result<T, StoreError>, turn: u64) -> bool {
+        let lost = |error: &StoreError| {
+            error.may_have_taken_effect && error.kind == StoreErrorKind::Unreachable
+        };
+        answer.as_ref().is_err_and(lost) && self.has_moved_since(turn)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // What is under the lock moves steps from one place to another; none is lost if it panics.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)

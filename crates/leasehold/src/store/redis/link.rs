@@ -74,8 +74,10 @@ impl Link {
         let near = || {
             let (plan, move_home) = (plan.clone(), MoveHome(plan.clone(), tasks.clone()));
             async move {
+                let running = std::pin::pin!(run(plan, turn));
+                // Dropped first: who hears that the connection is gone finds that it has moved.
                 let _move_home = move_home;
-                run(plan, turn).await;
+                running.await;
             }
         };
         if is_tls || !tasks.spawn_near(near) {
@@ -107,8 +109,8 @@ impl Link {
         // What is on its way must not keep the inbox that it is in.
         let (plan, name) = (Arc::downgrade(&self.plan), name.clone());
         Done::new(move |answer| {
-            let moved = |plan: &Arc<Plan>| answer.is_err() && plan.inbox.has_moved_since(turn);
-            match plan.upgrade().filter(moved) {
+            let lost = |plan: &Arc<Plan>| plan.inbox.has_lost(&answer, turn);
+            match plan.upgrade().filter(lost) {
                 Some(plan) => {
                     let now = plan.clock.now();
                     let left = until.since(now);
@@ -159,9 +161,9 @@ impl Link {
         self.plan.inbox.turn()
     }
 
-    /// Whether it was this one's turn, and the connection has moved home: what it carried is unknown.
-    pub(super) fn has_moved_since(&self, turn: u64) -> bool {
-        self.plan.inbox.has_moved_since(turn)
+    /// Whether there is no answer because the connection has moved home, after it was this one's turn.
+    pub(super) fn has_lost<T>(&self, answer: &Result<T, StoreError>, turn: u64) -> bool {
+        self.plan.inbox.has_lost(answer, turn)
     }
 
     async fn ask<T>(
@@ -208,7 +210,8 @@ impl Link {
     /// Waits until the connection of this turn is given up for one that somebody else runs.
     async fn moved(&self, turn: u64) {
         let mut line = self.line.clone();
-        let moved = line.wait_for(|_| self.has_moved_since(turn)).await;
+        let moved = line.wait_for(|_| self.plan.inbox.has_moved_since(turn));
+        let moved = moved.await;
         // It cannot fail: the plan, which is here, has the other end.
         drop(moved);
     }
@@ -217,7 +220,12 @@ impl Link {
     async fn up(&self, limit: Duration) -> Result<Up, StoreError> {
         let mut line = self.line.clone();
         let _watched = self.plan.inbox.other(false);
-        let settled = line.wait_for(|line| !matches!(line, Line::Dialing));
+        let settled = line.wait_for(|line| match line {
+            Line::Dialing => false,
+            // It is told a moment later that a connection is given up.
+            Line::Up(up) => !self.plan.inbox.has_moved_since(up.turn),
+            Line::Down(_) => true,
+        });
         let settled = self.plan.clock.within(limit, settled).await;
         match settled.map(|line| line.map(|line| line.clone())) {
             Some(Ok(Line::Up(up))) => Ok(up),

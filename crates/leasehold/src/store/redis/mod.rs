@@ -105,9 +105,11 @@ impl Inner {
     /// [`list`](Self::list), again if the connection has moved home meanwhile.
     async fn names(&self) -> Result<Vec<String>, StoreError> {
         let turn = self.link.turn();
-        match self.list().await {
-            Err(_) if self.link.has_moved_since(turn) => self.list().await,
-            names => names,
+        let names = self.list().await;
+        if self.link.has_lost(&names, turn) {
+            self.list().await
+        } else {
+            names
         }
     }
 

@@ -18,8 +18,9 @@ impl Others {
         self.all > 0
     }
 
-    pub(super) const fn any_once(&self) -> bool {
-        self.once > 0
+    /// Whether there are some, and none that is sent again.
+    pub(super) const fn only_once(&self) -> bool {
+        self.once > 0 && self.once == self.all
     }
 }
 

@@ -22,8 +22,8 @@ const LEAST: Duration = Duration::from_millis(2);
 /// How long a runner may leave a call unanswered before its executor counts as blocked.
 const BLOCKED: Duration = Duration::from_millis(50);
 
-/// The same while a request is under way that is not sent again, and no step: what became of it, nobody would know. No price to pay for a
-/// thread that a busy machine lets wait.
+/// The same while nothing is under way but what is not sent again: what became of it, nobody would know. No price to pay for a thread that
+/// a busy machine lets wait; but what is sent again, as renewals are, does not wait so long.
 const BLOCKED_ONCE: Duration = Duration::from_secs(1);
 
 /// What the sweeper has to know from one look to the next.
@@ -82,7 +82,7 @@ impl Inbox {
         let called = inner.called_at.map(|called| now.since(called));
         let has_steps =
             !inner.under_way.is_empty() || inner.lines.iter().any(|line| !line.is_empty());
-        let patience = if inner.others.any_once() && !has_steps {
+        let patience = if inner.others.only_once() && !has_steps {
             BLOCKED_ONCE
         } else {
             BLOCKED

@@ -29,7 +29,11 @@ impl Inner {
             }
         };
         let limit = self.limit_of_timestamp(ask);
-        self.link.call_once(limit, take).await
+        match ask.step {
+            // A renewal that fails is tried again (T7).
+            Step::Extend { .. } => self.link.call(limit, take).await,
+            Step::Acquire { .. } | Step::Release { .. } => self.link.call_once(limit, take).await,
+        }
     }
 
     fn limit_of_timestamp(&self, ask: &Ask) -> Duration {
