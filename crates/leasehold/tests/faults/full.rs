@@ -1,10 +1,11 @@
 //! A server whose memory is full and that may evict nothing.
 
 use leasehold::StoreErrorKind;
-use testkit::RedisServer;
+use testkit::{RedisServer, eventually};
 
 use crate::scene::{
-    LONG, connect, is_free, joined, lost_by_deadline, millis, queue_up, refused, set, take, within,
+    LONG, PLENTY, connect, is_free, joined, lost_by_deadline, millis, queue_up, refused, set, take,
+    within,
 };
 
 /// Less than an empty server uses.
@@ -46,7 +47,9 @@ async fn what_is_held_is_kept_and_given_back_and_nothing_new_is_taken() {
         }
     })
     .await;
-    assert!(!lease.is_doubtful() && !lease.is_lost());
+    // One may have been late, and the next one is well.
+    eventually(PLENTY, "no doubt is left", || !lease.is_doubtful());
+    assert!(!lease.is_lost());
     lease.extend(LONG).await.expect("PEXPIRE takes no memory");
     assert!(!waiter.is_finished());
     lease.release().await.expect("DEL takes no memory");

@@ -108,6 +108,15 @@ pub(crate) fn kill_connections(server: &RedisServer) {
     }
 }
 
+/// The same, and returns when a client can be used again: however long it takes to connect, what comes next comes after that.
+pub(crate) fn kill_until_connected(server: &RedisServer) {
+    kill_connections(server);
+    eventually(PLENTY, "a new connection", || {
+        let listening = server.cli(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        !listening.text().is_empty()
+    });
+}
+
 pub(crate) fn set(server: &RedisServer, option: &str, value: &str) {
     assert_eq!(
         server.cli(&["CONFIG", "SET", option, value]).text(),

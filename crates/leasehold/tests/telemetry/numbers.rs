@@ -181,14 +181,15 @@ async fn a_server_that_stops_is_an_error_and_never_a_busy_lock() {
         .acquire()
         .await
         .expect("free");
-    assert_eq!(errors(&numbers), 0);
+    // A server that is late has cost errors as well.
+    let late = errors(&numbers);
     server.kill();
     let before = numbers.count(RENEW);
     lease.lost().await;
     let deadline = lost("deadline");
     eventually("it is told", async || numbers.sum(&deadline) == 1).await;
     assert!(numbers.count(RENEW) > before);
-    assert!(errors(&numbers) > 0);
+    assert!(errors(&numbers) > late);
     let asking = client.mutex("y").try_acquire().await;
     assert!(matches!(asking, Err(Error::Store(_))), "{asking:?}");
     assert_eq!(outcomes(&numbers), [1, 0, 0, 1, 0, 0, 0]);

@@ -36,7 +36,7 @@ async fn t9_a_hold_renews_itself_until_it_is_given_back() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     for unit in UNITS {
-        let ttl = Duration::from_millis(600);
+        let ttl = Duration::from_millis(1500);
         let lock = client.timestamp_lock("k").ttl(ttl).unit(unit);
         let hold = take(&lock).await;
         let first = hold.valid_until();

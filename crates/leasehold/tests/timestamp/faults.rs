@@ -30,7 +30,8 @@ async fn t7_an_extension_whose_answer_was_lost_is_still_ours() {
     };
     assert!(error.may_have_taken_effect, "{error}");
     assert!(!hold.is_lost() && hold.doubt().is_some());
-    assert_ne!(value(&server, "k"), before, "it was carried out");
+    let carried_out = || value(&server, "k") != before;
+    eventually(LONG, "it is carried out", carried_out);
     proxy.swallow_replies(false);
     proxy.cut();
     let extend = async {
@@ -59,6 +60,8 @@ async fn t7_an_acquisition_or_a_release_whose_answer_was_lost_is_left_alone() {
         panic!("{refused:?}");
     };
     assert!(error.may_have_taken_effect, "{error}");
+    let carried_out = || value(&server, "k").is_some();
+    eventually(LONG, "it is carried out", carried_out);
     proxy.swallow_replies(false);
     proxy.cut();
     let again = async {
@@ -77,7 +80,8 @@ async fn t7_an_acquisition_or_a_release_whose_answer_was_lost_is_left_alone() {
     let deadline = hold.deadline().to_string();
     proxy.swallow_replies(true);
     assert!(matches!(hold.release().await, Err(Error::Store(_))));
-    assert_eq!(value(&server, "k"), None, "it was carried out");
+    let carried_out = || value(&server, "k").is_none();
+    eventually(LONG, "it is carried out", carried_out);
     // Somebody takes it in the same second, for as long.
     server.cli(&["SET", "k", &deadline]);
     proxy.swallow_replies(false);

@@ -113,7 +113,7 @@ async fn t4_ones_own_deadline_that_passed_is_left_alone() {
 async fn a_foreign_getset_over_our_deadline_is_a_loss() {
     let server = frozen();
     let client = connect(&server.url()).await;
-    let ttl = Duration::from_millis(900);
+    let ttl = Duration::from_secs(3);
     let lock = client.timestamp_lock("k").ttl(ttl);
     let hold = take(&lock).await;
     let mut late = Plain::new(&server, Unit::Seconds);

@@ -187,7 +187,7 @@ async fn who_waits_is_told_of_it() {
 async fn without_renewal_nothing_looks_at_the_key() {
     let server = frozen();
     let client = connect(&server.url()).await;
-    let ttl = Duration::from_millis(600);
+    let ttl = Duration::from_millis(1500);
     let mut losses = Vec::new();
     for auto_renew in [true, false] {
         let lock = client.timestamp_lock("k").ttl(ttl).auto_renew(auto_renew);
