@@ -142,20 +142,18 @@ impl<'a> Watch<'a> {
     fn verdict(&mut self) -> Option<Verdict> {
         let status = self.child.status()?;
         let is_gone = !self.child.group_lives();
-        if !is_gone && self.rules.release_on_exit && matches!(self.stopping, Stopping::No) {
-            return Some(self.ended(status));
-        }
-        if !is_gone {
-            self.rest_lives();
-            return None;
-        }
         // Killed by the guardian, it may have ended before we could ask.
         let stopped = !matches!(self.stopping, Stopping::No) || self.guardian.has_killed();
-        Some(if stopped {
-            Verdict::Stopped(self.why())
-        } else {
-            self.ended(status)
-        })
+        match (is_gone, stopped) {
+            (true, true) => Some(Verdict::Stopped(self.why())),
+            // They are dying.
+            (false, true) => None,
+            (false, false) if !self.rules.release_on_exit => {
+                self.rest_lives();
+                None
+            }
+            (_, false) => Some(self.ended(status)),
+        }
     }
 
     fn ended(&self, status: ExitStatus) -> Verdict {
@@ -177,7 +175,7 @@ impl<'a> Watch<'a> {
 
     /// The command is gone, and others of its group are not: the lock is theirs as long as they live.
     fn rest_lives(&mut self) {
-        if !matches!(self.stopping, Stopping::No) || !self.said.first(Saying::RestLives) {
+        if !self.said.first(Saying::RestLives) {
             return;
         }
         say(&format!(

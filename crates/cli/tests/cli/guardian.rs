@@ -225,10 +225,7 @@ fn the_guardian_ends_with_the_command_and_not_with_the_release() {
 }
 
 /// A group that nothing empties: a member of it that has ended, whose parent has left the group and does not bury it.
-#[test]
-fn a_lock_is_not_given_away_under_a_command_that_does_not_die() {
-    let store = Store::redis();
-    let script = "import os, time
+const UNDEAD: &str = "import os, time
 if os.fork() == 0:
     if os.fork() == 0:
         os._exit(0)
@@ -237,10 +234,35 @@ if os.fork() == 0:
     time.sleep(60)
 while not os.path.exists('pid'):
     time.sleep(0.01)";
+
+#[test]
+fn a_lock_is_not_given_away_under_a_command_that_does_not_die() {
+    let store = Store::redis();
     let words = ["--ttl", "20s", "--max-hold", "2s", "x", "python3", "-c"];
-    let done = store.run(&words).words(&[script]).output();
+    let done = store.run(&words).words(&[UNDEAD]).output();
     let pid = store.number("pid");
     done.is(79, &["MAY STILL BE RUNNING", "(exit 79)"]);
     store.run(&["-n", "x", "true"]).output().is(75, &[]);
     tool("kill", &["-KILL", &pid.to_string()]);
+}
+
+/// The guardian kills all of the group, of which the command is seen to be dead before the others.
+#[test]
+fn what_the_guardian_kills_is_not_said_to_run_on() {
+    let script = format!("{UNDEAD}\ntime.sleep(60)");
+    for option in ["-v", "--release-on-exit"] {
+        let store = Store::local();
+        let words = [option, "--ttl", "2s", "x", "python3", "-c", &script];
+        let mut running = store.run(&words).start();
+        let pid = store.number("pid");
+        running.signal(Signal::SIGSTOP);
+        // Its lease has ended, so that it does not wait for the others for ever.
+        store.run(&["-w", "25", "x", "true"]).output().is(0, &[]);
+        running.signal(Signal::SIGCONT);
+        eventually(LIMIT, "leasehold ends", || running.has_ended());
+        tool("kill", &["-KILL", &pid.to_string()]);
+        let done = running.end();
+        done.is(79, &["MAY STILL BE RUNNING", "(exit 79)"]);
+        assert!(!done.stderr.contains("are still running"), "{done:?}");
+    }
 }
