@@ -78,7 +78,10 @@ fn a_killed_wrapper_takes_all_of_its_command_along(store: &Store) {
 }
 
 fn a_stopped_wrapper_does_not_keep_its_command_alive(store: &Store) {
-    let running = store.run(&["--ttl", "2s", "x", "sh", "-c", FAMILY]).start();
+    // The guardian, which may be late itself, has 2 % of the TTL for it.
+    let running = store
+        .run(&["--ttl", "15s", "x", "sh", "-c", FAMILY])
+        .start();
     let grandchild = store.number("pid");
     running.signal(Signal::SIGSTOP);
     assert_eq!(next_holder_finds(store, grandchild), "");
@@ -90,18 +93,25 @@ fn a_stopped_wrapper_does_not_keep_its_command_alive(store: &Store) {
 #[test]
 fn a_wrapper_can_be_killed_at_any_moment() {
     let store = Store::local();
-    let script =
-        "echo $$ >> pids; (trap '' TERM; echo $$ >> pids; while :; do sleep 0.01; done) & wait";
-    for delay in 0..16 {
+    // Each has a lock of its own, so that the next holders wait for the ends of the leases at the same time.
+    let next = (0..16).map(|delay| {
+        let (lock, pids) = (format!("x{delay}"), format!("pids{delay}"));
+        let script = format!(
+            "echo $$ >> {pids}; (trap '' TERM; echo $$ >> {pids}; while :; do sleep 0.01; done) & wait"
+        );
         let running = store
-            .run(&["-q", "--ttl", "400ms", "x", "sh", "-c", script])
+            .run(&["-q", "--ttl", "3s", &lock, "sh", "-c", &script])
             .start();
         std::thread::sleep(std::time::Duration::from_millis(delay * 4));
         running.signal(Signal::SIGKILL);
-        let check = "touch pids; for pid in $(cat pids); do grep -s '^State:' /proc/$pid/status | grep -v zombie; done; true";
-        let done = store
-            .run(&["-q", "-w", "25", "x", "sh", "-c", check])
-            .output();
+        let check = format!(
+            "touch {pids}; for pid in $(cat {pids}); do grep -s '^State:' /proc/$pid/status | grep -v zombie; done; true"
+        );
+        let words = ["-q", "-w", "25", &lock, "sh", "-c", &check];
+        (delay, store.run(&words).start())
+    });
+    for (delay, next) in next.collect::<Vec<_>>() {
+        let done = next.end();
         assert_eq!(
             (done.code(), done.stdout.as_str()),
             (0, ""),
@@ -196,7 +206,7 @@ fn a_pipeline_ends_with_the_command() {
 fn a_run_whose_guardian_was_killed_says_so_and_goes_on() {
     let store = Store::local();
     let script = "touch ready; while ! [ -e let-go ]; do sleep 0.02; done; exit 5";
-    let running = store.run(&["--ttl", "2s", "x", "sh", "-c", script]).start();
+    let running = store.run(&["--ttl", "6s", "x", "sh", "-c", script]).start();
     store.until("ready");
     tool("kill", &["-KILL", &guardian(&running).to_string()]);
     running.until_it_says("lease-guardian was killed");

@@ -198,12 +198,12 @@ fn a_server_that_is_full_renews_and_releases() {
     let store = Store::redis();
     let (running, _) = start(
         &store,
-        "2s",
+        "5s",
         "echo $$ > pid; while ! [ -e let-go ]; do sleep 0.02; done; exit 4",
     );
     store.server().cli(&["CONFIG", "SET", "maxmemory", "1"]);
     // Longer than a lease.
-    for _ in 0..5 {
+    for _ in 0..4 {
         renewed(&store);
     }
     store.let_go();

@@ -283,7 +283,7 @@ fn refusal(state: &str, new: &str, held: &str) {
     let server = RedisServer::builder().option("enable-protected-configs", "yes");
     let store = on(server.start());
     let mut holder: Running = store
-        .run(&["--ttl=3s", "held", "sh", "-c"])
+        .run(&["--ttl=5s", "held", "sh", "-c"])
         .words(&[HOLD])
         .start();
     store.number("fence");
@@ -295,7 +295,7 @@ fn refusal(state: &str, new: &str, held: &str) {
         return;
     }
     // Long after the lease would have ended.
-    let end = Instant::now() + Duration::from_secs(6);
+    let end = Instant::now() + Duration::from_secs(9);
     while Instant::now() < end {
         assert!(!holder.has_ended(), "{state}: {}", holder.said());
         thread::sleep(Duration::from_millis(100));

@@ -70,7 +70,7 @@ fn a_foreign_lock_is_busy_waited_for_and_taken_when_it_is_free() {
         .is(75, &["\"x\" is busy (exit 75)"]);
     run(&["--try", "-q"]).output().is(75, &[]);
     run(&["--skip"]).output().is(0, &[]);
-    run(&["--wait", "0.2"])
+    run(&["--wait", "1"])
         .output()
         .is(124, &["is still busy after", "(exit 124)"]);
     let waiting = run(&[]).start();
@@ -169,7 +169,7 @@ fn a_store_that_refuses_for_a_while_does_not_end_the_waiting() {
     let run = |option: &[&str]| store.run(&TIMESTAMP).words(option).words(&["x", "true"]);
     // Who does not wait is told, and who waits in vain is not told that it is busy.
     run(&["--try"]).output().is(69, &["refuses writes for now"]);
-    run(&["--wait", "0.3"])
+    run(&["--wait", "1"])
         .output()
         .is(69, &["refuses writes for now"]);
     let asked = || {

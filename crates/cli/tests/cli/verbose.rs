@@ -54,7 +54,7 @@ fn shown(store: &Store) -> &str {
 
 fn twice_shows_renewals(store: &Store) {
     let script = "touch ready; while ! [ -e let-go ]; do sleep 0.02; done";
-    let words = ["-vv", "--ttl", "1500ms", "x", "sh", "-c", script];
+    let words = ["-vv", "--ttl", "6s", "x", "sh", "-c", script];
     let running = store.run(&words).start();
     running.until_it_says(" renewed \"x\", fence ");
     store.let_go();
@@ -110,7 +110,7 @@ fn no_password_is_shown_whatever_goes_wrong() {
     let store = Store::local();
     for (port, code) in [(free_port(), 69), (guarded.port(), 77), (open.port(), 0)] {
         let url = format!("redis://:{CANARY}@127.0.0.1:{port}/");
-        let words = ["-vv", "--url", &url, "-w", "1s", "x", "env"];
+        let words = ["-vv", "--url", &url, "-w", "20s", "x", "env"];
         let done = Run::new(store.dir.path()).words(&words).output();
         let connecting = format!(" connecting redis://127.0.0.1:{port}");
         done.is(code, &[&connecting]);

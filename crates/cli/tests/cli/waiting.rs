@@ -100,7 +100,7 @@ fn a_signal_that_arrives_with_the_lock_starts_nothing(store: &Store) {
     waiter.signal(Signal::SIGCONT);
     assert_eq!(waiter.end().code(), 143);
     assert!(!store.file("ran").exists());
-    store.run(&["-w", "1", "x", "true"]).output().is(0, &[]);
+    store.run(&["-w", "20", "x", "true"]).output().is(0, &[]);
 }
 
 fn other_signals_do_not_end_the_waiting(store: &Store) {
@@ -159,7 +159,7 @@ fn a_store_that_stopped_answering_is_not_a_busy_lock() {
     let store = Store::redis();
     let _holder = store.hold();
     let waits = |verb: &str, words: &[&str]| {
-        let waiting = store.verb(verb, &[&["-w", "6", "x"], words].concat());
+        let waiting = store.verb(verb, &[&["-w", "10", "x"], words].concat());
         waiting.stdin(Stdio::piped()).start()
     };
     // Far back in line the store is asked seldom, and its silence is not noticed by itself.
@@ -167,7 +167,7 @@ fn a_store_that_stopped_answering_is_not_a_busy_lock() {
     for waiting in &ahead {
         waiting.until_it_says("waiting for");
     }
-    let skipping = store.run(&["--skip", "-w", "6", "x", "true"]).start();
+    let skipping = store.run(&["--skip", "-w", "10", "x", "true"]).start();
     let (last, holding) = (waits("run", &["true"]), waits("hold", &[]));
     last.until_it_says("in line");
     holding.until_it_writes("waiting");
@@ -201,7 +201,7 @@ fn clients_of_other_kinds_keep_us_out_and_are_kept_out() {
         server.cli(lock);
         let busy = store.run(&["-n", "x", "touch", "ran"]).output();
         busy.is(75, &["\"x\" is busy", "foreign client", kind]);
-        let waited = store.run(&["-w", "200ms", "x", "touch", "ran"]).output();
+        let waited = store.run(&["-w", "1", "x", "touch", "ran"]).output();
         waited.is(124, &["\"x\" is still busy", kind]);
         assert!(!store.file("ran").exists(), "{kind}");
         assert_eq!(

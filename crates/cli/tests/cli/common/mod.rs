@@ -322,6 +322,14 @@ impl Done {
             "{self:?}"
         );
     }
+
+    /// The time, of less than a minute, that stderr tells after these words.
+    #[track_caller]
+    pub(crate) fn seconds_after(&self, words: &str) -> f64 {
+        let told = self.stderr.split_once(words);
+        told.and_then(|(_, rest)| rest.split_once('s')?.0.parse().ok())
+            .unwrap_or_else(|| panic!("no seconds after {words:?}: {self:?}"))
+    }
 }
 
 /// What comes out of a pipe.

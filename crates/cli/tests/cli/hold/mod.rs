@@ -292,7 +292,7 @@ fn the_end_is_told_whatever_it_is(store: &Store) {
     let busy = Held::start(store, &["-n", "x"]);
     assert_eq!(busy.tells("busy")["code"], 75);
     busy.ends(75);
-    let timeout = Held::start(store, &["-w", "0.2", "x"]);
+    let timeout = Held::start(store, &["-w", "2", "x"]);
     timeout.tells("waiting");
     assert_eq!(timeout.tells("timeout")["code"], 124);
     timeout.ends(124);

@@ -16,11 +16,11 @@ on_each_store! {
 
 fn what_the_command_leaves_behind_keeps_the_lock(store: &Store) {
     let script = "(while ! [ -e let-go ]; do sleep 0.02; done; touch last) & echo $! > pid; exit 3";
-    let running = store.run(&["--ttl", "2s", "x", "sh", "-c", script]).start();
+    let running = store.run(&["--ttl", "4s", "x", "sh", "-c", script]).start();
     running.until_it_says("processes that it started are still running");
     // Longer than a lease.
     store
-        .run(&["-w", "3", "x", "touch", "ran"])
+        .run(&["-w", "5", "x", "touch", "ran"])
         .output()
         .is(124, &[]);
     store.let_go();

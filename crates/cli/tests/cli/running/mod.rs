@@ -29,7 +29,7 @@ fn a_busy_lock_can_be_skipped_or_have_its_own_code(store: &Store) {
     let holder = store.hold();
     for words in [
         ["--skip", "x", "touch", "ran"].as_slice(),
-        &["--skip", "-w", "0.2", "x", "touch", "ran"],
+        &["--skip", "-w", "1", "x", "touch", "ran"],
     ] {
         let done = store.run(words).output();
         assert_eq!(
@@ -39,7 +39,7 @@ fn a_busy_lock_can_be_skipped_or_have_its_own_code(store: &Store) {
     }
     for words in [
         ["-E", "9", "-n", "x", "touch", "ran"].as_slice(),
-        &["--busy-code=9", "-w", "0.2", "x", "touch", "ran"],
+        &["--busy-code=9", "-w", "1", "x", "touch", "ran"],
     ] {
         store.run(words).output().is(9, &["busy", "(exit 9)"]);
     }
@@ -264,8 +264,8 @@ fn the_limit_can_come_from_the_environment() {
     let store = Store::local();
     let _holder = store.hold();
     let run = |limit: &str, words: &[&str]| store.run(words).env("LEASEHOLD_WAIT", limit).output();
-    run("0.2", &["x", "true"]).is(124, &["is still busy"]);
-    run("1h", &["-w", "0.2", "x", "true"]).is(124, &["is still busy"]);
+    run("1", &["x", "true"]).is(124, &["is still busy"]);
+    run("1h", &["-w", "1", "x", "true"]).is(124, &["is still busy"]);
     run("1h", &["-n", "x", "true"]).is(75, &["is busy"]);
     assert_eq!(run("1h", &["--skip", "x", "true"]).code(), 0);
     run("soon", &["x", "true"]).is(64, &["invalid LEASEHOLD_WAIT \"soon\"", "(exit 64)"]);
@@ -276,12 +276,12 @@ fn the_waiting_can_be_hidden_without_hiding_the_rest() {
     let store = Store::local();
     let _holder = store.hold();
     let done = store
-        .run(&["--progress", "none", "-w", "0.3", "x", "true"])
+        .run(&["--progress", "none", "-w", "1", "x", "true"])
         .output();
     done.is(124, &["is still busy"]);
     assert!(!done.stderr.contains("waiting for"), "{done:?}");
     let done = store
-        .run(&["--progress", "plain", "-w", "0.3", "x", "true"])
+        .run(&["--progress", "plain", "-w", "2", "x", "true"])
         .output();
     done.is(124, &["waiting for \"x\", 1st in line"]);
 }

@@ -49,7 +49,7 @@ fn the_report_tells_all_ends_apart() {
         (["-n", "x", "true"].as_slice(), "busy", 75),
         (&["-n", "-E", "4", "x", "true"], "busy", 4),
         (&["--skip", "x", "true"], "busy", 0),
-        (&["-w", "0.1", "x", "true"], "timeout", 124),
+        (&["-w", "1", "x", "true"], "timeout", 124),
         (&["", "true"], "refused", 64),
         (&["x", "no-such-command"], "not_found", 127),
         (&["x", "/"], "not_executable", 126),

@@ -128,7 +128,7 @@ fn a_busy_lock_is_75_or_124(store: &Store) {
             75,
             "leasehold acquire --ttl 1h30m -w 5m x\n",
         ),
-        (&["-w", "0.2"], 124, "leasehold acquire --ttl 1h30m x\n"),
+        (&["-w", "1"], 124, "leasehold acquire --ttl 1h30m x\n"),
     ] {
         let words = [&["acquire", "x", "--ttl", "90m"], words].concat();
         let output = leasehold(store, &words, &[]);

@@ -133,6 +133,6 @@ fn without_a_timeout_its_crash_leaves_a_lock_without_an_end(redis_py: &Foreign) 
     let mut theirs = Peer::start(&redis_py.command(rollout.server.port()));
     assert_eq!(theirs.ask("try lock 0"), "held");
     theirs.kill();
-    assert_eq!(rollout.run("new --wait 400ms lock -- true"), 124);
+    assert_eq!(rollout.run("new --wait 1s lock -- true"), 124);
     assert_eq!(rollout.left(), -1);
 }

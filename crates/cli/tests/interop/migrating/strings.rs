@@ -99,7 +99,7 @@ fn what_a_crash_between_two_commands_leaves_is_waited_for() {
     crashes.kill();
     let inspect = "\"$LEASEHOLD\" inspect --url redis://127.0.0.1:$PORT/ --config $DIR/none.toml lock | grep -q 'NEVER ENDS'";
     assert_eq!(rollout.run(inspect), 0);
-    assert_eq!(rollout.run("new --wait 400ms lock -- true"), 124);
+    assert_eq!(rollout.run("new --wait 1s lock -- true"), 124);
     assert_eq!(rollout.left(), -1, "left alone");
     let waits = rollout.begin("new lock -- \"$DIR/work\" new");
     assert_eq!(rollout.run("cli DEL lock >/dev/null"), 0);
