@@ -56,7 +56,7 @@ fn undisturbed(
 #[test]
 fn a_hit_is_one_get() {
     let mut fleet = Fleet::start(4);
-    let order = |key: &str| format!("offer key={key} every=1000 ms=250");
+    let order = |key: &str| format!("offer key={key} every=1000 ms=500");
     let (key, told, ran) = undisturbed(&mut fleet, "", 0, order);
     let hits = total(&told, "fresh");
     assert!(hits > 100, "{told:?}");
@@ -68,7 +68,7 @@ fn a_hit_is_one_get() {
 fn a_stale_read_is_one_get_and_the_refresh_is_one_in_the_fleet() {
     let mut fleet = Fleet::start(4);
     // The load lasts longer than the traffic, so that all of it is stale. Who loads renews after ten seconds.
-    let order = |key: &str| format!("offer key={key} every=1000 ms=250 takes=5000 lease=30000");
+    let order = |key: &str| format!("offer key={key} every=1000 ms=500 takes=5000 lease=30000");
     let (key, told, ran) = undisturbed(&mut fleet, "fresh=1", 4, order);
     let stale = total(&told, "stale");
     assert!(stale > 100, "{told:?}");
