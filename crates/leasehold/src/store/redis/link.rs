@@ -147,15 +147,6 @@ impl Link {
         self.ask(limit, false, request).await
     }
 
-    /// The same for one that is not sent again if the store gives no verdict: the runtime that runs the connection may be late.
-    pub(super) async fn call_once<T>(
-        &self,
-        limit: Duration,
-        request: impl AsyncFnOnce(&Up) -> RedisResult<T>,
-    ) -> Result<T, StoreError> {
-        self.ask(limit, true, request).await
-    }
-
     /// Whose turn it is to run the connection.
     pub(super) fn turn(&self) -> u64 {
         self.plan.inbox.turn()
@@ -166,7 +157,8 @@ impl Link {
         self.plan.inbox.has_lost(answer, turn)
     }
 
-    async fn ask<T>(
+    /// The same; what is sent but `once`, whatever comes of it, leaves the runtime that runs the connection more time.
+    pub(super) async fn ask<T>(
         &self,
         limit: Duration,
         once: bool,

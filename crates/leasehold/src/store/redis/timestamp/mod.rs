@@ -28,12 +28,11 @@ impl Inner {
                 plain::take(&mut connection, name, ask.unit, &ask.step).await
             }
         };
-        let limit = self.limit_of_timestamp(ask);
-        match ask.step {
-            // A renewal that fails is tried again (T7).
-            Step::Extend { .. } => self.link.call(limit, take).await,
-            Step::Acquire { .. } | Step::Release { .. } => self.link.call_once(limit, take).await,
-        }
+        // A renewal that fails is tried again (T7).
+        let once = !matches!(ask.step, Step::Extend { .. });
+        self.link
+            .ask(self.limit_of_timestamp(ask), once, take)
+            .await
     }
 
     fn limit_of_timestamp(&self, ask: &Ask) -> Duration {
