@@ -52,10 +52,8 @@ async fn sale(client: Option<&Client>) -> Result<u32, Error> {
                     None => shop.sell_one().await,
                     // Released whether or not anything was left to sell.
                     Some(lock) => {
-                        lock.acquire()
-                            .await?
-                            .run(async |_| shop.sell_one().await)
-                            .await?;
+                        let ran = lock.run(async |_| shop.sell_one().await).await?;
+                        ran.confirmed()?;
                     }
                 }
                 Ok::<(), Error>(())

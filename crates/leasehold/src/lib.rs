@@ -59,7 +59,7 @@ pub use clock::{Clock, Moment};
 pub use error::{Error, LossCause, Lost, StoreError, StoreErrorKind, Timeout};
 pub use foreign::ForeignFormat;
 pub use gate::{Gate, StaleFence};
-pub use lease::{Detached, Lease, Tenure, Waiting};
+pub use lease::{Detached, Lease, LeaseEnd, LossWatch, Ran, Tenure, Waiting};
 pub use leasehold_core::{
     ClientId, Fence, HolderView, Invalid, KeyTemplate, LockName, Mode, Namespace, Owner, Snapshot,
     Ttl, WaiterView, Who,

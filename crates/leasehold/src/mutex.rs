@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_core::{Invalid, Label, LockName, Ttl};
 
 use crate::error::{Error, StoreError};
-use crate::lease::{Engine, Lease, OnWait, Patience, Request, Terms, Waiting};
+use crate::lease::{Engine, Lease, OnWait, Patience, Ran, Request, Terms, Waiting};
 
 /// A mutex: one holder at a time, across all processes that use the same store and name.
 ///
@@ -85,11 +85,23 @@ impl Mutex {
         self
     }
 
-    /// Waits for the lock, in line. Dropping the future leaves the line.
+    /// Waits for the lock, in line.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").acquire().await?;
+    /// println!("packing under fence {}", lease.fence());
+    /// lease.release().await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Store`] when the store does not answer (once in line, only after the client's patience),
     /// [`Error::Invalid`] for bad settings. Never [`Error::Timeout`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the line. A lock that was granted meanwhile is released in the background.
     pub async fn acquire(&self) -> Result<Lease, Error> {
         self.request(Patience::Forever)
             .await?
@@ -100,6 +112,9 @@ impl Mutex {
     ///
     /// # Errors
     /// [`Error::Timeout`], naming the holder, when it was busy all the time; otherwise as [`Mutex::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::acquire`].
     pub async fn acquire_within(&self, limit: Duration) -> Result<Lease, Error> {
         self.request(Patience::Within(limit))
             .await?
@@ -110,8 +125,106 @@ impl Mutex {
     ///
     /// # Errors
     /// As [`Mutex::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Lease>, Error> {
         self.request(Patience::Once).await
+    }
+
+    /// The same as [`Mutex::acquire`], as a future that owns the mutex and so is `'static`: for a task of its own.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let waiting = tokio::spawn(client.mutex("orders:42").acquire_owned());
+    /// let lease = waiting.await.expect("no panic")?;
+    /// lease.release().await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::acquire`].
+    pub async fn acquire_owned(self) -> Result<Lease, Error> {
+        self.acquire().await
+    }
+
+    /// The same as [`Mutex::acquire_within`], as a future that owns the mutex and so is `'static`.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire_within`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::acquire`].
+    pub async fn acquire_within_owned(self, limit: Duration) -> Result<Lease, Error> {
+        self.acquire_within(limit).await
+    }
+
+    /// The same as [`Mutex::try_acquire`], as a future that owns the mutex and so is `'static`.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::acquire`].
+    pub async fn try_acquire_owned(self) -> Result<Option<Lease>, Error> {
+        self.try_acquire().await
+    }
+
+    /// Waits for the lock, runs `work` under it, and releases it: [`Mutex::acquire`], then [`Lease::run`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let ran = client.mutex("stock").run(async |lease| lease.fence()).await?;
+    /// println!("worked under fence {}", ran.confirmed()?);
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`], before `work` was begun; [`Error::Lost`] when the lease was lost and `work` cancelled. What became
+    /// of the release is in [`Ran::released`], beside the output.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the line, or drops the work where it is and releases the lock in the background.
+    pub async fn run<T>(&self, work: impl AsyncFnOnce(&Lease) -> T) -> Result<Ran<T>, Error> {
+        Ok(self.acquire().await?.run(work).await?)
+    }
+
+    /// The same, but waits for the lock for at most `limit`: [`Mutex::acquire_within`], then [`Lease::run`].
+    ///
+    /// # Errors
+    /// As [`Mutex::run`], and [`Error::Timeout`] when the lock was busy all the time.
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::run`].
+    pub async fn run_within<T>(
+        &self,
+        limit: Duration,
+        work: impl AsyncFnOnce(&Lease) -> T,
+    ) -> Result<Ran<T>, Error> {
+        Ok(self.acquire_within(limit).await?.run(work).await?)
+    }
+
+    /// The same, if the lock is free: [`Mutex::try_acquire`], then [`Lease::run`]. `None` when the lock is busy, with `work`
+    /// not begun.
+    ///
+    /// # Errors
+    /// As [`Mutex::run`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::run`].
+    pub async fn try_run<T>(
+        &self,
+        work: impl AsyncFnOnce(&Lease) -> T,
+    ) -> Result<Option<Ran<T>>, Error> {
+        match self.try_acquire().await? {
+            Some(lease) => Ok(Some(lease.run(work).await?)),
+            None => Ok(None),
+        }
     }
 
     async fn request(&self, patience: Patience) -> Result<Option<Lease>, Error> {

@@ -18,6 +18,7 @@ use leasehold_core::{CLAIM_WINDOW, Fence, HolderView, LockName, Owner, Ttl, Who}
 use tokio::sync::Notify;
 use tracing::Span;
 
+use super::watch::LeaseEnd;
 use crate::clock::{Clock, Moment};
 use crate::error::{LossCause, Lost};
 use crate::sync::{Mutex, MutexGuard};
@@ -220,12 +221,16 @@ impl Hold {
     /// It is over, by itself.
     pub(crate) fn lose(&self, cause: LossCause) -> Ended {
         let lost = How::Lost(cause.clone());
-        self.end(Standing::Lost(cause), lost)
+        self.finish(Standing::Lost(cause), lost)
     }
 
-    /// Its user has given it back.
+    /// Its user has given it back; it may have been lost before, by time alone.
     pub(crate) fn retire(&self, how: How) -> Ended {
-        self.end(Standing::Retired, how)
+        let standing = match &how {
+            How::Lost(cause) => Standing::Lost(cause.clone()),
+            How::Released | How::Dropped => Standing::Retired,
+        };
+        self.finish(standing, how)
     }
 
     /// Its user has it from here on. It may be over already.
@@ -252,7 +257,7 @@ impl Hold {
         self.clock.now().since(self.since)
     }
 
-    fn end(&self, standing: Standing, how: How) -> Ended {
+    fn finish(&self, standing: Standing, how: How) -> Ended {
         let watched = self.change(|state| {
             state.standing = standing;
             state.watched.take()
@@ -341,14 +346,31 @@ impl Hold {
         }
     }
 
+    /// How it ended, if it has.
+    pub(crate) fn end(&self) -> Option<LeaseEnd> {
+        // First, since what is over stays as it is (L3).
+        let is_over = self.is_over();
+        let lost = self.loss().map(LeaseEnd::Lost);
+        lost.or(is_over.then_some(LeaseEnd::Released))
+    }
+
     /// Waits until it is lost.
     pub(crate) async fn wait_lost(&self) -> Lost {
+        self.wait_for(Self::loss).await
+    }
+
+    /// Waits until it is lost or given back.
+    pub(crate) async fn wait_end(&self) -> LeaseEnd {
+        self.wait_for(Self::end).await
+    }
+
+    async fn wait_for<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {
         loop {
             let mut changed = pin!(self.changed.notified());
             // Listen first, or a change between the look and the wait would go unheard.
             changed.as_mut().enable();
-            if let Some(lost) = self.loss() {
-                return lost;
+            if let Some(seen) = look(self) {
+                return seen;
             }
             changed.await;
         }

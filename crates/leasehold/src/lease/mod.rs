@@ -13,12 +13,14 @@ mod keeper;
 mod kept;
 mod line;
 mod lines;
+mod run;
 #[cfg(test)]
 mod schedules;
 mod seat;
 mod settle;
 #[cfg(test)]
 mod virtual_time;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,7 +35,9 @@ use self::hold::Hold;
 pub(crate) use self::hold::certain_until;
 pub(crate) use self::identity::Identity;
 pub(crate) use self::line::Terms;
+pub use self::run::Ran;
 pub(crate) use self::seat::{OnWait, Patience, Request};
+pub use self::watch::{LeaseEnd, LossWatch};
 use crate::clock::Moment;
 use crate::error::{Error, Lost, StoreError};
 use crate::telemetry::Asked;
@@ -109,7 +113,11 @@ impl Lease {
         self.hold.loss()
     }
 
-    /// Waits until the lease is lost. Put it in a `select!` beside the work.
+    /// Waits until the lease is lost. Put it in a `select!` beside the work. To wait in another task or struct, take a
+    /// [`Lease::watch`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing. A loss is final, so the next call returns it at once.
     pub async fn lost(&self) -> Lost {
         self.hold.wait_lost().await
     }
@@ -153,22 +161,6 @@ impl Lease {
     pub async fn release_after(self, keep: Duration) -> Result<(), Error> {
         let keep = Ttl::new(keep)?;
         self.give_back(Some(keep)).await
-    }
-
-    /// Runs `work` under the lease: it is cancelled when the lease is lost; otherwise the lock is released after it.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] when the lease was lost before `work` ended or before the release was confirmed, and
-    /// [`Error::Store`] when the release was not confirmed.
-    pub async fn run<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<T, Error> {
-        let output = tokio::select! {
-            // Loss first: an output that arrives together with it may come from unprotected work.
-            biased;
-            lost = self.lost() => return Err(lost.into()),
-            output = work(&self) => output,
-        };
-        self.release().await?;
-        Ok(output)
     }
 
     /// Its user, who asked for it so, has it from here on.

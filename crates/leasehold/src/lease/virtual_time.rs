@@ -6,6 +6,7 @@
 )]
 
 mod deadlines;
+mod ending;
 mod handing_on;
 mod keeping;
 mod overtaken;

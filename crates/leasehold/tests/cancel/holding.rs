@@ -115,9 +115,51 @@ async fn run(place: Place) {
         });
         let output = poll_n_times_then_drop(n, work).await;
         scene.is_free_soon().await;
-        output.map(|told| told.expect("it was held")).is_some()
+        let confirmed = output.map(|ran| ran.expect("it was held").confirmed());
+        confirmed.map(|told| told.expect("it was held")).is_some()
     })
     .await;
+}
+
+async fn run_from_the_mutex(place: Place) {
+    let scene = Scene::at(place).await;
+    at_each_poll(async |n| {
+        let mutex = scene.mutex();
+        let work = mutex.run(async |lease| {
+            lease.extend(TTL).await.expect("it is held");
+            tokio::task::yield_now().await;
+        });
+        let ran = poll_n_times_then_drop(n, work).await;
+        scene.is_free_soon().await;
+        ran.map(|ran| ran.expect("it was held").confirmed().expect("it was held"))
+            .is_some()
+    })
+    .await;
+    let held = scene.held_by_another().await;
+    let mutex = scene.mutex();
+    let never = async |_: &leasehold::Lease| panic!("it is busy");
+    poll_once_then_drop_after(mutex.run(never), scene.shows_a_waiter()).await;
+    let limited = mutex.run_within(TTL, never);
+    poll_once_then_drop_after(limited, scene.shows_a_waiter()).await;
+    at_each_poll(async |n| {
+        let tried = poll_n_times_then_drop(n, mutex.try_run(never)).await;
+        tried.is_some_and(|ran| ran.expect("it answers").is_none())
+    })
+    .await;
+    scene.waits_for_nobody_after(held).await;
+}
+
+/// Whoever stops watching changes nothing, and is told when it looks again.
+async fn watch(place: Place) {
+    let scene = Scene::at(place).await;
+    let lease = scene.lease().await;
+    let watch = lease.watch();
+    assert!(poll_n_times_then_drop(1, watch.lost()).await.is_none());
+    assert!(poll_n_times_then_drop(1, watch.ended()).await.is_none());
+    poll_once_then_drop_after(watch.ended(), lease_is_touched(&lease)).await;
+    drop(lease);
+    assert!(poll_n_times_then_drop(1, watch.ended()).await.is_some());
+    scene.is_free_soon().await;
 }
 
 async fn lost(place: Place) {
@@ -233,6 +275,8 @@ on_every_store! {
     release_after
     detach
     run
+    run_from_the_mutex
+    watch
     lost
     inspect_and_names
     break_lock

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::{Client, Clock, Error, Fence, LossCause};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::common::{LONG, Place, TTL, eventually, look, on_every_store, take};
@@ -84,6 +85,8 @@ async fn run_gives_the_output_and_releases(place: Place) {
             lease.fence()
         })
         .await
+        .expect("nobody ends it")
+        .confirmed()
         .expect("it was held all the time");
     assert!(take(&b, "m").await.fence() > output);
 }
@@ -101,8 +104,37 @@ async fn run_cancels_work_whose_lease_is_lost(place: Place) {
         drop(held_by_work);
     });
     let result = timeout(LONG, working).await.expect("it is cancelled");
-    assert!(matches!(result, Err(Error::Lost(_))), "{result:?}");
+    let lost = result.expect_err("the work never ends");
+    assert_eq!(lost.fence, Some(fence));
     assert_eq!(Arc::strong_count(&work), 1, "the work is gone");
+}
+
+async fn a_lock_is_waited_for_in_a_task_of_its_own(place: Place) {
+    let (a, b) = two(&place).await;
+    let held = take(&a, "m").await;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(b.mutex("m").ttl(TTL).acquire_owned());
+    tasks.spawn(b.mutex("m").ttl(TTL).acquire_within_owned(LONG));
+    let busy = b.mutex("m").try_acquire_owned().await;
+    assert!(busy.expect("the store answers").is_none());
+    held.release().await.expect("it was held");
+    while let Some(lease) = tasks.join_next().await {
+        let lease = lease.expect("no panic").expect("its turn");
+        lease.release().await.expect("it was held");
+    }
+}
+
+async fn a_watch_is_told_of_the_loss(place: Place) {
+    let (a, b) = two(&place).await;
+    let lease = take(&a, "m").await;
+    let watch = lease.watch();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { (watch.lost().await, watch.is_lost()) });
+    assert!(b.break_lock("m", lease.fence()).await.expect("it answers"));
+    lease.extend(TTL).await.expect_err("it was broken");
+    let told = timeout(LONG, tasks.join_next()).await.expect("at once");
+    let (lost, is_lost) = told.expect("a task").expect("no panic");
+    assert!(is_lost && lost.fence == Some(lease.fence()));
 }
 
 async fn a_broken_lease_is_lost_and_its_holder_is_told(place: Place) {
@@ -197,6 +229,8 @@ on_every_store! {
     a_lock_can_be_kept_taken_after_its_release
     run_gives_the_output_and_releases
     run_cancels_work_whose_lease_is_lost
+    a_lock_is_waited_for_in_a_task_of_its_own
+    a_watch_is_told_of_the_loss
     a_broken_lease_is_lost_and_its_holder_is_told
     a_broken_lease_is_noticed_by_the_release
     a_broken_lease_is_noticed_by_its_next_renewal
