@@ -46,8 +46,7 @@ async fn connected(
     let notice = tokio::time::timeout(CLOSE, target.notice());
     let (exit, _noticed) = tokio::join!(work(&client, &mut signals), notice);
     // Out of time means that the store does not answer, which has been said or does not matter any more.
-    let _closed: Result<(), tokio::time::error::Elapsed> =
-        tokio::time::timeout(CLOSE, client.close()).await;
+    client.close_within(CLOSE).await;
     exit
 }
 

@@ -4,6 +4,7 @@ mod builder;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::{ClientId, Fence, Invalid, LockName, Naming, Reply, Snapshot, Step};
 use tokio::sync::oneshot;
@@ -29,6 +30,8 @@ pub struct Client {
     #[cfg(feature = "cache")]
     entries: Naming,
     naming: Naming,
+    /// How long `close` waits.
+    patience_to_close: Duration,
 }
 
 impl Client {
@@ -119,12 +122,47 @@ impl Client {
         self.engine.identity.client
     }
 
-    /// Ends all waiting, releases every lease that is still held (they become *lost*), takes no more requests, and
-    /// waits until the store has confirmed it all, or the TTLs have passed if it does not answer.
-    pub async fn close(&self) {
+    /// Ends all waiting, releases every lease that is still held (they become *lost*), and takes no more requests. Then waits until
+    /// the store has confirmed it all, but for at most twice the [request timeout](ClientBuilder::request_timeout), or one second
+    /// if that is longer: 4 s by default. Returns whether all was confirmed.
+    ///
+    /// What was not goes on in the background while the process and a clone of this client live, and each lock ends by its TTL at
+    /// the latest. Closing again waits again.
+    ///
+    /// # Cancel safety
+    /// Dropping the future after its first poll changes nothing but that nobody waits.
+    pub async fn close(&self) -> bool {
+        self.close_within(self.patience_to_close).await
+    }
+
+    /// The same, but waits for at most `limit`. `Duration::MAX` waits until the store has confirmed it all, or the TTLs have passed
+    /// if it does not answer.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # use std::time::Duration;
+    /// # let client = leasehold::Client::embedded()?;
+    /// if !client.close_within(Duration::from_secs(10)).await {
+    ///     eprintln!("some locks may stay taken until their TTL ends");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// As [`Client::close`].
+    pub async fn close_within(&self, limit: Duration) -> bool {
         #[cfg(feature = "cache")]
         self.guard.close();
-        self.engine.close().await;
+        let engine = &self.engine;
+        let closing = async {
+            tokio::select! {
+                // First, so that closing begins however short the limit is.
+                biased;
+                () = engine.close() => true,
+                () = engine.clock.sleep(limit) => false,
+            }
+        };
+        engine.tasks.with_timers(closing).await
     }
 
     /// The name of a lock, within the namespace and the key template.

@@ -30,6 +30,28 @@ pub enum Error {
     Invalid(#[from] Invalid),
 }
 
+impl Error {
+    /// Whether the time limit passed while the lock was busy.
+    pub const fn is_timeout(&self) -> bool {
+        matches!(self, Self::Timeout(_))
+    }
+
+    /// Whether the lock was held and lost.
+    pub const fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost(_))
+    }
+
+    /// Whether the store gave no verdict, because the client was closed.
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Self::Store(error) if error.kind == StoreErrorKind::Closed)
+    }
+
+    /// Whether the store gave no verdict, and may give one a moment later: see [`StoreErrorKind::is_transient`].
+    pub const fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Store(error) if error.kind.is_transient())
+    }
+}
+
 /// Refuses a duration that is out of bounds.
 pub(crate) fn within(
     what: &'static str,
@@ -46,7 +68,7 @@ pub(crate) fn within(
 
 /// The lock stayed busy for the whole time limit.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("\"{name}\" was still busy after {waited:.1?}: {}", Described(.holder.as_deref()))]
+#[error("\"{name}\" was still busy after {waited:.1?}: {}", Described(.holder.as_deref(), *.by_this_client))]
 #[non_exhaustive]
 pub struct Timeout {
     /// The lock.
@@ -55,6 +77,9 @@ pub struct Timeout {
     pub waited: Duration,
     /// Who held it when it was last asked for.
     pub holder: Option<Box<HolderView>>,
+    /// Whether that was a lease of the same client. A task that waits for a lock that it holds itself waits in vain: see
+    /// [`Mutex`](crate::Mutex#not-re-entrant).
+    pub by_this_client: bool,
     /// How many waiters were before this one.
     pub ahead: u32,
 }
@@ -100,7 +125,7 @@ impl fmt::Display for LossCause {
             Self::NotHeld(holder) => write!(
                 f,
                 "the store says otherwise: {}",
-                Described(holder.as_deref())
+                Described(holder.as_deref(), false)
             ),
             Self::MaxHold => f.write_str("it was held for as long as max_hold allows"),
             Self::Closed => f.write_str("the client was closed"),
@@ -206,8 +231,8 @@ impl fmt::Display for Numbered {
     }
 }
 
-/// A holder in a sentence.
-struct Described<'a>(Option<&'a HolderView>);
+/// A holder in a sentence, and whether it is the client that asked.
+struct Described<'a>(Option<&'a HolderView>, bool);
 
 impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -216,6 +241,7 @@ impl fmt::Display for Described<'_> {
             return f.write_str("no holder was seen");
         };
         match &holder.who {
+            Who::Owner(owner) if self.1 => write!(f, "held by this client, {owner}")?,
             Who::Owner(owner) => write!(f, "held by {owner}")?,
             Who::Foreign { kind, .. } => write!(f, "held by a foreign lock of type {kind}")?,
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::{Invalid, Label, LockName, Ttl};
 
-use crate::error::{Error, StoreError};
+use crate::error::{Error, StoreError, within};
 use crate::lease::{Engine, Lease, OnWait, Patience, Ran, Request, Terms, Waiting};
 
 /// A mutex: one holder at a time, across all processes that use the same store and name.
@@ -14,6 +14,13 @@ use crate::lease::{Engine, Lease, OnWait, Patience, Ran, Request, Terms, Waiting
 /// Cheap to make and to clone. Clients are served in the order in which they came, and so are the tasks of one client. A
 /// lock that is released goes first to tasks of the same client, without a round trip, up to 16 times in a row or for
 /// 50 ms while other clients wait.
+///
+/// # Not re-entrant
+///
+/// A task that holds the lock and acquires it again waits for itself: [`Mutex::acquire`] for ever, [`Mutex::acquire_within`] until its
+/// limit; [`Mutex::try_acquire`] says busy. So do two clones of one mutex, and two mutexes of the same name. The text of
+/// [`Error::Timeout`] says "held by this client" when the holder is a lease of the same [`Client`](crate::Client), and
+/// [`Timeout::by_this_client`](crate::Timeout::by_this_client) is true. Pass the [`Lease`] down to what needs it instead.
 #[derive(Clone)]
 #[must_use = "a mutex does nothing until it is acquired"]
 pub struct Mutex {
@@ -24,6 +31,7 @@ pub struct Mutex {
     auto_renew: bool,
     max_hold: Option<Duration>,
     linger: Duration,
+    at_least: Duration,
     on_wait: Option<OnWait>,
 }
 
@@ -38,6 +46,7 @@ impl Mutex {
             auto_renew: true,
             max_hold: None,
             linger: Duration::ZERO,
+            at_least: Duration::ZERO,
             on_wait: None,
         }
     }
@@ -74,6 +83,34 @@ impl Mutex {
     /// who may not subscribe to its channel) it has no effect. Default: not at all.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
+        self
+    }
+
+    /// For how long the lock stays taken at least, counted from the grant of each lease. So a job that ends early is not done
+    /// again by the next host, whose clock is a little behind. At most 24 h; default: not at all.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let nightly = client.mutex("nightly").at_least(Duration::from_secs(60));
+    /// if let Some(ran) = nightly.try_run(async |_| "report sent").await? {
+    ///     println!("{}", ran.confirmed()?);
+    /// }
+    /// assert!(nightly.try_acquire().await?.is_none());     // until a minute after the grant
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// - **However the lease ends**: released, dropped, by `?`, by a panic, after [`Lease::run`] or by
+    ///   [`Client::close`](crate::Client::close). A lease that nobody received, because the acquisition was dropped, is not kept.
+    /// - **Nobody has the lock until then**, nor has another task of this client: it is not handed on. Only
+    ///   [`Client::break_lock`](crate::Client::break_lock) ends that sooner.
+    /// - With [`Mutex::linger`]: the lock lingers only if the time is over at the release.
+    /// - With [`Lease::release_after`]: whichever is later counts. With [`Lease::detach`]: the time given there counts.
+    /// - **A lost lease is not kept**, whatever the cause, [`Mutex::max_hold`] included: the lock may be another's by then.
+    /// - If the process crashes, or the store cannot be reached at the end, the lock ends by its [TTL](Mutex::ttl).
+    pub fn at_least(mut self, at_least: Duration) -> Self {
+        self.at_least = at_least;
         self
     }
 
@@ -232,7 +269,12 @@ impl Mutex {
         let asked = engine.telemetry.ask(self.name.as_ref().ok(), &engine.clock);
         let answer = self.ask(patience).await;
         match &answer {
-            Ok(Some(lease)) => lease.begin(asked),
+            Ok(Some(lease)) => {
+                if !self.at_least.is_zero() {
+                    lease.keep_at_least(self.at_least);
+                }
+                lease.begin(asked);
+            }
             Ok(None) => asked.busy(),
             Err(error) => asked.failed(error),
         }
@@ -250,6 +292,7 @@ impl Mutex {
             )
             .into());
         }
+        within("at_least", self.at_least, Duration::ZERO, Ttl::MAX)?;
         let request = Request {
             name,
             terms: Terms {

@@ -120,7 +120,6 @@ impl Tasks {
 
     /// Polls `work` where the caller is, with the timers of the client's own runtime: no other thread has to wake for it, and the caller may
     /// be on any executor. The client's thread must outlive it.
-    #[cfg(feature = "cache")]
     pub(crate) async fn with_timers<F: Future>(&self, work: F) -> F::Output {
         let mut work = std::pin::pin!(work);
         std::future::poll_fn(|context| {

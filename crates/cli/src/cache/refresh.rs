@@ -173,8 +173,7 @@ impl Work<'_> {
             self.get(job).await
         };
         // What was loaded is on its way to the store yet.
-        let _closed: Result<(), tokio::time::error::Elapsed> =
-            tokio::time::timeout(COMMIT, client.close()).await;
+        client.close_within(COMMIT).await;
         ended
     }
 

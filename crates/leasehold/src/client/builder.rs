@@ -197,6 +197,7 @@ impl ClientBuilder {
             Duration::ZERO,
             Duration::from_secs(24 * 60 * 60),
         )?;
+        let limit = self.request_timeout;
         let naming = self.naming()?;
         #[cfg(feature = "cache")]
         let entries = self.naming_by(None)?;
@@ -254,6 +255,7 @@ impl ClientBuilder {
             entries,
             engine,
             naming,
+            patience_to_close: (limit * 2).max(Duration::from_secs(1)),
         })
     }
 }

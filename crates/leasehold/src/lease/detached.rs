@@ -170,8 +170,9 @@ impl fmt::Debug for Detached {
 
 impl Lease {
     /// Leaves the lock taken for `ttl` from now, 10 ms to 24 h, whatever becomes of this process: nothing renews it, hands it
-    /// on or releases it any more but who has the token. Dropping the future releases the lock, as an error does, since nobody
-    /// would know the token.
+    /// on or releases it any more but who has the token. From here on `ttl` counts, and not
+    /// [`Mutex::at_least`](crate::Mutex::at_least). Dropping the future releases the lock, as an error does, since nobody would know
+    /// the token.
     ///
     /// # Errors
     /// [`Error::Lost`] when the lease was lost; [`Error::Store`] when the store did not confirm; [`Error::Invalid`] for a TTL
@@ -224,9 +225,10 @@ impl Undo {
 
 impl Drop for Undo {
     fn drop(&mut self) {
-        if let Some(work) = self.work.take() {
+        if let Some(mut work) = self.work.take() {
             // If the release that keeps the lock is repeated, it may find it free, and that is no loss.
             self.hold.take_back();
+            work.keep = self.hold.left_to_keep(self.engine.clock.now());
             self.engine.undoes(&work.owner);
             // After that release: steps of a kind are carried out in order.
             release(&self.engine, work, None);

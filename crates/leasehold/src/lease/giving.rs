@@ -65,7 +65,8 @@ impl Engine {
         let in_use = giving.is_some();
         let (keep, lost, verdict) = giving.map_or((None, None, None), Giving::parts);
         // What was lost must not be kept from the one who may have it now.
-        let keep = keep.filter(|_| lost.is_none());
+        let rest = hold.left_to_keep(self.clock.now());
+        let keep = keep.max(rest).filter(|_| lost.is_none());
         if let Some(keep) = keep {
             self.keep(&owner, keep);
         }
@@ -144,6 +145,8 @@ impl Engine {
         let lost = hold.loss();
         let fits = lost.is_none() && hold.is_fit_to_hand_on(hold.ttl, now);
         let tells_wanted = self.store.tells_wanted();
+        // Kept from everybody, those who wait here too.
+        let keep = keep.max(hold.left_to_keep(now));
         let ending = if keep.is_some() || lost.is_some() || self.is_closed() {
             Ending::GiveBack
         } else {

@@ -9,6 +9,8 @@
 //!   clock has told so; hence such looks and confirmed renewals take turns. A retired one is renewed only while nobody uses the lock,
 //!   for the next lease of the same owner.
 
+mod at_least;
+
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -18,6 +20,7 @@ use leasehold_core::{CLAIM_WINDOW, Fence, HolderView, LockName, Owner, Ttl, Who}
 use tokio::sync::Notify;
 use tracing::Span;
 
+pub(crate) use self::at_least::rounded_up;
 use super::watch::LeaseEnd;
 use crate::clock::{Clock, Moment};
 use crate::error::{LossCause, Lost};
@@ -65,6 +68,8 @@ pub(crate) struct Hold {
     deadline: AtomicU64,
     /// An earlier try to acquire was not answered, and may be carried out until then, even after a release; or 0.
     unsettled_until: AtomicU64,
+    /// Until when the lock stays taken if the lease ends sooner, or 0.
+    keep_until: AtomicU64,
     state: Mutex<State>,
     changed: Notify,
     given_back: AtomicBool,
@@ -119,6 +124,7 @@ impl Hold {
             clock,
             deadline: AtomicU64::new(start.until.as_micros()),
             unsettled_until: AtomicU64::new(start.unsettled_until.map_or(0, Moment::as_micros)),
+            keep_until: AtomicU64::new(0),
             state: Mutex::new(State {
                 standing: Standing::Held,
                 watched: None,

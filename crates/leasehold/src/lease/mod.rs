@@ -141,7 +141,8 @@ impl Lease {
         }
     }
 
-    /// Gives the lock back and hands it to the first in line. Dropping the future does not stop the release.
+    /// Gives the lock back and hands it to the first in line; before the time of [`Mutex::at_least`](crate::Mutex::at_least) is
+    /// over, the lock stays taken until then.
     ///
     /// A lock that goes to the next task of this client, or lingers, does not go back to the store. Whether the lease was
     /// held until then is judged by its deadline alone: that it was broken a moment ago is not known yet.
@@ -149,18 +150,29 @@ impl Lease {
     /// # Errors
     /// [`Error::Lost`] when the lease was lost before: work done under it may have been unprotected. [`Error::Store`] when
     /// the store did not confirm: the release goes on in the background, and the TTL ends the lease at the latest.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not stop the release.
     pub async fn release(self) -> Result<(), Error> {
         self.give_back(None).await
     }
 
-    /// The same, but the lock stays taken for `keep` from now, so that nobody does the work again too soon.
-    /// The lease must still be held: what was lost cannot be kept.
+    /// The same, but the lock stays taken for `keep` from now, so that nobody does the work again too soon; or until the end of
+    /// [`Mutex::at_least`](crate::Mutex::at_least), if that is later. The lease must still be held: what was lost cannot be kept.
     ///
     /// # Errors
-    /// As [`Lease::release`], and [`Error::Invalid`] when `keep` is not 10 ms to 24 h, with the lock released at once.
+    /// As [`Lease::release`], and [`Error::Invalid`] when `keep` is not 10 ms to 24 h, with the lock released as by a drop.
+    ///
+    /// # Cancel safety
+    /// As [`Lease::release`].
     pub async fn release_after(self, keep: Duration) -> Result<(), Error> {
         let keep = Ttl::new(keep)?;
         self.give_back(Some(keep)).await
+    }
+
+    /// The lock stays taken for so long from its beginning, now that its user has it: what nobody received is not kept.
+    pub(crate) fn keep_at_least(&self, at_least: Duration) {
+        self.hold.keep_at_least(at_least);
     }
 
     /// Its user, who asked for it so, has it from here on.

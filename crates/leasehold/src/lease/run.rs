@@ -22,6 +22,10 @@ pub struct Ran<T> {
 }
 
 impl<T> Ran<T> {
+    pub(crate) fn new(output: T, released: Result<(), Error>) -> Self {
+        Self { output, released }
+    }
+
     /// The output, if the release was confirmed. Otherwise the output is dropped.
     ///
     /// # Errors
@@ -90,6 +94,6 @@ impl Lease {
             output = work(&self) => output,
         };
         let released = self.release().await;
-        Ok(Ran { output, released })
+        Ok(Ran::new(output, released))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use leasehold_core::{Fence, HolderView, LockName, Owner};
+use leasehold_core::{Fence, HolderView, LockName, Owner, Who};
 use tokio::sync::oneshot;
 
 use super::agenda::Ticket;
@@ -129,7 +129,7 @@ impl Waiter {
                 }
             }
             Turn::Held(tenure) | Turn::Idle(tenure, _) => {
-                Ok(self.still_busy(tenure.lease.view(), place, now))
+                Ok(self.still_busy(tenure.lease.view(), true, place, now))
             }
         }
     }
@@ -139,7 +139,11 @@ impl Waiter {
         let under_way = asking.under_way.is_some();
         match (&asking.failure, &asking.busy) {
             (None, Some((_, busy))) if !under_way => {
-                self.still_busy(busy.holder.clone(), ahead(busy.ahead, place), now)
+                let client = asking.owner.client();
+                let by_this_client =
+                    matches!(&busy.holder.who, Who::Owner(owner) if owner.client() == client);
+                let ahead = ahead(busy.ahead, place);
+                self.still_busy(busy.holder.clone(), by_this_client, ahead, now)
             }
             (Some(failure), _) if !under_way && asking.unsettled_until.is_none() => {
                 failure.clone().into()
@@ -156,11 +160,18 @@ impl Waiter {
         }
     }
 
-    fn still_busy(&self, holder: HolderView, ahead: usize, now: Moment) -> Error {
+    fn still_busy(
+        &self,
+        holder: HolderView,
+        by_this_client: bool,
+        ahead: usize,
+        now: Moment,
+    ) -> Error {
         Timeout {
             name: self.request.name.as_str().to_owned(),
             waited: now.since(self.begun),
             holder: Some(Box::new(holder)),
+            by_this_client,
             ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
         }
         .into()

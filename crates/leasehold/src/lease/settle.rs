@@ -13,7 +13,7 @@ use leasehold_core::{LockName, Owner, Reply, Step, Ttl};
 use tokio::sync::oneshot;
 
 use super::engine::Engine;
-use super::hold::Hold;
+use super::hold::{Hold, rounded_up};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Error, LossCause, Lost};
@@ -93,7 +93,7 @@ impl Settling {
     fn step(&self) -> Step {
         // At-least-hold counts from the call, whenever the store hears of it; a repeat must not begin it anew.
         let passed = self.engine.clock.now().since(self.begun);
-        let left = |keep: Ttl| Ttl::new(keep.get().saturating_sub(passed)).ok();
+        let left = |keep: Ttl| rounded_up(keep.get().saturating_sub(passed));
         Step::Release {
             owner: self.work.owner.clone(),
             keep: self.work.keep.and_then(left),

@@ -5,6 +5,7 @@
     reason = "constants, of which the first is the longer one"
 )]
 
+mod at_least;
 mod deadlines;
 mod ending;
 mod handing_on;

@@ -144,6 +144,7 @@ impl Asking {
             name: self.key.name.as_str().to_owned(),
             waited,
             holder: holder.map(Box::new),
+            by_this_client: false,
             ahead: 0,
         };
         timeout.into()

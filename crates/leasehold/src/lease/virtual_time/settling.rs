@@ -166,7 +166,7 @@ async fn close_waits_for_what_is_under_way_and_no_longer_than_the_lease() {
     let (lease, _) = scene.lease().await;
     scene.each("release", || Fate::AnswerAfter(SECOND * 3));
     let called = scene.clock.now();
-    scene.client.close().await;
+    assert!(scene.client.close().await, "all was confirmed");
     assert_eq!(scene.since(called), SECOND * 3);
     assert_eq!(lease.loss().map(|lost| lost.cause), Some(LossCause::Closed));
     assert!(scene.is_free().await);
@@ -175,10 +175,42 @@ async fn close_waits_for_what_is_under_way_and_no_longer_than_the_lease() {
     let (_lease, _) = scene.lease().await;
     scene.each("release", || Fate::Refuse);
     let called = scene.clock.now();
-    scene.client.close().await;
+    assert!(scene.client.close_within(Duration::MAX).await);
     let waited = scene.since(called);
     assert!(waited > TTL && waited < TTL + SECOND * 3, "{waited:?}");
     assert!(scene.is_free().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_has_a_limit_and_says_whether_all_was_confirmed() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    scene.each("release", || Fate::Hang);
+    let limits = [
+        (None, SECOND * 4),
+        (Some(SECOND), SECOND),
+        (Some(MS * 0), MS * 0),
+    ];
+    for (limit, waits) in limits {
+        let called = scene.clock.now();
+        let settled = match limit {
+            None => scene.client.close().await,
+            Some(limit) => scene.client.close_within(limit).await,
+        };
+        assert!(!settled);
+        assert!(scene.since(called) - waits < MS * 2);
+        assert_eq!(lease.loss().map(|lost| lost.cause), Some(LossCause::Closed));
+    }
+
+    // Nobody waits for the answer any more, and it counts all the same.
+    let scene = Scene::begin();
+    let (_lease, _) = scene.lease().await;
+    scene.each("release", || Fate::CarryOutAfter(SECOND * 6));
+    assert!(!scene.client.close().await);
+    assert!(!scene.is_free().await);
+    sleep(SECOND * 3).await;
+    assert!(scene.is_free().await);
+    assert!(scene.client.close().await);
 }
 
 /// Its release keeps the lock, so one that finds it free was not the one that freed it.

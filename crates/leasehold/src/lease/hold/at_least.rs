@@ -1,0 +1,41 @@
+//! A lock that stays taken for a least time, however soon its lease ends.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use leasehold_core::Ttl;
+
+use super::{Hold, Standing};
+use crate::clock::Moment;
+use crate::error::LossCause;
+
+/// A time to keep a lock for that is no shorter than `left`, in whole milliseconds and within the bounds; nothing for none.
+pub(crate) fn rounded_up(left: Duration) -> Option<Ttl> {
+    if left.is_zero() {
+        return None;
+    }
+    let up = left.saturating_add(Duration::from_micros(999));
+    Ttl::new(up.clamp(Ttl::MIN, Ttl::MAX)).ok()
+}
+
+impl Hold {
+    /// Its user has it, and wants the lock to stay taken for so long from the beginning of the lease.
+    pub(crate) fn keep_at_least(&self, at_least: Duration) {
+        let until = self.since.after(at_least);
+        self.keep_until.store(until.as_micros(), Ordering::SeqCst);
+    }
+
+    /// For how much longer the lock has to stay taken if the lease ends at `now`. Nothing is kept of a lease that was lost,
+    /// which may be another's by now; one that is closed is still this client's. A detached one has a time of its own.
+    pub(crate) fn left_to_keep(&self, now: Moment) -> Option<Ttl> {
+        let until = Moment::from_micros(self.keep_until.load(Ordering::SeqCst));
+        let is_lost = match &self.state().standing {
+            Standing::Lost(cause) => *cause != LossCause::Closed,
+            Standing::Held | Standing::Doubtful(_) | Standing::Retired => false,
+        };
+        if is_lost || self.is_detached() || self.valid_until() <= now {
+            return None;
+        }
+        rounded_up(until.since(now))
+    }
+}
