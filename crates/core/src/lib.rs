@@ -1,7 +1,7 @@
 //! What a lock *is*: the words and the rules of Leasehold as pure code.
 //!
 //! Everything that decides who holds a lock is here and nowhere else. The crate must never do I/O, read a clock, draw a
-//! random number or depend on another crate: time arrives as a [`Now`], random bits arrive inside an [`Owner`], and what
+//! random number or depend on another crate (the features `serde` and `rusqlite` only say how others write a fence): time arrives as a [`Now`], random bits arrive inside an [`Owner`], and what
 //! the world knows about crashed clients arrives as a [`Presence`]. That is what lets one function,
 //! [`World::apply`], be four things at once: the embedded stores, the oracle that the Redis scripts are compared
 //! with, the next-state function of a model checker, and the text behind `docs/protocol.md`.
@@ -45,6 +45,7 @@
 
 pub mod cache;
 mod fence;
+mod fence_forms;
 mod hand_over;
 mod invalid;
 mod kind;
@@ -56,6 +57,8 @@ mod naming;
 mod owner;
 mod poll;
 mod presence;
+#[cfg(feature = "serde")]
+mod shown;
 mod state;
 mod step;
 mod time;

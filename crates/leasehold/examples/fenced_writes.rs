@@ -33,7 +33,7 @@ impl Account {
         self.0
             .query_row(
                 sql,
-                named_params! { ":fence": fence.get().cast_signed() },
+                named_params! { ":fence": i64::from(fence) },
                 |row| row.get(0),
             )
             .optional()
@@ -44,7 +44,7 @@ impl Account {
         let sql = "UPDATE account SET balance = :balance, fence = :fence WHERE id = 1 AND fence <= :fence";
         let changed = self.0.execute(
             sql,
-            named_params! { ":fence": fence.get().cast_signed(), ":balance": balance },
+            named_params! { ":fence": i64::from(fence), ":balance": balance },
         )?;
         Ok(changed == 1)
     }

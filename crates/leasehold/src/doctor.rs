@@ -81,6 +81,8 @@ pub enum Purpose {
 
 /// How a check came out, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum State {
     /// As it should be.
     Ok,
@@ -109,6 +111,7 @@ impl State {
 
 /// What one check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Finding {
     /// The check, as in `docs/doctor.md`.
@@ -135,6 +138,7 @@ impl Finding {
 
 /// What an examination found.
 #[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Report {
     /// The store's address, without user and password.
@@ -149,6 +153,7 @@ pub struct Report {
 
 /// What a server says of itself; empty or `None` where it says nothing.
 #[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Server {
     /// `Redis`, `Valkey`, `SQLite file`, ...
@@ -159,6 +164,55 @@ pub struct Server {
     pub mode: String,
     /// `master` or `slave`.
     pub role: String,
-    /// Since when it runs.
+    /// Since when it runs. As `uptime_ms`, in whole milliseconds, where `serde` writes it.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "uptime_ms", serialize_with = "in_ms")
+    )]
     pub uptime: Option<Duration>,
+}
+
+#[cfg(feature = "serde")]
+#[allow(clippy::ref_option, reason = "serde's signature")]
+fn in_ms<S: serde::Serializer>(
+    duration: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let millis = duration.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+    serde::Serialize::serialize(&millis, serializer)
+}
+
+#[cfg(all(test, feature = "serde"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_written_as_it_reads() {
+        let finding = Finding {
+            id: "scope.process",
+            efficiency: State::Ok,
+            correctness: State::Warn,
+            text: "seen".into(),
+            remedy: String::new(),
+        };
+        let report = Report {
+            store: "memory:".into(),
+            server: Server {
+                engine: "memory".into(),
+                uptime: Some(Duration::from_micros(1_999)),
+                ..Server::default()
+            },
+            findings: vec![finding],
+            acl: None,
+        };
+        assert_eq!(
+            serde_json::to_value(report).unwrap(),
+            serde_json::json!({
+                "store": "memory:",
+                "server": {"engine": "memory", "version": "", "mode": "", "role": "", "uptime_ms": 1},
+                "findings": [{"id": "scope.process", "efficiency": "ok", "correctness": "warn", "text": "seen", "remedy": ""}],
+                "acl": null,
+            })
+        );
+    }
 }

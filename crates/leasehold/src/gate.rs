@@ -12,6 +12,25 @@
 //! UPDATE account SET fence = :fence WHERE id = :id AND fence <= :fence RETURNING balance;
 //! ```
 //!
+//! A fence fits a `BIGINT`: `i64::from(fence)` goes into any SQL library, and `Fence::try_from(number)` reads it back. With the
+//! feature `rusqlite`, [`Fence`] itself is a parameter and a column there.
+//!
+//! ```
+//! use leasehold::Fence;
+//! use rusqlite::{Connection, OptionalExtension, params};
+//!
+//! /// The balance; `None` if a later holder was here before.
+//! fn read(accounts: &Connection, id: i64, fence: Fence) -> rusqlite::Result<Option<i64>> {
+//!     let sql = "UPDATE account SET fence = ?2 WHERE id = ?1 AND fence <= ?2 RETURNING balance";
+//!     accounts.query_row(sql, params![id, i64::from(fence)], |row| row.get(0)).optional()
+//! }
+//! # let accounts = Connection::open_in_memory()?;
+//! # accounts.execute_batch("CREATE TABLE account (id, balance, fence); INSERT INTO account VALUES (1, 100, 41)")?;
+//! assert_eq!(read(&accounts, 1, Fence::new(42))?, Some(100));
+//! assert_eq!(read(&accounts, 1, Fence::new(41))?, None);
+//! # Ok::<(), rusqlite::Error>(())
+//! ```
+//!
 //! In Redis it is [`ADMIT_SCRIPT`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
