@@ -31,11 +31,9 @@ impl Account {
         let sql =
             "UPDATE account SET fence = :fence WHERE id = 1 AND fence <= :fence RETURNING balance";
         self.0
-            .query_row(
-                sql,
-                named_params! { ":fence": i64::from(fence) },
-                |row| row.get(0),
-            )
+            .query_row(sql, named_params! { ":fence": i64::from(fence) }, |row| {
+                row.get(0)
+            })
             .optional()
     }
 

@@ -80,7 +80,8 @@ impl Clock {
     }
 
     /// A clock that follows the current tokio runtime, for tests: on a paused runtime (`start_paused`) time moves only when
-    /// every task waits. A client with this clock works on that runtime and starts no thread.
+    /// every task waits. A client with this clock works on that runtime and starts no thread; outside of a runtime it is refused as
+    /// [`Error::Invalid`](crate::Error::Invalid).
     #[allow(
         clippy::disallowed_methods,
         reason = "the one place that follows the runtime's time"

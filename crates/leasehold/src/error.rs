@@ -13,7 +13,7 @@ use std::time::Duration;
 use leasehold_core::{Fence, HolderView, Invalid};
 
 /// Everything the library can refuse or fail with.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The time limit passed; the lock was never held.
@@ -67,7 +67,7 @@ pub(crate) fn within(
 }
 
 /// The lock stayed busy for the whole time limit.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("\"{name}\" was still busy after {waited:.1?}: {}", Described(.holder.as_deref(), *.by_this_client))]
 #[non_exhaustive]
 pub struct Timeout {
@@ -85,7 +85,7 @@ pub struct Timeout {
 }
 
 /// A lease that ended by itself.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("lease on \"{name}\"{} was lost: {cause}", Numbered(*.fence))]
 #[non_exhaustive]
 pub struct Lost {
@@ -134,7 +134,7 @@ impl fmt::Display for LossCause {
 }
 
 /// A store that gave no verdict.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{store}: {}: {detail}", .kind.sentence())]
 #[non_exhaustive]
 pub struct StoreError {

@@ -28,7 +28,7 @@
 //! # Map
 //!
 //! [`Client`] → [`Mutex`] → [`Lease`] → the stores. [`error`] has the four kinds of error. [`Clock`] is time as a value,
-//! so that your tests can run on virtual time. With the feature `cache`, `Client::cache` guards
+//! so that your tests can run on virtual time, and [`testing`] makes a store fail. With the feature `cache`, `Client::cache` guards
 //! cached values: one caller in the fleet loads, the others take the stale value or wait. [`timestamp`] is for keys
 //! that are shared with programs of the oldest recipe. The rules themselves are in `leasehold-core`.
 
@@ -52,6 +52,7 @@ mod runtime;
 mod store;
 mod sync;
 mod telemetry;
+pub mod testing;
 pub mod timestamp;
 
 pub use client::{Client, ClientBuilder};

@@ -85,6 +85,7 @@ impl ClientBuilder {
     }
 
     /// The clock that leases are judged by, and that embedded stores judge expiry by. Default: the system's.
+    /// [`Clock::virtual_time`] works inside of a tokio runtime only; elsewhere the client is refused as [`Error::Invalid`].
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
@@ -164,7 +165,8 @@ impl ClientBuilder {
     /// # Errors
     /// [`Error::Invalid`] for a bad setting, [`Error::Store`] when the system refuses a thread.
     pub fn embedded(self, memory: &Memory) -> Result<Client, Error> {
-        self.build(|attach, _| Ok(Arc::new(memory.attach(attach))))
+        let (clock, limit) = (self.clock.clone(), self.request_timeout);
+        self.build(|attach, tasks| Ok(Arc::new(memory.open(attach, tasks, clock, limit))))
     }
 
     /// Its template around its namespace.
@@ -212,13 +214,13 @@ impl ClientBuilder {
             }
         };
         let tasks = if self.clock.is_virtual() {
-            Tasks::here()
-                .inspect(|tasks| drop(tasks.handle().spawn(main())))
-                .ok_or_else(no_runtime)
+            let tasks = Tasks::here().ok_or_else(no_runtime)?;
+            drop(tasks.handle().spawn(main()));
+            tasks
         } else {
             Tasks::on_thread(format!("lh-{}", identity.client), main)
-                .map_err(|error| StoreError::new("client", StoreErrorKind::Unavailable, error))
-        }?;
+                .map_err(|error| StoreError::new("client", StoreErrorKind::Unavailable, error))?
+        };
         let listener = wire.listener();
         #[cfg(feature = "cache")]
         let layer = self.cache_layer;
@@ -260,10 +262,8 @@ impl ClientBuilder {
     }
 }
 
-fn no_runtime() -> StoreError {
-    StoreError::new(
-        "client",
-        StoreErrorKind::Unavailable,
-        "virtual time needs a tokio runtime to follow",
-    )
+fn no_runtime() -> Invalid {
+    let why = "virtual time follows a tokio runtime, and there is none here: connect inside of one, as in a \
+               #[tokio::test(start_paused = true)], or use Clock::system()";
+    Invalid::new("clock", "virtual time", why)
 }

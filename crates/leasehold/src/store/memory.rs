@@ -1,5 +1,7 @@
 //! Locks in this process only: for tests, examples and programs of one process. Must never be chosen silently.
 
+pub(crate) mod faults;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,6 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use leasehold_core::{ClientId, LockName, Now, Presence, Reply, Step, Waiter, World};
 
+use self::faults::Faults;
 use super::{Attach, Done, Listener, Notice, Store};
 use crate::clock::Clock;
 use crate::doctor::{self, Finding, Report, Server};
@@ -18,7 +21,10 @@ const SWEEP_EVERY: usize = 1024;
 
 /// A store in this process, shared by the clients that are given a clone of it.
 #[derive(Clone)]
-pub struct Memory(Arc<Mutex<State>>);
+pub struct Memory {
+    state: Arc<Mutex<State>>,
+    faults: Faults,
+}
 
 struct State {
     clock: Clock,
@@ -33,14 +39,32 @@ struct State {
 impl Memory {
     /// An empty store that judges expiry by `clock`.
     pub fn new(clock: Clock) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        let state = State {
             clock,
             world: World::default(),
             #[cfg(feature = "cache")]
             cache: leasehold_core::cache::CacheWorld::default(),
             clients: HashMap::new(),
             steps_to_sweep: SWEEP_EVERY,
-        })))
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            faults: Faults::default(),
+        }
+    }
+
+    /// What can go wrong on the way to this store, for tests: see [`testing`](crate::testing).
+    pub fn faults(&self) -> Faults {
+        self.faults.clone()
+    }
+
+    /// The same store, reached by a way with faults of its own. A client of it can be cut off while others are not.
+    #[must_use]
+    pub fn by_another_way(&self) -> Self {
+        Self {
+            state: self.state.clone(),
+            faults: Faults::default(),
+        }
     }
 
     /// Forgets everything, as `FLUSHALL` does in Redis.
@@ -78,7 +102,7 @@ impl Memory {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A step has no point at which it can panic half-way through a change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -203,7 +227,18 @@ mod entries {
     use crate::store::entries::{Entries, Looked, Taken};
 
     impl MemoryStore {
-        fn cache_step(&self, key: &LockName, step: &Step) -> Taken {
+        pub(super) fn cache_look(&self, keys: &[LockName]) -> Looked {
+            let state = self.memory.lock();
+            let now = state.clock.store_now();
+            let values = keys
+                .iter()
+                .map(|key| state.cache.look(now, key).cloned())
+                .collect();
+            let now_ms = now.millis();
+            Looked { values, now_ms }
+        }
+
+        pub(super) fn cache_step(&self, key: &LockName, step: &Step) -> Taken {
             let mut state = self.memory.lock();
             let now = state.clock.store_now();
             let outcome = state.cache.apply(now, key, step);
@@ -235,14 +270,7 @@ mod entries {
 
     impl Entries for MemoryStore {
         fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
-            let state = self.memory.lock();
-            let now = state.clock.store_now();
-            let values = keys
-                .iter()
-                .map(|key| state.cache.look(now, key).cloned())
-                .collect();
-            let now_ms = now.millis();
-            ready(Ok(Looked { values, now_ms })).boxed()
+            ready(Ok(self.cache_look(keys))).boxed()
         }
 
         fn take<'a>(

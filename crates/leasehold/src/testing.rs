@@ -1,0 +1,91 @@
+//! For tests of your own: a store that fails when told to, and errors to try their handling with. Must never be needed by a
+//! program that is no test.
+//!
+//! [`Memory`](crate::Memory) is the store, and [`Memory::faults`](crate::Memory::faults) makes it fail, hang, be slow or lose replies;
+//! [`Memory::clear`](crate::Memory::clear) makes it lose its data. With [`Clock::virtual_time`](crate::Clock::virtual_time) no test waits
+//! for real.
+//!
+//! ```
+//! use std::time::Duration;
+//! use leasehold::{Client, Clock, Error, LossCause, Memory};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Error> {
+//! // In a test: #[tokio::test(start_paused = true)]
+//! let clock = Clock::virtual_time();
+//! let memory = Memory::new(clock.clone());
+//! let client = Client::builder().clock(clock).embedded(&memory)?;
+//! let lease = client.mutex("orders").ttl(Duration::from_secs(30)).acquire().await?;
+//!
+//! memory.faults().hang();                              // the server is gone: renewals fail
+//! let lost = lease.lost().await;                       // told 302 ms before the TTL is over
+//! assert!(matches!(lost.cause, LossCause::Deadline(Some(_))));
+//!
+//! memory.faults().heal();
+//! drop(lease);
+//! assert!(client.mutex("orders").acquire_within(Duration::from_secs(1)).await.is_ok());
+//! # Ok(()) }
+//! ```
+//!
+//! One client can be cut off while another is not:
+//!
+//! ```
+//! # use leasehold::{Client, Clock, Error, Memory, StoreErrorKind};
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Error> {
+//! let clock = Clock::virtual_time();
+//! let memory = Memory::new(clock.clone());
+//! let (near, far) = (memory.by_another_way(), memory.by_another_way());
+//! let [here, there] = [&near, &far].map(|way| Client::builder().clock(clock.clone()).embedded(way));
+//! far.faults().fail(StoreErrorKind::Unreachable);
+//! assert!(here?.mutex("orders").try_acquire().await?.is_some());
+//! assert!(matches!(there?.mutex("orders").try_acquire().await, Err(Error::Store(_))));
+//! # Ok(()) }
+//! ```
+//!
+//! Errors are values: what handles them can be tested without a store.
+//!
+//! ```
+//! use leasehold::{Error, StoreErrorKind, testing};
+//!
+//! /// Whether to try again.
+//! fn again(error: &Error) -> bool {
+//!     match error {
+//!         Error::Timeout(_) => true,
+//!         Error::Store(error) => error.kind.is_transient(),
+//!         _ => false,
+//!     }
+//! }
+//! assert!(again(&testing::store_error(StoreErrorKind::Unreachable).into()));
+//! assert!(!again(&testing::store_error(StoreErrorKind::Denied).into()));
+//! ```
+
+use std::time::Duration;
+
+use leasehold_core::Fence;
+
+use crate::error::{LossCause, Lost, StoreError, StoreErrorKind, Timeout};
+pub use crate::store::memory::faults::Faults;
+
+/// The error of a lock that stayed busy for `waited`, with no holder seen and nobody ahead. Its fields can be set.
+pub fn timeout(name: impl Into<String>, waited: Duration) -> Timeout {
+    Timeout {
+        name: name.into(),
+        waited,
+        holder: None,
+        by_this_client: false,
+        ahead: 0,
+    }
+}
+
+/// The error of a lease that was lost for this reason. Its fields can be set.
+pub fn lost(name: impl Into<String>, fence: Option<Fence>, cause: LossCause) -> Lost {
+    Lost {
+        name: name.into(),
+        fence,
+        cause,
+    }
+}
+
+/// The error of a store `test` that gave no verdict. Its fields can be set: `may_have_taken_effect` is false.
+pub fn store_error(kind: StoreErrorKind) -> StoreError {
+    StoreError::new("test", kind, "made by a test")
+}

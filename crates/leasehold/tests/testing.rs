@@ -1,0 +1,259 @@
+//! A store in memory that fails, hangs, is slow or loses replies when a test says so, on virtual time.
+
+use std::time::Duration;
+
+use leasehold::{Client, Clock, Error, Lease, LossCause, Memory, StoreErrorKind, testing};
+use tokio::time::sleep;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(30);
+
+/// Two clients of one store; the faults of the first one's way are its own.
+struct Scene {
+    clock: Clock,
+    memory: Memory,
+    client: Client,
+    other: Client,
+}
+
+impl Scene {
+    fn begin() -> Self {
+        let clock = Clock::virtual_time();
+        let other = Memory::new(clock.clone());
+        let memory = other.by_another_way();
+        let client = |memory| Client::builder().clock(clock.clone()).embedded(memory);
+        let (client, other) = (client(&memory), client(&other));
+        Self {
+            client: client.expect("a paused runtime"),
+            other: other.expect("a paused runtime"),
+            clock,
+            memory,
+        }
+    }
+
+    fn mutex(&self) -> leasehold::Mutex {
+        self.client.mutex("m").ttl(TTL)
+    }
+
+    async fn lease(&self) -> Lease {
+        self.mutex().acquire().await.expect("nobody holds it")
+    }
+}
+
+/// The error of a store, and nothing else.
+fn store_error(result: Result<impl std::fmt::Debug, Error>) -> leasehold::StoreError {
+    match result {
+        Err(Error::Store(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_doubtful_and_then_lost_on_time_while_the_store_hangs() {
+    let scene = Scene::begin();
+    let asked = scene.clock.now();
+    let lease = scene.lease().await;
+    scene.memory.faults().hang();
+    // Renewed after a third of the TTL, and unanswered for 2 s.
+    sleep(TTL / 3 + SECOND).await;
+    assert!(!lease.is_doubtful());
+    sleep(SECOND + MS * 10).await;
+    assert!(lease.is_doubtful() && !lease.is_lost());
+    let why = lease.doubt().expect("it is doubtful");
+    assert!(why.contains("no answer in time"), "{why}");
+
+    let lost = lease.lost().await;
+    let told = scene.clock.now().since(asked);
+    let deadline = lease.valid_until().since(asked);
+    assert!(told >= deadline && told <= deadline + MS, "{told:?}");
+    assert!(matches!(lost.cause, LossCause::Deadline(Some(_))), "{lost}");
+    let seen = scene.other.inspect("m").await.expect("its way is open");
+    assert!(
+        seen.holder.is_some(),
+        "told before the store lets it expire"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_doubtful_is_held_once_the_store_answers_again() {
+    let scene = Scene::begin();
+    let lease = scene.lease().await;
+    scene.memory.faults().fail(StoreErrorKind::Unavailable);
+    sleep(TTL / 2).await;
+    assert!(lease.is_doubtful());
+    scene.memory.faults().heal();
+    sleep(MS).await;
+    assert!(!lease.is_doubtful());
+    sleep(TTL * 10).await;
+    lease.release().await.expect("it was held all along");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_kind_of_failure_is_told_as_it_was_asked_for() {
+    let scene = Scene::begin();
+    for kind in [
+        StoreErrorKind::Denied,
+        StoreErrorKind::Full,
+        StoreErrorKind::Unreachable,
+    ] {
+        scene.memory.faults().fail(kind);
+        let refused = store_error(scene.mutex().try_acquire().await);
+        assert_eq!(refused.kind, kind);
+        assert!(!refused.may_have_taken_effect);
+        assert_eq!(store_error(scene.client.inspect("m").await).kind, kind);
+        assert_eq!(store_error(scene.client.names().await).kind, kind);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_hangs_ends_at_its_time_limit_and_nothing_has_happened() {
+    let scene = Scene::begin();
+    scene.memory.faults().hang();
+    let asked = scene.clock.now();
+    let refused = store_error(scene.client.inspect("m").await);
+    let took = scene.clock.now().since(asked);
+    assert!(took >= SECOND * 2 && took <= SECOND * 2 + MS, "{took:?}");
+    assert_eq!(refused.kind, StoreErrorKind::TimedOut);
+    let refused = store_error(scene.mutex().try_acquire().await);
+    assert!(refused.may_have_taken_effect, "nobody can know");
+    let seen = scene.other.inspect("m").await.expect("its way is open");
+    assert!(seen.holder.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_carried_out_and_not_answered_is_undone() {
+    let scene = Scene::begin();
+    scene.memory.faults().lose_replies();
+    let refused = store_error(scene.mutex().try_acquire().await);
+    assert!(refused.may_have_taken_effect);
+    let seen = scene.other.inspect("m").await.expect("its way is open");
+    assert!(
+        seen.holder.is_some() || seen.fence.is_some(),
+        "it was granted"
+    );
+    scene.memory.faults().heal();
+    sleep(SECOND * 2).await;
+    let seen = scene.other.inspect("m").await.expect("its way is open");
+    assert!(seen.holder.is_none(), "and released in the background");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_store_keeps_the_order_and_answers_within_the_limit() {
+    let scene = Scene::begin();
+    scene.memory.faults().slow(MS * 700);
+    let asked = scene.clock.now();
+    let lease = scene.lease().await;
+    let took = scene.clock.now().since(asked);
+    assert!(took >= MS * 700 && took < MS * 710, "{took:?}");
+    assert_eq!(
+        lease.valid_until().since(asked),
+        TTL - TTL / 100 - MS * 2,
+        "counted from before it asked"
+    );
+    lease.release().await.expect("it is held");
+    assert!(scene.lease().await.valid_for() > TTL / 2);
+
+    // Longer than a request may take: told at the limit, carried out all the same.
+    scene.memory.faults().slow(SECOND * 5);
+    let refused = store_error(
+        scene
+            .client
+            .break_lock("m", scene.client_fence().await)
+            .await,
+    );
+    assert_eq!(refused.kind, StoreErrorKind::TimedOut);
+    assert!(refused.may_have_taken_effect);
+    sleep(SECOND * 5).await;
+    let seen = scene.other.inspect("m").await.expect("its way is open");
+    assert!(seen.holder.is_none(), "it was broken");
+}
+
+impl Scene {
+    /// The fence of the holder, as the other client sees it.
+    async fn client_fence(&self) -> leasehold::Fence {
+        let seen = self.other.inspect("m").await.expect("its way is open");
+        seen.fence.expect("it was granted")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_hears_nothing_while_it_is_cut_off_and_asks_when_it_is_not() {
+    let scene = Scene::begin();
+    let held = scene.other.mutex("m").acquire().await.expect("it is free");
+    let mutex = scene.mutex();
+    let waiting = tokio::spawn(async move { mutex.acquire().await });
+    sleep(MS * 10).await;
+    scene.memory.faults().hang();
+    held.release().await.expect("it was held");
+    sleep(MS * 500).await;
+    assert!(!waiting.is_finished(), "it was not told");
+    scene.memory.faults().heal();
+    sleep(MS).await;
+    assert!(waiting.is_finished(), "it asked at once");
+    drop(waiting.await.expect("no panic").expect("its turn"));
+}
+
+#[cfg(feature = "cache")]
+#[tokio::test(start_paused = true)]
+async fn a_cache_loads_without_its_store_or_says_why_not() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    let scene = Scene::begin();
+    let loads = Arc::new(AtomicUsize::new(0));
+    let read = || {
+        let (cache, loads) = (scene.client.cache(), loads.clone());
+        async move {
+            let load = move || async move {
+                loads.fetch_add(1, Ordering::SeqCst);
+                Ok::<_, std::io::Error>(7_u32)
+            };
+            cache.get_or_refresh("k", load).fresh_for(SECOND * 60).await
+        }
+    };
+    read().await.expect("it loads");
+    read().await.expect("it is fresh");
+    assert_eq!(loads.load(Ordering::SeqCst), 1);
+    scene.memory.faults().fail(StoreErrorKind::Unreachable);
+    let cache = scene.client.cache();
+    let refused = cache.invalidate("k").await.expect_err("it cannot be told");
+    assert!(refused.to_string().contains("cannot connect"), "{refused}");
+    scene.memory.faults().slow(MS * 100);
+    let asked = scene.clock.now();
+    read().await.expect("it is fresh");
+    assert!(scene.clock.now().since(asked) >= MS * 100);
+}
+
+#[test]
+fn virtual_time_without_a_runtime_is_refused_with_what_to_do() {
+    let memory = Memory::new(Clock::virtual_time());
+    let refused = Client::builder()
+        .clock(Clock::virtual_time())
+        .embedded(&memory)
+        .expect_err("there is no runtime");
+    assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
+    let said = refused.to_string();
+    assert!(said.contains("tokio::test(start_paused"), "{said}");
+    assert!(!said.contains("refuses writes"), "{said}");
+}
+
+#[test]
+fn errors_can_be_made_and_compared() {
+    let mut timeout = testing::timeout("orders", SECOND);
+    timeout.ahead = 3;
+    assert_eq!(
+        Error::from(timeout.clone()),
+        Error::Timeout(timeout.clone())
+    );
+    assert_eq!(
+        timeout.to_string(),
+        "\"orders\" was still busy after 1.0s: no holder was seen"
+    );
+    let lost = testing::lost("orders", None, LossCause::MaxHold);
+    assert!(lost.to_string().contains("as max_hold allows"), "{lost}");
+    let mut refused = testing::store_error(StoreErrorKind::Full);
+    refused.may_have_taken_effect = true;
+    assert_ne!(refused, testing::store_error(StoreErrorKind::Full));
+    assert_eq!(refused.to_string(), "test: out of space: made by a test");
+}
