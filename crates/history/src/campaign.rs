@@ -113,12 +113,39 @@ pub enum FaultKind {
     ClientKill,
     /// No memory left for writes, for a while.
     Memory,
+    /// Clients are led to a replica that has not followed the server since the fault began: what was stored since then is lost.
+    Failover,
+    /// Some connections carry nothing for a while, in neither direction. What was sent meanwhile arrives after it.
+    BlackHole,
+    /// The same, but only requests are held back.
+    BlackHoleRequests,
+    /// The same, but only what the server says is held back.
+    BlackHoleReplies,
+    /// Keys beside a lock are deleted, as by eviction: its queue, what is known of its waiters, its last fence. Never the lock itself.
+    Evict,
 }
 
 impl FaultKind {
     /// Whether it happens to a worker; else it happens to the server.
     pub(crate) fn is_of_a_worker(self) -> bool {
         matches!(self, Self::StopWorker | Self::KillWorker)
+    }
+
+    /// Whether it takes some time, or has no effect.
+    pub(crate) fn lasts(self) -> bool {
+        use FaultKind::{BlackHole, BlackHoleReplies, BlackHoleRequests};
+        matches!(
+            self,
+            Self::StopWorker | Self::StopServer | BlackHole | BlackHoleRequests | BlackHoleReplies
+        )
+    }
+
+    /// Whether requests that were sent while it lasted may be carried out after it.
+    pub(crate) fn delays_requests(self) -> bool {
+        matches!(
+            self,
+            Self::StopServer | Self::KillServer | Self::BlackHole | Self::BlackHoleRequests
+        )
     }
 
     /// Its name in a history.
@@ -131,6 +158,11 @@ impl FaultKind {
             Self::ScriptFlush => "script-flush",
             Self::ClientKill => "client-kill",
             Self::Memory => "memory",
+            Self::Failover => "failover",
+            Self::BlackHole => "black-hole",
+            Self::BlackHoleRequests => "black-hole-requests",
+            Self::BlackHoleReplies => "black-hole-replies",
+            Self::Evict => "evict",
         }
     }
 }

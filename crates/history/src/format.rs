@@ -65,9 +65,10 @@
 //! ```
 //!
 //! - A `fault` is written after it was done. Kinds are those of [`FaultKind`]; the target is `worker-<proc>` of `stop-worker` and `kill-worker`, else `server`. `until_ns`
-//!   says when what was stopped went on; of a worker, both are read while it is stopped.
+//!   says when what was stopped went on; of a worker, both are read while it is stopped. A `failover` begins when the replica stops
+//!   following, and ends when clients are led to it: a `server-start` with a new epoch says the same time.
 //! - `server-start`: `epoch` counts how often the store lost its data, 0 while it kept everything. `at_ns` is read
-//!   when the old server is dead and the new one has not been started.
+//!   when the old server is dead, or nobody reaches it any more, and the new one has not been started, or is not reached yet.
 //! - `calm`: the faults are over. The last one counts, and no fault may follow it.
 //!
 //! # `store.jsonl`

@@ -21,8 +21,10 @@ pub struct History {
     pub(crate) faults: Vec<Fault>,
     pub(crate) calm: Option<(u64, Source)>,
     pub(crate) starts: Vec<(u64, u32)>,
-    /// From when to when the server did not work: apart from each other, in order of time.
+    /// From when to when the server, or the way to it, did not work: apart from each other, in order of time.
     pub(crate) outages: Vec<(u64, u64)>,
+    /// From when to when all that was done is lost since: apart from each other, in order of time.
+    pub(crate) forgotten: Vec<(u64, u64)>,
 }
 
 impl History {
@@ -61,6 +63,12 @@ impl History {
             last_begun(&process.stops, to_ns.saturating_add(slack))
                 .is_some_and(|(_, cont)| cont.saturating_add(slack) >= from_ns)
         })
+    }
+
+    /// When what was done at this time was lost, if it was: from then on the store may be as it was before.
+    pub(crate) fn forgotten_ns(&self, at_ns: u64) -> Option<u64> {
+        let failover = last_begun(&self.forgotten, at_ns);
+        failover.map(|(_, lost)| lost).filter(|lost| *lost >= at_ns)
     }
 
     /// When the server works that was asked at this time: at once, or when what keeps it from that is over.

@@ -37,7 +37,8 @@ pub enum Invariant {
     NoLateSuccess,
     /// I8: for each refused acquire someone may have held the lock while it was under way: another acquire under way,
     /// a lease that was not given back, or an acquire without outcome, for up to a TTL and the orphan bound after its end, or after the
-    /// end of what kept the server from working meanwhile. An acquire that waited is hard to refute: anyone who may have held the lock for a moment explains it.
+    /// end of what kept the server, or the way to it, from working meanwhile. What was given back, or refused, while a replica did not
+    /// follow may be there again for as long after the failover to it. An acquire that waited is hard to refute: anyone who may have held the lock for a moment explains it.
     UnknownResolves,
     /// I9: a holder whose process was not stopped since it acquired is told of a loss no later than the tolerance in scheduling after its
     /// deadline; and none begins to extend, read or write that much later than the deadline that it names itself, without having been

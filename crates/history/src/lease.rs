@@ -100,7 +100,9 @@ impl Lease {
         let release = self.release.and_then(|at| history.operations.get(at));
         let answer = release.and_then(|release| release.done);
         let heard = match (release, answer) {
-            (_, Some(done)) if done.outcome != Outcome::Unknown => return done.at_ns,
+            (_, Some(done)) if done.outcome != Outcome::Unknown => {
+                return back(history, done.at_ns);
+            }
             (_, Some(done)) => done.at_ns,
             (_, None) if self.told_ns.is_some() => self.used_ns,
             (_, None) => match history.processes.get(&self.proc) {
@@ -112,10 +114,18 @@ impl Lease {
     }
 }
 
+/// Until when the store may hold what was gone for certain at that time: for a TTL and the orphan bound after a failover to a replica
+/// that had not heard of it.
+fn back(history: &History, gone_ns: u64) -> u64 {
+    let lost = history.forgotten_ns(gone_ns);
+    lost.map_or(gone_ns, |lost| may_linger(history, lost))
+}
+
 /// Until when the store may hold what was last heard of at `heard_ns`: a TTL and the orphan bound, counted from the end of what
 /// kept the server from working then.
 pub(crate) fn may_linger(history: &History, heard_ns: u64) -> u64 {
     let campaign = &history.campaign;
+    let heard_ns = history.forgotten_ns(heard_ns).unwrap_or(heard_ns);
     history
         .served_ns(heard_ns)
         .saturating_add(campaign.ttl_ns())
@@ -127,7 +137,7 @@ pub(crate) fn may_hold(history: &History, acquire: &Operation) -> (u64, u64) {
     let lease = acquire.lease.and_then(|at| history.leases.get(at));
     let until = match (acquire.done, lease) {
         (_, Some(lease)) => lease.held_until(history),
-        (Some(done), None) if done.outcome == Outcome::Refused => done.at_ns,
+        (Some(done), None) if done.outcome == Outcome::Refused => back(history, done.at_ns),
         (Some(done), None) => may_linger(history, done.at_ns),
         (None, None) => {
             let process = history.processes.get(&acquire.proc);

@@ -73,6 +73,7 @@ pub fn parse(files: &BTreeMap<String, String>) -> Result<History, Unreadable> {
             calm: None,
             starts: Vec::new(),
             outages: Vec::new(),
+            forgotten: Vec::new(),
         },
         owners: HashMap::new(),
     };
@@ -184,13 +185,15 @@ impl Reading {
             faults,
             processes,
             outages,
+            forgotten,
             ..
         } = &mut self.history;
-        let of_server = faults
-            .iter()
-            .filter(|fault| matches!(fault.kind, FaultKind::StopServer | FaultKind::KillServer));
-        *outages =
-            joined(of_server.map(|fault| (fault.at_ns, fault.until_ns.unwrap_or(fault.at_ns))));
+        let times = |of: &dyn Fn(FaultKind) -> bool| {
+            let chosen = faults.iter().filter(|fault| of(fault.kind));
+            joined(chosen.map(|fault| (fault.at_ns, fault.until_ns.unwrap_or(fault.at_ns))))
+        };
+        *outages = times(&FaultKind::delays_requests);
+        *forgotten = times(&|kind| kind == FaultKind::Failover);
         for fault in faults {
             let Some(proc) = worker_of(&fault.target) else {
                 continue;

@@ -1,6 +1,7 @@
 //! Shows that the judge can say no. Must never build a history with the code that judges it: all are text, broken by hand.
 
 mod broken;
+mod edits;
 mod harmless;
 mod sound;
 

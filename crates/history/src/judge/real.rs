@@ -1,6 +1,5 @@
 //! I11: a run that did nothing proves nothing. Must never let an empty history pass.
 
-use crate::FaultKind::{StopServer, StopWorker};
 use crate::Invariant::RealCampaign;
 use crate::verdict::Findings;
 
@@ -11,8 +10,7 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
     for (kind, planned) in &campaign.planned {
         // Who was stopped for no time was not stopped.
         let real = history.faults.iter().filter(|fault| {
-            let lasting = !matches!(kind, StopWorker | StopServer)
-                || fault.until_ns.is_none_or(|until| until > fault.at_ns);
+            let lasting = !kind.lasts() || fault.until_ns.is_none_or(|until| until > fault.at_ns);
             fault.kind == *kind && lasting
         });
         let happened = u64::try_from(real.count()).unwrap_or(u64::MAX);

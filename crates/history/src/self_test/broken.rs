@@ -1,50 +1,14 @@
 //! What is broken, and by which invariant it must be rejected. Must never break two things at once.
 
+use super::edits::{
+    ASKED_EARLY, CAMPAIGN, FALLING, LOST_UPDATE, NEMESIS, NOT_ASKED, REFUSED, RESOURCE, STORE,
+    TWO_HOLDERS, W1, W2, W3,
+};
 use super::{Broken, Edit};
 use crate::Invariant::{
     self, Exclusion, FenceOrder, FencedResource, Liveness, LogsAgree, NoLateSuccess, NoLostUpdate,
     OwnLockOnly, RealCampaign, ToldInTime, UniqueFence, UnknownResolves,
 };
-
-const W1: &str = "worker-1.jsonl";
-pub(super) const W2: &str = "worker-2.jsonl";
-pub(super) const W3: &str = "worker-3.jsonl";
-pub(super) const CAMPAIGN: &str = "campaign.json";
-const RESOURCE: &str = "resource.jsonl";
-pub(super) const NEMESIS: &str = "nemesis.jsonl";
-const STORE: &str = "store.jsonl";
-
-pub(super) const TWO_HOLDERS: Edit = Edit(
-    W2,
-    r#""op":5,"at_ns":735000000"#,
-    r#""op":5,"at_ns":725000000"#,
-);
-pub(super) const LOST_UPDATE: Edit =
-    Edit(RESOURCE, r#""base":2,"value":3"#, r#""base":1,"value":3"#);
-pub(super) const FALLING: Edit = Edit(W3, r#""fence":128"#, r#""fence":63"#);
-
-/// The acquire without outcome, taken out where it is and put in long before.
-pub(super) const NOT_ASKED: Edit = Edit(
-    W1,
-    concat!(
-        r#"{"ev":"invoke","proc":1,"pid":101,"op":7,"what":"acquire","lock":"m2","owner":"a3","at_ns":340000000}"#,
-        "\n",
-        r#"{"ev":"complete","proc":1,"op":7,"at_ns":400000000,"outcome":"unknown"}"#,
-        "\n"
-    ),
-    "",
-);
-pub(super) const ASKED_EARLY: Edit = Edit(
-    W1,
-    r#"{"ev":"invoke","proc":1,"pid":101,"op":6,"#,
-    concat!(
-        r#"{"ev":"invoke","proc":1,"pid":101,"op":7,"what":"acquire","lock":"m2","owner":"a3","at_ns":120000000}"#,
-        "\n",
-        r#"{"ev":"complete","proc":1,"op":7,"at_ns":130000000,"outcome":"unknown"}"#,
-        "\n",
-        r#"{"ev":"invoke","proc":1,"pid":101,"op":6,"#,
-    ),
-);
 
 const RELEASE_OF_A1: &str = r#""what":"release","lock":"m1","owner":"a1","at_ns":60000000"#;
 const EXTEND_OF_A1: &str = r#""what":"extend","lock":"m1","owner":"a1","at_ns":60000000"#;
@@ -218,6 +182,23 @@ pub(super) const ALL: &[Broken] = &[
         "a refusal because of an orphan of long ago",
         UnknownResolves,
         &[NOT_ASKED, ASKED_EARLY],
+    ),
+    broken(
+        "a refusal because of a release that no failover took back",
+        UnknownResolves,
+        &[
+            REFUSED,
+            Edit(
+                NEMESIS,
+                "",
+                concat!(
+                    r#"{"ev":"fault","kind":"failover","target":"server","at_ns":490000000,"until_ns":515000000}"#,
+                    "\n",
+                    r#"{"ev":"server-start","epoch":1,"at_ns":515000000}"#,
+                    "\n"
+                ),
+            ),
+        ],
     ),
     broken(
         "a holder told late",

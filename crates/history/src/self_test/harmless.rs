@@ -1,7 +1,7 @@
 //! What must not be rejected, or only as a control. Must never hold a history that a lock could not have left.
 
-use super::broken::{
-    ASKED_EARLY, CAMPAIGN, FALLING, LOST_UPDATE, NEMESIS, NOT_ASKED, TWO_HOLDERS, W2, W3,
+use super::edits::{
+    ASKED_EARLY, CAMPAIGN, FALLING, LOST_UPDATE, NEMESIS, NOT_ASKED, REFUSED, TWO_HOLDERS, W2, W3,
 };
 use super::{Edit, Expected, Harmless};
 use crate::Invariant::{Exclusion, FenceOrder, NoLostUpdate};
@@ -78,6 +78,23 @@ pub(super) const ALL: &[Harmless] = &[
                 NEMESIS,
                 "",
                 "{\"ev\":\"fault\",\"kind\":\"stop-server\",\"target\":\"server\",\"at_ns\":125000000,\"until_ns\":230000000}\n",
+            ),
+        ],
+    },
+    Harmless {
+        name: "a refusal because of a release that a failover took back",
+        expected: Expected::Sound,
+        edits: &[
+            REFUSED,
+            Edit(
+                NEMESIS,
+                "",
+                concat!(
+                    r#"{"ev":"fault","kind":"failover","target":"server","at_ns":481000000,"until_ns":515000000}"#,
+                    "\n",
+                    r#"{"ev":"server-start","epoch":1,"at_ns":515000000}"#,
+                    "\n"
+                ),
             ),
         ],
     },
