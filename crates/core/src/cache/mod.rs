@@ -12,6 +12,7 @@
 //!   version. They also do when the store forgets the last one, as long as the wall clock has passed it.
 //! - **K3** A value is stored as fresh only if its load was granted after the last invalidation. What the store has forgotten
 //!   counts as invalidated: a load that the control has no memory of, since it is newer than the load or gone, fills as stale.
+//!   A load whose number is above all that the control gave out is dropped: the control was lost, and the clock was set back.
 //! - **K4** The version of what is stored only rises: a late load never replaces the value of a later one. It is kept if
 //!   there is none, whether or not its lease has ended: a loader that is slower than its lease still fills the cache.
 //! - **K5** Who is told to wait is told to ask again when the load ends, by its value, its failure or an invalidation; and at

@@ -13,6 +13,10 @@ use crate::{ClientId, Now, Ttl};
 /// How long the control is kept after it was last needed. A load that outlives its lease by that fills as stale (K3).
 pub const MEMORY: Duration = Duration::from_secs(15 * 60);
 
+/// By how much a memory that begins goes past a stored version that is ahead of the clock. A lost memory may have counted on
+/// from there, by one for each load and invalidation, and so by less than this.
+const LEAP_US: u64 = 3_600_000_000;
+
 /// When a waiter asks again if it hears nothing, at the latest: one that is told when the load ends, and one that is not.
 pub const POLL: Duration = Duration::from_millis(500);
 /// See [`POLL`].
@@ -117,8 +121,12 @@ impl EntryState {
         {
             return Reply::Fresh(fresh.clone());
         }
+        if self.control.is_none() {
+            self.overtake(now);
+        }
+        let above = self.above();
+        let stored = self.value.as_ref().map(|(value, _)| value);
         let stale = stored.filter(|value| value.header.version > seen).cloned();
-        let above = stored.map_or(Version::default(), |value| value.header.version);
         let ms = now.millis();
         // A store that remembers nothing does not know what was invalidated (K3).
         let control = self.control.get_or_insert_with(|| Control::new(above, now));
@@ -153,6 +161,24 @@ impl EntryState {
         }
     }
 
+    /// The clock was set back since the value was loaded. It is stale, and its version goes past all that were given out, as do
+    /// those after it (K2, K3).
+    fn overtake(&mut self, now: Now) {
+        if let Some((Value { header, .. }, _)) = &mut self.value
+            && header.version.get() > now.wall_us
+        {
+            let past = Version::new(header.version.get() + LEAP_US);
+            header.version = Version::after(past, now.wall_us);
+            header.invalidated = true;
+        }
+    }
+
+    /// The version that is stored, or the lowest.
+    fn above(&self) -> Version {
+        let stored = self.value.as_ref();
+        stored.map_or(Version::default(), |(value, _)| value.header.version)
+    }
+
     fn renew(&mut self, now: Now, token: Token, lease: Ttl) -> Reply {
         let Some(control) = &mut self.control else {
             return Reply::NotLoading;
@@ -170,10 +196,11 @@ impl EntryState {
     fn commit(&mut self, now: Now, commit: &Commit) -> Outcome {
         let stored = self.value.as_ref().map(|(value, _)| value.header.version);
         let kept = self.keep(now, commit);
-        // What is older than the value, or a repeat of it, tells nothing new of the source.
-        let is_news = stored.is_none_or(|stored| stored < commit.version);
         let mut wakes = Vec::new();
         if let Some(control) = &mut self.control {
+            // What is older than the value, or a repeat of it, or of another memory, tells nothing new of the source.
+            let is_news = control.knows(commit.version)
+                && stored.is_none_or(|stored| stored < commit.version);
             let is_mine = control
                 .loader
                 .is_some_and(|mine| mine.token == commit.token);
@@ -203,10 +230,12 @@ impl EntryState {
             Some(same) if same.version == version => return Kept::Fresh(same.soft_ms),
             _ => {}
         }
-        let invalidated = self
-            .control
-            .as_ref()
-            .is_none_or(|control| version < control.epoch);
+        let control = self.control.as_ref();
+        // Numbers of a lost memory lie above its own only if the clock was set back: nothing can be said of them (K3, K4).
+        if control.is_some_and(|control| !control.knows(version)) {
+            return stored.map_or(Kept::Stale, |_| Kept::Overtaken);
+        }
+        let invalidated = control.is_none_or(|control| version < control.epoch);
         let ms = now.millis();
         let fresh_ms = if invalidated { 0 } else { commit.fresh_ms };
         let soft_ms = ms + fresh_ms;
@@ -252,10 +281,7 @@ impl EntryState {
     }
 
     fn invalidate(&mut self, now: Now, remove: bool) -> Outcome {
-        let above = self
-            .value
-            .as_ref()
-            .map_or(Version::default(), |(value, _)| value.header.version);
+        let above = self.above();
         if remove {
             self.value = None;
         }
@@ -295,6 +321,11 @@ impl Control {
     fn next(&mut self, above: Version, now: Now) -> Version {
         self.last = Version::after(self.last.max(above), now.wall_us);
         self.last
+    }
+
+    /// Whether it may have given this number out, and not a control that was lost and was ahead of it.
+    fn knows(&self, version: Version) -> bool {
+        version <= self.last
     }
 
     /// Keeps the memory for [`MEMORY`] more than `needed`.

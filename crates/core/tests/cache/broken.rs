@@ -21,6 +21,10 @@ pub(crate) const UNTRUE: &[Broken] = &[
     ("no memory is no invalidation", no_memory),
     ("a memory begins as if it knew of all", memory_of_all),
     ("numbers begin anew after a loss", counts_from_one),
+    (
+        "a number of a lost control counts as one of this",
+        any_number,
+    ),
     ("a repeated commit is stored once more", stored_again),
 ];
 
@@ -147,6 +151,20 @@ fn memory_of_all(state: &mut EntryState, now: Now, step: &Step) -> Outcome {
 
 fn counts_from_one(state: &mut EntryState, now: Now, step: &Step) -> Outcome {
     state.apply(Now { wall_us: 0, ..now }, step)
+}
+
+/// As it was once: a commit is compared with the epoch only.
+fn any_number(state: &mut EntryState, now: Now, step: &Step) -> Outcome {
+    state.expire(now);
+    let last = state.control.as_ref().map(|control| control.last);
+    if let (Step::Commit(commit), Some(control)) = (step, &mut state.control) {
+        control.last = control.last.max(commit.version);
+    }
+    let outcome = state.apply(now, step);
+    if let (Step::Commit(_), Some(control), Some(last)) = (step, &mut state.control, last) {
+        control.last = last;
+    }
+    outcome
 }
 
 fn stored_again(state: &mut EntryState, now: Now, step: &Step) -> Outcome {

@@ -32,6 +32,8 @@ pub(crate) enum Event {
     WallBack(u64),
     /// The store loses something.
     Lose(Lost),
+    /// The same, and its wall clock is set back by a day, which is longer than any load takes.
+    LoseBehind(Lost),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +50,10 @@ pub(crate) enum Lost {
     Control,
     Value,
     Both,
+}
+
+fn lost() -> impl Strategy<Value = Lost> {
+    prop_oneof![Just(Lost::Control), Just(Lost::Value), Just(Lost::Both)]
 }
 
 pub(crate) fn event() -> impl Strategy<Value = Event> {
@@ -84,6 +90,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         4 => prop_oneof![Just(0), Just(1), 0..20_000_000_u64].prop_map(Event::Pass),
         5 => (end, 0..=1_u64).prop_map(|(end, beyond)| Event::PassTo(end, beyond)),
         1 => (0..100_000_000_u64).prop_map(Event::WallBack),
-        1 => prop_oneof![Just(Lost::Control), Just(Lost::Value), Just(Lost::Both)].prop_map(Event::Lose),
+        1 => lost().prop_map(Event::Lose),
+        1 => lost().prop_map(Event::LoseBehind),
     ]
 }

@@ -57,6 +57,8 @@ struct Schedule<'a> {
     network: Vec<Request>,
     tokens: u128,
     bodies: Vec<Body>,
+    /// The wall clock may be set back when the control is lost: in every fourth schedule.
+    steps_back: bool,
     tally: &'a mut Seen,
 }
 
@@ -78,6 +80,7 @@ pub(super) fn run(apply: Apply, seed: u64, tally: &mut Seen) -> Result<(), Strin
         network: Vec::new(),
         tokens: 0,
         bodies: Vec::new(),
+        steps_back: seed % 4 == 0,
         tally,
     };
     for step in 0..STEPS {
@@ -343,7 +346,8 @@ impl Schedule<'_> {
         process.doing = Doing::Nothing;
     }
 
-    /// The control, the value or both are lost. K2 asks that the wall clock has passed the last number when that happens.
+    /// The control, the value or both are lost. K2 asks that the wall clock has passed the last number when that happens; or
+    /// it is set back by a day, which is longer than any load takes.
     fn forgets(&mut self) {
         let what = self.rng.below(3);
         self.tally.losses_during_load += u64::from(self.loading() > 0 && what != 1);
@@ -354,6 +358,10 @@ impl Schedule<'_> {
             self.state.control = None;
             self.now.clock_us += 1_000;
             self.now.wall_us += 1_000;
+            if self.steps_back && self.rng.one_in(2) {
+                self.now.wall_us -= 24 * 3_600_000_000;
+                self.tally.clock_steps_during_load += u64::from(self.loading() > 0);
+            }
         }
     }
 

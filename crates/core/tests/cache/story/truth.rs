@@ -114,6 +114,63 @@ fn numbers_rise_past_a_loss_and_with_a_clock_that_stands() {
     assert_eq!(play.commit(3, third).0, play.fresh());
 }
 
+/// The control is lost and the server's clock is set back, so that its numbers begin below those of loads under way.
+#[test]
+fn a_load_from_before_a_lost_control_and_a_clock_step_is_dropped() {
+    for (lasts, is_stored) in [(false, false), (true, false), (true, true)] {
+        let mut play = Play::new();
+        let old = play.load(1);
+        play.state.control = None;
+        play.now.wall_us -= 60_000_000;
+        play.pass(1);
+        play.invalidate(true);
+        if !lasts {
+            // Without a control, nobody knows what was invalidated, as ever.
+            assert_eq!(play.commit(1, old).0, Kept::Stale);
+            assert_eq!(play.stands(), Some((old, Standing::Stale)));
+            continue;
+        }
+        let new = play.load(2);
+        assert!(new < old, "K2 does not reach that far");
+        play.busy(asks(3));
+        if is_stored {
+            play.commit(2, new);
+        }
+        let (kept, woken) = play.commit(1, old);
+        assert_eq!(woken, ids(&[]), "the load that is waited for goes on");
+        if is_stored {
+            assert_eq!(kept, Kept::Overtaken);
+        } else {
+            assert_eq!((kept, play.stands()), (Kept::Stale, None));
+            assert_eq!(play.commit(2, new), (play.fresh(), ids(&[3])));
+        }
+        assert_eq!(play.stands(), Some((new, Standing::Fresh)), "K3, K4");
+    }
+}
+
+/// What is stored is ahead of the clock, so numbers are counted on from it, and the control that counted is lost.
+#[test]
+fn no_number_ahead_of_the_clock_is_given_out_twice() {
+    for is_lost_before in [false, true] {
+        let mut play = Play::new();
+        let stored = play.load(1);
+        play.commit(1, stored);
+        play.invalidate(false);
+        play.now.wall_us -= 60_000_000;
+        if is_lost_before {
+            play.state.control = None;
+        }
+        let old = play.load(2);
+        play.pass(1);
+        play.state.control = None;
+        play.invalidate(false);
+        let new = play.load(3);
+        assert!(old > stored && new > old, "K2");
+        assert_eq!(play.commit(2, old).0, Kept::Overtaken, "K3");
+        assert_eq!(play.commit(3, new).0, play.fresh());
+    }
+}
+
 #[test]
 fn what_is_no_entry_is_left_alone() {
     let mut play = Play::new();

@@ -267,3 +267,28 @@ async fn the_clock_is_that_of_the_server_at_the_other_end() {
     };
     assert!(found.now_ms < server_ms() + 20_000);
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_load_from_before_a_clock_step_and_a_lost_control_is_dropped() {
+    let server = RedisServer::builder().virtual_clock().start();
+    let store = open(&server.url());
+    let old = loads(&store, "page", 1).await;
+    server.cli(&["DEL", "{page}:lh-cache"]);
+    server.clock().set(server.clock().now() - 60_000_000);
+    let invalidate = Step::Invalidate { remove: true };
+    takes(&store, "page", invalidate).await.unwrap();
+    let new = loads(&store, "page", 2).await;
+    assert!(new < old);
+    let kept = takes(&store, "page", commit(2, new, 3)).await;
+    assert!(
+        matches!(kept, Ok(Reply::Committed(Kept::Fresh(_)))),
+        "{kept:?}"
+    );
+    let kept = takes(&store, "page", commit(1, old, 7)).await.unwrap();
+    assert_eq!(kept, Reply::Committed(Kept::Overtaken));
+    let Ok(Reply::Fresh(read)) = takes(&store, "page", begin(3)).await else {
+        panic!("it is not fresh");
+    };
+    assert_eq!((read.header.version, read.body.len()), (new, 3));
+}

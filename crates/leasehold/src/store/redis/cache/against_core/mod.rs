@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use leasehold_core::cache::{EntryState, Kept, Reply, Step};
+use leasehold_core::cache::{EntryState, Kept, Reply, Step, Value};
 use leasehold_core::{LockName, Now, Ttl};
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 
@@ -72,6 +72,8 @@ fn check(seen: &BTreeMap<&'static str, usize>) {
         "told",
         "number counted",
         "control lost",
+        "number never given out",
+        "version ahead of the clock",
     ] {
         let times = seen.get(what).copied().unwrap_or_default();
         assert!(times >= 30, "{what}: {times} times; {seen:?}");
@@ -255,6 +257,14 @@ impl<'a> Case<'a> {
             .zip(last(&self.state))
             .is_some_and(|(before, after)| after == before + 1);
         self.note("steps", true);
+        if let (Step::Commit(commit), Reply::Committed(_), Some(last)) = (step, reply, last(before))
+        {
+            self.note("number never given out", commit.version.get() > last);
+        }
+        let is_ahead = |(value, _): &(Value, u64)| value.header.version.get() > self.now_us;
+        let ahead = last(before).is_none() && before.value.as_ref().is_some_and(is_ahead);
+        let begins = matches!((step, reply), (Step::Begin(_), Reply::Load { .. }));
+        self.note("version ahead of the clock", begins && ahead);
         self.note("told", told);
         self.note("number counted", counted);
         let again = last(before) == last(&self.state);
