@@ -38,6 +38,8 @@ pub(super) struct Db {
     identity: Option<file::Identity>,
     clock: Clock,
     attach: Attach,
+    /// What the client is to be told.
+    notices: Vec<Notice>,
     process: Process,
     waiting: Waiting,
     looked_at: Moment,
@@ -64,6 +66,7 @@ impl Db {
             identity,
             clock,
             attach,
+            notices: Vec::new(),
             process,
             waiting,
             looked_at,
@@ -181,7 +184,12 @@ impl Db {
         Some(pause.saturating_sub(self.clock.now().since(self.looked_at)))
     }
 
-    /// Tells waiters of this client what other processes have granted them. Only a hint, so failures do not matter.
+    /// What to tell the client since this was asked last: by whoever works here, once nothing of this is locked.
+    pub(super) fn notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Notes for waiters of this client what other processes have granted them. Only a hint, so failures do not matter.
     pub(super) fn look_if_due(&mut self) {
         if self.next_look().is_none_or(|left| !left.is_zero()) {
             return;
@@ -196,7 +204,7 @@ impl Db {
                     at_us: 0,
                     queued: 0,
                 };
-                (self.attach.listener)(Notice::Granted { key, wake });
+                self.notices.push(Notice::Granted { key, wake });
             }
         }
         self.waiting.forget_silent(self.clock.store_now());
@@ -313,7 +321,7 @@ impl Db {
             .collect()
     }
 
-    /// Tells the waiters of this client that were granted a lock. Those of others look for themselves.
+    /// Notes for the waiters of this client that they were granted a lock. Those of others look for themselves.
     fn tell(&mut self, key: &str, outcome: &Outcome) {
         for wake in outcome
             .wakes
@@ -321,7 +329,7 @@ impl Db {
             .filter(|wake| wake.owner.client() == self.attach.client)
         {
             self.waiting.granted(&wake.owner);
-            (self.attach.listener)(Notice::Granted {
+            self.notices.push(Notice::Granted {
                 key: key.into(),
                 wake: wake.clone(),
             });
@@ -346,6 +354,7 @@ impl Db {
                 }
             })?;
         next.waiting = std::mem::take(&mut self.waiting);
+        next.notices = self.notices();
         next.waiting.seen_version = None;
         *self = next;
         Ok(())

@@ -35,7 +35,7 @@ use tokio::sync::oneshot;
 
 use self::db::Db;
 pub(super) use self::examine::examine;
-use super::{Attach, Done, Store};
+use super::{Attach, Done, Listener, Notice, Store};
 use crate::clock::Clock;
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::runtime;
@@ -46,6 +46,7 @@ pub(crate) struct LocalStore {
     /// How errors call this store.
     label: String,
     clock: Clock,
+    listener: Listener,
 }
 
 /// Where the blocking work is done.
@@ -64,20 +65,25 @@ impl LocalStore {
     /// # Errors
     /// [`Error::Invalid`] for a path that cannot be one, [`Error::Store`] when the file cannot be used as it should.
     pub(crate) fn open(path: &str, attach: Attach, clock: Clock) -> Result<Self, Error> {
+        let listener = attach.listener.clone();
         let db = Db::open(path, attach, clock)?;
         let (label, clock) = (db.label().to_owned(), db.clock().clone());
         let worker = if clock.is_virtual() {
             Worker::Inline(Box::new(Mutex::new(db)))
         } else {
             let (sender, requests) = mpsc::channel();
-            runtime::thread("leasehold-local".into(), move || serve(db, &requests))
-                .map_err(|error| StoreError::new(&label, StoreErrorKind::Unavailable, error))?;
+            let tell = listener.clone();
+            runtime::thread("leasehold-local".into(), move || {
+                serve(db, &requests, &*tell)
+            })
+            .map_err(|error| StoreError::new(&label, StoreErrorKind::Unavailable, error))?;
             Worker::Thread(sender)
         };
         Ok(Self {
             worker,
             label,
             clock,
+            listener,
         })
     }
 
@@ -90,18 +96,29 @@ impl LocalStore {
         match &self.worker {
             Worker::Inline(db) => {
                 // A step that panicked was rolled back.
-                let outcome = work(&mut db.lock().unwrap_or_else(PoisonError::into_inner));
+                let mut db = db.lock().unwrap_or_else(PoisonError::into_inner);
+                let outcome = work(&mut db);
+                let notices = db.notices();
+                drop(db);
+                // Not under the lock: whoever is told may take a step at once.
+                for notice in notices {
+                    (self.listener)(notice);
+                }
                 done(outcome);
             }
             Worker::Thread(sender) => {
-                let asked = self.clock.now();
+                let (asked, listener) = (self.clock.now(), self.listener.clone());
                 let in_time = move |db: &mut Db| {
                     let waited = db.clock().now().since(asked);
-                    done(if waited > file::PATIENCE {
+                    let outcome = if waited > file::PATIENCE {
                         Err(db.timed_out(waited))
                     } else {
                         work(db)
-                    });
+                    };
+                    for notice in db.notices() {
+                        listener(notice);
+                    }
+                    done(outcome);
                 };
                 // Fails only when the thread has ended; whoever waits for `done` is told when it is dropped.
                 drop(sender.send(Box::new(in_time)));
@@ -126,7 +143,7 @@ impl LocalStore {
 }
 
 /// Does what is asked for until nobody can ask any more, and looks for grants by other processes meanwhile.
-fn serve(mut db: Db, requests: &Receiver<Work>) {
+fn serve(mut db: Db, requests: &Receiver<Work>, tell: &dyn Fn(Notice)) {
     loop {
         let request = match db.next_look() {
             Some(left) => requests.recv_timeout(left),
@@ -138,6 +155,7 @@ fn serve(mut db: Db, requests: &Receiver<Work>) {
             Err(RecvTimeoutError::Disconnected) => return,
         }
         db.look_if_due();
+        db.notices().into_iter().for_each(tell);
     }
 }
 

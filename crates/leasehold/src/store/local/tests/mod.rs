@@ -1,5 +1,6 @@
 //! What only a store on one host does; the rules themselves are tested in core, and stamped out in the conformance suite.
 
+mod clients;
 #[cfg(feature = "cache")]
 mod entries;
 mod files;
