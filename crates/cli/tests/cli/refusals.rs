@@ -258,6 +258,43 @@ fn what_is_no_redis_is_78() {
     assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
 }
 
+/// It is no proof that the other side speaks another protocol.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a server of the test's own")]
+fn a_connection_that_is_cut_in_the_handshake_is_69() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://:S3CR3T@{}/", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for mut visitor in listener.incoming().flatten() {
+            let asked = std::io::Read::read(&mut visitor, &mut [0; 512]);
+            if asked.is_ok() {
+                visitor.write_all(b"%7\r\n$6\r\nserver\r\n$5\r\nre").ok();
+            }
+        }
+    });
+    let done = Run::new(dir.path())
+        .words(&["--url", &url, "x", "true"])
+        .output();
+    done.is(69, &["(exit 69)", "127.0.0.1"]);
+    assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
+}
+
+#[test]
+fn a_node_of_a_cluster_is_78_and_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = RedisServer::builder()
+        .option("cluster-enabled", "yes")
+        .start();
+    let done = Run::new(dir.path())
+        .words(&["--url", &server.url(), "x", "true"])
+        .output();
+    done.is(
+        78,
+        &["Redis Cluster", "not supported yet", "cluster-enabled no"],
+    );
+}
+
 #[test]
 fn a_command_that_cannot_run_is_told_before_the_lock_is_touched() {
     let store = Store::local();

@@ -43,6 +43,11 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
             said(StoreErrorKind::Unreachable, &error.to_string()).unknown(),
             false,
         ),
+        // What came was the beginning of an answer: no proof that it is no Redis.
+        ErrorKind::Parse if is_cut_short(error) => {
+            let detail = "the connection was closed in the middle of an answer";
+            (said(StoreErrorKind::Unreachable, detail).unknown(), false)
+        }
         ErrorKind::Parse => {
             let detail = "what answers there does not speak Redis' protocol; is it the right port, and with or without TLS?";
             (said(StoreErrorKind::Protocol, detail).unknown(), false)
@@ -81,9 +86,58 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
     }
 }
 
+/// Whether the parser ran out of bytes, as it does when a connection ends within an answer.
+fn is_cut_short(error: &RedisError) -> bool {
+    error
+        .detail()
+        .is_some_and(|detail| detail.contains("end of input"))
+}
+
 #[cfg(test)]
 mod tests {
+    use redis::AsyncConnectionConfig;
+    use redis::aio::MultiplexedConnection;
+    use tokio::net::UnixStream;
+
     use super::*;
+
+    /// How a connection fails whose other side says this and closes.
+    async fn after(said: &[u8]) -> StoreError {
+        let (near, far) = UnixStream::pair().unwrap();
+        let url = redis::IntoConnectionInfo::into_connection_info("redis://there/").unwrap();
+        let settings = url.redis_settings().clone();
+        let settings = settings.set_protocol(redis::ProtocolVersion::RESP3);
+        let answering = async move {
+            far.readable().await.unwrap();
+            // All of it, or its end would be a reset.
+            let mut asked = [0; 1024];
+            assert!(far.try_read(&mut asked).unwrap() < asked.len());
+            if !said.is_empty() {
+                assert_eq!(far.try_write(said).unwrap(), said.len());
+            }
+            drop(far);
+        };
+        let config = AsyncConnectionConfig::new();
+        let connecting = MultiplexedConnection::new_with_config(&settings, near, config);
+        let (connected, ()) = tokio::join!(connecting, answering);
+        classify("store", &connected.err().unwrap()).0
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_cut_anywhere_is_a_lost_connection() {
+        let hello = b"%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:8\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n";
+        for bytes in 0..=hello.len() {
+            let error = after(&hello[..bytes]).await;
+            assert_eq!(error.kind, StoreErrorKind::Unreachable, "{bytes}: {error}");
+        }
+        for other in [
+            &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
+            b"\x15\x03\x01\x00\x02\x02\x0a",
+        ] {
+            let error = after(other).await;
+            assert_eq!(error.kind, StoreErrorKind::Protocol, "{error}");
+        }
+    }
 
     /// An error line as a server sends it.
     fn line(text: &str) -> RedisError {
