@@ -1,7 +1,7 @@
 //! Values that are kept in the process, on a real server, which pushes what changes; and in memory.
 
 use leasehold::cache::Origin;
-use testkit::{RedisServer, eventually};
+use testkit::{FaultProxy, RedisServer, eventually};
 
 use super::*;
 
@@ -135,6 +135,50 @@ async fn nothing_that_was_kept_outlives_a_connection() {
     // What is read over the new connection is kept again, once it is known to hear.
     settled(&other, 3).await;
     is_kept(&server, &keeps, 3).await;
+}
+
+#[test]
+fn nothing_that_was_kept_outlives_the_runtime_of_its_connection() {
+    let server = RedisServer::start();
+    for blocks in [true, false] {
+        let proxy = FaultProxy::start(server.port());
+        let executor = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let (client, cache, other) = executor.block_on(async {
+            server.cli(&["FLUSHALL"]);
+            let keeps = Client::builder().cache_in_process(1_000_000, 3_600 * SECOND);
+            let keeps = keeps.connect(&proxy.url()).await.unwrap();
+            let other = Client::connect(&server.url()).await.unwrap().cache();
+            let policy = Policy::default().jitter(0.0).eagerness(0.0);
+            let cache = keeps.cache().policy(policy.clone());
+            let other = other.policy(policy);
+            assert_eq!(value(&cache, 1).await, 1);
+            settled(&other, 1).await;
+            is_kept(&server, &cache, 1).await;
+            (keeps, cache, other)
+        });
+        // The connection ends with its runtime, and nobody is let in again.
+        proxy.refuse(true);
+        if blocks {
+            executor.block_on(async {
+                let lock = client.mutex("other");
+                // A request is under way.
+                let mut asked = std::pin::pin!(lock.try_acquire());
+                assert!(futures_util::poll!(&mut asked).is_pending());
+                std::thread::sleep(SECOND / 2);
+            });
+        } else {
+            drop(executor);
+        }
+        testkit::block_on(other.invalidate("home")).unwrap();
+        let seen = testkit::block_on(cache.get::<u32>("home"));
+        assert!(
+            seen.is_err(),
+            "what it is now, nobody here can know: {seen:?}"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

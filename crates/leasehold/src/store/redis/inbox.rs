@@ -8,6 +8,7 @@
 //! - **I3** No lock is held while an answer is delivered: its taker may send the next step at once.
 
 mod boarding;
+mod ending;
 mod others;
 mod sweep;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use std::time::Duration;
 use leasehold_core::{LockName, Step};
 use tokio::sync::Notify;
 
+pub(super) use self::ending::End;
 use self::others::Others;
 use self::sweep::Watch;
 use super::batch::{self, Kind};
@@ -73,28 +75,6 @@ pub(super) enum Call {
     Check,
     /// The server has become a replica: leave it.
     Leave,
-}
-
-/// Why a connection was given up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    Lost,
-    Silent,
-    Blocked,
-}
-
-impl End {
-    /// What those are told who wait for an answer.
-    pub(super) const fn told(self) -> (StoreErrorKind, &'static str) {
-        match self {
-            Self::Lost => (StoreErrorKind::Unreachable, "the connection was lost"),
-            Self::Silent => (StoreErrorKind::TimedOut, "it gave no sign of life"),
-            Self::Blocked => (
-                StoreErrorKind::Unreachable,
-                "the runtime that ran the connection was blocked or ended",
-            ),
-        }
-    }
 }
 
 struct Inner {
@@ -321,45 +301,6 @@ impl Inbox {
         self.is_turn(Self::CLOSED)
     }
 
-    /// The connection of this turn is given up; `tell` others. What it carried is unknown.
-    pub(super) fn give_up(&self, turn: u64, why: End, tell: impl FnOnce()) {
-        let mut inner = self.lock();
-        if self.is_turn(turn) {
-            tell();
-            self.listening.store(false, Ordering::Relaxed);
-            let given_up = inner.give_up();
-            drop(inner);
-            self.tell_lost(given_up, why);
-        }
-    }
-
-    /// Ends this turn, so that its runner sends nothing more; what it carried is unknown. The next turn, unless that one
-    /// had ended before.
-    pub(super) fn end_turn(&self, turn: u64) -> Option<u64> {
-        let mut inner = self.lock();
-        if !self.is_turn(turn) {
-            return None;
-        }
-        // Only changed under the lock; read without it.
-        self.turn.store(turn + 1, Ordering::SeqCst);
-        self.near.store(false, Ordering::SeqCst);
-        self.listening.store(false, Ordering::Relaxed);
-        let given_up = inner.give_up();
-        inner.called_at = None;
-        drop(inner);
-        self.bell.notify_one();
-        self.tell_lost(given_up, End::Blocked);
-        Some(turn + 1)
-    }
-
-    fn tell_lost(&self, given_up: Vec<Done>, why: End) {
-        let (kind, detail) = why.told();
-        for done in given_up {
-            let error = StoreError::new(&self.shown, kind, detail).unknown();
-            done.answer(Err(error));
-        }
-    }
-
     /// Whose turn it is.
     pub(super) fn turn(&self) -> u64 {
         self.turn.load(Ordering::SeqCst)
@@ -385,16 +326,5 @@ impl Inbox {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // What is under the lock moves steps from one place to another; none is lost if it panics.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Inner {
-    fn give_up(&mut self) -> Vec<Done> {
-        self.state = State::Dialing;
-        (self.silent, self.demoted) = (false, false);
-        let batches = self.under_way.drain();
-        batches
-            .flat_map(|(_, batch)| batch.into_iter().filter_map(|waiting| waiting.done))
-            .collect()
     }
 }

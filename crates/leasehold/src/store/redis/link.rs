@@ -22,7 +22,7 @@ use super::script::Scripts;
 use crate::clock::{Clock, Moment};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
-use crate::store::{Attach, Done};
+use crate::store::{Attach, Done, Notice};
 
 /// A connection that works.
 #[derive(Clone)]
@@ -248,7 +248,8 @@ impl Drop for MoveHome {
 }
 
 fn move_home(plan: &Arc<Plan>, tasks: &Tasks) {
-    if let Some(turn) = plan.inbox.end_turn(Inbox::FIRST_TURN) {
+    let cut = || (plan.listener)(Notice::Cut(End::Blocked.told().1));
+    if let Some(turn) = plan.inbox.end_turn(Inbox::FIRST_TURN, cut) {
         plan.line.send_replace(Line::Dialing);
         tasks.spawn_aside(run(plan.clone(), turn));
     }

@@ -190,10 +190,10 @@ fn a_runner_whose_turn_is_over_is_given_nothing_and_changes_nothing() {
     scene.push(1, acquire(1), at(0), LIMIT);
     let sent = scene.batches();
     scene.push(2, acquire(2), at(0), LIMIT);
-    let next = scene.inbox.end_turn(FIRST).unwrap();
+    let next = scene.inbox.end_turn(FIRST, || {}).unwrap();
     let unknown = Some((StoreErrorKind::Unreachable, true));
     assert_eq!(scene.answered(), [(1, unknown)], "it may have been sent");
-    assert_eq!(scene.inbox.end_turn(FIRST), None);
+    assert_eq!(scene.inbox.end_turn(FIRST, || {}), None);
 
     // The first one comes back.
     assert!(scene.call(FIRST, true).is_none());
@@ -208,6 +208,24 @@ fn a_runner_whose_turn_is_over_is_given_nothing_and_changes_nothing() {
         panic!("it is its turn");
     };
     assert_eq!(numbers(&batches[0]), [2]);
+}
+
+#[test]
+fn a_turn_that_ends_tells_of_its_connection_before_what_it_carried() {
+    let scene = Scene::up();
+    scene.push(1, acquire(1), at(0), LIMIT);
+    scene.batches();
+    let mut told = 0;
+    let next = scene.inbox.end_turn(FIRST, || {
+        told += 1;
+        assert!(scene.answered().is_empty(), "nobody heard of it before");
+    });
+    assert_eq!((told, scene.answered().len()), (1, 1));
+    // The next one had no connection yet, and an end that comes again is none.
+    let next = next.unwrap();
+    scene.inbox.end_turn(next, || told += 1).unwrap();
+    assert_eq!(scene.inbox.end_turn(next, || told += 1), None);
+    assert_eq!(told, 1);
 }
 
 #[test]
@@ -280,7 +298,7 @@ fn a_runner_that_is_near_is_called_now_and_then_and_one_at_home_is_left_alone() 
     }
     assert!((60_000..62_000).contains(&now), "{now}");
 
-    scene.inbox.end_turn(FIRST).unwrap();
+    scene.inbox.end_turn(FIRST, || {}).unwrap();
     let swept = scene.inbox.sweep(at(now + 20));
     assert_eq!(swept.pause, None);
     swept.tell();
