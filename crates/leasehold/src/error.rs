@@ -86,7 +86,7 @@ pub struct Timeout {
 
 /// A lease that ended by itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("lease on \"{name}\"{} was lost: {cause}", Numbered(*.fence))]
+#[error("lease on \"{name}\"{} was lost: {}", Numbered(*.fence), self.reason())]
 #[non_exhaustive]
 pub struct Lost {
     /// The lock.
@@ -95,6 +95,46 @@ pub struct Lost {
     pub fence: Option<Fence>,
     /// Why.
     pub cause: LossCause,
+    /// The server that keeps the lock was replaced, and the new one had not confirmed the lease.
+    pub replaced: Option<Replaced>,
+}
+
+impl Lost {
+    /// Why it was lost, in words: the cause, and whether the server was replaced before.
+    pub fn reason(&self) -> String {
+        match self.replaced {
+            None => self.cause.to_string(),
+            Some(how) => format!("{how}; {}", self.cause),
+        }
+    }
+}
+
+/// How the server that keeps the locks was replaced by the one that answers now, as far as that says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Replaced {
+    /// A replica took over, or the server was started again with its data. The last writes may be missing.
+    Successor,
+    /// It has nothing of the data of the one before: another server, or the same one started again empty.
+    Other,
+    /// The user may not ask which server it is (`INFO`), so that any new connection may lead to another one.
+    Unknown,
+}
+
+impl fmt::Display for Replaced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Successor => {
+                "the server was replaced (a replica took over, or it was started again)"
+            }
+            Self::Other => {
+                "the server was replaced by another one (or was started again without its data)"
+            }
+            Self::Unknown => {
+                "the server may have been replaced (this user may not ask which one it is: INFO)"
+            }
+        })
+    }
 }
 
 /// Why a lease was lost.

@@ -57,7 +57,7 @@ pub mod timestamp;
 
 pub use client::{Client, ClientBuilder};
 pub use clock::{Clock, Moment};
-pub use error::{Error, LossCause, Lost, StoreError, StoreErrorKind, Timeout};
+pub use error::{Error, LossCause, Lost, Replaced, StoreError, StoreErrorKind, Timeout};
 pub use foreign::ForeignFormat;
 pub use gate::{Gate, StaleFence};
 pub use lease::{Detached, Lease, LeaseEnd, LossWatch, Ran, Tenure, Waiting};

@@ -268,7 +268,7 @@ async fn finish(lease: Lease, end: End, events: &mut Events) -> Exit {
 
 fn was_lost(events: &mut Events, lost: &Lost) -> Exit {
     events.tell(&Event::Lost {
-        cause: lost.cause.to_string(),
+        cause: lost.reason(),
         code: LOST,
     });
     Exit::saying(

@@ -253,7 +253,7 @@ impl Job<'_> {
                 return Exit::of_command(status);
             }
             (Verdict::Ended(_), Released::WasLost(lost)) | (Verdict::TooLate(lost), _) => {
-                (lost.cause.to_string(), "the command ended after that")
+                (lost.reason(), "the command ended after that")
             }
             (Verdict::Stopped(why), released) => {
                 (self.cause(why, released, doubt), "the command was stopped")
@@ -303,7 +303,7 @@ impl Job<'_> {
             ),
         };
         match (known, released) {
-            (Some(lost), _) | (None, Released::WasLost(lost)) => lost.cause.to_string(),
+            (Some(lost), _) | (None, Released::WasLost(lost)) => lost.reason(),
             (None, Released::Unconfirmed(why)) => format!("{default}: {why}"),
             (None, Released::Yes) => match doubt {
                 Some(doubt) => format!("{default}: {doubt}"),

@@ -178,7 +178,9 @@ impl Engine {
                 self.perform(&name, todo, None);
             }
             Notice::Cut(why) => self.telemetry.cut(self.store.label(), why),
+            Notice::Replaced(how) => self.keeper.replaced(self, how),
             Notice::Reconnected => {
+                self.identity.renew();
                 self.lines().each_asking(Asking::ask);
                 self.keeper.reconnected(self);
                 self.telemetry.restored(self.store.label());

@@ -154,6 +154,7 @@ impl Detached {
             name: self.name.as_str().to_owned(),
             fence: self.fence,
             cause: LossCause::NotHeld(holder.map(Box::new)),
+            replaced: None,
         };
         lost.into()
     }

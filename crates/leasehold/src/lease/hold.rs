@@ -8,6 +8,8 @@
 //! - **L3** Lost and retired are final: its user never gets it back, also once the deadline has passed and only a look at the
 //!   clock has told so; hence such looks and confirmed renewals take turns. A retired one is renewed only while nobody uses the lock,
 //!   for the next lease of the same owner.
+//! - **L4** A lease is held only by word of the server that keeps the lock now. Where that was replaced, the lease is doubtful, and
+//!   fit for nobody else, until the new one has confirmed it.
 
 mod at_least;
 
@@ -23,7 +25,7 @@ use tracing::Span;
 pub(crate) use self::at_least::rounded_up;
 use super::watch::LeaseEnd;
 use crate::clock::{Clock, Moment};
-use crate::error::{LossCause, Lost};
+use crate::error::{LossCause, Lost, Replaced};
 use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::{Ended, How, Watched};
 
@@ -44,6 +46,8 @@ pub(crate) enum Standing {
 #[derive(Debug)]
 struct State {
     standing: Standing,
+    /// The server was replaced since the last renewal that was confirmed (L4).
+    replaced: Option<Replaced>,
     /// From when its user has it until it is over, if anybody watches.
     watched: Option<Watched>,
 }
@@ -127,6 +131,7 @@ impl Hold {
             keep_until: AtomicU64::new(0),
             state: Mutex::new(State {
                 standing: Standing::Held,
+                replaced: None,
                 watched: None,
             }),
             changed: Notify::new(),
@@ -216,7 +221,14 @@ impl Hold {
         if matches!(state.standing, Standing::Doubtful(_)) {
             state.standing = Standing::Held;
         }
+        state.replaced = None;
         Ok(())
+    }
+
+    /// The server was replaced (L4).
+    pub(crate) fn replaced(&self, how: Replaced) {
+        self.state().replaced = Some(how);
+        self.doubt(how.to_string());
     }
 
     /// A renewal failed (L2).
@@ -327,8 +339,11 @@ impl Hold {
 
     /// Whether the lock may go on to the next one here: as much of it as another will rely on is certain.
     pub(crate) fn is_fit_to_hand_on(&self, ttl: Ttl, now: Moment) -> bool {
-        let held = matches!(self.state().standing, Standing::Held | Standing::Retired);
-        held && self.deadline().since(now) > ttl.get().min(CLAIM_WINDOW) / 4
+        let state = self.state();
+        let held = matches!(state.standing, Standing::Held | Standing::Retired);
+        let confirmed = state.replaced.is_none();
+        drop(state);
+        held && confirmed && self.deadline().since(now) > ttl.get().min(CLAIM_WINDOW) / 4
     }
 
     /// Why it is lost, if it is. Judged by the clock as well, so that a keeper that could not run yet changes nothing.
@@ -349,6 +364,7 @@ impl Hold {
             name: self.name.as_str().to_owned(),
             fence: Some(self.fence),
             cause,
+            replaced: self.state().replaced,
         }
     }
 

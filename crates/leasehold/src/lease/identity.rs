@@ -1,4 +1,5 @@
-//! Who a client is to others. Must never give two acquisitions the same owner.
+//! Who a client is to others. Must never give two acquisitions the same owner, not even in two copies of one process: a virtual machine
+//! may be restored twice from one snapshot, and each copy has to connect anew.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,8 +13,8 @@ pub(crate) struct Identity {
     pub(crate) client: ClientId,
     host: Label,
     pid: u32,
-    /// Random bits of this client's own, and how many owners there were.
-    seed: u128,
+    /// Random bits of this client's own, drawn anew for each connection, and how many owners there were.
+    seed: AtomicU64,
     count: AtomicU64,
 }
 
@@ -25,9 +26,16 @@ impl Identity {
             client: ClientId::new(getrandom::u64().map_err(no_random_bits)?),
             host: Label::new("host", &host)?,
             pid: std::process::id(),
-            seed: u128::from(getrandom::u64().map_err(no_random_bits)?) << 64,
+            seed: AtomicU64::new(getrandom::u64().map_err(no_random_bits)?),
             count: AtomicU64::new(getrandom::u64().map_err(no_random_bits)?),
         })
+    }
+
+    /// Draws the bits anew that all owners from now on share. Where the system has none, the old ones go on.
+    pub(crate) fn renew(&self) {
+        if let Ok(seed) = getrandom::u64() {
+            self.seed.store(seed, Ordering::Relaxed);
+        }
     }
 
     /// The owner of a new acquisition. 128 bits that begin at random and are counted on: no call to the operating system,
@@ -39,7 +47,8 @@ impl Identity {
     /// The same bits for something else that needs an identity.
     pub(crate) fn bits(&self) -> u128 {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
-        self.seed | u128::from(scramble(count))
+        let seed = self.seed.load(Ordering::Relaxed);
+        u128::from(seed) << 64 | u128::from(scramble(count))
     }
 }
 
@@ -90,5 +99,21 @@ mod tests {
             .map(|at| clients[at % 2].owner(&note).id().to_owned())
             .collect();
         assert_eq!(owners.len(), 20_000);
+    }
+
+    #[test]
+    fn two_copies_of_a_client_that_connect_anew_draw_other_owners() {
+        let first = Identity::new(None).unwrap();
+        let copy = |of: &AtomicU64| AtomicU64::new(of.load(Ordering::Relaxed));
+        let second = Identity {
+            host: first.host.clone(),
+            seed: copy(&first.seed),
+            count: copy(&first.count),
+            ..first
+        };
+        assert_eq!(first.bits(), second.bits());
+        first.renew();
+        second.renew();
+        assert_ne!(first.bits(), second.bits());
     }
 }

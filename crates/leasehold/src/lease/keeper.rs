@@ -26,7 +26,7 @@ use self::renewal::{Found, Renewal, Why, from_backlog, send, start};
 use super::engine::{Due, Engine};
 use super::hold::Hold;
 use super::kept::{Block, Caller, Kept, Progress};
-use crate::error::{Error, LossCause, StoreError};
+use crate::error::{Error, LossCause, Replaced, StoreError};
 use crate::store::Answer;
 use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::Said;
@@ -147,6 +147,19 @@ impl Keeper {
             if kept.is_tried_again(now) {
                 schedule(engine, owner, kept);
             }
+        }
+    }
+
+    /// Another server answers: what it knows of each lease is asked at once, the one that ends soonest first (L4).
+    pub(super) fn replaced(&self, engine: &Engine, how: Replaced) {
+        let now = engine.clock.now();
+        let mut state = self.lock();
+        state.backlog.clear();
+        let mut leases: Vec<_> = state.leases.iter_mut().collect();
+        leases.sort_by_key(|(_, kept)| kept.hold.deadline());
+        for (owner, kept) in leases {
+            kept.replaced(how, now);
+            schedule(engine, owner, kept);
         }
     }
 

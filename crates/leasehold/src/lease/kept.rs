@@ -10,7 +10,7 @@ use super::agenda::Ticket;
 use super::hold::{Hold, deadline};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
-use crate::error::{Error, LossCause, StoreError};
+use crate::error::{Error, LossCause, Replaced, StoreError};
 
 /// One lease in the keeper's care.
 pub(super) struct Kept {
@@ -24,6 +24,8 @@ pub(super) struct Kept {
     pub(super) progress: Progress,
     /// The last renewal failed.
     failed: bool,
+    /// The server was replaced: it is asked whether it knows the lease, also where that does not renew itself.
+    unconfirmed: bool,
     /// Renewals asked for by hand while one was under way: they share the next one.
     pub(super) by_hand: Vec<Caller>,
     backoff: Backoff,
@@ -89,6 +91,7 @@ impl Kept {
             renew_at: hold.deadline().before(hold.lasts.get() * 2 / 3),
             owed: hold.lasts < ttl,
             failed: false,
+            unconfirmed: false,
             straggler: hold.unsettled_until().map(|_| Straggler::of(ttl, now)),
             hold,
             ttl,
@@ -137,7 +140,9 @@ impl Kept {
             _ => return Err((LossCause::NotHeld(None), false)),
         };
         let counted = self.counted(ttl, now);
-        (self.progress, self.owed, self.failed) = (Progress::Planned, ttl < self.ttl, false);
+        // One that was only to be confirmed is owed nothing.
+        self.owed = ttl < self.ttl && (self.owed || !self.is_only_confirmed());
+        (self.progress, self.failed, self.unconfirmed) = (Progress::Planned, false, false);
         self.renew_at = sent.after(counted.get() / 3);
         self.backoff.reset();
         let renewed = self.hold.renew_until(deadline(sent, counted));
@@ -163,6 +168,27 @@ impl Kept {
         is_planned
     }
 
+    /// The server was replaced: whether it knows this lease is asked now, unless a renewal is under way that will tell.
+    pub(super) fn replaced(&mut self, how: Replaced, now: Moment) {
+        self.hold.replaced(how);
+        self.unconfirmed = true;
+        if self.progress != Progress::UnderWay {
+            (self.progress, self.renew_at) = (Progress::Planned, now);
+        }
+    }
+
+    /// It does not renew itself, but the server is asked whether it knows it.
+    fn is_only_confirmed(&self) -> bool {
+        self.unconfirmed && !self.renews_itself()
+    }
+
+    /// What the next renewal asks for; without `callers` who renew by hand, a lease that is only confirmed lasts no longer for it.
+    pub(super) fn asks_for(&self, callers: &[Caller], now: Moment) -> Ttl {
+        let left = || Ttl::new(self.hold.deadline().since(now)).ok();
+        let only_confirmed = self.is_only_confirmed() && callers.is_empty();
+        only_confirmed.then(left).flatten().unwrap_or(self.ttl)
+    }
+
     /// Whether its name is to be put into the index at this renewal, which is noted.
     pub(super) fn is_to_be_indexed(&mut self, now: Moment) -> bool {
         let due = self.indexed_at.is_none_or(|at| now.since(at) > INDEX_AGAIN);
@@ -183,8 +209,12 @@ impl Kept {
         self.renews() && self.progress != Progress::UnderWay && self.renew_at <= now
     }
 
-    /// Whether it renews itself: not past the end that `max_hold` sets.
     fn renews(&self) -> bool {
+        self.unconfirmed || self.renews_itself()
+    }
+
+    /// Whether it renews itself: not past the end that `max_hold` sets.
+    fn renews_itself(&self) -> bool {
         (self.hold.auto_renew || self.owed)
             && self
                 .hold

@@ -11,6 +11,7 @@ mod ending;
 mod handing_on;
 mod keeping;
 mod overtaken;
+mod replaced;
 mod settling;
 mod waiting;
 

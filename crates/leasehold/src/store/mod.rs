@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::doctor::{Examination, Report};
-use crate::error::{Error, StoreError};
+use crate::error::{Error, Replaced, StoreError};
 use crate::runtime::Tasks;
 
 /// What a store tells a client without being asked. Each is a hint: a waiter also polls.
@@ -36,6 +36,9 @@ pub(crate) enum Notice {
     Wanted { key: String, owner: Owner },
     /// The connection ended, for this reason; there will be another one.
     Cut(&'static str),
+    /// The next connection leads to another server than the last one, which may not know what that one was asked for. Told before
+    /// [`Notice::Reconnected`].
+    Replaced(Replaced),
     /// Wakes may have been missed: every waiter should poll now.
     Reconnected,
     /// The load of another client, of the cache entry with this key, has ended.

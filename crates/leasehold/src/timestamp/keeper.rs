@@ -51,6 +51,7 @@ impl State {
             name: name.as_str().to_owned(),
             fence: None,
             cause,
+            replaced: None,
         })
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn start(
     let now = engine.clock.now();
     let renewal = Renewal {
         sent: now,
-        ttl: kept.ttl,
+        ttl: kept.asks_for(&callers, now),
         block,
         why,
         callers,

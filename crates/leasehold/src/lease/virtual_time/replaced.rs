@@ -1,0 +1,129 @@
+//! Another server answers than before.
+
+use leasehold_core::Ttl;
+
+use super::*;
+use crate::error::Replaced;
+use crate::store::Notice;
+
+/// The connection leads to another server.
+fn replace(scene: &Scene) {
+    let engine = &scene.client.engine;
+    engine.hear(Notice::Replaced(Replaced::Other));
+    engine.hear(Notice::Reconnected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_the_new_server_does_not_know_is_lost_at_once() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    scene.memory.clear();
+    let replaced_at = scene.clock.now();
+    replace(&scene);
+    assert!(
+        lease.is_doubtful() && !lease.is_lost(),
+        "it has not answered"
+    );
+    let lost = lease.lost().await;
+    assert!(scene.since(replaced_at) <= MS);
+    assert_eq!(lost.cause, LossCause::NotHeld(None));
+    assert_eq!(lost.replaced, Some(Replaced::Other));
+    assert!(
+        lost.to_string().contains("the server was replaced"),
+        "{lost}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_the_new_server_confirms_is_as_good_as_before() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    sleep(TTL / 6).await;
+    replace(&scene);
+    assert!(lease.is_doubtful());
+    sleep(MS).await;
+    assert!(!lease.is_doubtful() && lease.valid_for() > TTL - DRIFT - SECOND);
+    assert_eq!(scene.sent("extend").len(), 1);
+    // A loss after that is none of the replacement's.
+    scene.memory.clear();
+    assert_eq!(lease.lost().await.replaced, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_that_ends_soonest_is_asked_for_first() {
+    let scene = Scene::begin();
+    let mut leases = Vec::new();
+    for number in (0..100_u32).rev() {
+        let lock = scene
+            .client
+            .mutex(format!("m{number:02}"))
+            .ttl(TTL + SECOND * number);
+        leases.push(lock.acquire().await.unwrap());
+    }
+    replace(&scene);
+    sleep(MS).await;
+    let sent = scene.sent("extend");
+    let names: Vec<_> = sent
+        .iter()
+        .map(|sent| sent.name.as_str().to_owned())
+        .collect();
+    assert_eq!(names.len(), 100);
+    assert!(names.is_sorted(), "{names:?}");
+    assert!(leases.iter().all(|lease| !lease.is_doubtful()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_server_that_does_not_answer_is_asked_again() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    scene.each("extend", || Fate::Refuse);
+    replace(&scene);
+    sleep(SECOND).await;
+    assert!(lease.is_doubtful() && scene.sent("extend").len() > 2);
+    scene.memory.clear();
+    scene.all_goes_well();
+    assert_eq!(lease.lost().await.replaced, Some(Replaced::Other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_not_renewed_is_confirmed_and_lasts_no_longer() {
+    let scene = Scene::begin();
+    let lock = scene.mutex().auto_renew(false);
+    let lease = lock.acquire().await.unwrap();
+    let until = lease.valid_until();
+    sleep(TTL / 2).await;
+    replace(&scene);
+    sleep(MS).await;
+    assert!(!lease.is_doubtful());
+    let sent = scene.sent("extend");
+    assert!(
+        matches!(&sent[..], [Sent { step: Step::Extend { ttl, .. }, .. }] if *ttl <= Ttl::new(TTL / 2).unwrap())
+    );
+    assert!(lease.valid_until() <= until);
+    lease.lost().await;
+    assert_eq!(scene.sent("extend").len(), 1, "only once");
+
+    let lease = lock.acquire().await.unwrap();
+    scene.memory.clear();
+    replace(&scene);
+    let lost = lease.lost().await;
+    assert_eq!(lost.replaced, Some(Replaced::Other), "{lost}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_lock_is_not_handed_on_before_the_new_server_confirms_it() {
+    let scene = Scene::begin();
+    let lingering = || scene.mutex().linger(TTL);
+    let first = lingering().acquire().await.unwrap();
+    let fence = first.fence();
+    drop(first);
+    sleep(SECOND).await;
+    scene.memory.clear();
+    scene.each("extend", || Fate::AnswerAfter(SECOND));
+    replace(&scene);
+    let lease = lingering().acquire().await.unwrap();
+    assert!(lease.fence() > fence, "the new server granted it");
+    assert_eq!(scene.sent("acquire").len(), 2);
+    sleep(TTL * 2).await;
+    assert!(!lease.is_lost());
+}
