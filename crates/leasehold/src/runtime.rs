@@ -6,10 +6,9 @@
 
 use std::future::Future;
 use std::io;
-use std::sync::mpsc;
 use std::thread;
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -60,19 +59,10 @@ impl Tasks {
     where
         F: Future<Output = ()>,
     {
-        let (ready, started) = mpsc::channel();
-        thread(name, move || {
-            let runtime = match Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => runtime,
-                Err(error) => return drop(ready.send(Err(error))),
-            };
-            if ready.send(Ok(runtime.handle().clone())).is_ok() {
-                runtime.block_on(main());
-            }
-        })?;
-        let handle = started
-            .recv()
-            .map_err(|_| io::Error::other("the client's thread did not start"))??;
+        // Made here, so that nobody waits for the thread to say that it is there.
+        let runtime = Owned(Some(Builder::new_current_thread().enable_all().build()?));
+        let handle = runtime.handle()?;
+        thread(name, move || runtime.run(main()))?;
         Ok(Self {
             handle,
             near: Handle::try_current().ok(),
@@ -194,6 +184,31 @@ impl<T> Job<T> {
 impl<T> Drop for Job<T> {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+/// A runtime that may be dropped anywhere: tokio panics if that happens within another one, as where a thread cannot be started.
+struct Owned(Option<Runtime>);
+
+impl Owned {
+    fn handle(&self) -> io::Result<Handle> {
+        let handle = self.0.as_ref().map(|runtime| runtime.handle().clone());
+        handle.ok_or_else(|| io::Error::other("a runtime that was given up"))
+    }
+
+    /// Runs `main`, and ends with it.
+    fn run(mut self, main: impl Future<Output = ()>) {
+        if let Some(runtime) = self.0.take() {
+            runtime.block_on(main);
+        }
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
