@@ -4,6 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ pub struct FaultProxy {
 
 #[derive(Debug)]
 struct Shared {
-    upstream: u16,
+    upstream: AtomicU16,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -60,7 +61,7 @@ impl FaultProxy {
         let listener = listen();
         let port = local_port(&listener);
         let shared = Arc::new(Shared {
-            upstream: upstream_port,
+            upstream: AtomicU16::new(upstream_port),
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -107,6 +108,11 @@ impl FaultProxy {
     /// While on, new connections are accepted and closed at once. Present ones go on.
     pub fn refuse(&self, on: bool) {
         self.shared.change(|state| state.faults.refuse = on);
+    }
+
+    /// New connections lead to this port, as when a name is given to another server. Present ones go on.
+    pub fn redirect(&self, upstream_port: u16) {
+        self.shared.upstream.store(upstream_port, Ordering::SeqCst);
     }
 
     /// Closes all present connections on both sides. When this returns, nothing more is passed on.
@@ -233,7 +239,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 /// Runs one connection until either side has closed it; `None` when it did not come about.
 fn serve(id: usize, client: &TcpStream, shared: &Arc<Shared>) -> Option<()> {
     shared.enlist(id, client)?;
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, shared.upstream));
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, shared.upstream.load(Ordering::SeqCst)));
     let server = TcpStream::connect_timeout(&address, CONNECT_LIMIT).ok()?;
     shared.enlist(id, &server)?;
     client.set_nodelay(true).ok()?;

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use leasehold::{Client, Error, StoreError, StoreErrorKind};
-use testkit::{RedisServer, free_port};
+use testkit::{FaultProxy, RedisServer, free_port};
 
 use crate::scene::{
     CANARY, LONG, PLENTY, connect, is_free, joined, millis, now, queue_up, refused,
@@ -186,6 +186,84 @@ async fn what_answers_is_not_a_redis() {
     assert!(error.detail.contains("does not speak Redis"), "{error}");
     // Lets the thread of the web server end.
     drop(Client::connect(&url).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_an_answer_is_no_proof_of_another_protocol() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let host = listener.local_addr().expect("bound").to_string();
+    tokio::task::spawn_blocking(move || {
+        for stream in listener.incoming().take(2) {
+            let mut stream = stream.expect("a connection");
+            let mut request = [0; 512];
+            assert!(stream.read(&mut request).expect("a request") > 0);
+            stream
+                .write_all(b"%7\r\n$6\r\nserver\r\n$5\r\nre")
+                .expect("answered");
+        }
+    });
+    let url = format!("redis://:{CANARY}@{host}/");
+    let error = refusal(&url, StoreErrorKind::Unreachable, &host).await;
+    assert!(!error.may_have_taken_effect, "{error}");
+    // Lets the thread end.
+    drop(Client::connect(&url).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_a_cluster_is_refused_with_what_to_do() {
+    let server = RedisServer::builder()
+        .option("cluster-enabled", "yes")
+        .start();
+    let host = format!("127.0.0.1:{}", server.port());
+    let error = refusal(&server.url(), StoreErrorKind::Protocol, &host).await;
+    for said in ["Redis Cluster", "not supported yet", "cluster-enabled no"] {
+        assert!(error.detail.contains(said), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_busy_leaves_nobody_deaf() {
+    // The word of every version; since 7.0 it is also called busy-reply-threshold.
+    let server = RedisServer::builder()
+        .option("lua-time-limit", "50")
+        .start();
+    let proxy = FaultProxy::start(server.port());
+    let (holder, waits) = (connect(&server.url()).await, connect(&proxy.url()).await);
+    let lease = take(&holder, "orders", LONG).await;
+    let waiter = queue_up(&server, &waits, "orders", LONG);
+    let mut hog = server.connection();
+    hog.send(&["EVAL", "while true do end", "0"]).expect("sent");
+    let busy = || {
+        server
+            .cli(&["GET", "x"])
+            .error()
+            .is_some_and(|error| error.contains("BUSY"))
+    };
+    testkit::eventually(PLENTY, "the script hogs the server", busy);
+    // It comes back while the server is busy, and may not take that for a refusal.
+    let before = proxy.accepted();
+    proxy.cut();
+    testkit::eventually(PLENTY, "it tries again", || proxy.accepted() >= before + 3);
+    server.cli(&["SCRIPT", "KILL"]);
+    testkit::eventually(PLENTY, "the script has ended", || !busy());
+    let record = || {
+        let records = server.cli(&["HVALS", "{orders}:lh-waiters"]);
+        records
+            .array()
+            .first()
+            .map(testkit::Reply::text)
+            .unwrap_or_default()
+    };
+    testkit::eventually(PLENTY, "it listens again", || {
+        record().contains("leasehold:wake:")
+            && !server
+                .cli(&["CLIENT", "LIST", "TYPE", "pubsub"])
+                .text()
+                .is_empty()
+    });
+    lease.release().await.expect("held");
+    let next = joined("its turn", waiter).await.expect("granted");
+    next.release().await.expect("held");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind};
 
 use super::reply;
-use super::script::{ACQUIRE, BREAK, INSPECT, SETTLE, Scripts};
+use super::script::{ACQUIRE, BREAK, INSPECT, SETTLE, Scripts, is_unknown};
 
 /// The most steps in one batch: long enough for the request to cost next to nothing beside its steps, short enough (half a
 /// millisecond) not to hold up other clients of the server.
@@ -49,7 +49,29 @@ pub(super) fn kind(step: &Step) -> Kind {
     }
 }
 
+/// How a script is sent.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    /// By its hash only.
+    Hash,
+    /// In whatever form the server takes it.
+    Any,
+}
+
 impl Scripts {
+    /// [`run_batch`](Self::run_batch) in one request; `None` if the server refused it as a whole, and `run_batch` knows another way.
+    pub(super) async fn try_batch(
+        &self,
+        connection: &mut MultiplexedConnection,
+        channel: &str,
+        steps: &[(LockName, Step)],
+    ) -> Option<RedisResult<Vec<RedisResult<Reply>>>> {
+        let is_refused =
+            |error: &RedisError| is_unknown(error) || steps.len() > 1 && is_denied(error);
+        let answer = self.run_together(connection, channel, steps, Form::Hash);
+        Some(answer.await).filter(|answer| !answer.as_ref().is_err_and(is_refused))
+    }
+
     /// Carries out `steps` in their order, at one moment: at most [`MOST`] of one [`Kind`], or a single one that is
     /// [`Kind::Alone`]. The locks may be different ones or the same; there is no cluster as yet, where they would have to
     /// share a slot. Waiters are told on `channel`, which is [`DEAF`] when the connection does not listen.
@@ -62,17 +84,22 @@ impl Scripts {
         channel: &str,
         steps: &[(LockName, Step)],
     ) -> RedisResult<Vec<RedisResult<Reply>>> {
-        match self.run_together(connection, channel, steps).await {
+        match self
+            .run_together(connection, channel, steps, Form::Any)
+            .await
+        {
             // Redis checks the permission for all keys at once, so this says nothing of each step.
             Err(error) if steps.len() > 1 && is_denied(&error) => {
                 let alone = |step| {
                     let mut connection = connection.clone();
                     async move {
-                        let reply = self.run_together(&mut connection, channel, step).await;
+                        let reply = self
+                            .run_together(&mut connection, channel, step, Form::Any)
+                            .await;
                         reply.unwrap_or_else(|error| vec![Err(error)])
                     }
                 };
-                // The connection keeps their order.
+                // The connection keeps their order, and nothing else is under way (`flights`, F1).
                 let replies = join_all(steps.chunks(1).map(alone)).await;
                 Ok(replies.into_iter().flatten().collect())
             }
@@ -85,6 +112,7 @@ impl Scripts {
         connection: &mut MultiplexedConnection,
         channel: &str,
         steps: &[(LockName, Step)],
+        form: Form,
     ) -> RedisResult<Vec<RedisResult<Reply>>> {
         let Some((_, first)) = steps.first() else {
             return Ok(Vec::new());
@@ -112,7 +140,10 @@ impl Scripts {
                 encode(step, channel, command);
             }
         };
-        let value = self.run(script, connection, write).await?;
+        let value = match form {
+            Form::Hash => self.run_known(script, connection, write).await?,
+            Form::Any => self.run(script, connection, write).await?,
+        };
         reply::decode(&value, steps.len()).ok_or_else(|| {
             let detail = format!("the answer of a script: {value:?}");
             (ErrorKind::UnexpectedReturnType, "has no known form", detail).into()

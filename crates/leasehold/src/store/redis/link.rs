@@ -5,7 +5,7 @@
 //! no other thread to reach who waits for it. When that runtime is blocked or ends, the connection is run at *home*, on the
 //! client's own thread, from then on. TLS is always run at home.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::{LockName, Step};
@@ -68,6 +68,7 @@ impl Link {
             limit,
             scripts,
             line: status,
+            last: Mutex::default(),
         });
         let turn = Inbox::FIRST_TURN;
         // Made only where it is spawned: dropped, it moves home.

@@ -10,6 +10,8 @@ mod cache;
 mod dial;
 mod doctor;
 mod fault;
+mod flights;
+mod greet;
 mod inbox;
 mod link;
 #[cfg(feature = "mutations")]
@@ -18,7 +20,9 @@ mod notice;
 mod reply;
 mod runner;
 mod script;
+mod server;
 mod timestamp;
+mod tls;
 #[cfg(test)]
 mod vectors;
 mod vigil;

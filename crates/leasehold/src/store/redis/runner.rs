@@ -9,11 +9,10 @@
 //! - after every new connection all waiters are told to ask again, since wakes may have been missed.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, OptionFuture};
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use futures_util::{FutureExt, future};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value, cmd};
@@ -23,14 +22,17 @@ use super::address::Address;
 use super::batch::DEAF;
 use super::dial::{Dialled, dial, silent};
 use super::fault::classify;
+use super::flights::{Flights, Landed};
+use super::greet::Greeting;
 use super::inbox::{Batch, Call, End, Inbox, State};
 use super::link::Up;
 use super::script::Scripts;
+use super::server::{ServerId, replaced};
 use super::vigil::Vigil;
 use crate::backoff::Backoff;
 use crate::clock::Clock;
-use crate::error::{StoreError, StoreErrorKind};
-use crate::store::{Answer, Listener, Notice};
+use crate::error::{Replaced, StoreError, StoreErrorKind};
+use crate::store::{Listener, Notice};
 
 /// How long a server may take to give a sign of life after it left a request unanswered.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
@@ -65,6 +67,8 @@ pub(super) struct Plan {
     pub(super) scripts: Arc<Scripts>,
     pub(super) inbox: Inbox,
     pub(super) line: watch::Sender<Line>,
+    /// The server that the last connection led to, as far as it said; `None` before the first one.
+    pub(super) last: Mutex<Option<Option<ServerId>>>,
 }
 
 /// Runs the connection for as long as it is this one's turn.
@@ -82,17 +86,25 @@ pub(super) async fn run(plan: Arc<Plan>, turn: u64) {
     .await;
 }
 
-/// A batch that was answered.
-struct Landed {
-    id: u64,
-    answers: Vec<Answer>,
-    /// The connection can be relied on further.
-    fit: bool,
-}
-
 impl Plan {
     fn tell(&self, line: Line) {
         self.line.send_replace(line);
+    }
+
+    /// A connection leads to this server: how it has replaced the one of before, if it has.
+    fn meet(&self, server: Option<ServerId>) -> Option<Replaced> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = last.replace(server.clone())?;
+        replaced(before.as_ref(), server.as_ref())
+    }
+
+    fn greeting(&self) -> Greeting<'_> {
+        Greeting {
+            address: &self.address,
+            scripts: &self.scripts,
+            channel: &self.channel,
+            tracks: self.tracks,
+        }
     }
 }
 
@@ -109,7 +121,7 @@ impl Runner<'_> {
         let mut cut = Backoff::new(first, CUT_PAUSE);
         loop {
             let begun = plan.clock.now();
-            let dialling = dial(&plan.address, &plan.channel, &plan.listener, plan.tracks);
+            let dialling = dial(plan.greeting(), &plan.listener);
             let dialled = self
                 .meanwhile(plan.clock.within(plan.limit, dialling))
                 .await;
@@ -160,9 +172,9 @@ impl Runner<'_> {
         let Dialled {
             connection,
             mut driver,
-            listening,
-            tracking,
+            greeted,
         } = dialled;
+        let (listening, tracking) = (greeted.listening, greeted.tracking);
         let line = Line::Up(Up {
             connection: connection.clone(),
             turn: self.turn,
@@ -172,31 +184,35 @@ impl Runner<'_> {
         });
         let up = State::Up { listening };
         plan.inbox.set(self.turn, up, || plan.tell(line));
+        if let Some(how) = plan.meet(greeted.server) {
+            (plan.listener)(Notice::Replaced(how));
+        }
         (plan.listener)(Notice::Reconnected);
         let channel = if listening {
             plan.channel.as_str()
         } else {
             DEAF
         };
-        let mut under_way: FuturesUnordered<BoxFuture<'_, Landed>> = FuturesUnordered::new();
+        let in_full = |batch| self.carry(connection.clone(), channel, batch, true).boxed();
+        let mut flights = Flights::new(in_full);
         let mut landed = VecDeque::new();
         let mut check: Option<BoxFuture<'_, bool>> = None;
         let mut vigil = Vigil::default();
         let end = loop {
-            let awake = !under_way.is_empty() && vigil.lasts(plan.clock.now());
-            let room = under_way.len() < if awake { 1 } else { BATCHES };
+            let awake = !flights.is_empty() && vigil.lasts(plan.clock.now());
+            let room = flights.has_room(if awake { 1 } else { BATCHES });
             tokio::select! {
                 biased;
-                Some(batch) = under_way.next(), if !under_way.is_empty() => {
+                Some(batch) = flights.next(), if !flights.is_empty() => {
                     vigil.rewarded();
-                    landed.push_back(batch);
+                    landed.extend(batch);
                 }
                 call = plan.inbox.call(self.turn, room) => match call {
                     Call::Send(batches) => {
                         vigil.begin(plan.clock.now());
                         for batch in batches {
-                            let carrying = self.carry(connection.clone(), channel, batch);
-                            under_way.push(carrying.boxed());
+                            let carrying = self.carry(connection.clone(), channel, batch, false);
+                            flights.begin(carrying.boxed());
                         }
                     }
                     Call::Check if check.is_none() => {
@@ -222,7 +238,7 @@ impl Runner<'_> {
             }
         };
         // Answers that came with the end of the connection.
-        while let Some(Some(batch)) = under_way.next().now_or_never() {
+        while let Some(batch) = flights.next_by_now() {
             landed.push_back(batch);
         }
         for batch in landed {
@@ -231,30 +247,40 @@ impl Runner<'_> {
         end
     }
 
-    /// Sends a batch and waits for its answers.
+    /// Sends a batch and waits for its answers; `in_full` if the server refused it before.
     async fn carry(
         &self,
         mut connection: MultiplexedConnection,
         channel: &str,
-        Batch { id, steps }: Batch,
+        batch: Batch,
+        in_full: bool,
     ) -> Landed {
-        let scripts = &self.plan.scripts;
+        let (scripts, steps) = (&self.plan.scripts, &batch.steps);
         let mut fit = true;
-        let replies = scripts.run_batch(&mut connection, channel, &steps).await;
-        let answers = match replies {
+        let replies = if in_full {
+            Some(scripts.run_batch(&mut connection, channel, steps).await)
+        } else {
+            scripts.try_batch(&mut connection, channel, steps).await
+        };
+        let answers = replies.map(|replies| match replies {
             Ok(replies) => replies
                 .into_iter()
                 .map(|reply| reply.map_err(|error| self.judge(&error, &mut fit)))
                 .collect(),
             Err(error) => vec![Err(self.judge(&error, &mut fit)); steps.len()],
-        };
-        Landed { id, answers, fit }
+        });
+        Landed {
+            batch,
+            answers,
+            fit,
+        }
     }
 
     /// Whether the connection can be relied on further.
-    fn deliver(&self, batch: Landed) -> bool {
-        self.plan.inbox.answer(batch.id, batch.answers);
-        batch.fit
+    fn deliver(&self, landed: Landed) -> bool {
+        let answers = landed.answers.unwrap_or_default();
+        self.plan.inbox.answer(landed.batch.id, answers);
+        landed.fit
     }
 
     fn judge(&self, error: &RedisError, fit: &mut bool) -> StoreError {

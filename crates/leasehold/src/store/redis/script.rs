@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, RedisResult, Script, ServerErrorKind, Value, cmd};
+use redis::{
+    Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value, cmd, pipe,
+};
 
 pub(super) const ACQUIRE: usize = 0;
 pub(super) const SETTLE: usize = 1;
@@ -23,6 +25,9 @@ pub(super) const CACHE_COMMIT: usize = 10;
 pub(super) const CACHE_ABANDON: usize = 11;
 #[cfg(feature = "cache")]
 pub(super) const CACHE_INVALIDATE: usize = 12;
+
+/// What every lock needs, in the order in which they are loaded.
+const HOT: [usize; 2] = [SETTLE, ACQUIRE];
 
 const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
 const TIMESTAMP: &str = include_str!("../../../lua/timestamp/prelude.lua");
@@ -105,6 +110,10 @@ impl Source {
             plain: Text::new(plain),
         }
     }
+
+    const fn text(&self, plain: bool) -> &Text {
+        if plain { &self.plain } else { &self.flagged }
+    }
 }
 
 /// All scripts, and which form the server understands.
@@ -131,6 +140,49 @@ impl Scripts {
             plain: AtomicBool::new(true),
             ..Self::default()
         }
+    }
+
+    /// Asks whether the server knows the scripts that every lock needs, in both forms: see [`Scripts::to_load`].
+    pub(super) fn known(&self) -> Cmd {
+        let mut exist = cmd("SCRIPT");
+        exist.arg("EXISTS");
+        for script in HOT {
+            exist.arg(&self.sources[script].flagged.sha);
+        }
+        for script in HOT {
+            exist.arg(&self.sources[script].plain.sha);
+        }
+        exist
+    }
+
+    /// What a new connection loads, of a server that said what it `knows`: those scripts that every lock needs and that are not
+    /// there, so that no step has to be sent again in full. What frees a lock comes first: a server that knows how to take
+    /// one knows how to free one. `is_old` is whether the server is too old for flags, if it said its version.
+    pub(super) fn to_load(&self, knows: &[bool], is_old: Option<bool>) -> Option<Pipeline> {
+        if let Some(is_old) = is_old {
+            self.plain.store(is_old, Ordering::Relaxed);
+        }
+        let plain = self.plain.load(Ordering::Relaxed);
+        let known = knows.chunks_exact(HOT.len()).nth(usize::from(plain))?;
+        let mut load = pipe();
+        for script in HOT.into_iter().zip(known).filter(|(_, known)| !**known) {
+            let text = self.sources[script.0].text(plain);
+            load.cmd("SCRIPT").arg("LOAD").arg(&text.code);
+        }
+        (!load.is_empty()).then_some(load)
+    }
+
+    /// Runs a script by its hash only. The error may be one that [`Scripts::run`] knows a way around.
+    pub(super) async fn run_known(
+        &self,
+        script: usize,
+        connection: &mut MultiplexedConnection,
+        write: impl Fn(&mut Cmd),
+    ) -> RedisResult<Value> {
+        let text = self.sources[script].text(self.plain.load(Ordering::Relaxed));
+        let mut by_hash = cmd("EVALSHA");
+        write(by_hash.arg(&text.sha));
+        by_hash.query_async(connection).await
     }
 
     /// Runs a script by its hash, by its text if the server does not know it, and without flags if the server is too
@@ -160,16 +212,11 @@ impl Scripts {
         connection: &mut MultiplexedConnection,
         write: &impl Fn(&mut Cmd),
     ) -> RedisResult<Value> {
-        let source = &self.sources[script];
-        let text = if plain {
-            &source.plain
-        } else {
-            &source.flagged
-        };
+        let text = self.sources[script].text(plain);
         let mut by_hash = cmd("EVALSHA");
         write(by_hash.arg(&text.sha));
         match by_hash.query_async(connection).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+            Err(error) if is_unknown(&error) => {
                 let mut by_text = cmd("EVAL");
                 write(by_text.arg(&text.code));
                 by_text.query_async(connection).await
@@ -179,8 +226,13 @@ impl Scripts {
     }
 }
 
+/// The server does not know the script by its hash.
+pub(super) fn is_unknown(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
 /// Lua 5.1 has no `#!` inside of a script text.
-fn is_too_old_for_flags(error: &redis::RedisError) -> bool {
+fn is_too_old_for_flags(error: &RedisError) -> bool {
     error
         .detail()
         .is_some_and(|detail| detail.contains("unexpected symbol near '#'"))

@@ -5,7 +5,7 @@
 pub(super) enum Without {
     /// There are no locks.
     NoLocks,
-    /// Waiters poll, operators see less, a replica is found late.
+    /// Waiters poll, operators see less, a replica or another server is found late.
     Worse,
     /// Locks work, cache entries do not.
     NoCache,
@@ -87,11 +87,15 @@ const LOCKS: &[Need] = &[
     need("pubsub|numsub", Worse, &[Text("PUBSUB"), Text("NUMSUB"), Channel]),
     need("subscribe", Worse, &[]),
     need("role", Worse, &[Text("ROLE")]),
+    // Which server it is: without it, every new connection may lead to another one.
+    need("info", Worse, &[Text("INFO"), Text("server")]),
+    // Without them, scripts are sent in full now and then.
+    need("script|exists", Unseen, &[]),
+    need("script|load", Unseen, &[]),
     // As old as the command itself; it names the library in CLIENT LIST.
     need("client|setinfo", Unseen, &[]),
     need("select", NoLocks, &[]),
     need("ping", Unseen, &[]),
-    need("info", Unseen, &[]),
 ];
 
 /// Of cache entries, beyond that. What `CLIENT` says here concerns this connection only, which ends with the examination; an empty

@@ -1,16 +1,14 @@
 //! One connection to the server that is examined. Must never take a refusal for silence: a server that refuses a request
 //! has answered it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, RedisError, RedisResult, Value,
 };
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 use super::super::address::Address;
 use super::super::dial;
@@ -47,21 +45,15 @@ pub(super) async fn open(
     limit: Duration,
 ) -> Result<Opened, StoreError> {
     let (sender, messages) = mpsc::unbounded_channel();
-    let ended = Arc::new(Notify::new());
-    let ends = ended.clone();
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_push_sender(move |push: PushInfo| {
-            match push.kind {
-                PushKind::Disconnection => ends.notify_one(),
-                PushKind::Message => {
-                    if let Some(Value::BulkString(payload)) = push.data.get(1) {
-                        // Fails when nobody listens any more.
-                        drop(sender.send(payload.clone()));
-                    }
-                }
-                _ => {}
+            if push.kind == PushKind::Message
+                && let Some(Value::BulkString(payload)) = push.data.get(1)
+            {
+                // Fails when nobody listens any more.
+                drop(sender.send(payload.clone()));
             }
             Ok::<(), redis::aio::SendError>(())
         });
@@ -78,7 +70,7 @@ pub(super) async fn open(
     };
     Ok(Opened {
         talk,
-        driver: driver.unwrap_or_else(|| async move { ended.notified().await }.boxed()),
+        driver,
         messages,
     })
 }

@@ -1,0 +1,146 @@
+//! Which server answers, and whether it is the one of before: another one may not know what was asked of that.
+
+use std::collections::HashMap;
+
+use redis::Value;
+
+use crate::error::Replaced;
+
+/// The first version that understands the flags of scripts.
+const FLAGS: u32 = 7;
+
+/// What a server says of itself to everybody.
+#[derive(Debug, Default)]
+pub(super) struct Hello(HashMap<String, Value>);
+
+impl Hello {
+    pub(super) fn read(answer: Option<Value>) -> Self {
+        let fields = answer.and_then(|answer| redis::from_redis_value(answer).ok());
+        Self(fields.unwrap_or_default())
+    }
+
+    fn text(&self, field: &str) -> Option<String> {
+        redis::from_redis_value_ref(self.0.get(field)?).ok()
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        self.text("mode").is_some_and(|mode| mode == "cluster")
+    }
+
+    /// Whether it is too old for scripts with flags, as far as it says.
+    pub(super) fn is_old(&self) -> Option<bool> {
+        let version = self.text("version")?;
+        let major: u32 = version.split('.').next()?.parse().ok()?;
+        Some(major < FLAGS)
+    }
+}
+
+/// Which server it is, and whose data it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ServerId {
+    /// Drawn at each start.
+    run: String,
+    /// Drawn for each history of the data, which replicas share; and the one that this one goes on from.
+    history: String,
+    before: String,
+}
+
+impl ServerId {
+    /// From `INFO server` and `INFO replication`.
+    pub(super) fn read(server: Option<Value>, replication: Option<Value>) -> Option<Self> {
+        let text = |answer: Option<Value>| redis::from_redis_value::<String>(answer?).ok();
+        let (server, replication) = (text(server)?, text(replication)?);
+        let field = |text: &str, name: &str| {
+            let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+            let found = fields.find(|(key, _)| *key == name);
+            found.map(|(_, value)| value.trim().to_owned())
+        };
+        Some(Self {
+            run: field(&server, "run_id")?,
+            history: field(&replication, "master_replid")?,
+            before: field(&replication, "master_replid2").unwrap_or_default(),
+        })
+    }
+}
+
+/// How the server that answers `now` has replaced the one of before, unless it is the same. One that was a replica in between
+/// has another history.
+pub(super) fn replaced(before: Option<&ServerId>, now: Option<&ServerId>) -> Option<Replaced> {
+    let (Some(before), Some(now)) = (before, now) else {
+        return Some(Replaced::Unknown);
+    };
+    if before.run == now.run && before.history == now.history {
+        None
+    } else if now.before == before.history || now.history == before.history {
+        Some(Replaced::Successor)
+    } else {
+        Some(Replaced::Other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(text: &str) -> Option<Value> {
+        Some(Value::BulkString(text.as_bytes().to_vec()))
+    }
+
+    fn server(run: &str, history: &str, before: &str) -> Option<ServerId> {
+        let server = format!("# Server\r\nredis_version:7.0.15\r\nrun_id:{run}\r\n");
+        let replication = format!(
+            "# Replication\r\nrole:master\r\nmaster_replid:{history}\r\nmaster_replid2:{before}\r\n"
+        );
+        ServerId::read(info(&server), info(&replication))
+    }
+
+    #[test]
+    fn a_server_is_known_again_by_its_run_and_its_history() {
+        let known = server("run", "history", "000");
+        assert!(known.is_some());
+        let by = |now: Option<ServerId>| replaced(known.as_ref(), now.as_ref());
+        assert_eq!(by(server("run", "history", "000")), None);
+        // A replica of it was promoted, or it was started again with its data.
+        assert_eq!(
+            by(server("other", "new", "history")),
+            Some(Replaced::Successor)
+        );
+        assert_eq!(
+            by(server("other", "history", "000")),
+            Some(Replaced::Successor)
+        );
+        // It was the replica of another one for a while.
+        assert_eq!(by(server("run", "new", "foreign")), Some(Replaced::Other));
+        assert_eq!(by(server("other", "new", "000")), Some(Replaced::Other));
+        assert_eq!(by(None), Some(Replaced::Unknown));
+        assert_eq!(replaced(None, known.as_ref()), Some(Replaced::Unknown));
+    }
+
+    #[test]
+    fn a_server_that_does_not_say_who_it_is_is_unknown() {
+        assert_eq!(ServerId::read(None, None), None);
+        assert_eq!(
+            ServerId::read(info("run_id:x\r\n"), info("role:master\r\n")),
+            None
+        );
+    }
+
+    #[test]
+    fn the_version_says_whether_scripts_may_have_flags() {
+        let hello = |version: &str| {
+            let field = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+            let fields = vec![
+                (field("version"), field(version)),
+                (field("mode"), field("standalone")),
+                (field("modules"), Value::Array(Vec::new())),
+            ];
+            Hello::read(Some(Value::Map(fields)))
+        };
+        for (version, is_old) in [("6.2.14", true), ("7.0.15", false), ("9.1.2", false)] {
+            let hello = hello(version);
+            assert_eq!((hello.is_old(), hello.is_cluster()), (Some(is_old), false));
+        }
+        assert_eq!(hello("df-1").is_old(), None);
+        assert_eq!(Hello::read(None).is_old(), None);
+    }
+}

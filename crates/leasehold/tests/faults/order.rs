@@ -1,0 +1,86 @@
+//! The order of what one client asks for, on a server that forgets the scripts or refuses a batch.
+
+use std::time::Duration;
+
+use leasehold::Client;
+use testkit::RedisServer;
+
+use crate::scene::{CANARY, LONG, connect, take, within};
+
+/// Gives a lease back and asks for the same lock at once, under other terms, so that the store is asked. `before` each time.
+async fn gives_back_and_takes(client: &Client, mut before: impl AsyncFnMut(usize)) -> usize {
+    let (lock, other) = (client.mutex("app:orders"), client.mutex("app:orders"));
+    let (lock, other) = (lock.ttl(LONG), other.ttl(LONG).note("other"));
+    let mut busy = 0;
+    for round in 0..100 {
+        let lease = within("its turn", lock.acquire()).await.expect("free");
+        before(round).await;
+        drop(lease);
+        match within("an answer", other.try_acquire())
+            .await
+            .expect("asked")
+        {
+            Some(again) => again.release().await.expect("held"),
+            None => busy += 1,
+        }
+    }
+    busy
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_given_back_is_never_busy_where_the_server_forgot_the_scripts() {
+    let server = RedisServer::start();
+    let (client, third) = (connect(&server.url()).await, connect(&server.url()).await);
+    let mut held = Vec::new();
+    let busy = gives_back_and_takes(&client, async |round| {
+        server.cli(&["SCRIPT", "FLUSH"]);
+        // Now the server knows how to take a lock, and not how to free one.
+        held.push(take(&third, &format!("third {round}"), LONG).await);
+    })
+    .await;
+    assert_eq!(busy, 0, "of 100");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_given_back_is_never_busy_beside_one_that_is_forbidden() {
+    let server = RedisServer::start();
+    let password = format!(">{CANARY}");
+    let rules = ["~app:*", "~{app:*", "&*", "+@all"];
+    let user = [&["ACL", "SETUSER", "worker", "on", &password][..], &rules].concat();
+    assert_eq!(server.cli(&user).text(), "OK");
+    let url = format!("redis://worker:{CANARY}@127.0.0.1:{}/", server.port());
+    let client = connect(&url).await;
+    let forbidden = client.mutex("orders");
+    let busy = gives_back_and_takes(&client, async |_| {
+        // In the same batch as what follows, or close to it.
+        let asked = forbidden.try_acquire();
+        drop(tokio::time::timeout(Duration::from_micros(50), asked).await);
+    })
+    .await;
+    assert_eq!(busy, 0, "of 100");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_connection_finds_the_scripts_that_every_lock_needs() {
+    let server = RedisServer::start();
+    let scripts = || {
+        let memory = server.cli(&["INFO", "memory"]).text();
+        let line = memory
+            .lines()
+            .find_map(|line| line.strip_prefix("number_of_cached_scripts:"));
+        line.expect("every version says so").trim().to_owned()
+    };
+    assert_eq!(scripts(), "0");
+    let first = connect(&server.url()).await;
+    assert_eq!(scripts(), "2");
+    let lease = take(&first, "orders", LONG).await;
+    lease.release().await.expect("held");
+    assert_eq!(scripts(), "2", "no other was needed");
+    let _second = connect(&server.url()).await;
+    let sent = server.cli(&["INFO", "commandstats"]).text();
+    assert!(!sent.contains("cmdstat_eval:"), "{sent}");
+    let loads = sent
+        .lines()
+        .find(|line| line.starts_with("cmdstat_script|load:calls=2,"));
+    assert!(loads.is_some(), "the second finds them there: {sent}");
+}

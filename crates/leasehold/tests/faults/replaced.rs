@@ -1,0 +1,121 @@
+//! Another server answers: what the one before granted is doubtful, asked for at once, and a loss is told at once and says why.
+
+use std::time::Duration;
+
+use leasehold::{Lost, Replaced};
+use testkit::{FaultProxy, RedisServer, eventually};
+
+use crate::scene::{PLENTY, connect, is_free, lost_by_verdict, take};
+
+/// Renewed only after a third of it, which is longer than any test waits.
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[track_caller]
+fn says(lost: &Lost, how: Replaced) {
+    assert_eq!(lost.replaced, Some(how), "{lost}");
+    assert!(
+        lost.to_string().contains("the server was replaced"),
+        "{lost}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_lost_its_data_is_asked_at_once() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let lease = take(&client, "orders", HOUR).await;
+    server.restart();
+    let lost = lost_by_verdict(&lease).await;
+    println!("{lost}");
+    says(&lost, Replaced::Other);
+    // What the new one grants is its own word.
+    let again = take(&client, "orders", HOUR).await;
+    server.cli(&["DEL", "orders"]);
+    assert!(again.extend(HOUR).await.is_err());
+    assert_eq!(again.loss().expect("it is lost").replaced, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_comes_back_with_its_data_confirms_at_once() {
+    let server = RedisServer::builder()
+        .option("appendonly", "yes")
+        .option("appendfsync", "always")
+        .start();
+    let client = connect(&server.url()).await;
+    let lease = take(&client, "orders", HOUR).await;
+    let granted_until = lease.valid_until();
+    server.restart();
+    eventually(PLENTY, "it is renewed", || {
+        lease.valid_until() > granted_until
+    });
+    assert!(!lease.is_lost() && !lease.is_doubtful());
+    lease.release().await.expect("held all the time");
+    assert!(is_free(&server, "orders"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_server_is_not_asked() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let client = connect(&proxy.url()).await;
+    let lease = take(&client, "orders", HOUR).await;
+    let granted_until = lease.valid_until();
+    proxy.cut();
+    // It is connected again when it answers.
+    eventually(PLENTY, "a new connection", || proxy.accepted() > 1);
+    drop(take(&client, "other", HOUR).await);
+    assert!(!lease.is_doubtful());
+    assert_eq!(lease.valid_until(), granted_until);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_took_over_is_asked_at_once() {
+    let primary = RedisServer::start();
+    let replica = RedisServer::builder().replica_of(primary.port()).start();
+    let proxy = FaultProxy::start(primary.port());
+    let client = connect(&proxy.url()).await;
+    let (kept, lacking) = (
+        take(&client, "kept", HOUR).await,
+        take(&client, "lacking", HOUR).await,
+    );
+    let granted_until = kept.valid_until();
+    let has = |name: &str| replica.cli(&["EXISTS", name]).int() == 1;
+    eventually(PLENTY, "the replica follows", || {
+        has("kept") && has("lacking")
+    });
+
+    replica.cli(&["REPLICAOF", "NO", "ONE"]);
+    // As if that write had not reached it.
+    replica.cli(&["DEL", "lacking"]);
+    proxy.redirect(replica.port());
+    proxy.cut();
+    let lost = lost_by_verdict(&lacking).await;
+    println!("{lost}");
+    says(&lost, Replaced::Successor);
+    eventually(PLENTY, "it is confirmed", || {
+        kept.valid_until() > granted_until
+    });
+    assert!(!kept.is_doubtful());
+    kept.release().await.expect("held all the time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_may_not_ask_which_server_it_is_confirms_each_time() {
+    let server = RedisServer::start();
+    let rules = ["on", "nopass", "~*", "&*", "+@all", "-info"];
+    let rules: Vec<&str> = ["ACL", "SETUSER", "default"]
+        .iter()
+        .chain(&rules)
+        .copied()
+        .collect();
+    assert_eq!(server.cli(&rules).text(), "OK");
+    let proxy = FaultProxy::start(server.port());
+    let client = connect(&proxy.url()).await;
+    let lease = take(&client, "orders", HOUR).await;
+    let granted_until = lease.valid_until();
+    proxy.cut();
+    eventually(PLENTY, "it is confirmed", || {
+        lease.valid_until() > granted_until
+    });
+    assert!(!lease.is_doubtful() && !lease.is_lost());
+}
