@@ -5,7 +5,7 @@
 pub(super) enum Without {
     /// There are no locks.
     NoLocks,
-    /// Waiters poll, operators see less, a replica or another server is found late.
+    /// Waiters poll, operators see less, a replica is found late, scripts are sent in full.
     Worse,
     /// Locks work, cache entries do not.
     NoCache,
@@ -87,15 +87,14 @@ const LOCKS: &[Need] = &[
     need("pubsub|numsub", Worse, &[Text("PUBSUB"), Text("NUMSUB"), Channel]),
     need("subscribe", Worse, &[]),
     need("role", Worse, &[Text("ROLE")]),
-    // Which server it is: without it, every new connection may lead to another one.
-    need("info", Worse, &[Text("INFO"), Text("server")]),
-    // Without them, scripts are sent in full now and then.
-    need("script|exists", Unseen, &[]),
-    need("script|load", Unseen, &[]),
+    need("script|exists", Worse, &[Text("SCRIPT"), Text("EXISTS"), Text("e0e1f9fabfc9d4800c877a703b823ac0578ff8db")]),
+    need("script|load", Worse, &[Text("SCRIPT"), Text("LOAD"), Text("return 1")]),
     // As old as the command itself; it names the library in CLIENT LIST.
     need("client|setinfo", Unseen, &[]),
     need("select", NoLocks, &[]),
     need("ping", Unseen, &[]),
+    // The doctor misses most. A connection does not know which server it leads to: each new one may lead to another.
+    need("info", Unseen, &[]),
 ];
 
 /// Of cache entries, beyond that. What `CLIENT` says here concerns this connection only, which ends with the examination; an empty

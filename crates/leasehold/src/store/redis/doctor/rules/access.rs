@@ -71,7 +71,7 @@ fn probe(facts: &Facts) -> Option<Verdict> {
     if !worse.is_empty() {
         return Some(
             Verdict::warn(format!(
-                "this user lacks {worse}: waiters poll, or inspect and the list of names fail"
+                "this user lacks {worse}: waiters poll, scripts are sent in full, or inspect and the list of names fail"
             ))
             .fix(&facts.acl),
         );
