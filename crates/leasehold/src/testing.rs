@@ -82,6 +82,7 @@ pub fn lost(name: impl Into<String>, fence: Option<Fence>, cause: LossCause) -> 
         name: name.into(),
         fence,
         cause,
+        replaced: None,
     }
 }
 
