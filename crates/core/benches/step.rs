@@ -21,7 +21,11 @@ fn acquire(owner: Owner) -> Step {
 }
 
 fn release(owner: Owner) -> Step {
-    Step::Release { owner, keep: None }
+    Step::Release {
+        owner,
+        keep: None,
+        fence: None,
+    }
 }
 
 fn steps(bench: &mut Criterion) {

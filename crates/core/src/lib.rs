@@ -40,6 +40,9 @@
 //! - **C7** A client that hands a lock on inside its process gives each lease a fence of its own, above all before it and
 //!   below any that the store issues later; and while other clients are known to wait, it does so at most [`HAND_OVERS`]
 //!   times and for at most [`HAND_OVER_FOR`].
+//! - **C8** An extension or a release that names a fence is answered *held* or *released* only if its owner holds by the grant
+//!   of that fence, as far as the stored fence tells. Otherwise, as after the store was rolled back, the extension changes
+//!   nothing, and the release frees whatever the owner has.
 
 #![forbid(unsafe_code)]
 

@@ -48,8 +48,13 @@ impl LockState {
                 ttl,
                 wait,
             } => turn.acquire(owner, *mode, *ttl, *wait),
-            Step::Extend { owner, ttl, block } => turn.extend(owner, *ttl, *block),
-            Step::Release { owner, keep } => turn.release(owner, *keep),
+            Step::Extend {
+                owner,
+                ttl,
+                block,
+                fence,
+            } => turn.extend(owner, *ttl, *block, *fence),
+            Step::Release { owner, keep, fence } => turn.release(owner, *keep, *fence),
             Step::Break { fence } => turn.break_hold(*fence),
             Step::Inspect => Reply::Seen(turn.inspect()),
         };
@@ -108,10 +113,14 @@ impl Turn<'_> {
         Reply::Busy(busy)
     }
 
-    fn extend(&mut self, owner: &Owner, ttl: Ttl, block: bool) -> Reply {
+    fn extend(&mut self, owner: &Owner, ttl: Ttl, block: bool, fence: Option<Fence>) -> Reply {
         self.advance(None);
-        match self.holder(owner) {
+        match self
+            .holder(owner)
+            .filter(|_| self.lock.is_held_under(fence))
+        {
             Some(at) => {
+                self.restore(fence);
                 if block {
                     self.refill();
                 }
@@ -138,10 +147,12 @@ impl Turn<'_> {
         });
     }
 
-    fn release(&mut self, owner: &Owner, keep: Option<Ttl>) -> Reply {
+    fn release(&mut self, owner: &Owner, keep: Option<Ttl>, fence: Option<Fence>) -> Reply {
         self.advance(None);
+        // Whether it had what it believed to have (C8). It lets go of what it has in any case: owners are used once.
+        let mut as_believed = self.lock.is_held_under(fence);
         if let Some(at) = self.holder(owner) {
-            match keep {
+            match keep.filter(|_| as_believed) {
                 Some(keep) => {
                     let expires_at_ms = self.now.millis() + keep.millis();
                     let holder = &mut self.lock.holders[at];
@@ -159,11 +170,30 @@ impl Turn<'_> {
             .position(|waiter| waiter.owner == *owner)
         {
             self.lock.queue.remove(at);
+            as_believed = fence.is_none();
         } else {
             return Reply::NotHeld(self.view());
         }
         self.advance(None);
-        Reply::Released
+        if as_believed {
+            Reply::Released
+        } else {
+            Reply::NotHeld(self.view())
+        }
+    }
+
+    /// If the store has lost the holder's fence (eviction), the one it names goes on to be that of its grant. The last
+    /// one is drawn anew, above that and the clock, so above all that the holder was given (C2).
+    fn restore(&mut self, fence: Option<Fence>) {
+        let (None, Some(granted)) = (self.lock.fence, fence) else {
+            return;
+        };
+        let fence = Fence::after(Some(granted), self.now.wall_us);
+        self.lock.fence = (granted < fence).then(|| LastFence {
+            fence,
+            granted,
+            forget_at_ms: self.forget_at_ms(),
+        });
     }
 
     fn break_hold(&mut self, fence: Fence) -> Reply {

@@ -86,6 +86,12 @@ impl LockState {
             && self.fence.is_none()
     }
 
+    /// Whether the holder is one that believes to hold under `fence` (C8). A fence that was lost proves nothing.
+    pub(crate) fn is_held_under(&self, fence: Option<Fence>) -> bool {
+        let is_another = |fence| self.fence.is_some_and(|last| !last.is_of_holder(fence));
+        !fence.is_some_and(is_another)
+    }
+
     /// Drops what has expired, as time alone does it in Redis. Hands nothing over.
     pub fn expire(&mut self, now: Now) {
         let ms = now.millis();

@@ -26,6 +26,9 @@ pub enum Step {
         ttl: Ttl,
         /// Also draw the next [`Fence::REFILL`] blocks of fences, for more hand-overs inside the holder's process.
         block: bool,
+        /// The fence under which the owner believes to hold: without that hold it is answered *not held* (C8). `None` says
+        /// that it does not know.
+        fence: Option<Fence>,
     },
     /// Free the lock, or leave the queue.
     Release {
@@ -33,6 +36,8 @@ pub enum Step {
         owner: Owner,
         /// Free the lock only after this long (at-least-hold).
         keep: Option<Ttl>,
+        /// As in [`Step::Extend`]. The owner lets go of whatever it has in any case.
+        fence: Option<Fence>,
     },
     /// Free the lock of a holder that cannot, by an operator who has seen its fence.
     Break {
@@ -100,6 +105,13 @@ pub struct HolderView {
     pub held_for: Option<Duration>,
     /// How long until the lease ends unless extended; `None` means never, which only a foreign client can do.
     pub expires_in: Option<Duration>,
+}
+
+impl HolderView {
+    /// Whether it is this owner.
+    pub fn is(&self, owner: &Owner) -> bool {
+        matches!(&self.who, Who::Owner(holder) if holder == owner)
+    }
 }
 
 /// Who holds a lock.

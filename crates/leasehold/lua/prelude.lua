@@ -82,11 +82,11 @@ local function fence_after(before)
   return fence < FENCE_MAX and fence or FENCE_MAX
 end
 
--- The fence of a grant, or of a holder whose fence was lost.
-local function remember(fence)
-  local text = digits(fence)
-  last, granted, last_text, granted_text = fence, fence, text, text
-  call('SET', FENCE, text, 'PX', FENCE_MEMORY)
+-- The fence of a grant, or of a holder whose fence was lost; the grant's may be another one.
+local function remember(fence, of_grant)
+  last, last_text = fence, digits(fence)
+  granted, granted_text = of_grant or fence, of_grant and digits(of_grant) or last_text
+  call('SET', FENCE, of_grant and last_text .. ' ' .. granted_text or last_text, 'PX', FENCE_MEMORY)
 end
 
 -- The only place where anyone becomes a holder: value, lease and fence in one step. False if the lock is not free, and
@@ -119,11 +119,17 @@ end
 
 -- The owner holds NAME: a new deadline for it and for the fence. With `refill`, the next 16 blocks of fences are drawn for
 -- it, and the last one's first fence is the last fence (core: Fence::refill) and the answer; others go on to know it by
--- that of its grant. What was evicted is drawn anew.
-local function hold(ttl, refill)
-  local queued, first = call('ZCARD', QUEUE), not last_fence() and fence_after()
+-- that of its grant. What was evicted is drawn anew, above the fence that the holder says it has: that one goes on to be its
+-- grant's (core: restore).
+local function hold(ttl, refill, own)
+  own = own and own <= FENCE_MAX - FENCE_BLOCK and own
+  local queued, first = call('ZCARD', QUEUE), not last_fence() and fence_after(own)
   -- Before SET, since it takes no memory: a full server of version 6 refuses a script's first change if that does.
   call('PEXPIRE', NAME, ttl)
+  if first and own then
+    remember(first, own)
+    first = false
+  end
   if refill then
     if first then
       granted, granted_text = first, digits(first)

@@ -48,6 +48,8 @@ impl Mutation {
                 owner.clone_from(holder);
             }
             (Self::KeepIgnored, Step::Release { keep, .. }, _) => *keep = None,
+            (Self::ExtendIgnoresFence, Step::Extend { fence, .. }, _)
+            | (Self::ReleaseIgnoresFence, Step::Release { fence, .. }, _) => *fence = None,
             (Self::BreakIgnoresFence, Step::Break { fence }, Some(_)) => {
                 *fence = before.fence.map_or(*fence, |last| last.granted);
             }
@@ -178,6 +180,7 @@ impl Done<'_> {
             let free = Step::Release {
                 owner: holder,
                 keep: None,
+                fence: None,
             };
             let freed = self.lock.take(self.now, &free, self.presence);
             self.outcome.wakes.extend(freed.wakes);

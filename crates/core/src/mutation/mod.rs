@@ -60,6 +60,10 @@ mutations! {
         "An extension takes an expired lock again.";
     ExtendAlwaysSucceeds "core/extend-always-succeeds":
         "An extension answers *held* even if the lease was lost.";
+    ExtendIgnoresFence "core/extend-ignores-fence":
+        "An extension is carried out for a holder of another grant.";
+    ReleaseIgnoresFence "core/release-ignores-fence":
+        "A release answers *released* to who holds by another grant, or only waits.";
     BreakIgnoresFence "core/break-ignores-fence":
         "A break frees the lock of any holder, whichever fence it names.";
     InspectGrants "core/inspect-grants":

@@ -1,6 +1,9 @@
 //! What may happen to a lock, in random order. Must never depend on the state of one.
 
 use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::believed::Believed;
 
 /// Two owners of each of three clients.
 pub(crate) const OWNERS: usize = 6;
@@ -25,18 +28,19 @@ pub(crate) enum Event {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ask {
     Acquire(u64, Option<bool>),
-    Extend(u64, bool),
-    Release(Option<u64>),
+    Extend(u64, bool, Believed),
+    Release(Option<u64>, Believed),
     Break(bool),
     Inspect,
 }
 
 pub(crate) fn event() -> impl Strategy<Value = Event> {
+    let believed = || select(&Believed::ALL[..]);
     let ttl = || prop_oneof![Just(10), Just(2_999), Just(30_000), 10..90_000_u64];
     let ask = prop_oneof![
         6 => (ttl(), any::<Option<bool>>()).prop_map(|(ttl, wait)| Ask::Acquire(ttl, wait)),
-        2 => (ttl(), any::<bool>()).prop_map(|(ttl, block)| Ask::Extend(ttl, block)),
-        3 => prop_oneof![3 => Just(None), 1 => ttl().prop_map(Some)].prop_map(Ask::Release),
+        2 => (ttl(), any::<bool>(), believed()).prop_map(|(ttl, block, fence)| Ask::Extend(ttl, block, fence)),
+        3 => (prop_oneof![3 => Just(None), 1 => ttl().prop_map(Some)], believed()).prop_map(|(keep, fence)| Ask::Release(keep, fence)),
         1 => any::<bool>().prop_map(Ask::Break),
         1 => Just(Ask::Inspect),
     ];

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
+mod believed;
 mod events;
 mod run;
 mod story;

@@ -9,6 +9,7 @@ use leasehold_core::{
 };
 use proptest::prelude::*;
 
+use crate::believed::{as_believed, is_believed};
 use crate::events::{Ask, Event, OWNERS};
 
 /// What the store knows of each client.
@@ -122,14 +123,16 @@ impl Run {
                 ttl: ttl(ms),
                 wait: wait.map(|listening| Wait { listening }),
             },
-            Ask::Extend(ms, block) => Step::Extend {
+            Ask::Extend(ms, block, believed) => Step::Extend {
                 owner,
                 ttl: ttl(ms),
                 block,
+                fence: believed.fence(&self.state()),
             },
-            Ask::Release(keep) => Step::Release {
+            Ask::Release(keep, believed) => Step::Release {
                 owner,
                 keep: keep.map(ttl),
+                fence: believed.fence(&self.state()),
             },
             Ask::Break(right) => Step::Break {
                 fence: self.issued.filter(|_| right).unwrap_or(Fence::new(1)),
@@ -154,6 +157,7 @@ impl Run {
         }
         self.one_holder(&before, &outcome, &after)?;
         holds_stay(step, &before, &after)?;
+        as_believed(step, &before, &outcome, &after)?;
         self.in_order(step, &before, &outcome, &after)?;
         self.fences_rise(step, &before, &outcome, &after)?;
         self.may_be_repeated(step, &outcome, &after)?;
@@ -361,7 +365,9 @@ fn holds_stay(step: &Step, before: &LockState, after: &LockState) -> Result<(), 
     if asker(step) != Some(&holder.owner) && !named {
         prop_assert_eq!(after.holders.first(), Some(holder), "C3");
         prop_assert_eq!(after.fence, before.fence, "C3");
-    } else if !matches!(step, Step::Release { keep: None, .. } | Step::Break { .. }) {
+    } else if !matches!(step, Step::Release { keep: None, .. } | Step::Break { .. })
+        && is_believed(step, before)
+    {
         prop_assert!(holds(after, &holder.owner), "C3");
     }
     Ok(())
@@ -381,11 +387,11 @@ fn asker(step: &Step) -> Option<&Owner> {
     }
 }
 
-fn holds(state: &LockState, owner: &Owner) -> bool {
+pub(crate) fn holds(state: &LockState, owner: &Owner) -> bool {
     state.holders.iter().any(|holder| holder.owner == *owner)
 }
 
-fn waits(state: &LockState, owner: &Owner) -> bool {
+pub(crate) fn waits(state: &LockState, owner: &Owner) -> bool {
     state.queue.iter().any(|waiter| waiter.owner == *owner)
 }
 

@@ -1,5 +1,7 @@
 //! The rules as a story: what a person would try first, one test each.
 
+mod rolled_back;
+
 use std::time::Duration;
 
 use leasehold_core::{
@@ -47,6 +49,7 @@ impl Stage {
             owner: owner(who),
             ttl: ttl(ms),
             block: false,
+            fence: None,
         };
         self.step(&step).reply
     }
@@ -55,14 +58,21 @@ impl Stage {
         let step = Step::Release {
             owner: owner(who),
             keep: keep_ms.map(ttl),
+            fence: None,
         };
         self.step(&step)
     }
 
     fn refills(&mut self, who: &str) -> Reply {
-        let (owner, ttl) = (owner(who), ttl(30_000));
+        let (owner, ttl, fence) = (owner(who), ttl(30_000), None);
         let block = true;
-        self.step(&Step::Extend { owner, ttl, block }).reply
+        self.step(&Step::Extend {
+            owner,
+            ttl,
+            block,
+            fence,
+        })
+        .reply
     }
 
     fn breaks(&mut self, fence: Fence) -> Reply {
@@ -173,7 +183,8 @@ fn who_would_not_hear_is_passed_over_but_not_who_only_polls() {
     });
     let (owner, keep) = (owner("ann"), None);
     let now = Now::at_micros(stage.now_ms * 1_000);
-    let release = Step::Release { owner, keep };
+    let fence = None;
+    let release = Step::Release { owner, keep, fence };
     stage.world.apply(now, &stage.name, &release, &Silence);
     assert_eq!(stage.holder().as_deref(), Some("cid"));
 }

@@ -38,11 +38,17 @@ impl Rules {
                 owner,
                 ttl,
                 block: verb == Verb::Refill,
+                fence: None,
             },
-            Verb::Release => Step::Release { owner, keep: None },
+            Verb::Release => Step::Release {
+                owner,
+                keep: None,
+                fence: None,
+            },
             Verb::Keep => Step::Release {
                 owner,
                 keep: Some(ttl),
+                fence: None,
             },
         }
     }

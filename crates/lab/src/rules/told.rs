@@ -20,7 +20,7 @@ pub(super) fn answer_is_true(before: &Before<'_>, reply: &Reply, after: &LockSta
             let stays = wait.is_none() || outlives_its_next_poll(after, owner, busy.poll_after);
             !holds(after, owner) && asked == usize::try_from(busy.ahead).ok() && stays
         }
-        (Step::Release { owner, keep }, Reply::Released) => {
+        (Step::Release { owner, keep, .. }, Reply::Released) => {
             let was = holds(before.lock, owner) || place(before.lock, owner).is_some();
             let kept = keep.is_some_and(|keep| {
                 holds_until(after, owner, NOW.millis() + keep.millis())

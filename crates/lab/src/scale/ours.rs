@@ -194,8 +194,13 @@ impl Ours {
                 owner,
                 ttl,
                 block: false,
+                fence: None,
             },
-            Command::Release => Step::Release { owner, keep: None },
+            Command::Release => Step::Release {
+                owner,
+                keep: None,
+                fence: None,
+            },
         }
     }
 

@@ -133,6 +133,8 @@ impl Contender {
             owner: self.owner.clone(),
             ttl: self.terms.ttl,
             block: false,
+            // Whatever it was granted is welcome.
+            fence: None,
         }
     }
 

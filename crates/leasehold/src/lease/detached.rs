@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Fence, HolderView, Invalid, LockName, Owner, Reply, Step, Ttl, Who};
+use leasehold_core::{Fence, HolderView, Invalid, LockName, Owner, Reply, Step, Ttl};
 use tokio::sync::oneshot;
 
 use super::Lease;
@@ -28,6 +28,8 @@ pub struct Detached {
     owner: Owner,
     /// What its lease had, if this is the process that took it.
     fence: Option<Fence>,
+    /// The fence by which the store knows it, if known here: a token has none.
+    grant: Option<Fence>,
 }
 
 /// What the store confirmed of a detached lease.
@@ -50,6 +52,7 @@ impl Detached {
             name,
             owner,
             fence: None,
+            grant: None,
         })
     }
 
@@ -75,6 +78,7 @@ impl Detached {
             owner: self.owner.clone(),
             ttl,
             block: false,
+            fence: self.grant,
         };
         match self.ask(step).await? {
             (sent, Reply::Held(held)) => Ok(Tenure {
@@ -94,8 +98,10 @@ impl Detached {
         let Reply::Seen(snapshot) = reply else {
             return Err(self.not_held(reply));
         };
-        let mine =
-            |holder: &HolderView| matches!(&holder.who, Who::Owner(owner) if *owner == self.owner);
+        let mine = |holder: &HolderView| {
+            let is_later = |grant| self.grant.is_some_and(|mine| mine < grant);
+            holder.is(&self.owner) && !holder.fence.is_some_and(is_later)
+        };
         match snapshot.holder {
             Some(holder) if mine(&holder) => Ok(Tenure {
                 // Without an end only if somebody has meddled with the key.
@@ -115,6 +121,7 @@ impl Detached {
         let step = Step::Release {
             owner: self.owner.clone(),
             keep: None,
+            fence: self.grant,
         };
         match self.ask(step).await? {
             (_, Reply::Released) => Ok(()),
@@ -141,7 +148,8 @@ impl Detached {
 
     fn not_held(&self, reply: Reply) -> Error {
         match reply {
-            Reply::NotHeld(holder) => self.lost(holder),
+            // A store that was rolled back may have granted it to the same owner again.
+            Reply::NotHeld(holder) => self.lost(holder.filter(|holder| !holder.is(&self.owner))),
             other => {
                 let store = self.engine.store.label();
                 StoreError::new(store, StoreErrorKind::Protocol, format!("{other:?}")).into()
@@ -187,6 +195,7 @@ impl Lease {
             name: self.hold.name.clone(),
             owner: self.hold.owner.clone(),
             fence: Some(self.hold.fence),
+            grant: Some(self.hold.grant),
         };
         let tenure = Tenure {
             valid_until: self.hold.deadline(),

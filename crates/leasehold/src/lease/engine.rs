@@ -360,7 +360,11 @@ impl Drop for Engine {
         let (_, leases) = self.lines().close();
         for (name, owner, _) in leases {
             let (store, last) = (self.store.clone(), last.clone());
-            let step = Step::Release { owner, keep: None };
+            let step = Step::Release {
+                owner,
+                keep: None,
+                fence: None,
+            };
             let done = Done::new(move |_| drop((store, last)));
             self.store.send(&name, step, done);
         }

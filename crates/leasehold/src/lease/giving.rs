@@ -120,6 +120,7 @@ impl Engine {
         let step = Step::Release {
             owner: owner.clone(),
             keep: None,
+            fence: None,
         };
         let token = self.tasks.token();
         self.store.send(name, step, Done::new(move |_| drop(token)));
@@ -199,6 +200,7 @@ impl Engine {
         Arc::new(Hold::new(
             self.clock.clone(),
             Start {
+                grant: before.grant,
                 until: before.deadline(),
                 unsettled_until: before.unsettled_until(),
                 ..start

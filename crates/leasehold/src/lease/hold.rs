@@ -58,6 +58,8 @@ pub(crate) struct Hold {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
     pub(crate) fence: Fence,
+    /// The fence of the store's grant, by which the store knows this lease and all others of its stay (core: C8).
+    pub(crate) grant: Fence,
     /// When to give up holding whatever the store says.
     pub(crate) max_until: Option<Moment>,
     /// For how long to keep the lock idle after the release.
@@ -86,6 +88,7 @@ pub(crate) struct Start {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
     pub(crate) fence: Fence,
+    pub(crate) grant: Fence,
     /// Until when it may be relied on, `max_hold` aside.
     pub(crate) until: Moment,
     pub(crate) unsettled_until: Option<Moment>,
@@ -119,6 +122,7 @@ impl Hold {
             name: start.name,
             owner: start.owner,
             fence: start.fence,
+            grant: start.grant,
             max_until: start.max_hold.map(|max_hold| since.after(max_hold)),
             linger: start.linger,
             auto_renew: start.auto_renew,

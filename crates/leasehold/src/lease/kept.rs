@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Held, Reply, Ttl};
+use leasehold_core::{Held, HolderView, Reply, Ttl};
 use tokio::sync::oneshot;
 
 use super::agenda::Ticket;
@@ -135,7 +135,11 @@ impl Kept {
         let held = match reply {
             Reply::Held(held) => held,
             Reply::NotHeld(holder) => {
-                return Err((LossCause::NotHeld(holder.map(Box::new)), false));
+                // A store that was rolled back may have granted it to the same owner again: not what its user had.
+                let again = |holder: &HolderView| holder.is(&self.hold.owner);
+                let left_held = holder.as_ref().is_some_and(again);
+                let another = holder.filter(|_| !left_held).map(Box::new);
+                return Err((LossCause::NotHeld(another), left_held));
             }
             _ => return Err((LossCause::NotHeld(None), false)),
         };

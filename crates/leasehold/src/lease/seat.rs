@@ -88,6 +88,7 @@ impl Waiter {
             name: self.request.name.clone(),
             owner: owner.clone(),
             fence,
+            grant: fence,
             until: self.begun,
             unsettled_until: None,
             max_hold: self.request.max_hold,

@@ -97,6 +97,8 @@ impl Settling {
         Step::Release {
             owner: self.work.owner.clone(),
             keep: self.work.keep.and_then(left),
+            // Clean-up lets go of whatever there is; a lease, of what its user believed to have.
+            fence: self.work.hold.as_ref().map(|(hold, _)| hold.grant),
         }
     }
 

@@ -11,6 +11,7 @@ mod queue;
 #[cfg(feature = "cache")]
 mod reader;
 mod repeats;
+mod under;
 mod worlds;
 
 use std::time::Duration;
@@ -78,6 +79,11 @@ macro_rules! row {
                 fences_rise_over_the_loss_of_the_fence
                 a_fence_is_remembered_for_a_day
                 a_fence_is_remembered_as_long_as_its_lock_is_held;
+            under start:
+                a_hold_goes_on_by_any_fence_of_its_own
+                a_holder_of_another_grant_is_not_extended_and_lets_go
+                a_waiter_that_believes_to_hold_is_told_and_leaves
+                a_hold_goes_on_by_its_own_fence_when_the_store_lost_that;
             repeats start:
                 acquire_may_be_repeated
                 a_repeated_acquire_after_the_release_is_settled_by_another

@@ -128,6 +128,7 @@ pub(super) fn send(engine: &Arc<Engine>, found: Found) {
             owner: renewal.hold.owner.clone(),
             ttl: renewal.ttl,
             block: renewal.block,
+            fence: Some(renewal.hold.grant),
         },
     );
     let answered = {

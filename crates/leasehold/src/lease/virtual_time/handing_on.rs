@@ -251,6 +251,7 @@ async fn what_was_seen_to_be_lost_before_it_was_handed_on_stays_so() {
         name: before.name.clone(),
         owner: before.owner.clone(),
         fence: before.fence,
+        grant: before.grant,
         until: before.deadline(),
         unsettled_until: None,
         max_hold: None,

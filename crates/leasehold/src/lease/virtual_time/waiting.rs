@@ -186,6 +186,7 @@ async fn a_full_server_is_asked_whether_it_has_granted_meanwhile() {
         let step = Step::Release {
             owner: taken.owner().clone(),
             keep: None,
+            fence: None,
         };
         scene.carried_out(&LockName::from_key("test:m"), &step);
         scene.clock.now()

@@ -178,7 +178,7 @@ pub(super) struct Peer {
     pub(super) store: Arc<dyn Store>,
     pub(super) owner: Owner,
     pub(super) name: LockName,
-    ttl: Ttl,
+    pub(super) ttl: Ttl,
     heard: Receiver<Notice>,
 }
 
@@ -248,21 +248,16 @@ impl Peer {
 
     /// Asks for a new deadline: the claim of a grant, too.
     pub(super) async fn extends(&self) -> Reply {
-        let (owner, ttl) = (self.owner.clone(), self.ttl);
-        let block = false;
-        self.step(Step::Extend { owner, ttl, block }).await
+        self.renews(None, false).await
     }
 
     /// The same, and for another block of fences.
     pub(super) async fn draws_a_block(&self) -> Reply {
-        let (owner, ttl) = (self.owner.clone(), self.ttl);
-        let block = true;
-        self.step(Step::Extend { owner, ttl, block }).await
+        self.renews(None, true).await
     }
 
     pub(super) async fn gives_back(&self) -> Reply {
-        let owner = self.owner.clone();
-        self.step(Step::Release { owner, keep: None }).await
+        self.ends(None, None).await
     }
 
     /// Gives back what it holds, or its place in the queue.
@@ -272,9 +267,7 @@ impl Peer {
 
     /// Gives the lock back, to be free only after `keep`.
     pub(super) async fn releases_after(&self, keep: Duration) {
-        let (owner, keep) = (self.owner.clone(), Some(Ttl::new(keep).unwrap()));
-        let reply = self.step(Step::Release { owner, keep }).await;
-        assert_eq!(reply, Reply::Released);
+        assert_eq!(self.ends(Some(keep), None).await, Reply::Released);
     }
 
     pub(super) async fn breaks(&self, fence: Fence) -> Reply {

@@ -2,7 +2,7 @@
 //! steps, nor let the failure of one be another's.
 
 use futures_util::future::join_all;
-use leasehold_core::{LockName, Mode, Reply, Step, Ttl};
+use leasehold_core::{Fence, LockName, Mode, Reply, Step, Ttl};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind};
 
@@ -172,17 +172,29 @@ fn encode(step: &Step, channel: &str, into: &mut Cmd) {
             into.arg(owner.token()).arg(ttl.millis());
             into.arg(mode_word(*mode)).arg(channel)
         }
-        Step::Extend { owner, ttl, block } => {
+        Step::Extend {
+            owner,
+            ttl,
+            block,
+            fence,
+        } => {
             let verb = if *block { "refill" } else { "extend" };
-            into.arg(verb).arg(owner.token()).arg(ttl.millis())
+            into.arg(verb).arg(owner.token()).arg(ttl.millis());
+            into.arg(known(*fence))
         }
-        Step::Release { owner, keep } => {
+        Step::Release { owner, keep, fence } => {
             let keep = keep.map_or(0, Ttl::millis);
-            into.arg("release").arg(owner.token()).arg(keep)
+            into.arg("release").arg(owner.token()).arg(keep);
+            into.arg(known(*fence))
         }
         Step::Break { fence } => into.arg(fence.get()),
         Step::Inspect => into,
     };
+}
+
+/// The fence under which an owner believes to hold.
+fn known(fence: Option<Fence>) -> String {
+    fence.map_or_else(String::new, |fence| fence.to_string())
 }
 
 /// A mode as scripts and records spell it.

@@ -38,8 +38,8 @@ const ALL: &[Mutation] = &[
     mutation(
         "lua/release-without-owner-check",
         "A release deletes the key, whoever asks.",
-        "if value == owner then\n    if keep == '0' then",
-        "if value then\n    if keep == '0' then",
+        "if value == owner then\n    -- What",
+        "if value then\n    -- What",
     ),
     mutation(
         "lua/release-deletes-before-check",
@@ -56,7 +56,7 @@ const ALL: &[Mutation] = &[
     mutation(
         "lua/keep-ignored",
         "A release that should keep the key for a time deletes it at once.",
-        "if keep == '0' then",
+        "if keep == '0' or not as_believed then",
         "if true then",
     ),
     mutation(
@@ -68,8 +68,8 @@ const ALL: &[Mutation] = &[
     mutation(
         "lua/extend-without-owner-check",
         "An extension moves the deadline of the key, whoever asks.",
-        "if value == owner then\n    return hold(ttl, refill)",
-        "if value then\n    return hold(ttl, refill)",
+        "if value == owner and is_under(fence) then",
+        "if value and is_under(fence) then",
     ),
     mutation(
         "lua/extend-forgets-deadline",
@@ -80,9 +80,33 @@ const ALL: &[Mutation] = &[
     mutation(
         "lua/extend-retakes",
         "An extension takes an expired lock again.",
-        "local function extend(owner, ttl, refill)\n  local value, kind = advance()",
-        "local function extend(owner, ttl, refill)\n  local value, kind = advance()
+        "local function extend(owner, ttl, refill, fence)\n  local value, kind = advance()",
+        "local function extend(owner, ttl, refill, fence)\n  local value, kind = advance()
   if not value and grant(owner, ttl) then value = owner end",
+    ),
+    mutation(
+        "lua/extend-ignores-fence",
+        "An extension is carried out for a holder of another grant.",
+        "if value == owner and is_under(fence) then",
+        "if value == owner then",
+    ),
+    mutation(
+        "lua/release-ignores-fence",
+        "A release answers *released* to who holds by another grant.",
+        "as_believed = as_believed or not told",
+        "as_believed = true",
+    ),
+    mutation(
+        "lua/waiter-releases-as-holder",
+        "A release answers *released* to who only waits.",
+        "if not fence then\n      return",
+        "if true then\n      return",
+    ),
+    mutation(
+        "lua/lost-fence-not-restored",
+        "An extension whose fence was evicted draws another one for the holder than its own.",
+        "remember(first, own)",
+        "remember(first)",
     ),
     mutation(
         "lua/break-ignores-fence",

@@ -268,5 +268,6 @@ tables!(
     a_line,
     foreign_locks,
     fences_and_operators,
+    rolled_back,
     batches
 );

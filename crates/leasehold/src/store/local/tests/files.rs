@@ -18,6 +18,7 @@ async fn a_file_that_is_removed_is_a_data_loss() {
             owner: a.owner(1),
             ttl: seconds(30),
             block: false,
+            fence: None,
         })
         .await,
         Reply::NotHeld(Some(_))
@@ -39,6 +40,7 @@ fn a_locked_file_is_an_answer_in_bounded_time() {
         Step::Release {
             owner: a.owner(1),
             keep: None,
+            fence: None,
         },
     ))
     .unwrap_err();
@@ -98,6 +100,7 @@ fn a_file_of_before_a_column_goes_on_and_is_shared_with_who_wrote_it() {
         owner: a.owner(1),
         ttl: seconds(30),
         block: true,
+        fence: None,
     };
     let known = |peer: &Peer| match pollster::block_on(peer.step(Step::Inspect)) {
         Reply::Seen(seen) => seen.holder.unwrap().fence,

@@ -120,6 +120,7 @@ impl Peer {
         self.step(Step::Release {
             owner: self.owner(1),
             keep,
+            fence: None,
         })
         .await
     }
@@ -173,6 +174,7 @@ fn two_clients_exclude_each_other_and_hand_over() {
                 owner: b.owner(1),
                 ttl: seconds(30),
                 block: false,
+                fence: None,
             })
             .await
         ));

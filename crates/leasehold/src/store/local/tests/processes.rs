@@ -78,17 +78,19 @@ async fn a_kept_hold_that_another_process_extends_outlives_the_process_that_took
     drop(a);
     // A client that knows the token only.
     let c = host.peer(3);
-    let (ttl, block) = (seconds(60), false);
+    let (ttl, block, fence) = (seconds(60), false, None);
     let extend = Step::Extend {
         owner: owner.clone(),
         ttl,
         block,
+        fence,
     };
     assert!(held(&c.step(extend).await));
     host.clock.suspend(Duration::from_secs(59));
     assert!(busy(&b.acquire(30).await), "it was extended");
     let keep = None;
-    assert_eq!(c.step(Step::Release { owner, keep }).await, Reply::Released);
+    let released = c.step(Step::Release { owner, keep, fence }).await;
+    assert_eq!(released, Reply::Released);
     assert!(held(&b.acquire(30).await));
 }
 

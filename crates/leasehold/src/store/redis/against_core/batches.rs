@@ -40,10 +40,16 @@ fn acquires(names: &[LockName]) -> Vec<(LockName, Step)> {
 fn settlements(names: &[LockName]) -> Vec<(LockName, Step)> {
     let settle = |(at, name): (usize, &LockName)| {
         let (owner, ttl, block, keep) = (owner(at), ttl(), at % 4 == 0, None);
+        let fence = None;
         let step = if at % 2 == 0 {
-            Step::Extend { owner, ttl, block }
+            Step::Extend {
+                owner,
+                ttl,
+                block,
+                fence,
+            }
         } else {
-            Step::Release { owner, keep }
+            Step::Release { owner, keep, fence }
         };
         (name.clone(), step)
     };

@@ -83,8 +83,12 @@ fn ttl() -> Ttl {
 }
 
 fn extend(block: bool) -> Step {
-    let (owner, ttl) = (owner(), ttl());
-    Step::Extend { owner, ttl, block }
+    Step::Extend {
+        owner: owner(),
+        ttl: ttl(),
+        block,
+        fence: None,
+    }
 }
 
 fn break_by(fence: u64) -> Step {

@@ -27,6 +27,7 @@ fn release(client: u64) -> Step {
     Step::Release {
         owner: owner(client),
         keep: None,
+        fence: None,
     }
 }
 

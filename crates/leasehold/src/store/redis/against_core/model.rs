@@ -115,6 +115,19 @@ impl Model {
             };
             owner.unwrap_or(&self.owners[0]).clone()
         };
+        let named = |meant| {
+            let last = state.fence.map_or(0, |last| last.fence.get());
+            let granted = state.fence.map_or(0, |last| last.granted.get());
+            Fence::new(match meant {
+                Meant::Grant => granted,
+                Meant::AfterGrant(by) => granted + by,
+                Meant::BeforeGrant => granted.saturating_sub(1),
+                Meant::Last => last,
+                Meant::Above(by) => last + by,
+                Meant::Stale => last.saturating_sub(Fence::BLOCK),
+                Meant::Wrong => self.clock_us + 7,
+            })
+        };
         match ask {
             Ask::Acquire { who, ttl_ms, wait } => Step::Acquire {
                 owner: owner(who),
@@ -124,31 +137,29 @@ impl Model {
                     listening: hearing == Hearing::Channel,
                 }),
             },
-            Ask::Extend { who, ttl_ms, block } => Step::Extend {
+            Ask::Extend {
+                who,
+                ttl_ms,
+                block,
+                under,
+            } => Step::Extend {
                 owner: owner(who),
                 ttl: ttl(ttl_ms),
                 block,
+                fence: under.map(named),
             },
-            Ask::Release { who, keep_ms } => Step::Release {
+            Ask::Release {
+                who,
+                keep_ms,
+                under,
+            } => Step::Release {
                 owner: owner(who),
                 keep: keep_ms.map(ttl),
+                fence: under.map(named),
             },
-            Ask::Break(meant) => {
-                let last = state.fence.map_or(0, |last| last.fence.get());
-                let granted = state.fence.map_or(0, |last| last.granted.get());
-                let fence = match meant {
-                    Meant::Grant => granted,
-                    Meant::AfterGrant(by) => granted + by,
-                    Meant::BeforeGrant => granted.saturating_sub(1),
-                    Meant::Last => last,
-                    Meant::Above(by) => last + by,
-                    Meant::Stale => last.saturating_sub(Fence::BLOCK),
-                    Meant::Wrong => self.clock_us + 7,
-                };
-                Step::Break {
-                    fence: Fence::new(fence),
-                }
-            }
+            Ask::Break(meant) => Step::Break {
+                fence: named(meant),
+            },
             Ask::Inspect => Step::Inspect,
         }
     }

@@ -43,10 +43,13 @@ pub(super) enum Ask {
         who: Who,
         ttl_ms: u64,
         block: bool,
+        /// Under which fence it believes to hold.
+        under: Option<Meant>,
     },
     Release {
         who: Who,
         keep_ms: Option<u64>,
+        under: Option<Meant>,
     },
     Break(Meant),
     Inspect,
@@ -70,7 +73,7 @@ pub(super) enum Hearing {
     Polls,
 }
 
-/// Which fence an operator names.
+/// Which fence an operator names, or an owner that believes to hold.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Meant {
     /// That of the last grant, by which the holder is known.
@@ -172,9 +175,10 @@ fn ask() -> impl Strategy<Value = Ask> {
 
 fn settlement() -> impl Strategy<Value = Ask> {
     prop_oneof![
-        9 => (who(6), ttl(), any::<bool>())
-            .prop_map(|(who, ttl_ms, block)| Ask::Extend { who, ttl_ms, block }),
-        11 => (who(8), keep()).prop_map(|(who, keep_ms)| Ask::Release { who, keep_ms }),
+        9 => (who(6), ttl(), any::<bool>(), under())
+            .prop_map(|(who, ttl_ms, block, under)| Ask::Extend { who, ttl_ms, block, under }),
+        11 => (who(8), keep(), under())
+            .prop_map(|(who, keep_ms, under)| Ask::Release { who, keep_ms, under }),
     ]
 }
 
@@ -195,6 +199,10 @@ fn acquires() -> impl Strategy<Value = Asks> {
             });
         vec(acquire, 2..=BATCH)
     })
+}
+
+fn under() -> impl Strategy<Value = Option<Meant>> {
+    prop_oneof![1 => Just(None), 1 => meant().prop_map(Some)]
 }
 
 fn meant() -> impl Strategy<Value = Meant> {

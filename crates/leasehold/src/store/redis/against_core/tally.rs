@@ -23,6 +23,12 @@ pub(super) struct Tally {
     pub(super) claims_expired: usize,
     pub(super) foreign_seen: usize,
     pub(super) reissued: usize,
+    /// By the fence that the holder says it has.
+    pub(super) restored: usize,
+    /// Holders, and waiters, that name the fence of another hold.
+    pub(super) held_otherwise: usize,
+    pub(super) freed_otherwise: usize,
+    pub(super) left_otherwise: usize,
     pub(super) fence_ahead: usize,
     pub(super) fences_forgotten: usize,
     pub(super) queues_forgotten: usize,
@@ -72,7 +78,10 @@ impl Tally {
             (Step::Acquire { owner, .. } | Step::Extend { owner, .. }, Reply::Held(_)) => {
                 let again = held(before, owner);
                 self.unclaimed = None;
-                self.reissued += usize::from(again && before.fence.is_none());
+                let anew = again && before.fence.is_none();
+                self.reissued += usize::from(anew);
+                self.restored +=
+                    usize::from(anew && matches!(step, Step::Extend { fence: Some(_), .. }));
                 match step {
                     Step::Extend { block, .. } => {
                         self.extended += 1;
@@ -83,11 +92,18 @@ impl Tally {
                     _ => self.acquired += 1,
                 }
             }
-            (Step::Extend { .. }, _) => self.not_extended += 1,
+            (Step::Extend { owner, .. }, _) => {
+                self.not_extended += 1;
+                self.held_otherwise += usize::from(held(after, owner));
+            }
             (Step::Release { keep, .. }, Reply::Released) => {
                 self.kept += usize::from(keep.is_some());
             }
-            (Step::Release { .. }, _) => self.not_released += 1,
+            (Step::Release { owner, .. }, _) => {
+                self.not_released += 1;
+                self.freed_otherwise += usize::from(held(before, owner));
+                self.left_otherwise += usize::from(waits(before, owner));
+            }
             (Step::Break { fence }, Reply::Released) => {
                 self.broken += 1;
                 let is = |test: fn(&LastFence, Fence) -> bool| {
@@ -164,6 +180,14 @@ impl Tally {
             (self.claims_expired, 40, "grants not claimed"),
             (self.foreign_seen, 700, "foreign holders seen"),
             (self.reissued, 30, "fences drawn anew after eviction"),
+            (self.restored, 5, "fences restored after eviction"),
+            (self.held_otherwise, 40, "extensions by another fence"),
+            (self.freed_otherwise, 40, "releases by another fence"),
+            (
+                self.left_otherwise,
+                20,
+                "releases of waiters that believe to hold",
+            ),
             (self.fence_ahead, 150, "fences ahead of the clock"),
             (self.fences_forgotten, 50, "forgotten fences"),
             (self.queues_forgotten, 60, "forgotten queues"),
@@ -204,6 +228,10 @@ impl Tally {
 /// Whether the last fence is another than that of the grant.
 fn is_refilled(state: &LockState) -> bool {
     state.fence.is_some_and(|last| last.fence != last.granted)
+}
+
+fn waits(state: &LockState, owner: &Owner) -> bool {
+    state.queue.iter().any(|waiter| waiter.owner == *owner)
 }
 
 fn held(state: &LockState, owner: &Owner) -> bool {

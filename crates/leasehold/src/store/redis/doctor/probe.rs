@@ -136,12 +136,14 @@ async fn use_lock(
     let release = |owner: &Owner| Step::Release {
         owner: owner.clone(),
         keep: None,
+        fence: None,
     };
     let wait = Wait { listening: listens };
     let extend = Step::Extend {
         owner: holder.clone(),
         ttl,
         block: false,
+        fence: None,
     };
     let scripts = Scripts::default();
     for (what, step) in [

@@ -44,6 +44,7 @@ fn release(number: u64) -> Step {
     Step::Release {
         owner: owner(number),
         keep: None,
+        fence: None,
     }
 }
 

@@ -1,0 +1,107 @@
+//! Steps of an owner that says under which fence it believes to hold (C8).
+
+use leasehold_core::{Fence, LockState, Outcome, Reply, Step};
+use proptest::prelude::*;
+
+use crate::run::{holds, waits};
+
+/// Which fence it names, seen from what is stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Believed {
+    /// None: it does not know.
+    Nothing,
+    /// That of the last grant.
+    Granted,
+    /// The last one of the holder.
+    Last,
+    /// One from before the last grant.
+    Earlier,
+    /// One that nobody has yet.
+    Beyond,
+}
+
+impl Believed {
+    /// Mostly what a client would say.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Nothing,
+        Self::Nothing,
+        Self::Granted,
+        Self::Granted,
+        Self::Last,
+        Self::Earlier,
+        Self::Beyond,
+    ];
+
+    pub(crate) fn fence(self, state: &LockState) -> Option<Fence> {
+        let (granted, last) = match state.fence {
+            Some(last) => (last.granted.get(), last.fence.get()),
+            None => (1, 1),
+        };
+        let fence = match self {
+            Self::Nothing => return None,
+            Self::Granted => granted,
+            Self::Last => last + Fence::BLOCK - 1,
+            Self::Earlier => granted - 1,
+            Self::Beyond => last + Fence::BLOCK,
+        };
+        Some(Fence::new(fence))
+    }
+}
+
+/// Whether whoever holds may be who the step believes it to be.
+pub(crate) fn is_believed(step: &Step, state: &LockState) -> bool {
+    let (Step::Extend { fence, .. } | Step::Release { fence, .. }) = step else {
+        return true;
+    };
+    let fits = |fence: Fence| {
+        let end = |last: Fence| last.get() + Fence::BLOCK;
+        state
+            .fence
+            .is_none_or(|last| last.granted <= fence && fence.get() < end(last.fence))
+    };
+    fence.is_none_or(fits)
+}
+
+/// C8: it is answered as if it held only if it does, by the grant of that fence.
+pub(crate) fn as_believed(
+    step: &Step,
+    before: &LockState,
+    outcome: &Outcome,
+    after: &LockState,
+) -> Result<(), TestCaseError> {
+    match step {
+        Step::Extend {
+            owner,
+            fence: Some(fence),
+            ..
+        } => {
+            let held = matches!(outcome.reply, Reply::Held(_));
+            prop_assert_eq!(held, holds(after, owner) && is_believed(step, after), "C8");
+            prop_assert!(
+                !held || after.fence.unwrap().granted <= *fence,
+                "its own goes on"
+            );
+            if !held && holds(before, owner) {
+                prop_assert_eq!(&after.holders, &before.holders, "C8");
+            }
+        }
+        Step::Release {
+            owner,
+            keep,
+            fence: Some(fence),
+        } => {
+            // Its own step may grant it the lock, which is another hold unless the fence is a lucky guess.
+            let given = outcome.wakes.iter().find(|wake| wake.owner == *owner);
+            let guessed = given
+                .and_then(|wake| wake.fence)
+                .is_some_and(|first| fence.is_in_block_of(first));
+            let held = holds(before, owner) && is_believed(step, before) || guessed;
+            prop_assert_eq!(outcome.reply == Reply::Released, held, "C8");
+            let stays = held && keep.is_some();
+            prop_assert!(stays || !holds(after, owner), "lets go in any case");
+            prop_assert!(!waits(after, owner));
+        }
+        _ => {}
+    }
+    Ok(())
+}

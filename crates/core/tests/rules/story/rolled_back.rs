@@ -1,0 +1,138 @@
+//! A failover to a replica that lags: the store is as it was before, and who was granted the lock since stands in line again.
+
+use super::*;
+
+impl Stage {
+    fn extends_under(&mut self, fence: Fence, who: &str) -> Reply {
+        self.step(&Step::Extend {
+            owner: owner(who),
+            ttl: ttl(30_000),
+            block: false,
+            fence: Some(fence),
+        })
+        .reply
+    }
+
+    fn releases_under(&mut self, fence: Fence, who: &str, keep_ms: Option<u64>) -> Reply {
+        self.step(&Step::Release {
+            owner: owner(who),
+            keep: keep_ms.map(ttl),
+            fence: Some(fence),
+        })
+        .reply
+    }
+
+    fn queue(&mut self) -> Vec<String> {
+        let Reply::Seen(seen) = self.step(&Step::Inspect).reply else {
+            unreachable!()
+        };
+        seen.queue
+            .iter()
+            .map(|waiter| waiter.owner.note())
+            .collect()
+    }
+}
+
+/// Ann held for 5 s when the replica was cut off; bob, who waited, was granted the lock since. His fence.
+fn failed_over() -> (Stage, Fence) {
+    let mut stage = Stage::new();
+    stage.acquires("ann", 5_000, false);
+    stage.acquires("bob", 30_000, true);
+    let replica = stage.world.clone();
+    stage.now_ms += 1_000;
+    stage.releases("ann", None);
+    let fence = fence(&stage.extends("bob", 30_000));
+    stage.world = replica;
+    (stage, fence)
+}
+
+#[track_caller]
+fn not_held_but_by(reply: Reply) -> Option<String> {
+    match reply {
+        Reply::NotHeld(holder) => holder.map(|holder| match holder.who {
+            Who::Owner(owner) => owner.note(),
+            Who::Foreign { kind, .. } => kind,
+        }),
+        other => panic!("not held, got {other:?}"),
+    }
+}
+
+#[test]
+fn who_only_waits_after_it_is_told_so_at_its_release_and_leaves() {
+    let (mut stage, of_bob) = failed_over();
+    assert_eq!(
+        not_held_but_by(stage.extends_under(of_bob, "bob")).as_deref(),
+        Some("ann")
+    );
+    assert_eq!(stage.queue(), ["bob"], "a refusal changes nothing");
+    let reply = stage.releases_under(of_bob, "bob", None);
+    assert_eq!(not_held_but_by(reply).as_deref(), Some("ann"));
+    assert!(stage.queue().is_empty());
+}
+
+#[test]
+fn who_is_granted_the_lock_again_is_not_extended_under_its_old_fence() {
+    let (mut stage, of_bob) = failed_over();
+    stage.now_ms += 5_001;
+    // Somebody asks, and the lock goes to bob, who stands in line.
+    stage.acquires("cid", 30_000, true);
+    assert_eq!(stage.holder().as_deref(), Some("bob"));
+    let before = stage.world.clone();
+    let reply = stage.extends_under(of_bob, "bob");
+    assert_eq!(not_held_but_by(reply).as_deref(), Some("bob"));
+    assert_eq!(stage.world, before, "a refusal changes nothing");
+    // Nor kept at his release: it goes on to the next.
+    let reply = stage.releases_under(of_bob, "bob", Some(60_000));
+    assert_eq!(not_held_but_by(reply).as_deref(), Some("cid"));
+}
+
+#[test]
+fn who_holds_by_a_newer_grant_lets_go_under_the_old_fence() {
+    let (mut stage, of_bob) = failed_over();
+    stage.now_ms += 5_001;
+    // His own step serves the line, which is himself.
+    let reply = stage.releases_under(of_bob, "bob", None);
+    assert_eq!(not_held_but_by(reply), None);
+    assert_eq!(stage.holder(), None);
+}
+
+#[test]
+fn all_fences_of_a_stay_are_of_its_hold() {
+    let mut stage = Stage::new();
+    let first = fence(&stage.acquires("ann", 30_000, false));
+    let nth = |by| Fence::new(first.get() + by);
+    fence(&stage.extends_under(nth(0), "ann"));
+    fence(&stage.extends_under(nth(63), "ann"));
+    for other in [first.get() - 1, first.get() + 64] {
+        not_held_but_by(stage.extends_under(Fence::new(other), "ann"));
+    }
+    let last = fence(&stage.refills("ann")).get() - first.get();
+    for own in [0, 64, last, last + 63] {
+        fence(&stage.extends_under(nth(own), "ann"));
+    }
+    not_held_but_by(stage.extends_under(nth(last + 64), "ann"));
+    let reply = stage.releases_under(nth(last + 63), "ann", None);
+    assert_eq!(reply, Reply::Released);
+}
+
+#[test]
+fn a_hold_outlives_the_loss_of_its_fence_and_keeps_it() {
+    let mut stage = Stage::new();
+    let first = fence(&stage.acquires("ann", 30_000, false));
+    let name = stage.name.clone();
+    for later in [0, 1_000] {
+        stage.world.entry(&name).fence = None;
+        stage.now_ms += later;
+        for _ in 0..2 {
+            assert_eq!(fence(&stage.extends_under(first, "ann")), first);
+        }
+    }
+    stage.world.entry(&name).fence = None;
+    assert_eq!(stage.releases_under(first, "ann", None), Reply::Released);
+    stage.world.entry(&name).fence = None;
+    // What nobody can have been given does not count.
+    stage.acquires("bob", 30_000, false);
+    stage.world.entry(&name).fence = None;
+    let drawn = fence(&stage.extends_under(Fence::MAX, "bob"));
+    assert_eq!(drawn.get(), stage.now_ms * 1_000);
+}
