@@ -12,6 +12,7 @@ mod handing_on;
 mod keeping;
 mod overtaken;
 mod replaced;
+mod rolled_back;
 mod settling;
 mod waiting;
 

@@ -4,6 +4,7 @@
 mod access;
 mod connections;
 mod executor;
+mod failover;
 mod foreign;
 mod full;
 mod network;

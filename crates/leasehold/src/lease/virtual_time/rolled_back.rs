@@ -1,0 +1,75 @@
+//! A failover to a replica that lags: the store is as it was before, and who was granted the lock since stands in line again.
+
+use leasehold_core::{Fence, World};
+
+use super::*;
+
+/// Another client held for `theirs` when the replica was cut off, and this one waited. It has the lock since.
+async fn failed_over(scene: &Scene, theirs: Duration) -> Lease {
+    let before = scene.other.mutex("m").ttl(theirs).auto_renew(false);
+    let before = before.acquire().await.unwrap();
+    let waiting = in_line(scene.mutex());
+    sleep(MS * 100).await;
+    let replica: World = scene.memory.meddle(|world| world.clone());
+    before.release().await.unwrap();
+    let lease = waiting.await.unwrap();
+    // It is renewed to its whole TTL.
+    sleep(SECOND * 2).await;
+    scene.memory.meddle(|world| *world = replica);
+    lease
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stands_in_line_again_is_told_at_its_release_and_leaves() {
+    let scene = Scene::begin();
+    let lease = failed_over(&scene, TTL).await;
+    assert_eq!(scene.other.inspect("m").await.unwrap().queue.len(), 1);
+    let lost = cause(lease.release().await.unwrap_err());
+    assert!(matches!(lost, LossCause::NotHeld(Some(_))), "{lost}");
+    assert!(scene.other.inspect("m").await.unwrap().queue.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_granted_the_lock_again_learns_of_it_at_its_renewal() {
+    let scene = Scene::begin();
+    let lease = failed_over(&scene, SECOND * 4).await;
+    let fence = lease.fence();
+    sleep(SECOND * 3).await;
+    // Somebody asks, and the lock goes to who stands in line.
+    let tried = scene.other.mutex("m").try_acquire().await.unwrap();
+    let seen = scene.other.inspect("m").await.unwrap();
+    assert!(tried.is_none() && seen.holder.unwrap().fence > Some(fence));
+    let lost = cause(lease.extend(TTL).await.unwrap_err());
+    assert!(matches!(lost, LossCause::NotHeld(None)), "{lost}");
+    sleep(MS).await;
+    assert!(scene.is_free().await, "what nobody has is given back");
+}
+
+/// Each lease of a stay is known to the store by the fence of its grant, however many there were.
+#[tokio::test(start_paused = true)]
+async fn a_stay_names_the_fence_of_its_grant() {
+    let scene = Scene::begin();
+    let (mut lease, _) = scene.lease().await;
+    let first = lease.fence();
+    for _ in 0..200 {
+        let next = in_line(scene.mutex());
+        sleep(MS).await;
+        lease.release().await.unwrap();
+        lease = next.await.unwrap();
+    }
+    assert!(lease.fence() > Fence::new(first.get() + Fence::BLOCK));
+    lease.extend(TTL).await.unwrap();
+    // Nor is it lost with what it has drawn since, by a store that is as it was before that.
+    scene.memory.meddle(|world| {
+        let last = &mut world.entry(&lease.hold.name).fence;
+        last.as_mut().unwrap().fence = first;
+    });
+    lease.extend(TTL).await.unwrap();
+    lease.release().await.unwrap();
+    let named = |sent: &Sent| match &sent.step {
+        Step::Extend { fence, .. } | Step::Release { fence, .. } => *fence,
+        _ => None,
+    };
+    let sent = [scene.sent("extend"), scene.sent("release")].concat();
+    assert!(sent.len() > 3 && sent.iter().all(|sent| named(sent) == Some(first)));
+}

@@ -1,0 +1,90 @@
+//! A failover to a replica that lags: what was done since it was cut off is undone, and who was granted the lock since stands
+//! in line again.
+
+use std::time::Duration;
+
+use leasehold::{Error, Lease, LossCause};
+use testkit::{RedisServer, eventually};
+
+use crate::scene::{
+    LONG, PLENTY, beside, connect, is_free, joined, lost_by_verdict, millis, queued, take, within,
+};
+
+fn server() -> testkit::RedisServerBuilder {
+    RedisServer::builder().option("repl-diskless-sync-delay", "0")
+}
+
+/// Waits until it has all that its primary has.
+fn follows(replica: &RedisServer) {
+    eventually(PLENTY, "the replica has it all", || {
+        let info = replica.cli(&["INFO", "replication"]).text();
+        info.contains("master_link_status:up")
+    });
+}
+
+fn becomes_primary(server: &RedisServer) {
+    server.cli(&["REPLICAOF", "NO", "ONE"]);
+}
+
+/// A holder for `ttl`, and one that waits behind it, whose lease it is after the replica was cut off. Then the replica's data are
+/// the server's, as after a failover to it.
+async fn failed_over(primary: &RedisServer, ttl: Duration) -> Lease {
+    let replica = server().replica_of(primary.port()).start();
+    let (ann, bob) = (connect(&primary.url()).await, connect(&primary.url()).await);
+    let before = ann.mutex("x").ttl(ttl).auto_renew(false);
+    let before = within("an answer", before.acquire()).await.expect("free");
+    let lock = bob.mutex("x").ttl(LONG).auto_renew(false);
+    let waiting = beside(async move { lock.acquire().await });
+    follows(&replica);
+    eventually(PLENTY, "the replica has the line", || {
+        queued(&replica, "x") == 1
+    });
+    becomes_primary(&replica);
+
+    before.release().await.expect("held to the end");
+    let lease = joined("its turn", waiting).await.expect("a lease");
+    lease.extend(LONG).await.expect("held");
+
+    let port = replica.port().to_string();
+    primary.cli(&["REPLICAOF", "127.0.0.1", &port]);
+    follows(primary);
+    becomes_primary(primary);
+    lease
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stands_in_line_again_has_lost_the_lock() {
+    let primary = server().start();
+    let lease = failed_over(&primary, LONG).await;
+    assert_eq!(queued(&primary, "x"), 1);
+    let released = within("an answer", lease.release()).await;
+    let Err(Error::Lost(lost)) = released else {
+        panic!("{released:?}");
+    };
+    assert!(
+        matches!(lost.cause, LossCause::NotHeld(Some(_))),
+        "by the one that held before: {lost}"
+    );
+    assert_eq!(queued(&primary, "x"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_granted_the_lock_again_does_not_go_on_under_its_old_fence() {
+    let primary = server().start();
+    let lease = failed_over(&primary, millis(4000)).await;
+    eventually(PLENTY, "the lease of before has ended", || {
+        is_free(&primary, "x")
+    });
+    // Somebody asks, and the lock goes to who stands in line.
+    let cid = connect(&primary.url()).await;
+    let tried = within("an answer", cid.mutex("x").try_acquire()).await;
+    assert!(tried.expect("an answer").is_none());
+    within("an answer", lease.extend(LONG))
+        .await
+        .expect_err("granted again is not held");
+    lost_by_verdict(&lease).await;
+    eventually(PLENTY, "what nobody has is given back", || {
+        is_free(&primary, "x")
+    });
+    take(&cid, "x", LONG).await;
+}
