@@ -105,10 +105,10 @@ impl Engine {
         undone.insert(owner.clone(), now.after(UNDONE));
     }
 
-    /// Whether there was such a release: then the lease's own may find the lock free, though nothing was lost.
-    pub(super) fn was_undone(&self, owner: &Owner) -> bool {
+    /// When there was such a release: from then on the lease's own may find the lock free, though nothing was lost.
+    pub(super) fn undone_at(&self, owner: &Owner) -> Option<Moment> {
         let undone = self.undone.lock().unwrap_or_else(PoisonError::into_inner);
-        undone.contains_key(owner)
+        undone.get(owner).map(|until| until.before(UNDONE))
     }
 
     /// Releases what nobody wants, once: if the answer is lost, its TTL ends it.

@@ -101,7 +101,7 @@ pub(crate) struct Start {
 
 /// How much sooner than the store a client lets go: 1 % of the TTL for clocks that run at different speeds, and 2 ms for
 /// the store's rounding.
-fn drift(time: Duration) -> Duration {
+pub(super) fn drift(time: Duration) -> Duration {
     time / 100 + Duration::from_millis(2)
 }
 

@@ -9,11 +9,11 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{LockName, Owner, Reply, Step, Ttl};
+use leasehold_core::{HolderView, LockName, Owner, Reply, Step, Ttl};
 use tokio::sync::oneshot;
 
 use super::engine::Engine;
-use super::hold::{Hold, rounded_up};
+use super::hold::{Hold, drift, rounded_up};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Error, LossCause, Lost};
@@ -112,8 +112,10 @@ impl Settling {
         let now = self.engine.clock.now();
         let confirmed = match answer {
             Ok(reply) => {
-                let unsure = self.unsure || self.engine.was_undone(&self.work.owner);
-                let judged = self.work.judge(reply, unsure);
+                let undone = self.engine.undone_at(&self.work.owner);
+                let tried = undone.map(|at| at.min(self.begun));
+                let tried = tried.or(self.unsure.then_some(self.begun));
+                let judged = self.work.judge(reply, tried.map(|at| now.since(at)));
                 self.tell(judged);
                 true
             }
@@ -172,8 +174,8 @@ impl Settle {
         }
     }
 
-    /// What the caller of a release is to know.
-    fn judge(&self, reply: Reply, unsure: bool) -> Result<(), Error> {
+    /// What the caller of a release is to know. Another request that may have freed the lock was sent at most `tried` ago.
+    fn judge(&self, reply: Reply, tried: Option<Duration>) -> Result<(), Error> {
         let Some((hold, lost)) = &self.hold else {
             return Ok(());
         };
@@ -183,12 +185,26 @@ impl Settle {
         match reply {
             Reply::Released => Ok(()),
             // An earlier try of this release, or another one of ours, may have been the one that freed it, while the lease was
-            // still good. One that is detached stays taken, however often that is asked for.
-            Reply::NotHeld(_) if unsure && !hold.is_past() && !hold.is_detached() => Ok(()),
+            // still good: unless somebody has held the lock for longer than that. One that is detached stays taken, however
+            // often that is asked for.
+            Reply::NotHeld(holder)
+                if tried.is_some_and(|ago| is_since(holder.as_ref(), ago))
+                    && !hold.is_past()
+                    && !hold.is_detached() =>
+            {
+                Ok(())
+            }
             Reply::NotHeld(holder) => {
                 Err(hold.lost(LossCause::NotHeld(holder.map(Box::new))).into())
             }
             _ => Err(hold.lost(LossCause::NotHeld(None)).into()),
         }
     }
+}
+
+/// Whether a holder, as far as the store knows, has held for at most as long as something is `ago`. The store counts from the
+/// fence, by its own clock; the two may run at speeds that differ by 1 %, as everywhere.
+fn is_since(holder: Option<&HolderView>, ago: Duration) -> bool {
+    let held_for = holder.and_then(|holder| holder.held_for);
+    held_for.is_none_or(|held_for| held_for.saturating_sub(drift(held_for)) <= ago)
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leasehold::{Error, Lease, LossCause};
-use testkit::{RedisServer, eventually};
+use testkit::{FaultProxy, RedisServer, eventually};
 
 use crate::scene::{
     LONG, PLENTY, beside, connect, is_free, joined, lost_by_verdict, millis, queued, take, within,
@@ -87,4 +87,33 @@ async fn who_is_granted_the_lock_again_does_not_go_on_under_its_old_fence() {
         is_free(&primary, "x")
     });
     take(&cid, "x", LONG).await;
+}
+
+/// The lock went to somebody else while the holder did not look. The answer to its first release is lost, or
+/// not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
+    for cut in [false, true] {
+        let server = RedisServer::builder().virtual_clock().start();
+        let proxy = FaultProxy::start(server.port());
+        let (ann, bob) = (connect(&proxy.url()).await, connect(&server.url()).await);
+        let lock = ann.mutex("x").ttl(LONG * 20).auto_renew(false);
+        let lease = within("an answer", lock.acquire()).await.expect("free");
+        server.cli(&["DEL", "x"]);
+        let _other = take(&bob, "x", LONG * 20).await;
+        // By the server's clock it has held for longer than any release here takes.
+        server.clock().advance(LONG * 10);
+
+        proxy.swallow_replies(cut);
+        let releasing = beside(lease.release());
+        if cut {
+            eventually(PLENTY, "the answer is lost", || proxy.swallowed() > 0);
+            proxy.cut_and_answer();
+        }
+        let released = joined("an answer", releasing).await;
+        let Err(Error::Lost(lost)) = released else {
+            panic!("cut off: {cut}: {released:?}");
+        };
+        assert!(matches!(lost.cause, LossCause::NotHeld(Some(_))), "{lost}");
+    }
 }

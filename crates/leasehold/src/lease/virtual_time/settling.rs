@@ -11,6 +11,40 @@ async fn a_release_whose_answer_is_lost_is_repeated_and_good() {
     assert_eq!(scene.sent("release").len(), 2);
 }
 
+/// As after a failover: the lock is lost and given to somebody else, and the first release is not answered.
+#[tokio::test(start_paused = true)]
+async fn a_second_release_that_finds_an_older_holder_tells_the_loss() {
+    for fate in [|| Fate::Vanish, || Fate::LoseReply] {
+        let scene = Scene::begin();
+        let (lease, _) = scene.lease().await;
+        scene.memory.meddle(std::mem::take);
+        let _theirs = scene.taken_by_another().await;
+        sleep(SECOND).await;
+        scene.next("release", fate());
+        let lost = cause(lease.release().await.unwrap_err());
+        assert!(matches!(lost, LossCause::NotHeld(Some(_))), "{lost}");
+        assert_eq!(scene.sent("release").len(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_release_that_finds_the_next_holder_is_good() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    let next = in_line(scene.other.mutex("m").ttl(TTL));
+    sleep(MS).await;
+    let mut tries = 0;
+    scene.plan(move |step| {
+        tries += u32::from(matches!(step, Step::Release { .. }));
+        match tries {
+            1 => Fate::LoseReply,
+            _ => Fate::CarryOutAfter(SECOND),
+        }
+    });
+    lease.release().await.unwrap();
+    assert!(!next.await.unwrap().is_lost());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_not_confirmed_says_so_and_goes_on() {
     let scene = Scene::begin();
