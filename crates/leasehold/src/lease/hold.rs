@@ -79,6 +79,8 @@ pub(crate) struct Hold {
     state: Mutex<State>,
     changed: Notify,
     given_back: AtomicBool,
+    /// The last renewal failed, also one of a lock that nobody uses.
+    failing: AtomicBool,
     /// It goes on without this client.
     detached: AtomicBool,
 }
@@ -140,6 +142,7 @@ impl Hold {
             }),
             changed: Notify::new(),
             given_back: AtomicBool::new(false),
+            failing: AtomicBool::new(false),
             detached: AtomicBool::new(false),
         }
     }
@@ -221,6 +224,7 @@ impl Hold {
         }
         if !matches!(state.standing, Standing::Lost(_)) {
             self.deadline.store(deadline.as_micros(), Ordering::SeqCst);
+            self.failing.store(false, Ordering::SeqCst);
         }
         if matches!(state.standing, Standing::Doubtful(_)) {
             state.standing = Standing::Held;
@@ -237,6 +241,7 @@ impl Hold {
 
     /// A renewal failed (L2).
     pub(crate) fn doubt(&self, reason: String) {
+        self.failing.store(true, Ordering::SeqCst);
         self.change(|state| state.standing = Standing::Doubtful(reason));
     }
 
@@ -341,13 +346,12 @@ impl Hold {
         }
     }
 
-    /// Whether the lock may go on to the next one here: as much of it as another will rely on is certain.
+    /// Whether the lock may go on to the next one here: as much of it as another will rely on is certain, and the last renewal
+    /// did not fail.
     pub(crate) fn is_fit_to_hand_on(&self, ttl: Ttl, now: Moment) -> bool {
-        let state = self.state();
-        let held = matches!(state.standing, Standing::Held | Standing::Retired);
-        let confirmed = state.replaced.is_none();
-        drop(state);
-        held && confirmed && self.deadline().since(now) > ttl.get().min(CLAIM_WINDOW) / 4
+        let held = matches!(self.state().standing, Standing::Held | Standing::Retired);
+        held && !self.failing.load(Ordering::SeqCst)
+            && self.deadline().since(now) > ttl.get().min(CLAIM_WINDOW) / 4
     }
 
     /// Why it is lost, if it is. Judged by the clock as well, so that a keeper that could not run yet changes nothing.
