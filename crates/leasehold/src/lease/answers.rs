@@ -83,7 +83,7 @@ impl Engine {
         };
         let first = asking.busy.is_none();
         let told = (first && telemetry::hears_details()).then(|| busy.clone());
-        (asking.busy, asking.failure) = (Some((sent, busy)), None);
+        asking.heard(sent, busy);
         let (todo, goes_on) = lines.busy(name);
         drop(lines);
         self.perform(name, todo, None);
@@ -177,11 +177,18 @@ impl Engine {
                 let todo = self.lines().wanted(&name, &owner, self.clock.now());
                 self.perform(&name, todo, None);
             }
-            Notice::Cut(why) => self.telemetry.cut(self.store.label(), why),
+            Notice::Cut(why) => {
+                self.lines().each_asking(Asking::broken);
+                self.telemetry.cut(self.store.label(), why);
+            }
             Notice::Replaced(how) => self.keeper.replaced(self, how),
             Notice::Reconnected => {
                 self.identity.renew();
-                self.lines().each_asking(Asking::ask);
+                self.lines().each_asking(|asking| {
+                    asking.broken();
+                    asking.ask();
+                });
+                self.settle_abandoned();
                 self.keeper.reconnected(self);
                 self.telemetry.restored(self.store.label());
             }

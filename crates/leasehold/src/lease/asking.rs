@@ -79,6 +79,11 @@ pub(super) struct Asking {
     pub(super) under_way: Option<Moment>,
     /// The last answer that the lock is busy, and when that was asked for.
     pub(super) busy: Option<(Moment, Busy)>,
+    /// Whether that was said by the connection there is now: only then it tells the time of a grant (W4). The next connection
+    /// may be to another server, with another clock.
+    dated: bool,
+    /// Whether the connection is still the one of when the request on its way was sent.
+    unbroken: bool,
     /// The last failure, since the store last answered.
     pub(super) failure: Option<StoreError>,
     /// A request was not answered and may be carried out until then.
@@ -96,6 +101,8 @@ impl Asking {
             waits,
             under_way: Some(now),
             busy: None,
+            dated: false,
+            unbroken: true,
             failure: None,
             unsettled_until: None,
             wanted: false,
@@ -106,6 +113,21 @@ impl Asking {
     /// Whether the store has said that the lock is busy, and nothing else since.
     pub(super) fn is_busy(&self) -> bool {
         self.busy.is_some() && self.failure.is_none()
+    }
+
+    /// A request is about to be sent.
+    pub(super) fn sends(&mut self, sent: Moment, waits: bool) {
+        (self.under_way, self.waits, self.unbroken) = (Some(sent), waits, true);
+    }
+
+    /// The lock is busy, was the answer to what was sent at `sent`.
+    pub(super) fn heard(&mut self, sent: Moment, busy: Busy) {
+        (self.busy, self.dated, self.failure) = (Some((sent, busy)), self.unbroken, None);
+    }
+
+    /// The connection was cut, or is another one.
+    pub(super) fn broken(&mut self) {
+        (self.dated, self.unbroken) = (false, false);
     }
 
     /// Nobody wants the lock any more: whoever carries the request undoes it.
@@ -130,7 +152,7 @@ impl Asking {
 
     /// Until when a grant may be relied on that was only heard of, if that is worth anything at `now` (W4).
     pub(super) fn granted_until(&self, wake: &Wake, now: Moment) -> Option<(Moment, Ttl)> {
-        let (sent, busy) = self.busy.as_ref()?;
+        let (sent, busy) = self.busy.as_ref().filter(|_| self.dated)?;
         let passed = Duration::from_micros(wake.at_us.checked_sub(busy.at_us)?);
         // The two clocks may run at speeds that differ by 1 %, as everywhere.
         let granted = sent.after(passed.mul_f64(0.99));

@@ -11,7 +11,7 @@
 //!   since a lease that cannot be delivered is dropped, which releases it.
 //! - **W3** An unreachable store is never reported as a busy lock, and an unknown outcome never as "not acquired".
 //! - **W4** A grant that was only heard of counts from a moment before which it cannot have been made: the answer to the last
-//!   request told the store's time, and the wake tells it again.
+//!   request told the store's time, and the wake tells it again, both over one connection: another may be to another server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,7 +111,7 @@ impl Contender {
             }
             let sent = self.engine.clock.now();
             let mine = self.engine.asking(&self.name, &self.owner, |asking| {
-                (asking.under_way, asking.waits) = (Some(sent), waits);
+                asking.sends(sent, waits);
             });
             if mine.is_none() {
                 break;

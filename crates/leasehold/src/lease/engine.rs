@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - **E1** Every owner of this client that the store may know stands in a line, or somebody is on the way to settle it.
+//! - **E1** Every owner of this client that the store may know stands in a line, or somebody is on the way to settle it, or
+//!   does so at the next connection.
 //! - **E2** A wake for an owner that stands in no line is answered with a release: the lock was granted to someone who
 //!   gave up.
 //! - **E3** No lock of ours is held while a store, a caller or a watcher is called: each may come back at once.
@@ -26,7 +27,7 @@ use super::keeper::Keeper;
 use super::line::{Do, Seat, Terms, Todo};
 use super::lines::Lines;
 use super::seat::{Pending, Request, Waiter};
-use super::settle::{Settle, release};
+use super::settle::{Abandoned, Settle, release};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
@@ -69,6 +70,8 @@ pub(crate) struct Engine {
     pub(super) kept: Mutex<HashMap<Owner, Moment>>,
     /// Owners that were released besides by their leases, and until when that is worth knowing.
     pub(super) undone: Mutex<HashMap<Owner, Moment>>,
+    /// What the next connection is to settle.
+    pub(super) abandoned: Abandoned,
     closing: watch::Sender<bool>,
 }
 
@@ -118,6 +121,7 @@ impl Engine {
             indexed: Mutex::default(),
             kept: Mutex::default(),
             undone: Mutex::default(),
+            abandoned: Abandoned::default(),
             closing: watch::Sender::new(false),
         });
         // Set once: a wire belongs to one engine.

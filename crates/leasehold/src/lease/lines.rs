@@ -271,9 +271,9 @@ impl<C: Caller, T: Clone> Lines<C, T> {
     }
 
     /// Calls `with` for all who ask.
-    pub(super) fn each_asking(&mut self, with: impl Fn(&Asking)) {
-        for line in self.0.values() {
-            if let Turn::Asking(asking) = &line.turn {
+    pub(super) fn each_asking(&mut self, with: impl Fn(&mut Asking)) {
+        for line in self.0.values_mut() {
+            if let Turn::Asking(asking) = &mut line.turn {
                 with(asking);
             }
         }

@@ -1,12 +1,14 @@
-//! Undoing what reached the store. Must never stop before the store has confirmed, or time has.
+//! Undoing what reached the store. Must never stop before the store has confirmed, or time has; and what only time has, is
+//! undone at the next connection.
 //!
 //! A request whose outcome is unknown can still be lying in a buffer: a stopped server carries it out when it goes on,
 //! with a full TTL, long after the client gave up. So after an unknown outcome one confirmation is not enough: the
 //! release is repeated until a full TTL has passed since the last such request. Owners are used once, so a release too
 //! many can never hit anybody else (core: C3).
 
+use std::collections::VecDeque;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{HolderView, LockName, Owner, Reply, Step, Ttl};
@@ -18,12 +20,21 @@ use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Error, LossCause, Lost};
 use crate::store::{Answer, Done};
+use crate::sync::{Mutex, MutexGuard};
 
 /// How long after the TTL a settlement goes on trying.
 const MARGIN: Duration = Duration::from_secs(1);
 
 /// How long the caller of a release waits for the store to come back before it is told that it did not confirm.
 const CALLER_WAITS: Duration = Duration::from_secs(2);
+
+/// How many settlements that were not confirmed are remembered.
+const ABANDONED: usize = 1024;
+
+/// Settlements that ended without an answer, first come first. A server that was stopped for longer than they tried may still
+/// carry out the requests that they are to undo, with a full TTL.
+#[derive(Default)]
+pub(super) struct Abandoned(Mutex<VecDeque<Settle>>);
 
 /// What is to be undone.
 pub(crate) struct Settle {
@@ -129,7 +140,27 @@ impl Settling {
         };
         let settled = self.work.unsettled_until.is_none_or(|until| until <= now);
         let give_up = self.begun.after(self.work.ttl.get() + MARGIN);
+        if now >= give_up && !confirmed {
+            self.abandon();
+        }
         (confirmed && settled) || now >= give_up
+    }
+
+    /// Leaves it to the next connection: but not what may be kept, or used by who has its token.
+    fn abandon(&self) {
+        let Settle {
+            name, owner, ttl, ..
+        } = &self.work;
+        let hold = self.work.hold.as_ref();
+        if self.work.keep.is_some() || hold.is_some_and(|(hold, _)| hold.is_detached()) {
+            return;
+        }
+        let work = Settle::of(name.clone(), owner.clone(), *ttl, None);
+        let mut abandoned = self.engine.abandoned.lock();
+        if abandoned.len() >= ABANDONED {
+            abandoned.pop_front();
+        }
+        abandoned.push_back(work);
     }
 
     async fn run(mut self) {
@@ -151,6 +182,23 @@ impl Settling {
         if let Some(verdict) = self.verdict.take() {
             // The caller may have stopped listening; the release counts all the same.
             drop(verdict.send(result));
+        }
+    }
+}
+
+impl Abandoned {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Settle>> {
+        // A change is one call.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Engine {
+    /// The store is there again: what it may have done since nobody tried any more is undone.
+    pub(super) fn settle_abandoned(self: &Arc<Self>) {
+        let abandoned = mem::take(&mut *self.abandoned.lock());
+        for work in abandoned {
+            release(self, work, None);
         }
     }
 }

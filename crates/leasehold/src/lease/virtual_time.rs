@@ -11,6 +11,7 @@ mod ending;
 mod handing_on;
 mod keeping;
 mod overtaken;
+mod reconnected;
 mod replaced;
 mod rolled_back;
 mod settling;

@@ -1,0 +1,126 @@
+//! What is known of one connection counts for that only: the next one may be to another server, or to one that was away.
+
+use leasehold_core::{Fence, Owner, Wake};
+
+use super::*;
+use crate::store::Notice;
+
+impl Scene {
+    fn hears(&self, notice: Notice) {
+        self.client.engine.hear(notice);
+    }
+
+    fn is_connected_anew(&self) {
+        self.hears(Notice::Cut("on purpose"));
+        self.hears(Notice::Reconnected);
+    }
+
+    fn waiter(&self) -> Owner {
+        match &self.sent("acquire").last().unwrap().step {
+            Step::Acquire { owner, .. } => owner.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The waiter is told that it was granted the lock just now, by the clock of the server there is.
+    fn is_granted_by_another_clock(&self) {
+        let wake = Wake {
+            owner: self.waiter(),
+            fence: Some(Fence::new(Fence::MAX.get() / 2)),
+            at_us: self.clock.store_now().clock_us,
+            queued: 0,
+        };
+        let key = "test:m".into();
+        self.hears(Notice::Granted { key, wake });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wake_is_dated_by_an_answer_of_its_own_connection_only() {
+    for reconnects in [false, true] {
+        let scene = Scene::begin();
+        let _theirs = scene.taken_by_another().await;
+        let waiting = in_line(scene.mutex());
+        sleep(MS * 10).await;
+        scene.each("acquire", || Fate::Hang);
+        if reconnects {
+            scene.is_connected_anew();
+        }
+        sleep(MS).await;
+        scene.is_granted_by_another_clock();
+        sleep(MS).await;
+        assert_eq!(waiting.is_finished(), !reconnects);
+    }
+}
+
+/// Its request was sent over the connection before.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_late_dates_no_wake_of_the_next_connection() {
+    let scene = Scene::begin();
+    let _theirs = scene.taken_by_another().await;
+    let mut first = true;
+    scene.plan(move |_| match std::mem::take(&mut first) {
+        true => Fate::AnswerAfter(MS * 100),
+        false => Fate::Hang,
+    });
+    let waiting = in_line(scene.mutex());
+    sleep(MS * 10).await;
+    scene.is_connected_anew();
+    sleep(MS * 100).await;
+    assert!(scene.sent("acquire")[0].answered);
+    scene.is_granted_by_another_clock();
+    sleep(MS).await;
+    assert!(!waiting.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_carried_out_after_nobody_tried_any_more_is_undone_at_the_next_connection() {
+    let scene = Scene::begin();
+    scene.plan(|_| Fate::Vanish);
+    let failed = scene.mutex().ttl(SECOND * 2).try_acquire().await;
+    assert!(store_error(failed.unwrap_err()).may_have_taken_effect);
+    sleep(SECOND * 30).await;
+    let tried = scene.sent("release").len();
+    scene.all_goes_well();
+    sleep(SECOND * 30).await;
+    assert_eq!(scene.sent("release").len(), tried, "nobody tries any more");
+    // A server that was stopped goes on.
+    let lying_about = scene.sent("acquire").pop().unwrap();
+    scene.arrives_late(&lying_about);
+    assert!(!scene.is_free().await);
+    scene.is_connected_anew();
+    sleep(MS).await;
+    assert!(scene.is_free().await);
+    scene.is_connected_anew();
+    sleep(MS).await;
+    assert_eq!(scene.sent("release").len(), tried + 1, "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_confirmed_at_the_next_connection_is_for_the_one_after() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    scene.each("release", || Fate::Vanish);
+    drop(lease);
+    for _ in 0..3 {
+        sleep(TTL * 2).await;
+        let tried = scene.sent("release").len();
+        scene.is_connected_anew();
+        sleep(MS).await;
+        assert_eq!(scene.sent("release").len(), tried + 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_on_purpose_is_not_undone_at_the_next_connection() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    scene.each("release", || Fate::LoseReply);
+    lease.release_after(TTL * 10).await.unwrap_err();
+    sleep(TTL * 3).await;
+    let tried = scene.sent("release").len();
+    scene.is_connected_anew();
+    sleep(MS).await;
+    assert_eq!(scene.sent("release").len(), tried);
+    assert!(!scene.is_free().await);
+}
