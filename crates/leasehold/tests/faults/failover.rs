@@ -86,7 +86,8 @@ async fn who_is_granted_the_lock_again_does_not_go_on_under_its_old_fence() {
     eventually(PLENTY, "what nobody has is given back", || {
         is_free(&primary, "x")
     });
-    take(&cid, "x", LONG).await;
+    let taken = take(&cid, "x", LONG).await;
+    taken.release().await.expect("held");
 }
 
 /// The lock went to somebody else while the holder did not look. The answer to its first release is lost, or

@@ -154,3 +154,24 @@ async fn a_lease_that_outlasts_the_outage_is_doubtful_and_then_held_again() {
     );
     lease.release().await.expect("held all the time");
 }
+
+/// It was stopped for longer than anybody tries to undo what was asked of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_it_carries_out_when_nobody_tries_any_more_is_undone() {
+    // Its clock stands still, so no lease ends by itself.
+    let server = RedisServer::builder().virtual_clock().start();
+    let client = connect(&server.url()).await;
+    // So that it knows the script.
+    let other = take(&client, "y", LONG).await;
+    other.release().await.expect("held");
+    server.pause();
+    let lock = client.mutex("x").ttl(millis(300));
+    store_error(within("a verdict", lock.try_acquire()).await);
+    // No event tells when the client gives up: a second after the TTL.
+    tokio::time::sleep(millis(3000)).await;
+    server.resume();
+    eventually(PLENTY, "the request is carried out", || {
+        server.cli(&["EXISTS", "{x}:lh-fence"]).int() == 1
+    });
+    eventually(PLENTY, "and undone", || is_free(&server, "x"));
+}
