@@ -17,13 +17,13 @@ fn plain_closures_load_and_may_block() {
     thread::scope(|scope| {
         scope.spawn(move || {
             let other = cache.get_or_refresh("other", || Ok::<u32, String>(2));
-            sender.send(*other.unwrap()).unwrap();
+            sender.send(*other.wait().unwrap()).unwrap();
         });
         let load = move || {
             assert_ne!(thread::current().id(), caller);
             receiver.recv().map(|other| other + 1)
         };
-        let got = cache.get_or_refresh("home", load).unwrap();
+        let got = cache.get_or_refresh("home", load).wait().unwrap();
         assert_eq!((*got, got.origin()), (3, Origin::Loaded));
     });
     cache.invalidate("home").unwrap();
@@ -38,10 +38,11 @@ fn plain_closures_load_and_may_block() {
 #[test]
 fn a_closure_that_fails_or_panics_is_a_failed_load() {
     let cache = blocking::Client::embedded().unwrap().cache();
-    let cache = cache.map(|cache| cache.policy(Policy::default().wait_at_most(60 * SECOND)));
+    let cache = cache.policy(Policy::default().wait_at_most(60 * SECOND));
     let failed = cache.get_or_refresh("bad", || Err::<u32, _>("no".to_owned()));
+    let failed = failed.wait();
     assert!(matches!(failed, Err(Error::Load(failed)) if failed.text == "no"));
     let odd = || -> Result<u32, String> { panic!("odd") };
-    let failed = cache.get_or_refresh("odd", odd);
+    let failed = cache.get_or_refresh("odd", odd).wait();
     assert!(matches!(failed, Err(Error::Load(failed)) if failed.text == "the loader panicked"));
 }

@@ -32,7 +32,7 @@ fn closing_from_many_threads_at_once() {
             );
             thread::Builder::new()
                 .spawn(move || {
-                    (0..50).for_each(|_| client.close());
+                    (0..50).for_each(|_| assert!(client.close()));
                     done.send(()).expect("the test waits");
                 })
                 .expect("a thread");

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod detaching;
+mod facade;
 mod holding;
 mod input;
 mod sharing;

@@ -1,0 +1,102 @@
+//! The timestamp lock without `async`.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use pollster::block_on;
+
+use crate::error::{Error, Lost};
+use crate::lease::Waiting;
+use crate::timestamp::Unit;
+
+/// A blocking [`TimestampLock`](crate::TimestampLock).
+#[derive(Debug, Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct TimestampLock(pub(super) crate::TimestampLock);
+
+impl TimestampLock {
+    /// The lock of this name; see [`TimestampLock::new`](crate::TimestampLock::new).
+    pub fn new(client: &super::Client, name: impl AsRef<str>) -> Self {
+        client.timestamp_lock(name)
+    }
+
+    /// Changes the settings by those of the async one: `lock.map(|lock| lock.ttl(ttl).unit(Unit::Millis))`.
+    pub fn map(self, change: impl FnOnce(crate::TimestampLock) -> crate::TimestampLock) -> Self {
+        Self(change(self.0))
+    }
+
+    /// See [`TimestampLock::ttl`](crate::TimestampLock::ttl): 10 ms to 24 h, default 30 s.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.map(|lock| lock.ttl(ttl))
+    }
+
+    /// See [`TimestampLock::unit`](crate::TimestampLock::unit): seconds by default.
+    pub fn unit(self, unit: Unit) -> Self {
+        self.map(|lock| lock.unit(unit))
+    }
+
+    /// See [`TimestampLock::auto_renew`](crate::TimestampLock::auto_renew): yes by default.
+    pub fn auto_renew(self, auto_renew: bool) -> Self {
+        self.map(|lock| lock.auto_renew(auto_renew))
+    }
+
+    /// See [`TimestampLock::without_scripts`](crate::TimestampLock::without_scripts).
+    pub fn without_scripts(self) -> Self {
+        self.map(crate::TimestampLock::without_scripts)
+    }
+
+    /// See [`TimestampLock::on_wait`](crate::TimestampLock::on_wait).
+    pub fn on_wait(self, watch: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        self.map(|lock| lock.on_wait(watch))
+    }
+
+    /// See [`TimestampLock::acquire`](crate::TimestampLock::acquire).
+    pub fn acquire(&self) -> Result<TimestampHold, Error> {
+        block_on(self.0.acquire()).map(TimestampHold)
+    }
+
+    /// See [`TimestampLock::acquire_within`](crate::TimestampLock::acquire_within).
+    pub fn acquire_within(&self, limit: Duration) -> Result<TimestampHold, Error> {
+        block_on(self.0.acquire_within(limit)).map(TimestampHold)
+    }
+
+    /// See [`TimestampLock::try_acquire`](crate::TimestampLock::try_acquire).
+    pub fn try_acquire(&self) -> Result<Option<TimestampHold>, Error> {
+        Ok(block_on(self.0.try_acquire())?.map(TimestampHold))
+    }
+}
+
+/// A blocking [`TimestampHold`](crate::TimestampHold). It derefs to that one, for what does not wait.
+#[derive(Debug)]
+#[must_use = "dropping a hold releases the lock"]
+pub struct TimestampHold(crate::TimestampHold);
+
+impl TimestampHold {
+    /// Waits until it is lost; see [`TimestampHold::lost`](crate::TimestampHold::lost).
+    pub fn wait_lost(&self) -> Lost {
+        block_on(self.0.lost())
+    }
+
+    /// See [`TimestampHold::extend`](crate::TimestampHold::extend).
+    pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        block_on(self.0.extend(ttl))
+    }
+
+    /// See [`TimestampHold::release`](crate::TimestampHold::release).
+    pub fn release(self) -> Result<(), Error> {
+        block_on(self.0.release())
+    }
+
+    /// See [`TimestampHold::release_after`](crate::TimestampHold::release_after).
+    pub fn release_after(self, keep: Duration) -> Result<(), Error> {
+        block_on(self.0.release_after(keep))
+    }
+}
+
+impl Deref for TimestampHold {
+    type Target = crate::TimestampHold;
+
+    fn deref(&self) -> &crate::TimestampHold {
+        &self.0
+    }
+}

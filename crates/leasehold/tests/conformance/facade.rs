@@ -1,0 +1,282 @@
+//! The blocking facade: every verb and setting of the async one, without an executor.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use leasehold::doctor::Examination;
+use leasehold::{Clock, Error, LeaseEnd, LossCause, blocking};
+
+const MS: Duration = Duration::from_millis(1);
+const TTL: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_client_is_built_and_closed_without_an_executor() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = format!("local:{}/locks.db", dir.path().display());
+    let builder = || blocking::Client::builder().namespace("shop").host("test");
+    let client = builder().connect_blocking(&url).expect("it works");
+    let other = blocking::Client::connect(&url).expect("it works");
+    assert_eq!(client.store(), other.store());
+    assert_ne!(client.id(), other.id());
+    let lease = client.mutex("m").acquire().expect("it is free");
+    let held = other.inspect("shop:m").expect("it answers").holder;
+    assert_eq!(held.and_then(|holder| holder.fence), Some(lease.fence()));
+    let examined = builder().examine_blocking(&url, &Examination::new(TTL).quick(true));
+    drop(examined.expect("it answers"));
+    assert!(client.close_within(TTL) && client.close());
+    assert_eq!(lease.loss().map(|lost| lost.cause), Some(LossCause::Closed));
+    let refused = leasehold::Client::from(client);
+    let refused = blocking::Client::from(refused).mutex("m").try_acquire();
+    assert!(refused.expect_err("it is closed").is_closed());
+}
+
+#[test]
+fn a_mutex_has_all_settings() {
+    let client = blocking::Client::embedded().expect("a thread");
+    let told = Arc::new(AtomicUsize::new(0));
+    let tells = told.clone();
+    let mutex = client
+        .mutex("m")
+        .ttl(TTL)
+        .note("n")
+        .auto_renew(true)
+        .max_hold(TTL * 2)
+        .linger(MS)
+        .at_least(MS * 200)
+        .on_wait(move |_| {
+            tells.fetch_add(1, Ordering::SeqCst);
+        });
+    let clock = Clock::system();
+    let begun = clock.now();
+    let lease = mutex.acquire().expect("it is free");
+    assert_eq!(lease.owner().note(), "n");
+    drop(lease);
+    let next = mutex.acquire_within(TTL).expect("its turn");
+    assert!(clock.now().since(begun) >= MS * 200, "at least");
+    assert!(told.load(Ordering::SeqCst) > 0);
+    drop(next);
+}
+
+#[test]
+fn work_runs_under_a_lease() {
+    let client = blocking::Client::embedded().expect("a thread");
+    let mutex = client.mutex("m").ttl(TTL);
+    let ran = mutex.run(|lease| lease.fence()).expect("it is free");
+    let first = ran.confirmed().expect("it was held");
+    let ran = mutex.run_within(TTL, |lease| lease.fence()).expect("free");
+    assert!(ran.confirmed().expect("it was held") > first);
+    let ran = mutex.try_run(|_| mutex.try_run(|_| ()).expect("it answers").is_none());
+    assert!(ran.expect("it answers").expect("it is free").output);
+
+    // Nothing cancels it: what it gave is given, with the loss beside it.
+    let lease = mutex.acquire().expect("it is free");
+    let ran = lease.run(|lease| {
+        let broken = client.break_lock("m", lease.fence());
+        (broken.expect("it answers"), lease.extend(TTL).is_err())
+    });
+    let ran = ran.expect("it was held");
+    assert_eq!(ran.output, (true, true));
+    assert!(ran.released.expect_err("it was broken").is_lost());
+
+    let lease = mutex.acquire().expect("it is free");
+    assert!(client.break_lock("m", lease.fence()).expect("it answers"));
+    lease.extend(TTL).expect_err("it was broken");
+    let never = lease.run(|_| panic!("it was lost before"));
+    never.expect_err("it was lost before");
+}
+
+#[test]
+fn a_watch_blocks_another_thread_until_the_end() {
+    let client = blocking::Client::embedded().expect("a thread");
+    let lease = client.mutex("m").ttl(TTL).acquire().expect("it is free");
+    let watch = lease.watch();
+    assert!(!watch.is_lost() && watch.valid_for() > TTL / 2);
+    thread::scope(|scope| {
+        let lost = scope.spawn(|| watch.wait_lost());
+        assert!(client.break_lock("m", lease.fence()).expect("it answers"));
+        lease.extend(TTL).expect_err("it was broken");
+        let lost = lost.join().expect("no panic");
+        assert_eq!(lost.fence, Some(watch.fence()));
+    });
+    assert!(matches!(watch.wait_ended(), LeaseEnd::Lost(_)));
+    let lease = client.mutex("m").ttl(TTL).acquire().expect("it is free");
+    let watch = lease.watch();
+    lease.release().expect("it was held");
+    assert!(matches!(watch.wait_ended(), LeaseEnd::Released));
+}
+
+#[test]
+fn a_task_that_waits_for_itself_is_told_so() {
+    let client = blocking::Client::embedded().expect("a thread");
+    let mutex = client.mutex("m").ttl(TTL);
+    let lease = mutex.acquire().expect("it is free");
+    let error = mutex.acquire_within(MS * 50).expect_err("not re-entrant");
+    let text = error.to_string();
+    assert!(text.contains("held by this client, "), "{text}");
+    assert!(text.contains(&lease.owner().to_string()), "{text}");
+    assert!(error.is_timeout() && !error.is_unavailable());
+    assert!(matches!(error, Error::Timeout(timeout) if timeout.by_this_client));
+}
+
+#[cfg(feature = "cache")]
+#[test]
+fn a_cache_has_all_settings() {
+    use leasehold::cache::{Keep, Origin, Policy};
+    use std::collections::HashMap;
+
+    let client = blocking::Client::embedded().expect("a thread");
+    let cache = client.cache().policy(Policy::default().fresh_for(TTL));
+    let load = |value: u32| move || Ok::<_, Error>(value);
+    let call = cache.get_or_refresh("a", load(1)).policy(Policy::default());
+    let call = call.fresh_for(TTL).stale_for(TTL).wait_at_most(TTL);
+    let got = call.keep(|_| Keep::Usual).wait().expect("loaded");
+    assert_eq!((*got, got.origin()), (1, Origin::Loaded));
+    let got = cache.get_or_refresh("a", load(2)).never_wait().wait();
+    assert_eq!(*got.expect("it is stored"), 1);
+    cache.invalidate("a").expect("it answers");
+    let got = cache.get_or_refresh("a", load(2)).must_be_fresh().wait();
+    assert_eq!(*got.expect("loaded"), 2);
+
+    let bring = |keys: Vec<String>| {
+        let values = keys.into_iter().map(|key| (key, 7));
+        Ok::<HashMap<String, u32>, Error>(values.collect())
+    };
+    let many = cache.get_many_or_refresh(["a", "b"], bring);
+    let many = many.policy(Policy::default()).keep(|_| Keep::Usual).wait();
+    let many = many.expect("it answers").all().expect("all are there");
+    assert_eq!((*many["a"], *many["b"]), (2, 7));
+
+    let packed = cache.message_pack().get::<u32>("none");
+    assert!(packed.expect("it answers").is_none());
+    let raw = cache
+        .raw()
+        .get_or_refresh("raw", || Ok::<_, Error>(vec![1_u8]));
+    assert_eq!(*raw.wait().expect("loaded"), [1]);
+    let stored = cache.as_stored().get::<Vec<u8>>("raw").expect("it answers");
+    assert_eq!(*stored.expect("it is stored"), [1]);
+}
+
+/// A verb: whether it is `async`, and whether it borrows, so that `Deref` reaches it.
+#[derive(Debug, Clone, Copy)]
+struct Verb {
+    waits: bool,
+    borrows: bool,
+}
+
+type Types = BTreeMap<String, BTreeMap<String, Verb>>;
+
+/// The public verbs of each type in these files, and the types that deref.
+fn verbs(files: &[PathBuf]) -> (Types, BTreeSet<String>) {
+    let (mut types, mut derefs) = (Types::new(), BTreeSet::new());
+    for file in files {
+        let text = fs::read_to_string(file).expect("a source file");
+        let mut of = None;
+        let mut lines = text.lines().peekable();
+        while let Some(line) = lines.next() {
+            if line.starts_with("impl") {
+                let head = line.trim_end_matches(" {").trim_start_matches("impl");
+                // Parameters of the impl, as far as they are on this line.
+                let head = head.rsplit_once("> ").map_or(head, |(before, after)| {
+                    if before.starts_with('<') { after } else { head }
+                });
+                let (deref, name) = match head.split_once(" for ") {
+                    Some((_, name)) => (head.contains("Deref"), name),
+                    None => (false, head),
+                };
+                let name = name.trim().split(['<', ' ']).next().expect("a name");
+                if deref {
+                    derefs.insert(name.to_owned());
+                }
+                of = (!head.contains(" for ")).then(|| name.to_owned());
+            }
+            let verb = line.strip_prefix("    pub ");
+            let (Some(of), Some(verb)) = (&of, verb) else {
+                continue;
+            };
+            let waits = verb.starts_with("async fn");
+            let verb = verb
+                .trim_start_matches("async ")
+                .trim_start_matches("const ");
+            let Some(verb) = verb.strip_prefix("fn ") else {
+                continue;
+            };
+            let name = verb.split(['(', '<']).next().expect("a name");
+            let inside = verb.split_once('(').map_or("", |(_, inside)| inside);
+            let next = lines.peek().copied().unwrap_or_default();
+            let borrows =
+                inside.starts_with("&self") || inside.is_empty() && next.contains("&self");
+            let verbs = types.entry(of.clone()).or_default();
+            verbs.insert(name.to_owned(), Verb { waits, borrows });
+        }
+    }
+    (types, derefs)
+}
+
+fn sources(at: &Path) -> Vec<PathBuf> {
+    if at.is_file() {
+        return vec![at.to_owned()];
+    }
+    let entries = fs::read_dir(at).expect("a folder");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.flat_map(|path| sources(&path)).collect()
+}
+
+/// Types of the async library that the facade has, too. The builder is the same type in both.
+const FACADE: [&str; 10] = [
+    "Client",
+    "Mutex",
+    "Lease",
+    "LossWatch",
+    "Detached",
+    "TimestampLock",
+    "TimestampHold",
+    "Cache",
+    "GetOrRefresh",
+    "GetManyOrRefresh",
+];
+
+/// A future that owns its mutex has no counterpart: there are no futures.
+const FUTURES_ONLY: [&str; 3] = ["acquire_owned", "acquire_within_owned", "try_acquire_owned"];
+
+/// What it is called where it blocks.
+fn name_here(verb: &str) -> &str {
+    match verb {
+        "lost" => "wait_lost",
+        "ended" => "wait_ended",
+        "connect" => "connect_blocking",
+        "examine" => "examine_blocking",
+        verb => verb,
+    }
+}
+
+#[test]
+fn the_facade_has_every_verb_of_the_async_one() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let is_facade =
+        |path: &PathBuf| path.starts_with(src.join("blocking")) || path.ends_with("blocking.rs");
+    let (facade, library): (Vec<_>, Vec<_>) = sources(&src).into_iter().partition(is_facade);
+    let ((theirs, derefs), (library, _)) = (verbs(&facade), verbs(&library));
+    let mut missing = Vec::new();
+    let mut compared = 0;
+    for name in FACADE.iter().chain(&["ClientBuilder"]) {
+        let has = &theirs[*name];
+        for (verb, is) in &library[*name] {
+            compared += 1;
+            let is_client = *name == "Client";
+            let here = if is_client { verb } else { name_here(verb) };
+            let is_reached = !is.waits && is.borrows && derefs.contains(*name);
+            let is_shared = *name == "ClientBuilder" && !is.waits;
+            let is_missing = !has.contains_key(here) && !is_reached && !is_shared;
+            if is_missing && !FUTURES_ONLY.contains(&verb.as_str()) {
+                missing.push(format!("{name}::{here}"));
+            }
+        }
+    }
+    assert!(compared > 90, "only {compared} were found");
+    assert!(missing.is_empty(), "not in `blocking`: {missing:?}");
+}
