@@ -10,6 +10,7 @@ mod caching;
 mod common;
 mod ending;
 mod holding;
+mod least;
 mod replies;
 
 use std::future::poll_fn;

@@ -76,6 +76,21 @@ async fn a_lock_can_be_kept_taken_after_its_release(place: Place) {
     drop(next.expect("it was kept for no longer"));
 }
 
+async fn a_lock_stays_taken_for_a_least_time(place: Place) {
+    let (a, b) = two(&place).await;
+    let clock = Clock::system();
+    let mutex = a.mutex("m").ttl(TTL).at_least(MS * 400);
+    let asked = clock.now();
+    drop(mutex.acquire().await.expect("it is free"));
+    let here = mutex.acquire_within(LONG).await;
+    // One millisecond for the store's rounding.
+    assert!(clock.now().since(asked) >= MS * 399, "nor here");
+    drop(here.expect("it was kept for no longer"));
+    let there = b.mutex("m").acquire_within(LONG).await;
+    assert!(clock.now().since(asked) >= MS * 798, "nor there");
+    drop(there.expect("it was kept for no longer"));
+}
+
 async fn run_gives_the_output_and_releases(place: Place) {
     let (a, b) = two(&place).await;
     let lease = take(&a, "m").await;
@@ -227,6 +242,7 @@ on_every_store! {
     a_lease_outlives_its_client
     extend_sets_a_new_deadline
     a_lock_can_be_kept_taken_after_its_release
+    a_lock_stays_taken_for_a_least_time
     run_gives_the_output_and_releases
     run_cancels_work_whose_lease_is_lost
     a_lock_is_waited_for_in_a_task_of_its_own

@@ -1,0 +1,119 @@
+//! Locks that stay taken for a least time: also when a future is dropped, but not if nobody received the lease.
+
+use std::time::Duration;
+
+use leasehold::Lease;
+use tokio::time::sleep;
+
+use crate::common::{Place, TTL, look, on_every_store};
+use crate::{MANY, MOMENTS, Scene, poll_n_times_then_drop};
+
+/// A lock that is kept for longer than the test looks, and is free only when it is broken.
+async fn is_kept_until_broken(scene: &Scene, lease: Lease) {
+    let fence = lease.fence();
+    drop(lease);
+    scene.all_was_sent().await;
+    let holder = look(&scene.operator, "m").await.holder;
+    assert!(holder.is_some(), "it is kept");
+    let broken = scene.operator.break_lock("m", fence).await;
+    assert!(broken.expect("it answers"));
+    scene.is_free_soon().await;
+}
+
+async fn an_acquisition_that_is_dropped_keeps_nothing(place: Place) {
+    let scene = Scene::at(place).await;
+    let mutex = scene.mutex().at_least(TTL);
+    for n in 1..=MANY {
+        if let Some(lease) = poll_n_times_then_drop(n, mutex.acquire()).await {
+            is_kept_until_broken(&scene, lease.expect("it is free")).await;
+            break;
+        }
+        scene.is_free_soon().await;
+    }
+    for moment in MOMENTS {
+        // Looked at once, and then only dropped: it may be granted meanwhile.
+        let mut acquiring = Box::pin(mutex.clone().acquire_owned());
+        let first = poll_n_times_then_drop(1, acquiring.as_mut()).await;
+        if let Some(lease) = first {
+            is_kept_until_broken(&scene, lease.expect("it is free")).await;
+            continue;
+        }
+        sleep(moment).await;
+        drop(acquiring);
+        scene.is_free_soon().await;
+    }
+}
+
+async fn a_future_that_owns_its_mutex_leaves_nothing(place: Place) {
+    let scene = Scene::at(place).await;
+    let held = scene.held_by_another().await;
+    for n in 1..=3 {
+        let forever = scene.mutex().acquire_owned();
+        assert!(
+            poll_n_times_then_drop(n, forever_or_waker(forever))
+                .await
+                .is_none()
+        );
+        let limited = scene.mutex().acquire_within_owned(TTL);
+        assert!(
+            poll_n_times_then_drop(n, forever_or_waker(limited))
+                .await
+                .is_none()
+        );
+        drop(poll_n_times_then_drop(n, scene.mutex().try_acquire_owned()).await);
+    }
+    scene.waits_for_nobody_after(held).await;
+}
+
+/// The same future, woken now and then, so that it is polled as often as it takes.
+async fn forever_or_waker<T>(future: impl Future<Output = T>) -> T {
+    tokio::select! {
+        output = future => output,
+        () = async { loop { sleep(Duration::from_millis(1)).await } } => unreachable!("it never ends"),
+    }
+}
+
+async fn a_release_that_is_dropped_keeps_the_lock(place: Place) {
+    let scene = Scene::at(place).await;
+    let mutex = scene.mutex().at_least(TTL);
+    for n in 1..=MANY {
+        let lease = mutex.try_acquire().await.expect("it answers");
+        let lease = lease.expect("it is free");
+        let fence = lease.fence();
+        let released = poll_n_times_then_drop(n, lease.release()).await;
+        scene.all_was_sent().await;
+        assert!(look(&scene.operator, "m").await.holder.is_some());
+        let broken = scene.operator.break_lock("m", fence).await;
+        assert!(broken.expect("it answers"));
+        scene.is_free_soon().await;
+        if let Some(told) = released {
+            return told.expect("it was held");
+        }
+    }
+    panic!("it never ends");
+}
+
+async fn closing_that_is_dropped_goes_on(place: Place) {
+    for n in 1..=MANY {
+        let (client, operator) = (place.client().await, place.client().await);
+        let held = crate::common::take(&client, "m").await;
+        let closed = poll_n_times_then_drop(n, client.close_within(TTL)).await;
+        assert!(held.is_lost());
+        crate::common::eventually("it is free", async || {
+            look(&operator, "m").await.holder.is_none()
+        })
+        .await;
+        if let Some(settled) = closed {
+            assert!(settled);
+            return;
+        }
+    }
+    panic!("it never ends");
+}
+
+on_every_store! {
+    an_acquisition_that_is_dropped_keeps_nothing
+    a_future_that_owns_its_mutex_leaves_nothing
+    a_release_that_is_dropped_keeps_the_lock
+    closing_that_is_dropped_goes_on
+}
