@@ -59,7 +59,12 @@ fn a_storm_of_a_minute_is_clean_and_its_controls_are_not() {
     );
     let faults: BTreeMap<String, u64> = serde_json::from_value(counts["faults"].clone()).unwrap();
     for kind in [
+        "black-hole",
+        "black-hole-replies",
+        "black-hole-requests",
         "client-kill",
+        "evict",
+        "failover",
         "kill-server",
         "kill-worker",
         "memory",

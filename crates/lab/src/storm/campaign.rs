@@ -12,12 +12,12 @@ use serde_json::json;
 
 use super::crew::Crew;
 use super::nemesis::{self, Nemesis};
+use super::servers::Servers;
 use super::worker::{self, System};
 use super::{Fencing, Settings, judged, resource};
 use crate::host_time;
 use crate::parts::Part;
 use crate::process::Process;
-use crate::server::OwnServer;
 
 /// Whatever it has confirmed outlives a kill.
 const DURABLE: [&str; 6] = [
@@ -71,9 +71,9 @@ impl Campaign {
         let scratch = scratch.map_err(|error| format!("cannot make a directory: {error}"))?;
         let mut server = match settings.url {
             Some(_) => None,
-            None => Some(OwnServer::start(&DURABLE)?),
+            None => Some(Servers::start(&DURABLE, self.shows.is_none())?),
         };
-        let own = server.as_ref().map(OwnServer::url);
+        let own = server.as_ref().map(Servers::url);
         let url = settings.url.clone().or(own).unwrap_or_default();
         let faults = nemesis::schedule(
             settings.seed,
@@ -91,12 +91,14 @@ impl Campaign {
         let mut crew = Crew::start(orders, settings.workers)?;
         let path = directory.join("nemesis.jsonl");
         let mut nemesis = Nemesis {
-            server: server.as_mut(),
+            servers: server.as_mut(),
             crew: &mut crew,
+            locks: settings.locks,
+            epoch: 0,
             history: File::create(&path).map_err(|error| refused(&path, &error))?,
             stops: Vec::new(),
         };
-        nemesis.server_starts()?;
+        nemesis.server_starts(host_time::up_ns())?;
         nemesis.act(&faults)?;
         nemesis.calm()?;
         nemesis.rest(host_time::up() + self.calm)?;

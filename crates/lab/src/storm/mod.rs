@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `campaign` | one run, from the first process to the verdict |
 //! | `nemesis`, `crew` | the faults; the worker processes |
+//! | `servers`, `road` | the server, the one that follows it, and the way to them |
 //! | `worker`, `resource`, `judged` | what runs as processes of their own |
 //! | `args`, `report` | how it is asked for and shown |
 
@@ -18,6 +19,8 @@ pub(crate) mod judged;
 mod nemesis;
 mod report;
 pub(crate) mod resource;
+mod road;
+mod servers;
 pub(crate) mod worker;
 
 use std::cell::Cell;

@@ -1,6 +1,8 @@
 //! The one who does harm: which faults there are to be and when, and how each is done. Must never do one that it does not
 //! write down, or write down one that had no effect.
 
+mod way;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::thread;
@@ -10,13 +12,14 @@ use leasehold_history::FaultKind;
 use serde_json::json;
 
 use super::crew::Crew;
+use super::servers::Servers;
 use super::worker;
 use crate::host_time;
 use crate::rng::Rng;
 use crate::server::OwnServer;
 
-/// Of each ten faults.
-const ALL: [FaultKind; 10] = [
+/// Of each fifteen faults.
+const ALL: [FaultKind; 15] = [
     FaultKind::StopWorker,
     FaultKind::StopWorker,
     FaultKind::StopWorker,
@@ -27,6 +30,11 @@ const ALL: [FaultKind; 10] = [
     FaultKind::ScriptFlush,
     FaultKind::ClientKill,
     FaultKind::Memory,
+    FaultKind::Failover,
+    FaultKind::BlackHole,
+    FaultKind::BlackHoleRequests,
+    FaultKind::BlackHoleReplies,
+    FaultKind::Evict,
 ];
 
 /// What can be done when the server is somebody else's.
@@ -53,7 +61,7 @@ pub(super) struct Fault {
     whom: u64,
 }
 
-/// The faults of a campaign that lasts for `time`: the same for the same seed. Of any ten in a row, none is left out.
+/// The faults of a campaign that lasts for `time`: the same for the same seed. Of any fifteen, as they are dealt, none is left out.
 pub(super) fn schedule(seed: u64, time: Duration, ttl: Duration, server: bool) -> Vec<Fault> {
     let mut rng = Rng::new(seed);
     let deck: &[FaultKind] = if server { &ALL } else { &WORKERS_ONLY };
@@ -72,7 +80,13 @@ pub(super) fn schedule(seed: u64, time: Duration, ttl: Duration, server: bool) -
         let kind = left.swap_remove(usize::try_from(drawn).unwrap_or_default());
         let lasts = match kind {
             FaultKind::StopWorker => ttl / 2 + part(&mut rng, ttl * 5 / 2),
-            FaultKind::StopServer | FaultKind::Memory => ttl / 2 + part(&mut rng, ttl),
+            FaultKind::StopServer | FaultKind::Memory | FaultKind::Failover => {
+                ttl / 2 + part(&mut rng, ttl)
+            }
+            // Long enough to be told of a loss, or not.
+            FaultKind::BlackHole | FaultKind::BlackHoleRequests | FaultKind::BlackHoleReplies => {
+                ttl / 2 + part(&mut rng, ttl * 3 / 2)
+            }
             _ => Duration::ZERO,
         };
         faults.push(Fault {
@@ -106,9 +120,13 @@ pub(super) fn planned(faults: &[Fault]) -> BTreeMap<FaultKind, u64> {
 /// Does the faults.
 #[derive(Debug)]
 pub(super) struct Nemesis<'a> {
-    pub(super) server: Option<&'a mut OwnServer>,
+    pub(super) servers: Option<&'a mut Servers>,
     pub(super) crew: &'a mut Crew,
     pub(super) history: File,
+    /// How many locks there are.
+    pub(super) locks: u64,
+    /// How often the servers lost data.
+    pub(super) epoch: u32,
     /// Who was stopped, from when to when.
     pub(super) stops: Vec<(u64, u64, u64)>,
 }
@@ -148,9 +166,9 @@ impl Nemesis<'_> {
         self.write(&json!({"ev": "calm", "at_ns": host_time::up_ns()}))
     }
 
-    /// The server has begun, with all that it had.
-    pub(super) fn server_starts(&mut self) -> Result<(), String> {
-        self.write(&json!({"ev": "server-start", "epoch": 0, "at_ns": host_time::up_ns()}))
+    /// The server begins then.
+    pub(super) fn server_starts(&mut self, at_ns: u64) -> Result<(), String> {
+        self.write(&json!({"ev": "server-start", "epoch": self.epoch, "at_ns": at_ns}))
     }
 
     fn inflict(&mut self, fault: &Fault) -> Result<(), String> {
@@ -180,7 +198,7 @@ impl Nemesis<'_> {
             }
             FaultKind::KillServer => {
                 self.own()?.kill()?;
-                self.server_starts()?;
+                self.server_starts(host_time::up_ns())?;
                 self.own()?.restart()?;
             }
             FaultKind::ScriptFlush => self.command(&["SCRIPT", "FLUSH"]).map(drop)?,
@@ -194,6 +212,11 @@ impl Nemesis<'_> {
                 self.rest(host_time::up() + fault.lasts)?;
                 self.command(&["CONFIG", "SET", "maxmemory", "0"])?;
             }
+            FaultKind::Failover => return self.fail_over(fault.lasts),
+            FaultKind::BlackHole | FaultKind::BlackHoleRequests | FaultKind::BlackHoleReplies => {
+                return self.hold_up(fault.kind, fault.whom, fault.lasts);
+            }
+            FaultKind::Evict => return self.evict(fault.whom),
         }
         self.fault(fault.kind, "server", from, Some(host_time::up_ns()))
     }
@@ -201,24 +224,24 @@ impl Nemesis<'_> {
     /// Cuts all connections to the server, those that listen to channels as well.
     fn cut(&mut self) -> Result<(), String> {
         // Right after a restart there may be none, and on a busy machine for long.
-        for _ in 0..2_000 {
+        self.until("a client", |nemesis| {
             let mut cut = 0;
             for kind in ["normal", "pubsub"] {
-                let killed = self.command(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"])?;
+                let killed = nemesis.command(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"])?;
                 cut += redis::from_redis_value::<u64>(killed).map_err(|error| error.to_string())?;
             }
-            if cut > 0 {
-                return Ok(());
-            }
-            self.rest(host_time::up() + TICK)?;
-        }
-        Err("no client is connected to the server".into())
+            Ok(cut > 0)
+        })
+    }
+
+    fn servers(&mut self) -> Result<&mut Servers, String> {
+        self.servers
+            .as_deref_mut()
+            .ok_or_else(|| "the server is not the storm's own".into())
     }
 
     fn own(&mut self) -> Result<&mut OwnServer, String> {
-        self.server
-            .as_deref_mut()
-            .ok_or_else(|| "the server is not the storm's own".into())
+        self.servers().map(Servers::primary)
     }
 
     fn command(&mut self, words: &[&str]) -> Result<redis::Value, String> {
@@ -271,8 +294,8 @@ mod tests {
         assert_ne!(faults, schedule(8, time, TTL, true));
         assert!(faults.is_sorted_by_key(|fault| fault.at));
         assert!(faults.iter().all(|fault| fault.at < time));
-        for ten in faults.chunks_exact(10) {
-            assert_eq!(planned(ten).len(), 7);
+        for fifteen in faults.chunks_exact(ALL.len()) {
+            assert_eq!(planned(fifteen).len(), 12);
         }
     }
 

@@ -12,7 +12,7 @@ use leasehold_core::{LockName, Step};
 
 use super::{Memory, MemoryStore};
 use crate::clock::Clock;
-use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
 use crate::store::{Attach, Done, Listener, Notice, Store};
 

@@ -1,0 +1,100 @@
+//! Harm to the way between workers and server, and to what the server keeps beside the locks. Must never take a lock itself out of
+//! the server but by a failover.
+
+use std::time::Duration;
+
+use leasehold_history::FaultKind;
+
+use super::{Nemesis, TICK};
+use crate::host_time;
+use crate::storm::road::Hole;
+
+/// How often something is tried that needs somebody to be there: after a restart it may take some time.
+const TRIES: u32 = 2_000;
+
+/// What stands beside a lock.
+const BESIDE: [&str; 3] = ["lh-fence", "lh-queue", "lh-waiters"];
+
+impl Nemesis<'_> {
+    /// Holds up every second connection.
+    pub(super) fn hold_up(
+        &mut self,
+        kind: FaultKind,
+        half: u64,
+        lasts: Duration,
+    ) -> Result<(), String> {
+        let hole = Hole {
+            requests: kind != FaultKind::BlackHoleReplies,
+            replies: kind != FaultKind::BlackHoleRequests,
+            half,
+        };
+        self.until("a connection", |nemesis| {
+            Ok(nemesis.servers()?.road().hold_up(hole) > 0)
+        })?;
+        let from = host_time::up_ns();
+        self.rest(host_time::up() + lasts)?;
+        let until = host_time::up_ns();
+        self.servers()?.road().clear();
+        self.fault(kind, "server", from, Some(until))
+    }
+
+    /// The replica stops following, and takes over this long after.
+    pub(super) fn fail_over(&mut self, lag: Duration) -> Result<(), String> {
+        let mut from = 0;
+        self.until("a replica that follows", |nemesis| {
+            from = host_time::up_ns();
+            nemesis.servers()?.is_followed()
+        })?;
+        self.servers()?.part()?;
+        self.rest(host_time::up() + lag)?;
+        self.servers()?.close_road();
+        // Nobody is answered any more by the old one, nor yet by the new one.
+        let until = host_time::up_ns();
+        self.epoch += 1;
+        self.server_starts(until)?;
+        self.servers()?.change()?;
+        self.fault(FaultKind::Failover, "server", from, Some(until))
+    }
+
+    /// Deletes what stands beside some lock: one kind of key, or all.
+    pub(super) fn evict(&mut self, whom: u64) -> Result<(), String> {
+        let which = usize::try_from(whom % (BESIDE.len() as u64 + 1)).unwrap_or_default();
+        let (mut from, mut tried) = (0, 0);
+        let locks = self.locks;
+        self.until("a key beside a lock", |nemesis| {
+            tried += 1;
+            // Nobody may wait for a while.
+            let chosen = match BESIDE.get(which) {
+                Some(one) if tried <= TRIES / 4 => std::slice::from_ref(one),
+                _ => &BESIDE[..],
+            };
+            for lock in (0..locks).map(|step| 1 + (whom / 4 + step) % locks) {
+                let keys = chosen.iter().map(|beside| format!("{{m{lock}}}:{beside}"));
+                let words: Vec<String> = std::iter::once("DEL".to_owned()).chain(keys).collect();
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                from = host_time::up_ns();
+                let deleted = redis::from_redis_value::<u64>(nemesis.command(&words)?);
+                if deleted.map_err(|error| error.to_string())? > 0 {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })?;
+        self.fault(FaultKind::Evict, "server", from, Some(host_time::up_ns()))
+    }
+
+    /// Tries something until it is done.
+    pub(super) fn until(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&mut Self) -> Result<bool, String>,
+    ) -> Result<(), String> {
+        for _ in 0..TRIES {
+            if done(self)? {
+                return Ok(());
+            }
+            self.rest(host_time::up() + TICK)?;
+        }
+        Err(format!("there is no sign of {what}"))
+    }
+}

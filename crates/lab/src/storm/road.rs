@@ -1,0 +1,333 @@
+//! The road from the workers to the server: it can hold up what some connections carry, and lead to another server. Must never lose a
+//! part of what a connection carries, but by ending it; nor let anything through that it holds up or has cut.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// For a connection to a server of this host.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// What goes to the server, and what comes from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Requests,
+    Replies,
+}
+
+/// What is held up: of every second connection, by this remainder of its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hole {
+    pub(super) requests: bool,
+    pub(super) replies: bool,
+    pub(super) half: u64,
+}
+
+impl Hole {
+    const fn swallows(self, id: u64, lane: Lane) -> bool {
+        let lanes = match lane {
+            Lane::Requests => self.requests,
+            Lane::Replies => self.replies,
+        };
+        lanes && self.concerns(id)
+    }
+
+    const fn concerns(self, id: u64) -> bool {
+        id % 2 == self.half % 2
+    }
+}
+
+/// A port of this host that leads to a server. Dropping it cuts all connections.
+#[derive(Debug)]
+pub(super) struct Road {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Where it leads; nowhere for now, or for good.
+    to: Option<u16>,
+    ended: bool,
+    hole: Option<Hole>,
+    next: u64,
+    /// Both ends of those that are open.
+    open: BTreeMap<u64, [TcpStream; 2]>,
+}
+
+impl State {
+    fn cut(&mut self) {
+        for stream in std::mem::take(&mut self.open).into_values().flatten() {
+            close(&stream);
+        }
+    }
+}
+
+impl Road {
+    /// A road to the server on this port.
+    pub(super) fn to(port: u16) -> Result<Self, String> {
+        let refused = |error: std::io::Error| format!("cannot make a road to the server: {error}");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(refused)?;
+        let road = Self {
+            port: listener.local_addr().map_err(refused)?.port(),
+            shared: Arc::default(),
+        };
+        road.shared.lock().to = Some(port);
+        let shared = road.shared.clone();
+        start(move || accept(&listener, &shared)).map_err(refused)?;
+        Ok(road)
+    }
+
+    /// `redis://127.0.0.1:PORT/`
+    pub(super) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// Holds up what this says, until [`Road::clear`]. How many connections that concerns now; if none, it is not held up.
+    pub(super) fn hold_up(&self, hole: Hole) -> usize {
+        let mut state = self.shared.lock();
+        let concerned = state.open.keys().filter(|id| hole.concerns(**id)).count();
+        if concerned > 0 {
+            state.hole = Some(hole);
+        }
+        concerned
+    }
+
+    /// Lets through what was held up.
+    pub(super) fn clear(&self) {
+        self.shared.lock().hole = None;
+        self.shared.changed.notify_all();
+    }
+
+    /// Cuts all connections, and lets none through.
+    pub(super) fn close(&self) {
+        let mut state = self.shared.lock();
+        state.to = None;
+        state.cut();
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// Leads to the server on this port from now on.
+    pub(super) fn lead_to(&self, port: u16) {
+        self.shared.lock().to = Some(port);
+    }
+}
+
+impl Drop for Road {
+    fn drop(&mut self) {
+        self.shared.lock().ended = true;
+        self.close();
+        // Only a connection wakes who accepts them. Without one the thread ends with the process.
+        let _woken = TcpStream::connect_timeout(&local(self.port), CONNECT).is_ok();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while this lane of this connection is held up; whether it is still open then.
+    fn is_clear(&self, id: u64, lane: Lane) -> bool {
+        let mut state = self.lock();
+        loop {
+            if !state.open.contains_key(&id) {
+                return false;
+            }
+            if !state.hole.is_some_and(|hole| hole.swallows(id, lane)) {
+                return true;
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// Ends the reads and writes of other threads as well.
+fn close(stream: &TcpStream) {
+    // An error means that it is closed.
+    let _closed = stream.shutdown(Shutdown::Both).is_ok();
+}
+
+fn start(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    let thread = thread::Builder::new().name("road".into());
+    thread.spawn(work).map(drop)
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    for client in listener.incoming() {
+        let to = {
+            let state = shared.lock();
+            if state.ended {
+                return;
+            }
+            state.to
+        };
+        let (Ok(client), Some(to)) = (client, to) else {
+            // Out of descriptors, most likely: there may be some in a moment.
+            thread::sleep(Duration::from_millis(1));
+            continue;
+        };
+        let shared = shared.clone();
+        // Without a thread the client is cut, and comes again.
+        let carrying = move || {
+            let _came_about: Option<()> = carry(&client, to, &shared);
+        };
+        let _started = start(carrying).is_ok();
+    }
+}
+
+/// Carries one connection until either side ends it. `None` if it did not come about.
+fn carry(client: &TcpStream, to: u16, shared: &Arc<Shared>) -> Option<()> {
+    let server = TcpStream::connect_timeout(&local(to), CONNECT).ok()?;
+    client.set_nodelay(true).ok()?;
+    server.set_nodelay(true).ok()?;
+    let ends = [client.try_clone().ok()?, server.try_clone().ok()?];
+    let id = {
+        let mut state = shared.lock();
+        // It may lead somewhere else by now.
+        if state.to != Some(to) {
+            return None;
+        }
+        state.next += 1;
+        let id = state.next;
+        state.open.insert(id, ends);
+        id
+    };
+    thread::scope(|scope| {
+        let replies = || pass(shared, id, Lane::Replies, &server, client);
+        let started = thread::Builder::new()
+            .name("road".into())
+            .spawn_scoped(scope, replies);
+        if started.is_ok() {
+            pass(shared, id, Lane::Requests, client, &server);
+        }
+        end(shared, id);
+    });
+    Some(())
+}
+
+fn pass(shared: &Shared, id: u64, lane: Lane, mut from: &TcpStream, mut to: &TcpStream) {
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        // That a side has closed is held up as well.
+        let read = from.read(&mut buffer).unwrap_or(0);
+        if !shared.is_clear(id, lane) || read == 0 || to.write_all(&buffer[..read]).is_err() {
+            return end(shared, id);
+        }
+    }
+}
+
+fn end(shared: &Shared, id: u64) {
+    let ends = shared.lock().open.remove(&id);
+    ends.iter().flatten().for_each(close);
+    shared.changed.notify_all();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that says each byte again.
+    fn echo() -> u16 {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        start(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                start(move || {
+                    let mut byte = [0];
+                    while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
+                })
+                .unwrap();
+            }
+        })
+        .unwrap();
+        port
+    }
+
+    fn ask(mut stream: &TcpStream, byte: u8) -> Option<u8> {
+        let mut answer = [0];
+        stream.write_all(&[byte]).ok()?;
+        stream.read_exact(&mut answer).ok()?;
+        Some(answer[0])
+    }
+
+    fn connect(road: &Road) -> TcpStream {
+        let stream = TcpStream::connect(local(road.port)).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        stream
+    }
+
+    #[test]
+    fn what_is_held_up_is_late_and_not_lost_and_every_second_is_not_held_up() {
+        let road = Road::to(echo()).unwrap();
+        let (first, second) = (connect(&road), connect(&road));
+        // In this order, so that they are numbered so.
+        assert_eq!([ask(&first, 1), ask(&second, 2)], [Some(1), Some(2)]);
+        for (requests, replies) in [(true, true), (true, false), (false, true)] {
+            let hole = |half| Hole {
+                requests,
+                replies,
+                half,
+            };
+            let first_is = u64::from(road.shared.lock().open.keys().next() == Some(&1));
+            assert_eq!(road.hold_up(hole(first_is)), 1);
+            (&first).write_all(&[7]).unwrap();
+            assert_eq!(ask(&second, 8), Some(8));
+            first
+                .set_read_timeout(Some(Duration::from_millis(50)))
+                .unwrap();
+            let mut byte = [0];
+            (&first).read_exact(&mut byte).unwrap_err();
+            road.clear();
+            first
+                .set_read_timeout(Some(Duration::from_secs(20)))
+                .unwrap();
+            (&first).read_exact(&mut byte).unwrap();
+            assert_eq!(byte, [7]);
+        }
+    }
+
+    #[test]
+    fn when_it_is_closed_nothing_passes_until_it_leads_to_another() {
+        let road = Road::to(echo()).unwrap();
+        let before = connect(&road);
+        assert_eq!(ask(&before, 1), Some(1));
+        road.close();
+        assert_eq!(ask(&before, 2), None);
+        assert_eq!(ask(&connect(&road), 3), None);
+        road.lead_to(echo());
+        assert_eq!(ask(&connect(&road), 4), Some(4));
+        assert_eq!(
+            road.hold_up(Hole {
+                requests: true,
+                replies: true,
+                half: 1
+            }) + road.hold_up(Hole {
+                requests: true,
+                replies: true,
+                half: 0
+            }),
+            1
+        );
+    }
+}
