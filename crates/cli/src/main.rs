@@ -29,6 +29,7 @@ mod config;
 mod dev;
 mod doctor;
 mod exit;
+mod handed;
 mod hold;
 mod inspect;
 mod lab;

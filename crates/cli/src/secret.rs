@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::config::Value;
 use crate::exit::{CONFIG, Exit};
+use crate::handed;
 use crate::text::{pasteable, say};
 
 /// More than any URL or password is: `/dev/zero` in the wrong place must not fill the memory.
@@ -28,7 +29,14 @@ pub(crate) fn line(setting: &Value) -> Result<String, Exit> {
     let mut text = String::new();
     File::open(path)
         .and_then(|file| file.take(MOST + 1).read_to_string(&mut text))
-        .map_err(|error| refuse(&reason(&error)))?;
+        .map_err(|error| {
+            let exit = refuse(&reason(&error));
+            if handed::is_handed(path) {
+                exit.adding(handed::advice(&error))
+            } else {
+                exit
+            }
+        })?;
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);
     match line {

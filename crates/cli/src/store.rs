@@ -2,7 +2,6 @@
 //! guess one.
 
 use std::borrow::Cow;
-use std::ffi::OsString;
 use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use crate::config::{
     URL_FILE, Value,
 };
 use crate::exit::{CONFIG, Exit};
+use crate::handed::Place;
 use crate::text::pasteable;
 use crate::{secret, text, values};
 
@@ -92,7 +92,6 @@ pub(crate) struct TtlArgs {
 
 /// A store to connect to.
 pub(crate) struct Target {
-    url: String,
     place: Place,
     origin: Origin,
     builder: ClientBuilder,
@@ -101,46 +100,21 @@ pub(crate) struct Target {
     ttl: Option<Value>,
 }
 
-/// The URL as it was given, before a password came to it, and the files that the URL and the password are from.
-struct Place {
-    url: String,
-    files: [Option<PathBuf>; 2],
-}
-
 impl Target {
-    /// The variables by which a command finds the same store, wherever it goes to work; those without a value are to be taken
-    /// away, since they may mean another. None holds a password: of that only the name of the file is handed on.
-    pub(crate) fn for_command(&self) -> [(&'static str, Option<OsString>); 3] {
-        let Place { url, files } = &self.place;
-        let [url_file, password_file] = files.each_ref().map(|file| regular(file.as_deref()?));
-        let (url, url_file, password_file) = if address::has_password(url) {
-            (None, url_file, None)
-        } else {
-            (for_any_directory(url), None, password_file)
-        };
-        [
-            ("LEASEHOLD_URL", url),
-            ("LEASEHOLD_URL_FILE", url_file),
-            ("LEASEHOLD_PASSWORD_FILE", password_file),
-        ]
+    /// Where it was given, from which a command learns how to find it.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
-    /// Whether another process of ours finds the same store by the same words: not if they name a pipe, as `--url-file <(...)`.
-    #[cfg(feature = "cache")]
-    pub(crate) fn is_found_again(&self) -> bool {
-        let mut files = self.place.files.iter().flatten();
-        files.all(|file| regular(file).is_some())
-    }
-
-    /// The variables by which a command makes the same keys of names: its namespace, if it has one, and its template, also the
-    /// default one, since a file may set another for the command.
+    /// The variables by which a command makes the same keys of names: its namespace and its template, also that it has none and
+    /// the default one, since a file may set others for the command.
     pub(crate) fn naming(&self) -> &[(&'static str, String)] {
         &self.naming
     }
 
     /// Connects to it.
     pub(crate) async fn connect(&self) -> Result<Client, leasehold::Error> {
-        self.builder.clone().connect(&self.url).await
+        self.builder.clone().connect(&self.place.whole).await
     }
 
     /// How [`Target::connect`] failed, with where the URL came from if it was not typed.
@@ -160,7 +134,12 @@ impl Target {
             return;
         }
         let glance = Examination::new(DEFAULT_TTL).glance();
-        let Ok(report) = self.builder.clone().examine(&self.url, &glance).await else {
+        let Ok(report) = self
+            .builder
+            .clone()
+            .examine(&self.place.whole, &glance)
+            .await
+        else {
             return;
         };
         let evicts = |finding: &&Finding| {
@@ -176,7 +155,7 @@ impl Target {
 
     /// Its URL, without user and password.
     pub(crate) fn shown(&self) -> String {
-        address::shown(&self.url)
+        address::shown(&self.place.url)
     }
 
     /// How long a lease is to last: as `typed`, or else as the environment or a file says, or else 30 s.
@@ -191,7 +170,7 @@ impl Target {
 
     /// Looks whether it is fit for locks.
     pub(crate) async fn examine(self, how: &Examination) -> Result<Report, leasehold::Error> {
-        self.builder.examine(&self.url, how).await
+        self.builder.examine(&self.place.whole, how).await
     }
 }
 
@@ -255,6 +234,8 @@ impl StoreArgs {
             Namespace::new(text).map_err(|invalid| setting.origin.refuse(invalid))?;
             builder = builder.namespace(text);
             naming.push(("LEASEHOLD_NAMESPACE", text.to_owned()));
+        } else {
+            naming.push((config::NO_NAMESPACE, "1".to_owned()));
         }
         let mut template = "{}".to_owned();
         if let Some(setting) = settings.get(KEY_TEMPLATE) {
@@ -263,9 +244,8 @@ impl StoreArgs {
             builder = builder.key_template(&template);
         }
         naming.push(("LEASEHOLD_KEY_TEMPLATE", template));
-        let (url, place, origin) = url(&settings)?;
+        let (place, origin) = place(&settings)?;
         Ok(Target {
-            url,
             place,
             origin,
             builder,
@@ -276,7 +256,7 @@ impl StoreArgs {
 }
 
 /// The whole URL, and where it came from.
-fn url(settings: &Settings) -> Result<(String, Place, Origin), Exit> {
+fn place(settings: &Settings) -> Result<(Place, Origin), Exit> {
     let Some((key, setting)) = settings.either(URL, URL_FILE)? else {
         return Err(Exit::saying(
             CONFIG,
@@ -315,6 +295,7 @@ fn url(settings: &Settings) -> Result<(String, Place, Origin), Exit> {
             _ => {}
         }
     }
+    let url = for_any_directory(url, key, &setting.origin)?;
     let whole = match settings.get(PASSWORD_FILE) {
         Some(password) if is_for(&password, &setting) => {
             let whole = joined(&url, &setting, &password)?;
@@ -328,24 +309,24 @@ fn url(settings: &Settings) -> Result<(String, Place, Origin), Exit> {
         None => (url.clone(), None),
     };
     let files = [url_file, password_file];
-    Ok((whole, Place { url, files }, setting.origin))
+    Ok((Place { url, whole, files }, setting.origin))
 }
 
-/// The same URL for a process in another directory.
-fn for_any_directory(url: &str) -> Option<OsString> {
+/// The same URL for a process in another directory. One that was read from a file means the same wherever it is read.
+fn for_any_directory(url: String, key: &str, origin: &Origin) -> Result<String, Exit> {
+    let refuse = |why: &str| Exit::saying(CONFIG, format!("{origin}: {why} (exit {CONFIG})"));
     match url.strip_prefix("local:") {
-        None | Some("") => Some(url.into()),
-        Some(file) => {
-            let file = path::absolute(file).ok()?;
-            Some(format!("local:{}", file.to_str()?).into())
+        Some(file) if !file.is_empty() && !file.starts_with(['/', '?']) => {
+            if key == URL_FILE {
+                return Err(refuse(config::RELATIVE));
+            }
+            let absolute = path::absolute(file).ok();
+            let absolute = absolute.as_deref().and_then(Path::to_str);
+            let absolute = absolute.ok_or_else(|| refuse("has no absolute path here"))?;
+            Ok(format!("local:{absolute}"))
         }
+        _ => Ok(url),
     }
-}
-
-/// A file that is there for others too, in another directory: not a pipe, as of `--url-file <(...)`.
-fn regular(file: &Path) -> Option<OsString> {
-    let file = path::absolute(file).ok()?;
-    file.is_file().then(|| file.into_os_string())
 }
 
 /// Whether a password is meant for this URL. One from a file goes with the URL of the same file or of a weaker layer: it must

@@ -1,7 +1,6 @@
 //! The command as a loader: what it prints is the value. Must never give out what a command printed that failed, was stopped or
 //! was interrupted, and never outlive this process (on Linux; what it has started may).
 
-use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -17,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::exit::{CONFIG, Exit, TIMEOUT};
+use crate::handed::{Place, UrlFile, Variables};
 use crate::run::program::Program;
 use crate::store::Target;
 use crate::sys;
@@ -32,8 +32,10 @@ const LONGEST_NAME: usize = 100;
 /// A command that may be run, once, and how far it is.
 pub(super) struct Job {
     program: Program,
-    /// Variables to set, or to take away.
-    environment: Vec<(&'static str, Option<OsString>)>,
+    /// Where its store was given.
+    place: Place,
+    /// The variables by which it makes the same keys of names.
+    naming: Variables,
     limits: Limits,
     state: watch::Sender<State>,
 }
@@ -90,15 +92,10 @@ impl Job {
     pub(super) fn new(program: Program, target: &Target, limits: Limits) -> Self {
         let naming = target.naming().iter();
         let naming = naming.map(|(name, value)| (*name, Some(value.into())));
-        // A password is for us, whatever the command prints.
-        let environment = [("LEASEHOLD_PASSWORD", None)]
-            .into_iter()
-            .chain(target.for_command())
-            .chain(naming)
-            .collect();
         Self {
             program,
-            environment,
+            place: target.place().clone(),
+            naming: naming.collect(),
             limits,
             state: watch::Sender::new(State::Idle),
         }
@@ -106,7 +103,7 @@ impl Job {
 
     /// Runs it. Never ends after an interrupt that ended the command.
     pub(super) async fn load(self: Arc<Self>) -> Result<Vec<u8>, Failed> {
-        let mut process = Process::start(&self.program, &self.environment).map_err(|error| {
+        let mut process = Process::start(&self).map_err(|error| {
             let exit = self.program.failed(&error);
             self.failed(exit.code(), &format!("cannot be started: {error}"), "")
         })?;
@@ -242,16 +239,16 @@ struct Process {
     child: Child,
     group: Pid,
     has_ended: bool,
+    /// What it finds its store by.
+    _url_file: Option<UrlFile>,
 }
 
 impl Process {
     /// To be called from the main thread: see [`sys::prepare`].
-    fn start(
-        program: &Program,
-        environment: &[(&'static str, Option<OsString>)],
-    ) -> io::Result<Self> {
-        let mut command = program.command();
-        for (name, value) in environment {
+    fn start(job: &Job) -> io::Result<Self> {
+        let mut command = job.program.command();
+        let (store, url_file) = job.place.hand_on();
+        for (name, value) in store.iter().chain(&job.naming) {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
@@ -266,6 +263,7 @@ impl Process {
             child,
             group: Pid::from_raw(i32::try_from(id).map_err(io::Error::other)?),
             has_ended: false,
+            _url_file: url_file,
         })
     }
 

@@ -45,7 +45,7 @@ fn begin(args: &GetOrRefresh) -> Result<Exit, Exit> {
     let again = job.as_ref().ok().cloned();
     let unanswered = Cell::new(true);
     let is_apart =
-        args.refresh == How::Background && !args.must_be_fresh && target.is_found_again();
+        args.refresh == How::Background && !args.must_be_fresh && target.place().is_found_again();
     let exit = with_client(target, async |client, signals| {
         let cache = client.cache().raw().policy(args.policy());
         let work = Work {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
-use super::{KEYS, Layer, Origin, PASSWORD_FILE, URL_FILE};
+use super::{KEYS, Layer, Origin, PASSWORD_FILE, RELATIVE, URL, URL_FILE};
 use crate::exit::{CONFIG, Exit};
 use crate::text;
 
@@ -74,6 +74,10 @@ fn parse(path: &Path, text: &str) -> Result<Layer, Exit> {
         if [URL_FILE, PASSWORD_FILE].contains(&key) && !Path::new(value.as_ref()).is_absolute() {
             return Err(refuse(at, format!("{key} must be an absolute path")));
         }
+        let local = value.strip_prefix("local:").filter(|_| key == URL);
+        if local.is_some_and(|file| !file.is_empty() && !file.starts_with(['/', '?'])) {
+            return Err(refuse(at, format!("{key}: {RELATIVE}")));
+        }
         let origin = Origin::File {
             path: path.to_owned(),
             line: line_of(text, at),
@@ -124,6 +128,10 @@ mod tests {
             ("ttl = 30", "line 1: ttl must be text in quotes"),
             ("namespace = \"\"", "line 1: namespace is empty"),
             ("url_file = \"S3CR3T\"", "must be an absolute path"),
+            (
+                "\nurl = \"local:S3CR3T.db\"",
+                "line 2: url: a relative path",
+            ),
             ("url = \"redis://:S3CR3T@h/\" \"", "line 1"),
             ("url = \"redis://:\\S3CR3T@h/\"", "line 1"),
         ] {

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use self::file::{Missing, read};
 use crate::exit::{CONFIG, Exit, USAGE};
+use crate::handed;
 
 pub(crate) const URL: &str = "url";
 pub(crate) const URL_FILE: &str = "url_file";
@@ -34,6 +35,13 @@ const KEYS: [(&str, &str); 6] = [
 
 /// Set by many hosts for any program. It may name a cache, so everything else is asked before.
 pub(crate) const REDIS_URL: &str = "REDIS_URL";
+
+/// Says that the lock around a command has no namespace, so that those of files are not for the command.
+pub(crate) const NO_NAMESPACE: &str = "LEASEHOLD_NO_NAMESPACE";
+
+/// What is wrong with `local:locks.db` in a file.
+pub(crate) const RELATIVE: &str =
+    "a relative path means another file in each directory; write local:/path/to/file";
 
 /// The file for all users of this host.
 pub(crate) const HOST_FILE: &str = "/etc/leasehold.toml";
@@ -118,18 +126,35 @@ impl Settings {
         // A variable that is set to nothing is as good as none.
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let named = |key, name| Some((key, (variable(name)?, Origin::Variable(name))));
-        let mut layers = vec![
-            typed.0,
-            KEYS.into_iter()
-                .filter_map(|(key, name)| named(key, name))
-                .collect(),
-        ];
+        let mut variables: Layer = KEYS
+            .into_iter()
+            .filter_map(|(key, name)| named(key, name))
+            .collect();
+        if let (Some(_), Some((file, _))) = (variables.get(URL), variables.get(URL_FILE))
+            && handed::is_handed(Path::new(file))
+        {
+            // Whoever named a store since then means that one.
+            variables.remove(URL_FILE);
+        }
+        let named_here = [&typed.0, &variables]
+            .iter()
+            .any(|layer| layer.contains_key(URL) || layer.contains_key(URL_FILE));
+        if let (false, Some(why)) = (named_here, variable(handed::WITHHELD)) {
+            return Err(withheld(&why.to_string_lossy()));
+        }
+        let hides_namespace = variable(NO_NAMESPACE).is_some();
+        let mut layers = vec![typed.0, variables];
         if let Some(chosen) = file {
             layers.push(read(chosen, Missing::IsAnError)?);
         } else {
             let files = [user_file(variable), Some(HOST_FILE.into())];
             for path in files.into_iter().flatten() {
                 layers.push(read(&path, Missing::IsNone)?);
+            }
+        }
+        if hides_namespace {
+            for layer in layers.iter_mut().skip(2) {
+                layer.remove(NAMESPACE);
             }
         }
         layers.push(named(URL, REDIS_URL).into_iter().collect());
@@ -182,6 +207,17 @@ impl Typed {
         }
         self
     }
+}
+
+/// The store of the run around this one could not be handed on, and no other may take its place.
+fn withheld(why: &str) -> Exit {
+    Exit::saying(
+        CONFIG,
+        format!(
+            "the store of the leasehold around this command is not known here (exit {CONFIG})\n    Its URL has a password, which is in no environment, and no file could be written for it:\n    {}\n    next    let XDG_RUNTIME_DIR or TMPDIR name a directory of this user, or give the URL by --url-file FILE",
+            why.escape_debug()
+        ),
+    )
 }
 
 /// The file of this user, if there is a user with a home.

@@ -9,6 +9,7 @@ use humantime::format_rfc3339_millis;
 use leasehold::{Clock, Lease};
 
 use super::held::Held;
+use crate::handed::Variables;
 use crate::wait::CHAIN;
 
 /// Variables to set, and variables to take away.
@@ -22,7 +23,7 @@ pub(crate) struct Environment {
 #[derive(Debug)]
 pub(crate) struct Place {
     /// By which it finds the same store.
-    pub(crate) store: [(&'static str, Option<OsString>); 3],
+    pub(crate) store: Variables,
     /// By which it makes the same keys of names.
     pub(crate) naming: Vec<(&'static str, String)>,
 }
@@ -51,8 +52,6 @@ impl Environment {
                 removed.extend(["LEASEHOLD_FENCE", "LEASEHOLD_TOKEN", "LEASEHOLD_HOLDER"]);
             }
         }
-        // A password is for us: whatever the command prints or hands on, this is not in it.
-        removed.push("LEASEHOLD_PASSWORD");
         for (name, value) in &place.store {
             match value {
                 Some(value) => set.push((name, value.clone())),

@@ -22,13 +22,14 @@
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::libc::ETIME;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getpid};
 
-use crate::sys;
+use crate::{handed, sys};
 
 /// What `ps` and `top` call it. Not `leasehold`, so that `killall leasehold` leaves someone to clean up.
 const NAME: &std::ffi::CStr = c"lease-guardian";
@@ -69,13 +70,17 @@ pub(crate) struct Guardian {
 }
 
 impl Guardian {
-    /// Starts it. To be called while this process has one thread.
-    pub(crate) fn start() -> io::Result<Self> {
+    /// Starts it. If this process dies, it removes `leftover` after the command. To be called while this process has one thread.
+    pub(crate) fn start(leftover: Option<&Path>) -> io::Result<Self> {
         let (ours, its) = UnixStream::pair()?;
         let ours_in_its = ours.as_raw_fd();
         let id = sys::split_off(its, NAME, |line| {
             debug_assert!(line.as_raw_fd() != ours_in_its, "our end is closed there");
-            watch(line);
+            if watch(line) == End::Killed
+                && let Some(leftover) = leftover
+            {
+                handed::remove(leftover);
+            }
         })?;
         ours.set_nonblocking(true)?;
         Ok(Self {
@@ -189,8 +194,17 @@ impl Message {
     }
 }
 
+/// How the guardian's watch ended.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// Its wrapper said that nobody is left.
+    Done,
+    /// Its wrapper died, and the group with it.
+    Killed,
+}
+
 /// The guardian's whole life.
-fn watch(mut line: UnixStream) {
+fn watch(mut line: UnixStream) -> End {
     let (mut group, mut deadline, mut killed) = (None, u64::MAX, false);
     loop {
         let left = Duration::from_micros(deadline.saturating_sub(sys::clock_micros()));
@@ -204,7 +218,7 @@ fn watch(mut line: UnixStream) {
             match Message::decode(record) {
                 Some(Message::Group(told)) => group = Some(Pid::from_raw(told)),
                 Some(Message::Deadline(at)) => deadline = at,
-                Some(Message::Done) => return,
+                Some(Message::Done) => return End::Done,
                 None => {}
             }
         } else if let (true, Some(group)) = (overdue, group) {
@@ -220,10 +234,11 @@ fn watch(mut line: UnixStream) {
     let (pause, times) = BURIAL;
     for _ in 0..times {
         if group.is_none_or(|group| !kill(group)) {
-            return;
+            break;
         }
         std::thread::sleep(pause);
     }
+    End::Killed
 }
 
 /// Kills all of `group`. Says whether there was anybody.

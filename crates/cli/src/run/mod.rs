@@ -30,6 +30,7 @@ use self::report::{Facts, Report};
 use self::rules::{Rules, Verdict, Why};
 use self::supervise::Watch;
 use crate::exit::{BUSY, CONFIG, Exit, LOST, Reach, SOFTWARE, TIMEOUT};
+use crate::handed::UrlFile;
 use crate::session::{refused_by_system, with_client};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
@@ -82,6 +83,7 @@ fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
     let limits = args.limits(ttl)?;
     args.timestamp()?;
     let program = Program::find(&command)?;
+    let (store, url_file) = target.place().hand_on();
     let job = Job {
         args,
         ttl,
@@ -94,17 +96,20 @@ fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
             release_on_exit: args.release_on_exit,
         },
         place: Place {
-            store: target.for_command(),
+            store,
             naming: target.naming().to_vec(),
         },
     };
     // While this process has one thread: the client starts more.
-    let mut guardian = Guardian::start().map_err(|error| refused_by_system(&error))?;
+    let mut guardian = Guardian::start(url_file.as_ref().map(UrlFile::path))
+        .map_err(|error| refused_by_system(&error))?;
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_child_subreaper(true).map_err(|errno| refused_by_system(&errno.into()))?;
-    Ok(with_client(target, async |client, signals| {
+    let exit = with_client(target, async |client, signals| {
         job.locked(client, signals, &mut guardian, facts).await
-    }))
+    });
+    drop(url_file);
+    Ok(exit)
 }
 
 /// What is to be done, with all that could be refused already.

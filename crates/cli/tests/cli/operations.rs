@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{self, Done, Running, Store};
-use crate::recipes::{Kitchen, Recipe, all, each, recipe, succeeds, unknown};
+use crate::recipes::{Kitchen, Recipe, all, each, each_on, recipe, succeeds, unknown};
 use testkit::RedisServer;
 
 #[test]
@@ -39,6 +39,15 @@ fn shell() {
     each("shell", |kitchen, recipe| {
         kitchen.shell(&recipe.text);
     });
+}
+
+/// A script in them asks the store again, with a password that it must not see.
+#[test]
+fn shell_and_github_actions_with_a_password_in_the_url() {
+    each_on("shell", Store::with_password, |kitchen, recipe| {
+        kitchen.shell(&recipe.text);
+    });
+    each_on("actions", Store::with_password, as_a_runner);
 }
 
 /// What is typed while somebody holds "db-migrate".
@@ -176,21 +185,23 @@ fn as_first_process(kitchen: &Kitchen, words: &[String]) {
 /// `GITHUB_ENV`.
 #[test]
 fn github_actions() {
-    each("actions", |kitchen, recipe| {
-        let variables = kitchen.store.file("github-env");
-        fs::write(&variables, "").expect("write a file");
-        let steps = steps(&recipe.text);
-        assert!(!steps.is_empty());
-        for step in steps {
-            let known = fs::read_to_string(&variables).expect("read the variables");
-            let mut bash = kitchen.command("bash");
-            bash.args(["--noprofile", "--norc", "-eo", "pipefail", "-c", &step])
-                .env("GITHUB_ENV", &variables)
-                .envs(known.lines().filter_map(|line| line.split_once('=')));
-            succeeds(&mut bash);
-        }
-        kitchen.assert_free("deploy");
-    });
+    each("actions", as_a_runner);
+}
+
+fn as_a_runner(kitchen: &Kitchen, recipe: &Recipe) {
+    let variables = kitchen.store.file("github-env");
+    fs::write(&variables, "").expect("write a file");
+    let steps = steps(&recipe.text);
+    assert!(!steps.is_empty());
+    for step in steps {
+        let known = fs::read_to_string(&variables).expect("read the variables");
+        let mut bash = kitchen.command("bash");
+        bash.args(["--noprofile", "--norc", "-eo", "pipefail", "-c", &step])
+            .env("GITHUB_ENV", &variables)
+            .envs(known.lines().filter_map(|line| line.split_once('=')));
+        succeeds(&mut bash);
+    }
+    kitchen.assert_free("deploy");
 }
 
 /// What stands after each `run:`, on the same line or indented below it.

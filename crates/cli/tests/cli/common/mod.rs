@@ -12,6 +12,8 @@
 #[cfg(target_os = "linux")]
 pub(crate) mod pty;
 pub(crate) mod servers;
+#[cfg(target_os = "linux")]
+pub(crate) mod users;
 
 use std::fs;
 use std::io::Read;
@@ -43,6 +45,16 @@ impl Store {
             url: format!("local:{}/locks.db", dir.path().display()),
             dir,
             redis: None,
+        }
+    }
+
+    /// On a server with a password, which stands in the URL.
+    pub(crate) fn with_password() -> Self {
+        let server = RedisServer::builder().password("S3CR3T").start();
+        Self {
+            url: format!("redis://:S3CR3T@127.0.0.1:{}/", server.port()),
+            dir: tempfile::tempdir().expect("a directory"),
+            redis: Some(server),
         }
     }
 
@@ -181,6 +193,8 @@ impl Run {
             "ACQUIRED_AT",
             "PASSWORD",
             "WAIT",
+            "URL_WITHHELD",
+            "NO_NAMESPACE",
         ] {
             command.env_remove(format!("LEASEHOLD_{variable}"));
         }

@@ -76,7 +76,7 @@ fn a_command_finds_the_lock_around_it_also_where_a_file_says_otherwise() {
     write(
         &store,
         "config/leasehold/config.toml",
-        "key_template = 'mutex:{}'",
+        "key_template = 'mutex:{}'\nnamespace = 'prod'",
     );
     let inspect = [env!("CARGO_BIN_EXE_leasehold"), "inspect", "--json", "x"];
     let run = store.run(&["--config", &chosen, "x"]).words(&inspect);

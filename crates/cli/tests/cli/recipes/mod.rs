@@ -125,6 +125,11 @@ pub(crate) fn recipe(name: &str) -> Recipe {
 /// Does `test` with each recipe of a kind, each in a kitchen of its own, and looks whether
 /// the programs were run that are to be run.
 pub(crate) fn each(kind: &str, test: impl Fn(&Kitchen, &Recipe)) {
+    each_on(kind, Store::redis, test);
+}
+
+/// The same on stores of another kind.
+pub(crate) fn each_on(kind: &str, store: fn() -> Store, test: impl Fn(&Kitchen, &Recipe)) {
     let recipes: Vec<_> = all().into_iter().filter(|r| r.kind == kind).collect();
     assert!(!recipes.is_empty(), "a recipe of kind {kind}");
     for recipe in recipes {
@@ -132,7 +137,7 @@ pub(crate) fn each(kind: &str, test: impl Fn(&Kitchen, &Recipe)) {
             panic!("{} says {word}, which leasehold does not know", recipe.name);
         }
         eprintln!("{}:", recipe.name);
-        let kitchen = Kitchen::of(&recipe);
+        let kitchen = Kitchen::on(store(), &recipe);
         test(&kitchen, &recipe);
         for program in recipe.note("ran") {
             kitchen.assert_ran(program);
@@ -147,9 +152,11 @@ pub(crate) struct Kitchen {
 
 impl Kitchen {
     pub(crate) fn of(recipe: &Recipe) -> Self {
-        let kitchen = Self {
-            store: Store::redis(),
-        };
+        Self::on(Store::redis(), recipe)
+    }
+
+    fn on(store: Store, recipe: &Recipe) -> Self {
+        let kitchen = Self { store };
         fs::create_dir(kitchen.bin()).expect("a directory");
         symlink(
             env!("CARGO_BIN_EXE_leasehold"),

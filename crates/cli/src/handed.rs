@@ -1,0 +1,305 @@
+//! How a command finds the store of whoever started it. Must never put a password into an environment, and never let a command
+//! find another store instead.
+//!
+//! A URL without a password is handed on in a variable. One with a password stays in the file that it was read from. Where there
+//! is no such file, one is written that only this user can read, for as long as the command runs. Where none can be written, a
+//! variable says why, and a `leasehold` in the command is refused with these words.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{self, Path, PathBuf};
+use std::process;
+
+use nix::unistd::getuid;
+
+use crate::{address, sys};
+
+/// Says why the URL could not be handed on.
+pub(crate) const WITHHELD: &str = "LEASEHOLD_URL_WITHHELD";
+
+/// Variables to set, or to take away.
+pub(crate) type Variables = Vec<(&'static str, Option<OsString>)>;
+
+/// How the names of the files begin: while they are made, and then.
+const NEW: &str = "new-";
+const URL: &str = "url-";
+
+/// Where a store was given.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// The URL as it was given, before a password came to it.
+    pub(crate) url: String,
+    /// The same with the password.
+    pub(crate) whole: String,
+    /// The files that the URL and the password were read from.
+    pub(crate) files: [Option<PathBuf>; 2],
+}
+
+impl Place {
+    /// Whether another process of ours finds the same store by the same words: not if they name a pipe, as `--url-file <(...)`.
+    #[cfg(feature = "cache")]
+    pub(crate) fn is_found_again(&self) -> bool {
+        let mut files = self.files.iter().flatten();
+        files.all(|file| lasting(file).is_some())
+    }
+
+    /// The variables by which a command finds the same store, wherever it goes to work; those without a value are to be taken
+    /// away, since they may mean another. The file, if there is one, is to be kept until the command has ended.
+    pub(crate) fn hand_on(&self) -> (Variables, Option<UrlFile>) {
+        let [url_file, password_file] = self.files.each_ref().map(|file| {
+            // That of a run around this one may be gone before our command is.
+            let file = file.as_deref().filter(|file| !is_handed(file))?;
+            lasting(file)
+        });
+        let with_password = address::has_password(&self.url);
+        let (mut url, mut by_file, mut by_password) = (None, None, None);
+        let (mut written, mut withheld) = (None, None);
+        match (url_file, password_file) {
+            (Some(file), _) if with_password => by_file = Some(file),
+            (_, Some(file)) if !with_password => {
+                url = Some(self.url.clone().into());
+                by_password = Some(file);
+            }
+            _ if self.whole == self.url && !with_password => url = Some(self.url.clone().into()),
+            _ => match UrlFile::write(&self.whole) {
+                Ok(file) => {
+                    by_file = Some(file.path.clone().into_os_string());
+                    written = Some(file);
+                }
+                Err(why) => withheld = Some(why.into()),
+            },
+        }
+        let variables = vec![
+            ("LEASEHOLD_URL", url),
+            ("LEASEHOLD_URL_FILE", by_file),
+            ("LEASEHOLD_PASSWORD_FILE", by_password),
+            (WITHHELD, withheld),
+            // A password is for us: whatever the command prints or hands on, this is not in it.
+            ("LEASEHOLD_PASSWORD", None),
+        ];
+        (variables, written)
+    }
+}
+
+/// A file that is there for others too, in another directory: not a pipe, as of `--url-file <(...)`.
+fn lasting(file: &Path) -> Option<OsString> {
+    let file = path::absolute(file).ok()?;
+    file.is_file().then(|| file.into_os_string())
+}
+
+/// Whether this is the name of a file that a run has written for its command.
+pub(crate) fn is_handed(file: &Path) -> bool {
+    let folder = file.parent().and_then(Path::file_name);
+    let named = |name: Option<&std::ffi::OsStr>, begin: &str| {
+        name.is_some_and(|name| name.to_string_lossy().starts_with(begin))
+    };
+    named(folder, "leasehold") && named(file.file_name(), URL)
+}
+
+/// What to do about such a file that cannot be read.
+pub(crate) fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            "The leasehold around this command wrote it, and removed it when its command had ended.\n    next    give what outlives it a URL of its own: LEASEHOLD_URL_FILE=FILE"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "The leasehold around this command wrote it for its own user alone.\n    next    give this user a file of its own: LEASEHOLD_URL_FILE=FILE"
+        }
+        _ => "",
+    }
+}
+
+/// A URL with a password, in a file that only this user can read. Dropping it removes the file.
+#[derive(Debug)]
+pub(crate) struct UrlFile {
+    path: PathBuf,
+    /// Locked for as long as we live: whoever finds it unlocked may remove it.
+    _file: File,
+}
+
+impl UrlFile {
+    /// Writes one, and removes those whose process was killed. The error says where it was tried, and why it failed.
+    fn write(url: &str) -> Result<Self, String> {
+        let mut failed = None;
+        for folder in folders() {
+            let written = make_private(&folder).and_then(|()| {
+                sweep(&folder);
+                Self::write_in(&folder, url)
+            });
+            match written {
+                Ok(file) => return Ok(file),
+                Err(error) => failed = Some(format!("{}: {error}", folder.display())),
+            }
+        }
+        Err(failed.unwrap_or_else(|| "there is no directory for temporary files".into()))
+    }
+
+    fn write_in(folder: &Path, url: &str) -> io::Result<Self> {
+        let unique = format!("{}-{:x}", process::id(), sys::clock_micros());
+        let (new, path) = (
+            folder.join(format!("{NEW}{unique}")),
+            folder.join(format!("{URL}{unique}")),
+        );
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)?;
+        // Under its name it was never unlocked, and it holds nothing before.
+        let named = file.try_lock().map_err(io::Error::from);
+        if let Err(error) = named.and_then(|()| fs::rename(&new, &path)) {
+            remove(&new);
+            return Err(error);
+        }
+        let written = file.write_all(url.as_bytes());
+        let this = Self { path, _file: file };
+        written.map(|()| this)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for UrlFile {
+    fn drop(&mut self) {
+        remove(&self.path);
+    }
+}
+
+/// Removes one. To be gone already is as good.
+pub(crate) fn remove(path: &Path) {
+    let _removed: io::Result<()> = fs::remove_file(path);
+}
+
+/// Where to write one: in the runtime directory of this user, or where temporary files go.
+fn folders() -> impl Iterator<Item = PathBuf> {
+    let uid = getuid();
+    let runtime = env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|folder| folder.is_absolute())
+        .unwrap_or_else(|| format!("/run/user/{uid}").into());
+    let temporary = env::temp_dir().join(format!("leasehold-{uid}"));
+    let folders = [runtime.join("leasehold"), temporary];
+    folders.into_iter().filter(|folder| folder.is_absolute())
+}
+
+/// Makes sure that `folder` exists, is ours, and that nobody else can write in it: where temporary files go, another user may
+/// have been before us.
+fn make_private(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    // Not following a link: it could lead anywhere.
+    let found = fs::symlink_metadata(folder)?;
+    let is_private =
+        found.is_dir() && found.uid() == getuid().as_raw() && found.mode() & 0o022 == 0;
+    if is_private {
+        Ok(())
+    } else {
+        Err(io::Error::other(
+            "is not a directory that this user alone may write",
+        ))
+    }
+}
+
+/// Removes what those left that were killed together with their guardian.
+fn sweep(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    let left = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| is_handed(path));
+    for path in left {
+        if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+            remove(&path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_url_file_is_private_and_goes_when_it_is_dropped() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("leasehold");
+        make_private(&folder).unwrap();
+        let file = UrlFile::write_in(&folder, "redis://:S3CR3T@h/").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&folder), mode(file.path())), (0o700, 0o600));
+        assert!(is_handed(file.path()));
+        let other = UrlFile::write_in(&folder, "redis://:S3CR3T@h/").unwrap();
+        drop(other);
+        // One that somebody killed left behind, and none that is in use.
+        let left = folder.join("url-1-0");
+        fs::write(&left, "").unwrap();
+        sweep(&folder);
+        assert!(!left.exists());
+        assert_eq!(
+            fs::read_to_string(file.path()).unwrap(),
+            "redis://:S3CR3T@h/"
+        );
+        drop(file);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_somebody_else_could_write_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        make_private(&path("ours")).unwrap();
+        symlink(path("ours"), path("link")).unwrap();
+        fs::create_dir(path("open")).unwrap();
+        fs::set_permissions(path("open"), fs::Permissions::from_mode(0o777)).unwrap();
+        fs::write(path("file"), "").unwrap();
+        for bad in ["link", "open", "file", "no/such"] {
+            make_private(&path(bad)).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_password_is_in_no_variable() {
+        let place = |url: &str, whole: &str, file: Option<&Path>| Place {
+            url: url.into(),
+            whole: whole.into(),
+            files: [None, file.map(Into::into)],
+        };
+        let home = tempfile::tempdir().unwrap();
+        let password = home.path().join("password");
+        fs::write(&password, "S3CR3T").unwrap();
+        let (plain, secret) = ("redis://h/", "redis://:S3CR3T@h/");
+        for (place, set) in [
+            (place(plain, plain, None), &["LEASEHOLD_URL"][..]),
+            (place(secret, secret, None), &["LEASEHOLD_URL_FILE"]),
+            (
+                place(plain, secret, Some(&password)),
+                &["LEASEHOLD_URL", "LEASEHOLD_PASSWORD_FILE"],
+            ),
+            // As of a pipe.
+            (
+                place(plain, secret, Some(Path::new("/dev/null"))),
+                &["LEASEHOLD_URL_FILE"],
+            ),
+        ] {
+            let (variables, file) = place.hand_on();
+            assert!(!format!("{variables:?}").contains("S3CR3T"));
+            let named: Vec<&str> = variables
+                .iter()
+                .filter_map(|(name, value)| value.as_ref().map(|_| *name))
+                .collect();
+            assert_eq!(named, set);
+            assert_eq!(file.is_some(), set == ["LEASEHOLD_URL_FILE"]);
+        }
+    }
+}

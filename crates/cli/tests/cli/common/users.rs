@@ -1,0 +1,31 @@
+//! Another user of this host, where the tests run as one who may play it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// A copy of the command that every user of this host may run, and its directory; `None` if no other user can be played here.
+pub(crate) fn everybodys_leasehold() -> Option<(TempDir, PathBuf)> {
+    let as_another = Command::new("setpriv")
+        .args([
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            "--clear-groups",
+            "true",
+        ])
+        .output();
+    if !as_another.is_ok_and(|tried| tried.status.success()) {
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.path(), open).expect("open the directory");
+    let copy = folder.path().join("leasehold");
+    fs::copy(env!("CARGO_BIN_EXE_leasehold"), &copy).expect("copy the command");
+    Some((folder, copy))
+}

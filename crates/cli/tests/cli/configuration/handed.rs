@@ -1,0 +1,232 @@
+//! A URL with a password, which a command finds in no variable: another `leasehold` in it asks the same store, or is refused.
+
+use std::fs;
+use std::process::Command;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use testkit::{RedisServer, eventually};
+
+use super::{LEASEHOLD, SECRET, run, store_url, write};
+use crate::common::users::everybodys_leasehold;
+use crate::common::{LIMIT, Run, Store};
+
+/// A server with a password, its URL, and a place for tests in which everything else names another store.
+struct Scene {
+    store: Store,
+    server: RedisServer,
+    url: String,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let store = Store::local();
+        let server = RedisServer::builder().password(SECRET).start();
+        let url = format!("redis://:{SECRET}@127.0.0.1:{}/", server.port());
+        let other = format!("url = '{}'\n", store_url(&store));
+        write(&store, "config/leasehold/config.toml", &other);
+        fs::create_dir(store.file("runtime")).unwrap();
+        Self { store, server, url }
+    }
+
+    /// `leasehold VERB` where the environment names other stores last.
+    fn verb(&self, verb: &str) -> Run {
+        Run::verb(self.store.dir.path(), verb)
+            .env("REDIS_URL", &store_url(&self.store))
+            .env(
+                "XDG_RUNTIME_DIR",
+                self.store.file("runtime").to_str().unwrap(),
+            )
+    }
+
+    fn run(&self) -> Run {
+        self.verb("run")
+    }
+
+    /// The files with a URL that there are now.
+    fn files(&self) -> Vec<String> {
+        let folder = fs::read_dir(self.store.file("runtime/leasehold"));
+        let files = folder.into_iter().flatten().flatten();
+        files
+            .map(|file| file.file_name().to_string_lossy().into_owned())
+            .collect()
+    }
+}
+
+#[test]
+fn a_nested_leasehold_asks_the_same_store_wherever_its_url_came_from() {
+    let scene = Scene::new();
+    let held = ["--url", &scene.url, "held", "sh", "-c"];
+    let holder = scene
+        .run()
+        .words(&held)
+        .words(&["echo $LEASEHOLD_FENCE > fence; while ! [ -e let-go ]; do sleep 0.02; done"]);
+    let _holder = holder.start();
+    scene.store.number("fence");
+
+    let script = format!(
+        "cd / && env && stat -c %a $LEASEHOLD_URL_FILE && {LEASEHOLD} check && {LEASEHOLD} run b {LEASEHOLD} check && exec {LEASEHOLD} run --try held true"
+    );
+    let config = write(&scene.store, "c.toml", &format!("url = '{}'", scene.url));
+    for run in [
+        scene.run().words(&["--url", &scene.url]),
+        scene.run().env("LEASEHOLD_URL", &scene.url),
+        scene.run().words(&["--config", &config]),
+    ] {
+        let done = run.words(&["x", "sh", "-c", &script]).output();
+        assert_eq!(done.code(), 75, "{done:?}");
+        assert!(done.stdout.contains("\n600\n"), "{done:?}");
+        assert!(!done.stdout.contains(SECRET), "{done:?}");
+        assert!(done.stderr.contains("\"held\" is busy"), "{done:?}");
+    }
+    // That of the holder is left.
+    assert_eq!(scene.files().len(), 1, "{:?}", scene.files());
+}
+
+#[test]
+fn a_url_from_pipes_or_from_redis_url_is_handed_on_too() {
+    let scene = Scene::new();
+    let plain = format!("redis://127.0.0.1:{}/", scene.server.port());
+    for words in [
+        format!("--url-file <(echo '{}')", scene.url),
+        format!("--url {plain} --password-file <(echo {SECRET})"),
+    ] {
+        let script = format!("{LEASEHOLD} run {words} x {LEASEHOLD} check");
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &script])
+            .env("XDG_RUNTIME_DIR", scene.store.file("runtime"))
+            .env("REDIS_URL", store_url(&scene.store));
+        let output = bash.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    let empty = write(&scene.store, "empty.toml", "");
+    let script = format!("unset REDIS_URL; exec {LEASEHOLD} check");
+    let done = run(&scene.store)
+        .env("REDIS_URL", &scene.url)
+        .words(&["--config", &empty, "x", "sh", "-c", &script])
+        .output();
+    assert_eq!(done.code(), 0, "{done:?}");
+}
+
+#[test]
+fn a_command_that_names_another_store_gets_that_one() {
+    let scene = Scene::new();
+    let script = format!("LEASEHOLD_URL={} {LEASEHOLD} run x true", scene.store.url);
+    let done = scene
+        .run()
+        .words(&["--url", &scene.url, "x", "sh", "-c", &script])
+        .output();
+    assert_eq!(done.code(), 0, "{done:?}");
+    assert!(scene.store.file("locks.db").exists());
+}
+
+#[test]
+fn the_url_of_a_killed_run_does_not_stay() {
+    let scene = Scene::new();
+    let start = |name: &str| {
+        let script = format!("echo $$ > {name}; exec sleep 60");
+        let run = scene.run().words(&["--url", &scene.url, "--ttl", "2s"]);
+        let running = run.words(&[name, "sh", "-c", &script]).start();
+        scene.store.number(name);
+        running
+    };
+    let first = start("a");
+    assert_eq!(scene.files().len(), 1);
+    first.signal(Signal::SIGKILL);
+    eventually(LIMIT, "the guardian removes it", || {
+        scene.files().is_empty()
+    });
+
+    // With the guardian dead as well, the next run does it.
+    let second = start("b");
+    let of_second = scene.files();
+    let children = format!("/proc/{0}/task/{0}/children", second.pid());
+    for child in fs::read_to_string(children).unwrap().split_whitespace() {
+        kill(Pid::from_raw(child.parse().unwrap()), Signal::SIGSTOP).unwrap();
+        let name = fs::read_to_string(format!("/proc/{child}/comm")).unwrap();
+        if name.trim() == "lease-guardian" {
+            kill(Pid::from_raw(child.parse().unwrap()), Signal::SIGKILL).unwrap();
+        }
+    }
+    second.signal(Signal::SIGKILL);
+    drop(second);
+    assert_eq!(scene.files(), of_second);
+    let third = start("c");
+    assert_eq!(scene.files().len(), 1);
+    assert_ne!(scene.files(), of_second);
+    third.signal(Signal::SIGTERM);
+    third.end();
+    assert!(scene.files().is_empty());
+}
+
+#[test]
+fn what_outlives_its_run_is_refused_and_told_why() {
+    let scene = Scene::new();
+    let script = "echo $LEASEHOLD_URL_FILE > name";
+    let done = scene
+        .run()
+        .words(&["--url", &scene.url, "x", "sh", "-c", script])
+        .output();
+    assert_eq!(done.code(), 0, "{done:?}");
+    let name = fs::read_to_string(scene.store.file("name")).unwrap();
+    let later = scene.run().env("LEASEHOLD_URL_FILE", name.trim());
+    let done = later.words(&["x", "true"]).output();
+    let says = [name.trim(), "removed it when its command had ended"];
+    done.is(78, &says);
+}
+
+#[test]
+fn where_no_file_can_be_written_a_nested_leasehold_is_refused() {
+    let scene = Scene::new();
+    let nowhere = |run: Run| {
+        run.env("XDG_RUNTIME_DIR", "/no/such")
+            .env("TMPDIR", "/no/such")
+            .words(&["--url", &scene.url, "x", "sh", "-c"])
+    };
+    let script = format!("env; exec {LEASEHOLD} check");
+    let done = nowhere(scene.run()).words(&[&script]).output();
+    done.is(78, &["is not known here", "/no/such", "--url-file FILE"]);
+    assert!(!done.stdout.contains(SECRET), "{done:?}");
+    // Which is nobody else's concern, and not that of a run with a store of its own.
+    let script = format!(
+        "{LEASEHOLD} run --url {} a {LEASEHOLD} check",
+        scene.store.url
+    );
+    let done = nowhere(scene.run()).words(&[&script]).output();
+    assert_eq!((done.code(), done.stderr.as_str()), (0, ""), "{done:?}");
+}
+
+#[test]
+fn another_user_is_refused_and_told_why() {
+    let Some((_folder, leasehold)) = everybodys_leasehold() else {
+        eprintln!("skipped: another_user_is_refused_and_told_why needs root and setpriv");
+        return;
+    };
+    let scene = Scene::new();
+    let script = format!(
+        "cd / && exec setpriv --reuid 65534 --regid 65534 --clear-groups {} inspect --config /dev/null x",
+        leasehold.display()
+    );
+    let done = scene
+        .run()
+        .words(&["--url", &scene.url, "x", "sh", "-c", &script])
+        .output();
+    let says = ["cannot use the file", "for its own user alone"];
+    done.is(78, &says);
+}
+
+#[test]
+fn a_loader_of_the_cache_asks_the_same_store() {
+    let scene = Scene::new();
+    let script = format!("env; exec {LEASEHOLD} cache get --must-be-fresh other");
+    let put = scene.verb("cache").env("LEASEHOLD_URL", &scene.url);
+    let put = put.words(&["get-or-refresh", "other", "--", "echo", "its-value"]);
+    assert_eq!(put.output().code(), 0);
+    let load = scene.verb("cache").env("LEASEHOLD_URL", &scene.url);
+    let load = load.words(&["get-or-refresh", "k", "--", "sh", "-c", &script]);
+    let done = load.output();
+    assert_eq!(done.code(), 0, "{done:?}");
+    assert!(done.stdout.contains("its-value"), "{done:?}");
+    assert!(!done.stdout.contains(SECRET), "{done:?}");
+    assert!(scene.files().is_empty());
+}
