@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::libc;
@@ -113,8 +114,33 @@ pub(crate) fn bury(child: Pid) {
     unsafe { libc::waitpid(child.as_raw(), std::ptr::null_mut(), 0) };
 }
 
+/// A number that this process shares with those that it splits off after this call. Its memory is never given back.
+pub(crate) fn shared_number(value: u64) -> io::Result<&'static AtomicU64> {
+    // SAFETY: asks for new memory, of which nobody else knows.
+    let page = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            size_of::<AtomicU64>(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if page == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a page is large enough and aligned, its zero bytes are a number, and it stays mapped until this process ends.
+    let number = unsafe { &*page.cast::<AtomicU64>() };
+    number.store(value, Ordering::SeqCst);
+    Ok(number)
+}
+
 /// Splits off a process that does `work` with `line`, and nothing else: in a session of its own, deaf to all signals that
-/// ask it to end or to stop, without any other open file, and called `name`. To be called while this process has one thread.
+/// ask it to end or to stop, without any other open file, and called `name`.
+///
+/// This process may have several threads. The copy has one, and any lock in its memory may be held by a thread that is not
+/// there: so `work` makes system calls only, and neither allocates nor waits for a lock.
 pub(crate) fn split_off(
     line: UnixStream,
     name: &CStr,
@@ -127,7 +153,7 @@ pub(crate) fn split_off(
         Some(&SigSet::all()),
         Some(&mut before),
     )?;
-    // SAFETY: there is one thread, so the copy is complete and no lock in it is held by anybody else.
+    // SAFETY: what the copy does, here and in `retreat` and `work`, are system calls: no allocation, no lock.
     match unsafe { fork() } {
         Err(errno) => {
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;

@@ -6,33 +6,40 @@
 //!
 //! ```text
 //! leasehold run ── the command's group (told by the command itself, before it is one)  ──> guardian
-//!               ── until when the command may run, after each renewal                  ──>
 //!               ── done: nobody is left                                                 ──>
 //!               <── I have killed it                                                    ──
 //! ```
 //!
+//! Both see one number in shared memory: until when the command may run. It moves with each renewal.
+//!
+//! A guardian that is killed is replaced by a new one, which knows the group from its first moment.
+//!
 //! # Invariants
 //!
 //! - **G1** The line ends without "done": the group is killed.
-//! - **G2** The last deadline has passed and no newer one is in the line: the group is killed. What the line holds is read
-//!   first, so that a guardian that was stopped itself does not judge by old news.
+//! - **G2** The deadline has passed: the group is killed. The deadline is never in the line, which may be full: so a guardian
+//!   that was stopped itself does not judge by an old one.
 //! - **G3** No command begins without a guardian that knows its group, or after the deadline.
 //! - **G4** "I have killed it" is sent before the kill: who finds the command dead by it finds the message.
+//! - **G5** From its start on a guardian makes system calls only: this process may have other threads by then.
 
+use std::ffi::{CStr, CString};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::libc::ETIME;
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{Pid, getpid};
+use nix::unistd::{Pid, getpid, unlink};
 
-use crate::{handed, sys};
+use crate::sys;
 
 /// What `ps` and `top` call it. Not `leasehold`, so that `killall leasehold` leaves someone to clean up.
-const NAME: &std::ffi::CStr = c"lease-guardian";
+const NAME: &CStr = c"lease-guardian";
 
 /// How often to look at the clock: timers do not count the time for which a host is suspended.
 const SLICE: Duration = Duration::from_millis(100);
@@ -50,8 +57,6 @@ const RECORD: usize = 16;
 enum Message {
     /// The command's process group.
     Group(i32),
-    /// Until when it may run, on the clock of [`sys::clock_micros`].
-    Deadline(u64),
     /// Nobody is left to be killed.
     Done,
 }
@@ -61,46 +66,61 @@ enum Message {
 pub(crate) struct Guardian {
     line: UnixStream,
     id: Pid,
-    deadline: u64,
+    /// Until when the command may run, on the clock of [`sys::clock_micros`]. The guardian sees it as well.
+    deadline: &'static AtomicU64,
     /// When the command may no longer begin.
     last_start: u64,
+    /// The command's group, once there is one.
+    group: Option<Pid>,
+    /// A file that is to go when this process is killed.
+    leftover: Option<CString>,
     killed: bool,
     /// It was found dead.
     gone: bool,
 }
 
 impl Guardian {
-    /// Starts it. If this process dies, it removes `leftover` after the command. To be called while this process has one thread.
+    /// Starts it. If this process dies, it removes `leftover` after the command.
     pub(crate) fn start(leftover: Option<&Path>) -> io::Result<Self> {
-        let (ours, its) = UnixStream::pair()?;
-        let ours_in_its = ours.as_raw_fd();
-        let id = sys::split_off(its, NAME, |line| {
-            debug_assert!(line.as_raw_fd() != ours_in_its, "our end is closed there");
-            if watch(line) == End::Killed
-                && let Some(leftover) = leftover
-            {
-                handed::remove(leftover);
-            }
-        })?;
-        ours.set_nonblocking(true)?;
+        let leftover = leftover.map(|path| CString::new(path.as_os_str().as_bytes()));
+        let leftover = leftover.transpose()?;
+        let deadline = sys::shared_number(u64::MAX)?;
+        let (line, id) = post(None, deadline, leftover.as_deref())?;
         Ok(Self {
-            line: ours,
+            line,
             id,
-            deadline: u64::MAX,
+            deadline,
             last_start: 0,
+            group: None,
+            leftover,
             killed: false,
             gone: false,
         })
     }
 
-    /// The command may run for this long from now; without a newer word it is killed then.
+    /// Starts another one if this one was killed; says whether it was. The new one knows the group and the deadline.
+    pub(crate) fn replace_if_gone(&mut self) -> io::Result<bool> {
+        self.hear();
+        if !self.gone {
+            return Ok(false);
+        }
+        // The old one is buried with whoever else falls to this process.
+        (self.line, self.id) = post(self.group, self.deadline, self.leftover.as_deref())?;
+        self.gone = false;
+        Ok(true)
+    }
+
+    /// The command has begun, and is this group.
+    pub(crate) fn watches(&mut self, group: Pid) {
+        self.group = Some(group);
+    }
+
+    /// The command may run for this long from now; it is killed then, unless this is called again before.
     pub(crate) fn allow(&mut self, left: Option<Duration>) {
-        self.deadline = left.map_or(u64::MAX, |left| {
+        let deadline = left.map_or(u64::MAX, |left| {
             sys::clock_micros().saturating_add(micros(left))
         });
-        // One that is stopped and has a full line is no worse off with old deadlines: they are sooner.
-        let told = self.tell(Message::Deadline(self.deadline));
-        self.gone |= told.is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+        self.deadline.store(deadline, Ordering::SeqCst);
     }
 
     /// The command may begin within this time from now.
@@ -110,7 +130,8 @@ impl Guardian {
 
     /// What a process does before it becomes the command: it tells its group (G3).
     pub(crate) fn introduction(&self) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
-        let (line, deadline) = (self.line.as_raw_fd(), self.deadline.min(self.last_start));
+        let deadline = self.deadline.load(Ordering::SeqCst).min(self.last_start);
+        let line = self.line.as_raw_fd();
         move || {
             if sys::clock_micros() >= deadline {
                 return Err(io::Error::from_raw_os_error(ETIME));
@@ -126,8 +147,19 @@ impl Guardian {
 
     /// Whether it has killed the command.
     pub(crate) fn has_killed(&mut self) -> bool {
-        self.killed |= matches!((&self.line).read(&mut [0]), Ok(1));
+        self.hear();
         self.killed
+    }
+
+    /// Takes what has come in over the line.
+    fn hear(&mut self) {
+        match (&self.line).read(&mut [0]) {
+            Ok(0) => self.gone = true,
+            Ok(_) => self.killed = true,
+            // It was killed before it had read all.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.gone = true,
+            Err(_) => {}
+        }
     }
 
     /// Ends its watch over a group in which nobody is left: the number is for others to use from now on, while the store may
@@ -135,11 +167,6 @@ impl Guardian {
     pub(crate) fn dismiss(&mut self) {
         // A line that is full is told again at the end.
         let _told: io::Result<()> = self.tell(Message::Done);
-    }
-
-    /// Whether it was found dead: someone killed it.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.gone
     }
 
     fn tell(&self, message: Message) -> io::Result<()> {
@@ -168,8 +195,7 @@ impl Message {
     fn encode(self) -> [u8; RECORD] {
         let (kind, value) = match self {
             Self::Group(group) => (1, u64::from(group.unsigned_abs())),
-            Self::Deadline(at) => (2, at),
-            Self::Done => (3, 0),
+            Self::Done => (2, 0),
         };
         let mut record = [0; RECORD];
         record[0] = kind;
@@ -187,8 +213,7 @@ impl Message {
                 .ok()
                 .filter(|group| *group > 1)
                 .map(Self::Group),
-            2 => Some(Self::Deadline(value)),
-            3 => Some(Self::Done),
+            2 => Some(Self::Done),
             _ => None,
         }
     }
@@ -203,10 +228,30 @@ enum End {
     Killed,
 }
 
-/// The guardian's whole life.
-fn watch(mut line: UnixStream) -> End {
-    let (mut group, mut deadline, mut killed) = (None, u64::MAX, false);
+/// Starts a guardian of `group`, and says how to reach it.
+fn post(
+    group: Option<Pid>,
+    deadline: &'static AtomicU64,
+    leftover: Option<&CStr>,
+) -> io::Result<(UnixStream, Pid)> {
+    let (ours, its) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let id = sys::split_off(its, NAME, |line| {
+        if watch(line, group, deadline) == End::Killed
+            && let Some(leftover) = leftover
+        {
+            // To be gone already is as good.
+            let _removed: nix::Result<()> = unlink(leftover);
+        }
+    })?;
+    Ok((ours, id))
+}
+
+/// The guardian's whole life (G5).
+fn watch(mut line: UnixStream, mut group: Option<Pid>, deadline: &AtomicU64) -> End {
+    let mut killed = false;
     loop {
+        let deadline = deadline.load(Ordering::SeqCst);
         let left = Duration::from_micros(deadline.saturating_sub(sys::clock_micros()));
         let overdue = left.is_zero() && !killed;
         let rest = if killed { SLICE } else { SLICE.min(left) };
@@ -217,7 +262,6 @@ fn watch(mut line: UnixStream) -> End {
             }
             match Message::decode(record) {
                 Some(Message::Group(told)) => group = Some(Pid::from_raw(told)),
-                Some(Message::Deadline(at)) => deadline = at,
                 Some(Message::Done) => return End::Done,
                 None => {}
             }
@@ -252,16 +296,30 @@ fn micros(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    use std::process::{Child, Command};
+
+    use nix::sys::signal::kill as signal;
+    use testkit::eventually;
+
     use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// A guardian, and a command that it guards.
+    fn scene() -> (Guardian, Child) {
+        let mut guardian = Guardian::start(None).unwrap();
+        let command = Command::new("sleep").arg("1000").process_group(0).spawn();
+        let command = command.unwrap();
+        let group = Pid::from_raw(i32::try_from(command.id()).unwrap());
+        guardian.tell(Message::Group(group.as_raw())).unwrap();
+        guardian.watches(group);
+        (guardian, command)
+    }
 
     #[test]
     fn messages_arrive_as_they_were_sent() {
-        for message in [
-            Message::Group(4_121),
-            Message::Deadline(0),
-            Message::Deadline(u64::MAX),
-            Message::Done,
-        ] {
+        for message in [Message::Group(4_121), Message::Done] {
             assert_eq!(Message::decode(message.encode()), Some(message));
         }
     }
@@ -273,8 +331,10 @@ mod tests {
         let mut guardian = std::mem::ManuallyDrop::new(Guardian {
             line,
             id: getpid(),
-            deadline: 0,
+            deadline: sys::shared_number(0).unwrap(),
             last_start: 0,
+            group: None,
+            leftover,
             killed: false,
             gone: false,
         });
@@ -292,5 +352,44 @@ mod tests {
         for group in [0, 1, -1] {
             assert_eq!(Message::decode(Message::Group(group).encode()), None);
         }
+    }
+
+    #[test]
+    fn a_guardian_that_was_stopped_does_not_judge_by_an_old_deadline() {
+        let (mut guardian, mut command) = scene();
+        signal(guardian.id, Signal::SIGSTOP).unwrap();
+        for _ in 0..2_000 {
+            guardian.allow(Some(Duration::ZERO));
+        }
+        guardian.allow(None);
+        signal(guardian.id, Signal::SIGCONT).unwrap();
+        guardian.dismiss();
+        eventually(LIMIT, "the guardian ends", || {
+            guardian.hear();
+            guardian.gone || guardian.killed
+        });
+        assert!(!guardian.has_killed());
+        assert!(command.try_wait().unwrap().is_none());
+        command.kill().unwrap();
+        command.wait().unwrap();
+    }
+
+    #[test]
+    fn another_guardian_knows_the_group_and_the_deadline() {
+        let (mut guardian, mut command) = scene();
+        assert!(!guardian.replace_if_gone().unwrap());
+        guardian.allow(Some(Duration::from_secs(60)));
+        for _ in 0..3 {
+            signal(guardian.id, Signal::SIGKILL).unwrap();
+            let killed = guardian.id;
+            eventually(LIMIT, "another one takes its place", || {
+                guardian.replace_if_gone().unwrap()
+            });
+            sys::bury(killed);
+        }
+        guardian.allow(Some(Duration::ZERO));
+        eventually(LIMIT, "it kills the group", || guardian.has_killed());
+        let status = command.wait().unwrap();
+        assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
     }
 }

@@ -100,7 +100,7 @@ fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
             naming: target.naming().to_vec(),
         },
     };
-    // While this process has one thread: the client starts more.
+    // Before the lock is taken: what the system refuses is to be known by then.
     let mut guardian = Guardian::start(url_file.as_ref().map(UrlFile::path))
         .map_err(|error| refused_by_system(&error))?;
     #[cfg(target_os = "linux")]
@@ -160,6 +160,8 @@ impl Job<'_> {
             .map_err(|error| refused_by_system(&error))?;
 
         let environment = Environment::of(&held, ttl, waited, &self.place);
+        let replaced = guardian.replace_if_gone();
+        replaced.map_err(|error| refused_by_system(&error))?;
         Watch::brief(guardian, &held, self.rules, begun);
         let started = Child::start(&self.program, &environment, terminal.as_ref(), guardian);
         let mut child = match started {

@@ -72,6 +72,7 @@ pub(crate) enum Saying {
     Lost,
     RestLives,
     Interrupted,
+    Replaced,
     Unguarded,
     MaxHold,
 }

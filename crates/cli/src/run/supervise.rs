@@ -34,6 +34,9 @@ const REST_OF_GROUP: Duration = Duration::from_millis(10);
 /// How long a command that was stopped in the background stays stopped at least.
 const BACKGROUND: Duration = Duration::from_millis(100);
 
+/// How long a guardian lives at least before it is replaced, whoever kills one after the other.
+const REPLACEMENT: Duration = Duration::from_millis(20);
+
 /// One command, its lease, and how far things have come.
 pub(crate) struct Watch<'a> {
     child: &'a mut Child,
@@ -52,6 +55,8 @@ pub(crate) struct Watch<'a> {
     suspended: Option<Moment>,
     /// The end of the lease that the guardian was told.
     told: Option<Moment>,
+    /// When the guardian was replaced.
+    replaced: Option<Moment>,
     said: Said,
 }
 
@@ -82,6 +87,7 @@ impl<'a> Watch<'a> {
     ) -> Self {
         let clock = Clock::system();
         let looked = clock.now();
+        guardian.watches(child.group());
         Self {
             child,
             lease,
@@ -95,6 +101,7 @@ impl<'a> Watch<'a> {
             stalled: None,
             suspended: None,
             told: None,
+            replaced: None,
             said: Said::default(),
         }
     }
@@ -103,6 +110,7 @@ impl<'a> Watch<'a> {
     pub(crate) async fn until_end(mut self, signals: &mut Signals) -> Verdict {
         loop {
             self.tell_guardian();
+            self.replace_guardian();
             if let Some(Change::Stopped(signal)) = self.child.change() {
                 self.stopped(signal);
             }
@@ -214,10 +222,30 @@ impl<'a> Watch<'a> {
             let left = until_kill(self.lease, self.rules, self.clock.now(), self.begun);
             self.guardian.allow(left);
         }
-        if self.guardian.is_gone() && self.said.first(Saying::Unguarded) {
-            say(
-                "the process lease-guardian was killed: if this one is killed or stopped as well, the command may outlive the lease",
-            );
+    }
+
+    /// Puts another guardian in the place of one that was killed.
+    fn replace_guardian(&mut self) {
+        let now = self.clock.now();
+        if (self.replaced).is_some_and(|last| now.since(last) < REPLACEMENT) {
+            return;
+        }
+        match self.guardian.replace_if_gone() {
+            Ok(false) => {}
+            Ok(true) => {
+                self.replaced = Some(now);
+                if self.said.first(Saying::Replaced) {
+                    say("the process lease-guardian was killed; another one has taken its place");
+                }
+            }
+            Err(error) => {
+                if self.said.first(Saying::Unguarded) {
+                    say(&format!(
+                        "the process lease-guardian was killed, and the system refuses another one for now: {error}
+    if this process is killed or stopped as well, the command may outlive the lease"
+                    ));
+                }
+            }
         }
     }
 

@@ -19,6 +19,7 @@ const FAMILY: &str =
 on_each_store! {
     a_killed_wrapper_takes_all_of_its_command_along,
     a_stopped_wrapper_does_not_keep_its_command_alive,
+    a_killed_guardian_is_replaced,
 }
 
 /// The guardian that serves the run `wrapper`, once it has its name and has let go of what it inherited.
@@ -87,6 +88,40 @@ fn a_stopped_wrapper_does_not_keep_its_command_alive(store: &Store) {
     assert_eq!(next_holder_finds(store, grandchild), "");
     running.signal(Signal::SIGCONT);
     running.end().is(79, &["was lost", "(exit 79)"]);
+}
+
+/// Whoever kills one guardian after the other, and then the wrapper, does not leave the command alive.
+fn a_killed_guardian_is_replaced(store: &Store) {
+    let running = store.run(&["--ttl", "3s", "x", "sh", "-c", FAMILY]).start();
+    let grandchild = store.number("pid");
+    for _ in 0..3 {
+        let killed = guardian(&running);
+        tool("kill", &["-KILL", &killed.to_string()]);
+        eventually(LIMIT, "it is dead", || !lives(killed));
+    }
+    let last = guardian(&running);
+    running.until_it_says("lease-guardian was killed; another one has taken its place");
+    running.signal(Signal::SIGKILL);
+    assert_eq!(next_holder_finds(store, grandchild), "");
+    eventually(LIMIT, "the guardian has gone too", || !lives(last));
+}
+
+#[test]
+fn a_guardian_that_is_killed_before_the_command_begins_is_replaced() {
+    let store = Store::local();
+    let holder = store.hold();
+    let script = "touch ready; while ! [ -e end ]; do sleep 0.02; done; exit 5";
+    let waiter = store.run(&["x", "sh", "-c", script]).start();
+    waiter.until_it_says("1st in line");
+    let killed = guardian(&waiter);
+    tool("kill", &["-KILL", &killed.to_string()]);
+    eventually(LIMIT, "it is dead", || !lives(killed));
+    store.let_go();
+    holder.end().is(0, &[]);
+    store.until("ready");
+    assert_ne!(guardian(&waiter), killed);
+    store.touch("end");
+    waiter.end().is(5, &[]);
 }
 
 /// Wherever it is killed: before the lock, between lock and command, just after.
