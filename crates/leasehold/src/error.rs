@@ -7,8 +7,8 @@
 //! | [`Error::Store`] | no verdict | yes; [`StoreError::may_have_taken_effect`] says whether the request may count |
 //! | [`Error::Invalid`] | never | not with the same input |
 
-use std::fmt;
 use std::time::Duration;
+use std::{fmt, io};
 
 use leasehold_core::{Fence, HolderView, Invalid};
 
@@ -208,6 +208,8 @@ pub enum StoreErrorKind {
     Protocol,
     /// The client was closed.
     Closed,
+    /// This process or its host has no file descriptor, thread or memory left; the store was not at fault.
+    Exhausted,
 }
 
 impl StoreErrorKind {
@@ -221,6 +223,7 @@ impl StoreErrorKind {
             Self::Unavailable => "refuses writes for now",
             Self::Protocol => "unexpected answer",
             Self::Closed => "the client is closed",
+            Self::Exhausted => "this process or host is out of resources",
         }
     }
 
@@ -228,8 +231,21 @@ impl StoreErrorKind {
     pub const fn is_transient(self) -> bool {
         matches!(
             self,
-            Self::Unreachable | Self::TimedOut | Self::ReadOnly | Self::Unavailable
+            Self::Unreachable
+                | Self::TimedOut
+                | Self::ReadOnly
+                | Self::Unavailable
+                | Self::Exhausted
         )
+    }
+
+    /// `Exhausted` if `error` says that this process or its host lacks something, and `otherwise` if not.
+    pub(crate) fn of_io(error: &io::Error, otherwise: Self) -> Self {
+        use nix::libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
+        match error.raw_os_error() {
+            Some(EMFILE | ENFILE | ENOBUFS | ENOMEM) => Self::Exhausted,
+            _ => otherwise,
+        }
     }
 }
 
@@ -295,5 +311,23 @@ impl fmt::Display for Described<'_> {
             Some(left) => write!(f, ", lease {left:.1?}"),
             None => f.write_str(", which never expires"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_descriptors_or_memory_is_no_fault_of_the_store() {
+        use nix::libc::{ECONNREFUSED, EMFILE, ENFILE, ENOMEM};
+        let kind = |errno| {
+            let error = io::Error::from_raw_os_error(errno);
+            StoreErrorKind::of_io(&error, StoreErrorKind::Unreachable)
+        };
+        for errno in [EMFILE, ENFILE, ENOMEM] {
+            assert_eq!(kind(errno), StoreErrorKind::Exhausted);
+        }
+        assert_eq!(kind(ECONNREFUSED), StoreErrorKind::Unreachable);
     }
 }

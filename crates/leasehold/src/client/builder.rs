@@ -156,7 +156,7 @@ impl ClientBuilder {
             drop(reply.send(report));
         };
         let _started: Tasks = Tasks::on_thread("leasehold-doctor".into(), work)
-            .map_err(|error| StoreError::new("client", StoreErrorKind::Unavailable, error))?;
+            .map_err(|error| StoreError::new("client", StoreErrorKind::Exhausted, error))?;
         answer.await.map_err(|_| StoreError::closed())?
     }
 
@@ -219,7 +219,7 @@ impl ClientBuilder {
             tasks
         } else {
             Tasks::on_thread(format!("lh-{}", identity.client), main)
-                .map_err(|error| StoreError::new("client", StoreErrorKind::Unavailable, error))?
+                .map_err(|error| StoreError::new("client", StoreErrorKind::Exhausted, error))?
         };
         let listener = wire.listener();
         #[cfg(feature = "cache")]

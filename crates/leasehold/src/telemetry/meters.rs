@@ -32,7 +32,7 @@ const OTHER: &str = "other";
 /// Those who wait before they have an answer: how long the others took says nothing about a busy lock.
 const WAITS: [Outcome; 3] = [Outcome::Acquired, Outcome::Timeout, Outcome::Cancelled];
 
-const KINDS: [(StoreErrorKind, &str); 8] = [
+const KINDS: [(StoreErrorKind, &str); 9] = [
     (StoreErrorKind::Unreachable, "unreachable"),
     (StoreErrorKind::TimedOut, "timed_out"),
     (StoreErrorKind::Denied, "denied"),
@@ -41,6 +41,7 @@ const KINDS: [(StoreErrorKind, &str); 8] = [
     (StoreErrorKind::Unavailable, "unavailable"),
     (StoreErrorKind::Protocol, "protocol"),
     (StoreErrorKind::Closed, "closed"),
+    (StoreErrorKind::Exhausted, "exhausted"),
 ];
 
 /// All numbers of a client.

@@ -1,5 +1,6 @@
 //! What SQLite says, in the library's words. Must never call a write harmless whose commit was not confirmed.
 
+use std::fs::File;
 use std::io;
 
 use rusqlite::ErrorCode;
@@ -27,7 +28,11 @@ impl Fault {
         match self {
             Self::Content(detail) => StoreError::new(store, StoreErrorKind::Protocol, detail),
             Self::Sqlite(error) => {
-                let (kind, hint) = judge(error.sqlite_error_code());
+                let code = error.sqlite_error_code();
+                if let (Some(ErrorCode::CannotOpen), Some(lack)) = (code, lack_of_files()) {
+                    return StoreError::new(store, StoreErrorKind::Exhausted, lack);
+                }
+                let (kind, hint) = judge(code);
                 let detail = if hint.is_empty() {
                     error.to_string()
                 } else {
@@ -37,6 +42,15 @@ impl Fault {
             }
         }
     }
+}
+
+/// Whether this process can open no more files, which SQLite does not tell apart from a file that cannot be opened. It had
+/// several open when it failed, and may have closed some since.
+fn lack_of_files() -> Option<io::Error> {
+    let opened: io::Result<Vec<File>> = (0..8).map(|_| File::open("/")).collect();
+    opened.err().filter(|error| {
+        StoreErrorKind::of_io(error, StoreErrorKind::Denied) == StoreErrorKind::Exhausted
+    })
 }
 
 /// The kind of failure, and what the one who reads it may want to know beyond SQLite's own words.
@@ -58,9 +72,8 @@ fn judge(code: Option<ErrorCode>) -> (StoreErrorKind, &'static str) {
         Some(ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => {
             (StoreErrorKind::Denied, "")
         }
-        Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory) => {
-            (StoreErrorKind::Unavailable, "")
-        }
+        Some(ErrorCode::SystemIoFailure) => (StoreErrorKind::Unavailable, ""),
+        Some(ErrorCode::OutOfMemory) => (StoreErrorKind::Exhausted, ""),
         Some(ErrorCode::NotADatabase) => (
             StoreErrorKind::Protocol,
             "give a path that does not exist yet",
@@ -76,7 +89,7 @@ pub(super) fn of_io(store: &str, what: &str, error: &io::Error) -> StoreError {
             StoreErrorKind::Denied
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreErrorKind::Full,
-        _ => StoreErrorKind::Unreachable,
+        _ => StoreErrorKind::of_io(error, StoreErrorKind::Unreachable),
     };
     StoreError::new(store, kind, format!("{what}: {error}"))
 }

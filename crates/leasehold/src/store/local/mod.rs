@@ -76,7 +76,7 @@ impl LocalStore {
             runtime::thread("leasehold-local".into(), move || {
                 serve(db, &requests, &*tell)
             })
-            .map_err(|error| StoreError::new(&label, StoreErrorKind::Unavailable, error))?;
+            .map_err(|error| StoreError::new(&label, StoreErrorKind::Exhausted, error))?;
             Worker::Thread(sender)
         };
         Ok(Self {

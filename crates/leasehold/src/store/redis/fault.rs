@@ -1,5 +1,9 @@
 //! What a failed request means. Must never call an unknown outcome a refusal.
 
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
 use redis::{ErrorKind, RedisError};
 
 use crate::error::{StoreError, StoreErrorKind};
@@ -39,10 +43,12 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
             said(StoreErrorKind::TimedOut, "the connection timed out").unknown(),
             false,
         ),
-        ErrorKind::Io => (
-            said(StoreErrorKind::Unreachable, &error.to_string()).unknown(),
-            false,
-        ),
+        ErrorKind::Io => {
+            let kind = of_system(error).map_or(StoreErrorKind::Unreachable, |cause| {
+                StoreErrorKind::of_io(cause, StoreErrorKind::Unreachable)
+            });
+            (said(kind, &error.to_string()).unknown(), false)
+        }
         // What came was the beginning of an answer: no proof that it is no Redis.
         ErrorKind::Parse if is_cut_short(error) => {
             let detail = "the connection was closed in the middle of an answer";
@@ -91,6 +97,13 @@ fn is_cut_short(error: &RedisError) -> bool {
     error
         .detail()
         .is_some_and(|detail| detail.contains("end of input"))
+}
+
+/// What the system said, if `error` is from there. redis-rs shares it among all who wait for an answer.
+fn of_system(error: &RedisError) -> Option<&io::Error> {
+    let cause = Error::source(error)?;
+    let shared = cause.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
+    shared.downcast_ref()
 }
 
 #[cfg(test)]
@@ -156,6 +169,17 @@ mod tests {
             assert_eq!(error.kind, kind, "{word}: {error}");
             assert!(in_step && !error.may_have_taken_effect, "{word}: {error:?}");
         }
+    }
+
+    #[test]
+    fn a_lack_of_descriptors_here_is_not_a_server_out_of_reach() {
+        let (lack, refused) = (nix::libc::EMFILE, nix::libc::ECONNREFUSED);
+        let kind = |errno| {
+            let error = RedisError::from(io::Error::from_raw_os_error(errno));
+            classify("store", &error).0.kind
+        };
+        assert_eq!(kind(lack), StoreErrorKind::Exhausted);
+        assert_eq!(kind(refused), StoreErrorKind::Unreachable);
     }
 
     #[test]
