@@ -333,9 +333,8 @@ fn view(kind: String, value: Vec<u8>, expires_in: Option<Duration>) -> HolderVie
     }
 }
 
-/// A value for people, not at length.
+/// What stands under a key, without a foreign value, which may be a secret.
 fn described(content: &Content) -> String {
-    const SHOWN: usize = 24;
     match content {
         Content::Nothing => "nothing".into(),
         Content::Other(kind) => format!("a {kind}"),
@@ -344,9 +343,7 @@ fn described(content: &Content) -> String {
             if let Some(owner) = owner {
                 return format!("the token of a mutex, held by {owner}");
             }
-            let shown = value[..value.len().min(SHOWN)].escape_ascii();
-            let more = if value.len() > SHOWN { "..." } else { "" };
-            format!("\"{shown}{more}\"")
+            format!("a string of {} bytes", value.len())
         }
     }
 }

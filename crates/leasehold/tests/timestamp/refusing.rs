@@ -15,8 +15,8 @@ async fn t3_a_value_that_is_no_time_is_named_and_left_alone() {
     let seconds = client.timestamp_lock("k").ttl(TTL);
     let millis = seconds.clone().unit(Unit::Millis);
     for (text, named, locks) in [
-        ("1", "holds \"1\"", vec![&seconds, &millis]),
-        ("", "holds \"\"", vec![&seconds, &millis]),
+        ("1", "holds a string of 1 bytes", vec![&seconds, &millis]),
+        ("", "holds a string of 0 bytes", vec![&seconds, &millis]),
         ("1767225600000", "no time in seconds", vec![&seconds]),
         ("1767225600", "no time in milliseconds", vec![&millis]),
         (
