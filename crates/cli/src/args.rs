@@ -3,7 +3,8 @@
 use std::env;
 use std::ffi::OsString;
 
-use clap::{Arg, ArgAction, CommandFactory, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use leasehold_lab::command::Lab;
 
 use crate::break_lock::Break;
@@ -12,6 +13,7 @@ use crate::cache::Cache;
 use crate::dev::Dev;
 use crate::doctor::Doctor;
 use crate::exit::{self, Exit};
+use crate::help;
 use crate::hold::Hold;
 use crate::inspect::Inspect;
 use crate::pages::{self, Completions, Help, ManPage};
@@ -49,7 +51,7 @@ struct Cli {
     )]
     color: When,
 
-    /// Show what happens to the connection and the lock; twice: every renewal as well
+    /// Show what happens to the connection, to locks and to cached values; twice: every renewal as well
     #[arg(short, long, global = true, display_order = 901, action = ArgAction::Count)]
     verbose: u8,
 
@@ -82,12 +84,17 @@ pub(crate) enum Verb {
 
 /// The description of the command line.
 pub(crate) fn command() -> clap::Command {
-    Cli::command()
+    help::laid_out(Cli::command())
 }
 
 /// Reads the command line. The error is how the process ends if there is nothing to run, `--help` included.
 pub(crate) fn parse() -> Result<Verb, Exit> {
-    match Cli::try_parse() {
+    // The layout is for help and errors; a usual run goes without.
+    let parsed = Cli::try_parse().or_else(|_| {
+        let mut found = command().try_get_matches()?;
+        Cli::from_arg_matches_mut(&mut found).map_err(|error| error.format(&mut command()))
+    });
+    match parsed {
         Ok(cli) => {
             style::choose(cli.color);
             verbose::listen(cli.verbose);
@@ -117,6 +124,7 @@ fn answer(error: &clap::Error) -> Exit {
             "For more information, try '--help'.",
             &format!("    next    {} --help", understood(env::args_os())),
         );
+    let message = without_tips(&message) + &verbs_there_are(error);
     // Without any word, clap answers with the help itself.
     let message = message
         .strip_prefix("error: ")
@@ -128,6 +136,40 @@ fn answer(error: &clap::Error) -> Exit {
     Exit::saying(
         exit::USAGE,
         format!("{first} (exit {})\n{rest}", exit::USAGE),
+    )
+}
+
+/// The same message without tips that mislead: `-- --lock` is no way to name a lock, nor is `zsh` like `tcsh`.
+fn without_tips(message: &str) -> String {
+    let misleads = |line: &&str| {
+        let line = line.trim_start();
+        !(line.starts_with("tip: to pass") || line.starts_with("tip: a similar value exists"))
+    };
+    let lines: Vec<&str> = message.lines().filter(misleads).collect();
+    lines.join("\n").replace("\n\n\n", "\n\n")
+}
+
+/// For a verb that is none: the one that was probably meant, and all that there are.
+fn verbs_there_are(error: &clap::Error) -> String {
+    let (ErrorKind::InvalidSubcommand, Some(ContextValue::String(typed))) =
+        (error.kind(), error.get(ContextKind::InvalidSubcommand))
+    else {
+        return String::new();
+    };
+    let line = understood(env::args_os());
+    let program = command();
+    let above = line
+        .split(' ')
+        .skip(1)
+        .try_fold(&program, |above, word| above.find_subcommand(word));
+    let verbs = pages::verbs(above.unwrap_or(&program));
+    let is_suggested = error.get(ContextKind::SuggestedSubcommand).is_some();
+    let meant = help::nearest(typed, &verbs).filter(|_| !is_suggested);
+    let meant = meant.map(|verb| format!("\n    did you mean    {line} {verb}"));
+    format!(
+        "{}\n    there are    {}",
+        meant.unwrap_or_default(),
+        verbs.join(", ")
     )
 }
 

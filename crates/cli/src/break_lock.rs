@@ -12,7 +12,7 @@ use crate::session::with_client;
 use crate::store::StoreArgs;
 use crate::text::{quoted, say, span, who};
 
-/// Free the lock of a holder that cannot, named by its fence
+/// Free the lock of a holder that is gone for good, if it is still the holder of this fence
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct Break {

@@ -43,6 +43,10 @@ const NOT_RUN: &str = " The command was not run.";
 /// What an error says of a lock where the store did not answer.
 pub(crate) const LOCK_UNKNOWN: &str = "The lock may be free or held: the store did not say.";
 
+/// What to do where this host or process lacks something.
+pub(crate) const MORE_RESOURCES: &str =
+    "raise the limit (ulimit -n for files, ulimit -u for processes), or end what uses them up";
+
 /// Code, whether the command ran, what it means.
 const TABLE: [(u8, &str, &str); 11] = [
     (
@@ -180,6 +184,16 @@ impl Exit {
         self
     }
 
+    /// This program has a fault, of which the lines before this one tell.
+    pub(crate) fn of_a_panic() -> Self {
+        Self::saying(
+            SOFTWARE,
+            format!(
+                "this is a fault of leasehold (exit {SOFTWARE}): please report the lines above"
+            ),
+        )
+    }
+
     /// A signal ended the waiting.
     pub(crate) fn by(signal: Signal) -> Self {
         Self::quiet(SIGNAL + signal as u8)
@@ -244,6 +258,18 @@ impl From<Error> for Exit {
             other => return Self::saying(SOFTWARE, other.to_string()),
         };
         let (code, advice) = match store.kind {
+            StoreErrorKind::Denied if store.store.starts_with("local:") => (
+                DENIED,
+                "check the owner and the mode of the file and of its directory",
+            ),
+            StoreErrorKind::Protocol if store.store.starts_with("local:") => (
+                CONFIG,
+                "name a file of Leasehold, or one that does not exist yet",
+            ),
+            StoreErrorKind::Protocol if store.detail.contains("DB index") => (
+                CONFIG,
+                "name a database that the server has: redis://host:6379/0",
+            ),
             StoreErrorKind::Denied => (
                 DENIED,
                 "check user and password in the URL, and what that user may do (ACL)",
@@ -253,6 +279,7 @@ impl From<Error> for Exit {
                 "check that the URL names a Redis or Valkey, and what the key holds",
             ),
             StoreErrorKind::Closed => (SOFTWARE, "this is a fault of leasehold"),
+            StoreErrorKind::Exhausted => (SOFTWARE, MORE_RESOURCES),
             StoreErrorKind::ReadOnly => (UNAVAILABLE, "give the URL of the primary"),
             StoreErrorKind::Unreachable if store.store.starts_with("local:") => (
                 UNAVAILABLE,

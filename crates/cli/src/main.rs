@@ -3,6 +3,7 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`args`], [`values`] | what was typed |
+//! | [`help`] | what `-h` leaves out, and the sections of `--help` |
 //! | [`exit`] | how this process can end: the one table of exit codes |
 //! | [`store`], [`session`] | where the locks live, and one connection to it |
 //! | [`config`], [`secret`], [`address`] | settings that were not typed, files with secrets, what may be shown of a URL |
@@ -30,6 +31,7 @@ mod dev;
 mod doctor;
 mod exit;
 mod handed;
+mod help;
 mod hold;
 mod inspect;
 mod lab;
@@ -52,16 +54,26 @@ mod verbose;
 mod wait;
 mod watch;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use crate::args::Verb;
+use crate::exit::Exit;
 
 fn main() -> ExitCode {
     if let Some(played) = leasehold_lab::parts::play() {
         return played;
     }
     terminal::write_from_background();
-    let exit = match args::parse() {
+    // What dies with this thread is let go first: a command is killed, a lock given back.
+    catch_unwind(AssertUnwindSafe(verb))
+        .unwrap_or_else(|_| Exit::of_a_panic())
+        .leave()
+}
+
+/// Does what was asked for.
+fn verb() -> Exit {
+    match args::parse() {
         Ok(Verb::Run(args)) => run::run(&args),
         Ok(Verb::Dev(args)) => dev::dev(&args),
         Ok(Verb::Lab(args)) => lab::lab(&args),
@@ -81,6 +93,5 @@ fn main() -> ExitCode {
         Ok(Verb::Cache(args)) => cache::cache(&args),
         Ok(Verb::Doctor(args)) => doctor::doctor(&args),
         Err(exit) => exit,
-    };
-    exit.leave()
+    }
 }

@@ -1,5 +1,6 @@
 //! What was asked for, on stdout. Must never hold anything else: whatever else we say is for stderr ([`crate::text`]).
 
+use std::fmt::{self, Write as _};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use serde::Serialize;
@@ -40,9 +41,40 @@ pub(crate) async fn print_aside(bytes: Vec<u8>) -> Result<(), Exit> {
 
 /// Writes one JSON document, on one line.
 pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Exit> {
-    let line = serde_json::to_string(document)
-        .map_err(|error| refused_by_system(&io::Error::other(error)))?;
+    let line = json(document).map_err(|error| refused_by_system(&io::Error::other(error)))?;
     print(&(line + "\n"))
+}
+
+/// A JSON document on one line. Characters that steer a terminal or turn the order of the text round are escaped, since
+/// people look at JSON too.
+pub(crate) fn json(document: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string(document).map(|text| inert(&text))
+}
+
+/// The same document: the characters in question can stand in a string only, where an escape means the same.
+fn inert(json: &str) -> String {
+    json.chars().fold(String::new(), |mut inert, c| {
+        if steers(c) {
+            // A string takes all that is written to it.
+            let _written: fmt::Result = write!(inert, "\\u{:04x}", u32::from(c));
+        } else {
+            inert.push(c);
+        }
+        inert
+    })
+}
+
+/// Whether a character is DEL, a C1 control, a separator of lines, or sets the direction of text.
+const fn steers(c: char) -> bool {
+    matches!(
+        c,
+        '\u{7f}'..='\u{9f}'
+            | '\u{61c}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+            | '\u{feff}'
+    )
 }
 
 /// The same for a verb whose exit code is its answer, to whoever does not read the document as well.
@@ -60,4 +92,20 @@ pub(crate) fn columns() -> Option<usize> {
         .is_terminal()
         .then(|| sys::columns(&stdout))
         .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_holds_nothing_that_steers_a_terminal() {
+        let text = "\u{1b}[31m\u{7f}\u{9b}31m\u{202e}\u{2069}\u{feff}é\u{1f600}";
+        let line = json(&text).unwrap();
+        assert_eq!(
+            line,
+            "\"\\u001b[31m\\u007f\\u009b31m\\u202e\\u2069\\ufeffé\u{1f600}\""
+        );
+        assert_eq!(serde_json::from_str::<String>(&line).unwrap(), text);
+    }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Help {
     topic: Vec<String>,
 }
 
-/// Print a script that completes words of this command in a shell
+/// Print a shell completion script
 #[derive(Debug, Args)]
 #[command(after_help = COMPLETIONS)]
 pub(crate) struct Completions {
@@ -109,7 +109,7 @@ pub(crate) fn man(args: &ManPage, mut command: Command) -> Exit {
 }
 
 /// The verbs that are for people.
-fn verbs(command: &Command) -> Vec<String> {
+pub(crate) fn verbs(command: &Command) -> Vec<String> {
     let shown = command.get_subcommands().filter(|verb| !verb.is_hide_set());
     shown.map(|verb| verb.get_name().to_owned()).collect()
 }

@@ -5,12 +5,21 @@ use std::time::Duration;
 
 use leasehold::Client;
 
-use crate::exit::{Exit, SOFTWARE};
+use crate::exit::{Exit, LOST, MORE_RESOURCES, SOFTWARE};
 use crate::signals::Signals;
 use crate::store::Target;
+use crate::sys;
 
 /// How long to wait for the client to clean up. What is left is ended by its TTL.
 const CLOSE: Duration = Duration::from_secs(1);
+
+/// The same after a lease was lost, when whoever starts the work anew should not wait.
+const CLOSE_LOST: Duration = Duration::from_millis(200);
+
+/// How many files are open at one time at most, beside those that this process was started with: two runtimes, the signals, a
+/// connection with the look-up of its name or the files of a database, the terminal, the guardian's line, a command about to
+/// start.
+const FILES: usize = 20;
 
 /// Does `work` with a client of `target`, which is closed whatever comes of it. A signal that asks this process to end ends
 /// it while it connects; after that, signals are for `work` to hear.
@@ -23,6 +32,8 @@ pub(crate) fn with_client(
 
 /// Does `work` on this thread, from which commands are started: it lives as long as the process (see `sys::prepare`).
 pub(crate) fn in_runtime<T>(work: impl Future<Output = Result<T, Exit>>) -> Result<T, Exit> {
+    // tokio panics where there is none left for its signals, and others would call the store or the command the cause.
+    sys::have_room_for(FILES).map_err(|error| refused_by_system(&error))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -45,17 +56,26 @@ async fn connected(
     };
     let notice = tokio::time::timeout(CLOSE, target.notice());
     let (exit, _noticed) = tokio::join!(work(&client, &mut signals), notice);
+    let limit = match &exit {
+        Ok(exit) if exit.code() == LOST => CLOSE_LOST,
+        _ => CLOSE,
+    };
     // Out of time means that the store does not answer, which has been said or does not matter any more.
-    client.close_within(CLOSE).await;
+    client.close_within(limit).await;
     exit
 }
 
 /// The system refused this program something that it cannot do without.
 pub(crate) fn refused_by_system(error: &io::Error) -> Exit {
-    Exit::saying(
+    let exit = Exit::saying(
         SOFTWARE,
         format!("the system refused: {error} (exit {SOFTWARE})"),
-    )
+    );
+    if sys::is_shortage(error) {
+        exit.adding(&format!("next    {MORE_RESOURCES}"))
+    } else {
+        exit
+    }
 }
 
 #[cfg(test)]

@@ -309,6 +309,21 @@ pub(crate) fn clock_micros() -> u64 {
     .unwrap_or(u64::MAX)
 }
 
+/// Whether this process can open so many more files; the error is that of the system.
+pub(crate) fn have_room_for(files: usize) -> io::Result<()> {
+    let stdin = io::stdin();
+    let copies = (0..files).map(|_| stdin.as_fd().try_clone_to_owned());
+    copies.collect::<io::Result<Vec<OwnedFd>>>().map(drop)
+}
+
+/// Whether an error says that this process or its host has no file, process or memory left.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    let shortages = [libc::EMFILE, libc::ENFILE, libc::EAGAIN, libc::ENOMEM];
+    error
+        .raw_os_error()
+        .is_some_and(|errno| shortages.contains(&errno))
+}
+
 /// A file that this process was started with, which its children are not to have. `None` if there is none of this number.
 pub(crate) fn inherited(fd: RawFd) -> Option<File> {
     // SAFETY: numbers only; a file that is not there is an error.

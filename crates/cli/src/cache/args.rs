@@ -28,7 +28,7 @@ CI step that it was started in: use --refresh inline there.
   leasehold cache get-or-refresh report --fresh 1m --stale 1h -- ./report.sh
   weather=$(leasehold cache get-or-refresh weather:paris -- curl -sf https://wttr.in/paris)
 
-In place of the lock of the table: the leave to run CMD.";
+In the table below, \"the lock\" means the right to run CMD for this KEY.";
 
 fn after_help() -> String {
     format!("{ABOUT}\n\n{}", exit::help())

@@ -18,7 +18,7 @@ use crate::exit::{CONFIG, Exit, LOCK_UNKNOWN, SOFTWARE};
 use crate::store::{ON_THIS_HOST, WHERE};
 
 const ABOUT: &str = "\
-KEY is a name for what CMD prints: whatever it depends on belongs into it (report:eu:2026).
+KEY is a name for what CMD prints: whatever it depends on belongs in it (report:eu:2026).
 
   leasehold cache get-or-refresh report --fresh 1m --stale 1h -- ./report.sh
   leasehold cache invalidate report      the data has changed: the next reader refreshes it

@@ -26,7 +26,7 @@ leasehold:doctor:... is taken and freed. docs/doctor.md lists the checks.
 Exit codes: 0 no failure; 78 at least one, or no store; 69 the store does not answer; 77 it refused
 the login; 64 wrong use";
 
-/// Look whether a store is fit for locks
+/// Check whether a store is fit for locks
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]

@@ -9,6 +9,8 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 
+use crate::out;
+
 const SCHEMA: &str = "leasehold.hold/1";
 
 /// How many events may wait to be read before the parent counts as gone.
@@ -138,7 +140,7 @@ impl Events {
         self.is_over = event.is_last();
         let schema = SCHEMA;
         // Texts and numbers can always be written.
-        let line = serde_json::to_string(&Line { schema, event }).unwrap_or_default() + "\n";
+        let line = out::json(&Line { schema, event }).unwrap_or_default() + "\n";
         let sent = self.lines.as_ref().map(|lines| lines.try_send(line));
         self.is_broken |= !matches!(sent, Some(Ok(())));
     }

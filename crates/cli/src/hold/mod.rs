@@ -19,7 +19,7 @@ use crate::seen::millis;
 use crate::session::{refused_by_system, with_client};
 use crate::signals::Signals;
 use crate::store::{StoreArgs, TtlArgs};
-use crate::text::{quoted, who};
+use crate::text::{quoted, who, without_advice};
 use crate::wait::{self, WaitArgs};
 
 /// How long to wait for the store to confirm a release. The TTL ends the lease without it.
@@ -268,7 +268,7 @@ async fn finish(lease: Lease, end: End, events: &mut Events) -> Exit {
 
 fn was_lost(events: &mut Events, lost: &Lost) -> Exit {
     events.tell(&Event::Lost {
-        cause: lost.reason(),
+        cause: without_advice(&lost.reason()),
         code: LOST,
     });
     Exit::saying(

@@ -213,7 +213,8 @@ impl Run {
             let lock = text::quoted(self.lock()?);
             return Err(refuse(
                 &format!("no command after the lock {lock}"),
-                "; if that is the command, the name is missing: is a variable unset?",
+                "; if that is the command, the name is missing: is a variable unset?
+    to hold it without a command    leasehold hold LOCK",
             ));
         }
         Ok(Cow::Borrowed(command))

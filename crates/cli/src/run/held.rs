@@ -7,7 +7,11 @@ use leasehold::{Error, Lease, Lost, Moment, TimestampHold};
 use crate::text::quoted;
 
 /// How long to wait for the store to confirm a release. The TTL ends the lease without it.
-const RELEASE: Duration = Duration::from_secs(3);
+pub(super) const RELEASE: Duration = Duration::from_secs(3);
+
+/// The same for a lease that was lost or could not be renewed: most often the store does not answer, and whoever starts the
+/// command anew should not wait for that.
+pub(super) const RELEASE_LOST: Duration = Duration::from_millis(300);
 
 /// A lock that is held for a time.
 pub(crate) enum Held {
@@ -92,8 +96,8 @@ impl Held {
         }
     }
 
-    /// Gives the lock back, now or after `keep`.
-    pub(crate) async fn release(self, keep: Option<Duration>) -> Released {
+    /// Gives the lock back, now or after `keep`, and waits up to `limit` for the store to confirm it.
+    pub(crate) async fn release(self, keep: Option<Duration>, limit: Duration) -> Released {
         let released = async {
             match (self, keep) {
                 (Self::Lease(lease), Some(keep)) => lease.release_after(keep).await,
@@ -102,7 +106,7 @@ impl Held {
                 (Self::Timestamp { hold, .. }, None) => hold.release().await,
             }
         };
-        match tokio::time::timeout(RELEASE, released).await {
+        match tokio::time::timeout(limit, released).await {
             Ok(Ok(())) => Released::Yes,
             Ok(Err(Error::Lost(lost))) => Released::WasLost(lost),
             Ok(Err(error)) => Released::Unconfirmed(error.to_string()),

@@ -24,7 +24,7 @@ pub(crate) use self::args::Run;
 use self::child::Child;
 use self::environment::{Environment, Place};
 use self::guardian::Guardian;
-use self::held::{Held, Released};
+use self::held::{Held, RELEASE, RELEASE_LOST, Released};
 use self::program::Program;
 use self::report::{Facts, Report};
 use self::rules::{Rules, Verdict, Why};
@@ -34,7 +34,7 @@ use crate::handed::UrlFile;
 use crate::session::{refused_by_system, with_client};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
-use crate::text::{quoted, say, span};
+use crate::text::{quoted, say, span, without_advice};
 use crate::wait::{self, Again, Got, WaitArgs, Wanted};
 
 /// The shortest time for which a lock can be kept after its use.
@@ -248,20 +248,26 @@ impl Job<'_> {
         let keep = self.keep(&verdict, begun);
         let kept = keep.unwrap_or_default().max(self.ttl);
         let doubt = held.doubt();
-        let released = held.release(keep).await;
+        let limit = match verdict {
+            Verdict::Ended(_) | Verdict::Stopped(Why::MaxHold) => RELEASE,
+            _ => RELEASE_LOST,
+        };
+        let released = held.release(keep, limit).await;
         facts.released = Some(matches!(released, Released::Yes));
         let (cause, how) = match (verdict, released) {
             (Verdict::Ended(status), Released::Yes) => return Exit::of_command(status),
             (Verdict::Ended(status), Released::Unconfirmed(why)) => {
                 say(&format!(
-                    "{what} may not have been released: {why}\n    it ends by itself within {}; until then others wait",
+                    "{what} may not have been released: {}\n    it ends by itself within {}; until then others wait",
+                    without_advice(&why),
                     span(kept)
                 ));
                 return Exit::of_command(status);
             }
-            (Verdict::Ended(_), Released::WasLost(lost)) | (Verdict::TooLate(lost), _) => {
-                (lost.reason(), "the command ended after that")
-            }
+            (Verdict::Ended(_), Released::WasLost(lost)) | (Verdict::TooLate(lost), _) => (
+                without_advice(&lost.reason()),
+                "the command ended after that",
+            ),
             (Verdict::Stopped(why), released) => {
                 (self.cause(why, released, doubt), "the command was stopped")
             }
@@ -295,8 +301,13 @@ impl Job<'_> {
         (success && rest >= SHORTEST).then_some(rest)
     }
 
-    /// Why a command was stopped: what was known then, what the release has shown, or why the last renewal failed.
+    /// Why a command was stopped, without the advice for a first connection: this one has worked before.
     fn cause(&self, why: Why, released: Released, doubt: Option<String>) -> String {
+        without_advice(&self.told_cause(why, released, doubt))
+    }
+
+    /// Why a command was stopped: what was known then, what the release has shown, or why the last renewal failed.
+    fn told_cause(&self, why: Why, released: Released, doubt: Option<String>) -> String {
         let not_renewed = "it could not be renewed in time";
         let (known, default) = match why {
             Why::MaxHold => {

@@ -11,7 +11,8 @@ use std::process::Command;
 
 use nix::unistd::{AccessFlags, access};
 
-use crate::exit::{Exit, NOT_EXECUTABLE, NOT_FOUND, SOFTWARE};
+use crate::exit::{Exit, MORE_RESOURCES, NOT_EXECUTABLE, NOT_FOUND, SOFTWARE};
+use crate::sys;
 use crate::text::{pasteable, shown};
 
 /// Where to look when there is no `PATH`, as the C library does.
@@ -83,16 +84,18 @@ impl Program {
             self.path.display(),
         );
         match error.kind() {
+            // Nothing is wrong with the command: the system has no file, no process or no memory left for it.
+            _ if sys::is_shortage(error) => Exit::saying(
+                SOFTWARE,
+                format!(
+                    "{name}: cannot be started (exit {SOFTWARE}): the system refused: {error}\n    next    {MORE_RESOURCES}"
+                ),
+            ),
             io::ErrorKind::NotFound => Exit::saying(
                 NOT_FOUND,
                 format!(
                     "{name}: cannot be started (exit {NOT_FOUND}): {path} or the interpreter in its first line is not there"
                 ),
-            ),
-            // Nothing is wrong with the command: the system has no process or no memory left for it.
-            io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => Exit::saying(
-                SOFTWARE,
-                format!("{name}: cannot be started (exit {SOFTWARE}): the system refused: {error}"),
             ),
             _ => Exit::saying(
                 NOT_EXECUTABLE,
@@ -255,14 +258,14 @@ mod tests {
 
     #[test]
     fn a_system_without_processes_is_no_fault_of_the_command() {
-        use nix::libc::{E2BIG, EACCES, EAGAIN, ENOENT, ENOMEM};
+        use nix::libc::{E2BIG, EACCES, EAGAIN, EMFILE, ENFILE, ENOENT, ENOMEM};
         let program = Program {
             path: PathBuf::from("/x"),
             argv: vec!["x".into()],
         };
-        let codes = [EAGAIN, ENOMEM, EACCES, E2BIG, ENOENT]
+        let codes = [EAGAIN, ENOMEM, EMFILE, ENFILE, EACCES, E2BIG, ENOENT]
             .map(|errno| program.failed(&io::Error::from_raw_os_error(errno)).code());
-        assert_eq!(codes, [70, 70, 126, 126, 127]);
+        assert_eq!(codes, [70, 70, 70, 70, 126, 126, 127]);
     }
 
     #[test]

@@ -13,8 +13,8 @@ use crate::exit::{
     BUSY, CONFIG, DENIED, Exit, LOST, NOT_EXECUTABLE, NOT_FOUND, SIGNAL, TIMEOUT, UNAVAILABLE,
     USAGE,
 };
-use crate::sys;
 use crate::text::say;
+use crate::{out, sys};
 
 /// What is learned on the way.
 #[derive(Debug, Default)]
@@ -126,7 +126,7 @@ impl Report {
             lost_cause: facts.lost.as_deref(),
             released: facts.released,
         };
-        let written = serde_json::to_string(&document)
+        let written = out::json(&document)
             .map_err(io::Error::from)
             .and_then(|text| self.put(&(text + "\n")));
         if let Err(error) = written {

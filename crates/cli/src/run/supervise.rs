@@ -292,7 +292,7 @@ impl<'a> Watch<'a> {
         } else if self.is_held_too_long() {
             self.said.first(Saying::MaxHold);
             say(&format!(
-                "{lock} may be held for {} (--max-hold), stopping the command",
+                "{lock} was held for as long as it may be ({}, --max-hold), stopping the command",
                 span(self.rules.max_hold.unwrap_or_default())
             ));
         } else {
@@ -357,7 +357,7 @@ impl<'a> Watch<'a> {
         }
         let (name, left) = (quoted(self.lease.name()), span(self.lease.valid_for()));
         say(&format!(
-            "stopped; {name} is kept for {left}, then others may take it and the command is ended"
+            "stopped; {name} is kept for {left}: continue before that (fg), or others may take it and the command is killed"
         ));
         // The command has stopped before (S3). This returns when we are continued, or at once if nobody could do that.
         sys::stop_own_group();

@@ -33,7 +33,7 @@ pub(crate) struct TimestampArgs {
     #[arg(long, value_name = "UNIT", value_enum, hide_possible_values = true)]
     timestamp_unit: Option<UnitName>,
 
-    /// Do as those clients do, one command after the other, on a server that refuses scripts: safer than they are by little
+    /// Do as those clients do, one command after the other, on a server that refuses scripts: hardly safer than those clients
     #[arg(long)]
     timestamp_without_scripts: bool,
 }

@@ -212,7 +212,7 @@ impl Acquired<'_> {
         } = self;
         if args.json {
             // Texts and numbers can always be written.
-            serde_json::to_string(self).unwrap_or_default() + "\n"
+            out::json(self).unwrap_or_default() + "\n"
         } else if args.env {
             format!("LEASEHOLD_LOCK={lock}\nLEASEHOLD_TOKEN={token}\nLEASEHOLD_FENCE={fence}\n")
         } else {

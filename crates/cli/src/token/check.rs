@@ -86,7 +86,7 @@ pub(crate) fn check(args: &Check) -> Exit {
                 fence: tenure.and_then(|tenure| tenure.fence).map(Fence::get),
             };
             // Texts and numbers can always be written.
-            let text = serde_json::to_string(&checked).unwrap_or_default() + "\n";
+            let text = out::json(&checked).unwrap_or_default() + "\n";
             out::write(text.as_bytes()).map_err(|error| unprinted(&error))?;
         }
         Ok(exit)

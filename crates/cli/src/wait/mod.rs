@@ -39,7 +39,7 @@ pub(crate) struct WaitArgs {
     #[arg(short, long, value_name = "DUR", value_parser = duration, help = WAIT_HELP)]
     pub(crate) wait: Option<Duration>,
 
-    /// What this is doing, for those who wait; by default, the name of the command
+    /// What this is doing, for those who wait; by default the name of the command, or of the verb if there is none
     #[arg(
         long,
         value_name = "TEXT",

@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold::{Fence, HolderView, Snapshot};
 
 use super::Again;
+use crate::seen::is_for_ever;
 use crate::text::{CLEAR, place, quoted, rewritten, span, who};
 
 /// On a terminal the line appears after this long, and is written anew as often.
@@ -201,7 +202,15 @@ pub(crate) fn busy(
     }
     row("queue", format!("{} waiting", snapshot.queue.len()));
     let (verb, lock, end) = (again.verb, again.lock, again.command);
-    row("next", format!("leasehold {verb} {options}{lock}{end}"));
+    if snapshot.holder.as_ref().is_some_and(is_for_ever) {
+        // To wait would be in vain.
+        row(
+            "next",
+            "find the program that set this key; when it is gone for good, delete the key".into(),
+        );
+    } else {
+        row("next", format!("leasehold {verb} {options}{lock}{end}"));
+    }
     row("", format!("leasehold watch {lock}"));
     let fence = snapshot.holder.as_ref().and_then(|holder| holder.fence);
     if let Some(fence) = fence {
@@ -384,7 +393,9 @@ mod tests {
         let block = busy("x", "is busy", &snapshot, "", again);
         assert!(
             block.contains("a foreign client (string)\n")
-                && block.contains("never ends: whoever set this key must delete it"),
+                && block.contains("never ends: whoever set this key must delete it")
+                && block.contains("next    find the program that set this key")
+                && !block.contains("leasehold run"),
             "{block}"
         );
     }

@@ -4,6 +4,7 @@ use leasehold::{Fence, HolderView};
 use serde::Serialize;
 
 use super::compare::{Event, What};
+use crate::out;
 use crate::seen::{Holder, millis};
 use crate::text::{quoted, span, who};
 
@@ -134,7 +135,7 @@ impl Line for OfStore<'_> {
 }
 
 fn line(document: &impl Serialize) -> serde_json::Result<String> {
-    serde_json::to_string(document).map(|line| line + "\n")
+    out::json(document).map(|line| line + "\n")
 }
 
 const fn word(what: What) -> &'static str {

@@ -52,7 +52,7 @@ Looks at the locks again and again, and writes a line for each difference:
   handed_over  another holds it than before       queue      more or fewer wait for it
   immortal     it has no TTL: nobody will free it
   unanswered   the store does not answer; this goes on until it does, which is `answered`
-The first lines tell how things stand.
+The first lines tell how things stand: `held` is a lock that was held already.
   leasehold watch 'jobs:*'
 
 What happens between two looks is not seen: a lock that is taken and released meanwhile makes no

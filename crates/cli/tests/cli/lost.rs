@@ -5,7 +5,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::disallowed_methods, reason = "the point is real time")]
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::{LIMIT, Running, Store, lives, on_each_store};
 use nix::sys::signal::Signal;
@@ -110,6 +110,24 @@ fn a_server_that_stops_answering_ends_the_command_before_the_key_can_expire() {
     );
     server.resume();
     store.run(&["-w", "20", "x", "true"]).output().is(0, &[]);
+}
+
+/// Whoever starts the work anew after a loss does not wait for a release that nobody will confirm.
+#[test]
+fn a_loss_ends_the_wrapper_soon_after_its_command() {
+    let store = Store::redis();
+    let script =
+        "trap 'date +%s%3N > died; exit 0' TERM; echo $$ > pid; while :; do sleep 0.02; done";
+    let (running, _) = start(&store, "3s", script);
+    store.server().pause();
+    let done = running.end();
+    let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    store.server().resume();
+    done.is(79, &["(exit 79)"]);
+    assert!(!done.stderr.contains("right host and port"), "{done:?}");
+    let after = ended - Duration::from_millis(store.number("died"));
+    // Without a limit of its own it waits for 3 s.
+    assert!(after < Duration::from_secs(2), "{after:?}");
 }
 
 #[test]

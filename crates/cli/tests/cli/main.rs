@@ -18,6 +18,7 @@ mod reading;
 mod recipes;
 mod refusals;
 mod running;
+mod shortage;
 mod signals;
 mod terminal;
 mod timestamp;

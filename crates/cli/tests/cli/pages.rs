@@ -91,6 +91,48 @@ fn help_is_there_for_each_verb_and_for_the_exit_codes() {
     let said = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(64));
     assert!(said.contains("no such verb: \"rnu\" (exit 64)") && said.contains("exit-codes"));
+    let done = tool(LEASEHOLD, &["rnu", "x", "true"]);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(64));
+    assert!(
+        said.contains("did you mean    leasehold run\n")
+            && said.contains("there are    run, hold,"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_short_help_of_every_verb_fits_on_a_small_screen() {
+    let below = below().map(|words| words.map(str::to_owned).to_vec());
+    for words in verbs().into_iter().map(|verb| vec![verb]).chain(below) {
+        let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+        words.push("-h");
+        let lines = printed(&words).lines().count();
+        assert!(lines <= 25, "{words:?}: {lines} lines");
+    }
+    let (short, whole) = (printed(&["run", "-h"]), printed(&["run", "--help"]));
+    for word in [
+        "--try",
+        "--wait",
+        "--skip",
+        "--ttl",
+        "--url ",
+        "leasehold hold LOCK",
+        "79",
+    ] {
+        assert!(short.contains(word), "{word}: {short}");
+    }
+    for word in [
+        "--grace",
+        "Waiting and its end:",
+        "LEASEHOLD_FENCE",
+        "\n  126 ",
+    ] {
+        assert!(
+            whole.contains(word) && !short.contains(word.trim()),
+            "{word}: {whole}"
+        );
+    }
 }
 
 #[test]

@@ -124,6 +124,7 @@ fn ctrl_z_stops_it_and_fg_lets_it_go_on() {
     session.until("ready");
     session.press("\x1a");
     session.until("leasehold: stopped; \"x\" is kept for ");
+    session.until("s: continue before that (fg), or others may take it");
     session.until("Stopped");
     session.until("prompt> ");
     store

@@ -114,7 +114,7 @@ fn a_hold_can_be_limited(store: &Store) {
     running.end().is(
         79,
         &[
-            "may be held for 4.0s (--max-hold)",
+            "was held for as long as it may be (4.0s, --max-hold)",
             "held for as long as it may be",
             "stopped (exit 79)",
         ],

@@ -1,0 +1,78 @@
+//! What this process or host has too little of: 70 and its cause, never a panic, and never the fault of the store or the
+//! command.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "the functions here are parts of tests")]
+
+use std::process::{Command, Output};
+
+use crate::common::{Store, on_each_store, tool};
+
+const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
+
+on_each_store! {
+    too_few_files_are_70_or_enough,
+}
+
+/// `leasehold run` of the lock "x", by a shell that has done `before`.
+fn run_after(store: &Store, before: &str) -> Output {
+    let script = format!("{before} {LEASEHOLD} run --url {} x true", store.url);
+    Command::new("sh")
+        .args(["-c", &script])
+        .current_dir("/")
+        .env("XDG_CONFIG_HOME", store.file("config"))
+        .env_remove("REDIS_URL")
+        .output()
+        .unwrap()
+}
+
+/// Whether it ran; if not, it says why.
+#[track_caller]
+fn is_70_or_ran(done: &Output, cause: &str) -> bool {
+    let said = String::from_utf8_lossy(&done.stderr);
+    match done.status.code() {
+        Some(0) => true,
+        Some(70) => {
+            assert!(said.contains(cause) && said.contains("(exit 70)"), "{said}");
+            assert!(!said.contains("panicked"), "{said}");
+            false
+        }
+        other => panic!("{other:?}: {said}"),
+    }
+}
+
+fn too_few_files_are_70_or_enough(store: &Store) {
+    let ran: Vec<bool> = (5..=26)
+        .map(|files| {
+            let done = run_after(store, &format!("ulimit -n {files}; exec"));
+            is_70_or_ran(&done, "Too many open files")
+        })
+        .collect();
+    assert!(!ran[0] && ran[21], "{ran:?}");
+}
+
+/// The limit does not count for root, who becomes another user here.
+#[test]
+fn too_few_processes_are_70_or_enough() {
+    let store = Store::redis();
+    let drops = "setpriv --reuid=64999 --regid=64999 --clear-groups";
+    if !tool("sh", &["-c", &format!("{drops} {LEASEHOLD} --version")])
+        .status
+        .success()
+    {
+        eprintln!(
+            "not tried: only root can become another user, who must be able to run what is built here"
+        );
+        return;
+    }
+    let ran: Vec<bool> = (1..=12)
+        .map(|processes| {
+            let before = format!("exec {drops} prlimit --nproc={processes}");
+            is_70_or_ran(
+                &run_after(&store, &before),
+                "Resource temporarily unavailable",
+            )
+        })
+        .collect();
+    assert!(!ran[0] && ran[11], "{ran:?}");
+}
