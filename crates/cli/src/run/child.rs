@@ -1,13 +1,14 @@
 //! The command as a process. Must never signal a process group that may belong to someone else by now, and never
 //! outlive this process (on Linux).
 
+use std::fs;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::ExitStatus;
 
 use nix::libc::ECHILD;
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{Pid, getpgrp};
+use nix::unistd::{Pid, getpgid, getpgrp, getpid};
 use tokio::signal::unix::{self, SignalKind};
 
 use super::environment::Environment;
@@ -104,6 +105,23 @@ impl Child {
         // Fails when nobody is left in it. The number cannot be anyone else's while a member lives, and of an empty group
         // it takes a whole round of process numbers to come back.
         let _sent: nix::Result<()> = killpg(self.id, signal);
+    }
+
+    /// The processes that left the command's group and live, as far as they have fallen to this process: their parents are gone.
+    /// Only on Linux, where this process asked for them.
+    pub(crate) fn strays(&mut self, guardian: &Guardian) -> Vec<Pid> {
+        // Buries the dead.
+        let _known: Option<Change> = self.change();
+        let ours = getpid();
+        let children = fs::read_to_string(format!("/proc/{ours}/task/{ours}/children"));
+        let children = children.unwrap_or_default();
+        let pids = children
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok());
+        pids.map(Pid::from_raw)
+            .filter(|pid| *pid != guardian.id())
+            .filter(|pid| getpgid(Some(*pid)).is_ok_and(|group| group != self.id))
+            .collect()
     }
 
     /// How the command has ended, if it is gone. Others of its group may be left.

@@ -110,6 +110,11 @@ impl Guardian {
         Ok(true)
     }
 
+    /// Its process.
+    pub(crate) fn id(&self) -> Pid {
+        self.id
+    }
+
     /// The command has begun, and is this group.
     pub(crate) fn watches(&mut self, group: Pid) {
         self.group = Some(group);

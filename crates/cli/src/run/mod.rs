@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use leasehold::{Client, Clock, LockName, Moment, Owner};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
 pub(crate) use self::args::Run;
 use self::child::Child;
@@ -182,6 +183,7 @@ impl Job<'_> {
         if !child.group_lives() {
             guardian.dismiss();
         }
+        tell_of_strays(&verdict, &child.strays(guardian));
         facts.status = child.status();
         facts.held = Some(clock.now().since(begun));
         let reach = reclaim(terminal.as_ref(), &child, &verdict);
@@ -329,6 +331,20 @@ impl Job<'_> {
             },
         }
     }
+}
+
+/// Says so if a command was to end and has left processes that no signal to its group reaches. After a good end they are meant to
+/// run, as a daemon is.
+fn tell_of_strays(verdict: &Verdict, strays: &[Pid]) {
+    let ended_well = matches!(verdict, Verdict::Ended(status) if status.code().is_some());
+    if ended_well || strays.is_empty() {
+        return;
+    }
+    let pids: Vec<String> = strays.iter().map(ToString::to_string).collect();
+    say(&format!(
+        "the command has left processes outside of its group, which still run and do not keep the lock: pid {}",
+        pids.join(", ")
+    ));
 }
 
 /// The cause that is no loss.

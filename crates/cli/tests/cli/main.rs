@@ -8,6 +8,7 @@ mod configuration;
 mod dev;
 mod doctor;
 mod guardian;
+mod hints;
 mod hold;
 mod lab;
 mod lost;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use testkit::eventually;
 
-use crate::common::{LIMIT, Store, lives, on_each_store};
+use crate::common::{LIMIT, Store, lives, on_each_store, tool};
 
 on_each_store! {
     what_the_command_leaves_behind_keeps_the_lock,
@@ -40,6 +40,21 @@ fn what_is_left_behind_can_be_let_go(store: &Store) {
     store.run(&["-n", "x", "true"]).output().is(0, &[]);
     store.let_go();
     store.until("last");
+}
+
+/// Nothing can stop it, which is worth a line.
+#[test]
+fn a_process_outside_of_the_group_that_goes_on_is_named() {
+    let store = Store::local();
+    let script = "echo $$ > pid; exec sleep 1000";
+    let words = ["x", "setsid", "-w", "sh", "-c", script];
+    let running = store.run(&words).start();
+    let stray = store.number("pid");
+    running.signal(Signal::SIGTERM);
+    let done = running.end();
+    done.is(143, &["outside of its group", &format!("pid {stray}")]);
+    assert!(lives(stray));
+    tool("kill", &["-KILL", &stray.to_string()]);
 }
 
 #[test]
