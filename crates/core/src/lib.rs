@@ -32,11 +32,13 @@
 //! - **C3** A hold ends only by its owner's release, by expiry, by its process being gone, or by a break that names
 //!   its fence; outside of the rules also by loss of the store's data or a foreign client's write. No other client's
 //!   step changes it.
-//! - **C4** Waiters are granted in the order they joined; only a waiter that is not alive is passed over.
+//! - **C4** Waiters are granted in the order they joined; only a waiter that is not alive, or cannot be told, is passed over.
+//!   One that cannot be told keeps its place for [`UNHEARD_GRACE`], and longer if it asks again.
 //! - **C5** Every step may be repeated: a repeat changes nothing but deadlines, draws another block of fences where one
 //!   was asked for, and wakes nobody. Acquire, extend and inspect answer the same again; a release or break that was done answers *not held*, or *released* again while the
 //!   lock is kept.
-//! - **C6** After a step other than inspect, a lock that is free has no waiter.
+//! - **C6** After a step other than inspect, a lock that is free has no waiter but those that could not be told, each for at
+//!   most [`UNHEARD_GRACE`].
 //! - **C7** A client that hands a lock on inside its process gives each lease a fence of its own, above all before it and
 //!   below any that the store issues later; and while other clients are known to wait, it does so at most [`HAND_OVERS`]
 //!   times and for at most [`HAND_OVER_FOR`].
@@ -52,6 +54,7 @@ mod fence_forms;
 mod hand_over;
 mod invalid;
 mod kind;
+mod line;
 mod lock;
 #[cfg(feature = "mutations")]
 mod mutation;
@@ -72,6 +75,7 @@ pub use fence::Fence;
 pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Stay};
 pub use invalid::Invalid;
 pub use kind::Mode;
+pub use line::UNHEARD_GRACE;
 pub use lock::{CLAIM_WINDOW, FENCE_MEMORY, WAITER_GRACE};
 #[cfg(feature = "mutations")]
 pub use mutation::Mutation;

@@ -1,8 +1,8 @@
 //! The transition function of one lock. Must never look at anything but its arguments.
 //!
-//! Each step but a look first *advances*: it drops what has expired and hands a free lock to the first living waiter. A step
-//! by the holder of a live lock therefore changes nothing but its own deadline (C3), and a free lock keeps no waiter
-//! (C6). Expiry is strict: at `expires_at_ms` itself a lease still counts, as in Redis.
+//! Each step but a look first *advances*: it drops what has expired and hands a free lock to the first waiter that is alive and
+//! can be told (`line.rs`). A step by the holder of a live lock therefore changes nothing but its own deadline (C3), and a free
+//! lock keeps no other waiter (C6). Expiry is strict: at `expires_at_ms` itself a lease still counts, as in Redis.
 
 use std::time::Duration;
 
@@ -40,6 +40,7 @@ impl LockState {
             presence,
             wakes: Vec::new(),
             wanted: None,
+            first: None,
         };
         let reply = match step {
             Step::Acquire {
@@ -62,17 +63,19 @@ impl LockState {
             reply,
             wakes: turn.wakes,
             wanted: turn.wanted,
+            first: turn.first,
         }
     }
 }
 
 /// One step under way.
-struct Turn<'a> {
-    lock: &'a mut LockState,
-    now: Now,
-    presence: &'a dyn Presence,
-    wakes: Vec<Wake>,
+pub(crate) struct Turn<'a> {
+    pub(crate) lock: &'a mut LockState,
+    pub(crate) now: Now,
+    pub(crate) presence: &'a dyn Presence,
+    pub(crate) wakes: Vec<Wake>,
     wanted: Option<Owner>,
+    pub(crate) first: Option<Owner>,
 }
 
 impl Turn<'_> {
@@ -82,9 +85,14 @@ impl Turn<'_> {
             // A retry after a lost reply, or the claim of a grant (C5).
             return Reply::Held(self.hold_until(at, ttl));
         }
-        if self.lock.queue.is_empty() && self.admits(mode) {
+        if self.admits(mode) {
+            // Those who still wait could not be told: they keep nobody from it.
             self.grant(owner, mode, ttl);
             return Reply::Held(self.held());
+        }
+        let mut passed = 0;
+        if wait.is_some() && self.lock.foreign.is_some() {
+            passed = self.find_first(Some(owner), None);
         }
         let queued = self
             .lock
@@ -92,7 +100,8 @@ impl Turn<'_> {
             .iter()
             .position(|waiter| waiter.owner == *owner);
         let ahead = count(queued.unwrap_or(self.lock.queue.len()));
-        let busy = self.busy(ahead, wait.is_some_and(|wait| wait.listening));
+        let listening = wait.is_some_and(|wait| wait.listening);
+        let busy = self.busy((ahead, count(passed)), listening);
         if let Some(Wait { listening }) = wait {
             if let (0, Who::Owner(holder)) = (ahead, &busy.holder.who) {
                 self.wanted = Some(holder.clone());
@@ -171,6 +180,9 @@ impl Turn<'_> {
         {
             self.lock.queue.remove(at);
             as_believed = fence.is_none();
+            if self.lock.foreign.is_some() {
+                self.find_first(None, Some(at));
+            }
         } else {
             return Reply::NotHeld(self.view());
         }
@@ -231,45 +243,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Drops the expired and the gone, then grants to the first living waiter for as long as it is admitted (C4, C6).
-    /// A grant lasts for the claim window; `caller` needs no wake, since it is about to be answered.
-    fn advance(&mut self, caller: Option<&Owner>) {
-        self.lock.expire(self.now);
-        let presence = self.presence;
-        let holders = &mut self.lock.holders;
-        holders.retain(|holder| !is_gone(holder, presence));
-        while let Some(head) = self.lock.queue.front() {
-            if !self.admits(head.mode) {
-                break;
-            }
-            let Some(waiter) = self.lock.queue.pop_front() else {
-                break;
-            };
-            let is_caller = caller == Some(&waiter.owner);
-            if !is_caller && self.is_dead(&waiter) {
-                continue;
-            }
-            self.grant(&waiter.owner, waiter.mode, claim_ttl(waiter.ttl));
-            if !is_caller {
-                self.wakes.push(Wake {
-                    fence: self.lock.fence.map(|last| last.granted),
-                    owner: waiter.owner,
-                    at_us: self.now.clock_us,
-                    queued: count(self.lock.queue.len()),
-                });
-            }
-        }
-    }
-
-    /// Whether a waiter is passed over. Asked last, `waiter_gone` may be what tells it.
-    fn is_dead(&self, waiter: &Waiter) -> bool {
-        waiter.is_silent(self.now)
-            || self.presence.holder_gone(&waiter.owner)
-            || (waiter.listening && self.presence.waiter_gone(waiter))
-    }
-
     /// The only place where anyone becomes a holder; it draws the fence in the same step.
-    fn grant(&mut self, owner: &Owner, mode: Mode, ttl: Ttl) {
+    pub(crate) fn grant(&mut self, owner: &Owner, mode: Mode, ttl: Ttl) {
         let expires_at_ms = self.now.millis() + ttl.millis();
         self.lock.holders.push(Holder {
             owner: owner.clone(),
@@ -326,7 +301,7 @@ impl Turn<'_> {
             .position(|holder| holder.owner == *owner)
     }
 
-    fn admits(&self, mode: Mode) -> bool {
+    pub(crate) fn admits(&self, mode: Mode) -> bool {
         self.lock.foreign.is_none() && mode.admits(&self.lock.holders)
     }
 
@@ -334,7 +309,8 @@ impl Turn<'_> {
         view(self.lock, self.now)
     }
 
-    fn busy(&self, ahead: u32, listening: bool) -> Busy {
+    /// A refusal of one that has `ahead` others before it, of which `passed` do not count, since they cannot be told.
+    fn busy(&self, (ahead, passed): (u32, u32), listening: bool) -> Busy {
         // After `advance`, a lock that refuses a request has a holder.
         let holder = self.view().unwrap_or_else(|| HolderView {
             who: Who::Foreign {
@@ -347,7 +323,7 @@ impl Turn<'_> {
         });
         let foreign = matches!(holder.who, Who::Foreign { .. });
         Busy {
-            poll_after: poll_after(ahead, holder.expires_in, foreign, listening),
+            poll_after: poll_after(ahead - passed, holder.expires_in, foreign, listening),
             ahead,
             holder,
             at_us: self.now.clock_us,
@@ -356,7 +332,7 @@ impl Turn<'_> {
 }
 
 /// Whether a hold has ended with its owner's process.
-fn is_gone(holder: &Holder, presence: &dyn Presence) -> bool {
+pub(crate) fn is_gone(holder: &Holder, presence: &dyn Presence) -> bool {
     !holder.kept && presence.holder_gone(&holder.owner)
 }
 
@@ -391,10 +367,6 @@ fn view(lock: &LockState, now: Now) -> Option<HolderView> {
     })
 }
 
-fn claim_ttl(ttl: Ttl) -> Ttl {
-    Ttl::new(CLAIM_WINDOW).map_or(ttl, |window| window.min(ttl))
-}
-
-fn count(length: usize) -> u32 {
+pub(crate) fn count(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }

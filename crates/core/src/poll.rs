@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Wait per place in the queue between two polls, for a waiter that is told when its turn comes and for one that is not;
-/// its limit; per place after the end of the lease; how often the first waiter looks at a foreign holder.
+/// its limit; per place after the end of the lease; per place if the holder is foreign.
 const POLL_PER_PLACE: u64 = 1_000;
 const POLL_PER_PLACE_DEAF: u64 = 250;
 const POLL_MAX: u64 = 15_000;
@@ -11,8 +11,8 @@ const POLL_STAGGER: u64 = 10;
 const POLL_FOREIGN: u64 = 50;
 
 /// When a waiter with `ahead` others before it should ask again if it hears nothing: a second times its place (250 ms if
-/// it is not `listening` for a wake), at most 15 s, but when the lease ends if that is sooner, 10 ms later for each of those
-/// before it; the first in line every 50 ms if the holder is foreign and will wake nobody.
+/// it is not `listening` for a wake; 50 ms if the holder is foreign and will wake nobody), at most 15 s, but when the lease ends
+/// if that is sooner, 10 ms later for each of those before it.
 ///
 /// All count on the end of the lease, not just the first: a waiter hears nothing while it moves up, so who is first when
 /// a lease lapses may have asked last when it was far behind. They ask one after the other, and the first of them ends the
@@ -28,12 +28,12 @@ pub fn poll_after(
     listening: bool,
 ) -> Duration {
     let places = u64::from(ahead);
-    let by_place = match (ahead, foreign, listening) {
-        (0, true, _) => POLL_FOREIGN,
-        (_, _, true) => POLL_PER_PLACE * (places + 1),
-        (_, _, false) => POLL_PER_PLACE_DEAF * (places + 1),
+    let per_place = match (foreign, listening) {
+        (true, _) => POLL_FOREIGN,
+        (false, true) => POLL_PER_PLACE,
+        (false, false) => POLL_PER_PLACE_DEAF,
     };
-    let by_place = Duration::from_millis(by_place.min(POLL_MAX));
+    let by_place = Duration::from_millis((per_place * (places + 1)).min(POLL_MAX));
     // One more millisecond, since a lease still counts at its last one.
     let past = Duration::from_millis(1 + POLL_STAGGER * places);
     expires_in.map_or(by_place, |left| by_place.min(left.saturating_add(past)))

@@ -12,7 +12,8 @@ pub trait Presence {
         false
     }
 
-    /// Nobody would hear that this waiter was granted the lock. In Redis this is the answer of `PUBLISH`.
+    /// Nobody would hear now that this waiter was granted the lock: its client has gone, or is connecting anew. In Redis this
+    /// is what `PUBSUB NUMSUB` counts on its channel, before anything is published there.
     fn waiter_gone(&self, _waiter: &Waiter) -> bool {
         false
     }

@@ -51,7 +51,7 @@ pub enum Step {
 /// How a waiter waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Wait {
-    /// Its client listens for wakes, so that hearing nothing proves it gone. A client that only polls says `false`.
+    /// Its client listens for wakes, so that a store may find that it cannot be told. A client that only polls says `false`.
     pub listening: bool,
 }
 
@@ -85,7 +85,8 @@ pub struct Held {
 pub struct Busy {
     /// Who holds the lock.
     pub holder: HolderView,
-    /// How many waiters stand before this one; for a request that does not wait, how many wait at all.
+    /// How many waiters stand before this one, also those that cannot be told now; for a request that does not wait, how many
+    /// wait at all.
     pub ahead: u32,
     /// Ask again after this long, if nothing is heard before.
     pub poll_after: Duration,
@@ -186,4 +187,7 @@ pub struct Outcome {
     /// The holder to tell that another client waits: said for the first in line each time it asks, so that a client that
     /// keeps the lock for its own tasks learns to give it up. A hint like a wake.
     pub wanted: Option<Owner>,
+    /// The waiter to tell that it is the first in line now, since those before it left: a foreign program holds the lock and
+    /// will wake nobody, so it should ask at once and then look often. A hint like a wake; only to one that listens.
+    pub first: Option<Owner>,
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Fence, Held, LockName, Now, Outcome, Presence, Reply, Step, World};
+use leasehold_core::{Fence, Held, LockName, Now, Outcome, Presence, Reply, Step, Waiter, World};
 use leasehold_lab::report::{Judged, Verdict};
 use leasehold_lab::rules::{Apply, Bounds, Finding, check_one, names};
 
@@ -58,6 +58,7 @@ models! {
     cancel "cancel"
     crash "crash"
     crash_that_the_store_sees "crash that the store sees"
+    connection_cut "connection cut while waiting"
     pause_and_expiry "pause and expiry"
     operator_break "break"
     at_least_hold "at least hold"
@@ -275,6 +276,32 @@ fn r11_a_holder_who_is_not_told_that_others_wait_is_found() {
         outcome.wanted = None;
         outcome
     });
+}
+
+#[test]
+fn r11_a_waiter_who_is_not_told_that_it_is_the_first_is_found() {
+    let not_told: Apply = |world, now, name, step, presence| {
+        let mut outcome = world.apply(now, name, step, presence);
+        outcome.first = None;
+        outcome
+    };
+    finds("R11", "foreign program", not_told);
+}
+
+/// Those who cannot be told, as the rules had it once.
+#[test]
+fn r6_a_waiter_who_loses_its_place_when_it_is_cut_off_is_found() {
+    let drops: Apply = |world, now, name, step, presence| {
+        let before = world.get(name).cloned().unwrap_or_default();
+        let outcome = world.apply(now, name, step, presence);
+        let lowered = |waiter: &Waiter| {
+            let was = before.queue.iter().find(|was| was.owner == waiter.owner);
+            was.is_some_and(|was| was.seen_until_ms > waiter.seen_until_ms)
+        };
+        world.entry(name).queue.retain(|waiter| !lowered(waiter));
+        outcome
+    };
+    finds("R6", "connection cut while waiting", drops);
 }
 
 #[test]

@@ -16,6 +16,7 @@ local NAME, FENCE, QUEUE, WAITERS
 
 local CLAIM_WINDOW = 3000
 local WAITER_GRACE = 15000
+local UNHEARD_GRACE = 2000
 local FENCE_MEMORY = '86400000'
 local FENCE_BLOCK = 64
 local FENCE_REFILL = 16
@@ -160,44 +161,88 @@ local function look()
   return '', call('TYPE', NAME).ok
 end
 
--- Hands a lock that is free to the first living waiter, for the claim window, and tells it. `caller` is alive and needs no
--- telling. One that cannot hear is dropped, and the next one tried at once.
--- A waiter without a channel only polls, so nothing is proved. Returns what `look` would, afterwards.
-local function serve(caller)
-  local behind = call('ZCARD', QUEUE)
+-- Looks for the first waiter that is alive and can be told; `caller` is both. One that is silent is dropped. One that cannot
+-- be told is passed over, since its client may be connecting anew, and keeps its place for 2 s, or longer if it asks again.
+--
+-- A lock that is free goes to the waiter that was found, for the claim window, and it is told. Returns what `look` would,
+-- afterwards.
+-- A lock that is `foreign` wakes nobody when it ends, so the first in line looks often. Who is the first just now, since one
+-- before it was dropped or the waiter at the place `left` has left, is told so. Returns how many were passed over.
+local function serve(caller, foreign, left)
+  local behind, place, dropped = call('ZCARD', QUEUE), 0, false
   if behind == 0 then
     return false, 'none'
   end
+  local now_ms = math.floor(time() / 1000)
 
-  -- Tells a waiter, and whether it can have heard. PUBLISH says how many did: zero proves the waiter's client gone. More
-  -- than zero proves nothing while someone listens to every channel by a pattern, so those of this very channel are
-  -- counted as well. An error (no permission) proves nothing either.
-  local function hears(channel, message)
-    local heard = redis.pcall('PUBLISH', channel, message)
-    if heard == 0 then
-      return false
-    end
-    local listening = redis.pcall('PUBSUB', 'NUMSUB', channel)
-    return listening.err ~= nil or listening[2] ~= 0
+  local function drop(token)
+    call('ZREM', QUEUE, token)
+    call('HDEL', WAITERS, token)
+    behind = behind - 1
   end
 
-  while behind > 0 do
-    behind = behind - 1
-    local head = call('ZRANGE', QUEUE, '0', '0')[1]
-    local record = call('HGET', WAITERS, head) or ''
-    local ttl, channel, seen_until = string.match(record, '^%S+ (%d+) (%S+) (%d+)$')
-    local alive, fence = head == caller and ttl, digits(fence_after(last_fence()))
-    -- Before anybody is told: a server that refuses changes refuses here.
-    call('ZREM', QUEUE, head)
-    call('HDEL', WAITERS, head)
-    if not alive and ttl and tonumber(seen_until) >= math.floor(time() / 1000) then
-      local message = { 'granted', fence, digits(time()), behind, head, NAME }
-      alive = channel == '-' or hears(channel, table.concat(message, ' '))
+  -- Whether a waiter can be told, and whether it was. It is counted before anything is said: a PUBLISH also reaches who
+  -- listens at a replica, uncounted, and such a one must not hear of a grant that it does not get. Those who listen to every
+  -- channel by a pattern are not counted. Where counting is not permitted, PUBLISH counts, and what it says has no fence, so
+  -- that the grant has to be claimed. An error (no permission) proves nothing.
+  local function hears(channel, blind)
+    local heard = redis.pcall('PUBSUB', 'NUMSUB', channel)
+    if not heard.err then
+      return heard[2] ~= 0, false
     end
-    if alive then
-      grant(head, tonumber(ttl) < CLAIM_WINDOW and ttl or CLAIM_WINDOW)
-      return head, 'string'
+    return not blind or redis.pcall('PUBLISH', channel, blind) ~= 0, true
+  end
+
+  while place < behind do
+    local at = digits(place)
+    local token = call('ZRANGE', QUEUE, at, at)[1]
+    local record = call('HGET', WAITERS, token) or ''
+    local terms, ttl, channel, seen_until = string.match(record, '^(%S+ (%d+) (%S+) )(%d+)$')
+    if not ttl or token ~= caller and tonumber(seen_until) < now_ms then
+      drop(token)
+      dropped = true
+    else
+      local others, news = behind - 1, not foreign or dropped or left and left <= place
+      local function message(fence)
+        if foreign then
+          return 'first ' .. token .. ' ' .. NAME
+        end
+        return table.concat({ 'granted', fence, digits(time()), others, token, NAME }, ' ')
+      end
+      -- Who asks is about to be answered; a waiter without a channel only polls, so nothing is proved.
+      local able, told = true, token == caller or channel == '-'
+      if not told then
+        able, told = hears(channel, news and message('-'))
+      end
+
+      if able and foreign then
+        if news and not told then
+          redis.pcall('PUBLISH', channel, message())
+        end
+        return place
+      elseif able then
+        local fence = digits(fence_after(last_fence()))
+        -- Before anybody is told: a server that refuses changes refuses here.
+        drop(token)
+        if not told then
+          redis.pcall('PUBLISH', channel, message(fence))
+        end
+        grant(token, tonumber(ttl) < CLAIM_WINDOW and ttl or CLAIM_WINDOW)
+        return token, 'string'
+      end
+
+      local limit = now_ms + UNHEARD_GRACE
+      if tonumber(seen_until) > limit then
+        -- Before HSET, since it takes no memory: see `hold`.
+        call('PEXPIRE', QUEUE, QUEUE_MEMORY)
+        call('PEXPIRE', WAITERS, QUEUE_MEMORY)
+        call('HSET', WAITERS, token, terms .. digits(limit))
+      end
+      place = place + 1
     end
+  end
+  if foreign then
+    return place
   end
   return false, 'none'
 end

@@ -155,6 +155,10 @@ impl Done<'_> {
                 }
             }
             Mutation::WantedForgotten => self.outcome.wanted = None,
+            Mutation::FirstNotTold => self.outcome.first = None,
+            Mutation::PlaceLostWhenNotTold
+            | Mutation::PassedOverBlocks
+            | Mutation::PassedOverStays => self.passed_over(mutation),
             Mutation::PollAtOnce => {
                 if let Reply::Busy(busy) = &mut self.outcome.reply {
                     busy.poll_after = Duration::ZERO;
@@ -203,6 +207,49 @@ impl Done<'_> {
                 });
             }
             _ => {}
+        }
+    }
+
+    /// What becomes of those whom the step passed over, and of those behind them.
+    fn passed_over(&mut self, mutation: Mutation) {
+        let earlier = self.before.queue.clone();
+        let was = |waiter: &Waiter| earlier.iter().find(|was| was.owner == waiter.owner);
+        let is_passed = |waiter: &Waiter| {
+            was(waiter).is_some_and(|was| was.seen_until_ms > waiter.seen_until_ms)
+        };
+        match mutation {
+            Mutation::PlaceLostWhenNotTold => self.lock.queue.retain(|waiter| !is_passed(waiter)),
+            Mutation::PassedOverStays => {
+                for waiter in self
+                    .lock
+                    .queue
+                    .iter_mut()
+                    .filter(|waiter| is_passed(waiter))
+                {
+                    waiter.seen_until_ms = was(waiter).map_or(0, |was| was.seen_until_ms);
+                }
+            }
+            _ => {
+                let Some(wake) = self.outcome.wakes.last() else {
+                    return;
+                };
+                // Its own extension may have claimed the grant already.
+                let claimed = matches!(self.outcome.reply, Reply::Held(_));
+                let granted = earlier.iter().position(|was| was.owner == wake.owner);
+                if let Some(at) =
+                    granted.filter(|_| !claimed && self.lock.queue.iter().any(is_passed))
+                {
+                    self.lock
+                        .holders
+                        .retain(|holder| holder.owner != wake.owner);
+                    let before = |waiter: &&Waiter| {
+                        earlier.iter().take(at).any(|was| was.owner == waiter.owner)
+                    };
+                    let place = self.lock.queue.iter().filter(before).count();
+                    self.lock.queue.insert(place, earlier[at].clone());
+                    self.outcome.wakes.clear();
+                }
+            }
         }
     }
 

@@ -90,6 +90,14 @@ mutations! {
         "A waiter counts as alive however long ago it was heard of.";
     DeafWaiterGranted "core/deaf-waiter-granted":
         "A waiter is granted the lock though nobody can hear of it.";
+    PlaceLostWhenNotTold "core/place-lost-when-not-told":
+        "A waiter that cannot be told loses its place.";
+    PassedOverBlocks "core/passed-over-blocks":
+        "A waiter that cannot be told keeps those behind it from the lock.";
+    PassedOverStays "core/passed-over-stays":
+        "A waiter that cannot be told keeps its place for as long as any other.";
+    FirstNotTold "core/first-not-told":
+        "Who becomes the first in line behind a foreign holder is not told.";
     GraceForgotten "core/grace-forgotten":
         "A waiter counts as dead the moment its next poll is due.";
     PollAtOnce "core/poll-at-once":

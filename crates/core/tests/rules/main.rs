@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod believed;
+mod clients;
 mod events;
+mod line;
 mod run;
 mod story;
 

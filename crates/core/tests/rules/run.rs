@@ -4,44 +4,14 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    CLAIM_WINDOW, ClientId, Fence, LockName, LockState, Mode, Now, Outcome, Owner, Presence, Reply,
-    Step, Ttl, Wait, Waiter, World,
+    CLAIM_WINDOW, ClientId, Fence, LockName, LockState, Mode, Now, Outcome, Owner, Reply, Step,
+    Ttl, Wait, World,
 };
 use proptest::prelude::*;
 
 use crate::believed::{as_believed, is_believed};
+use crate::clients::Clients;
 use crate::events::{Ask, Event, OWNERS};
-
-/// What the store knows of each client.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Clients {
-    crashed: [bool; 3],
-    deaf: [bool; 3],
-}
-
-impl Clients {
-    fn crashed(self, owner: &Owner) -> bool {
-        self.crashed[usize::try_from(owner.client().get()).unwrap()]
-    }
-
-    /// C4: heard of in time, its process not gone, and someone would hear that it was granted the lock.
-    fn alive(self, waiter: &Waiter, now: Now) -> bool {
-        waiter.seen_until_ms >= now.millis()
-            && !self.crashed(&waiter.owner)
-            && !(waiter.listening && self.waiter_gone(waiter))
-    }
-}
-
-impl Presence for Clients {
-    fn holder_gone(&self, owner: &Owner) -> bool {
-        self.crashed(owner)
-    }
-
-    fn waiter_gone(&self, waiter: &Waiter) -> bool {
-        let client = usize::try_from(waiter.owner.client().get()).unwrap();
-        self.crashed[client] || self.deaf[client]
-    }
-}
 
 pub(crate) struct Run {
     pub(crate) world: World,
@@ -178,7 +148,11 @@ impl Run {
                 .iter()
                 .all(|holder| holder.expires_at_ms >= self.now.millis())
         );
-        prop_assert!(!after.holders.is_empty() || after.queue.is_empty(), "C6");
+        let passed_over = |waiter| self.clients.passed_over(waiter, self.now);
+        prop_assert!(
+            !after.holders.is_empty() || after.queue.iter().all(passed_over),
+            "C6"
+        );
         for (at, waiter) in after.queue.iter().enumerate() {
             prop_assert!(!holds(after, &waiter.owner));
             prop_assert!(
@@ -202,7 +176,7 @@ impl Run {
         Ok(())
     }
 
-    /// C4: who was granted the lock stood before all others that are alive, and the others stay in their order.
+    /// C4: who was granted the lock stood before all others that can be told, and all that are alive stay in their order.
     fn in_order(
         &self,
         step: &Step,
@@ -218,7 +192,7 @@ impl Run {
         }
         let mut alive = before.queue.iter().filter(|waiter| {
             asker(step) == Some(&waiter.owner) && matches!(step, Step::Acquire { .. })
-                || self.clients.alive(waiter, self.now)
+                || self.clients.able(waiter, self.now)
         });
         let mut next = alive.next();
         for owner in granted {

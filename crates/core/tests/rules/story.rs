@@ -5,8 +5,8 @@ mod rolled_back;
 use std::time::Duration;
 
 use leasehold_core::{
-    ClientId, Fence, Foreign, LockName, Mode, Nobody, Now, Outcome, Owner, Presence, Reply, Step,
-    Wait, Waiter, Who, World,
+    ClientId, Fence, Foreign, LockName, Mode, Now, Outcome, Owner, Presence, Reply, Step, Wait,
+    Waiter, Who, World,
 };
 
 use crate::run::ttl;
@@ -14,27 +14,53 @@ use crate::run::ttl;
 const START_MS: u64 = 1_700_000_000_000;
 
 /// One lock with a clock, whose owners have names.
-struct Stage {
+pub(crate) struct Stage {
     world: World,
     name: LockName,
-    now_ms: u64,
+    pub(crate) now_ms: u64,
+    pub(crate) deaf: Deaf,
+}
+
+/// Those whom nobody could tell of a grant.
+#[derive(Default)]
+pub(crate) struct Deaf(pub(crate) Vec<&'static str>);
+
+impl Presence for Deaf {
+    fn waiter_gone(&self, waiter: &Waiter) -> bool {
+        self.0.iter().any(|who| *who == waiter.owner.note())
+    }
 }
 
 impl Stage {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             world: World::default(),
             name: LockName::new("orders:42").unwrap(),
             now_ms: START_MS,
+            deaf: Deaf::default(),
         }
     }
 
-    fn step(&mut self, step: &Step) -> Outcome {
-        let now = Now::at_micros(self.now_ms * 1_000);
-        self.world.apply(now, &self.name, step, &Nobody)
+    pub(crate) fn queue(&self) -> Vec<String> {
+        let lock = self.world.get(&self.name);
+        let queue = lock.into_iter().flat_map(|lock| &lock.queue);
+        queue.map(|waiter| waiter.owner.note()).collect()
     }
 
-    fn acquires(&mut self, who: &str, ms: u64, waits: bool) -> Reply {
+    pub(crate) fn is_held_by_another_program(&mut self, expires_at_ms: Option<u64>) {
+        self.world.entry(&self.name).foreign = Some(Foreign {
+            kind: "string".into(),
+            value: b"random".into(),
+            expires_at_ms,
+        });
+    }
+
+    pub(crate) fn step(&mut self, step: &Step) -> Outcome {
+        let now = Now::at_micros(self.now_ms * 1_000);
+        self.world.apply(now, &self.name, step, &self.deaf)
+    }
+
+    pub(crate) fn acquires(&mut self, who: &str, ms: u64, waits: bool) -> Reply {
         let step = Step::Acquire {
             owner: owner(who),
             mode: Mode::Exclusive,
@@ -44,7 +70,7 @@ impl Stage {
         self.step(&step).reply
     }
 
-    fn extends(&mut self, who: &str, ms: u64) -> Reply {
+    pub(crate) fn extends(&mut self, who: &str, ms: u64) -> Reply {
         let step = Step::Extend {
             owner: owner(who),
             ttl: ttl(ms),
@@ -54,7 +80,7 @@ impl Stage {
         self.step(&step).reply
     }
 
-    fn releases(&mut self, who: &str, keep_ms: Option<u64>) -> Outcome {
+    pub(crate) fn releases(&mut self, who: &str, keep_ms: Option<u64>) -> Outcome {
         let step = Step::Release {
             owner: owner(who),
             keep: keep_ms.map(ttl),
@@ -63,7 +89,7 @@ impl Stage {
         self.step(&step)
     }
 
-    fn refills(&mut self, who: &str) -> Reply {
+    pub(crate) fn refills(&mut self, who: &str) -> Reply {
         let (owner, ttl, fence) = (owner(who), ttl(30_000), None);
         let block = true;
         self.step(&Step::Extend {
@@ -75,11 +101,11 @@ impl Stage {
         .reply
     }
 
-    fn breaks(&mut self, fence: Fence) -> Reply {
+    pub(crate) fn breaks(&mut self, fence: Fence) -> Reply {
         self.step(&Step::Break { fence }).reply
     }
 
-    fn holder(&mut self) -> Option<String> {
+    pub(crate) fn holder(&mut self) -> Option<String> {
         let Reply::Seen(seen) = self.step(&Step::Inspect).reply else {
             unreachable!()
         };
@@ -90,7 +116,7 @@ impl Stage {
     }
 }
 
-fn owner(who: &str) -> Owner {
+pub(crate) fn owner(who: &str) -> Owner {
     let number = who
         .bytes()
         .fold(0, |number, byte| number * 256 + u128::from(byte));
@@ -98,7 +124,7 @@ fn owner(who: &str) -> Owner {
 }
 
 #[track_caller]
-fn fence(reply: &Reply) -> Fence {
+pub(crate) fn fence(reply: &Reply) -> Fence {
     match reply {
         Reply::Held(held) => held.fence.unwrap(),
         other => panic!("expected a lease, got {other:?}"),
@@ -106,7 +132,7 @@ fn fence(reply: &Reply) -> Fence {
 }
 
 #[track_caller]
-fn ahead(reply: &Reply) -> (u32, Duration) {
+pub(crate) fn ahead(reply: &Reply) -> (u32, Duration) {
     match reply {
         Reply::Busy(busy) => (busy.ahead, busy.poll_after),
         other => panic!("expected busy, got {other:?}"),
@@ -161,15 +187,6 @@ fn who_does_not_claim_in_time_is_passed_over() {
     ));
 }
 
-/// A store that could tell nobody of a grant.
-struct Silence;
-
-impl Presence for Silence {
-    fn waiter_gone(&self, _waiter: &Waiter) -> bool {
-        true
-    }
-}
-
 #[test]
 fn who_would_not_hear_is_passed_over_but_not_who_only_polls() {
     let mut stage = Stage::new();
@@ -181,11 +198,8 @@ fn who_would_not_hear_is_passed_over_but_not_who_only_polls() {
         ttl: ttl(30_000),
         wait: Some(Wait { listening: false }),
     });
-    let (owner, keep) = (owner("ann"), None);
-    let now = Now::at_micros(stage.now_ms * 1_000);
-    let fence = None;
-    let release = Step::Release { owner, keep, fence };
-    stage.world.apply(now, &stage.name, &release, &Silence);
+    stage.deaf.0 = vec!["bob", "cid"];
+    stage.releases("ann", None);
     assert_eq!(stage.holder().as_deref(), Some("cid"));
 }
 

@@ -18,6 +18,10 @@ pub(super) enum Action {
     Hear { at: usize },
     /// It never does.
     Lose { at: usize },
+    /// The connection of a client is cut.
+    Cut { client: u8 },
+    /// It has another one.
+    Connect { client: u8 },
     /// A client stops waiting.
     GiveUp { client: u8 },
     /// A client ends without a word.
@@ -79,6 +83,12 @@ impl Rules {
             Verb::Try
         };
         let phase = state.client(client).phase;
+        if state.client(client).away {
+            return into.push(Action::Connect { client });
+        }
+        if may(Fault::Away) && matches!(phase, Phase::Asking(Some(_))) {
+            into.push(Action::Cut { client });
+        }
         let verbs: &[Verb] = match phase {
             // One that may have been given the lock asks by extending, which works on a full server too.
             Phase::Asking(_) if self.setup.waits => &[Verb::Wait, Verb::Extend],

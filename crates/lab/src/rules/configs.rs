@@ -144,6 +144,14 @@ const CI: &[Setup] = &[
         ..PLAIN
     },
     Setup {
+        name: "connection cut while waiting",
+        ttl: 1,
+        left_over: 0,
+        faults: &[Fault::Away],
+        reaches: &[S::GonePassed, S::CameBack, S::QueueOfTwo, S::Granted],
+        ..PLAIN
+    },
+    Setup {
         name: "pause and expiry",
         ttl: 3,
         reaches: &[
@@ -169,8 +177,8 @@ const CI: &[Setup] = &[
     },
     Setup {
         name: "foreign program",
-        faults: &[Fault::Foreign],
-        reaches: &[S::ForeignHeld, S::ForeignExpired, S::Granted],
+        faults: &[Fault::Foreign, Fault::Cancel],
+        reaches: &[S::ForeignHeld, S::ForeignExpired, S::Granted, S::ToldFirst],
         ..PLAIN
     },
     Setup {

@@ -1,7 +1,9 @@
 //! What every single step of the store must keep. Must never be asked what a step should do: it judges what one did, by what
 //! there was before and after.
 
-use leasehold_core::{Fence, LockState, Outcome, Owner, Presence, Reply, Step, Waiter};
+use leasehold_core::{
+    Fence, LockState, Outcome, Owner, Presence, Reply, Step, UNHEARD_GRACE, Waiter,
+};
 
 use super::time::NOW;
 use super::told;
@@ -26,6 +28,25 @@ pub(super) struct Before<'a> {
     pub(super) presence: &'a dyn Presence,
     /// The highest fence ever issued; afterwards, too.
     pub(super) issued: u64,
+}
+
+impl Before<'_> {
+    /// Whether a waiter has been silent, or its process is gone: it may lose its place.
+    fn is_dead(&self, waiter: &Waiter) -> bool {
+        waiter.seen_until_ms < NOW.millis() || self.presence.holder_gone(&waiter.owner)
+    }
+
+    /// Whether it is granted the lock when it comes first: it is alive and can be told.
+    pub(super) fn is_able(&self, waiter: &Waiter) -> bool {
+        !self.is_dead(waiter) && !(waiter.listening && self.presence.waiter_gone(waiter))
+    }
+
+    /// Whether it may stand in line while those behind it are granted the lock: it cannot be told, and that not for long.
+    fn passes_over(&self, waiter: &Waiter) -> bool {
+        let grace = u64::try_from(UNHEARD_GRACE.as_millis()).unwrap_or(u64::MAX);
+        let is_brief = waiter.seen_until_ms <= NOW.millis().saturating_add(grace);
+        !self.is_dead(waiter) && !self.is_able(waiter) && is_brief
+    }
 }
 
 /// Which rules a step broke, of those that it gave this answer, and of its repeat.
@@ -55,7 +76,7 @@ pub(super) fn step(
             Broken::FreeQueue,
             *before.step == Step::Inspect
                 || !(after.holders.is_empty() && after.foreign.is_none())
-                || after.queue.is_empty(),
+                || after.queue.iter().all(|waiter| before.passes_over(waiter)),
         ),
         (Broken::Answers, told::answer_is_true(before, reply, after)),
         (Broken::Told, told::all_are_told(before, first, after)),
@@ -125,17 +146,13 @@ fn only_its_owner_changes_a_hold(before: &Before<'_>, after: &LockState) -> bool
     })
 }
 
-/// C4: who is granted the lock was first and alive, or asked for it just now; nobody alive leaves the queue unasked, and nobody overtakes.
+/// C4: who is granted the lock was first of those that can be told, or asked for it just now; nobody alive leaves the queue
+/// unasked, and nobody overtakes.
 fn is_in_order(before: &Before<'_>, after: &LockState) -> bool {
     let (by, asks) = match before.step {
         Step::Release { owner, .. } => (Some(owner), None),
         Step::Acquire { owner, .. } => (None, Some(owner)),
         _ => (None, None),
-    };
-    let is_dead = |waiter: &Waiter| {
-        waiter.seen_until_ms < NOW.millis()
-            || before.presence.waiter_gone(waiter)
-            || before.presence.holder_gone(&waiter.owner)
     };
     let queued = |owner: &Owner| after.queue.iter().position(|waiter| waiter.owner == *owner);
     let is_news = |owner: &Owner| holds(after, owner) && !holds(before.lock, owner);
@@ -148,13 +165,13 @@ fn is_in_order(before: &Before<'_>, after: &LockState) -> bool {
     let until = first.unwrap_or(if someone { before.lock.queue.len() } else { 0 });
     let mut places = Vec::new();
     for (at, waiter) in before.lock.queue.iter().enumerate() {
-        let may_go = is_dead(waiter) || by == Some(&waiter.owner);
+        let may_go = before.is_dead(waiter) || by == Some(&waiter.owner);
+        let may_have = before.is_able(waiter) || asks == Some(&waiter.owner);
         match queued(&waiter.owner) {
-            None if is_news(&waiter.owner) && (asks == Some(&waiter.owner) || !is_dead(waiter)) => {
-            }
+            None if is_news(&waiter.owner) && may_have => {}
             None if !is_news(&waiter.owner) && may_go => {}
             None => return false,
-            Some(_) if at < until => return false,
+            Some(place) if at < until && !before.passes_over(&after.queue[place]) => return false,
             Some(place) => places.push(place),
         }
     }

@@ -92,6 +92,7 @@ impl Model for Rules {
             nth: 0,
             phase: Phase::Idle,
             robbed: false,
+            away: false,
         };
         vec![State {
             world: World::default(),

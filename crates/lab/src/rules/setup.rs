@@ -29,6 +29,8 @@ pub(super) enum Fault {
     Crash,
     /// The store knows whose connection is gone.
     SeenCrash,
+    /// The connection of a client that waits may be cut for a while, and the store knows it.
+    Away,
     /// An operator who saw a fence may break the lock.
     Break,
     /// A program of another kind may take a free lock, for a lease or for ever, and give it back.
@@ -56,6 +58,7 @@ impl Fault {
             Self::Cancel => "clients that stop waiting",
             Self::Crash => "crashes of clients",
             Self::SeenCrash => "a store that sees whose connection is gone",
+            Self::Away => "connections that are cut for a while, which the store sees",
             Self::Break => "breaks by an operator who saw a fence",
             Self::Foreign => {
                 "a program of another kind that takes the lock, for a time or for ever"
@@ -159,8 +162,10 @@ pub enum Situation {
     CrashedHolding,
     /// A client crashed while it waited.
     CrashedWaiting,
-    /// A waiter was passed over because it was gone.
+    /// A waiter was passed over because it could not be told.
     GonePassed,
+    /// Such a one came back in time and was granted the lock.
+    CameBack,
     /// A waiter was passed over because nothing had been heard of it.
     SilentPassed,
     /// An operator broke the lock of a client that believed to hold it.
@@ -171,6 +176,8 @@ pub enum Situation {
     ForeignHeld,
     /// Its lock ended by time.
     ForeignExpired,
+    /// A waiter heard that it was the first in line behind it now.
+    ToldFirst,
     /// The last fence was lost while a client held the lock.
     FenceLost,
     /// Everything was lost while a client held the lock.

@@ -67,6 +67,8 @@ pub(super) struct Client {
     pub(super) phase: Phase,
     /// Its hold was ended by a break or a loss of data: it may believe what is not so.
     pub(super) robbed: bool,
+    /// Its connection is cut: it can ask nothing and hears nothing.
+    pub(super) away: bool,
 }
 
 /// What a client can ask for.
@@ -251,10 +253,15 @@ impl Hash for State {
         let mut sorted: Vec<_> = (0u8..)
             .zip(clients)
             .map(|(index, client)| {
-                let Client { nth, phase, robbed } = *client;
-                (
+                let Client {
+                    nth,
                     phase,
                     robbed,
+                    away,
+                } = *client;
+                (
+                    phase,
+                    (robbed, away),
                     self.place(Id { client: index, nth }),
                     self.traces(index),
                     index,

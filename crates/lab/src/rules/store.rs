@@ -8,7 +8,7 @@ use super::judge::{self, Before};
 use super::model::Rules;
 use super::setup::{Fault, Situation};
 use super::state::{Client, Got, Id, Message, Phase, Verb};
-use super::time::NOW;
+use super::time::{NOW, TICK_MS};
 use super::turn::Turn;
 
 /// The store knows whose connection is gone.
@@ -17,7 +17,8 @@ struct Connections<'a>(&'a [Client]);
 impl Presence for Connections<'_> {
     fn waiter_gone(&self, waiter: &Waiter) -> bool {
         let client = Id::of(&waiter.owner).client;
-        self.0[usize::from(client)].phase == Phase::Crashed
+        let client = self.0[usize::from(client)];
+        client.phase == Phase::Crashed || client.away
     }
 }
 
@@ -75,7 +76,8 @@ impl Turn<'_> {
         let (rules, name) = (self.rules, &self.rules.name);
         let before = self.state.lock().cloned().unwrap_or_default();
         let clients = self.state.clients.clone();
-        let presence: &dyn Presence = if rules.setup.may(Fault::SeenCrash) {
+        let sees = rules.setup.may(Fault::SeenCrash) || rules.setup.may(Fault::Away);
+        let presence: &dyn Presence = if sees {
             &Connections(&clients)
         } else {
             &Nobody
@@ -94,6 +96,9 @@ impl Turn<'_> {
         let repeat = (&second, again.get(name).unwrap_or(&nothing));
         self.state.broken |= judge::step(&mut seen, &first, after, repeat);
         self.state.issued = seen.issued;
+        if first.first.is_some() {
+            rules.reached(Situation::ToldFirst);
+        }
         let Outcome { reply, wakes, .. } = first;
         self.note(
             &before,
@@ -150,17 +155,27 @@ impl Turn<'_> {
         if queue().count() > 1 {
             rules.reached(Situation::QueueOfTwo);
         }
+        // Those who were passed over count as alive for two seconds, which are cut off to the tick.
+        let is_passed = |waiter: &Waiter| {
+            let is_late = waiter.seen_until_ms < NOW.millis() + TICK_MS;
+            is_late && waiter.seen_until_ms > NOW.millis()
+        };
+        if queue().any(is_passed) {
+            rules.reached(Situation::GonePassed);
+        }
+        let was_passed = |waiter: &&Waiter| waiter.seen_until_ms == NOW.millis();
+        let mut passed = before.queue.iter().filter(was_passed);
+        if was != is && passed.any(|waiter| Some(Id::of(&waiter.owner)) == is) {
+            rules.reached(Situation::CameBack);
+        }
         let stays = |waiter: &Waiter| queue().any(|other| other.owner == waiter.owner);
         let left = before.queue.iter().filter(|waiter| !stays(waiter));
         for waiter in left
             .filter(|waiter| Some(Id::of(&waiter.owner)) != is && Some(Id::of(&waiter.owner)) != by)
         {
-            let silent = waiter.seen_until_ms < NOW.millis();
-            rules.reached(if silent {
-                Situation::SilentPassed
-            } else {
-                Situation::GonePassed
-            });
+            if waiter.seen_until_ms < NOW.millis() {
+                rules.reached(Situation::SilentPassed);
+            }
         }
     }
 }

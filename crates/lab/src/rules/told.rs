@@ -1,6 +1,6 @@
 //! What a step tells must be so, and who has to be told is. Must never be asked what happened to the lock: that is `judge`.
 
-use leasehold_core::{LockState, Outcome, Owner, Reply, Step, Wake, Who};
+use leasehold_core::{LockState, Outcome, Owner, Reply, Step, Waiter, Wake, Who};
 
 use super::judge::{Before, holds};
 use super::time::NOW;
@@ -40,7 +40,8 @@ pub(super) fn answer_is_true(before: &Before<'_>, reply: &Reply, after: &LockSta
     }
 }
 
-/// Whether who was given the lock without asking is told of it, and nobody else; and the holder, that the first in line waits.
+/// Whether who was given the lock without asking is told of it, and nobody else; the holder, that the first in line waits; and
+/// who became the first behind another program, that it did.
 pub(super) fn all_are_told(before: &Before<'_>, outcome: &Outcome, after: &LockState) -> bool {
     let asked = match before.step {
         Step::Acquire { owner, .. } => Some(owner),
@@ -66,6 +67,22 @@ pub(super) fn all_are_told(before: &Before<'_>, outcome: &Outcome, after: &LockS
     outcome.wakes.iter().all(was_queued)
         && given.all(|owner| holds(before.lock, owner) || asked == Some(owner) || is_told(owner))
         && outcome.wanted.as_ref() == wanted
+        && outcome.first.as_ref() == first_to_tell(before, after, asked)
+}
+
+/// Who of those that can be told has become the first in line while another program holds the lock.
+fn first_to_tell<'a>(
+    before: &Before<'_>,
+    after: &'a LockState,
+    asked: Option<&Owner>,
+) -> Option<&'a Owner> {
+    let counts = |waiter: &&Waiter| asked == Some(&waiter.owner) || before.is_able(waiter);
+    let first = after.queue.iter().find(counts)?;
+    let stood = place(before.lock, &first.owner)?;
+    let mut earlier = before.lock.queue.iter().take(stood);
+    let is_news = earlier.any(|waiter| place(after, &waiter.owner).is_none());
+    let is_told = after.foreign.is_some() && is_news && first.listening;
+    (is_told && asked != Some(&first.owner)).then_some(&first.owner)
 }
 
 /// A waiter that polls as it was told, at most a tenth later, is heard of before it counts as silent.

@@ -52,6 +52,8 @@ fn what(state: &State, action: Action) -> String {
             lost: true,
         } => format!("{} {verb:?}, answer lost", client(by)),
         Action::Send { client: by, verb } => format!("{} sends {verb:?}", client(by)),
+        Action::Cut { client: by } => format!("{} is cut off", client(by)),
+        Action::Connect { client: by } => format!("{} connects anew", client(by)),
         Action::GiveUp { client: by } => format!("{} gives up", client(by)),
         Action::Crash { client: by } => format!("{} crashes", client(by)),
         Action::Restart { client: by } => format!("{} begins anew", client(by)),

@@ -91,6 +91,8 @@ impl Turn<'_> {
                 }
                 self.state.client_mut(client).phase = Phase::Leaving;
             }
+            Action::Cut { client } => self.state.client_mut(client).away = true,
+            Action::Connect { client } => self.state.client_mut(client).away = false,
             Action::Crash { client } => self.crash(client),
             Action::Restart { client } => self.state.client_mut(client).phase = Phase::Idle,
             Action::Look => {
@@ -152,6 +154,7 @@ impl Turn<'_> {
                 nth,
                 phase: Phase::Asking(None),
                 robbed: false,
+                away: false,
             };
         }
         if matches!(verb, Verb::Release | Verb::Keep) {
@@ -260,6 +263,7 @@ impl Turn<'_> {
             nth: 0,
             phase: Phase::Crashed,
             robbed: false,
+            away: false,
         };
     }
 

@@ -17,26 +17,31 @@ local function acquire(owner, ttl, mode, channel)
   if value == owner then
     return hold(ttl)
   end
-  -- All who waited are gone.
+  -- Who still waits could not be told, and keeps nobody from the lock.
   if kind == 'none' then
     grant(owner, ttl)
-    return held(0)
+    return held(call('ZCARD', QUEUE))
   end
 
+  local holder, passed = client_of(value), 0
   local rank = queued > 0 and call('ZRANK', QUEUE, owner)
-  local ahead = rank or queued > 0 and call('ZCARD', QUEUE) or 0
-  local seen, holder = view(value, kind), client_of(value)
-
-  -- For each place in line a second, or 250 ms for who is not told; the first every 50 ms if the holder is foreign and
-  -- will wake nobody. All ask when the lease ends, too (one millisecond after its last), 10 ms after the one before
-  -- (core: poll_after).
-  local deaf = channel == '' or channel == '-'
-  local poll_after = math.min((deaf and 250 or 1000) * (ahead + 1), 15000)
-  if ahead == 0 and not holder then
-    poll_after = 50
+  if not holder and channel ~= '' and queued > 0 and rank ~= 0 then
+    passed = serve(owner, true) or 0
+    rank = call('ZRANK', QUEUE, owner)
   end
+  local ahead = rank or queued > 0 and call('ZCARD', QUEUE) or 0
+  local seen = view(value, kind)
+
+  -- For each place in line a second, or 250 ms for who is not told, or 50 ms if the holder is foreign and will wake nobody;
+  -- those who cannot be told do not count. All ask when the lease ends, too (one millisecond after its last), 10 ms after the
+  -- one before (core: poll_after).
+  local per_place, places = 50, ahead - passed
+  if holder then
+    per_place = (channel == '' or channel == '-') and 250 or 1000
+  end
+  local poll_after = math.min(per_place * (places + 1), 15000)
   if seen[3] >= 0 then
-    poll_after = math.min(poll_after, seen[3] + 1 + 10 * ahead)
+    poll_after = math.min(poll_after, seen[3] + 1 + 10 * places)
   end
 
   local at_us = digits(time())

@@ -29,8 +29,13 @@ local function release(owner, keep, fence)
     end
     return as_believed and 'released' or { 'not-held', view(look()) }
   end
+  local foreign = kind ~= 'none' and not client_of(value)
+  local place = foreign and call('ZRANK', QUEUE, owner)
   if call('ZREM', QUEUE, owner) == 1 then
     call('HDEL', WAITERS, owner)
+    if place then
+      pcall(serve, nil, true, place)
+    end
     if not fence then
       return 'released'
     end

@@ -177,6 +177,9 @@ impl Engine {
                 let todo = self.lines().wanted(&name, &owner, self.clock.now());
                 self.perform(&name, todo, None);
             }
+            Notice::First { key, owner } => {
+                self.asking(&LockName::from_key(&key), &owner, |asking| asking.ask());
+            }
             Notice::Cut(why) => {
                 self.lines().each_asking(Asking::broken);
                 self.telemetry.cut(self.store.label(), why);

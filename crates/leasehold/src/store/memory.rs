@@ -161,6 +161,11 @@ impl MemoryStore {
         {
             notices.push((listener.clone(), Notice::Wanted { key: key(), owner }));
         }
+        if let Some(owner) = outcome.first
+            && let Some(listener) = clients.get(&owner.client())
+        {
+            notices.push((listener.clone(), Notice::First { key: key(), owner }));
+        }
         drop(state);
         // Not under the lock: who is told may take a step at once.
         for (listener, notice) in notices {

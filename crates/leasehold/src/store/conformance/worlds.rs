@@ -307,7 +307,13 @@ impl Peer {
                 Some(Notice::Reconnected) => panic!("only once"),
                 #[cfg(feature = "cache")]
                 Some(Notice::LoadEnded { .. } | Notice::Changed { .. }) => {}
-                Some(Notice::Wanted { .. } | Notice::Cut(_) | Notice::Replaced(_)) | None => {}
+                Some(
+                    Notice::Wanted { .. }
+                    | Notice::First { .. }
+                    | Notice::Cut(_)
+                    | Notice::Replaced(_),
+                )
+                | None => {}
             }
         }
         panic!("{} was told nothing", self.owner);

@@ -141,8 +141,8 @@ const ALL: &[Mutation] = &[
     mutation(
         "lua/claim-window-is-ttl",
         "A waiter is granted its whole TTL, not the claim window.",
-        "grant(head, tonumber(ttl) < CLAIM_WINDOW and ttl or CLAIM_WINDOW)",
-        "grant(head, ttl)",
+        "grant(token, tonumber(ttl) < CLAIM_WINDOW and ttl or CLAIM_WINDOW)",
+        "grant(token, ttl)",
     ),
     mutation(
         "lua/queue-skipped",
@@ -153,7 +153,7 @@ const ALL: &[Mutation] = &[
     mutation(
         "lua/last-come-first-served",
         "The lock goes to the last in line.",
-        "call('ZRANGE', QUEUE, '0', '0')[1]",
+        "call('ZRANGE', QUEUE, at, at)[1]",
         "call('ZRANGE', QUEUE, '-1', '-1')[1]",
     ),
     mutation(
@@ -177,26 +177,50 @@ const ALL: &[Mutation] = &[
     mutation(
         "lua/granted-stays-queued",
         "A waiter that is granted the lock keeps its place in the line.",
-        "call('ZREM', QUEUE, head)\n    call('HDEL', WAITERS, head)",
-        "",
+        "drop(token)\n        if not told then",
+        "if not told then",
     ),
     mutation(
         "lua/record-not-removed",
         "What is known of a waiter is kept after it was granted the lock.",
-        "call('HDEL', WAITERS, head)",
+        "call('HDEL', WAITERS, token)",
         "",
     ),
     mutation(
         "lua/silent-waiter-granted",
         "A waiter counts as alive however long ago it was heard of.",
-        "tonumber(seen_until) >= math.floor(time() / 1000)",
-        "tonumber(seen_until)",
+        "tonumber(seen_until) < now_ms",
+        "false",
     ),
     mutation(
         "lua/numsub-not-asked",
         "A waiter counts as alive if anyone at all hears its channel.",
-        "return listening.err ~= nil or listening[2] ~= 0",
-        "return true",
+        "if not heard.err then",
+        "if false then",
+    ),
+    mutation(
+        "lua/place-lost-when-not-told",
+        "A waiter that cannot be told loses its place.",
+        "place = place + 1",
+        "drop(token)",
+    ),
+    mutation(
+        "lua/passed-over-blocks",
+        "A waiter that cannot be told keeps those behind it from the lock.",
+        "place = place + 1",
+        "break",
+    ),
+    mutation(
+        "lua/passed-over-stays",
+        "A waiter that cannot be told keeps its place for as long as any other.",
+        "if tonumber(seen_until) > limit then",
+        "if false then",
+    ),
+    mutation(
+        "lua/first-not-told",
+        "Who becomes the first in line behind a foreign holder is not told.",
+        "if news and not told then",
+        "if false then",
     ),
     mutation(
         "lua/queue-without-expiry",

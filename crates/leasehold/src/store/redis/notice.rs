@@ -23,8 +23,8 @@ pub(super) fn changed(pushed: &[redis::Value]) -> Notice {
     Notice::Changed { keys }
 }
 
-/// Reads `granted <fence> <at us> <queued after the grant> <token> <key>`, `wanted <holder's token> <key>` and
-/// `loaded <key>`: the key last, since it may hold spaces.
+/// Reads `granted <fence> <at us> <queued after the grant> <token> <key>`, `wanted <holder's token> <key>`,
+/// `first <waiter's token> <key>` and `loaded <key>`: the key last, since it may hold spaces. A fence that is not said is `-`.
 pub(super) fn parse(payload: &[u8]) -> Option<Notice> {
     let (verb, rest) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
     match verb {
@@ -32,8 +32,12 @@ pub(super) fn parse(payload: &[u8]) -> Option<Notice> {
             let mut words = rest.splitn(5, ' ');
             let mut next = || words.next();
             let (fence, at_us, queued) = (next()?, next()?, next()?);
+            let fence = match fence {
+                "-" => None,
+                fence => Some(Fence::new(fence.parse().ok()?)),
+            };
             let wake = Wake {
-                fence: Some(Fence::new(fence.parse().ok()?)),
+                fence,
                 at_us: at_us.parse().ok()?,
                 queued: queued.parse().ok()?,
                 owner: Owner::parse(next()?)?,
@@ -41,11 +45,14 @@ pub(super) fn parse(payload: &[u8]) -> Option<Notice> {
             let key = next()?.to_owned();
             Some(Notice::Granted { key, wake })
         }
-        "wanted" => {
+        "wanted" | "first" => {
             let (token, key) = rest.split_once(' ')?;
             let owner = Owner::parse(token)?;
             let key = key.to_owned();
-            Some(Notice::Wanted { key, owner })
+            Some(match verb {
+                "wanted" => Notice::Wanted { key, owner },
+                _ => Notice::First { key, owner },
+            })
         }
         #[cfg(feature = "cache")]
         "loaded" => {
@@ -81,7 +88,8 @@ mod tests {
             verbs.push(verb);
             let (key, owner) = match parse(message.as_bytes()) {
                 Some(Notice::Granted { key, wake }) if verb == "granted" => {
-                    assert_eq!(wake.fence, Some(Fence::new(number(fence))));
+                    let said = (fence != "none").then(|| Fence::new(number(fence)));
+                    assert_eq!(wake.fence, said);
                     assert_eq!(
                         (wake.at_us, wake.queued.into()),
                         (number(at), number(queued))
@@ -89,11 +97,12 @@ mod tests {
                     (key, wake.owner)
                 }
                 Some(Notice::Wanted { key, owner }) if verb == "wanted" => (key, owner),
+                Some(Notice::First { key, owner }) if verb == "first" => (key, owner),
                 other => panic!("{row}: {other:?}"),
             };
             assert_eq!((key.as_str(), owner.client().get()), (name, number(client)));
         }
-        assert_eq!(verbs, ["granted", "wanted"]);
+        assert_eq!(verbs, ["granted", "granted", "wanted", "first"]);
     }
 
     #[cfg(feature = "cache")]
@@ -115,6 +124,8 @@ mod tests {
             &format!("granted x 7000001 2 {TOKEN} key"),
             "granted 64 7000001 2 someone key",
             "wanted someone key",
+            "first someone key",
+            &format!("granted -1 7000001 2 {TOKEN} key"),
             // As it was before there was more to say.
             &format!("64 {TOKEN} key"),
         ] {

@@ -1,0 +1,112 @@
+//! Who of a line is next. Must never grant a lock to a waiter that nobody could tell, nor let one keep others from it.
+
+use std::time::Duration;
+
+use crate::lock::{CLAIM_WINDOW, Turn, count, is_gone};
+use crate::time::millis;
+use crate::{Owner, Ttl, Waiter, Wake};
+
+/// How long a waiter that could not be told of its turn keeps its place, unless it counts as silent before: its client may be
+/// connecting anew. It is passed over meanwhile, so one that is dead delays nobody.
+pub const UNHEARD_GRACE: Duration = Duration::from_secs(2);
+
+/// What is found of a waiter.
+enum Found {
+    /// It is silent, or its process is gone: it loses its place.
+    Dead,
+    /// It is alive as far as anybody knows, but cannot be told: it is passed over and keeps its place for [`UNHEARD_GRACE`].
+    Unheard,
+    /// It is alive and can be told, or only polls.
+    Able,
+}
+
+impl Turn<'_> {
+    /// Drops the expired and the gone, then grants to the first able waiter for as long as it is admitted (C4, C6). A grant
+    /// lasts for the claim window; `caller` needs no wake, since it is about to be answered.
+    pub(crate) fn advance(&mut self, caller: Option<&Owner>) {
+        self.lock.expire(self.now);
+        let presence = self.presence;
+        let holders = &mut self.lock.holders;
+        holders.retain(|holder| !is_gone(holder, presence));
+        let mut place = 0;
+        while let Some(waiter) = self.lock.queue.get(place) {
+            if !self.admits(waiter.mode) {
+                break;
+            }
+            match self.find(waiter, caller) {
+                Found::Dead => drop(self.lock.queue.remove(place)),
+                Found::Unheard => {
+                    self.pass_over(place);
+                    place += 1;
+                }
+                Found::Able => self.grant_to(place, caller),
+            }
+        }
+    }
+
+    /// While a foreign program holds the lock, nobody is woken when it ends: the first in line looks often. So that one has
+    /// to be able. Returns how many were passed over before it, or before `caller` if that one comes first. Whoever became the
+    /// first just now is told: since one before it was dropped, or since the waiter at the place `left` has left.
+    pub(crate) fn find_first(&mut self, caller: Option<&Owner>, left: Option<usize>) -> usize {
+        let (mut place, mut dropped) = (0, false);
+        while let Some(waiter) = self.lock.queue.get(place) {
+            match self.find(waiter, caller) {
+                Found::Dead => {
+                    self.lock.queue.remove(place);
+                    dropped = true;
+                }
+                Found::Unheard => {
+                    self.pass_over(place);
+                    place += 1;
+                }
+                Found::Able => break,
+            }
+        }
+        if dropped || left.is_some_and(|left| left <= place) {
+            let first = self.lock.queue.get(place);
+            let hears = |first: &&Waiter| first.listening && caller != Some(&first.owner);
+            self.first = first.filter(hears).map(|first| first.owner.clone());
+        }
+        place
+    }
+
+    /// Asked last, `waiter_gone` may be what tells it.
+    fn find(&self, waiter: &Waiter, caller: Option<&Owner>) -> Found {
+        if caller == Some(&waiter.owner) {
+            Found::Able
+        } else if waiter.is_silent(self.now) || self.presence.holder_gone(&waiter.owner) {
+            Found::Dead
+        } else if waiter.listening && self.presence.waiter_gone(waiter) {
+            Found::Unheard
+        } else {
+            Found::Able
+        }
+    }
+
+    /// A waiter that is passed over counts as alive for [`UNHEARD_GRACE`] at most, unless it asks again.
+    fn pass_over(&mut self, place: usize) {
+        let until = self.now.millis() + millis(UNHEARD_GRACE);
+        if let Some(waiter) = self.lock.queue.get_mut(place) {
+            waiter.seen_until_ms = waiter.seen_until_ms.min(until);
+        }
+    }
+
+    fn grant_to(&mut self, place: usize, caller: Option<&Owner>) {
+        let Some(waiter) = self.lock.queue.remove(place) else {
+            return;
+        };
+        self.grant(&waiter.owner, waiter.mode, claim_ttl(waiter.ttl));
+        if caller != Some(&waiter.owner) {
+            self.wakes.push(Wake {
+                fence: self.lock.fence.map(|last| last.granted),
+                owner: waiter.owner,
+                at_us: self.now.clock_us,
+                queued: count(self.lock.queue.len()),
+            });
+        }
+    }
+}
+
+fn claim_ttl(ttl: Ttl) -> Ttl {
+    Ttl::new(CLAIM_WINDOW).map_or(ttl, |window| window.min(ttl))
+}

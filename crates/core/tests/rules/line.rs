@@ -1,0 +1,103 @@
+//! Who of a line is passed over, and for how long; and who is first behind another program's lock. One story each.
+
+use std::time::Duration;
+
+use leasehold_core::{Mode, Reply, Step, Wait};
+
+use crate::run::ttl;
+use crate::story::{Stage, ahead, owner};
+
+#[test]
+fn a_waiter_that_was_passed_over_keeps_its_place_for_2_s() {
+    for (ms, comes_back) in [(2_000, true), (2_001, false)] {
+        let mut stage = Stage::new();
+        stage.acquires("ann", 30_000, false);
+        for who in ["bob", "cid", "dan"] {
+            stage.acquires(who, 30_000, true);
+        }
+        stage.deaf.0 = vec!["bob"];
+        stage.releases("ann", None);
+        assert_eq!(stage.holder().as_deref(), Some("cid"));
+        stage.deaf.0.clear();
+        stage.now_ms += ms;
+        if comes_back {
+            assert_eq!(ahead(&stage.acquires("bob", 30_000, true)).0, 0);
+            stage.now_ms += 500;
+        }
+        let outcome = stage.releases("cid", None);
+        let next = if comes_back { "bob" } else { "dan" };
+        assert_eq!(outcome.wakes[0].owner, owner(next));
+        assert_eq!(stage.queue(), if comes_back { vec!["dan"] } else { vec![] });
+    }
+}
+
+#[test]
+fn a_waiter_that_was_passed_over_keeps_nobody_from_the_lock() {
+    let mut stage = Stage::new();
+    stage.acquires("ann", 30_000, false);
+    stage.acquires("bob", 30_000, true);
+    stage.deaf.0 = vec!["bob"];
+    assert_eq!(stage.releases("ann", None).wakes, vec![]);
+    assert_eq!((stage.holder(), stage.queue()), (None, vec!["bob".into()]));
+    match stage.acquires("cid", 30_000, false) {
+        Reply::Held(held) => assert_eq!(held.queued, 1),
+        other => panic!("{other:?}"),
+    }
+    // Passed over again, it has no more time than before.
+    stage.now_ms += 1_500;
+    stage.releases("cid", None);
+    stage.now_ms += 501;
+    stage.acquires("dan", 30_000, false);
+    assert_eq!(stage.queue(), Vec::<String>::new());
+}
+
+#[test]
+fn who_becomes_the_first_behind_another_program_is_told() {
+    let mut stage = Stage::new();
+    stage.is_held_by_another_program(None);
+    for (who, ms) in [("ann", 50), ("bob", 100), ("cid", 150)] {
+        let (_, poll_after) = ahead(&stage.acquires(who, 30_000, true));
+        assert_eq!(poll_after, Duration::from_millis(ms), "{who}");
+    }
+    assert_eq!(stage.releases("bob", None).first, None);
+    assert_eq!(stage.releases("ann", None).first, Some(owner("cid")));
+    // Silent ones leave as well, when somebody asks.
+    stage.acquires("dan", 30_000, true);
+    stage.now_ms += 16_000;
+    let step = |who| Step::Acquire {
+        owner: owner(who),
+        mode: Mode::Exclusive,
+        ttl: ttl(30_000),
+        wait: Some(Wait { listening: true }),
+    };
+    assert_eq!(stage.step(&step("eve")).first, None, "it asks itself");
+    assert_eq!(stage.queue(), ["eve"]);
+    stage.now_ms += 10_000;
+    stage.acquires("fay", 30_000, true);
+    stage.now_ms += 6_000;
+    let outcome = stage.step(&step("gus"));
+    assert_eq!(
+        (outcome.first, ahead(&outcome.reply).0),
+        (Some(owner("fay")), 1)
+    );
+}
+
+#[test]
+fn the_dead_before_the_first_behind_another_program_do_not_count() {
+    let mut stage = Stage::new();
+    stage.is_held_by_another_program(None);
+    for who in ["ann", "bob", "cid", "dan"] {
+        stage.acquires(who, 30_000, true);
+    }
+    stage.deaf.0 = vec!["ann", "bob"];
+    for (who, place, ms) in [("dan", 3, 100), ("cid", 2, 50)] {
+        let found = ahead(&stage.acquires(who, 30_000, true));
+        assert_eq!(found, (place, Duration::from_millis(ms)), "{who}");
+    }
+    // Those who try only do not touch the line.
+    stage.now_ms += 2_001;
+    stage.acquires("eve", 30_000, false);
+    assert_eq!(stage.queue(), ["ann", "bob", "cid", "dan"]);
+    assert_eq!(ahead(&stage.acquires("dan", 30_000, true)).0, 1);
+    assert_eq!(stage.queue(), ["cid", "dan"]);
+}
