@@ -21,16 +21,6 @@ impl Stage {
         })
         .reply
     }
-
-    fn queue(&mut self) -> Vec<String> {
-        let Reply::Seen(seen) = self.step(&Step::Inspect).reply else {
-            unreachable!()
-        };
-        seen.queue
-            .iter()
-            .map(|waiter| waiter.owner.note())
-            .collect()
-    }
 }
 
 /// Ann held for 5 s when the replica was cut off; bob, who waited, was granted the lock since. His fence.
