@@ -339,7 +339,7 @@ mod tests {
             deadline: sys::shared_number(0).unwrap(),
             last_start: 0,
             group: None,
-            leftover,
+            leftover: None,
             killed: false,
             gone: false,
         });
