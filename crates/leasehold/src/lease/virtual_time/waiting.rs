@@ -232,3 +232,32 @@ async fn a_time_limit_passes_in_time_though_the_answer_does_not_come() {
     sleep(SECOND * 9).await;
     assert!(scene.other.inspect("m").await.unwrap().queue.is_empty());
 }
+
+/// Behind a foreign program nobody is woken, so who becomes the first in line is told to look at once.
+#[tokio::test(start_paused = true)]
+async fn who_becomes_the_first_behind_a_foreign_program_looks_at_once() {
+    let scene = Scene::begin();
+    let name = LockName::new("test:m").unwrap();
+    let foreign = |is_there: bool| {
+        let foreign = is_there.then(|| leasehold_core::Foreign {
+            kind: "string".into(),
+            value: b"random".to_vec(),
+            expires_at_ms: None,
+        });
+        let lock = |world: &mut leasehold_core::World| world.entry(&name).foreign = foreign;
+        scene.memory.meddle(lock);
+    };
+    foreign(true);
+    let before = in_line(scene.other.mutex("m").ttl(TTL));
+    sleep(MS).await;
+    let waiter = in_line(scene.mutex());
+    sleep(MS).await;
+    assert_eq!(scene.sent("acquire").len(), 1);
+    before.abort();
+    sleep(MS).await;
+    assert_eq!(scene.sent("acquire").len(), 2, "it looks at once");
+    foreign(false);
+    let freed = scene.clock.now();
+    waiter.await.unwrap().release().await.unwrap();
+    assert!(scene.since(freed) <= MS * 50, "{:?}", scene.since(freed));
+}

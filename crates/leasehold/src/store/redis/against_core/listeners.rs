@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use leasehold_core::{ClientId, LockName, Mode, Owner, Reply, Step, Ttl, Wait};
+use leasehold_core::{ClientId, LockName, Mode, Owner, Reply, Step, Ttl, Wait, Who};
+use testkit::{RedisServer, eventually};
 
-use super::model::START_US;
+use super::model::{START_US, channel};
 use super::server::Redis;
 
 /// Of the client whose number is `client` from [`super::model::channel`].
@@ -48,7 +49,80 @@ fn who_listens_to_every_channel_hears_for_no_waiter() {
             panic!("{replies:?}")
         };
         assert_eq!(seen.holder.is_some(), alive);
-        assert!(seen.queue.is_empty());
+        assert_eq!(seen.queue.is_empty(), alive, "it keeps its place");
+    }
+}
+
+/// Steps of clients on the lock `orders`, with nothing said so far.
+fn plays(redis: &mut Redis, steps: impl IntoIterator<Item = Step>) -> Vec<Reply> {
+    let name = LockName::new("orders").unwrap();
+    let mut replies = Vec::new();
+    for step in steps {
+        let answered = redis.apply(&[(name.clone(), step)]).unwrap();
+        replies.extend(answered.into_iter().map(Result::unwrap));
+    }
+    replies
+}
+
+fn holder(redis: &mut Redis) -> Option<u64> {
+    match plays(redis, [Step::Inspect]).remove(0) {
+        Reply::Seen(seen) => seen.holder.map(|holder| match holder.who {
+            Who::Owner(owner) => owner.client().get() - 0xc0,
+            Who::Foreign { .. } => panic!("{holder:?}"),
+        }),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A PUBLISH reaches those who listen at a replica, and does not count them.
+#[test]
+fn who_listens_at_a_replica_hears_of_no_grant_to_it() {
+    let mut redis = Redis::start();
+    redis.reset(START_US);
+    let replica = RedisServer::builder().replica_of(redis.port()).start();
+    let is_up = || {
+        let info = replica.connection().command(&["INFO", "replication"]);
+        info.text().contains("master_link_status:up")
+    };
+    eventually(Duration::from_secs(20), "the replica has caught up", is_up);
+    let mut there = replica.connection();
+    there.send(&["SUBSCRIBE", &channel(1)]).unwrap();
+    there.receive().unwrap();
+    redis.listen(1, false);
+    redis.listen(2, true);
+
+    plays(&mut redis, [acquire(0), acquire(1), acquire(2), release(0)]);
+    assert_eq!(holder(&mut redis), Some(2));
+    let heard = redis.messages();
+    assert!(heard.iter().all(|heard| heard.channel != channel(1)));
+    // What comes after it over the same way is the first that is heard.
+    redis.command(&["PUBLISH", &channel(1), "the end"]);
+    let first = there.receive().unwrap();
+    assert_eq!(first.array()[2].text(), "the end", "{first:?}");
+    redis.listen(1, true);
+    plays(&mut redis, [release(2)]);
+    assert_eq!(holder(&mut redis), Some(1), "it has kept its place");
+    redis.listen(2, false);
+}
+
+#[test]
+fn where_counting_is_not_permitted_a_grant_has_to_be_claimed() {
+    let mut redis = Redis::start();
+    for alive in [true, false] {
+        redis.reset(START_US);
+        redis.command(&["ACL", "SETUSER", "default", "-pubsub"]);
+        redis.listen(1, alive);
+        redis.messages();
+        plays(&mut redis, [acquire(0), acquire(1), release(0)]);
+        let payloads: Vec<_> = (redis.messages().into_iter())
+            .filter(|heard| heard.channel == channel(1))
+            .map(|heard| heard.payload)
+            .collect();
+        let token = owner(1);
+        let wake = format!("granted - {START_US} 0 {} orders", token.token());
+        assert_eq!(payloads, if alive { vec![wake] } else { vec![] });
+        assert_eq!(holder(&mut redis), alive.then_some(1));
+        redis.command(&["ACL", "SETUSER", "default", "+@all"]);
     }
 }
 

@@ -173,6 +173,9 @@ impl Model {
         if let (Step::Acquire { wait: Some(_), .. }, Reply::Busy(_)) = (step, &outcome.reply) {
             self.queue_until_ms[lock] = self.now_ms() + QUEUE_MEMORY_MS;
         }
+        if passed_over(&before, &self.state(lock)).next().is_some() {
+            self.queue_until_ms[lock] = self.now_ms() + QUEUE_MEMORY_MS;
+        }
         tally.note(self.now_ms(), step, &before, &self.state(lock), &outcome);
         outcome.wakes.retain(|wake| {
             let granted = |waiter: &&Waiter| waiter.owner == wake.owner;
@@ -279,4 +282,15 @@ impl Model {
     pub(super) fn listen(&mut self, client: usize, on: bool) {
         self.listeners.0[client] = on;
     }
+}
+
+/// Those whom a step has passed over, since they could not be told: they keep their place, but not for so long.
+pub(super) fn passed_over<'a>(
+    before: &'a LockState,
+    after: &'a LockState,
+) -> impl Iterator<Item = &'a Waiter> {
+    after.queue.iter().filter(|waiter| {
+        let was = before.queue.iter().find(|was| was.owner == waiter.owner);
+        was.is_some_and(|was| was.listening && was.seen_until_ms > waiter.seen_until_ms)
+    })
 }

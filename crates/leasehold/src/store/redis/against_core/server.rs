@@ -61,7 +61,9 @@ impl Message {
         });
         let wanted = (outcome.wanted.iter())
             .map(|owner| to(owner, format!("wanted {} {key}", owner.token())));
-        granted.chain(wanted).collect()
+        let first =
+            (outcome.first.iter()).map(|owner| to(owner, format!("first {} {key}", owner.token())));
+        granted.chain(wanted).chain(first).collect()
     }
 }
 
@@ -146,6 +148,10 @@ impl Redis {
         };
         let answered = self.store.inner.link.call(LIMIT, request);
         self.runtime.block_on(answered).unwrap()
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.server.port()
     }
 
     pub(super) fn command(&mut self, words: &[&str]) -> testkit::Reply {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use leasehold_core::{Busy, Fence, LastFence, LockState, Outcome, Owner, Reply, Step, Who};
 
+use super::model::passed_over;
+
 /// How often each outcome occurred.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Tally {
@@ -12,7 +14,9 @@ pub(super) struct Tally {
     pub(super) acquired_again: usize,
     pub(super) woken: usize,
     pub(super) silent_dropped: usize,
-    pub(super) deaf_dropped: usize,
+    pub(super) passed_over: usize,
+    pub(super) taken_past_the_line: usize,
+    pub(super) told_first: usize,
     pub(super) extended: usize,
     pub(super) not_extended: usize,
     pub(super) kept: usize,
@@ -69,11 +73,12 @@ impl Tally {
             let woken = outcome.wakes.iter().any(|wake| wake.owner == waiter.owner);
             let asked = matches!(step, Step::Acquire { owner, .. } | Step::Release { owner, .. } if *owner == waiter.owner);
             if !queued && !woken && !asked {
-                let silent = usize::from(waiter.seen_until_ms < now_ms);
-                self.silent_dropped += silent;
-                self.deaf_dropped += 1 - silent;
+                assert!(waiter.seen_until_ms < now_ms, "nobody else is dropped");
+                self.silent_dropped += 1;
             }
         }
+        self.passed_over += passed_over(before, after).count();
+        self.told_first += usize::from(outcome.first.is_some());
         match (step, &outcome.reply) {
             (Step::Acquire { owner, .. } | Step::Extend { owner, .. }, Reply::Held(_)) => {
                 let again = held(before, owner);
@@ -89,7 +94,10 @@ impl Tally {
                         self.held_refilled += usize::from(!block && is_refilled(after));
                     }
                     _ if again => self.acquired_again += 1,
-                    _ => self.acquired += 1,
+                    _ => {
+                        self.acquired += 1;
+                        self.taken_past_the_line += usize::from(!after.queue.is_empty());
+                    }
                 }
             }
             (Step::Extend { owner, .. }, _) => {
@@ -166,10 +174,16 @@ impl Tally {
             (self.woken, 200, "grants by wake"),
             (self.silent_dropped, 50, "silent waiters dropped"),
             (
-                self.deaf_dropped,
+                self.passed_over,
                 70,
-                "waiters dropped because nobody heard",
+                "waiters passed over because nobody heard",
             ),
+            (
+                self.taken_past_the_line,
+                20,
+                "locks taken while some wait who cannot be told",
+            ),
+            (self.told_first, 10, "waiters told that they are the first"),
             (self.extended, 200, "extensions"),
             (self.not_extended, 500, "refused extensions"),
             (self.kept, 100, "releases that keep"),
