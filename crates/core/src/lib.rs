@@ -84,7 +84,7 @@ pub use naming::{KeyTemplate, Namespace, Naming};
 pub use owner::{ClientId, Label, Owner};
 pub use poll::poll_after;
 pub use presence::{Nobody, Presence};
-pub use state::{Foreign, Holder, LastFence, LockState, Waiter};
+pub use state::{Foreign, Holder, LastFence, LockState, VALUE_SHOWN, Waiter};
 pub use step::{
     Busy, Held, HolderView, Outcome, Reply, Snapshot, Step, Wait, WaiterView, Wake, Who,
 };

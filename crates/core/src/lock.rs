@@ -343,7 +343,7 @@ fn view(lock: &LockState, now: Now) -> Option<HolderView> {
         return Some(HolderView {
             who: Who::Foreign {
                 kind: foreign.kind.clone(),
-                value: foreign.value.clone(),
+                value: crate::state::shown(&foreign.value),
             },
             fence: None,
             held_for: None,

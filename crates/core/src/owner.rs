@@ -99,7 +99,8 @@ impl Owner {
             .split(':')
             .nth(1)
             .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit()));
-        let complete = hex(id, 32)
+        let complete = token.len() < crate::VALUE_SHOWN
+            && hex(id, 32)
             && hex(client, 16)
             && meta.split(':').count() == 3
             && numbered

@@ -124,7 +124,8 @@ pub enum Who {
     Foreign {
         /// The Redis type under the name (`string`, `hash`, `zset`, ...).
         kind: String,
-        /// The value of a foreign string, which is its owner's token; empty for other types.
+        /// The value of a foreign string, which is its owner's token, or the first [`VALUE_SHOWN`](crate::VALUE_SHOWN) bytes
+        /// of it; empty for other types.
         value: Vec<u8>,
     },
 }

@@ -51,6 +51,9 @@ impl Unit {
     /// The deadline that a value stands for, as the greatest one that any client could read in it: a part of a unit counts as
     /// a whole one. `None` for what is no time in this unit (T3).
     pub fn read(self, value: &[u8]) -> Option<u64> {
+        if value.len() > crate::VALUE_SHOWN {
+            return None;
+        }
         let point = value.iter().position(|byte| *byte == b'.');
         let (whole, part) = match point {
             Some(point) => (&value[..point], &value[point + 1..]),
@@ -108,6 +111,15 @@ impl Content {
     /// A deadline as it is written.
     pub fn of(deadline: u64) -> Self {
         Self::Text(deadline.to_string().into())
+    }
+
+    /// What is said of it to others: of a value that is longer than [`VALUE_SHOWN`](crate::VALUE_SHOWN), the beginning.
+    #[must_use]
+    pub fn shown(&self) -> Self {
+        match self {
+            Self::Text(value) => Self::Text(crate::state::shown(value)),
+            other => other.clone(),
+        }
     }
 
     /// The deadline that stands there, if it is one.
@@ -171,13 +183,13 @@ pub enum Reply {
 pub fn apply(unit: Unit, now_us: u64, content: &mut Content, step: &Step) -> Reply {
     let (now, at_us) = (unit.at(now_us), now_us);
     let not_held = |content: &Content| Reply::NotHeld {
-        content: content.clone(),
+        content: content.shown(),
         at_us,
     };
     match step {
         Step::Acquire { ttl } => {
             match content.deadline(unit) {
-                None if *content != Content::Nothing => return Reply::Foreign(content.clone()),
+                None if *content != Content::Nothing => return Reply::Foreign(content.shown()),
                 Some(deadline) if !has_passed(deadline, now) => {
                     return Reply::Busy { deadline, at_us };
                 }

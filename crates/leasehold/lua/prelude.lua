@@ -21,6 +21,8 @@ local FENCE_MEMORY = '86400000'
 local FENCE_BLOCK = 64
 local FENCE_REFILL = 16
 local FENCE_MAX = 9007199254740991
+-- No token of ours is as long. A longer value is cut wherever it is looked at (core: VALUE_SHOWN).
+local VALUE_SHOWN = 1024
 -- Longer than any waiter's "seen until" reaches: what is left of a queue that everyone abandoned goes by itself.
 local QUEUE_MEMORY = '60000'
 
@@ -148,12 +150,19 @@ local function hold(ttl, refill, own)
   return held(queued)
 end
 
--- Who holds NAME: its value and its type; false and 'none' when it is free.
--- Another program may keep any type there (Redisson a hash, Symfony a zset): held, and never an error.
+-- Who holds NAME: the beginning of its value and its type; false and 'none' when it is free.
+-- Another program may keep anything there. A value of many megabytes must not be copied for each who asks: that would keep
+-- the server from all others, and what is answered would cut the connections of those who wait. Another type (Redisson has
+-- a hash, Symfony a zset) is held, and never an error.
 local function look()
-  local value = redis.pcall('GET', NAME)
+  local value = redis.pcall('GETRANGE', NAME, '0', '1023')
   if type(value) ~= 'table' then
-    return value, value and 'string' or 'none'
+    if value ~= '' then
+      return value, 'string'
+    end
+    -- Nothing, or an empty string.
+    local kind = call('TYPE', NAME).ok
+    return kind ~= 'none' and '', kind
   end
   if not string.find(value.err, 'WRONGTYPE', 1, true) then
     error(value)
@@ -261,7 +270,7 @@ end
 local function client_of(token)
   local id, client =
     string.match(token, '^lh1%.([0-9a-f]+)%.([0-9a-f]+)%.[!-9;-~]*:%d+:[!-9;-~]*$')
-  return id and #id == 32 and #client == 16 and client
+  return id and #id == 32 and #client == 16 and #token < VALUE_SHOWN and client
 end
 
 -- The holder as others see it: type, value, lease left (-1: for ever), its grant's fence or '', microseconds since or -1.

@@ -10,7 +10,7 @@
 -- whether that is what it believed to have.
 -- allow-oom: see extend.lua. A failure to hand over must not undo the release, hence `pcall`; waiters also poll.
 local function release(owner, keep, fence)
-  local value, kind = redis.pcall('GET', NAME), 'string'
+  local value, kind = redis.pcall('GETRANGE', NAME, '0', '1023'), 'string'
   if value ~= owner then
     value, kind = advance()
   end

@@ -23,8 +23,13 @@ end
 
 -- What stands there: its type, 'none' if nothing; its value, if that is a string; its deadline, if it has one.
 local kind, value, deadline = 'none', '', nil
-local found = redis.pcall('GET', KEY)
-if type(found) == 'string' then
+-- Of a long value only the beginning: it is no time (T3), and to copy it each time would keep the server from others.
+local found = redis.pcall('GETRANGE', KEY, '0', '1024')
+if found == '' then
+  kind = call('TYPE', KEY).ok
+elseif type(found) == 'string' and #found > 1024 then
+  kind, value = 'string', string.sub(found, 1, 1024)
+elseif type(found) == 'string' then
   kind, value, deadline = 'string', found, read(found)
 elseif found and string.find(found.err, 'WRONGTYPE', 1, true) then
   kind = call('TYPE', KEY).ok

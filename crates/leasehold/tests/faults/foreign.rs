@@ -1,17 +1,59 @@
 //! Other programs' locks on the same key: ours and theirs exclude each other, and neither breaks the other's.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use leasehold::{Error, Who};
+use leasehold::{Client, Error, Lease, Who};
 use testkit::{RedisServer, eventually};
+use tokio::task::JoinHandle;
 
 use crate::scene::{
-    LONG, PLENTY, beside, connect, is_free, joined, kill_connections, millis, now, queue_up, take,
-    within,
+    LONG, PLENTY, beside, connect, is_free, joined, kill_connections, millis, now, queue_up,
+    queued, take, within,
 };
 
 /// What redlock clients of every language send to release.
 const COMPARE_AND_DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+
+/// Puts waiters into the line of a lock that are heard of no more, and would be told on `channel`. Returns the keys of the line.
+fn play_waiters(server: &RedisServer, name: &str, count: u32, channel: &str) -> [String; 2] {
+    let keys = ["lh-queue", "lh-waiters"].map(|end| format!("{{{name}}}:{end}"));
+    for number in 1..=count {
+        let token = format!("lh1.{number:032x}.{number:016x}.h:1:");
+        let record = format!("exclusive 30000 {channel} 9999999999999");
+        server.cli(&["ZADD", &keys[0], &number.to_string(), &token]);
+        server.cli(&["HSET", &keys[1], &token, &record]);
+    }
+    keys
+}
+
+/// How long a waiter had waited at each answer.
+type Answers = Arc<Mutex<Vec<Duration>>>;
+
+/// Waits for a lock, and notes the answers.
+fn wait_for(client: &Client, name: &str) -> (Answers, JoinHandle<Result<Lease, Error>>) {
+    let answers = Answers::default();
+    let lock = client.mutex(name).ttl(LONG).on_wait({
+        let answers = answers.clone();
+        move |waiting| answers.lock().expect("no panic").push(waiting.waited)
+    });
+    (answers, beside(async move { lock.acquire().await }))
+}
+
+/// A waiter that is the first in line looks every 50 ms.
+fn looks_often(answers: &Answers) {
+    let count = || answers.lock().expect("no panic").len();
+    let begun = count();
+    eventually(PLENTY, "it has asked often", || count() > begun + 20);
+    let mut gaps: Vec<_> = {
+        let answers = answers.lock().expect("no panic");
+        let pairs = answers[begun..].windows(2);
+        pairs.map(|pair| pair[1].abs_diff(pair[0])).collect()
+    };
+    gaps.sort_unstable();
+    println!("asked again after {:?} (median)", gaps[gaps.len() / 2]);
+    assert!(gaps[gaps.len() / 2] < millis(125), "each 50 ms: {gaps:?}");
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_lease_is_waited_for_until_it_ends() {
@@ -42,26 +84,8 @@ async fn a_foreign_lock_without_an_end_is_waited_for_and_never_taken() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     server.cli(&["SET", "orders", "somebody"]);
-    // How long it had waited at each answer.
-    let answers = Arc::new(Mutex::new(Vec::new()));
-    let lock = client.mutex("orders").ttl(LONG).on_wait({
-        let answers = answers.clone();
-        move |waiting| answers.lock().expect("no panic").push(waiting.waited)
-    });
-    let waiter = beside(async move { lock.acquire().await });
-    eventually(PLENTY, "it has asked often", || {
-        answers.lock().expect("no panic").len() > 20
-    });
-    let mut gaps: Vec<_> = {
-        let answers = answers.lock().expect("no panic");
-        answers
-            .windows(2)
-            .map(|pair| pair[1].abs_diff(pair[0]))
-            .collect()
-    };
-    gaps.sort_unstable();
-    println!("asked again after {:?} (median)", gaps[gaps.len() / 2]);
-    assert!(gaps[gaps.len() / 2] < millis(125), "each 50 ms: {gaps:?}");
+    let (answers, waiter) = wait_for(&client, "orders");
+    looks_often(&answers);
     assert_eq!(server.cli(&["GET", "orders"]).text(), "somebody");
     assert_eq!(server.cli(&["PTTL", "orders"]).int(), -1);
 
@@ -75,7 +99,7 @@ async fn a_foreign_lock_without_an_end_is_waited_for_and_never_taken() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_of_any_type_are_busy_and_named_and_left_alone() {
     let server = RedisServer::start();
-    let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let client = connect(&server.url()).await;
     for (kind, make) in [
         ("string", &["SET", "k", "7"][..]),
         ("hash", &["HSET", "k", "somebody:1", "1"]),
@@ -92,10 +116,9 @@ async fn keys_of_any_type_are_busy_and_named_and_left_alone() {
             "{kind}"
         );
         // Who is first in line asks each 50 ms, and an answer that is late when the limit passes is a store that does not answer. Who
-        // is second asks once.
-        let first = queue_up(&server, &other, "k", LONG);
+        // is far behind asks once.
+        let aux = play_waiters(&server, "k", 20, "-");
         let refused = within("the limit", lock.acquire_within(millis(900))).await;
-        first.abort();
         let Err(Error::Timeout(timeout)) = refused else {
             panic!("{kind}: {refused:?}");
         };
@@ -121,12 +144,8 @@ async fn keys_of_any_type_are_busy_and_named_and_left_alone() {
             matches!(&seen.who, Who::Foreign { kind: seen, .. } if seen == kind),
             "{seen:?}"
         );
-        eventually(PLENTY, "nobody waits any more", || {
-            server
-                .cli(&["EXISTS", "{k}:lh-queue", "{k}:lh-waiters"])
-                .int()
-                == 0
-        });
+        eventually(PLENTY, "it waits no more", || queued(&server, "k") == 20);
+        assert_eq!(server.cli(&["DEL", &aux[0], &aux[1]]).int(), 2);
         assert_eq!(server.cli(&["DUMP", "k"]), dump, "{kind}: left alone");
         let waiter = queue_up(&server, &client, "k", LONG);
         server.cli(&["DEL", "k"]);
@@ -170,4 +189,72 @@ async fn foreign_clients_are_excluded_and_their_scripts_work_on_our_token() {
     let next = joined("its turn", waiter).await.expect("free");
     next.release().await.expect("held");
     assert!(is_free(&server, "orders"));
+}
+
+/// It stood so far behind that it would have looked again after ten seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_left_alone_behind_a_foreign_lock_looks_often() {
+    let server = RedisServer::start();
+    server.cli(&["SET", "orders", "somebody"]);
+    let mut before = Vec::new();
+    for _ in 0..9 {
+        let client = connect(&server.url()).await;
+        before.push((queue_up(&server, &client, "orders", LONG), client));
+    }
+    let client = connect(&server.url()).await;
+    let (answers, waiter) = wait_for(&client, "orders");
+    eventually(PLENTY, "ten wait", || queued(&server, "orders") == 10);
+    for (waiter, _) in &before {
+        waiter.abort();
+    }
+    eventually(PLENTY, "one waits", || queued(&server, "orders") == 1);
+    looks_often(&answers);
+    server.cli(&["DEL", "orders"]);
+    let lease = joined("its turn", waiter).await.expect("free");
+    lease.release().await.expect("held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_behind_the_dead_for_a_foreign_lock_looks_often() {
+    let server = RedisServer::start();
+    server.cli(&["SET", "orders", "somebody"]);
+    play_waiters(&server, "orders", 9, "leasehold:wake:of-nobody");
+    let client = connect(&server.url()).await;
+    let (answers, waiter) = wait_for(&client, "orders");
+    looks_often(&answers);
+    eventually(PLENTY, "the dead are dropped", || {
+        queued(&server, "orders") == 1
+    });
+    server.cli(&["DEL", "orders"]);
+    let lease = joined("its turn", waiter).await.expect("free");
+    lease.release().await.expect("held");
+}
+
+/// An answer with all of it would be more than a server lets wait for a client that listens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_huge_foreign_value_costs_no_other_lease_anything() {
+    let server = RedisServer::start();
+    server.cli(&["SETRANGE", "big", "40000000", "x"]);
+    let client = connect(&server.url()).await;
+    let lease = take(&client, "good", millis(5_000)).await;
+    let connection = || {
+        let clients = server.cli(&["CLIENT", "LIST", "TYPE", "pubsub"]).text();
+        clients.split(' ').next().map(str::to_owned)
+    };
+    let first = connection();
+    assert!(first.is_some());
+    let lock = client.mutex("big");
+    let tried = lock.try_acquire().await.expect("an answer");
+    assert!(tried.is_none());
+    let (answers, waiter) = wait_for(&client, "big");
+    looks_often(&answers);
+    waiter.abort();
+    let seen = client.inspect("big").await.expect("an answer").holder;
+    let Some(Who::Foreign { kind, value }) = seen.map(|holder| holder.who) else {
+        panic!("no foreign holder is seen");
+    };
+    assert_eq!((kind.as_str(), value.len()), ("string", 1024));
+    assert_eq!(connection(), first, "it was never cut");
+    lease.release().await.expect("held");
+    assert_eq!(server.cli(&["STRLEN", "big"]).int(), 40_000_001);
 }

@@ -44,8 +44,8 @@ const ALL: &[Mutation] = &[
     mutation(
         "lua/release-deletes-before-check",
         "A release deletes the key before it looks whose it is.",
-        "local value, kind = redis.pcall('GET', NAME), 'string'",
-        "local value, kind = redis.pcall('GET', NAME), 'string'\n  call('DEL', NAME)",
+        "local value, kind = redis.pcall('GETRANGE', NAME, '0', '1023'), 'string'",
+        "local value, kind = redis.pcall('GETRANGE', NAME, '0', '1023'), 'string'\n  call('DEL', NAME)",
     ),
     mutation(
         "lua/release-serves-nobody",
@@ -225,8 +225,8 @@ const ALL: &[Mutation] = &[
     mutation(
         "lua/queue-without-expiry",
         "A queue that everyone abandoned is kept for ever.",
-        "call('PEXPIRE', QUEUE, QUEUE_MEMORY)",
-        "",
+        "call('PEXPIRE', QUEUE, QUEUE_MEMORY)\n    -- The holder",
+        "-- The holder",
     ),
     mutation(
         "lua/wanted-once",

@@ -128,8 +128,23 @@ pub(super) const CLIENT_OF: [usize; OWNERS] = [0, 0, 1, 1, 2];
 /// The longest batch of a test.
 const BATCH: usize = 8;
 
-/// What other programs keep in a lock: a random token, nothing, and near misses of our own form.
-pub(super) const FOREIGN_VALUES: [&[u8]; 8] = [
+/// As a token of ours, but for its length, of which nothing is left when it is cut.
+const LONG: [u8; 1_100] = {
+    let (mut long, begin) = ([b'x'; 1_100], FOREIGN_BEGIN);
+    let mut at = 0;
+    while at < begin.len() {
+        long[at] = begin[at];
+        at += 1;
+    }
+    long
+};
+
+const FOREIGN_BEGIN: &[u8] = b"lh1.00000000000000000000000000000001.0000000000000001.h:1:";
+
+/// What other programs keep in a lock: a random token, nothing, near misses of our own form, and what is too long for it.
+pub(super) const FOREIGN_VALUES: [&[u8]; 10] = [
+    &LONG,
+    LONG.split_at(1_024).0,
     b"d2f1c9a08c3b11ef9d3c0242ac120002",
     b"",
     b"lh1.0000000000000000000000000000000A.0000000000000001.h:1:",

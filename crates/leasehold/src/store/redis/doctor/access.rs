@@ -67,6 +67,7 @@ const LOCKS: &[Need] = &[
     need("eval", NoLocks, &[Text("EVAL"), Text("return 1"), Text("0")]),
     need("evalsha", NoLocks, &[Text("EVALSHA"), Text("e0e1f9fabfc9d4800c877a703b823ac0578ff8db"), Text("0")]),
     need("get", NoLocks, &[Text("GET"), Key]),
+    need("getrange", NoLocks, &[Text("GETRANGE"), Key, Text("0"), Text("0")]),
     need("set", NoLocks, &[Text("SET"), Key, Text("0"), Text("XX"), Text("PX"), Text("5000")]),
     need("del", NoLocks, &[Text("DEL"), Key]),
     need("pexpire", NoLocks, &[Text("PEXPIRE"), Key, Text("5000")]),
@@ -101,7 +102,6 @@ const LOCKS: &[Need] = &[
 /// SETRANGE makes no key.
 #[rustfmt::skip]
 const ENTRIES: &[Need] = &[
-    need("getrange", NoCache, &[Text("GETRANGE"), Key, Text("0"), Text("0")]),
     need("setrange", NoCache, &[Text("SETRANGE"), Key, Text("0"), Text("")]),
     need("hmget", NoCache, &[Text("HMGET"), Hash, Text("x")]),
     need("hkeys", NoCache, &[Text("HKEYS"), Hash]),
