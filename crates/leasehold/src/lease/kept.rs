@@ -188,7 +188,7 @@ impl Kept {
 
     /// What the next renewal asks for; without `callers` who renew by hand, a lease that is only confirmed lasts no longer for it.
     pub(super) fn asks_for(&self, callers: &[Caller], now: Moment) -> Ttl {
-        let left = || Ttl::new(self.hold.deadline().since(now)).ok();
+        let left = || Ttl::new(self.hold.deadline().since(now).max(Ttl::MIN)).ok();
         let only_confirmed = self.is_only_confirmed() && callers.is_empty();
         only_confirmed.then(left).flatten().unwrap_or(self.ttl)
     }

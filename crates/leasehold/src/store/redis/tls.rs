@@ -59,8 +59,9 @@ mod tests {
 
     #[test]
     fn the_program_keeps_its_choice_of_cryptography() {
-        assert!(config().is_ok());
-        // This test's process has made none, and must find none made for it.
+        // Whatever certificates this host has.
+        drop(config());
+        // The process of this test has made none, and must find none made for it.
         assert!(CryptoProvider::get_default().is_none());
     }
 }

@@ -243,6 +243,8 @@ mod tests {
             "info",
             "ping",
             "role",
+            "script|exists",
+            "script|load",
             "select",
             "subscribe",
         ];
