@@ -7,6 +7,7 @@
 
 mod batches;
 mod fences;
+mod hostile;
 mod listeners;
 mod model;
 mod server;
@@ -61,7 +62,8 @@ fn the_scripts_do_what_core_does() {
 /// Whether the scripts or the rules are broken on purpose: then that it fails is enough, and the shortest way there is of
 /// no use.
 fn tries_the_tests() -> bool {
-    cfg!(feature = "mutations") && std::env::var_os("LEASEHOLD_MUTATION").is_some()
+    cfg!(all(feature = "mutations", debug_assertions))
+        && std::env::var_os("LEASEHOLD_MUTATION").is_some()
 }
 
 /// One sequence under way.
