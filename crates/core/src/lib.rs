@@ -56,7 +56,7 @@ mod invalid;
 mod kind;
 mod line;
 mod lock;
-#[cfg(feature = "mutations")]
+#[cfg(all(feature = "mutations", debug_assertions))]
 mod mutation;
 mod name;
 mod naming;
@@ -77,7 +77,7 @@ pub use invalid::Invalid;
 pub use kind::Mode;
 pub use line::UNHEARD_GRACE;
 pub use lock::{CLAIM_WINDOW, FENCE_MEMORY, WAITER_GRACE};
-#[cfg(feature = "mutations")]
+#[cfg(all(feature = "mutations", debug_assertions))]
 pub use mutation::Mutation;
 pub use name::{LockName, RESERVED_SUFFIXES};
 pub use naming::{KeyTemplate, Namespace, Naming};

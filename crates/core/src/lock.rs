@@ -25,7 +25,7 @@ pub const FENCE_MEMORY: Duration = Duration::from_secs(24 * 60 * 60);
 impl LockState {
     /// Takes one step at `now`.
     pub fn apply(&mut self, now: Now, step: &Step, presence: &dyn Presence) -> Outcome {
-        #[cfg(feature = "mutations")]
+        #[cfg(all(feature = "mutations", debug_assertions))]
         if let Some(mutation) = crate::Mutation::active() {
             return mutation.apply(self, now, step, presence);
         }

@@ -231,7 +231,7 @@ const COUNTS_SUSPEND: ClockId = ClockId::CLOCK_BOOTTIME;
 const COUNTS_SUSPEND: ClockId = ClockId::CLOCK_MONOTONIC;
 
 fn boot_micros() -> u64 {
-    // Fails only for a clock that the system does not have; time zero then makes every lease look expired, never held.
+    // Fails only for a clock that the system does not have; the end of time then makes every lease look expired, never held.
     clock_gettime(COUNTS_SUSPEND).map_or(u64::MAX, |time| micros(Duration::from(time)))
 }
 

@@ -1,13 +1,10 @@
-//! Rules that are broken on purpose, to try the tests: there only with the feature `mutations`. Must never be in a release
-//! build.
+//! Rules that are broken on purpose, to try the tests: there only with the feature `mutations`, and never in a release build,
+//! in which the feature does nothing.
 //!
 //! To read the environment is what the crate promises not to do, and is done here only.
 //!
 //! A process has at most one, named by the environment variable `LEASEHOLD_MUTATION` as `core/NAME`; `lua/NAME` breaks
 //! a script of Redis instead, and leaves these rules sound. `docs/mutations.md` says which test notices which.
-
-#[cfg(not(debug_assertions))]
-compile_error!("the feature `mutations` breaks the rules of a lock: it is for debug builds only");
 
 mod broken;
 

@@ -142,9 +142,10 @@ impl ClientBuilder {
     /// left, and changes nothing else. Takes about five seconds, or well under one if it is quick. Always in real time.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a bad URL, [`Error::Store`] when there is no store that answers. Whatever else is wrong with it
+    /// [`Error::Invalid`] for a bad setting or URL, [`Error::Store`] when there is no store that answers. Whatever else is wrong with it
     /// is in the report, and what it refuses to tell is no error.
     pub async fn examine(self, url: &str, how: &Examination) -> Result<Report, Error> {
+        self.check_request_timeout()?;
         let target = store::Target::parse(url)?;
         let how = how.clone().keys(self.naming()?.pattern(&how.keys));
         let limit = self.request_timeout;
@@ -169,6 +170,15 @@ impl ClientBuilder {
         self.build(|attach, tasks| Ok(Arc::new(memory.open(attach, tasks, clock, limit))))
     }
 
+    fn check_request_timeout(&self) -> Result<(), Invalid> {
+        within(
+            "request timeout",
+            self.request_timeout,
+            Duration::from_millis(10),
+            Duration::from_secs(60),
+        )
+    }
+
     /// Its template around its namespace.
     fn naming(&self) -> Result<Naming, Invalid> {
         self.naming_by(self.key_template.as_deref())
@@ -187,12 +197,7 @@ impl ClientBuilder {
         self,
         open: impl FnOnce(Attach, &Tasks) -> Result<Arc<dyn Store>, Error>,
     ) -> Result<Client, Error> {
-        within(
-            "request timeout",
-            self.request_timeout,
-            Duration::from_millis(10),
-            Duration::from_secs(60),
-        )?;
+        self.check_request_timeout()?;
         within(
             "patience",
             self.patience,
@@ -266,4 +271,22 @@ fn no_runtime() -> Invalid {
     let why = "virtual time follows a tokio runtime, and there is none here: connect inside of one, as in a \
                #[tokio::test(start_paused = true)], or use Clock::system()";
     Invalid::new("clock", "virtual time", why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each request would time out, or none ever.
+    #[tokio::test]
+    async fn examine_refuses_the_timeouts_that_connect_refuses() {
+        for timeout in [Duration::ZERO, Duration::from_secs(61)] {
+            let builder = || Client::builder().request_timeout(timeout);
+            let how = Examination::new(Duration::from_secs(30));
+            let refused = builder().examine("memory:", &how).await;
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+            let refused = builder().connect("memory:").await;
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        }
+    }
 }

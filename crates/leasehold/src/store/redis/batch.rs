@@ -201,7 +201,5 @@ fn known(fence: Option<Fence>) -> String {
 pub(super) fn mode_word(mode: Mode) -> &'static str {
     match mode {
         Mode::Exclusive => "exclusive",
-        // A mode that core knows and this store does not: refused by the script's caller tests, never in the field.
-        _ => "unknown",
     }
 }

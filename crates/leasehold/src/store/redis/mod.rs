@@ -14,7 +14,7 @@ mod flights;
 mod greet;
 mod inbox;
 mod link;
-#[cfg(feature = "mutations")]
+#[cfg(all(feature = "mutations", debug_assertions))]
 mod mutation;
 mod notice;
 mod reply;

@@ -1,5 +1,5 @@
-//! Scripts that are broken on purpose, to try the tests: there only with the feature `mutations`. Must never be in a
-//! release build; `leasehold-core`, which has the same feature, refuses to be built into one.
+//! Scripts that are broken on purpose, to try the tests: there only with the feature `mutations`, and never in a release
+//! build, in which the feature does nothing.
 //!
 //! A process has at most one, named by `LEASEHOLD_MUTATION` as `lua/NAME`. `docs/mutations.md` says which test notices
 //! which.
