@@ -3,7 +3,7 @@
 use super::model::Rules;
 use super::setup::Fault;
 use super::state::{Phase, Request, State};
-use super::time::NOW;
+use super::time::{AHEAD_US, NOW};
 
 /// One thing that happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub(super) enum Action {
     LoseControl,
     /// The store loses the value.
     LoseValue,
+    /// The wall clock is set back.
+    SetBack,
     /// Time passes.
     Tick,
 }
@@ -51,8 +53,12 @@ impl Rules {
             into.push(Action::Invalidate { remove: false });
             into.push(Action::Invalidate { remove: true });
         }
-        // K2 excepts a loss before the clock has passed the last number.
-        let passed = state.books.issued < NOW.wall_us;
+        let issued = state.books.issued;
+        if may(Fault::ClockBack) && (1..AHEAD_US).contains(&issued) {
+            into.push(Action::SetBack);
+        }
+        // K2 excepts a loss before the clock has passed the last number, but by a step back of the clock.
+        let passed = issued < NOW.wall_us || issued >= AHEAD_US;
         if may(Fault::LostControl) && passed && state.entry.control.is_some() {
             into.push(Action::LoseControl);
         }

@@ -113,4 +113,22 @@ const CI: &[Setup] = &[
         ],
         ..PLAIN
     },
+    Setup {
+        name: "cache clock set back",
+        faults: &[
+            Fault::ClockBack,
+            Fault::LostControl,
+            Fault::LostValue,
+            Fault::Invalidate,
+        ],
+        reaches: &[
+            S::ClockSetBack,
+            S::ControlLost,
+            S::UnknownCommit,
+            S::StoredAhead,
+            S::StoredAsStale,
+            S::Overtaken,
+        ],
+        ..PLAIN
+    },
 ];

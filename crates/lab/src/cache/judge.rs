@@ -66,7 +66,8 @@ pub(super) fn step(state: &mut State, taken: &Taken<'_>) {
         }
         (Step::Commit(commit), Reply::Committed(kept)) => {
             broken |= committed(state, taken, commit.version, *kept);
-            let news = stored.is_none_or(|stored| stored < commit.version);
+            let is_known = !is_unknown(state, taken, commit.version);
+            let news = is_known && stored.is_none_or(|stored| stored < commit.version);
             ended = mine || news;
             state.books.lease.take_if(|_| mine);
             state.books.rests.take_if(|_| ended);
@@ -127,14 +128,21 @@ fn began(state: &mut State, by: Option<Id>, reply: &Reply) -> u16 {
     }
 }
 
+/// Whether the control is there, and never gave this number out: one that was lost did, before the clock was set back.
+fn is_unknown(state: &State, taken: &Taken<'_>, number: Version) -> bool {
+    taken.before.control.is_some() && number.get() > state.books.issued
+}
+
 /// K3 and K4, of what a commit is answered.
 fn committed(state: &mut State, taken: &Taken<'_>, number: Version, kept: Kept) -> u16 {
     let header = taken.before.value.as_ref().map(|(value, _)| value.header);
+    let is_unknown = is_unknown(state, taken, number);
     let books = &mut state.books;
     let expected = match header {
         Some(newer) if newer.version > number => Kept::Overtaken,
         Some(same) if same.version == number && !books.value_old => Kept::Fresh(same.soft_ms),
         Some(same) if same.version == number => Kept::Stale,
+        Some(_) if is_unknown => Kept::Overtaken,
         _ if taken.old => Kept::Stale,
         _ => Kept::Fresh(NOW.millis() + u64::from(FRESH) * TICK_MS),
     };
@@ -149,7 +157,7 @@ fn committed(state: &mut State, taken: &Taken<'_>, number: Version, kept: Kept) 
     }
     match (expected, kept) {
         (Kept::Stale, Kept::Fresh(_)) => Broken::Truth as u16,
-        _ if is_new && stored != Some(number) => Broken::Dropped as u16,
+        _ if is_new && !is_unknown && stored != Some(number) => Broken::Dropped as u16,
         (expected, kept) if expected == kept => 0,
         (Kept::Overtaken, _) => Broken::Falls as u16,
         _ => Broken::Dropped as u16,

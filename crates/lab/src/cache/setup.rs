@@ -40,6 +40,8 @@ pub(super) enum Fault {
     LostControl,
     /// It may lose the value.
     LostValue,
+    /// Its wall clock may be set back, by more than any load takes. The clock that judges expiry goes on.
+    ClockBack,
 }
 
 impl Fault {
@@ -55,6 +57,7 @@ impl Fault {
             Self::Twice => "requests that are carried out twice",
             Self::LostControl => "losses of the control, some time after its last number",
             Self::LostValue => "losses of the value",
+            Self::ClockBack => "steps back of the wall clock by more than any load takes",
         }
     }
 }
@@ -147,4 +150,10 @@ pub enum Situation {
     ValueLost,
     /// A client loads while the value is fresh.
     RefreshedEarly,
+    /// The clock was set back while a client loaded.
+    ClockSetBack,
+    /// A load was committed under a number that the control never gave out.
+    UnknownCommit,
+    /// A load began without a control, and the stored version was ahead of the clock.
+    StoredAhead,
 }

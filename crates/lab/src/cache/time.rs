@@ -5,6 +5,8 @@
 //!
 //! - A number below the wall clock of now is followed by the clock, whatever it is. So of old numbers only the order counts; of
 //!   those given out in this tick also only the order, since the next one is above them all.
+//! - A number from before the clock was set back is ahead of it for as long as anyone knows the number. Of those, too, only the order
+//!   counts, but that they are far apart.
 //! - A value that is stale is stale, however long; when it was stored, and how long its load took, decides nothing.
 //! - A memory lasts for a quarter of an hour, which does not pass here: to lose it is a fault of its own. How many loads have
 //!   failed is told and decides nothing.
@@ -21,9 +23,22 @@ pub(super) const NOW: Now = Now::at_micros(3_000_000_000_000);
 /// In milliseconds.
 pub(super) const TICK_MS: u64 = TICK.as_secs() * 1_000 + TICK.subsec_millis() as u64;
 
+/// Numbers from here on are ahead of the clock, which was set back.
+pub(super) const AHEAD_US: u64 = NOW.wall_us + 1_000_000_000_000;
+
+/// So far apart are numbers that are ahead of the clock. They are counted one by one, and never reach the next one that is known.
+const APART_US: u64 = 1_000;
+
 /// The same moment, so many milliseconds later.
 pub(super) const fn later(ms: u64) -> Now {
     Now::at_micros(NOW.clock_us + ms * 1_000)
+}
+
+/// Sets the wall clock back: all numbers are ahead of it, in their order.
+pub(super) fn set_back(state: &mut State) {
+    each_number(state, |number| {
+        *number += if *number == 0 { 0 } else { AHEAD_US };
+    });
 }
 
 /// Lets a tick pass.
@@ -34,7 +49,10 @@ pub(super) fn tick(state: &mut State) {
     books.lease = books.lease.and_then(|(id, left)| Some((id, older(left)?)));
     books.rests = books.rests.and_then(older);
     let us = TICK_MS * 1_000;
-    each_number(state, |number| *number = number.saturating_sub(us));
+    each_number(state, |number| {
+        let passed = if *number < AHEAD_US { us } else { 0 };
+        *number = number.saturating_sub(passed);
+    });
     if let Some((value, until_ms)) = &mut state.entry.value {
         value.header.soft_ms -= TICK_MS;
         *until_ms -= TICK_MS;
@@ -52,18 +70,26 @@ pub(super) fn tick(state: &mut State) {
 
 /// Moves to one place what cannot be told apart.
 pub(super) fn settle(state: &mut State) {
+    if state.entry.control.is_none() && state.books.issued >= AHEAD_US {
+        // Only what is stored tells how far the numbers have come (K2).
+        let stored = state.entry.value.as_ref();
+        state.books.issued = stored.map_or(0, |(value, _)| value.header.version.get());
+    }
     let mut all = Vec::new();
     each_number(state, |number| all.push(*number));
     all.retain(|number| *number > 0);
     all.sort_unstable();
     all.dedup();
-    let old = all.partition_point(|number| *number < NOW.wall_us);
+    let below = |limit: u64| all.partition_point(|number| *number < limit);
+    let (old, not_ahead) = (below(NOW.wall_us), below(AHEAD_US));
     let new_place = |number: u64| {
         let at = all.binary_search(&number).unwrap_or_default();
         if at < old {
             NOW.wall_us - TICK_MS * 1_000 + at as u64
-        } else {
+        } else if at < not_ahead {
             NOW.wall_us + (at - old) as u64
+        } else {
+            AHEAD_US + (at - not_ahead) as u64 * APART_US
         }
     };
     each_number(state, |number| {

@@ -64,6 +64,7 @@ fn what(state: &State, action: Action) -> String {
         Action::Invalidate { remove: true } => "someone invalidates and removes".to_owned(),
         Action::LoseControl => "the control is lost".to_owned(),
         Action::LoseValue => "the value is lost".to_owned(),
+        Action::SetBack => "the clock is set back".to_owned(),
         Action::Tick => format!("-- {} ms pass --", TICK.as_millis()),
     }
 }

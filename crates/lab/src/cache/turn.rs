@@ -10,7 +10,7 @@ use super::judge::{self, Taken};
 use super::model::Rules;
 use super::setup::Situation;
 use super::state::{Client, Id, Load, Message, Phase, Request, State};
-use super::time::{NOW, settle, tick};
+use super::time::{NOW, set_back, settle, tick};
 
 /// How many calls of a client the store and the network may know at once. Their numbers are used again.
 const NUMBERS: u8 = 8;
@@ -147,6 +147,12 @@ impl Turn<'_> {
                 }
                 self.state.entry.value = None;
             }
+            Action::SetBack => {
+                if self.loads() > 0 {
+                    self.rules.reached(Situation::ClockSetBack);
+                }
+                set_back(&mut self.state);
+            }
             Action::Tick => tick(&mut self.state),
         }
         // A client that does nothing has no number, so that equal situations are equal states.
@@ -227,6 +233,11 @@ impl Turn<'_> {
                 if is_fresh(taken.before) {
                     rules.reached(Situation::RefreshedEarly);
                 }
+                let stored = taken.before.value.as_ref();
+                let version = stored.map(|(value, _)| value.header.version.get());
+                if taken.before.control.is_none() && version > Some(NOW.wall_us) {
+                    rules.reached(Situation::StoredAhead);
+                }
             }
             Reply::Busy { stale, .. } => {
                 rules.reached(Situation::Busy);
@@ -251,6 +262,11 @@ impl Turn<'_> {
         {
             rules.reached(Situation::CommittedTwice);
             return;
+        }
+        if let (Step::Commit(commit), Some(control)) = (taken.step, &taken.before.control)
+            && commit.version > control.last
+        {
+            rules.reached(Situation::UnknownCommit);
         }
         match kept {
             Kept::Fresh(_) => {
