@@ -6,7 +6,40 @@ use leasehold_core::cache::{Format, Value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A way to write values of type `V` down, and to read them.
+/// A way to write values of type `V` down, and to read them. [`Json`] is what a cache begins with.
+///
+/// One of your own is a type that is [`Way`] and `Codec`. The header of an entry names one of three formats. What is neither JSON nor
+/// `MessagePack` is [`Format::Raw`], so the keys have to tell such ways apart.
+///
+/// ```
+/// use std::error::Error;
+/// use leasehold::Client;
+/// use leasehold::cache::{Codec, Format, Way};
+///
+/// /// Numbers as eight bytes.
+/// struct BigEndian;
+///
+/// impl Way for BigEndian {
+///     const FORMAT: Format = Format::Raw;
+/// }
+///
+/// impl Codec<u64> for BigEndian {
+///     fn encode(value: &u64) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
+///         Ok(value.to_be_bytes().to_vec())
+///     }
+///
+///     fn decode(bytes: &[u8]) -> Result<u64, Box<dyn Error + Send + Sync>> {
+///         Ok(u64::from_be_bytes(bytes.try_into()?))
+///     }
+/// }
+///
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn Error>> {
+/// # let client = Client::embedded()?;
+/// let counts = client.cache().codec::<BigEndian>();
+/// let load = || async { Ok::<_, std::io::Error>(7_u64) };
+/// assert_eq!(*counts.get_or_refresh("visits", load).await?, 7);
+/// # client.close().await; Ok(()) }
+/// ```
 pub trait Codec<V>: Way {
     /// Writes it down.
     ///

@@ -53,6 +53,7 @@ use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+pub use leasehold_core::cache::Format;
 use leasehold_core::cache::Value;
 use leasehold_core::{Invalid, LockName};
 
@@ -108,10 +109,72 @@ impl<C: Way> Cache<C> {
         self.with()
     }
 
+    /// The same with values written in a way of your own: see [`Codec`] for an example.
+    pub fn codec<D: Way>(&self) -> Cache<D> {
+        self.with()
+    }
+
     /// The value of `key`, or what `loader` brings if nobody else does. Nothing happens until it is awaited.
     ///
     /// Once begun, a load runs to its end even if nobody waits for it any more. Only one of those who ask for a missing or stale entry
     /// has its loader called; in an hour of traffic, that may be anyone.
+    ///
+    /// # What a loader may use
+    ///
+    /// A loader owns what it uses (`'static`), since it runs in a task of its own and may outlive its caller. Clone what it needs, or
+    /// keep it in an [`Arc`](std::sync::Arc), and `move` that into the loader:
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use leasehold::Client;
+    /// use leasehold::cache::{self, Cache};
+    ///
+    /// struct Db;
+    ///
+    /// impl Db {
+    ///     async fn name(&self, id: u32) -> Result<String, std::io::Error> {
+    ///         Ok(format!("user {id}"))
+    ///     }
+    /// }
+    ///
+    /// struct Users {
+    ///     db: Arc<Db>,
+    ///     cache: Cache,
+    /// }
+    ///
+    /// impl Users {
+    ///     async fn name(&self, id: u32) -> Result<String, cache::Error> {
+    ///         let db = self.db.clone();
+    ///         let load = move || async move { db.name(id).await };
+    ///         let name = self.cache.get_or_refresh(format!("user:{id}"), load).await?;
+    ///         Ok(String::clone(&name))
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::embedded()?;
+    /// let users = Users { db: Arc::new(Db), cache: client.cache() };
+    /// assert_eq!(users.name(7).await?, "user 7");
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// A loader in which `?` meets several errors says which type they become: with `anyhow`, its last line is `anyhow::Ok(value)`.
+    /// Without, for instance:
+    ///
+    /// ```
+    /// use std::error::Error;
+    /// use leasehold::Client;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn Error>> {
+    /// # let client = Client::embedded()?;
+    /// let load = || async {
+    ///     let text = String::from_utf8(b"42".to_vec())?;
+    ///     let answer: u32 = text.parse()?;
+    ///     Ok::<_, Box<dyn Error + Send + Sync>>(answer)
+    /// };
+    /// assert_eq!(*client.cache().get_or_refresh("answer", load).await?, 42);
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// See [`Error`].

@@ -1,6 +1,8 @@
 //! What a single call may ask for beside the policy.
 
-use leasehold::cache::{Error, Origin};
+use std::error::Error as StdError;
+
+use leasehold::cache::{Codec, Error, Format, Origin, Way};
 use tokio::time::{Instant, sleep};
 
 use super::*;
@@ -65,5 +67,36 @@ async fn entries_of_any_format_can_be_looked_at() {
         assert_eq!(stored.unwrap().as_slice(), bytes, "{key}");
     }
     let refused = cache.raw().get::<Vec<u8>>("json").await;
+    assert!(matches!(refused, Err(Error::Value { .. })), "{refused:?}");
+}
+
+/// A way that the library does not know: text, written backwards.
+struct Backwards;
+
+impl Way for Backwards {
+    const FORMAT: Format = Format::Raw;
+}
+
+impl Codec<String> for Backwards {
+    fn encode(value: &String) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>> {
+        Ok(value.bytes().rev().collect())
+    }
+
+    fn decode(bytes: &[u8]) -> Result<String, Box<dyn StdError + Send + Sync>> {
+        Ok(String::from_utf8(bytes.iter().rev().copied().collect())?)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_writes_values_by_a_codec_of_its_user() {
+    let fleet = Fleet::new();
+    let cache = fleet.cache().codec::<Backwards>();
+    let load = || async { Ok::<_, String>("abc".to_owned()) };
+    cache.get_or_refresh("text", load).await.unwrap();
+    let read = fleet.cache().codec::<Backwards>().get("text").await;
+    assert_eq!(read.unwrap().unwrap().as_str(), "abc");
+    let stored = cache.raw().get::<Vec<u8>>("text").await.unwrap();
+    assert_eq!(stored.unwrap().as_slice(), b"cba");
+    let refused = fleet.cache().get::<String>("text").await;
     assert!(matches!(refused, Err(Error::Value { .. })), "{refused:?}");
 }
