@@ -292,3 +292,62 @@ async fn a_load_from_before_a_clock_step_and_a_lost_control_is_dropped() {
     };
     assert_eq!((read.header.version, read.body.len()), (new, 3));
 }
+
+/// Fields of a control that no script of ours wrote; T is the token of the load that asks.
+const SPOILED: [&str; 12] = [
+    "last 5 epoch 5 token T",
+    "last 5 epoch 5 token T until x version 5",
+    "last 5 epoch 5 token T until 9999999999999 version x",
+    "last 5 epoch 5 token other until 1e300 version 5",
+    "last 5 epoch 5 back_off_until x error e",
+    "last 5 epoch 5 back_off_until 1e30 error e",
+    "last 5 epoch 5 back_off_until 9007199254740991 error e",
+    "last 5 epoch 5 failures x",
+    "last inf epoch 5",
+    "last nan epoch nan",
+    "last 0x10 epoch 1e3",
+    "last 1 epoch 4503599627370496",
+];
+
+/// Whatever a script makes of it, it may fail, but it changes the value only as its step says, and all keeps an end.
+#[tokio::test]
+async fn a_spoiled_control_makes_no_value_fresh() {
+    let server = RedisServer::start();
+    let store = open(&server.url());
+    let steps = [
+        begin(1),
+        Step::Renew {
+            token: Token(1),
+            lease: lease(),
+        },
+        commit(1, Version::new(5), 3),
+        Step::Abandon {
+            token: Token(1),
+            back_off: Some((lease(), "down".into())),
+        },
+        Step::Invalidate { remove: false },
+    ];
+    for fields in SPOILED {
+        for step in &steps {
+            server.cli(&["FLUSHALL"]);
+            let version = loads(&store, "a", 1).await;
+            takes(&store, "a", commit(1, version, 3)).await.unwrap();
+            let invalidate = Step::Invalidate { remove: false };
+            takes(&store, "a", invalidate).await.unwrap();
+            server.cli(&["EXPIRE", "a", "60"]);
+            let fields = fields.replace('T', &format!("{:032x}", 1));
+            let words: Vec<_> = fields.split(' ').collect();
+            server.cli(&["DEL", "{a}:lh-cache"]);
+            server.cli(&[&["HSET", "{a}:lh-cache"], &words[..]].concat());
+            server.cli(&["EXPIRE", "{a}:lh-cache", "60"]);
+            let before = server.cli(&["GET", "a"]).text();
+            let told = takes(&store, "a", step.clone()).await;
+            let after = server.cli(&["GET", "a"]).text();
+            assert_eq!(before, after, "{fields}: {step:?} -> {told:?}");
+            for key in ["a", "{a}:lh-cache"] {
+                let left = server.cli(&["PTTL", key]).int();
+                assert!(left > 0, "{key} {left}: {fields}: {step:?} -> {told:?}");
+            }
+        }
+    }
+}
