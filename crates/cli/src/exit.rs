@@ -257,18 +257,19 @@ impl From<Error> for Exit {
             Error::Lost(lost) => return Self::saying(LOST, lost.to_string()),
             other => return Self::saying(SOFTWARE, other.to_string()),
         };
+        let is_local = store.store.starts_with("local:");
         let (code, advice) = match store.kind {
-            StoreErrorKind::Denied if store.store.starts_with("local:") => (
+            StoreErrorKind::Denied if is_local => (
                 DENIED,
-                "check the owner and the mode of the file and of its directory",
+                "this user needs to write the file, its -wal and -shm files and its directory; for several users, let it be made by local:/path/to/file?mode=0660, in a directory with their group and the setgid bit",
             ),
-            StoreErrorKind::Protocol if store.store.starts_with("local:") => (
+            StoreErrorKind::Protocol if is_local => (
                 CONFIG,
-                "name a file of Leasehold, or one that does not exist yet",
+                "name a file that does not exist yet, or one of leasehold",
             ),
             StoreErrorKind::Protocol if store.detail.contains("DB index") => (
                 CONFIG,
-                "name a database that the server has: redis://host:6379/0",
+                "choose a database that the server has: redis-cli CONFIG GET databases",
             ),
             StoreErrorKind::Denied => (
                 DENIED,
@@ -281,7 +282,7 @@ impl From<Error> for Exit {
             StoreErrorKind::Closed => (SOFTWARE, "this is a fault of leasehold"),
             StoreErrorKind::Exhausted => (SOFTWARE, MORE_RESOURCES),
             StoreErrorKind::ReadOnly => (UNAVAILABLE, "give the URL of the primary"),
-            StoreErrorKind::Unreachable if store.store.starts_with("local:") => (
+            StoreErrorKind::Unreachable if is_local => (
                 UNAVAILABLE,
                 "check that this user may write the file and its directory",
             ),

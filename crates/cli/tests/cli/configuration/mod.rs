@@ -6,6 +6,7 @@
 mod handed;
 mod naming;
 mod secrets;
+mod sharing;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -49,13 +49,13 @@ pub(super) struct Db {
 impl Db {
     /// Opens the file that `given` means.
     pub(super) fn open(given: &str, attach: Attach, clock: Clock) -> Result<Self, Error> {
-        let path = path::locate(given)?;
+        let path::Place { path, mode } = path::locate(given)?;
         let label = path::label(&path);
         if !clock.is_virtual() && !process::has_hosts_clock() {
             let detail = "this process is in a time namespace, so that its deadlines mean nothing to other processes of the host";
             return Err(StoreError::new(label, StoreErrorKind::Unavailable, detail).into());
         }
-        let (conn, identity) = file::open(&path, &label)?;
+        let (conn, identity) = file::open(&path, mode, &label)?;
         let (process, waiting, looked_at) = (Process::current(), Waiting::default(), clock.now());
         let given = given.to_owned();
         let this = Self {

@@ -27,7 +27,7 @@ pub(in crate::store) async fn examine(
     };
     let store = LocalStore::open(given, attach, clock.clone())?;
     let names = store.index(None).await?;
-    let path = path::locate(given)?;
+    let path = path::locate(given)?.path;
     let finding = |id, state, text: String, remedy: &str| Finding {
         id,
         efficiency: state,

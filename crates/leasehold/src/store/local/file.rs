@@ -1,8 +1,8 @@
 //! The file and its layout. Must never write to a database that is not ours, nor to one that a newer version has written.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
@@ -49,15 +49,19 @@ static OPENING: Mutex<()> = Mutex::new(());
 /// Device and inode: the file itself, whatever its name is by now.
 pub(super) type Identity = (u64, u64);
 
-/// Opens the database at `path`, creating it if need be.
-pub(super) fn open(path: &Path, store: &str) -> Result<(Connection, Option<Identity>), StoreError> {
+/// Opens the database at `path`, creating it with this mode if need be.
+pub(super) fn open(
+    path: &Path,
+    mode: u32,
+    store: &str,
+) -> Result<(Connection, Option<Identity>), StoreError> {
     let _one_at_a_time = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
     refuse_network(path, store)?;
     let in_its_place = |error: &io::Error| fault::of_io(store, "cannot create the file", error);
     // Held until the layout is there: nobody else of the host makes or clears the files meanwhile.
     let _one_process = lock_directory(path).map_err(|error| in_its_place(&error))?;
     clear_remains(path).map_err(|error| in_its_place(&error))?;
-    create(path).map_err(|error| in_its_place(&error))?;
+    create(path, mode).map_err(|error| in_its_place(&error))?;
     // Before it is opened, so that a file that is replaced in between is found out later.
     let identity = identity(path);
     let db = connect(path).map_err(|fault| fault.of(store))?;
@@ -152,17 +156,19 @@ pub(super) fn carry_over_at(db: &Connection, pages: u32) -> Result<(), Fault> {
     Ok(db.pragma_update(None, "wal_autocheckpoint", pages)?)
 }
 
-/// An empty file is an empty database. Made here and not by SQLite, so that it is never readable by others; the
-/// `-wal` and `-shm` files get the same mode.
-fn create(path: &Path) -> io::Result<()> {
-    match OpenOptions::new()
+/// An empty file is an empty database. Made here and not by SQLite, so that it is never open to more users than was asked for;
+/// the `-wal` and `-shm` files get the same mode, and the group that their directory gives them.
+fn create(path: &Path, mode: u32) -> io::Result<()> {
+    let created = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(path)
-    {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
+        .open(path);
+    match created {
+        // Whatever the umask says.
+        Ok(file) => file.set_permissions(Permissions::from_mode(mode)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

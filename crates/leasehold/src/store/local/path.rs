@@ -14,15 +14,53 @@ use crate::error::{Error, StoreError, StoreErrorKind};
 /// The file in a directory of our own.
 const FILE: &str = "locks.db";
 
-/// The absolute path for what follows `local:`. Creates the default directory, and no other.
-pub(super) fn locate(given: &str) -> Result<PathBuf, Error> {
+/// Readable and writable by its owner alone.
+const PRIVATE: u32 = 0o600;
+
+/// What follows `local:` in a URL.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The absolute path of the file.
+    pub(super) path: PathBuf,
+    /// The mode of the file, if it has to be made.
+    pub(super) mode: u32,
+}
+
+/// The file for what follows `local:`. Creates the default directory, and no other.
+pub(super) fn locate(given: &str) -> Result<Place, Error> {
     if given.is_empty() {
         let surroundings = Surroundings::look();
         let directory = surroundings.directory();
         make_private(&directory, surroundings.uid)?;
-        return Ok(directory.join(FILE));
+        return Ok(Place {
+            path: directory.join(FILE),
+            mode: PRIVATE,
+        });
     }
-    Ok(explicit(given)?)
+    let (path, options) = given.split_once('?').unwrap_or((given, ""));
+    let mode = mode(given, options)?;
+    let path = explicit(path)?;
+    Ok(Place { path, mode })
+}
+
+/// Who may use the file: its user, as long as nothing else is said, or also its group, or everybody.
+fn mode(given: &str, options: &str) -> Result<u32, Invalid> {
+    let mut mode = None;
+    for option in options.split('&').filter(|option| !option.is_empty()) {
+        let said = match option {
+            "mode=0600" => Some(PRIVATE),
+            "mode=0660" => Some(0o660),
+            "mode=0666" => Some(0o666),
+            _ => None,
+        };
+        let known = said.is_some() && mode.is_none_or(|before| said == Some(before));
+        if !known {
+            let why = "after the question mark can stand mode=0600, mode=0660 for the file's group, or mode=0666 for everybody";
+            return Err(Invalid::new("store URL", &format!("local:{given}"), why));
+        }
+        mode = said;
+    }
+    Ok(mode.unwrap_or(PRIVATE))
 }
 
 /// How errors call the store in the file at `path`.
@@ -30,8 +68,8 @@ pub(super) fn label(path: &Path) -> String {
     format!("local:{}", path.display())
 }
 
-/// A path that the user chose. It is resolved now, so that it means the same file after a change of directory, and so that
-/// SQLite sees a plain absolute path and none of its special names (`:memory:`, `file:...`).
+/// A path that the user chose: an absolute one, so that two processes in two directories mean the same file, and SQLite none of
+/// its special names (`:memory:`, `file:...`). Its directory is resolved now.
 fn explicit(given: &str) -> Result<PathBuf, Invalid> {
     let refuse = |why: String| Invalid::new("store URL", &format!("local:{given}"), why);
     if given.starts_with("//") {
@@ -41,13 +79,14 @@ fn explicit(given: &str) -> Result<PathBuf, Invalid> {
         )));
     }
     let path = Path::new(given);
+    if !path.is_absolute() {
+        return Err(refuse(
+            "a relative path means another file in each directory; write local:/path/to/file"
+                .into(),
+        ));
+    }
     let (Some(parent), Some(file)) = (path.parent(), path.file_name()) else {
         return Err(refuse("must name a file, as in local:/path/to/file".into()));
-    };
-    let parent = if parent.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        parent
     };
     let parent = match parent.canonicalize() {
         Ok(found) if found.is_dir() => found,
@@ -222,8 +261,6 @@ mod tests {
             explicit(&within("locks.db")).unwrap(),
             root.join("locks.db")
         );
-        assert!(explicit("locks.db").unwrap().is_absolute());
-        assert!(explicit(":memory:").unwrap().is_absolute());
         let file = within("file");
         fs::write(&file, "").unwrap();
         for bad in [
@@ -234,6 +271,9 @@ mod tests {
             within(".."),
             "//host/x".into(),
             "/".into(),
+            "locks.db".into(),
+            "./locks.db".into(),
+            ":memory:".into(),
         ] {
             let refused = explicit(&bad).unwrap_err().input;
             assert!(
@@ -247,5 +287,35 @@ mod tests {
                 .why
                 .ends_with("use local:/var/x")
         );
+    }
+    #[test]
+    fn a_mode_says_who_may_use_the_file() {
+        let temp = tempfile::tempdir().unwrap();
+        let file = format!("{}/locks.db", temp.path().display());
+        for (options, mode) in [
+            ("", 0o600),
+            ("?", 0o600),
+            ("?mode=0600", 0o600),
+            ("?mode=0660", 0o660),
+            ("?mode=0666&mode=0666", 0o666),
+        ] {
+            let place = locate(&format!("{file}{options}")).unwrap();
+            assert_eq!(place.mode, mode, "{options}");
+            assert!(place.path.ends_with("locks.db"), "{place:?}");
+        }
+        let wrong = [
+            "mode=0640",
+            "mode=0777",
+            "mode=",
+            "mode",
+            "x=1",
+            "mode=0660&mode=0666",
+            "mode=mode=0660x",
+        ];
+        for options in wrong {
+            let refused = locate(&format!("{file}?{options}")).unwrap_err();
+            assert!(refused.to_string().contains("mode=0660 for"), "{refused}");
+        }
+        locate("?mode=0660").unwrap_err();
     }
 }

@@ -1,0 +1,92 @@
+//! A `local:` file that several users share.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use testkit::eventually;
+
+use crate::common::LIMIT;
+use crate::common::users::everybodys_leasehold;
+
+/// A group that both users are in, and that neither's own files get.
+const GROUP: &str = "65532";
+
+/// `leasehold run` as another user, whose umask is the usual one.
+fn run_as(user: &str, leasehold: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new("setpriv");
+    command
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .args(["--reuid", user, "--regid", user, "--groups", GROUP])
+        .args(["sh", "-c", "umask 022; exec \"$@\"", "sh"])
+        .arg(leasehold)
+        .args(["run", "--config", "/dev/null"])
+        .args(words)
+        .current_dir("/");
+    command
+}
+
+fn code(output: &Output) -> Option<i32> {
+    output.status.code()
+}
+
+#[test]
+fn two_users_share_a_file_that_was_made_for_their_group() {
+    let Some((folder, leasehold)) = everybodys_leasehold() else {
+        eprintln!(
+            "skipped: two_users_share_a_file_that_was_made_for_their_group needs root and setpriv"
+        );
+        return;
+    };
+    let locks = folder.path().join("locks");
+    fs::create_dir(&locks).unwrap();
+    chown(&locks, None, Some(GROUP.parse().unwrap())).unwrap();
+    fs::set_permissions(&locks, fs::Permissions::from_mode(0o2770)).unwrap();
+    let url = |file: &str| format!("local:{}/{file}", locks.display());
+    let shared = url("shared.db?mode=0660");
+    let script = format!(
+        "touch {0}/begun; while ! [ -e {0}/over ]; do sleep 0.02; done",
+        locks.display()
+    );
+    let mut first = run_as(
+        "65534",
+        &leasehold,
+        &["--url", &shared, "x", "sh", "-c", &script],
+    )
+    .spawn()
+    .unwrap();
+    eventually(LIMIT, "the first user holds", || {
+        locks.join("begun").exists()
+    });
+    for name in ["shared.db", "shared.db-wal", "shared.db-shm"] {
+        let mode = fs::metadata(locks.join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o660, "{name}");
+    }
+    let second = |words: &[&str]| run_as("65533", &leasehold, words).output().unwrap();
+    let busy = second(&["--url", &shared, "--try", "x", "true"]);
+    assert_eq!(code(&busy), Some(75), "{busy:?}");
+    fs::write(locks.join("over"), "").unwrap();
+    assert_eq!(first.wait().unwrap().code(), Some(0));
+    for _ in 0..2 {
+        let done = second(&["--url", &shared, "x", "true"]);
+        assert_eq!(code(&done), Some(0), "{done:?}");
+    }
+    let done = run_as("65534", &leasehold, &["--url", &shared, "x", "true"]).output();
+    assert_eq!(code(&done.unwrap()), Some(0));
+
+    // One that was made without a mode is for its user alone, and the other is told what to do.
+    let own = url("own.db");
+    let done = second(&["--url", &own, "x", "true"]);
+    assert_eq!(code(&done), Some(0), "{done:?}");
+    let denied = run_as("65534", &leasehold, &["--url", &own, "x", "true"])
+        .output()
+        .unwrap();
+    assert_eq!(code(&denied), Some(77), "{denied:?}");
+    let said = String::from_utf8_lossy(&denied.stderr).into_owned();
+    assert!(
+        said.contains("?mode=0660") && !said.contains("ACL"),
+        "{said}"
+    );
+}
