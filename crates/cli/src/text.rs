@@ -14,12 +14,35 @@ use crate::{address, style};
 /// Says something: the first line begins with our name, the others are indented by whoever wrote them.
 pub(crate) fn say(text: &str) {
     // Nothing that gets here should have one: the last line of defence.
-    write_raw(&format!("leasehold: {}\n", without_passwords(text)));
+    write_raw(&format!("leasehold: {}\n", harmless(text)));
 }
 
 /// Says why this process ends, as [`say`] does.
 pub(crate) fn say_error(text: &str) {
-    write_raw(&format!("{}\n", style::error(&without_passwords(text))));
+    write_raw(&format!("{}\n", style::error(&harmless(text))));
+}
+
+/// Words without a password, and without what a terminal would obey, as the name of a file may hold it.
+fn harmless(text: &str) -> String {
+    let obeyed = |c: char| c != '\n' && (c.is_control() || is_direction(c));
+    let words = without_passwords(text);
+    if !words.contains(obeyed) {
+        return words;
+    }
+    let mut shown = String::with_capacity(words.len());
+    for c in words.chars() {
+        if obeyed(c) {
+            shown.extend(c.escape_debug());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// Whether a character turns the direction of those after it.
+fn is_direction(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Writes in one piece, so that the lines of several processes do not mix.
@@ -150,6 +173,10 @@ pub(crate) fn place(ahead: u32) -> String {
 pub(crate) fn who(holder: &HolderView) -> String {
     match &holder.who {
         Who::Owner(owner) => owner.to_string(),
+        // The key of an entry in Redis: `docs/protocol.md`.
+        Who::Foreign { kind, value } if kind == "string" && value.starts_with(b"lhc1 ") => {
+            "no lock: the name is that of a cache entry of leasehold".into()
+        }
         Who::Foreign { kind, value } => match ForeignFormat::guess(kind, value) {
             Some(format) => format!("a foreign client ({kind}, looks like {format}'s)"),
             None => format!("a foreign client ({})", kind.escape_debug()),
@@ -186,6 +213,18 @@ pub(crate) fn fit(line: &str, columns: Option<usize>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_is_given_no_orders() {
+        for (text, shown) in [
+            ("a\n    b", "a\n    b"),
+            ("/no\u{1b}[31m", "/no\\u{1b}[31m"),
+            ("\u{9b}31m\u{202e}x\u{7f}", "\\u{9b}31m\\u{202e}x\\u{7f}"),
+            ("Gr\u{fc}\u{df}e", "Gr\u{fc}\u{df}e"),
+        ] {
+            assert_eq!(harmless(text), shown);
+        }
+    }
 
     #[test]
     fn passwords_are_left_out_wherever_they_stand() {

@@ -25,13 +25,19 @@ pub(super) fn read(path: &Path, missing: Missing) -> Result<Layer, Exit> {
             return Ok(Layer::new());
         }
         Err(error) => {
-            return Err(Exit::saying(
+            let exit = Exit::saying(
                 CONFIG,
                 format!(
                     "cannot read the configuration {}: {error} (exit {CONFIG})\n    Without it, another store could be meant. Nothing was done.",
                     path.display()
                 ),
-            ));
+            );
+            let denied = error.kind() == io::ErrorKind::PermissionDenied;
+            return Err(if denied && missing == Missing::IsNone {
+                exit.adding("next    let HOME be that of this user, or name another configuration: --config FILE")
+            } else {
+                exit
+            });
         }
     };
     parse(path, &text)
