@@ -9,15 +9,22 @@ pub(crate) fn shown(url: &str) -> String {
     };
     match scheme {
         "local" | "memory" => url.to_owned(),
-        "unix" => {
+        _ if is_socket(scheme) => {
             let path = rest.split('?').next().unwrap_or_default();
+            let path = path.strip_prefix("//").unwrap_or(path);
             if path.contains(['&', '=', '@']) {
                 "unix:...".into()
             } else {
                 format!("unix:{path}")
             }
         }
-        "redis" | "rediss" => {
+        _ if is_server(scheme) => {
+            let (rest, database) = match rest.rsplit_once("?db=") {
+                Some((rest, db)) if db.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    (rest, format!("?db={db}"))
+                }
+                _ => (rest, String::new()),
+            };
             let (before, host) = rest.rsplit_once('@').unwrap_or(("", rest));
             let host = host.trim_start_matches("//");
             // A slash before the last `@` may be one of a password that was not encoded.
@@ -30,7 +37,7 @@ pub(crate) fn shown(url: &str) -> String {
             if doubtful || !is_port || !host.chars().all(plain) {
                 format!("{scheme}://...")
             } else {
-                format!("{scheme}://{host}")
+                format!("{scheme}://{host}{database}")
             }
         }
         _ => "...".into(),
@@ -41,15 +48,15 @@ pub(crate) fn shown(url: &str) -> String {
 pub(crate) fn has_password(url: &str) -> bool {
     match url.split_once(':') {
         Some(("local" | "memory", _)) | None => false,
-        Some(("unix", rest)) => rest
-            .split_once(['?', '&'])
-            .is_some_and(|(_, options)| options.contains("pass")),
         Some((_, rest)) => {
+            let (_, options) = rest.split_once(['?', '&']).unwrap_or_default();
             let user = rest.rsplit_once('@').map(|(user, _)| user);
-            user.is_some_and(|user| {
-                user.split_once(':')
-                    .is_some_and(|(_, password)| !password.is_empty())
-            })
+            let in_options = options.contains("pass");
+            in_options
+                || user.is_some_and(|user| {
+                    user.split_once(':')
+                        .is_some_and(|(_, password)| !password.is_empty())
+                })
         }
     }
 }
@@ -57,7 +64,15 @@ pub(crate) fn has_password(url: &str) -> bool {
 /// Whether the store is one that asks for passwords.
 pub(crate) fn takes_password(url: &str) -> bool {
     let scheme = url.split(':').next().unwrap_or_default();
-    ["redis", "rediss", "unix"].contains(&scheme)
+    is_server(scheme) || is_socket(scheme)
+}
+
+fn is_server(scheme: &str) -> bool {
+    ["redis", "rediss", "valkey", "valkeys"].contains(&scheme)
+}
+
+fn is_socket(scheme: &str) -> bool {
+    ["unix", "redis+unix", "valkey+unix"].contains(&scheme)
 }
 
 /// The same URL with a password; one that [`takes_password`] and has none.
@@ -65,7 +80,7 @@ pub(crate) fn with_password(url: &str, password: &str) -> String {
     let password = encoded(password);
     let Some((scheme, rest)) = url
         .split_once("://")
-        .filter(|(scheme, _)| *scheme != "unix")
+        .filter(|(scheme, _)| !is_socket(scheme))
     else {
         let separator = if url.contains('?') { '&' } else { '?' };
         return format!("{url}{separator}pass={password}");
@@ -104,6 +119,11 @@ mod tests {
             ("redis://host/?S3CR3T", "redis://..."),
             ("unix:/run/r.sock?db=1&pass=S3CR3T", "unix:/run/r.sock"),
             ("unix:/run/r.sock&pass=S3CR3T", "unix:..."),
+            ("valkeys://:S3CR3T@host/", "valkeys://host/"),
+            ("redis://:S3CR3T@host/?db=3", "redis://host/?db=3"),
+            ("redis://u:S3CR3T?db=3", "redis://..."),
+            ("redis+unix://:S3CR3T@/r.sock", "unix:..."),
+            ("redis+unix:///r.sock?pass=S3CR3T", "unix:/r.sock"),
             ("local:/a/b?c", "local:/a/b?c"),
             ("S3CR3T@host", "..."),
             ("S3CR3T:S3CR3T@host", "..."),
@@ -119,6 +139,9 @@ mod tests {
             ("redis://h", "redis://:p%40%3A%20@h"),
             ("rediss://me@h/", "rediss://me:p%40%3A%20@h/"),
             ("redis://me:@h/", "redis://me:p%40%3A%20@h/"),
+            ("valkey://h/?db=2", "valkey://:p%40%3A%20@h/?db=2"),
+            ("redis+unix:///s", "redis+unix:///s?pass=p%40%3A%20"),
+            ("redis+unix://me@/s", "redis+unix://me@/s?pass=p%40%3A%20"),
             ("unix:/s", "unix:/s?pass=p%40%3A%20"),
             ("unix:///s?db=1", "unix:///s?db=1&pass=p%40%3A%20"),
         ] {

@@ -41,9 +41,14 @@ impl Client {
     /// |---|---|
     /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey |
     /// | `rediss://...` | the same over TLS |
-    /// | `unix:/path/to/socket[?db=1&user=..&pass=..]` | the same over a Unix socket |
-    /// | `local:`, `local:/path/to/file` | the processes of this user, or of all who may write the file, on one host |
+    /// | `valkey://...`, `valkeys://...` | the same as the two above |
+    /// | `unix:/path/to/socket[?db=1&user=..&pass=..]` | the same over a Unix socket; also `redis+unix://...` |
+    /// | `local:`, `local:/path/to/file[?mode=0660]` | the processes of this user, or of all who may write the file, on one host |
     /// | `memory:` | this client only |
+    ///
+    /// `?db=1` means the same as `/1`. Whatever else stands in a URL is refused. The path of a `local:` file must be absolute, since a
+    /// relative one would mean another file in each directory; `mode` is that of the file if it has to be made: `0600` (the
+    /// default), `0660` or `0666`.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a URL of another form, [`Error::Store`] when the store does not answer as it should.

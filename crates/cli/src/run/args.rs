@@ -88,7 +88,7 @@ untouched, its arguments as they are (no shell), and in its environment:
   LEASEHOLD_FENCE      a number that only rises: show it to whatever the lock protects
   LEASEHOLD_TOKEN      proof of who holds the lock, for `leasehold check`
   LEASEHOLD_LOCK, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS, LEASEHOLD_WAITED_MS, LEASEHOLD_ACQUIRED_AT
-  LEASEHOLD_URL        or LEASEHOLD_URL_FILE, for a URL with a password: `leasehold` in CMD asks the same store
+  LEASEHOLD_URL        or LEASEHOLD_URL_FILE: `leasehold` in CMD asks the same store
 
 If the lease is lost meanwhile, CMD and all processes of its group are stopped before others can get
 the lock, also when this process is killed or stopped. Processes that CMD leaves behind in its group

@@ -168,33 +168,55 @@ pub(crate) enum Target {
 }
 
 /// The schemes, for those who typed another.
-const SCHEMES: &str = "use redis://host:6379/, rediss://..., unix:/path/to/socket, local: or local:/path/to/file, or memory:";
+const SCHEMES: &str = "use redis://host:6379/, rediss://..., valkey://..., valkeys://..., unix:/path/to/socket, local: or local:/path/to/file, or memory:";
 
 impl Target {
     /// Reads a URL. Errors quote its scheme only, since the rest may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
         let refuse = |shown: &str, why: String| Err(Invalid::new("store URL", shown, why));
-        let is_scheme = |text: &&str| {
-            text.chars()
-                .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+        let is_scheme = |text: &str| {
+            text.starts_with(|c: char| c.is_ascii_alphabetic())
+                && text
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
         };
-        let parts = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme));
-        let Some((scheme, rest)) = parts else {
-            // What stands before a colon may be a user or a password.
-            let shown = if url.is_empty() { "" } else { "..." };
+        // What stands before a colon may be a host, a user or a password.
+        let shown = if url.is_empty() { "" } else { "..." };
+        let Some((scheme, rest)) = url.split_once(':') else {
             return refuse(shown, format!("has no scheme; {SCHEMES}"));
         };
+        let port = rest.split('/').next().unwrap_or_default();
+        if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) {
+            let why = "is a host and a port without a scheme; write redis://host:port/";
+            return refuse(shown, why.into());
+        }
         match scheme {
             "local" => Ok(Self::Local(rest.into())),
             "memory" if rest.is_empty() => Ok(Self::Memory),
-            "redis" | "rediss" | "unix" => {
+            "memory" => refuse(
+                "memory:...",
+                "has something after the scheme; write memory:".into(),
+            ),
+            _ if redis::Address::has_scheme(scheme) => {
                 redis::Address::parse(url).map(|address| Self::Redis(Box::new(address)))
             }
-            _ => refuse(
-                &format!("{scheme}:..."),
-                format!("unknown scheme; {SCHEMES}"),
-            ),
+            _ if !is_scheme(scheme) || !rest.starts_with("//") => {
+                refuse(shown, format!("has no scheme that is known; {SCHEMES}"))
+            }
+            _ => refuse(&format!("{scheme}:..."), unknown(scheme)),
         }
+    }
+}
+
+/// What to do about a scheme that is none of ours.
+fn unknown(scheme: &str) -> String {
+    let scheme = scheme.to_ascii_lowercase();
+    if scheme.contains("sentinel") {
+        "Sentinel is not supported yet; give the URL of the primary, redis://host:6379/, which a Sentinel tells by SENTINEL get-master-addr-by-name NAME".into()
+    } else if scheme.contains("cluster") {
+        "Cluster is not supported yet; give the URL of a server that is not in cluster mode, redis://host:6379/".into()
+    } else {
+        format!("unknown scheme; {SCHEMES}")
     }
 }
 
@@ -226,5 +248,37 @@ pub(crate) async fn examine(
         Target::Redis(address) => Ok(redis::examine(address, how, clock, limit).await?),
         Target::Local(path) => local::examine(path, how, clock).await,
         Target::Memory => Ok(memory::examine()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_of_no_store_is_refused_with_what_to_write() {
+        for (url, why) in [
+            ("", "has no scheme"),
+            ("S3CR3T@host", "has no scheme"),
+            ("S3CR3T:x@host", "has no scheme"),
+            ("127.0.0.1:6379", "write redis://host:port/"),
+            ("localhost:6379/0", "write redis://host:port/"),
+            ("etcd://S3CR3T@h/", "unknown scheme"),
+            (
+                "redis+sentinel://:S3CR3T@h/",
+                "Sentinel is not supported yet",
+            ),
+            ("redis-cluster://h/", "Cluster is not supported yet"),
+            ("rediss+cluster://h/", "Cluster is not supported yet"),
+            ("memory://x", "write memory:"),
+            ("redis://a,b", "several hosts"),
+        ] {
+            let Err(refused) = Target::parse(url) else {
+                panic!("{url} was taken")
+            };
+            let refused = refused.to_string();
+            assert!(refused.contains(why), "{url}: {refused}");
+            assert!(!refused.contains("S3CR3T"), "{url}: {refused}");
+        }
     }
 }

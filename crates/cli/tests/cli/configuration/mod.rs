@@ -7,6 +7,7 @@ mod handed;
 mod naming;
 mod secrets;
 mod sharing;
+mod urls;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

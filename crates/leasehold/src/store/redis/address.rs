@@ -23,45 +23,29 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Reads `redis://`, `rediss://` and `unix:` URLs. The error never quotes more than the scheme: the rest may be a secret.
+    /// Reads the URL of a server. The error never quotes more than the scheme: the rest may be a secret.
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
         let scheme = url.split(':').next().unwrap_or_default();
-        let info = url.into_connection_info().map_err(|error| {
-            let form = if scheme == "unix" {
-                "unix:/path/to/socket[?db=0&user=NAME&pass=SECRET]".to_owned()
-            } else {
-                format!("{scheme}://host[:port][/db], with user:password@ before the host if it asks for them, and / : @ # ? in them percent-encoded")
-            };
-            Invalid::new("store URL", &format!("{scheme}:..."), format!("{}; write {form}", what_is_wrong(&error)))
-        })?;
-        let settings = info
-            .redis_settings()
-            .clone()
+        let refuse = |why| Invalid::new("store URL", &format!("{scheme}:..."), why);
+        let parsed = super::url::parse(url).map_err(refuse)?;
+        let info = (parsed.addr.into_connection_info())
+            .map_err(|_| refuse("has an address that cannot be used".into()))?;
+        let settings = parsed
+            .settings
             .set_protocol(ProtocolVersion::RESP3)
             .set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
-        let shown = match info.addr() {
-            ConnectionAddr::Unix(path) => {
-                let path = path.display().to_string();
-                if path.contains(['&', '=']) {
-                    let why = "begin the options after the path with a question mark: unix:/path/to/socket?db=0&pass=SECRET";
-                    return Err(Invalid::new("store URL", "unix:...", why));
-                }
-                format!("unix:{path}")
-            }
-            addr => format!("{scheme}://{addr}"),
-        };
-        let shown = if settings.db() == 0 {
-            shown
-        } else {
-            format!("{shown}/{}", settings.db())
-        };
         let tcp = TcpSettings::default().set_nodelay(true);
         #[cfg(target_os = "linux")]
         let tcp = tcp.set_user_timeout(Duration::from_millis(UNCONFIRMED_MS.into()));
         Ok(Self {
             info: info.set_redis_settings(settings).set_tcp_settings(tcp),
-            shown,
+            shown: parsed.shown,
         })
+    }
+
+    /// Whether a URL of this scheme can be one of a server.
+    pub(crate) fn has_scheme(scheme: &str) -> bool {
+        super::url::knows(scheme)
     }
 
     /// What redis-rs needs to connect.
@@ -103,19 +87,6 @@ impl Address {
     }
 }
 
-/// What redis-rs has against a URL, in its own words as long as they hold no part of the URL.
-fn what_is_wrong(error: &redis::RedisError) -> String {
-    match error.detail() {
-        None => error
-            .to_string()
-            .split(" - ")
-            .next()
-            .map(str::to_lowercase)
-            .unwrap_or_default(),
-        Some(_) => error.category().to_owned(),
-    }
-}
-
 /// Scheme, host, port and database: what may stand in an error or a log.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -138,18 +109,6 @@ mod tests {
                 Address::parse(url).map(|address| address.to_string()),
                 Ok(shown.to_owned())
             );
-        }
-    }
-
-    #[test]
-    fn says_what_is_wrong() {
-        for (url, wrong) in [
-            ("redis://host/x", "database"),
-            ("redis://", "host"),
-            ("redis://host:99999/", "did not parse"),
-        ] {
-            let refused = Address::parse(url).map(|address| address.to_string());
-            assert!(refused.unwrap_err().why.contains(wrong), "{url}");
         }
     }
 

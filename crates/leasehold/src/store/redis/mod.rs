@@ -23,6 +23,7 @@ mod script;
 mod server;
 mod timestamp;
 mod tls;
+mod url;
 #[cfg(test)]
 mod vectors;
 mod vigil;

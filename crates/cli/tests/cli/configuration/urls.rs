@@ -1,0 +1,119 @@
+//! What a URL may say, and what is refused with what to write instead.
+
+use std::fs;
+
+use testkit::RedisServer;
+
+use super::{LEASEHOLD, run, write};
+use crate::common::{Run, Store};
+
+#[test]
+fn the_database_of_a_url_is_the_one_that_is_used() {
+    let store = Store::redis();
+    let port = store.server().port();
+    let exists = format!("redis-cli -p {port} -n 3 EXISTS q");
+    for url in [
+        format!("redis://127.0.0.1:{port}/?db=3"),
+        format!("valkey://127.0.0.1:{port}/3"),
+    ] {
+        let words = ["--url", &url, "q", "sh", "-c", &exists];
+        let done = run(&store).words(&words).output();
+        assert_eq!((done.code(), done.stdout.as_str()), (0, "1\n"), "{done:?}");
+    }
+    let beyond = format!("redis://127.0.0.1:{port}/99");
+    let done = run(&store).words(&["--url", &beyond, "q", "true"]).output();
+    done.is(78, &["choose a database that the server has"]);
+}
+
+#[test]
+fn what_is_not_understood_in_a_url_is_78() {
+    let store = Store::local();
+    for (url, why) in [
+        ("redis://127.0.0.1:1/?nonsense=S3CR3T", "option after ?"),
+        ("redis://127.0.0.1:1/#3", "after #"),
+        ("redis://127.0.0.1:99999/", "from 1 to 65535"),
+        ("redis://a,b", "several hosts"),
+        ("127.0.0.1:6379", "write redis://host:port/"),
+        (
+            "redis+sentinel://a:26379/x",
+            "Sentinel is not supported yet",
+        ),
+        ("redis-cluster://a:7000/", "Cluster is not supported yet"),
+        (
+            "rediss://127.0.0.1:1/#insecure",
+            "certificates are always checked",
+        ),
+        ("local:/tmp/x?mode=0777", "mode=0660"),
+    ] {
+        let done = run(&store).words(&["--url", url, "x", "true"]).output();
+        done.is(78, &[why]);
+        assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
+    }
+    let not_ours = write(
+        &store,
+        "note",
+        "this is no database, but long enough to be looked at\n",
+    );
+    let url = format!("local:{not_ours}");
+    let done = run(&store).words(&["--url", &url, "x", "true"]).output();
+    done.is(78, &["name a file that does not exist yet"]);
+}
+
+#[test]
+fn a_valkey_url_with_an_ipv6_address_is_shown_as_it_was() {
+    let server = RedisServer::builder()
+        .option("bind", "127.0.0.1 ::1")
+        .start();
+    let store = Store::local();
+    let url = format!("valkey://[::1]:{}", server.port());
+    let inspect = Run::verb(store.dir.path(), "inspect");
+    let done = inspect.words(&["--json", "--url", &url, "x"]).output();
+    assert!(done.stdout.contains(&format!("\"{url}\"")), "{done:?}");
+}
+
+#[test]
+fn a_relative_local_path_is_absolute_or_refused() {
+    let store = Store::local();
+    let path = fs::canonicalize(store.dir.path()).unwrap();
+    let path = path.join("here.db").display().to_string();
+    let script = format!("cd / && echo $LEASEHOLD_URL && exec {LEASEHOLD} check");
+    let words = ["x", "sh", "-c", &script];
+    let by_variable = run(&store).env("LEASEHOLD_URL", "local:here.db");
+    let by_option = run(&store).words(&["--url", "local:./here.db"]);
+    for run in [by_variable, by_option] {
+        let done = run.words(&words).output();
+        assert_eq!(done.code(), 0, "{done:?}");
+        assert_eq!(done.stdout, format!("local:{path}\n"));
+    }
+    let nowhere = run(&store).env("LEASEHOLD_URL", "local:no/such/file");
+    let done = nowhere.words(&["x", "true"]).output();
+    let absolute = format!("local:{}/no/such/file", store.dir.path().display());
+    done.is(78, &[&absolute]);
+
+    let relative = "a relative path means another file";
+    let config = write(&store, "c.toml", "url = \"local:here.db\"");
+    let done = run(&store).words(&["--config", &config, "x", "true"]);
+    done.output().is(78, &["c.toml, line 1", relative]);
+    let file = write(&store, "url", "local:here.db\n");
+    let done = run(&store).words(&["--url-file", &file, "x", "true"]);
+    done.output().is(78, &["--url-file", relative]);
+}
+
+#[test]
+fn the_name_of_a_file_gives_a_terminal_no_orders() {
+    let store = Store::local();
+    for option in ["--config", "--url-file", "--password-file"] {
+        let words = [
+            option,
+            "/no\u{1b}[31m\u{202e}",
+            "--url",
+            "redis://127.0.0.1:1/",
+        ];
+        let done = run(&store).words(&words).words(&["x", "true"]).output();
+        assert_ne!(done.code(), 0);
+        assert!(!done.stderr.contains(['\u{1b}', '\u{202e}']), "{done:?}");
+    }
+    let words = ["--config", "/no\u{1b}[31m", "x", "true"];
+    let done = run(&store).words(&words).output();
+    done.is(78, &["/no\\u{1b}[31m"]);
+}
