@@ -105,7 +105,7 @@ pub(crate) fn laid_out(command: Command) -> Command {
         .any(|arg| arg.get_id() == "url_file");
     let command = command
         .mut_args(|arg| laid_out_arg(arg, has_store))
-        .mut_subcommands(|below| laid_out(below));
+        .mut_subcommands(laid_out);
     let command = if name == "cache" {
         command.mut_subcommands(|verb| verb.mut_args(of_a_value))
     } else {

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use leasehold::doctor::{Examination, Purpose, Report, State};
 use leasehold::{Error, StoreErrorKind};
 
-use crate::exit::{CONFIG, DENIED, Exit, SOFTWARE, UNAVAILABLE};
+use crate::exit::{CONFIG, DENIED, Exit, MORE_RESOURCES, SOFTWARE, UNAVAILABLE};
 use crate::session::in_runtime;
 use crate::store::StoreArgs;
 use crate::{out, text, values};
@@ -186,6 +186,7 @@ fn unexamined(error: &Error) -> Exit {
             "check user and password in the URL, and whether that user is on (ACL)",
         ),
         StoreErrorKind::Protocol => (CONFIG, "check that the URL names a Redis or Valkey"),
+        StoreErrorKind::Exhausted => (SOFTWARE, MORE_RESOURCES),
         StoreErrorKind::Closed => (SOFTWARE, "this is a fault of leasehold"),
         _ => (
             UNAVAILABLE,
