@@ -20,7 +20,7 @@ use crate::store::memory::Memory;
 
 /// A connection to a store, shared by all the locks made from it. Cheap to clone.
 ///
-/// Its own thread renews leases and cleans up. It ends after the last clone, lease and pending request are gone; to wait
+/// Its own thread renews leases and cleans up. It ends after the last clone, mutex, lease and pending request are gone; to wait
 /// for that at the end of a program, call [`Client::close`].
 #[derive(Clone)]
 pub struct Client {

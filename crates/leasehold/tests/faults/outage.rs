@@ -175,3 +175,29 @@ async fn what_it_carries_out_when_nobody_tries_any_more_is_undone() {
     });
     eventually(PLENTY, "and undone", || is_free(&server, "x"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_output_of_work_is_there_and_closing_ends_while_it_is_stopped() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let (lease, left) = (
+        take(&client, "invoices", LONG).await,
+        take(&client, "stock", LONG).await,
+    );
+    let work = async |_: &leasehold::Lease| {
+        server.pause();
+        "invoice 42"
+    };
+    let ran = within("a verdict", lease.run(work)).await.expect("held");
+    assert_eq!(ran.output, "invoice 42");
+    let error = store_error(ran.released);
+    assert!(error.kind == StoreErrorKind::TimedOut && error.may_have_taken_effect);
+
+    let closing = client.clone();
+    let closed = joined("closing", beside(async move { closing.close().await })).await;
+    assert!(!closed, "nothing was confirmed");
+    assert_eq!(left.loss().map(|lost| lost.cause), Some(LossCause::Closed));
+    server.resume();
+    assert!(within("closing", client.close_within(PLENTY)).await);
+    assert!(is_free(&server, "invoices") && is_free(&server, "stock"));
+}
