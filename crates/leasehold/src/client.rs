@@ -20,8 +20,10 @@ use crate::store::memory::Memory;
 
 /// A connection to a store, shared by all the locks made from it. Cheap to clone.
 ///
-/// Its own thread renews leases and cleans up. It ends after the last clone, mutex, lease and pending request are gone; to wait
-/// for that at the end of a program, call [`Client::close`].
+/// Its own thread renews leases and cleans up. Thread and connection end when the last of these is gone: the client and its clones,
+/// what was made from it (each [`Mutex`], timestamp lock, cache and [`Detached`]), leases, and requests under way. At the end of a
+/// program, call [`Client::close`]: it waits, for a bounded time, until the client has nothing left to
+/// do, whatever still lives.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) engine: Arc<Engine>,
