@@ -50,7 +50,8 @@ impl Servers {
         &self.road
     }
 
-    /// Has the server write something, and waits for a moment until the other one has it. Whether it has.
+    /// Has the server write something, and waits for a moment until the other one has it. Whether it has, and would after a kill: it
+    /// writes all that it got at first to its disk a moment later.
     pub(super) fn is_followed(&self) -> Result<bool, String> {
         let asked = |error: redis::RedisError| format!("is the server followed? {error}");
         let mut connection = connect(&self.primary).map_err(asked)?;
@@ -63,7 +64,14 @@ impl Servers {
             .query::<(u64,)>(&mut connection)
             .map_err(asked)?
             .0;
-        Ok(count > 0)
+        if count == 0 {
+            return Ok(false);
+        }
+        let mut other = connect(self.other()?).map_err(asked)?;
+        let info = redis::cmd("INFO").arg("persistence").query(&mut other);
+        let info: String = info.map_err(asked)?;
+        let says = |line: &str| info.lines().any(|said| said == line);
+        Ok(says("aof_rewrite_in_progress:0") && says("aof_rewrite_scheduled:0"))
     }
 
     /// From now on the other one hears nothing new.
