@@ -177,10 +177,12 @@ impl<'a> Case<'a> {
                 owner: self.owners[who].clone(),
                 ttl: ttl(ms),
                 block,
+                fence: None,
             },
             Event::Release(who, keep) => Step::Release {
                 owner: self.owners[who].clone(),
                 keep: keep.map(ttl),
+                fence: None,
             },
             Event::Break(last) => {
                 let fence = if last {
