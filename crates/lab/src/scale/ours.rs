@@ -57,7 +57,7 @@ pub(super) struct Ours {
     polled: u64,
 }
 
-/// The server knows whose connection is closed, from the answer of `PUBLISH`.
+/// The server knows whose connection is closed: it counts nobody who listens there.
 struct Connections<'a> {
     members: &'a [Member],
     /// To how many nobody listened.

@@ -30,7 +30,7 @@ impl Way {
 /// How one in a hundred clients, at least one, ends while it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
-    /// Its process is gone and its connection closed: the server's `PUBLISH` says that nobody heard.
+    /// Its process is gone and its connection closed: the server counts nobody who listens.
     Dead,
     /// It is stopped, or its host is gone: the server does not notice, gives it the lock, and waits for its claim.
     Stuck,
