@@ -38,7 +38,8 @@ impl Before<'_> {
 
     /// Whether it is granted the lock when it comes first: it is alive and can be told.
     pub(super) fn is_able(&self, waiter: &Waiter) -> bool {
-        !self.is_dead(waiter) && !(waiter.listening && self.presence.waiter_gone(waiter))
+        let unheard = waiter.listening && self.presence.waiter_gone(waiter);
+        !(self.is_dead(waiter) || unheard)
     }
 
     /// Whether it may stand in line while those behind it are granted the lock: it cannot be told, and that not for long.

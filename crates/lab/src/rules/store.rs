@@ -76,8 +76,8 @@ impl Turn<'_> {
         let (rules, name) = (self.rules, &self.rules.name);
         let before = self.state.lock().cloned().unwrap_or_default();
         let clients = self.state.clients.clone();
-        let sees = rules.setup.may(Fault::SeenCrash) || rules.setup.may(Fault::Away);
-        let presence: &dyn Presence = if sees {
+        let knows = rules.setup.may(Fault::SeenCrash) || rules.setup.may(Fault::Away);
+        let presence: &dyn Presence = if knows {
             &Connections(&clients)
         } else {
             &Nobody
