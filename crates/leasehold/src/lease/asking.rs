@@ -79,9 +79,9 @@ pub(super) struct Asking {
     pub(super) under_way: Option<Moment>,
     /// The last answer that the lock is busy, and when that was asked for.
     pub(super) busy: Option<(Moment, Busy)>,
-    /// Whether that was said by the connection there is now: only then it tells the time of a grant (W4). The next connection
-    /// may be to another server, with another clock.
-    dated: bool,
+    /// The store's time in that answer, and when it was asked for, if the connection is still the same: only then it tells the
+    /// time of a grant (W4). The next connection may be to another server, with another clock.
+    dated: Option<(Moment, u64)>,
     /// Whether the connection is still the one of when the request on its way was sent.
     unbroken: bool,
     /// The last failure, since the store last answered.
@@ -101,7 +101,7 @@ impl Asking {
             waits,
             under_way: Some(now),
             busy: None,
-            dated: false,
+            dated: None,
             unbroken: true,
             failure: None,
             unsettled_until: None,
@@ -122,12 +122,13 @@ impl Asking {
 
     /// The lock is busy, was the answer to what was sent at `sent`.
     pub(super) fn heard(&mut self, sent: Moment, busy: Busy) {
-        (self.busy, self.dated, self.failure) = (Some((sent, busy)), self.unbroken, None);
+        self.dated = self.unbroken.then_some((sent, busy.at_us));
+        (self.busy, self.failure) = (Some((sent, busy)), None);
     }
 
     /// The connection was cut, or is another one.
     pub(super) fn broken(&mut self) {
-        (self.dated, self.unbroken) = (false, false);
+        (self.dated, self.unbroken) = (None, false);
     }
 
     /// Nobody wants the lock any more: whoever carries the request undoes it.
@@ -152,8 +153,8 @@ impl Asking {
 
     /// Until when a grant may be relied on that was only heard of, if that is worth anything at `now` (W4).
     pub(super) fn granted_until(&self, wake: &Wake, now: Moment) -> Option<(Moment, Ttl)> {
-        let (sent, busy) = self.busy.as_ref().filter(|_| self.dated)?;
-        let passed = Duration::from_micros(wake.at_us.checked_sub(busy.at_us)?);
+        let (sent, at_us) = self.dated?;
+        let passed = Duration::from_micros(wake.at_us.checked_sub(at_us)?);
         // The two clocks may run at speeds that differ by 1 %, as everywhere.
         let granted = sent.after(passed.mul_f64(0.99));
         let window =

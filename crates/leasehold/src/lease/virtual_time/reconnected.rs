@@ -59,9 +59,12 @@ async fn an_answer_that_is_late_dates_no_wake_of_the_next_connection() {
     let scene = Scene::begin();
     let _theirs = scene.taken_by_another().await;
     let mut first = true;
-    scene.plan(move |_| match std::mem::take(&mut first) {
-        true => Fate::AnswerAfter(MS * 100),
-        false => Fate::Hang,
+    scene.plan(move |_| {
+        if std::mem::take(&mut first) {
+            Fate::AnswerAfter(MS * 100)
+        } else {
+            Fate::Hang
+        }
     });
     let waiting = in_line(scene.mutex());
     sleep(MS * 10).await;
