@@ -80,7 +80,7 @@ impl Rules {
         let Some(owner) = self.owner(id) else {
             return waited;
         };
-        let step = self.asks(owner, Verb::Wait);
+        let step = self.asks(owner, Verb::Wait, 0);
         let mut world = state.world.clone();
         let mut ms = 0;
         for _ in 0..POLLS {

@@ -90,7 +90,7 @@ impl Turn<'_> {
     fn unwanted(&mut self, to: Id, got: Got) -> Option<()> {
         let is_there = self.state.client(to.client).phase != Phase::Crashed;
         if matches!(got, Got::Held(_)) && is_there && self.state.broken == 0 {
-            self.apply(to, Verb::Release)?;
+            self.apply(to, Verb::Release, 0)?;
         }
         Some(())
     }

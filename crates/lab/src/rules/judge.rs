@@ -134,7 +134,10 @@ fn only_its_owner_changes_a_hold(before: &Before<'_>, after: &LockState) -> bool
     };
     let (by, may_end) = match before.step {
         Step::Acquire { owner, .. } | Step::Extend { owner, .. } => (Some(owner), false),
-        Step::Release { owner, keep, .. } => (Some(owner), keep.is_none()),
+        Step::Release { owner, keep, .. } => (
+            Some(owner),
+            keep.is_none() || !told::is_under(before.step, before.lock),
+        ),
         Step::Break { fence } => (None, named(*fence)),
         Step::Inspect => (None, false),
     };

@@ -98,6 +98,8 @@ pub(super) enum Message {
     Request {
         from: Id,
         verb: Verb,
+        /// Under which its client believed to hold when it was sent, or 0.
+        fence: u64,
         age: u8,
         twice: bool,
     },
@@ -134,6 +136,7 @@ impl Message {
                 ..
             }
             | Self::Wake { fence, .. } => Some(fence),
+            Self::Request { fence, .. } if *fence > 0 => Some(fence),
             _ => None,
         }
     }

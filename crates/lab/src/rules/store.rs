@@ -23,9 +23,10 @@ impl Presence for Connections<'_> {
 }
 
 impl Rules {
-    /// The step that a client sends.
-    pub(super) fn asks(&self, owner: &Owner, verb: Verb) -> Step {
+    /// The step that a client sends, which believes to hold under this fence, unless that is 0.
+    pub(super) fn asks(&self, owner: &Owner, verb: Verb, fence: u64) -> Step {
         let (owner, ttl, mode) = (owner.clone(), self.ttl, Mode::Exclusive);
+        let fence = (fence > 0).then(|| Fence::new(fence));
         let acquire = |wait| Step::Acquire {
             owner: owner.clone(),
             mode,
@@ -39,17 +40,17 @@ impl Rules {
                 owner,
                 ttl,
                 block: verb == Verb::Refill,
-                fence: None,
+                fence,
             },
             Verb::Release => Step::Release {
                 owner,
                 keep: None,
-                fence: None,
+                fence,
             },
             Verb::Keep => Step::Release {
                 owner,
                 keep: Some(ttl),
-                fence: None,
+                fence,
             },
         }
     }
@@ -57,8 +58,8 @@ impl Rules {
 
 impl Turn<'_> {
     /// The store takes a step for an owner.
-    pub(super) fn apply(&mut self, from: Id, verb: Verb) -> Option<Got> {
-        let step = self.rules.asks(self.rules.owner(from)?, verb);
+    pub(super) fn apply(&mut self, from: Id, verb: Verb, fence: u64) -> Option<Got> {
+        let step = self.rules.asks(self.rules.owner(from)?, verb, fence);
         let reply = self.take(&step, Some(from))?;
         if verb == Verb::Refill && matches!(reply, Reply::Held(_)) {
             self.rules.reached(Situation::Refilled);

@@ -187,7 +187,7 @@ mod tests {
                     state = rules.step(&state, action).unwrap().0;
                     continue;
                 };
-                let step = rules.asks(rules.owner(Id { client, nth: 0 }).unwrap(), verb);
+                let step = rules.asks(rules.owner(Id { client, nth: 0 }).unwrap(), verb, 0);
                 let mut moved = state.world.clone();
                 let here = World::apply(&mut moved, later(0), &rules.name, &step, &Nobody);
                 let there = World::apply(&mut world, later(ms), &rules.name, &step, &Nobody);

@@ -1,6 +1,8 @@
 //! What a step tells must be so, and who has to be told is. Must never be asked what happened to the lock: that is `judge`.
 
-use leasehold_core::{LockState, Outcome, Owner, Reply, Step, Waiter, Wake, Who};
+use leasehold_core::{
+    Fence, LastFence, LockState, Outcome, Owner, Reply, Step, Waiter, Wake, Who,
+};
 
 use super::judge::{Before, holds};
 use super::time::NOW;
@@ -10,7 +12,7 @@ pub(super) fn answer_is_true(before: &Before<'_>, reply: &Reply, after: &LockSta
     let is_left = |owner: &Owner| !holds(after, owner) && place(after, owner).is_none();
     match (before.step, reply) {
         (Step::Acquire { owner, ttl, .. } | Step::Extend { owner, ttl, .. }, Reply::Held(_)) => {
-            holds_until(after, owner, NOW.millis() + ttl.millis())
+            holds_until(after, owner, NOW.millis() + ttl.millis()) && is_under(before.step, after)
         }
         (Step::Acquire { owner, wait, .. }, Reply::Busy(busy)) => {
             let asked = match wait {
@@ -21,15 +23,20 @@ pub(super) fn answer_is_true(before: &Before<'_>, reply: &Reply, after: &LockSta
             !holds(after, owner) && asked == usize::try_from(busy.ahead).ok() && stays
         }
         (Step::Release { owner, keep, .. }, Reply::Released) => {
-            let was = holds(before.lock, owner) || place(before.lock, owner).is_some();
             let kept = keep.is_some_and(|keep| {
                 holds_until(after, owner, NOW.millis() + keep.millis())
                     && after.holders.iter().all(|holder| holder.kept)
             });
-            was && (kept || is_left(owner))
+            had_what_it_believes(before, owner) && (kept || is_left(owner))
         }
-        (Step::Release { owner, .. }, Reply::NotHeld(_)) => is_left(owner),
-        (Step::Extend { owner, .. }, Reply::NotHeld(_)) => !holds(after, owner),
+        (Step::Release { owner, .. }, Reply::NotHeld(_)) => {
+            // A waiter that is silent may be dropped first.
+            let held = holds(before.lock, owner) && is_under(before.step, before.lock);
+            is_left(owner) && !held
+        }
+        (Step::Extend { owner, .. }, Reply::NotHeld(_)) => {
+            !(holds(after, owner) && is_under(before.step, after))
+        }
         (Step::Break { .. }, Reply::Released) => {
             let old = |holder| before.lock.holders.contains(holder);
             !before.lock.holders.is_empty() && !after.holders.iter().any(old)
@@ -83,6 +90,29 @@ fn first_to_tell<'a>(
     let is_news = earlier.any(|waiter| place(after, &waiter.owner).is_none());
     let is_told = after.foreign.is_some() && is_news && first.listening;
     (is_told && asked != Some(&first.owner)).then_some(&first.owner)
+}
+
+/// Whether an owner that lets go held by the fence that it names; of one that names none, whether it held or waited.
+fn had_what_it_believes(before: &Before<'_>, owner: &Owner) -> bool {
+    let knows = matches!(before.step, Step::Release { fence: Some(_), .. });
+    if holds(before.lock, owner) {
+        is_under(before.step, before.lock)
+    } else {
+        !knows && place(before.lock, owner).is_some()
+    }
+}
+
+/// Whether the fence that a step names, if it names one, is of the one who holds (C8).
+pub(super) fn is_under(step: &Step, lock: &LockState) -> bool {
+    let (Step::Extend { fence, .. } | Step::Release { fence, .. }) = step else {
+        return true;
+    };
+    let of_holder = |fence: Fence| {
+        let end = |last: LastFence| last.fence.get() + Fence::BLOCK;
+        let last = lock.fence;
+        last.is_none_or(|last| last.granted <= fence && fence.get() < end(last))
+    };
+    fence.is_none_or(of_holder)
 }
 
 /// A waiter that polls as it was told, at most a tenth later, is heard of before it counts as silent.

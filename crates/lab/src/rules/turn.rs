@@ -46,8 +46,8 @@ impl Turn<'_> {
     fn act(&mut self, action: Action) -> Option<()> {
         match action {
             Action::Ask { client, verb, lost } => {
-                let from = self.begin(client, verb)?;
-                let got = self.apply(from, verb)?;
+                let (from, fence) = self.begin(client, verb)?;
+                let got = self.apply(from, verb, fence)?;
                 if lost {
                     self.rules.reached(Situation::ReplyLost);
                 } else {
@@ -55,10 +55,11 @@ impl Turn<'_> {
                 }
             }
             Action::Send { client, verb } => {
-                let from = self.begin(client, verb)?;
+                let (from, fence) = self.begin(client, verb)?;
                 self.state.flight.push(Message::Request {
                     from,
                     verb,
+                    fence,
                     age: 0,
                     twice: false,
                 });
@@ -135,9 +136,13 @@ impl Turn<'_> {
         Some(())
     }
 
-    /// Gets ready to send: with a fresh owner, if it begins.
-    fn begin(&mut self, client: u8, verb: Verb) -> Option<Id> {
+    /// Gets ready to send: with a fresh owner, if it begins, and with the fence under which it believes to hold, if it does.
+    fn begin(&mut self, client: u8, verb: Verb) -> Option<(Id, u64)> {
         let at = *self.state.client(client);
+        let fence = match at.phase {
+            Phase::Holding { fence, .. } => fence,
+            _ => 0,
+        };
         let mut nth = at.nth;
         if at.phase == Phase::Idle {
             // A bound: so many that are over may be left in the store or the network when one more begins.
@@ -160,13 +165,14 @@ impl Turn<'_> {
         if matches!(verb, Verb::Release | Verb::Keep) {
             self.state.client_mut(client).phase = Phase::Leaving;
         }
-        Some(Id { client, nth })
+        Some((Id { client, nth }, fence))
     }
 
     fn arrive(&mut self, at: usize, again: bool) -> Option<()> {
         let Message::Request {
             from,
             verb,
+            fence,
             age,
             twice,
         } = self.state.flight[at]
@@ -177,6 +183,7 @@ impl Turn<'_> {
             self.state.flight[at] = Message::Request {
                 from,
                 verb,
+                fence,
                 age,
                 twice: true,
             };
@@ -192,7 +199,7 @@ impl Turn<'_> {
         if twice {
             self.rules.reached(Situation::AppliedTwice);
         }
-        let got = self.apply(from, verb)?;
+        let got = self.apply(from, verb, fence)?;
         // Of a request that is carried out twice, the second answer is the one that counts.
         if !again {
             if self.rules.setup.may(Fault::LateReply) {
