@@ -1,9 +1,7 @@
 //! Steps of an owner that says under which fence it believes to hold (C8).
 
-use leasehold_core::{Fence, LockState, Outcome, Reply, Step};
+use leasehold_core::{Fence, LockState, Outcome, Owner, Reply, Step};
 use proptest::prelude::*;
-
-use crate::run::{holds, waits};
 
 /// Which fence it names, seen from what is stored.
 #[derive(Debug, Clone, Copy)]
@@ -104,4 +102,12 @@ pub(crate) fn as_believed(
         _ => {}
     }
     Ok(())
+}
+
+pub(crate) fn holds(state: &LockState, owner: &Owner) -> bool {
+    state.holders.iter().any(|holder| holder.owner == *owner)
+}
+
+pub(crate) fn waits(state: &LockState, owner: &Owner) -> bool {
+    state.queue.iter().any(|waiter| waiter.owner == *owner)
 }

@@ -9,7 +9,7 @@ use leasehold_core::{
 };
 use proptest::prelude::*;
 
-use crate::believed::{as_believed, is_believed};
+use crate::believed::{as_believed, holds, is_believed, waits};
 use crate::clients::Clients;
 use crate::events::{Ask, Event, OWNERS};
 
@@ -359,14 +359,6 @@ fn asker(step: &Step) -> Option<&Owner> {
         }
         Step::Break { .. } | Step::Inspect => None,
     }
-}
-
-pub(crate) fn holds(state: &LockState, owner: &Owner) -> bool {
-    state.holders.iter().any(|holder| holder.owner == *owner)
-}
-
-pub(crate) fn waits(state: &LockState, owner: &Owner) -> bool {
-    state.queue.iter().any(|waiter| waiter.owner == *owner)
 }
 
 pub(crate) fn ttl(ms: u64) -> Ttl {
