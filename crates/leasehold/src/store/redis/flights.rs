@@ -65,6 +65,10 @@ impl<'a, C: Fn(Batch) -> BoxFuture<'a, Landed>> Flights<'a, C> {
 
     /// Waits until a batch comes back, and says so even if it has to go again: there may be no room then any more. `None` if nothing
     /// is under way. Nothing is lost if this is dropped.
+    #[allow(
+        clippy::option_option,
+        reason = "the outer one says that nothing is under way"
+    )]
     pub(super) async fn next(&mut self) -> Option<Option<Landed>> {
         let landed = self.under_way.next().await?;
         Some(self.land(landed))

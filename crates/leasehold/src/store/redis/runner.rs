@@ -68,6 +68,10 @@ pub(super) struct Plan {
     pub(super) inbox: Inbox,
     pub(super) line: watch::Sender<Line>,
     /// The server that the last connection led to, as far as it said; `None` before the first one.
+    #[allow(
+        clippy::option_option,
+        reason = "the inner one says that it did not say"
+    )]
     pub(super) last: Mutex<Option<Option<ServerId>>>,
 }
 
