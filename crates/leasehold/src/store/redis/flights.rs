@@ -136,7 +136,7 @@ mod tests {
         std::future::ready(landed).boxed()
     }
 
-    fn busy() -> Option<Vec<Answer>> {
+    fn busy() -> Vec<Answer> {
         let who = leasehold_core::Who::Foreign {
             kind: "string".into(),
             value: Vec::new(),
@@ -153,11 +153,11 @@ mod tests {
             at_us: 0,
             holder,
         };
-        Some(vec![Ok(Reply::Busy(busy))])
+        vec![Ok(Reply::Busy(busy))]
     }
 
-    fn freed() -> Option<Vec<Answer>> {
-        Some(vec![Ok(Reply::Released)])
+    fn freed() -> Vec<Answer> {
+        vec![Ok(Reply::Released)]
     }
 
     #[test]
@@ -165,10 +165,10 @@ mod tests {
         let again = Mutex::new(Vec::new());
         let mut flights = Flights::new(|batch: Batch| {
             again.lock().unwrap().push(batch.id);
-            flight(batch.id, freed())
+            flight(batch.id, Some(freed()))
         });
         // The third found busy what the first was to free; the fourth did not.
-        for (id, answers) in [(1, None), (2, None), (3, busy()), (4, freed())] {
+        for (id, answers) in [(1, None), (2, None), (3, Some(busy())), (4, Some(freed()))] {
             assert!(flights.has_room(5));
             flights.begin(flight(id, answers));
         }
@@ -183,8 +183,8 @@ mod tests {
 
     #[test]
     fn what_was_answered_before_a_refusal_is_not_sent_again() {
-        let mut flights = Flights::new(|batch: Batch| flight(batch.id, freed()));
-        flights.begin(flight(1, busy()));
+        let mut flights = Flights::new(|batch: Batch| flight(batch.id, Some(freed())));
+        flights.begin(flight(1, Some(busy())));
         flights.begin(flight(2, None));
         let first = flights.next_by_now().unwrap();
         assert!(matches!(first.answers.unwrap()[0], Ok(Reply::Busy(_))));

@@ -96,10 +96,10 @@ impl Plan {
     }
 
     /// A connection leads to this server: how it has replaced the one of before, if it has.
-    fn meet(&self, server: Option<ServerId>) -> Option<Replaced> {
+    fn meet(&self, server: Option<&ServerId>) -> Option<Replaced> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = last.replace(server.clone())?;
-        replaced(before.as_ref(), server.as_ref())
+        let before = last.replace(server.cloned())?;
+        replaced(before.as_ref(), server)
     }
 
     fn greeting(&self) -> Greeting<'_> {
@@ -188,7 +188,7 @@ impl Runner<'_> {
         });
         let up = State::Up { listening };
         plan.inbox.set(self.turn, up, || plan.tell(line));
-        if let Some(how) = plan.meet(greeted.server) {
+        if let Some(how) = plan.meet(greeted.server.as_ref()) {
             (plan.listener)(Notice::Replaced(how));
         }
         (plan.listener)(Notice::Reconnected);

@@ -163,9 +163,9 @@ impl Scripts {
             self.plain.store(is_old, Ordering::Relaxed);
         }
         let plain = self.plain.load(Ordering::Relaxed);
-        let known = knows.chunks_exact(HOT.len()).nth(usize::from(plain))?;
+        let in_form = knows.chunks_exact(HOT.len()).nth(usize::from(plain))?;
         let mut load = pipe();
-        for script in HOT.into_iter().zip(known).filter(|(_, known)| !**known) {
+        for script in HOT.into_iter().zip(in_form).filter(|(_, known)| !**known) {
             let text = self.sources[script.0].text(plain);
             load.cmd("SCRIPT").arg("LOAD").arg(&text.code);
         }

@@ -82,8 +82,8 @@ pub(super) fn replaced(before: Option<&ServerId>, now: Option<&ServerId>) -> Opt
 mod tests {
     use super::*;
 
-    fn info(text: &str) -> Option<Value> {
-        Some(Value::BulkString(text.as_bytes().to_vec()))
+    fn info(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
     }
 
     fn server(run: &str, history: &str, before: &str) -> Option<ServerId> {
@@ -91,7 +91,7 @@ mod tests {
         let replication = format!(
             "# Replication\r\nrole:master\r\nmaster_replid:{history}\r\nmaster_replid2:{before}\r\n"
         );
-        ServerId::read(info(&server), info(&replication))
+        ServerId::read(Some(info(&server)), Some(info(&replication)))
     }
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
     fn a_server_that_does_not_say_who_it_is_is_unknown() {
         assert_eq!(ServerId::read(None, None), None);
         assert_eq!(
-            ServerId::read(info("run_id:x\r\n"), info("role:master\r\n")),
+            ServerId::read(Some(info("run_id:x\r\n")), Some(info("role:master\r\n"))),
             None
         );
     }

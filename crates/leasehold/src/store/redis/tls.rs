@@ -37,15 +37,15 @@ fn config() -> RedisResult<ClientConfig> {
     }
     let mut trusted = RootCertStore::empty();
     for certificate in found.certs {
-        trusted.add(certificate).map_err(refused)?;
+        trusted.add(certificate).map_err(|error| refused(&error))?;
     }
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(refused)?;
+        .map_err(|error| refused(&error))?;
     Ok(config.with_root_certificates(trusted).with_no_client_auth())
 }
 
-fn refused(error: rustls::Error) -> RedisError {
+fn refused(error: &rustls::Error) -> RedisError {
     (ErrorKind::Io, "cannot encrypt", error.to_string()).into()
 }
 
