@@ -166,6 +166,7 @@ impl Exit {
     }
 
     /// What went wrong, in one line and without its code.
+    #[cfg(feature = "cache")]
     pub(crate) fn reason(&self) -> &str {
         let line = self.text().lines().next().unwrap_or_default();
         line.trim_end_matches(&format!(" (exit {})", self.code))
