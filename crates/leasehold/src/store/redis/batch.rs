@@ -144,7 +144,7 @@ impl Scripts {
             Form::Hash => self.run_known(script, connection, write).await?,
             Form::Any => self.run(script, connection, write).await?,
         };
-        reply::decode(&value, steps.len()).ok_or_else(|| {
+        reply::decode(&value, steps.iter().map(|(name, _)| name)).ok_or_else(|| {
             let detail = format!("the answer of a script: {value:?}");
             (ErrorKind::UnexpectedReturnType, "has no known form", detail).into()
         })

@@ -3,18 +3,22 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Busy, Fence, Held, HolderView, Mode, Owner, Reply, Snapshot, Ttl, WaiterView, Who,
+    Busy, Fence, Held, HolderView, LockName, Mode, Owner, Reply, Snapshot, Ttl, WaiterView, Who,
 };
 use redis::{RedisError, RedisResult, Value, parse_redis_value};
 
-/// Reads what a script answered to `count` steps, for each its reply or its error; `None` if it is not of the form that the
-/// scripts give.
-pub(super) fn decode(value: &Value, count: usize) -> Option<Vec<RedisResult<Reply>>> {
-    let replies = array(value).filter(|replies| replies.len() == count)?;
-    replies.iter().map(one).collect()
+/// Reads what a script answered to steps on these locks, for each its reply or its error; `None` if it is not of the form that
+/// the scripts give.
+pub(super) fn decode<'a>(
+    value: &Value,
+    names: impl ExactSizeIterator<Item = &'a LockName>,
+) -> Option<Vec<RedisResult<Reply>>> {
+    let replies = array(value).filter(|replies| replies.len() == names.len())?;
+    let each = replies.iter().zip(names);
+    each.map(|(reply, name)| one(reply, name)).collect()
 }
 
-fn one(value: &Value) -> Option<RedisResult<Reply>> {
+fn one(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
     let Some(parts) = array(value) else {
         return brief(text(value)?).map(Ok);
     };
@@ -38,7 +42,7 @@ fn one(value: &Value) -> Option<RedisResult<Reply>> {
                 fence,
             })
         }
-        ("error", [said]) => return Some(Err(error(said)?)),
+        ("error", [said]) => return Some(Err(error(said, name)?)),
         _ => return None,
     };
     Some(Ok(reply))
@@ -56,8 +60,9 @@ fn brief(text: &str) -> Option<Reply> {
     }))
 }
 
-/// The error of one step, as the server would have sent it had the step been alone. `script:` says that it was raised inside.
-fn error(said: &Value) -> Option<RedisError> {
+/// The error of one step, as the server would have sent it had the step been alone. `script:` says that it was raised inside, and
+/// the server does not say which key holds something else.
+fn error(said: &Value, name: &LockName) -> Option<RedisError> {
     let Value::BulkString(said) = said else {
         return None;
     };
@@ -68,7 +73,14 @@ fn error(said: &Value) -> Option<RedisError> {
     } else {
         "ERR "
     };
-    let line = format!("-{code}{said} script: one of its steps\r\n");
+    let which = if said.contains("WRONGTYPE") {
+        let [fence, queue, waiters] =
+            [":lh-fence", ":lh-queue", ":lh-waiters"].map(|suffix| name.beside(suffix));
+        format!("; look at {fence}, {queue} and {waiters}")
+    } else {
+        String::new()
+    };
+    let line = format!("-{code}{said} script: one of its steps{which}\r\n");
     parse_redis_value(line.as_bytes())
         .and_then(Value::extract_error)
         .err()

@@ -80,6 +80,8 @@ fn the_error_of_a_step_is_no_other_steps() {
             assert_eq!(error.kind, StoreErrorKind::Protocol);
             let hint = "a key beside the lock holds something else";
             assert!(error.to_string().contains(hint), "{error}");
+            let key = names[at].beside(":lh-fence");
+            assert!(error.to_string().contains(&key), "{error}");
             let exists = redis.command(&["EXISTS", names[at].key()]);
             assert_eq!(exists.int(), 0, "it has changed nothing");
         } else {
