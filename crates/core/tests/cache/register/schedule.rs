@@ -80,7 +80,7 @@ pub(super) fn run(apply: Apply, seed: u64, tally: &mut Seen) -> Result<(), Strin
         network: Vec::new(),
         tokens: 0,
         bodies: Vec::new(),
-        steps_back: seed % 4 == 0,
+        steps_back: seed.is_multiple_of(4),
         tally,
     };
     for step in 0..STEPS {

@@ -74,7 +74,7 @@ impl LocalStore {
             let (sender, requests) = mpsc::channel();
             let tell = listener.clone();
             runtime::thread("leasehold-local".into(), move || {
-                serve(db, &requests, &*tell)
+                serve(db, &requests, &*tell);
             })
             .map_err(|error| StoreError::new(&label, StoreErrorKind::Exhausted, error))?;
             Worker::Thread(sender)

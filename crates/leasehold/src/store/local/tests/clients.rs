@@ -5,6 +5,10 @@ use crate::Client;
 
 /// A wake is told by the step that grants the lock. The client it is told to answers with steps of its own.
 #[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a thread that hangs must not hang the test"
+)]
 fn who_hears_a_wake_in_virtual_time_may_take_a_step() {
     let (ended, end) = channel();
     thread::spawn(move || {

@@ -248,12 +248,10 @@ impl<'a> Case<'a> {
                 self.redis.command(&["PEXPIRE", &queue, "60000"]);
             }
             Event::Pass(ms) => self.pass_to(self.clock_us + ms * 1_000),
-            Event::Back(ms) => {
-                // Without the last fence only the clock says where fences go on.
-                if self.highest == 0 || self.last_fence().is_some() {
-                    self.seen.set_back += 1;
-                    self.pass_to(self.clock_us - ms * 1_000);
-                }
+            // Without the last fence only the clock says where fences go on.
+            Event::Back(ms) if self.highest == 0 || self.last_fence().is_some() => {
+                self.seen.set_back += 1;
+                self.pass_to(self.clock_us - ms * 1_000);
             }
             Event::Listen(client, on) => self.redis.listen(client, on),
             _ => {}
