@@ -58,7 +58,7 @@ impl Rules {
             into.push(Action::SetBack);
         }
         // K2 excepts a loss before the clock has passed the last number, but by a step back of the clock.
-        let passed = issued < NOW.wall_us || issued >= AHEAD_US;
+        let passed = !(NOW.wall_us..AHEAD_US).contains(&issued);
         if may(Fault::LostControl) && passed && state.entry.control.is_some() {
             into.push(Action::LoseControl);
         }
