@@ -25,7 +25,7 @@ impl Scene {
         let url = format!("redis://:{SECRET}@127.0.0.1:{}/", server.port());
         let other = format!("url = '{}'\n", store_url(&store));
         write(&store, "config/leasehold/config.toml", &other);
-        fs::create_dir(store.file("runtime")).unwrap();
+        fs::create_dir(store.file("runtime")).expect("make a directory");
         Self { store, server, url }
     }
 
@@ -35,7 +35,7 @@ impl Scene {
             .env("REDIS_URL", &store_url(&self.store))
             .env(
                 "XDG_RUNTIME_DIR",
-                self.store.file("runtime").to_str().unwrap(),
+                self.store.file("runtime").to_str().expect("UTF-8"),
             )
     }
 

@@ -1,0 +1,150 @@
+//! Every form of a URL, and every part of one that is refused.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn shown(url: &str) -> String {
+    parse(url).map_or_else(|why| why, |parsed| parsed.shown)
+}
+
+fn user_and_password(url: &str) -> (Option<String>, Option<String>) {
+    let settings = parse(url).map(|parsed| parsed.settings).ok().unwrap();
+    let own = |text: &str| text.to_owned();
+    (settings.username().map(own), settings.password().map(own))
+}
+
+#[test]
+fn every_form_is_read() {
+    for (url, as_shown) in [
+        ("redis://h", "redis://h:6379"),
+        ("redis://h/\n", "redis://h:6379"),
+        ("valkey://h:7/3", "valkey://h:7/3"),
+        ("valkeys://h/?db=3", "valkeys://h:6379/3"),
+        ("redis://h/3?db=3", "redis://h:6379/3"),
+        ("redis://h?db=0&protocol=resp3", "redis://h:6379"),
+        ("redis://[::1]:18200/", "redis://[::1]:18200"),
+        ("rediss://u:p@[::1]", "rediss://[::1]:6379"),
+        ("unix:/r.sock", "unix:/r.sock"),
+        ("unix:///r%20.sock?db=2&pass=x", "unix:/r .sock/2"),
+        ("redis+unix:///r.sock", "unix:/r.sock"),
+        ("valkey+unix://u:p@/r.sock?db=1", "unix:/r.sock/1"),
+    ] {
+        assert_eq!(shown(url), as_shown, "{url}");
+    }
+    for (scheme, tls) in [
+        ("redis", false),
+        ("rediss", true),
+        ("valkey", false),
+        ("valkeys", true),
+    ] {
+        let parsed = parse(&format!("{scheme}://h"));
+        let addr = parsed.map(|parsed| parsed.addr).unwrap();
+        let insecure = matches!(addr, ConnectionAddr::TcpTls { insecure: true, .. });
+        let is_tls = matches!(addr, ConnectionAddr::TcpTls { .. });
+        assert_eq!((is_tls, insecure), (tls, false), "{scheme}");
+    }
+}
+
+#[test]
+fn whatever_is_not_understood_is_refused() {
+    for (url, why) in [
+        ("redis://h/?nonsense=1", "option after ?"),
+        ("redis://h/?password=S3CR3T", "before it"),
+        ("redis://h/?protocol=resp2", "RESP3"),
+        ("redis://h/?S3CR3T", "option after ?"),
+        ("redis://h/3?db=4", "two databases"),
+        ("redis://h/?db=1&db=2", "two databases"),
+        ("redis://h/?db=x", "no number"),
+        ("redis://h/?db=", "no number"),
+        ("redis://h/x", "no number"),
+        ("redis://h/-1", "no number"),
+        ("redis://h/1/2", "no number"),
+        ("redis://h/#3", "after #"),
+        ("rediss://h/#insecure", "certificates are always checked"),
+        ("redis://a,b", "several hosts"),
+        ("redis://a:1,b:2/", "several hosts"),
+        ("redis://", "names no host"),
+        ("redis:///3", "names no host"),
+        ("redis:h", "no //"),
+        ("redis://:S3CR3T@", "names no host"),
+        ("redis://h:", "port"),
+        ("redis://h:99999/", "from 1 to 65535"),
+        ("redis://h:0/", "from 1 to 65535"),
+        ("redis://h:+1/", "from 1 to 65535"),
+        ("redis://u:S3CR3T", "port"),
+        ("redis://::1:18200/", "stands in [ ]"),
+        ("redis://[::1", "without its ]"),
+        ("redis://[h]/", "no IPv6"),
+        ("redis://[::1]6379/", "between ]"),
+        ("redis://0.0.0.0/", "every address"),
+        ("redis://[::]/", "every address"),
+        ("redis://h\u{f6}/", "no name"),
+        ("redis://u:S3 CR3T@h/", "space"),
+        ("redis://u:S3CR3T%@h/", "%25"),
+        ("redis://u:%ff@h/", "UTF-8"),
+        ("redis://u:S3CR3T#x@h/", "percent-encode"),
+        ("redis://u:S3CR3T/x@h/", "percent-encode"),
+        ("redis://u:S3CR3T?x@h/", "percent-encode"),
+        ("unix:r.sock", "absolute path"),
+        ("unix:", "absolute path"),
+        ("unix://tmp/r.sock", "has a host"),
+        ("unix:/r.sock&pass=S3CR3T", "question mark"),
+        ("unix:/r.sock?S3CR3T=1", "known are db, user and pass"),
+        ("unix://u:a@/r.sock?pass=S3CR3T", "two passwords"),
+        ("unix:/r%1bsock", "control"),
+    ] {
+        let said = parse(url).map(|parsed| parsed.shown).unwrap_err();
+        assert!(said.contains(why), "{url}: {said}");
+        assert!(!said.contains("S3CR3T"), "{url}: {said}");
+    }
+}
+
+#[test]
+fn user_and_password_are_decoded() {
+    let said = |user: &str, password: &str| {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        (some(user), some(password))
+    };
+    for (url, user, password) in [
+        ("redis://h", "", ""),
+        ("redis://me@h", "me", ""),
+        ("redis://:p%40%3a%20@h", "", "p@: "),
+        ("redis://me:p:q@r@h", "me", "p:q@r"),
+        ("unix:/s?user=me&pass=a+b%2B", "me", "a b+"),
+        ("unix:/s?username=me&password=p", "me", "p"),
+        ("redis+unix://me:p@/s", "me", "p"),
+    ] {
+        assert_eq!(user_and_password(url), said(user, password), "{url}");
+    }
+}
+
+fn encoded(text: &str) -> String {
+    let encode = |byte: u8| format!("%{byte:02x}");
+    text.bytes().map(encode).collect()
+}
+
+proptest! {
+    #[test]
+    fn what_is_encoded_comes_out_as_it_was(
+        user in "\\PC{0,12}", password in "\\PC{1,12}", host in "[a-z]{1,9}", port in 1u16.., db: u32
+    ) {
+        let url = format!("redis://{}:{}@{host}:{port}/{db}", encoded(&user), encoded(&password));
+        let parsed = parse(&url).map_err(TestCaseError::fail)?;
+        let settings = parsed.settings;
+        prop_assert_eq!(settings.username().unwrap_or_default(), &user);
+        prop_assert_eq!(settings.password(), Some(password.as_str()));
+        prop_assert_eq!(settings.db(), i64::from(db));
+        prop_assert_eq!(parsed.addr, ConnectionAddr::Tcp(host, port));
+    }
+
+    #[test]
+    fn no_text_makes_it_panic_or_quote_a_secret(
+        scheme in "(redis|rediss|valkey|unix|redis\\+unix)", text in "[a-z0-9:/@#?&=%,\\[\\]. ]{0,24}"
+    ) {
+        let url = format!("{scheme}:{text}Zz9{text}");
+        if let Err(why) = parse(&url) {
+            prop_assert!(!why.contains("Zz9"), "{}", why);
+        }
+    }
+}
