@@ -276,6 +276,24 @@ fn the_command_sees_no_password_of_ours() {
     assert!(print(&["--namespace", "n"]).contains("LEASEHOLD_NAMESPACE=n"));
 }
 
+#[test]
+fn an_entry_in_the_way_of_a_lock_is_called_one() {
+    let store = Store::redis();
+    let words = [
+        "get-or-refresh",
+        "k",
+        "--url",
+        &store.url,
+        "--",
+        "echo",
+        "v",
+    ];
+    let done = Run::verb(store.dir.path(), "cache").words(&words).output();
+    assert_eq!(done.code(), 0, "{done:?}");
+    let done = store.run(&["--try", "k", "true"]).output();
+    done.is(75, &["that of a cache entry of leasehold"]);
+}
+
 /// `docs/cache.md` has a script that does what its comments say.
 #[test]
 fn the_documented_script_runs() {
