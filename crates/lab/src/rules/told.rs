@@ -1,8 +1,6 @@
 //! What a step tells must be so, and who has to be told is. Must never be asked what happened to the lock: that is `judge`.
 
-use leasehold_core::{
-    Fence, LastFence, LockState, Outcome, Owner, Reply, Step, Waiter, Wake, Who,
-};
+use leasehold_core::{Fence, LastFence, LockState, Outcome, Owner, Reply, Step, Waiter, Wake, Who};
 
 use super::judge::{Before, holds};
 use super::time::NOW;
