@@ -44,6 +44,11 @@ impl<C: Way> Cache<C> {
         Cache(self.0.as_stored())
     }
 
+    /// See [`Cache::codec`](crate::cache::Cache::codec).
+    pub fn codec<D: Way>(&self) -> Cache<D> {
+        Cache(self.0.codec())
+    }
+
     /// See [`Cache::get_or_refresh`](crate::cache::Cache::get_or_refresh); [`GetOrRefresh::wait`] does it. The loader runs on a thread
     /// of its own. One that asks for its own entry waits in vain, and for as long as the policy says.
     ///

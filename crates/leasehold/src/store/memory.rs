@@ -53,7 +53,7 @@ impl Memory {
         }
     }
 
-    /// What can go wrong on the way to this store, for tests: see [`testing`](crate::testing).
+    /// What can go wrong on the way to this store, for tests: see the module `testing`.
     pub fn faults(&self) -> Faults {
         self.faults.clone()
     }

@@ -88,7 +88,10 @@ async fn a_watch_in_a_task_hears_of_the_loss_and_of_the_release() {
         let end = told.await.unwrap();
         assert_eq!(matches!(end, LeaseEnd::Lost(_)), lost, "{end:?}");
         assert_eq!(watch.is_lost(), lost);
-        assert_eq!((watch.valid_until(), watch.valid_for()), (None, MS * 0));
+        assert_eq!(
+            (watch.valid_until(), watch.valid_for()),
+            (None, Duration::ZERO)
+        );
     }
 }
 

@@ -223,7 +223,7 @@ async fn close_has_a_limit_and_says_whether_all_was_confirmed() {
     let limits = [
         (None, SECOND * 4),
         (Some(SECOND), SECOND),
-        (Some(MS * 0), MS * 0),
+        (Some(Duration::ZERO), Duration::ZERO),
     ];
     for (limit, waits) in limits {
         let called = scene.clock.now();

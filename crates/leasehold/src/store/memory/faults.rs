@@ -35,7 +35,7 @@ enum Way {
 /// what is told counts for the requests that are sent from then on. Clones are the same way.
 ///
 /// While it [fails](Faults::fail), [hangs](Faults::hang) or [loses replies](Faults::lose_replies), those clients do not hear either that
-/// it is their turn, or that others wait. See [`testing`](crate::testing) for an example.
+/// it is their turn, or that others wait. The module `testing` has an example.
 #[derive(Clone, Default)]
 pub struct Faults(Arc<Mutex<State>>);
 
