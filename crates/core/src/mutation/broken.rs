@@ -107,7 +107,7 @@ impl Mutation {
                     waiter.seen_until_ms = waiter.seen_until_ms.max(ms);
                 }
             }
-            Self::FenceResetOnRelease if matches!(step, Step::Release { owner, keep: None } if holds(before, owner)) =>
+            Self::FenceResetOnRelease if matches!(step, Step::Release { owner, keep: None, .. } if holds(before, owner)) =>
             {
                 lock.fence = None;
             }
