@@ -70,11 +70,26 @@ impl Turn<'_> {
         place
     }
 
+    /// Drops those at the front that lose their places, up to `caller`: they would have it wait for its poll as one further
+    /// behind, and keep the holder from hearing that it waits.
+    pub(crate) fn drop_dead(&mut self, caller: &Owner) {
+        while let Some(front) = self.lock.queue.front()
+            && caller != &front.owner
+            && self.is_dead(front)
+        {
+            self.lock.queue.pop_front();
+        }
+    }
+
+    fn is_dead(&self, waiter: &Waiter) -> bool {
+        waiter.is_silent(self.now) || self.presence.holder_gone(&waiter.owner)
+    }
+
     /// Asked last, `waiter_gone` may be what tells it.
     fn find(&self, waiter: &Waiter, caller: Option<&Owner>) -> Found {
         if caller == Some(&waiter.owner) {
             Found::Able
-        } else if waiter.is_silent(self.now) || self.presence.holder_gone(&waiter.owner) {
+        } else if self.is_dead(waiter) {
             Found::Dead
         } else if waiter.listening && self.presence.waiter_gone(waiter) {
             Found::Unheard

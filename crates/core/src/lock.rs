@@ -93,6 +93,8 @@ impl Turn<'_> {
         let mut passed = 0;
         if wait.is_some() && self.lock.foreign.is_some() {
             passed = self.find_first(Some(owner), None);
+        } else if wait.is_some() {
+            self.drop_dead(owner);
         }
         let queued = self
             .lock

@@ -101,3 +101,32 @@ fn the_dead_before_the_first_behind_another_program_do_not_count() {
     assert_eq!(ahead(&stage.acquires("dan", 30_000, true)).0, 1);
     assert_eq!(stage.queue(), ["cid", "dan"]);
 }
+
+#[test]
+fn a_silent_waiter_in_front_does_not_count_behind_a_holder() {
+    let mut stage = Stage::new();
+    stage.acquires("ann", 30_000, false);
+    for who in ["bob", "cid"] {
+        stage.acquires(who, 30_000, true);
+    }
+    // Bob is never heard of again; his next poll was due after a second, and he is silent 15 s later.
+    stage.now_ms += 15_500;
+    assert_eq!(ahead(&stage.acquires("cid", 30_000, true)).0, 1);
+    stage.now_ms += 501;
+    stage.acquires("dan", 30_000, false);
+    assert_eq!(
+        stage.queue(),
+        ["bob", "cid"],
+        "who only tries leaves the line"
+    );
+    let step = Step::Acquire {
+        owner: owner("cid"),
+        mode: Mode::Exclusive,
+        ttl: ttl(30_000),
+        wait: Some(Wait { listening: true }),
+    };
+    let outcome = stage.step(&step);
+    assert_eq!(ahead(&outcome.reply).0, 0);
+    assert_eq!(outcome.wanted, Some(owner("ann")), "the holder hears of it");
+    assert_eq!(stage.queue(), ["cid"]);
+}
