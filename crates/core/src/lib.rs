@@ -33,7 +33,8 @@
 //!   its fence; outside of the rules also by loss of the store's data or a foreign client's write. No other client's
 //!   step changes it.
 //! - **C4** Waiters are granted in the order they joined; only a waiter that is not alive, or cannot be told, is passed over.
-//!   One that cannot be told keeps its place for [`UNHEARD_GRACE`], and longer if it asks again.
+//!   One that cannot be told keeps its place for [`UNHEARD_GRACE`], and longer if it asks again; of many, the first
+//!   [`PASSED_OVER`].
 //! - **C5** Every step may be repeated: a repeat changes nothing but deadlines, draws another block of fences where one
 //!   was asked for, and wakes nobody. Acquire, extend and inspect answer the same again; a release or break that was done answers *not held*, or *released* again while the
 //!   lock is kept.
@@ -75,7 +76,7 @@ pub use fence::Fence;
 pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Stay};
 pub use invalid::Invalid;
 pub use kind::Mode;
-pub use line::UNHEARD_GRACE;
+pub use line::{PASSED_OVER, UNHEARD_GRACE};
 pub use lock::{CLAIM_WINDOW, FENCE_MEMORY, WAITER_GRACE};
 #[cfg(all(feature = "mutations", debug_assertions))]
 pub use mutation::Mutation;

@@ -10,6 +10,10 @@ use crate::{Owner, Ttl, Waiter, Wake};
 /// connecting anew. It is passed over meanwhile, so one that is dead delays nobody.
 pub const UNHEARD_GRACE: Duration = Duration::from_secs(2);
 
+/// How many of those that cannot be told one step passes over. Each has to be looked for at each step on a free lock, which
+/// holds up a store that serves many locks; those behind them lose their places.
+pub const PASSED_OVER: usize = 32;
+
 /// What is found of a waiter.
 enum Found {
     /// It is silent, or its process is gone: it loses its place.
@@ -35,10 +39,11 @@ impl Turn<'_> {
             }
             match self.find(waiter, caller) {
                 Found::Dead => drop(self.lock.queue.remove(place)),
-                Found::Unheard => {
+                Found::Unheard if place < PASSED_OVER => {
                     self.pass_over(place);
                     place += 1;
                 }
+                Found::Unheard => drop(self.lock.queue.remove(place)),
                 Found::Able => self.grant_to(place, caller),
             }
         }
@@ -51,13 +56,13 @@ impl Turn<'_> {
         let (mut place, mut dropped) = (0, false);
         while let Some(waiter) = self.lock.queue.get(place) {
             match self.find(waiter, caller) {
-                Found::Dead => {
-                    self.lock.queue.remove(place);
-                    dropped = true;
-                }
-                Found::Unheard => {
+                Found::Unheard if place < PASSED_OVER => {
                     self.pass_over(place);
                     place += 1;
+                }
+                Found::Dead | Found::Unheard => {
+                    self.lock.queue.remove(place);
+                    dropped = true;
                 }
                 Found::Able => break,
             }

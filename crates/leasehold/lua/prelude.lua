@@ -17,6 +17,7 @@ local NAME, FENCE, QUEUE, WAITERS
 local CLAIM_WINDOW = 3000
 local WAITER_GRACE = 15000
 local UNHEARD_GRACE = 2000
+local PASSED_OVER = 32
 local FENCE_MEMORY = '86400000'
 local FENCE_BLOCK = 64
 local FENCE_REFILL = 16
@@ -171,7 +172,8 @@ local function look()
 end
 
 -- Looks for the first waiter that is alive and can be told; `caller` is both. One that is silent is dropped. One that cannot
--- be told is passed over, since its client may be connecting anew, and keeps its place for 2 s, or longer if it asks again.
+-- be told is passed over, since its client may be connecting anew, and keeps its place for 2 s, or longer if it asks again:
+-- up to 32 of them, since each is looked for again at each step, and the others are dropped.
 --
 -- A lock that is free goes to the waiter that was found, for the claim window, and it is told. Returns what `look` would,
 -- afterwards.
@@ -241,13 +243,18 @@ local function serve(caller, foreign, left)
       end
 
       local limit = now_ms + UNHEARD_GRACE
-      if tonumber(seen_until) > limit then
-        -- Before HSET, since it takes no memory: see `hold`.
-        call('PEXPIRE', QUEUE, QUEUE_MEMORY)
-        call('PEXPIRE', WAITERS, QUEUE_MEMORY)
-        call('HSET', WAITERS, token, terms .. digits(limit))
+      if place == PASSED_OVER then
+        drop(token)
+        dropped = true
+      else
+        if tonumber(seen_until) > limit then
+          -- Before HSET, since it takes no memory: see `hold`.
+          call('PEXPIRE', QUEUE, QUEUE_MEMORY)
+          call('PEXPIRE', WAITERS, QUEUE_MEMORY)
+          call('HSET', WAITERS, token, terms .. digits(limit))
+        end
+        place = place + 1
       end
-      place = place + 1
     end
   end
   if foreign then

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Mode, Reply, Step, Wait};
+use leasehold_core::{Mode, PASSED_OVER, Reply, Step, Wait};
 
 use crate::run::ttl;
 use crate::story::{Stage, ahead, owner};
@@ -129,4 +129,33 @@ fn a_silent_waiter_in_front_does_not_count_behind_a_holder() {
     assert_eq!(ahead(&outcome.reply).0, 0);
     assert_eq!(outcome.wanted, Some(owner("ann")), "the holder hears of it");
     assert_eq!(stage.queue(), ["cid"]);
+}
+
+#[test]
+fn of_many_that_cannot_be_told_the_first_keep_their_places() {
+    let names: Vec<&'static str> = (0..40)
+        .map(|number| &*format!("waiter-{number:02}").leak())
+        .collect();
+    for foreign in [false, true] {
+        let mut stage = Stage::new();
+        if foreign {
+            stage.is_held_by_another_program(None);
+        } else {
+            stage.acquires("ann", 30_000, false);
+        }
+        for name in &names {
+            stage.acquires(name, 30_000, true);
+        }
+        stage.acquires("last", 30_000, true);
+        stage.deaf.0.clone_from(&names);
+        if foreign {
+            assert_eq!(ahead(&stage.acquires("last", 30_000, true)).0, 32);
+            assert_eq!(stage.queue().pop().as_deref(), Some("last"));
+        } else {
+            stage.releases("ann", None);
+            assert_eq!(stage.holder().as_deref(), Some("last"));
+        }
+        assert_eq!(stage.queue()[..32], names[..PASSED_OVER]);
+        assert_eq!(stage.queue().len(), PASSED_OVER + usize::from(foreign));
+    }
 }

@@ -45,6 +45,8 @@ struct Seen {
     errors: usize,
     deleted: usize,
     set_back: usize,
+    /// Extensions that named the fence of their hold.
+    under: usize,
 }
 
 /// The four keys, as the server writes them down.
@@ -58,6 +60,8 @@ struct Case<'a> {
     clock_us: u64,
     /// The highest fence that was ever kept.
     highest: u64,
+    /// The fence of its last grant, as each owner was told.
+    believed: [Option<Fence>; OWNERS],
 }
 
 #[test]
@@ -93,11 +97,13 @@ fn a_lock_is_never_given_twice_whatever_stands_beside_it() {
         errors,
         deleted,
         set_back,
+        under,
     } = seen;
     assert!(
         steps > 2_000 && grants > 300 && errors > 50,
         "{steps} steps, {grants} grants, {errors} errors"
     );
+    assert!(under > 30, "{under} under their fence");
     assert!(
         deleted > 200 && set_back > 50,
         "{deleted} deleted, {set_back} set back"
@@ -114,6 +120,7 @@ impl<'a> Case<'a> {
             owners: owners(),
             clock_us: START_US,
             highest: 0,
+            believed: [None; OWNERS],
         }
     }
 
@@ -177,12 +184,13 @@ impl<'a> Case<'a> {
                 owner: self.owners[who].clone(),
                 ttl: ttl(ms),
                 block,
-                fence: None,
+                // As a client does, but for a claim.
+                fence: self.believed[who].filter(|_| ms != 500),
             },
             Event::Release(who, keep) => Step::Release {
                 owner: self.owners[who].clone(),
                 keep: keep.map(ttl),
-                fence: None,
+                fence: self.believed[who].filter(|_| keep != Some(500)),
             },
             Event::Break(last) => {
                 let fence = if last {
@@ -294,6 +302,7 @@ impl<'a> Case<'a> {
         {
             return Err(told());
         }
+        self.note_fence(&step, reply);
         let is_granted = held_before != held_after && !held_after.is_empty();
         self.seen.grants += usize::from(is_granted);
         if before[FENCE] != after[FENCE] {
@@ -308,6 +317,18 @@ impl<'a> Case<'a> {
             return Err(format!("no new fence: {}", told()));
         }
         Ok(())
+    }
+
+    /// Notes the fence that an owner is told, and that one was named by its holder.
+    fn note_fence(&mut self, step: &Step, reply: &Reply) {
+        match (step, reply) {
+            (Step::Acquire { owner, .. }, Reply::Held(held)) => {
+                let at = self.owners.iter().position(|known| known == owner);
+                self.believed[at.expect("one of the owners")] = held.fence;
+            }
+            (Step::Extend { fence: Some(_), .. }, Reply::Held(_)) => self.seen.under += 1,
+            _ => {}
+        }
     }
 
     fn ends(&mut self) -> Result<(), String> {
