@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use leasehold_core::LockName;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Value};
+use redis::{AsyncConnectionConfig, Cmd, Value};
 use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
@@ -81,6 +81,13 @@ struct Scene {
     server: RedisServer,
 }
 
+/// Settings of a connection that puts up with a machine that is late: redis-rs waits for half a second by itself.
+pub(super) fn patient() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+}
+
 impl Scene {
     fn on(binary: Option<&PathBuf>) -> Self {
         let builder = RedisServer::builder().virtual_clock();
@@ -90,7 +97,8 @@ impl Scene {
         };
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let client = redis::Client::open(server.url()).unwrap();
-        let connecting = client.get_multiplexed_async_connection();
+        let settings = patient();
+        let connecting = client.get_multiplexed_async_connection_with_config(&settings);
         Self {
             connection: runtime.block_on(connecting).unwrap(),
             commands: server.connection(),

@@ -13,6 +13,7 @@ use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
 use super::super::script::Scripts;
+use super::super::vectors::patient;
 use super::{by_script, plain};
 
 const START_US: u64 = 1_767_225_600_123_456;
@@ -85,7 +86,7 @@ impl Redis {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let client = redis::Client::open(server.url()).unwrap();
         let connection = runtime
-            .block_on(client.get_multiplexed_async_connection())
+            .block_on(client.get_multiplexed_async_connection_with_config(&patient()))
             .unwrap();
         Self {
             commands: server.connection(),

@@ -11,6 +11,7 @@ use redis::aio::MultiplexedConnection;
 use testkit::{RedisServer, Reply, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
+use super::super::super::vectors::patient;
 use super::super::{Scripts, by_script};
 use crate::store::entries::Taken;
 
@@ -42,7 +43,7 @@ impl Redis {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let client = redis::Client::open(server.url()).unwrap();
         let connection = runtime
-            .block_on(client.get_multiplexed_async_connection())
+            .block_on(client.get_multiplexed_async_connection_with_config(&patient()))
             .unwrap();
         let mut subscriber = server.connection();
         subscriber.send(&["PSUBSCRIBE", "*"]).unwrap();
