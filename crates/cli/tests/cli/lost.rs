@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::{LIMIT, Running, Store, lives, on_each_store};
 use nix::sys::signal::Signal;
-use testkit::{Reply, eventually};
+use testkit::{FaultProxy, RedisServer, Reply, eventually};
 
 /// Ignores to be asked, and writes down the time (milliseconds since 1970) as long as it lives.
 const STUBBORN: &str = "trap '' TERM; echo $$ > pid; while :; do date +%s%3N > beat.new; mv beat.new beat; sleep 0.01; done";
@@ -170,6 +170,33 @@ fn a_command_that_ends_without_the_lease_is_79_too() {
     running
         .end()
         .is(79, &["was lost", "the command ended after that (exit 79)"]);
+}
+
+/// The server applies the first request to release and its answer is lost; the second one finds another holder.
+#[test]
+fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
+    let mut store = Store::redis();
+    store.redis = Some(RedisServer::builder().virtual_clock().start());
+    let direct = store.server().url();
+    let proxy = FaultProxy::start(store.server().port());
+    store.url = proxy.url();
+    let script = "echo $$ > pid; while ! [ -e let-go ]; do sleep 0.02; done";
+    let (running, _) = start(&store, "1h", script);
+    store.server().cli(&["DEL", "x"]);
+    store.url = direct;
+    let other = store.verb("acquire", &["--ttl", "1h", "x"]).output();
+    assert_eq!(other.code(), 0, "{other:?}");
+    // By the server's clock the other has held for longer than any release here takes.
+    store.server().clock().advance(Duration::from_secs(100));
+
+    proxy.swallow_replies(true);
+    store.let_go();
+    eventually(LIMIT, "the answer is lost", || proxy.swallowed() > 0);
+    proxy.cut_and_answer();
+    running.end().is(79, &["was lost", "(exit 79)"]);
+    let Reply::Str(_) = store.server().cli(&["GET", "x"]) else {
+        panic!("the lock of the other is gone")
+    };
 }
 
 #[test]
