@@ -42,7 +42,7 @@ impl Namespace {
 /// Where a lock's name stands in its key: `lock:{}`, as other programs write it. 2 to 128 bytes, `{}` exactly once, no other
 /// braces, no control characters.
 ///
-/// It goes around the namespace: `x` within the namespace `prod` has the key `lock:prod:x`. A hash tag belongs into the name.
+/// It goes around the namespace: `x` within the namespace `prod` has the key `lock:prod:x`. A hash tag belongs in the name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KeyTemplate {
     text: Arc<str>,
@@ -75,7 +75,7 @@ impl KeyTemplate {
         };
         if template.before().contains(['{', '}']) || template.after().contains(['{', '}']) {
             return refuse(
-                "must have {} once and no other braces; a hash tag belongs into the name".into(),
+                "must have {} once and no other braces; a hash tag belongs in the name".into(),
             );
         }
         // Whatever ends so is kept beside a lock, so every name would be refused.

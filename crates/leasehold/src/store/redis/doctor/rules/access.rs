@@ -105,7 +105,7 @@ fn wide(facts: &Facts) -> Option<Verdict> {
         (Some("default"), _) => Verdict::of(
             Info,
             Warn,
-            "this is the default user, who mostly may do anything",
+            "this is the default user, who may do almost anything",
         )
         .fix(fix()),
         (_, true) => Verdict::of(
