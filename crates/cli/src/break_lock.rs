@@ -2,7 +2,8 @@
 //! another program's.
 
 use clap::Args;
-use leasehold::{Client, Fence, HolderView, LockName, Snapshot, Who};
+use leasehold::{Client, Fence, HolderView, Snapshot, Who};
+use leasehold_core::LockName;
 use serde::Serialize;
 
 use crate::exit::{BUSY, CONFIG, Exit, USAGE};

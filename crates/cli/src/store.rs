@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 use leasehold::doctor::{Examination, Finding, Purpose, Report, State};
-use leasehold::{Client, ClientBuilder, KeyTemplate, Namespace};
+use leasehold::{Client, ClientBuilder};
+use leasehold_core::{KeyTemplate, Namespace};
 
 use crate::address;
 use crate::config::{

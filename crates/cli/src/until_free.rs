@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::{Client, Clock, Error, HolderView, LockName, Moment, Snapshot};
+use leasehold::{Client, Clock, Error, HolderView, Moment, Snapshot};
+use leasehold_core::LockName;
 use serde::Serialize;
 
 use crate::exit::{Exit, TIMEOUT};

@@ -10,7 +10,10 @@ use std::fmt;
 pub struct Fence(u64);
 
 impl Fence {
+    // Hidden are the rules of stores: core, stores and models share them, and a program that shows fences needs none.
+
     /// Distance between two grants of a store: the numbers between are for hand-overs inside the holder's process.
+    #[doc(hidden)]
     pub const BLOCK: u64 = 64;
 
     /// The largest fence: 2^53 - 1.
@@ -27,14 +30,17 @@ impl Fence {
     }
 
     /// Whether it is `first`, which a store issued, or one of those that belong to the same holder.
+    #[doc(hidden)]
     pub const fn is_in_block_of(self, first: Self) -> bool {
         first.0 <= self.0 && self.0 - first.0 < Self::BLOCK
     }
 
     /// How many blocks a holder draws at once when it needs more.
+    #[doc(hidden)]
     pub const REFILL: u64 = 16;
 
     /// The last of [`Fence::REFILL`] blocks after `last`, all of them for one holder; see [`Fence::after`].
+    #[doc(hidden)]
     pub fn refill(last: Option<Self>, wall_us: u64) -> Self {
         let more = (Self::REFILL - 1) * Self::BLOCK;
         Self((Self::after(last, wall_us).0 + more).min(Self::MAX.0))
@@ -44,6 +50,7 @@ impl Fence {
     ///
     /// The floor of wall time is what keeps fences rising when `last` was lost (flush, eviction, failover, restart);
     /// the block keeps them rising when the clock stands still or goes back.
+    #[doc(hidden)]
     pub fn after(last: Option<Self>, wall_us: u64) -> Self {
         // A number near the end was not issued by us: it counts as lost, or two grants would share the last one.
         let last = last.filter(|last| last.0 <= Self::MAX.0 - Self::BLOCK);

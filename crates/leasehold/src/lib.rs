@@ -64,9 +64,6 @@ pub use lease::{Detached, Lease, LeaseEnd, LossWatch, Ran, Tenure, Waiting};
 pub use leasehold_core::{
     ClientId, Fence, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView, Who,
 };
-// No part of the interface: no function takes or returns them. The command checks names with them before it has a client.
-#[doc(hidden)]
-pub use leasehold_core::{KeyTemplate, LockName, Namespace};
 pub use mutex::Mutex;
 pub use store::memory::Memory;
 pub use timestamp::{TimestampHold, TimestampLock};

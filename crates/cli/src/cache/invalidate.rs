@@ -1,8 +1,9 @@
 //! `leasehold cache invalidate`: what is stored is no longer true. Must never say so of what the store did not confirm.
 
 use clap::Args;
+use leasehold::Invalid;
 use leasehold::cache::Error;
-use leasehold::{Invalid, LockName};
+use leasehold_core::LockName;
 
 use super::{of_value, refused};
 use crate::exit::{Exit, LOCK_UNKNOWN};

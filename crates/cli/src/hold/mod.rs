@@ -7,7 +7,8 @@ mod events;
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::{Client, Clock, Error, Lease, LockName, Lost, Waiting};
+use leasehold::{Client, Clock, Error, Lease, Lost, Waiting};
+use leasehold_core::LockName;
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;

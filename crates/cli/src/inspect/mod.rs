@@ -5,7 +5,8 @@ mod table;
 
 use clap::Args;
 use futures_util::future::join_all;
-use leasehold::{Client, Error, LockName, Snapshot, StoreErrorKind};
+use leasehold::{Client, Error, Snapshot, StoreErrorKind};
+use leasehold_core::LockName;
 use serde::Serialize;
 
 use crate::exit::Exit;

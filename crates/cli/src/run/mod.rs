@@ -17,7 +17,8 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use leasehold::{Client, Clock, LockName, Moment, Owner};
+use leasehold::{Client, Clock, Moment, Owner};
+use leasehold_core::LockName;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::{Client, Detached, Error, LockName};
+use leasehold::{Client, Detached, Error};
+use leasehold_core::LockName;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::fstat;
 use serde::Serialize;

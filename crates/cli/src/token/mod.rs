@@ -10,7 +10,8 @@ use std::io::{self, BufRead, Read};
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::{Client, Clock, Detached, Error, LockName, LossCause, Lost, Tenure};
+use leasehold::{Client, Clock, Detached, Error, LossCause, Lost, Tenure};
+use leasehold_core::LockName;
 
 pub(crate) use self::acquire::{Acquire, acquire};
 pub(crate) use self::check::{Check, check};

@@ -7,7 +7,8 @@ mod pattern;
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::{Client, Clock, Error, LockName};
+use leasehold::{Client, Clock, Error};
+use leasehold_core::LockName;
 
 use self::compare::{Event, Picture, What, compare};
 use self::line::{Line, OfLock, OfStore};
