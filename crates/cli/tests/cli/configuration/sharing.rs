@@ -1,4 +1,4 @@
-//! A `local:` file that several users share.
+//! What several users of a host share, or not: a `local:` file, and the configuration of one of them.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -13,8 +13,8 @@ use crate::common::users::everybodys_leasehold;
 /// A group that both users are in, and that neither's own files get.
 const GROUP: &str = "65532";
 
-/// `leasehold run` as another user, whose umask is the usual one.
-fn run_as(user: &str, leasehold: &Path, words: &[&str]) -> Command {
+/// `leasehold` as another user, whose umask is the usual one.
+fn as_user(user: &str, leasehold: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command
         .env_clear()
@@ -22,9 +22,14 @@ fn run_as(user: &str, leasehold: &Path, words: &[&str]) -> Command {
         .args(["--reuid", user, "--regid", user, "--groups", GROUP])
         .args(["sh", "-c", "umask 022; exec \"$@\"", "sh"])
         .arg(leasehold)
-        .args(["run", "--config", "/dev/null"])
-        .args(words)
         .current_dir("/");
+    command
+}
+
+/// `leasehold run` as another user, without any configuration.
+fn run_as(user: &str, leasehold: &Path, words: &[&str]) -> Command {
+    let mut command = as_user(user, leasehold);
+    command.args(["run", "--config", "/dev/null"]).args(words);
     command
 }
 
@@ -89,4 +94,33 @@ fn two_users_share_a_file_that_was_made_for_their_group() {
         said.contains("?mode=0660") && !said.contains("ACL"),
         "{said}"
     );
+}
+
+/// As after a change of the user that leaves `HOME`.
+#[test]
+fn a_configuration_of_another_user_is_not_passed_over() {
+    let Some((folder, leasehold)) = everybodys_leasehold() else {
+        eprintln!("skipped: a_configuration_of_another_user needs root and setpriv");
+        return;
+    };
+    let config = folder.path().join(".config/leasehold/config.toml");
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    fs::write(&config, "namespace = 'theirs'").unwrap();
+    fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).unwrap();
+    let url = format!("local:{}/locks.db", folder.path().display());
+    let mut command = as_user("65534", &leasehold);
+    let done = command
+        .env("HOME", folder.path())
+        .args(["run", "--url", &url, "x", "true"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(code(&done), Some(78), "{said}");
+    for words in [
+        "cannot read the configuration",
+        "Permission denied",
+        "next    let HOME be that of this user, or name another configuration: --config FILE",
+    ] {
+        assert!(said.contains(words), "{words:?} is missing: {said}");
+    }
 }
