@@ -16,7 +16,7 @@ use crate::store::StoreArgs;
 use crate::terminal::Terminal;
 use crate::text::{quoted, say, span, who};
 use crate::values::duration;
-use crate::wait::interrupted;
+use crate::wait::{interrupted, with_silence};
 
 /// The shortest and the longest time between two looks.
 const SOONEST: Duration = Duration::from_millis(250);
@@ -27,6 +27,9 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
 
 /// How long a store may fail to answer, as for those who wait in line.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+const WAIT_HELP: &str =
+    "Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124";
 
 /// Wait until a lock is free, without taking it
 #[derive(Debug, Args)]
@@ -40,7 +43,7 @@ pub(crate) struct UntilFree {
     name: String,
 
     /// Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124
-    #[arg(short, long, value_name = "DUR", value_parser = duration)]
+    #[arg(short, long, value_name = "DUR", value_parser = duration, help = WAIT_HELP, long_help = with_silence(WAIT_HELP))]
     wait: Option<Duration>,
 
     /// Say nothing about waiting, only errors

@@ -28,15 +28,24 @@ const INSPECTION: Duration = Duration::from_secs(2);
 
 const WAIT_HELP: &str = "Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124 [env: LEASEHOLD_WAIT]";
 
+const TRY_HELP: &str = "Do not wait: if the lock is busy, exit with 75";
+
+/// What `--help` says of a limit; `-h` has less room.
+pub(crate) fn with_silence(help: &str) -> String {
+    format!(
+        "{help}\n\nIt begins once the store is connected. A server that says nothing at that takes up to 4s more, and the exit code is 69"
+    )
+}
+
 /// How to wait, for every verb that takes a lock.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WaitArgs {
     /// Do not wait: if the lock is busy, exit with 75
-    #[arg(short = 'n', long = "try", conflicts_with = "wait")]
+    #[arg(short = 'n', long = "try", conflicts_with = "wait", help = TRY_HELP, long_help = with_silence(TRY_HELP))]
     pub(crate) once: bool,
 
     /// Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124 [env: `LEASEHOLD_WAIT`]
-    #[arg(short, long, value_name = "DUR", value_parser = duration, help = WAIT_HELP)]
+    #[arg(short, long, value_name = "DUR", value_parser = duration, help = WAIT_HELP, long_help = with_silence(WAIT_HELP))]
     pub(crate) wait: Option<Duration>,
 
     /// What this is doing, for those who wait; by default the name of the command, or of the verb if there is none

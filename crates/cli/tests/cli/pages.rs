@@ -135,6 +135,18 @@ fn the_short_help_of_every_verb_fits_on_a_small_screen() {
     }
 }
 
+/// Whoever gives a limit plans with it.
+#[test]
+fn a_limit_says_how_long_a_silent_server_takes() {
+    let said = "takes up to 4s more, and the exit code is 69";
+    for verb in ["run", "hold", "acquire", "wait"] {
+        let (short, whole) = (printed(&[verb, "-h"]), printed(&[verb, "--help"]));
+        let of_options = if verb == "wait" { 1 } else { 2 };
+        assert_eq!(whole.matches(said).count(), of_options, "{whole}");
+        assert!(!short.contains(said), "{short}");
+    }
+}
+
 #[test]
 fn a_closed_pipe_is_no_error() {
     let script = format!("{LEASEHOLD} help exit-codes | true; exit ${{PIPESTATUS[0]}}");
