@@ -51,6 +51,11 @@ pub(crate) fn json(document: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string(document).map(|text| inert(&text))
 }
 
+/// The same on many lines, for people.
+pub(crate) fn json_for_people(document: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(document).map(|text| inert(&text))
+}
+
 /// The same document: the characters in question can stand in a string only, where an escape means the same.
 fn inert(json: &str) -> String {
     json.chars().fold(String::new(), |mut inert, c| {

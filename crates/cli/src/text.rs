@@ -41,7 +41,7 @@ fn harmless(text: &str) -> String {
 }
 
 /// Whether a character turns the direction of those after it.
-fn is_direction(c: char) -> bool {
+pub(crate) fn is_direction(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

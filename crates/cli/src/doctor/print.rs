@@ -8,7 +8,8 @@ use leasehold::doctor::{Finding, Purpose, Report, State};
 use serde::Serialize;
 
 use super::{Doctor, For};
-use crate::text::span;
+use crate::out;
+use crate::text::{is_direction, span};
 
 /// Where the texts begin, after state and id.
 const COLUMN: usize = 19;
@@ -116,7 +117,13 @@ fn count(findings: &[&Finding], purpose: Purpose, state: State) -> usize {
 
 /// What a server said may hold anything.
 fn clean(text: &str) -> String {
-    let visible = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let visible = |c: char| {
+        if c.is_control() || is_direction(c) {
+            '\u{fffd}'
+        } else {
+            c
+        }
+    };
     text.chars().map(visible).collect()
 }
 
@@ -206,7 +213,7 @@ pub(super) fn json(report: &Report, args: &Doctor, ttl: Duration, code: u8) -> S
         exit_code: code,
     };
     // Fails only for maps whose keys are no text; there are none.
-    serde_json::to_string_pretty(&document).unwrap_or_default() + "\n"
+    out::json_for_people(&document).unwrap_or_default() + "\n"
 }
 
 fn said(text: &str) -> Option<&str> {

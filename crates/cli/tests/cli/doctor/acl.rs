@@ -209,6 +209,18 @@ fn the_acl_line_is_taken_by_the_server_and_enough_for_everything() {
 }
 
 #[test]
+fn a_pattern_that_turns_text_round_does_not_do_so_in_json() {
+    let server = RedisServer::start();
+    let output = run(
+        &server.url(),
+        &["--quick", "--json", "--keys", "jobs:\u{202e}*"],
+    );
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(text.contains("jobs:\\u202e*"), "{text}");
+    assert!(!text.contains('\u{202e}'), "{text}");
+}
+
+#[test]
 fn nothing_in_the_acl_line_can_be_left_out() {
     let server = RedisServer::start();
     let line = acl(&server, &[]);
