@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::exit::{BUSY, CONFIG, Exit, USAGE};
 use crate::out;
-use crate::seen::{Holder, foreign, millis};
+use crate::seen::{Holder, foreign, is_cache_entry, millis};
 use crate::session::with_client;
 use crate::store::StoreArgs;
 use crate::text::{quoted, say, span, who};
@@ -172,6 +172,16 @@ fn not_broken(args: &Break, fence: u64, now: &Snapshot) -> (&'static str, Exit) 
 }
 
 fn of_another(name: &str, kind: &str, value: &[u8]) -> (&'static str, Exit) {
+    if is_cache_entry(kind, value) {
+        let exit = Exit::saying(
+            CONFIG,
+            format!(
+                "{} is the name of a cache entry of leasehold, and break frees locks only (exit {CONFIG})",
+                quoted(name)
+            ),
+        );
+        return ("foreign", exit);
+    }
     let exit = Exit::saying(
         CONFIG,
         format!(

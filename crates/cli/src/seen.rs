@@ -10,6 +10,9 @@ use serde::Serialize;
 const PREFIX: usize = 4;
 const PREFIX_OF: usize = 4 * PREFIX;
 
+/// The program that an entry of a cache looks like.
+const CACHE: &str = "leasehold cache";
+
 /// Whether nobody holds it and it is about to be given to nobody.
 pub(crate) fn is_free(snapshot: &Snapshot) -> bool {
     snapshot.holder.is_none() && !snapshot.queue.iter().any(is_alive)
@@ -34,6 +37,19 @@ pub(crate) fn foreign(kind: &str, value: &[u8]) -> String {
         .map(|format| format!(", looks like {format}'s ({})", format.form()))
         .unwrap_or_default();
     format!("{}{shown}{looks}", kind.escape_debug())
+}
+
+/// Whether it is no lock but the entry of a cache, whose key in Redis is that of the lock: `docs/protocol.md`.
+pub(crate) fn is_cache_entry(kind: &str, value: &[u8]) -> bool {
+    kind == "string" && value.starts_with(b"lhc1 ")
+}
+
+/// The program that a foreign lock looks like.
+fn format(kind: &str, value: &[u8]) -> Option<&'static str> {
+    if is_cache_entry(kind, value) {
+        return Some(CACHE);
+    }
+    ForeignFormat::guess(kind, value).map(ForeignFormat::program)
 }
 
 /// As much of a value as tells two of them apart, and gives neither away.
@@ -88,7 +104,7 @@ impl Holder {
             Who::Owner(owner) => Self::Leasehold(Party::of(owner)),
             Who::Foreign { kind, value } => Self::Foreign {
                 kind: kind.clone(),
-                format: ForeignFormat::guess(kind, value).map(ForeignFormat::program),
+                format: format(kind, value),
                 prefix: prefix(value).map(str::to_owned),
             },
         }

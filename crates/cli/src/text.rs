@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use leasehold::{ForeignFormat, HolderView, Who};
 
+use crate::seen::is_cache_entry;
 use crate::{address, style};
 
 /// Says something: the first line begins with our name, the others are indented by whoever wrote them.
@@ -173,8 +174,7 @@ pub(crate) fn place(ahead: u32) -> String {
 pub(crate) fn who(holder: &HolderView) -> String {
     match &holder.who {
         Who::Owner(owner) => owner.to_string(),
-        // The key of an entry in Redis: `docs/protocol.md`.
-        Who::Foreign { kind, value } if kind == "string" && value.starts_with(b"lhc1 ") => {
+        Who::Foreign { kind, value } if is_cache_entry(kind, value) => {
             "no lock: the name is that of a cache entry of leasehold".into()
         }
         Who::Foreign { kind, value } => match ForeignFormat::guess(kind, value) {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use leasehold::{Snapshot, WaiterView, Who};
 
-use crate::seen::{foreign, is_alive};
+use crate::seen::{foreign, is_alive, is_cache_entry};
 use crate::text::{place, quoted, span, who};
 
 /// The text. `pasted` is the lock and where it lives, for a command.
@@ -22,6 +22,9 @@ pub(crate) fn of(name: &str, pasted: &str, snapshot: &Snapshot) -> String {
     if let Some(holder) = &snapshot.holder {
         match &holder.who {
             Who::Owner(_) => row("holder", who(holder)),
+            Who::Foreign { kind, value } if is_cache_entry(kind, value) => {
+                row("holder", who(holder));
+            }
             Who::Foreign { kind, value } => row(
                 "holder",
                 format!("a foreign lock: {}", foreign(kind, value)),

@@ -2,6 +2,7 @@
 
 use leasehold::{ForeignFormat, HolderView, Snapshot, Who};
 
+use crate::seen::is_cache_entry;
 use crate::text::{fit, pasteable, quoted, span};
 
 /// The cells of one lock.
@@ -47,6 +48,7 @@ pub(crate) fn row(name: &str, snapshot: Option<&Snapshot>) -> Row {
 fn in_short(holder: &HolderView) -> String {
     match &holder.who {
         Who::Owner(owner) => owner.to_string(),
+        Who::Foreign { kind, value } if is_cache_entry(kind, value) => "(a cache entry)".into(),
         Who::Foreign { kind, value } => match ForeignFormat::guess(kind, value) {
             Some(format) => format!("(foreign {kind}: {format}?)"),
             None => format!("(foreign {})", kind.escape_debug()),

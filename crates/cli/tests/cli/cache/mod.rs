@@ -292,6 +292,23 @@ fn an_entry_in_the_way_of_a_lock_is_called_one() {
     assert_eq!(done.code(), 0, "{done:?}");
     let done = store.run(&["--try", "k", "true"]).output();
     done.is(75, &["that of a cache entry of leasehold"]);
+    let inspect = |words: &[&str]| {
+        let done = store.verb("inspect", words).output();
+        assert_eq!(done.code(), 0, "{done:?}");
+        done.stdout
+    };
+    let said = inspect(&["k"]);
+    assert!(
+        said.contains("that of a cache entry of leasehold"),
+        "{said}"
+    );
+    assert!(!said.contains("foreign"), "{said}");
+    let said = inspect(&["k", "j"]);
+    assert!(said.contains("(a cache entry)"), "{said}");
+    let json: serde_json::Value = serde_json::from_str(&inspect(&["--json", "k"])).unwrap();
+    assert_eq!(json["locks"][0]["holder"]["format"], "leasehold cache");
+    let done = store.verb("break", &["--if-fence", "1", "k"]).output();
+    done.is(78, &["name of a cache entry of leasehold", "locks only"]);
 }
 
 /// `docs/cache.md` has a script that does what its comments say.
