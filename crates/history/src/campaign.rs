@@ -123,6 +123,10 @@ pub enum FaultKind {
     BlackHoleReplies,
     /// Keys beside a lock are deleted, as by eviction: its queue, what is known of its waiters, its last fence. Never the lock itself.
     Evict,
+    /// The server's wall clock jumps forward: what was stored before it ends that much too early.
+    ClockForward,
+    /// The server's wall clock jumps back: what was stored before it ends that much too late.
+    ClockBack,
 }
 
 impl FaultKind {
@@ -148,6 +152,11 @@ impl FaultKind {
         )
     }
 
+    /// Whether the server's clock jumps, by so much as is said with it.
+    pub(crate) fn is_a_step(self) -> bool {
+        matches!(self, Self::ClockForward | Self::ClockBack)
+    }
+
     /// Its name in a history.
     pub fn name(self) -> &'static str {
         match self {
@@ -163,6 +172,8 @@ impl FaultKind {
             Self::BlackHoleRequests => "black-hole-requests",
             Self::BlackHoleReplies => "black-hole-replies",
             Self::Evict => "evict",
+            Self::ClockForward => "clock-forward",
+            Self::ClockBack => "clock-back",
         }
     }
 }

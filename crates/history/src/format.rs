@@ -66,7 +66,8 @@
 //!
 //! - A `fault` is written after it was done. Kinds are those of [`FaultKind`]; the target is `worker-<proc>` of `stop-worker` and `kill-worker`, else `server`. `until_ns`
 //!   says when what was stopped went on; of a worker, both are read while it is stopped. A `failover` begins when the replica stops
-//!   following, and ends when clients are led to it: a `server-start` with a new epoch says the same time.
+//!   following, and ends when clients are led to it: a `server-start` with a new epoch says the same time. `clock-forward` and `clock-back`
+//!   say `by_ns`, how far the clock jumps; the jump was between `at_ns` and `until_ns`.
 //! - `server-start`: `epoch` counts how often the store lost its data, 0 while it kept everything. `at_ns` is read
 //!   when the old server is dead, or nobody reaches it any more, and the new one has not been started, or is not reached yet.
 //! - `calm`: the faults are over. The last one counts, and no fault may follow it.
@@ -195,6 +196,7 @@ pub(crate) enum NemesisLine {
         target: String,
         at_ns: u64,
         until_ns: Option<u64>,
+        by_ns: Option<u64>,
     },
     Calm {
         at_ns: u64,

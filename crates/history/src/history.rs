@@ -25,6 +25,10 @@ pub struct History {
     pub(crate) outages: Vec<(u64, u64)>,
     /// From when to when all that was done is lost since: apart from each other, in order of time.
     pub(crate) forgotten: Vec<(u64, u64)>,
+    /// Between which times the server's clock jumped forward: apart from each other, in order of time.
+    pub(crate) set_forward: Vec<(u64, u64)>,
+    /// Between which times the server's clock jumped back, and by how much: in order of time.
+    pub(crate) set_back: Vec<(u64, u64, u64)>,
 }
 
 impl History {
@@ -54,6 +58,40 @@ impl History {
     pub(crate) fn epoch_of(&self, from_ns: u64, to_ns: u64) -> Option<u32> {
         let epoch = self.epoch(from_ns);
         (epoch == self.epoch(to_ns)).then_some(epoch)
+    }
+
+    /// The era of a deadline that was asked for after one time and known at another: in an era the store keeps its data, and no lock
+    /// ends before its time. `None` if that is not certain. What lasts until then was asked for no longer than a TTL before it.
+    pub(crate) fn era_of(
+        &self,
+        asked_ns: u64,
+        known_ns: u64,
+        until_ns: Option<u64>,
+    ) -> Option<u32> {
+        let epoch = self.epoch_of(asked_ns, known_ns)?;
+        let longest = until_ns.map(|until| until.saturating_sub(self.campaign.ttl_ns()));
+        let asked_ns = longest.map_or(asked_ns, |longest| longest.min(asked_ns));
+        let over = self.set_forward.partition_point(|(_, to)| *to <= asked_ns);
+        let begun = self
+            .set_forward
+            .partition_point(|(from, _)| *from < known_ns);
+        let steps = u32::try_from(begun).unwrap_or(u32::MAX);
+        // Both only rise, and so does their sum with each of them.
+        (over == begun).then(|| epoch.saturating_add(steps))
+    }
+
+    /// Until when the store may hold what would end at `until_ns` if the clock were not set back: what it may have held then lasts
+    /// longer by the step.
+    pub(crate) fn prolonged_ns(&self, from_ns: u64, until_ns: u64) -> u64 {
+        let before = self.set_back.partition_point(|(_, to, _)| *to < from_ns);
+        let mut until_ns = until_ns;
+        for (at_ns, _, by) in self.set_back.iter().skip(before) {
+            if *at_ns > until_ns {
+                break;
+            }
+            until_ns = until_ns.saturating_add(*by);
+        }
+        until_ns
     }
 
     /// Whether the nemesis had the process stopped at some time between two times, the tolerance included.
@@ -220,5 +258,7 @@ pub(crate) struct Fault {
     pub(crate) target: String,
     pub(crate) at_ns: u64,
     pub(crate) until_ns: Option<u64>,
+    /// How far a clock jumped.
+    pub(crate) by_ns: Option<u64>,
     pub(crate) source: Source,
 }

@@ -10,17 +10,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Two words recur. A lease is *valid* from the end of its acquire until its release is invoked, it is told lost, an extend
 /// answers that it is lost, or the latest deadline that its holder is known to have had passes, whichever is first; without a
 /// deadline, until it was last used. An ok extend shows that the lock was held all along. An *epoch* ends when the store
-/// loses its data; what was going on while that happened belongs to no epoch for certain and is never blamed for it.
+/// loses its data, an *era* then and when its clock jumps forward; what was going on while that happened belongs to no epoch or era for
+/// certain and is never blamed for it. Nor does a deadline that may have been asked for before the jump, a TTL before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invariant {
     /// I1: no two leases of a lock got the same fence in one epoch. Where the resource asks for fences, each lease has one.
     UniqueFence,
     /// I2: if an acquire completed before another of the same lock was invoked, it has the lower fence, across epochs too. And within an
-    /// epoch, of two leases the one with the lower fence is no longer valid when the acquire of the other completes.
+    /// era, of two leases the one with the lower fence is no longer valid when the acquire of the other completes.
     /// (With I1 and I3 that is all that a fenced mutex promises: there is then an order of all leases in which each
     /// is over before the next, fences rise, and real time is respected. A test tries all orders and compares.)
     FenceOrder,
-    /// I3: no two leases of a lock are valid at the same time in one epoch.
+    /// I3: no two leases of a lock are valid at the same time in one era.
     Exclusion,
     /// I4: a fenced resource accepts nothing without a fence and no fence below the highest presented for that lock before.
     /// Judged on writes if it is write-fenced, on reads as well if it is fenced, else not at all.
@@ -37,7 +38,7 @@ pub enum Invariant {
     NoLateSuccess,
     /// I8: for each refused acquire someone may have held the lock while it was under way: another acquire under way,
     /// a lease that was not given back, or an acquire without outcome, for up to a TTL and the orphan bound after its end, or after the
-    /// end of what kept the server, or the way to it, from working meanwhile. What was given back, or refused, while a replica did not
+    /// end of what kept the server, or the way to it, from working meanwhile; if the server's clock was set back meanwhile, so much longer. What was given back, or refused, while a replica did not
     /// follow may be there again for as long after the failover to it. An acquire that waited is hard to refute: anyone who may have held the lock for a moment explains it.
     UnknownResolves,
     /// I9: a holder whose process was not stopped since it acquired is told of a loss no later than the tolerance in scheduling after its

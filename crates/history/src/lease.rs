@@ -35,8 +35,8 @@ pub(crate) struct Lease {
 pub(crate) struct Claim {
     pub(crate) from_ns: u64,
     pub(crate) until_ns: Option<u64>,
-    /// The epoch that the store gave it in, if that is certain.
-    pub(crate) epoch: Option<u32>,
+    /// The era that the store gave it in, if that is certain.
+    pub(crate) era: Option<u32>,
 }
 
 /// A time in which a lease was valid.
@@ -44,7 +44,7 @@ pub(crate) struct Claim {
 pub(crate) struct Span {
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,
-    pub(crate) epoch: u32,
+    pub(crate) era: u32,
 }
 
 impl Lease {
@@ -60,19 +60,19 @@ impl Lease {
         self.known_over_ns = Some(known.min(at_ns));
     }
 
-    /// When it was valid. A later deadline of the same epoch shows that the lock was held all along, since no lease comes back once
+    /// When it was valid. A later deadline of the same era shows that the lock was held all along, since no lease comes back once
     /// its lock has lapsed; but no longer than until that deadline, which may have passed before a stopped process came to write it
-    /// down. Claims of no certain epoch are left out.
+    /// down. Claims of no certain era are left out.
     pub(crate) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
         let over = self.over.map_or(u64::MAX, |(at, _)| at);
         self.claims
             .iter()
             .enumerate()
             .filter_map(move |(at, claim)| {
-                let epoch = claim.epoch?;
+                let era = claim.era?;
                 let until = claim.until_ns.unwrap_or(self.used_ns);
                 let until = match self.claims.get(at + 1) {
-                    Some(next) if next.epoch == claim.epoch => until
+                    Some(next) if next.era == claim.era => until
                         .max(next.until_ns.unwrap_or(next.from_ns))
                         .min(next.from_ns),
                     Some(next) => until.min(next.from_ns),
@@ -82,16 +82,16 @@ impl Lease {
                 (claim.from_ns < to_ns).then_some(Span {
                     from_ns: claim.from_ns,
                     to_ns,
-                    epoch,
+                    era,
                 })
             })
     }
 
-    /// The epoch in which it was acquired, if that is certain, and the end of its validity in it: 0 if it came too late to be valid.
-    pub(crate) fn end_in_first_epoch(&self) -> Option<(u32, u64)> {
-        let epoch = self.claims.first()?.epoch?;
-        let ends = self.spans().filter(|span| span.epoch == epoch);
-        Some((epoch, ends.map(|span| span.to_ns).max().unwrap_or(0)))
+    /// The era in which it was acquired, if that is certain, and the end of its validity in it: 0 if it came too late to be valid.
+    pub(crate) fn end_in_first_era(&self) -> Option<(u32, u64)> {
+        let era = self.claims.first()?.era?;
+        let ends = self.spans().filter(|span| span.era == era);
+        Some((era, ends.map(|span| span.to_ns).max().unwrap_or(0)))
     }
 
     /// Until when it may have been in the store: until its release had an answer; without one, until a TTL and the orphan bound after it
@@ -101,7 +101,13 @@ impl Lease {
         let answer = release.and_then(|release| release.done);
         let heard = match (release, answer) {
             (_, Some(done)) if done.outcome != Outcome::Unknown => {
-                return back(history, done.at_ns);
+                let gone_ns = back(history, self.invoked_ns, done.at_ns);
+                // Its holder may say so by its own deadline, and the store has it for as long as its clock was set back.
+                return if done.outcome == Outcome::Lost {
+                    history.prolonged_ns(self.invoked_ns, gone_ns)
+                } else {
+                    gone_ns
+                };
             }
             (_, Some(done)) => done.at_ns,
             (_, None) if self.told_ns.is_some() => self.used_ns,
@@ -110,39 +116,43 @@ impl Lease {
                 None => self.used_ns,
             },
         };
-        may_linger(history, heard)
+        may_linger(history, self.invoked_ns, heard)
     }
 }
 
 /// Until when the store may hold what was gone for certain at that time: for a TTL and the orphan bound after a failover to a replica
 /// that had not heard of it.
-fn back(history: &History, gone_ns: u64) -> u64 {
+fn back(history: &History, from_ns: u64, gone_ns: u64) -> u64 {
     let lost = history.forgotten_ns(gone_ns);
-    lost.map_or(gone_ns, |lost| may_linger(history, lost))
+    lost.map_or(gone_ns, |lost| may_linger(history, from_ns, lost))
 }
 
-/// Until when the store may hold what was last heard of at `heard_ns`: a TTL and the orphan bound, counted from the end of what
-/// kept the server from working then.
-pub(crate) fn may_linger(history: &History, heard_ns: u64) -> u64 {
+/// Until when the store may hold what was asked for at `from_ns` and last heard of at `heard_ns`: a TTL and the orphan bound, counted
+/// from the end of what kept the server from working then, and longer by what its clock was set back meanwhile.
+pub(crate) fn may_linger(history: &History, from_ns: u64, heard_ns: u64) -> u64 {
     let campaign = &history.campaign;
     let heard_ns = history.forgotten_ns(heard_ns).unwrap_or(heard_ns);
-    history
+    let until_ns = history
         .served_ns(heard_ns)
         .saturating_add(campaign.ttl_ns())
-        .saturating_add(campaign.bounds.orphan_ns())
+        .saturating_add(campaign.bounds.orphan_ns());
+    history.prolonged_ns(from_ns, until_ns)
 }
 
 /// How long an acquire may have had the lock: while it was under way, as a lease, or as an orphan.
 pub(crate) fn may_hold(history: &History, acquire: &Operation) -> (u64, u64) {
     let lease = acquire.lease.and_then(|at| history.leases.get(at));
+    let from_ns = acquire.invoked_ns;
     let until = match (acquire.done, lease) {
         (_, Some(lease)) => lease.held_until(history),
-        (Some(done), None) if done.outcome == Outcome::Refused => back(history, done.at_ns),
-        (Some(done), None) => may_linger(history, done.at_ns),
+        (Some(done), None) if done.outcome == Outcome::Refused => {
+            back(history, from_ns, done.at_ns)
+        }
+        (Some(done), None) => may_linger(history, from_ns, done.at_ns),
         (None, None) => {
             let process = history.processes.get(&acquire.proc);
-            may_linger(history, process.map_or(acquire.invoked_ns, Process::end_ns))
+            may_linger(history, from_ns, process.map_or(from_ns, Process::end_ns))
         }
     };
-    (acquire.invoked_ns, until)
+    (from_ns, until)
 }

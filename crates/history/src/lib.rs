@@ -18,7 +18,7 @@
 //! |---|---|---|
 //! | I1 | unique fence | no two leases of a lock got the same fence in one epoch, and where the resource asks for fences each lease has one |
 //! | I2 | fence order | an acquire that completed before another was invoked has the lower fence; and of two valid leases the one with the lower fence is over when the acquire of the other completes |
-//! | I3 | exclusion | the times in which two leases of a lock are valid do not overlap in one epoch |
+//! | I3 | exclusion | the times in which two leases of a lock are valid do not overlap in one era |
 //! | I4 | fenced resource | the resource accepts no fence below the highest that it has seen for that lock |
 //! | I5 | no lost update | each accepted write was based on the version before it, versions count up by one, each accepted read answers the latest |
 //! | I6 | own lock only | no release removes the lock of another owner |

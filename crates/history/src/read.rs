@@ -74,6 +74,8 @@ pub fn parse(files: &BTreeMap<String, String>) -> Result<History, Unreadable> {
             starts: Vec::new(),
             outages: Vec::new(),
             forgotten: Vec::new(),
+            set_forward: Vec::new(),
+            set_back: Vec::new(),
         },
         owners: HashMap::new(),
     };
@@ -148,6 +150,7 @@ impl Reading {
                     target,
                     at_ns,
                     until_ns,
+                    by_ns,
                 } => {
                     let worker = worker_of(&target).is_some();
                     if worker != kind.is_of_a_worker() || !worker && target != "server" {
@@ -156,11 +159,19 @@ impl Reading {
                     if until_ns.is_some_and(|until| until < at_ns) {
                         return Err(at(FILE, source, "ends before it begins"));
                     }
+                    if kind.is_a_step() != by_ns.is_some() {
+                        return Err(at(
+                            FILE,
+                            source,
+                            "a clock jumps by some time, nothing else does",
+                        ));
+                    }
                     self.history.faults.push(Fault {
                         kind,
                         target,
                         at_ns,
                         until_ns,
+                        by_ns,
                         source,
                     });
                 }
@@ -186,6 +197,8 @@ impl Reading {
             processes,
             outages,
             forgotten,
+            set_forward,
+            set_back,
             ..
         } = &mut self.history;
         let times = |of: &dyn Fn(FaultKind) -> bool| {
@@ -194,6 +207,14 @@ impl Reading {
         };
         *outages = times(&FaultKind::delays_requests);
         *forgotten = times(&|kind| kind == FaultKind::Failover);
+        *set_forward = times(&|kind| kind == FaultKind::ClockForward);
+        let back = faults
+            .iter()
+            .filter(|fault| fault.kind == FaultKind::ClockBack);
+        set_back.extend(back.filter_map(|fault| {
+            let to_ns = fault.until_ns.unwrap_or(fault.at_ns);
+            Some((fault.at_ns, to_ns, fault.by_ns?))
+        }));
         for fault in faults {
             let Some(proc) = worker_of(&fault.target) else {
                 continue;

@@ -25,6 +25,7 @@ struct Harmless {
 }
 
 /// In a file, a text that occurs once in it becomes another. An empty one stands for the end of the file.
+#[derive(Clone, Copy)]
 struct Edit(&'static str, &'static str, &'static str);
 
 /// What must be said of a history.

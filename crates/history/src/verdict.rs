@@ -169,11 +169,14 @@ impl<'a> Findings<'a> {
             let until = fault.until_ns.map_or(String::new(), |until| {
                 format!(", for {}", milliseconds(until - fault.at_ns))
             });
+            let by = fault
+                .by_ns
+                .map_or(String::new(), |by| format!(", by {}", milliseconds(by)));
             window.push(Moment {
                 place: self.history.place(fault.source),
                 at_ns: fault.at_ns,
                 proc: None,
-                text: format!("{} {}{until}", fault.kind.name(), fault.target),
+                text: format!("{} {}{by}{until}", fault.kind.name(), fault.target),
                 begins: false,
                 ends: false,
             });

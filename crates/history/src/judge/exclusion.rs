@@ -12,11 +12,11 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
     for lease in &history.leases {
         spans.extend(lease.spans().map(|span| (lease, span)));
     }
-    spans.sort_by_key(|(lease, span)| (lease.lock, span.epoch, span.from_ns));
+    spans.sort_by_key(|(lease, span)| (lease.lock, span.era, span.from_ns));
     let mut latest: Option<(&Lease, Span)> = None;
     for this in spans {
         let (lease, span) = this;
-        let same = latest.filter(|(other, of)| (other.lock, of.epoch) == (lease.lock, span.epoch));
+        let same = latest.filter(|(other, of)| (other.lock, of.era) == (lease.lock, span.era));
         if let Some((other, of)) = same
             && span.from_ns < of.to_ns
             && !std::ptr::eq(lease, other)

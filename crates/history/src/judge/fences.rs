@@ -2,16 +2,16 @@
 
 use super::show;
 use crate::Invariant::{FenceOrder, UniqueFence};
-use crate::Resource;
 use crate::lease::Lease;
 use crate::verdict::Findings;
+use crate::{History, Resource};
 
 /// I1: sorted by fence, equal ones are neighbours.
 pub(super) fn unique(findings: &mut Findings<'_>) {
     let history = findings.history;
     let mut fenced: Vec<(&Lease, u64, Option<u32>)> = Vec::new();
     for lease in &history.leases {
-        let epoch = lease.claims.first().and_then(|claim| claim.epoch);
+        let epoch = acquired_in(history, lease);
         match lease.fence {
             Some(fence) => fenced.push((lease, fence, epoch)),
             None if history.campaign.resource == Resource::Unfenced => {}
@@ -39,6 +39,11 @@ pub(super) fn unique(findings: &mut Findings<'_>) {
     }
 }
 
+/// The epoch of its fence, if it is certain: to draw one, no clock has to be right.
+fn acquired_in(history: &History, lease: &Lease) -> Option<u32> {
+    history.epoch_of(lease.invoked_ns, lease.acquired_ns)
+}
+
 /// I2: in order of invocation, the highest fence of those completed before; and in order of fences, the longest validity of
 /// those below.
 pub(super) fn ordered(findings: &mut Findings<'_>) {
@@ -64,7 +69,7 @@ pub(super) fn ordered(findings: &mut Findings<'_>) {
             continue;
         };
         // Equal ones of one epoch are a matter of I1.
-        let epochs = [earlier, lease].map(|l| l.claims.first().and_then(|claim| claim.epoch));
+        let epochs = [earlier, lease].map(|lease| acquired_in(history, lease));
         let twins = its == *fence && epochs[0].is_some() && epochs[0] == epochs[1];
         if its >= *fence && !twins {
             let sentence = {
@@ -84,15 +89,15 @@ fn over_in_order(findings: &mut Findings<'_>) {
     let history = findings.history;
     let mut fenced: Vec<(&Lease, u64, u32, u64)> = Vec::new();
     for lease in &history.leases {
-        if let (Some(fence), Some((epoch, end))) = (lease.fence, lease.end_in_first_epoch()) {
-            fenced.push((lease, fence, epoch, end));
+        if let (Some(fence), Some((era, end))) = (lease.fence, lease.end_in_first_era()) {
+            fenced.push((lease, fence, era, end));
         }
     }
-    fenced.sort_by_key(|(lease, fence, epoch, _)| (lease.lock, *epoch, *fence));
+    fenced.sort_by_key(|(lease, fence, era, _)| (lease.lock, *era, *fence));
     let mut longest: Option<(&Lease, u64, u32, u64)> = None;
     for this in fenced {
-        let (lease, fence, epoch, end) = this;
-        let same = longest.filter(|(other, _, of, _)| (other.lock, *of) == (lease.lock, epoch));
+        let (lease, fence, era, end) = this;
+        let same = longest.filter(|(other, _, of, _)| (other.lock, *of) == (lease.lock, era));
         if let Some((lower, its, _, until)) = same {
             // If they overlap, I3 says so.
             let apart = lower.acquired_ns >= end;

@@ -183,7 +183,7 @@ impl Worker<'_> {
         let before = known
             .and_then(|lease| lease.claims.last())
             .map(|claim| claim.from_ns);
-        let epoch = self.history.epoch_of(before.unwrap_or(at_ns), at_ns);
+        let era = self.history.era_of(before.unwrap_or(at_ns), at_ns, until);
         let Some(lease) = lease.and_then(|at| self.history.leases.get_mut(at)) else {
             return;
         };
@@ -197,7 +197,7 @@ impl Worker<'_> {
             lease.claim(Claim {
                 from_ns: at_ns,
                 until_ns: until,
-                epoch,
+                era,
             });
         }
     }
@@ -208,11 +208,11 @@ impl Worker<'_> {
         };
         lease.told_ns = Some(lease.told_ns.map_or(at_ns, |told| told.min(at_ns)));
         if until.is_some() {
-            // Of no time and no epoch: good to judge the telling by, not to be valid in.
+            // Of no time and no era: good to judge the telling by, not to be valid in.
             lease.claim(Claim {
                 from_ns: at_ns,
                 until_ns: until,
-                epoch: None,
+                era: None,
             });
         }
         lease.known_over(at_ns);
@@ -233,7 +233,9 @@ impl Worker<'_> {
         let claim = Claim {
             from_ns: done.at_ns,
             until_ns: done.valid_until_ns,
-            epoch: self.history.epoch_of(invoked_ns, done.at_ns),
+            era: self
+                .history
+                .era_of(invoked_ns, done.at_ns, done.valid_until_ns),
         };
         match (what, done.outcome) {
             (What::Acquire, Outcome::Ok) => {

@@ -1,8 +1,8 @@
 //! What is broken, and by which invariant it must be rejected. Must never break two things at once.
 
 use super::edits::{
-    ASKED_EARLY, CAMPAIGN, FALLING, LOST_UPDATE, NEMESIS, NOT_ASKED, REFUSED, RESOURCE, STORE,
-    TWO_HOLDERS, W1, W2, W3,
+    ASKED_EARLY, CAMPAIGN, FALLING, FORWARD, LEFT_ALONE, LOST_UPDATE, NEMESIS, NOT_ASKED, REFUSED,
+    RESOURCE, STORE, TWO_HOLDERS, W1, W2, W3, left_alone_and,
 };
 use super::{Broken, Edit};
 use crate::Invariant::{
@@ -12,6 +12,13 @@ use crate::Invariant::{
 
 const RELEASE_OF_A1: &str = r#""what":"release","lock":"m1","owner":"a1","at_ns":60000000"#;
 const EXTEND_OF_A1: &str = r#""what":"extend","lock":"m1","owner":"a1","at_ns":60000000"#;
+
+const TOO_LITTLE: &[Edit] = &left_alone_and(
+    "{\"ev\":\"fault\",\"kind\":\"clock-back\",\"target\":\"server\",\"at_ns\":450000000,\"by_ns\":900000}\n",
+);
+const TOO_LATE: &[Edit] = &left_alone_and(
+    "{\"ev\":\"fault\",\"kind\":\"clock-back\",\"target\":\"server\",\"at_ns\":600500000,\"by_ns\":9000000}\n",
+);
 
 const fn broken(name: &'static str, by: Invariant, edits: &'static [Edit]) -> Broken {
     Broken { name, by, edits }
@@ -144,38 +151,56 @@ pub(super) const ALL: &[Broken] = &[
         NoLateSuccess,
         &[Edit(W2, r#""outcome":"lost""#, r#""outcome":"ok""#)],
     ),
+    broken("an orphan that stays", UnknownResolves, LEFT_ALONE),
     broken(
-        "an orphan that stays",
+        "an orphan that stays for longer than the clock was set back",
         UnknownResolves,
+        TOO_LITTLE,
+    ),
+    broken(
+        "an orphan that was gone when the clock was set back",
+        UnknownResolves,
+        TOO_LATE,
+    ),
+    broken(
+        "two holders although the clock was only set back",
+        Exclusion,
         &[
+            TWO_HOLDERS,
             Edit(
-                W3,
-                r#""owner":"c4","at_ns":560000000"#,
-                r#""owner":"c4","at_ns":601000000"#,
-            ),
-            Edit(
-                W3,
-                r#""at_ns":565000000,"outcome":"ok","fence":64,"valid_until_ns":707000000"#,
-                r#""at_ns":602000000,"outcome":"refused""#,
-            ),
-            Edit(
-                W3,
-                concat!(
-                    r#"{"ev":"invoke","proc":3,"pid":103,"op":8,"what":"release","lock":"m2","owner":"c4","at_ns":570000000}"#,
-                    "\n"
-                ),
+                NEMESIS,
                 "",
+                "{\"ev\":\"fault\",\"kind\":\"clock-back\",\"target\":\"server\",\"at_ns\":690000000,\"by_ns\":9000000}\n",
             ),
+        ],
+    ),
+    broken(
+        "two holders after the clock was set forward",
+        Exclusion,
+        &[
+            TWO_HOLDERS,
             Edit(
-                W3,
-                concat!(
-                    r#"{"ev":"complete","proc":3,"op":8,"at_ns":572000000,"outcome":"ok"}"#,
-                    "\n"
-                ),
+                NEMESIS,
                 "",
+                "{\"ev\":\"fault\",\"kind\":\"clock-forward\",\"target\":\"server\",\"at_ns\":690000000,\"by_ns\":5000000000}\n",
             ),
-            Edit(W3, r#""at_ns":580000000"#, r#""at_ns":620000000"#),
-            Edit(W3, r#""at_ns":582000000"#, r#""at_ns":622000000"#),
+        ],
+    ),
+    broken(
+        "a fence twice although the clock was set forward between",
+        UniqueFence,
+        &[Edit(W2, r#""fence":448"#, r#""fence":384"#), FORWARD],
+    ),
+    broken(
+        "a fence that falls when the clock is set back",
+        FenceOrder,
+        &[
+            FALLING,
+            Edit(
+                NEMESIS,
+                "",
+                "{\"ev\":\"fault\",\"kind\":\"clock-back\",\"target\":\"server\",\"at_ns\":575000000,\"by_ns\":5000000000}\n",
+            ),
         ],
     ),
     broken(

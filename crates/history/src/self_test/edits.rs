@@ -19,6 +19,18 @@ pub(super) const LOST_UPDATE: Edit =
     Edit(RESOURCE, r#""base":2,"value":3"#, r#""base":1,"value":3"#);
 pub(super) const FALLING: Edit = Edit(W3, r#""fence":128"#, r#""fence":63"#);
 
+/// Between two acquires that overlap, the clock jumps; and the calm is after it.
+pub(super) const FORWARD: Edit = Edit(
+    NEMESIS,
+    "{\"ev\":\"calm\",\"at_ns\":700000000}\n",
+    concat!(
+        r#"{"ev":"fault","kind":"clock-forward","target":"server","at_ns":714000000,"until_ns":715000000,"by_ns":5000000000}"#,
+        "\n",
+        r#"{"ev":"calm","at_ns":720000000}"#,
+        "\n"
+    ),
+);
+
 /// Worker 3 is refused when the last lease is released and nobody else wants the lock.
 pub(super) const REFUSED: Edit = Edit(
     W3,
@@ -31,6 +43,45 @@ pub(super) const REFUSED: Edit = Edit(
         r#"{"ev":"invoke","proc":3,"pid":103,"op":7,"#
     ),
 );
+
+/// Nobody but worker 3 wants `m2` after the acquire without outcome, and that is refused, from a millisecond after the last moment of what
+/// may have come of it.
+pub(super) const LEFT_ALONE: &[Edit; 6] = &[
+    Edit(
+        W3,
+        r#""owner":"c4","at_ns":560000000"#,
+        r#""owner":"c4","at_ns":601000000"#,
+    ),
+    Edit(
+        W3,
+        r#""at_ns":565000000,"outcome":"ok","fence":64,"valid_until_ns":707000000"#,
+        r#""at_ns":602000000,"outcome":"refused""#,
+    ),
+    Edit(
+        W3,
+        concat!(
+            r#"{"ev":"invoke","proc":3,"pid":103,"op":8,"what":"release","lock":"m2","owner":"c4","at_ns":570000000}"#,
+            "\n"
+        ),
+        "",
+    ),
+    Edit(
+        W3,
+        concat!(
+            r#"{"ev":"complete","proc":3,"op":8,"at_ns":572000000,"outcome":"ok"}"#,
+            "\n"
+        ),
+        "",
+    ),
+    Edit(W3, r#""at_ns":580000000"#, r#""at_ns":620000000"#),
+    Edit(W3, r#""at_ns":582000000"#, r#""at_ns":622000000"#),
+];
+
+/// The same, and the nemesis did this.
+pub(super) const fn left_alone_and(fault: &'static str) -> [Edit; 7] {
+    let [one, two, three, four, five, six] = *LEFT_ALONE;
+    [one, two, three, four, five, six, Edit(NEMESIS, "", fault)]
+}
 
 /// The acquire without outcome, taken out where it is and put in long before.
 pub(super) const NOT_ASKED: Edit = Edit(

@@ -1,10 +1,15 @@
 //! What must not be rejected, or only as a control. Must never hold a history that a lock could not have left.
 
 use super::edits::{
-    ASKED_EARLY, CAMPAIGN, FALLING, LOST_UPDATE, NEMESIS, NOT_ASKED, REFUSED, TWO_HOLDERS, W2, W3,
+    ASKED_EARLY, CAMPAIGN, FALLING, FORWARD, LOST_UPDATE, NEMESIS, NOT_ASKED, REFUSED, TWO_HOLDERS,
+    W1, W2, W3, left_alone_and,
 };
 use super::{Edit, Expected, Harmless};
 use crate::Invariant::{Exclusion, FenceOrder, NoLostUpdate};
+
+const SET_BACK: &[Edit] = &left_alone_and(
+    "{\"ev\":\"fault\",\"kind\":\"clock-back\",\"target\":\"server\",\"at_ns\":450000000,\"by_ns\":1000000}\n",
+);
 
 const CONTROL: Edit = Edit(CAMPAIGN, r#""control":false"#, r#""control":true"#);
 const RUNG: Edit = Edit(CAMPAIGN, r#""system":"leasehold""#, r#""system":"P4""#);
@@ -95,6 +100,55 @@ pub(super) const ALL: &[Harmless] = &[
                     r#"{"ev":"server-start","epoch":1,"at_ns":515000000}"#,
                     "\n"
                 ),
+            ),
+        ],
+    },
+    Harmless {
+        name: "two holders because the clock was set forward",
+        expected: Expected::Sound,
+        edits: &[TWO_HOLDERS, FORWARD],
+    },
+    Harmless {
+        name: "two holders, one by a deadline of before the clock was set forward that was handed on in its process",
+        expected: Expected::Sound,
+        edits: &[
+            TWO_HOLDERS,
+            Edit(
+                W1,
+                r#""fence":384,"valid_until_ns":857000000"#,
+                r#""fence":384,"valid_until_ns":839000000"#,
+            ),
+            Edit(
+                NEMESIS,
+                "",
+                "{\"ev\":\"fault\",\"kind\":\"clock-forward\",\"target\":\"server\",\"at_ns\":690000000,\"by_ns\":5000000000}\n",
+            ),
+        ],
+    },
+    Harmless {
+        name: "an orphan that stays for as long as the clock was set back",
+        expected: Expected::Sound,
+        edits: SET_BACK,
+    },
+    Harmless {
+        name: "a lease that its holder took for lost, kept by a clock that was set back",
+        expected: Expected::Sound,
+        edits: &[
+            Edit(
+                W3,
+                r#"{"ev":"invoke","proc":3,"pid":103,"op":6,"#,
+                concat!(
+                    r#"{"ev":"invoke","proc":3,"pid":103,"op":20,"what":"acquire","lock":"m1","owner":"c9","at_ns":270000000}"#,
+                    "\n",
+                    r#"{"ev":"complete","proc":3,"op":20,"at_ns":272000000,"outcome":"refused"}"#,
+                    "\n",
+                    r#"{"ev":"invoke","proc":3,"pid":103,"op":6,"#
+                ),
+            ),
+            Edit(
+                NEMESIS,
+                "",
+                "{\"ev\":\"fault\",\"kind\":\"clock-back\",\"target\":\"server\",\"at_ns\":150000000,\"by_ns\":9000000}\n",
             ),
         ],
     },
