@@ -20,3 +20,9 @@ pub fn up() -> Duration {
 pub fn up_ns() -> u64 {
     u64::try_from(up().as_nanos()).unwrap_or(u64::MAX)
 }
+
+/// The wall clock of this host, in nanoseconds since 1970: it may jump.
+pub fn wall_ns() -> i64 {
+    let now = clock_gettime(ClockId::CLOCK_REALTIME).map_or(Duration::ZERO, Duration::from);
+    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
+}

@@ -32,6 +32,7 @@ const POLL: Duration = Duration::from_millis(2);
 pub struct OwnServer {
     program: PathBuf,
     options: Vec<String>,
+    environment: Vec<(&'static str, PathBuf)>,
     port: u16,
     running: Option<Process>,
     directory: TempDir,
@@ -43,6 +44,17 @@ impl OwnServer {
     /// # Errors
     /// What to do if no server is installed; the end of its log if it does not start.
     pub fn start(options: &[&str]) -> Result<Self, String> {
+        Self::start_in(options, Vec::new())
+    }
+
+    /// The same, with this in its environment, also after a restart.
+    ///
+    /// # Errors
+    /// As [`OwnServer::start`].
+    pub fn start_in(
+        options: &[&str],
+        environment: Vec<(&'static str, PathBuf)>,
+    ) -> Result<Self, String> {
         let directory = tempfile::Builder::new()
             .prefix("leasehold-lab-")
             .tempdir()
@@ -50,6 +62,7 @@ impl OwnServer {
         let mut server = Self {
             program: find()?,
             options: options.iter().map(|&option| option.to_owned()).collect(),
+            environment,
             port: 0,
             running: None,
             directory,
@@ -144,6 +157,7 @@ impl OwnServer {
                 .arg("--dir")
                 .arg(self.directory.path())
                 .args(&self.options);
+            command.envs(self.environment.iter().map(|(name, value)| (name, value)));
             command.stdout(log).stderr(errors);
         });
         self.running = Some(process?);

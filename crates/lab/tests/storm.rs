@@ -50,6 +50,8 @@ fn a_storm_of_a_minute_is_clean_and_its_controls_are_not() {
         );
     }
     assert_eq!(storm["tolerance_ms"], 2_000);
+    #[cfg(target_os = "linux")]
+    assert_eq!(storm["left_out"], Value::Null);
     let unexplained = storm["unexplained_ms"].as_u64().unwrap();
     assert!(unexplained <= 2_000, "{unexplained} ms");
     let counts = &storm["verdict"]["counts"];
@@ -63,6 +65,10 @@ fn a_storm_of_a_minute_is_clean_and_its_controls_are_not() {
         "black-hole-replies",
         "black-hole-requests",
         "client-kill",
+        #[cfg(target_os = "linux")]
+        "clock-back",
+        #[cfg(target_os = "linux")]
+        "clock-forward",
         "evict",
         "failover",
         "kill-server",
@@ -90,6 +96,38 @@ fn a_storm_of_a_minute_is_clean_and_its_controls_are_not() {
             assert_eq!(again[field], said["verdict"][field]);
         }
     }
+}
+
+#[test]
+fn without_a_compiler_the_clock_is_left_alone_and_the_report_says_so() {
+    let programs = tempfile::tempdir().unwrap();
+    for name in ["sh", "redis-server", "valkey-server"] {
+        let places = std::env::var_os("PATH").unwrap();
+        let installed = std::env::split_paths(&places).map(|place| place.join(name));
+        for file in installed.filter(|file| file.is_file()).take(1) {
+            std::os::unix::fs::symlink(file, programs.path().join(name)).unwrap();
+        }
+    }
+    let storm = Command::new(env!("CARGO_BIN_EXE_leasehold-lab"))
+        .args(["storm", "--time", "5s", "--seed", "7", "--tolerance", "2s"])
+        .arg("--json")
+        .env("PATH", programs.path())
+        .output()
+        .unwrap();
+    let (text, errors) = (
+        String::from_utf8_lossy(&storm.stdout),
+        String::from_utf8_lossy(&storm.stderr),
+    );
+    let report: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}"));
+    let storm = &report["campaigns"][2];
+    let left_out = storm["left_out"].as_str().unwrap();
+    assert!(
+        left_out.contains("clock-forward, clock-back: "),
+        "{left_out}"
+    );
+    let faults = &storm["verdict"]["counts"]["faults"];
+    assert!(faults["clock-back"].is_null(), "{faults}");
+    assert!(faults["clock-forward"].is_null(), "{faults}");
 }
 
 #[test]

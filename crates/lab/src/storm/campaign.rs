@@ -60,6 +60,8 @@ pub(super) struct Outcome {
     pub(super) stalled: Duration,
     /// How late a loss was told at most for no reason that is known.
     pub(super) unexplained: Duration,
+    /// Which faults could not be done here, and why.
+    pub(super) left_out: Option<String>,
 }
 
 impl Campaign {
@@ -75,12 +77,11 @@ impl Campaign {
         };
         let own = server.as_ref().map(Servers::url);
         let url = settings.url.clone().or(own).unwrap_or_default();
-        let faults = nemesis::schedule(
-            settings.seed,
-            self.storm,
-            settings.ttl,
-            server.is_some() && self.shows.is_none(),
-        );
+        let harmed = server.as_ref().filter(|_| self.shows.is_none());
+        let left_out = harmed.and_then(Servers::why_no_clock);
+        let left_out = left_out.map(|why| format!("clock-forward, clock-back: {why}"));
+        let deck = nemesis::deck(harmed);
+        let faults = nemesis::schedule(settings.seed, self.storm, settings.ttl, &deck);
         self.describe(settings, &nemesis::planned(&faults), directory)?;
 
         let socket = scratch.path().join("resource");
@@ -116,6 +117,7 @@ impl Campaign {
             took,
             stalled,
             unexplained: worker::stalls::unexplained(directory, &stops),
+            left_out,
         })
     }
 

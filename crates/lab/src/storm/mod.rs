@@ -8,12 +8,13 @@
 //! |---|---|
 //! | `campaign` | one run, from the first process to the verdict |
 //! | `nemesis`, `crew` | the faults; the worker processes |
-//! | `servers`, `road` | the server, the one that follows it, and the way to them |
+//! | `servers`, `road`, `clock` | the server, the one that follows it, the way to them and what time they have |
 //! | `worker`, `resource`, `judged` | what runs as processes of their own |
 //! | `args`, `report` | how it is asked for and shown |
 
 pub mod args;
 mod campaign;
+mod clock;
 mod crew;
 pub(crate) mod judged;
 mod nemesis;

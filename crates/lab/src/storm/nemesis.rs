@@ -1,6 +1,7 @@
 //! The one who does harm: which faults there are to be and when, and how each is done. Must never do one that it does not
 //! write down, or write down one that had no effect.
 
+mod clock;
 mod way;
 
 use std::collections::BTreeMap;
@@ -18,8 +19,8 @@ use crate::host_time;
 use crate::rng::Rng;
 use crate::server::OwnServer;
 
-/// Of each fifteen faults.
-const ALL: [FaultKind; 15] = [
+/// Of each seventeen faults.
+const ALL: [FaultKind; 17] = [
     FaultKind::StopWorker,
     FaultKind::StopWorker,
     FaultKind::StopWorker,
@@ -35,6 +36,8 @@ const ALL: [FaultKind; 15] = [
     FaultKind::BlackHoleRequests,
     FaultKind::BlackHoleReplies,
     FaultKind::Evict,
+    FaultKind::ClockForward,
+    FaultKind::ClockBack,
 ];
 
 /// What can be done when the server is somebody else's.
@@ -57,14 +60,26 @@ pub(super) struct Fault {
     at: Duration,
     kind: FaultKind,
     lasts: Duration,
-    /// Chooses the worker.
+    /// Chooses the worker, or how far a clock jumps.
     whom: u64,
 }
 
-/// The faults of a campaign that lasts for `time`: the same for the same seed. Of any fifteen, as they are dealt, none is left out.
-pub(super) fn schedule(seed: u64, time: Duration, ttl: Duration, server: bool) -> Vec<Fault> {
+/// What is drawn from, until it is used up: all that can be done to workers, and to these servers if there are any.
+pub(super) fn deck(servers: Option<&Servers>) -> Vec<FaultKind> {
+    let Some(servers) = servers else {
+        return WORKERS_ONLY.to_vec();
+    };
+    let mut deck = ALL.to_vec();
+    if servers.why_no_clock().is_some() {
+        deck.retain(|kind| !matches!(kind, FaultKind::ClockForward | FaultKind::ClockBack));
+    }
+    deck
+}
+
+/// The faults of a campaign that lasts for `time`: the same for the same seed and deck. Of any as many as the deck has, as they are
+/// dealt, none is left out.
+pub(super) fn schedule(seed: u64, time: Duration, ttl: Duration, deck: &[FaultKind]) -> Vec<Fault> {
     let mut rng = Rng::new(seed);
-    let deck: &[FaultKind] = if server { &ALL } else { &WORKERS_ONLY };
     let mut left: Vec<FaultKind> = Vec::new();
     let mut faults = Vec::new();
     let mut at = Duration::ZERO;
@@ -163,6 +178,10 @@ impl Nemesis<'_> {
         while self.crew.any_stopped() {
             self.rest(host_time::up() + TICK)?;
         }
+        // What was stored when a clock was set back lasts for so much longer.
+        while self.clock_is_behind() {
+            self.rest(host_time::up() + TICK)?;
+        }
         self.write(&json!({"ev": "calm", "at_ns": host_time::up_ns()}))
     }
 
@@ -217,6 +236,9 @@ impl Nemesis<'_> {
                 return self.hold_up(fault.kind, fault.whom, fault.lasts);
             }
             FaultKind::Evict => return self.evict(fault.whom),
+            FaultKind::ClockForward | FaultKind::ClockBack => {
+                return self.jump(fault.kind, fault.whom);
+            }
         }
         self.fault(fault.kind, "server", from, Some(host_time::up_ns()))
     }
@@ -289,26 +311,26 @@ mod tests {
     #[test]
     fn a_schedule_follows_from_its_seed_and_leaves_nothing_out() {
         let time = Duration::from_secs(10);
-        let faults = schedule(7, time, TTL, true);
-        assert_eq!(faults, schedule(7, time, TTL, true));
-        assert_ne!(faults, schedule(8, time, TTL, true));
+        let faults = schedule(7, time, TTL, &ALL);
+        assert_eq!(faults, schedule(7, time, TTL, &ALL));
+        assert_ne!(faults, schedule(8, time, TTL, &ALL));
         assert!(faults.is_sorted_by_key(|fault| fault.at));
         assert!(faults.iter().all(|fault| fault.at < time));
-        for fifteen in faults.chunks_exact(ALL.len()) {
-            assert_eq!(planned(fifteen).len(), 12);
+        for all in faults.chunks_exact(ALL.len()) {
+            assert_eq!(planned(all).len(), 14);
         }
     }
 
     #[test]
     fn a_minute_has_more_than_a_hundred_faults() {
         for seed in 0..20 {
-            assert!(schedule(seed, Duration::from_secs(35), TTL, true).len() > 100);
+            assert!(schedule(seed, Duration::from_secs(35), TTL, &ALL).len() > 100);
         }
     }
 
     #[test]
     fn somebody_elses_server_is_left_alone() {
-        let planned = planned(&schedule(7, Duration::from_secs(10), TTL, false));
+        let planned = planned(&schedule(7, Duration::from_secs(10), TTL, &deck(None)));
         let kinds: Vec<FaultKind> = planned.into_keys().collect();
         assert_eq!(kinds, [FaultKind::StopWorker, FaultKind::KillWorker]);
     }

@@ -41,6 +41,8 @@ pub struct Found {
     pub unexplained_ms: u128,
     /// How late the judge lets a loss be told, in milliseconds.
     pub tolerance_ms: u128,
+    /// Which faults could not be done here, and why.
+    pub left_out: Option<String>,
     /// Of a control: what it had to show, and how often it did.
     pub control: Option<Control>,
 }
@@ -68,6 +70,7 @@ impl Found {
             stalled_ms: outcome.stalled.as_millis(),
             unexplained_ms: outcome.unexplained.as_millis(),
             tolerance_ms: tolerance.as_millis(),
+            left_out: outcome.left_out,
             verdict,
         }
     }
@@ -172,6 +175,7 @@ impl fmt::Display for Found {
             stalled_ms,
             unexplained_ms,
             tolerance_ms,
+            left_out,
             ..
         } = self;
         let pace = format!(
@@ -180,6 +184,9 @@ impl fmt::Display for Found {
         let late = format!(
             "  told late     by up to {unexplained_ms} ms for no reason known; {tolerance_ms} ms are let pass, for whatever reason"
         );
+        if let Some(left_out) = left_out {
+            writeln!(f, "  left out      {left_out}")?;
+        }
         let Some(control) = self.control.filter(|_| verdict.status == Status::Clean) else {
             return writeln!(f, "{verdict}{late}\n  {pace}");
         };

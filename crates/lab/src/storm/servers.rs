@@ -1,7 +1,9 @@
 //! The servers of a storm: one that the workers reach by a road, and one that follows it and may take its place. Must never lead
 //! anybody to both.
 
+use super::clock::ServerClock;
 use super::road::Road;
+use crate::host_time;
 use crate::server::OwnServer;
 
 /// What makes a server a good leader, too: without this, one that follows waits for 5 s.
@@ -13,26 +15,99 @@ pub(super) struct Servers {
     primary: OwnServer,
     replica: Option<OwnServer>,
     road: Road,
+    /// Of both of them; or why they have the host's.
+    clock: Result<ServerClock, String>,
 }
 
 impl Servers {
-    /// Starts them with these options.
+    /// Starts them with these options, and if there are two, with a clock of their own where that can be had.
     pub(super) fn start(options: &[&str], with_replica: bool) -> Result<Self, String> {
         let options = [options, &AT_ONCE].concat();
-        let primary = OwnServer::start(&options)?;
+        let clock = if with_replica {
+            ServerClock::make()
+        } else {
+            Err("nobody needs one".into())
+        };
+        let environment = clock
+            .as_ref()
+            .map_or_else(|_| Vec::new(), ServerClock::environment);
+        let primary = OwnServer::start_in(&options, environment.clone())?;
         let replica = if with_replica {
-            let replica = OwnServer::start(&options)?;
+            let replica = OwnServer::start_in(&options, environment)?;
             follow(&replica, Some(primary.port()))?;
             Some(replica)
         } else {
             None
         };
         let road = Road::to(primary.port())?;
-        Ok(Self {
+        let mut servers = Self {
             primary,
             replica,
             road,
-        })
+            clock,
+        };
+        if servers.clock.is_ok() && !servers.show_the_clock()? {
+            servers.clock =
+                Err("the server asks the system past the library that answers for it".into());
+        }
+        Ok(servers)
+    }
+
+    /// The clock of both of them.
+    ///
+    /// # Errors
+    /// Why they have the host's.
+    pub(super) fn clock(&mut self) -> Result<&mut ServerClock, String> {
+        self.clock.as_mut().map_err(|why| why.clone())
+    }
+
+    /// Why the clock of the servers cannot be led, if it cannot.
+    pub(super) fn why_no_clock(&self) -> Option<&str> {
+        self.clock.as_ref().err().map(String::as_str)
+    }
+
+    /// Whether both servers show the clock that they were given.
+    pub(super) fn show_the_clock(&self) -> Result<bool, String> {
+        let clock = self.clock.as_ref()?;
+        for server in [&self.primary, self.other()?] {
+            let before = host_time::wall_ns();
+            let (seconds, micros) = time(server)?;
+            let asked = [before, host_time::wall_ns()];
+            if !clock.is_shown(asked, (seconds * 1_000_000 + micros) * 1_000) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a loss of what the server has loses no fence that is above the next: its clock has to have passed all of them.
+    pub(super) fn may_forget(&self, locks: u64) -> Result<bool, String> {
+        if self
+            .clock
+            .as_ref()
+            .is_ok_and(|clock| !clock.has_caught_up())
+        {
+            return Ok(false);
+        }
+        // While it was behind they rose from the last one, whatever it showed.
+        let asked = |error: redis::RedisError| format!("the last fences: {error}");
+        let mut connection = connect(&self.primary).map_err(asked)?;
+        let mut fences = redis::cmd("MGET");
+        for lock in 1..=locks {
+            fences.arg(format!("{{m{lock}}}:lh-fence"));
+        }
+        let fences: Vec<Option<String>> = fences.query(&mut connection).map_err(asked)?;
+        let (seconds, micros) = time(&self.primary)?;
+        let now = seconds * 1_000_000 + micros;
+        // The numbers after it belong to its holder, and what else stands there says whose it is.
+        let passed = |text: &String| {
+            let last = text.split(' ').next()?.parse::<i64>().ok()?;
+            Some(last + BLOCK < now)
+        };
+        Ok(fences
+            .iter()
+            .flatten()
+            .all(|text| passed(text) == Some(true)))
     }
 
     /// Where workers connect.
@@ -99,6 +174,9 @@ impl Servers {
     }
 }
 
+/// How many numbers a fence stands for.
+const BLOCK: i64 = 64;
+
 const NO_REPLICA: &str = "no server follows";
 
 fn follow(server: &OwnServer, port: Option<u16>) -> Result<(), String> {
@@ -109,6 +187,13 @@ fn follow(server: &OwnServer, port: Option<u16>) -> Result<(), String> {
     let told = connect(server)
         .and_then(|mut connection| redis::cmd("REPLICAOF").arg(&whom).query(&mut connection));
     told.map_err(|error| format!("REPLICAOF {}: {error}", whom.join(" ")))
+}
+
+/// The time that a server has: seconds, and microseconds.
+fn time(server: &OwnServer) -> Result<(i64, i64), String> {
+    connect(server)
+        .and_then(|mut connection| redis::cmd("TIME").query(&mut connection))
+        .map_err(|error| format!("TIME: {error}"))
 }
 
 fn connect(server: &OwnServer) -> redis::RedisResult<redis::Connection> {

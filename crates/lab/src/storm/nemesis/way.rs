@@ -12,7 +12,7 @@ use crate::storm::road::Hole;
 /// How often something is tried that needs somebody to be there: after a restart it may take some time.
 const TRIES: u32 = 2_000;
 
-/// What stands beside a lock.
+/// What stands beside a lock; the first of them is what keeps fences from falling with the clock.
 const BESIDE: [&str; 3] = ["lh-fence", "lh-queue", "lh-waiters"];
 
 impl Nemesis<'_> {
@@ -41,6 +41,7 @@ impl Nemesis<'_> {
     /// The replica stops following, and takes over this long after.
     pub(super) fn fail_over(&mut self, lag: Duration) -> Result<(), String> {
         let mut from = 0;
+        self.let_it_pass_all_fences()?;
         self.until("a replica that follows", |nemesis| {
             from = host_time::up_ns();
             nemesis.servers()?.is_followed()
@@ -56,7 +57,7 @@ impl Nemesis<'_> {
         self.fault(FaultKind::Failover, "server", from, Some(until))
     }
 
-    /// Deletes what stands beside some lock: one kind of key, or all.
+    /// Deletes what stands beside some lock: one kind of key, or all. But the last fence is left alone until the clock has passed it.
     pub(super) fn evict(&mut self, whom: u64) -> Result<(), String> {
         let which = usize::try_from(whom % (BESIDE.len() as u64 + 1)).unwrap_or_default();
         let (mut from, mut tried) = (0, 0);
@@ -64,9 +65,19 @@ impl Nemesis<'_> {
         self.until("a key beside a lock", |nemesis| {
             tried += 1;
             // Nobody may wait for a while.
-            let chosen = match BESIDE.get(which) {
-                Some(one) if tried <= TRIES / 4 => std::slice::from_ref(one),
-                _ => &BESIDE[..],
+            let anything = tried > TRIES / 4;
+            if anything {
+                nemesis.let_it_pass_all_fences()?;
+            }
+            let all = if nemesis.servers()?.may_forget(locks)? {
+                &BESIDE[..]
+            } else {
+                &BESIDE[1..]
+            };
+            let one = BESIDE.get(which).filter(|one| all.contains(one));
+            let chosen = match one {
+                Some(one) if !anything => std::slice::from_ref(one),
+                _ => all,
             };
             for lock in (0..locks).map(|step| 1 + (whom / 4 + step) % locks) {
                 let keys = chosen.iter().map(|beside| format!("{{m{lock}}}:{beside}"));

@@ -1,0 +1,131 @@
+//! The wall clock of a storm's servers: the host's, and an offset that jumps. Must never move any other clock, or say that a server
+//! follows it that does not.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::host_time;
+
+/// What a server is started with to have it: a library that answers for the system.
+const SHIM: &str = include_str!("clock.c");
+
+/// In which the library finds the offset.
+const OFFSET: &str = "LEASEHOLD_STORM_CLOCK";
+
+/// How far it is ahead at first: so a server shows whether it follows.
+const AHEAD_NS: i64 = 10_000_000_000;
+
+/// One clock for all servers of a storm.
+#[derive(Debug)]
+pub(super) struct ServerClock {
+    offset: File,
+    offset_ns: i64,
+    /// The latest time that it showed before it was last set back.
+    latest_ns: i64,
+    directory: TempDir,
+}
+
+impl ServerClock {
+    /// Makes one, or says why it cannot be had here.
+    pub(super) fn make() -> Result<Self, String> {
+        if !cfg!(target_os = "linux") {
+            return Err("a server's clock can be led only on Linux".into());
+        }
+        let refused = |error: std::io::Error| format!("cannot make a clock: {error}");
+        let directory = tempfile::Builder::new()
+            .prefix("leasehold-storm-")
+            .tempdir()
+            .map_err(refused)?;
+        let source = directory.path().join("clock.c");
+        fs::write(&source, SHIM).map_err(refused)?;
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O2", "-o"])
+            .args([&directory.path().join("clock.so"), &source])
+            .output()
+            .map_err(|error| format!("no C compiler, cc: {error}"))?;
+        if !built.status.success() {
+            let said = String::from_utf8_lossy(&built.stderr);
+            let first = said.lines().next().unwrap_or_default();
+            return Err(format!("cc cannot compile it: {first}"));
+        }
+        let mut clock = Self {
+            offset: File::create(directory.path().join("offset")).map_err(refused)?,
+            offset_ns: 0,
+            latest_ns: 0,
+            directory,
+        };
+        clock.set(AHEAD_NS)?;
+        Ok(clock)
+    }
+
+    /// The environment of a server that is to follow it.
+    pub(super) fn environment(&self) -> Vec<(&'static str, PathBuf)> {
+        let file = |name| self.directory.path().join(name);
+        vec![("LD_PRELOAD", file("clock.so")), (OFFSET, file("offset"))]
+    }
+
+    /// Jumps so far, forward or back. The servers' next look at the clock sees it.
+    pub(super) fn jump(&mut self, by_ns: i64) -> Result<(), String> {
+        self.latest_ns = self.latest_ns.max(self.now_ns());
+        self.set(self.offset_ns.saturating_add(by_ns))
+    }
+
+    /// Whether it shows no time that it has shown before.
+    pub(super) fn has_caught_up(&self) -> bool {
+        self.now_ns() > self.latest_ns
+    }
+
+    /// Whether a server that was asked for its time between two times of the host's shows this clock's.
+    pub(super) const fn is_shown(&self, asked: [i64; 2], shown_ns: i64) -> bool {
+        // A server counts in microseconds, and may have looked when the system's coarse clock ticked last.
+        let host_ns = shown_ns - self.offset_ns;
+        host_ns >= asked[0] - 10_000_000 && host_ns <= asked[1]
+    }
+
+    fn now_ns(&self) -> i64 {
+        host_time::wall_ns().saturating_add(self.offset_ns)
+    }
+
+    fn set(&mut self, offset_ns: i64) -> Result<(), String> {
+        // Twice, one after the other: who reads it reads again while the two differ.
+        for at in [0, 8] {
+            self.offset
+                .write_all_at(&offset_ns.to_ne_bytes(), at)
+                .map_err(|error| format!("cannot set a clock: {error}"))?;
+        }
+        self.offset_ns = offset_ns;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_clock_that_was_set_back_catches_up_and_one_that_was_set_forward_has() {
+        let mut clock = ServerClock::make().unwrap();
+        assert!(clock.has_caught_up());
+        clock.jump(-3_600_000_000_000).unwrap();
+        assert!(!clock.has_caught_up());
+        clock.jump(3_599_000_000_000).unwrap();
+        assert!(!clock.has_caught_up());
+        clock.jump(2_000_000_000).unwrap();
+        assert!(clock.has_caught_up());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_time_is_this_clocks_or_the_hosts() {
+        let clock = ServerClock::make().unwrap();
+        let now = host_time::wall_ns();
+        assert!(clock.is_shown([now, now + 1_000], now + AHEAD_NS));
+        assert!(!clock.is_shown([now, now + 1_000], now));
+        assert!(!clock.is_shown([now, now + 1_000], now + AHEAD_NS + 2_000));
+    }
+}

@@ -1,0 +1,73 @@
+//! Jumps of the servers' clock. Must never have a fence forgotten that the clock has not passed: then fences fall, as documented.
+
+use std::time::Duration;
+
+use leasehold_history::FaultKind;
+use serde_json::json;
+
+use super::{Nemesis, TICK};
+use crate::host_time;
+
+/// How far it jumps, in milliseconds, and by up to two fifths more.
+const FAR: [u64; 5] = [100, 250, 600, 1_500, 3_500];
+
+/// How long the clock may take to pass all fences: it may have been set back more than once.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How far this is.
+fn distance(drawn: u64) -> Duration {
+    let which = usize::try_from(drawn % FAR.len() as u64).unwrap_or_default();
+    let least = FAR.get(which).copied().unwrap_or(FAR[0]);
+    Duration::from_micros(least * 1_000 + drawn / FAR.len() as u64 % (least * 400))
+}
+
+impl Nemesis<'_> {
+    /// Sets the clock of the servers forward or back.
+    pub(super) fn jump(&mut self, kind: FaultKind, drawn: u64) -> Result<(), String> {
+        let by_ns = u64::try_from(distance(drawn).as_nanos()).unwrap_or_default();
+        let signed = i64::try_from(by_ns).unwrap_or_default();
+        let back = kind == FaultKind::ClockBack;
+        let clock = self.servers()?.clock()?;
+        let from = host_time::up_ns();
+        clock.jump(if back { -signed } else { signed })?;
+        let until = host_time::up_ns();
+        if !self.servers()?.show_the_clock()? {
+            return Err("a server does not show that its clock has jumped".into());
+        }
+        self.write(&json!({
+            "ev": "fault", "kind": kind.name(), "target": "server", "at_ns": from, "until_ns": until, "by_ns": by_ns,
+        }))
+    }
+
+    /// Whether the servers' clock shows a time that it has shown before.
+    pub(super) fn clock_is_behind(&mut self) -> bool {
+        let clock = self.servers().and_then(|servers| servers.clock());
+        clock.is_ok_and(|clock| !clock.has_caught_up())
+    }
+
+    /// Waits until the servers' clock has passed all fences, so that none falls when they are forgotten.
+    pub(super) fn let_it_pass_all_fences(&mut self) -> Result<(), String> {
+        let (locks, began) = (self.locks, host_time::up());
+        while !self.servers()?.may_forget(locks)? {
+            if host_time::up().saturating_sub(began) > PATIENCE {
+                return Err("fences stay ahead of the servers' clock".into());
+            }
+            self.rest(host_time::up() + TICK)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_jumps_by_a_tenth_of_a_second_to_five() {
+        let mut rng = crate::rng::Rng::new(7);
+        let all: Vec<Duration> = (0..1_000).map(|_| distance(rng.next())).collect();
+        let (least, most) = (all.iter().min().unwrap(), all.iter().max().unwrap());
+        assert!((100..120).contains(&least.as_millis()), "{least:?}");
+        assert!((4_000..5_000).contains(&most.as_millis()), "{most:?}");
+    }
+}
