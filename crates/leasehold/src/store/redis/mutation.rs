@@ -189,7 +189,7 @@ const ALL: &[Mutation] = &[
     mutation(
         "lua/silent-waiter-granted",
         "A waiter counts as alive however long ago it was heard of.",
-        "tonumber(seen_until) < now_ms",
+        "token ~= caller and tonumber(seen_until) < now_ms",
         "false",
     ),
     mutation(
