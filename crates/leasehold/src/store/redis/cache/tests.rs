@@ -344,6 +344,8 @@ async fn a_spoiled_control_makes_no_value_fresh() {
             let told = takes(&store, "a", step.clone()).await;
             let after = server.cli(&["GET", "a"]).text();
             assert_eq!(before, after, "{fields}: {step:?} -> {told:?}");
+            let fresh = matches!(told, Ok(Reply::Fresh(_) | Reply::Committed(Kept::Fresh(_))));
+            assert!(!fresh, "{fields}: {step:?} -> {told:?}");
             for key in ["a", "{a}:lh-cache"] {
                 let left = server.cli(&["PTTL", key]).int();
                 assert!(left > 0, "{key} {left}: {fields}: {step:?} -> {told:?}");
