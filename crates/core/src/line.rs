@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::lock::{CLAIM_WINDOW, Turn, count, is_gone};
+use crate::lock::{CLAIM_WINDOW, Turn, WAITER_GRACE, count, is_gone};
 use crate::time::millis;
 use crate::{Owner, Ttl, Waiter, Wake};
 
@@ -13,6 +13,11 @@ pub const UNHEARD_GRACE: Duration = Duration::from_secs(2);
 /// How many of those that cannot be told one step passes over. Each has to be looked for at each step on a free lock, which
 /// holds up a store that serves many locks; those behind them lose their places.
 pub const PASSED_OVER: usize = 32;
+/// A claim window below this may end long before the next in line asks, who asked last behind another lease.
+const SHORT_CLAIM: Duration = Duration::from_secs(1);
+
+/// Who asks this long after the end of a claim window is soon enough.
+const SOON: Duration = Duration::from_millis(50);
 
 /// What is found of a waiter.
 enum Found {
@@ -115,7 +120,9 @@ impl Turn<'_> {
         let Some(waiter) = self.lock.queue.remove(place) else {
             return;
         };
-        self.grant(&waiter.owner, waiter.mode, claim_ttl(waiter.ttl));
+        let window = claim_ttl(waiter.ttl);
+        self.grant(&waiter.owner, waiter.mode, window);
+        self.first = self.sleeper(place, caller, window).cloned();
         if caller != Some(&waiter.owner) {
             self.wakes.push(Wake {
                 fence: self.lock.fence.map(|last| last.granted),
@@ -124,6 +131,29 @@ impl Turn<'_> {
                 queued: count(self.lock.queue.len()),
             });
         }
+    }
+}
+
+impl Turn<'_> {
+    /// The first of those from `place` on who can be told, if the grant before it is a short one and it would sleep past its
+    /// end: it is told, asks, and learns when the claim ends. It need not be, if one before it asks in time.
+    fn sleeper(&self, place: usize, caller: Option<&Owner>, window: Ttl) -> Option<&Owner> {
+        if window.get() >= SHORT_CLAIM {
+            return None;
+        }
+        let now = self.now.millis();
+        // Each counts as alive for so long after its next poll is due. Who is late by that may not ask at all.
+        let grace = millis(WAITER_GRACE);
+        let in_time = now + grace..=now + window.millis() + millis(SOON) + grace;
+        for waiter in self.lock.queue.iter().skip(place) {
+            if caller == Some(&waiter.owner) || in_time.contains(&waiter.seen_until_ms) {
+                return None;
+            }
+            if waiter.listening && matches!(self.find(waiter, caller), Found::Able) {
+                return Some(&waiter.owner);
+            }
+        }
+        None
     }
 }
 

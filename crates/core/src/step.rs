@@ -188,7 +188,8 @@ pub struct Outcome {
     /// The holder to tell that another client waits: said for the first in line each time it asks, so that a client that
     /// keeps the lock for its own tasks learns to give it up. A hint like a wake.
     pub wanted: Option<Owner>,
-    /// The waiter to tell that it is the first in line now, since those before it left: a foreign program holds the lock and
-    /// will wake nobody, so it should ask at once and then look often. A hint like a wake; only to one that listens.
+    /// The waiter to tell that it is the first in line now, so that it asks at once. Either those before it left, and a foreign
+    /// program holds the lock, which will wake nobody. Or the one before it was just granted the lock for less than a second,
+    /// and this one would not have asked soon after. A hint like a wake; only to one that listens.
     pub first: Option<Owner>,
 }

@@ -18,6 +18,8 @@ local CLAIM_WINDOW = 3000
 local WAITER_GRACE = 15000
 local UNHEARD_GRACE = 2000
 local PASSED_OVER = 32
+local SHORT_CLAIM = 1000
+local SOON = 50
 local FENCE_MEMORY = '86400000'
 local FENCE_BLOCK = 64
 local FENCE_REFILL = 16
@@ -67,6 +69,9 @@ local function fences_of(text)
   end
   return fence, first, text, of_grant
 end
+
+-- Who is to be told at the end of this step that a short claim has begun before it: its channel and its token.
+local sleeper_channel, sleeper
 
 -- That, for the FENCE of this step. `last` is nil while it was not read, false when there is none.
 local last, granted, last_text, granted_text
@@ -175,8 +180,8 @@ end
 -- be told is passed over, since its client may be connecting anew, and keeps its place for 2 s, or longer if it asks again:
 -- up to 32 of them, since each is looked for again at each step, and the others are dropped.
 --
--- A lock that is free goes to the waiter that was found, for the claim window, and it is told. Returns what `look` would,
--- afterwards.
+-- A lock that is free goes to the waiter that was found, for the claim window, and it is told. If that ends within a second,
+-- so is the next one, unless it asks soon after by itself. Returns what `look` would, afterwards.
 -- A lock that is `foreign` wakes nobody when it ends, so the first in line looks often. Who is the first just now, since one
 -- before it was dropped or the waiter at the place `left` has left, is told so. Returns how many were passed over.
 local function serve(caller, foreign, left)
@@ -204,11 +209,31 @@ local function serve(caller, foreign, left)
     return not blind or redis.pcall('PUBLISH', channel, blind) ~= 0, true
   end
 
-  while place < behind do
-    local at = digits(place)
+  local function waiter(at)
+    at = digits(at)
     local token = call('ZRANGE', QUEUE, at, at)[1]
     local record = call('HGET', WAITERS, token) or ''
-    local terms, ttl, channel, seen_until = string.match(record, '^(%S+ (%d+) (%S+) )(%d+)$')
+    return token, string.match(record, '^(%S+ (%d+) (%S+) )(%d+)$')
+  end
+
+  -- The first of those from `place` on who can be told and would sleep past the end of a claim (core: sleeper).
+  local function find_sleeper(window)
+    local due = now_ms + WAITER_GRACE
+    for at = place, behind - 1 do
+      local token, terms, _, channel, seen_until = waiter(at)
+      seen_until = tonumber(terms and seen_until or 0)
+      if token == caller or seen_until >= due and seen_until <= due + window + SOON then
+        return
+      end
+      if seen_until >= now_ms and channel ~= '-' and hears(channel) then
+        sleeper_channel, sleeper = channel, token
+        return
+      end
+    end
+  end
+
+  while place < behind do
+    local token, terms, ttl, channel, seen_until = waiter(place)
     if not ttl or token ~= caller and tonumber(seen_until) < now_ms then
       drop(token)
       dropped = true
@@ -239,6 +264,10 @@ local function serve(caller, foreign, left)
           redis.pcall('PUBLISH', channel, message(fence))
         end
         grant(token, tonumber(ttl) < CLAIM_WINDOW and ttl or CLAIM_WINDOW)
+        sleeper = nil
+        if tonumber(ttl) < SHORT_CLAIM then
+          find_sleeper(tonumber(ttl))
+        end
         return token, 'string'
       end
 
@@ -300,6 +329,10 @@ local function each(width, step)
     NAME, FENCE, QUEUE, WAITERS = KEYS[key], KEYS[key + 1], KEYS[key + 2], KEYS[key + 3]
     last = nil
     local done, reply = pcall(step, unpack(ARGV, argument, argument + width - 1))
+    if sleeper then
+      redis.pcall('PUBLISH', sleeper_channel, 'first ' .. sleeper .. ' ' .. NAME)
+      sleeper = nil
+    end
     replies[number] = done and reply
       or { 'error', type(reply) == 'table' and reply.err or tostring(reply) }
   end

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{Mode, PASSED_OVER, Reply, Step, Wait};
 
 use crate::run::ttl;
-use crate::story::{Stage, ahead, owner};
+use crate::story::{Stage, ahead, fence, owner};
 
 #[test]
 fn a_waiter_that_was_passed_over_keeps_its_place_for_2_s() {
@@ -64,22 +64,106 @@ fn who_becomes_the_first_behind_another_program_is_told() {
     // Silent ones leave as well, when somebody asks.
     stage.acquires("dan", 30_000, true);
     stage.now_ms += 16_000;
-    let step = |who| Step::Acquire {
-        owner: owner(who),
-        mode: Mode::Exclusive,
-        ttl: ttl(30_000),
-        wait: Some(Wait { listening: true }),
-    };
-    assert_eq!(stage.step(&step("eve")).first, None, "it asks itself");
+    assert_eq!(stage.step(&asks("eve")).first, None, "it asks itself");
     assert_eq!(stage.queue(), ["eve"]);
     stage.now_ms += 10_000;
     stage.acquires("fay", 30_000, true);
     stage.now_ms += 6_000;
-    let outcome = stage.step(&step("gus"));
+    let outcome = stage.step(&asks("gus"));
     assert_eq!(
         (outcome.first, ahead(&outcome.reply).0),
         (Some(owner("fay")), 1)
     );
+}
+
+/// Asks in line.
+fn asks(who: &str) -> Step {
+    Step::Acquire {
+        owner: owner(who),
+        mode: Mode::Exclusive,
+        ttl: ttl(30_000),
+        wait: Some(Wait { listening: true }),
+    }
+}
+
+/// They wait behind a lease of seconds.
+fn a_line_of(stage: &mut Stage, waiters: &[(&str, u64)]) {
+    stage.acquires("ann", 30_000, false);
+    for (who, ms) in waiters {
+        stage.acquires(who, *ms, true);
+    }
+}
+
+#[test]
+fn who_would_sleep_past_a_short_claim_is_told_and_asks_when_it_ends() {
+    let mut stage = Stage::new();
+    a_line_of(
+        &mut stage,
+        &[("bob", 200), ("cid", 30_000), ("dan", 30_000)],
+    );
+    let outcome = stage.releases("ann", None);
+    assert_eq!(outcome.wakes[0].owner, owner("bob"));
+    assert_eq!(outcome.first, Some(owner("cid")));
+    let told = ahead(&stage.acquires("cid", 30_000, true));
+    assert_eq!(told, (0, Duration::from_millis(201)));
+    // Bob is late, and nobody else has asked.
+    stage.now_ms += 201;
+    fence(&stage.acquires("cid", 30_000, true));
+    // A long claim leaves time to ask.
+    let outcome = stage.releases("cid", None);
+    assert_eq!((outcome.wakes.len(), outcome.first), (1, None));
+}
+
+#[test]
+fn nobody_is_told_of_a_short_claim_while_one_asks_in_time() {
+    // Cid is to ask after 1011 ms: soon after 200 ms, not long after, or overdue.
+    for (ms, told) in [(760, true), (761, false), (1_011, false), (1_012, true)] {
+        let mut stage = Stage::new();
+        a_line_of(&mut stage, &[("bob", 200)]);
+        stage.extends("ann", 1_000);
+        stage.acquires("cid", 30_000, true);
+        stage.extends("ann", 30_000);
+        stage.now_ms += ms;
+        let first = stage.releases("ann", None).first;
+        assert_eq!(first, told.then(|| owner("cid")), "{ms}");
+    }
+    // Who asks is answered.
+    let mut stage = Stage::new();
+    a_line_of(&mut stage, &[("bob", 200), ("cid", 30_000)]);
+    stage.extends("ann", 100);
+    stage.now_ms += 101;
+    let outcome = stage.step(&asks("cid"));
+    assert_eq!((outcome.wakes.len(), outcome.first), (1, None));
+    assert_eq!(ahead(&outcome.reply), (0, Duration::from_millis(201)));
+}
+
+#[test]
+fn of_a_short_claim_the_first_is_told_that_can_be() {
+    let mut stage = Stage::new();
+    a_line_of(
+        &mut stage,
+        &[("bob", 999), ("cid", 999), ("dan", 999), ("eve", 999)],
+    );
+    stage.deaf.0 = vec!["cid"];
+    assert_eq!(stage.releases("ann", None).first, Some(owner("dan")));
+    assert_eq!(stage.queue(), ["cid", "dan", "eve"], "it keeps its place");
+    // A grant to who asks is as short.
+    stage.now_ms += 1_000;
+    assert_eq!(stage.step(&asks("dan")).first, Some(owner("eve")));
+    assert_eq!(
+        stage.releases("dan", None).first,
+        None,
+        "nobody is behind eve"
+    );
+    assert_eq!(stage.holder().as_deref(), Some("eve"));
+}
+
+#[test]
+fn a_claim_of_a_second_is_told_to_nobody_else() {
+    let mut stage = Stage::new();
+    a_line_of(&mut stage, &[("bob", 1_000), ("cid", 200), ("dan", 200)]);
+    assert_eq!(stage.releases("ann", None).first, None);
+    assert_eq!(stage.releases("bob", None).first, Some(owner("dan")));
 }
 
 #[test]

@@ -34,7 +34,8 @@ pub(crate) enum Notice {
     Granted { key: String, wake: Wake },
     /// Another client waits for the lock with this key, which this owner holds.
     Wanted { key: String, owner: Owner },
-    /// This waiter is now the first in line for the lock with this key, which a foreign program holds: it should ask at once.
+    /// This waiter is now the first in line for the lock with this key, which a foreign program holds, or stands behind a grant that
+    /// may end soon: it should ask at once.
     First { key: String, owner: Owner },
     /// The connection ended, for this reason; there will be another one.
     Cut(&'static str),

@@ -261,3 +261,28 @@ async fn who_becomes_the_first_behind_a_foreign_program_looks_at_once() {
     waiter.await.unwrap().release().await.unwrap();
     assert!(scene.since(freed) <= MS * 50, "{:?}", scene.since(freed));
 }
+
+/// The second in line asked last behind a lease of seconds, so it would sleep for two.
+#[tokio::test(start_paused = true)]
+async fn a_short_claim_that_lapses_costs_the_next_in_line_no_more_than_that() {
+    const SHORT: Duration = Duration::from_millis(200);
+    let scene = Scene::begin();
+    let taken = scene.taken_by_another().await;
+    // Its client is paused: it hears nothing, and takes no step.
+    let paused = Step::Acquire {
+        owner: leasehold_core::Owner::new(1, leasehold_core::ClientId::new(1), "h", 1, "").unwrap(),
+        mode: leasehold_core::Mode::Exclusive,
+        ttl: leasehold_core::Ttl::new(SHORT).unwrap(),
+        wait: Some(leasehold_core::Wait { listening: false }),
+    };
+    scene.carried_out(&LockName::from_key("test:m"), &paused);
+    let next = in_line(scene.mutex());
+    sleep(MS).await;
+    assert_eq!(scene.sent("acquire").len(), 1);
+    let released = scene.clock.now();
+    taken.release().await.unwrap();
+    next.await.unwrap().release().await.unwrap();
+    let waited = scene.since(released);
+    assert!(waited > SHORT && waited <= SHORT + MS * 50, "{waited:?}");
+    assert_eq!(scene.sent("acquire").len(), 3, "told once, then asked once");
+}

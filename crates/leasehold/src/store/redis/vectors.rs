@@ -274,6 +274,7 @@ macro_rules! tables {
 tables!(
     one_owner,
     a_line,
+    a_short_claim,
     foreign_locks,
     fences_and_operators,
     rolled_back,

@@ -252,6 +252,8 @@ fn wait() -> impl Strategy<Value = Option<Hearing>> {
 fn ttl() -> impl Strategy<Value = u64> {
     prop_oneof![
         Just(10),
+        10..1_000_u64,
+        Just(999),
         Just(1_000),
         Just(2_999),
         Just(3_000),

@@ -17,6 +17,7 @@ pub(super) struct Tally {
     pub(super) passed_over: usize,
     pub(super) taken_past_the_line: usize,
     pub(super) told_first: usize,
+    pub(super) told_of_short_claims: usize,
     pub(super) extended: usize,
     pub(super) not_extended: usize,
     pub(super) kept: usize,
@@ -78,7 +79,10 @@ impl Tally {
             }
         }
         self.passed_over += passed_over(before, after).count();
-        self.told_first += usize::from(outcome.first.is_some());
+        let foreign = usize::from(after.foreign.is_some());
+        let first = usize::from(outcome.first.is_some());
+        self.told_first += first * foreign;
+        self.told_of_short_claims += first * (1 - foreign);
         match (step, &outcome.reply) {
             (Step::Acquire { owner, .. } | Step::Extend { owner, .. }, Reply::Held(_)) => {
                 let again = held(before, owner);
@@ -184,6 +188,11 @@ impl Tally {
                 "locks taken while some wait who cannot be told",
             ),
             (self.told_first, 10, "waiters told that they are the first"),
+            (
+                self.told_of_short_claims,
+                10_000,
+                "waiters told of short claims",
+            ),
             (self.extended, 200, "extensions"),
             (self.not_extended, 500, "refused extensions"),
             (self.kept, 100, "releases that keep"),
