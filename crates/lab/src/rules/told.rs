@@ -75,7 +75,8 @@ pub(super) fn all_are_told(before: &Before<'_>, outcome: &Outcome, after: &LockS
         && outcome.first.as_ref() == first_to_tell(before, after, asked)
 }
 
-/// Who of those that can be told has become the first in line while another program holds the lock.
+/// Who of those that can be told has become the first in line while another program holds the lock. Short claims, which are told
+/// of as well, do not occur here: each grant is for a tick, which is more than a second.
 fn first_to_tell<'a>(
     before: &Before<'_>,
     after: &'a LockState,

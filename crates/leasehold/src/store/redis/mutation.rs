@@ -223,6 +223,12 @@ const ALL: &[Mutation] = &[
         "if false then",
     ),
     mutation(
+        "lua/short-claim-not-told",
+        "Who would sleep past the end of a short claim is not told of it.",
+        "if tonumber(ttl) < SHORT_CLAIM then",
+        "if false then",
+    ),
+    mutation(
         "lua/queue-without-expiry",
         "A queue that everyone abandoned is kept for ever.",
         "call('PEXPIRE', QUEUE, QUEUE_MEMORY)\n    -- The holder",
