@@ -173,7 +173,15 @@ impl Model {
         if let (Step::Acquire { wait: Some(_), .. }, Reply::Busy(_)) = (step, &outcome.reply) {
             self.queue_until_ms[lock] = self.now_ms() + QUEUE_MEMORY_MS;
         }
-        if passed_over(&before, &self.state(lock)).next().is_some() {
+        // Who leaves may have been passed over first.
+        let mut advanced = before.clone();
+        if matches!(step, Step::Release { .. }) {
+            let fence = Fence::new(0);
+            advanced.apply(now, &Step::Break { fence }, &self.listeners);
+        }
+        let passed =
+            [&advanced, &self.state(lock)].map(|after| passed_over(&before, after).count());
+        if passed != [0, 0] {
             self.queue_until_ms[lock] = self.now_ms() + QUEUE_MEMORY_MS;
         }
         tally.note(self.now_ms(), step, &before, &self.state(lock), &outcome);

@@ -188,11 +188,7 @@ impl Tally {
                 "locks taken while some wait who cannot be told",
             ),
             (self.told_first, 10, "waiters told that they are the first"),
-            (
-                self.told_of_short_claims,
-                10_000,
-                "waiters told of short claims",
-            ),
+            (self.told_of_short_claims, 8, "waiters told of short claims"),
             (self.extended, 200, "extensions"),
             (self.not_extended, 500, "refused extensions"),
             (self.kept, 100, "releases that keep"),
