@@ -145,7 +145,7 @@ impl Turn<'_> {
         // Each counts as alive for so long after its next poll is due. Who is late by that may not ask at all.
         let grace = millis(WAITER_GRACE);
         let in_time = now + grace..=now + window.millis() + millis(SOON) + grace;
-        for waiter in self.lock.queue.iter().skip(place) {
+        for waiter in self.lock.queue.iter().skip(place).take(PASSED_OVER) {
             if caller == Some(&waiter.owner) || in_time.contains(&waiter.seen_until_ms) {
                 return None;
             }

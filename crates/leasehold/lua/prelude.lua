@@ -219,7 +219,7 @@ local function serve(caller, foreign, left)
   -- The first of those from `place` on who can be told and would sleep past the end of a claim (core: sleeper).
   local function find_sleeper(window)
     local due = now_ms + WAITER_GRACE
-    for at = place, behind - 1 do
+    for at = place, math.min(behind, place + PASSED_OVER) - 1 do
       local token, terms, _, channel, seen_until = waiter(at)
       seen_until = tonumber(terms and seen_until or 0)
       if token == caller or seen_until >= due and seen_until <= due + window + SOON then
