@@ -127,3 +127,20 @@ async fn what_is_kept_on_purpose_is_not_undone_at_the_next_connection() {
     assert_eq!(scene.sent("release").len(), tried);
     assert!(!scene.is_free().await);
 }
+
+/// Two copies of a virtual machine go on from the same bits until each has connected anew.
+#[tokio::test(start_paused = true)]
+async fn owners_after_a_new_connection_share_other_bits() {
+    let scene = Scene::begin();
+    let mut shared = Vec::new();
+    for reconnects in [false, false, true] {
+        if reconnects {
+            scene.is_connected_anew();
+        }
+        let (lease, _) = scene.lease().await;
+        shared.push(scene.waiter().id()[..16].to_owned());
+        lease.release().await.unwrap();
+    }
+    assert_eq!(shared[0], shared[1]);
+    assert_ne!(shared[1], shared[2]);
+}
