@@ -36,6 +36,8 @@ pub(crate) struct Place {
     pub(crate) whole: String,
     /// The files that the URL and the password were read from.
     pub(crate) files: [Option<PathBuf>; 2],
+    /// The variables that are to say which settings of names there are none of in this store: files may have some.
+    pub(crate) without: Vec<&'static str>,
 }
 
 impl Place {
@@ -72,7 +74,8 @@ impl Place {
                 Err(why) => withheld = Some(why.into()),
             },
         }
-        let variables = vec![
+        let store = url.clone().or_else(|| by_file.clone());
+        let mut variables = vec![
             ("LEASEHOLD_URL", url),
             ("LEASEHOLD_URL_FILE", by_file),
             ("LEASEHOLD_PASSWORD_FILE", by_password),
@@ -80,6 +83,7 @@ impl Place {
             // A password is for us: whatever the command prints or hands on, this is not in it.
             ("LEASEHOLD_PASSWORD", None),
         ];
+        variables.extend(self.without.iter().map(|name| (*name, store.clone())));
         (variables, written)
     }
 }
@@ -274,6 +278,7 @@ mod tests {
             url: url.into(),
             whole: whole.into(),
             files: [None, file.map(Into::into)],
+            without: Vec::new(),
         };
         let home = tempfile::tempdir().unwrap();
         let password = home.path().join("password");

@@ -107,8 +107,8 @@ impl Target {
         &self.place
     }
 
-    /// The variables by which a command makes the same keys of names: its namespace and its template, also that it has none and
-    /// the default one, since a file may set others for the command.
+    /// The variables by which a command makes the same keys of names: its namespace and its template, where it has them. The
+    /// place says where it has none.
     pub(crate) fn naming(&self) -> &[(&'static str, String)] {
         &self.naming
     }
@@ -235,16 +235,13 @@ impl StoreArgs {
             Namespace::new(text).map_err(|invalid| setting.origin.refuse(invalid))?;
             builder = builder.namespace(text);
             naming.push(("LEASEHOLD_NAMESPACE", text.to_owned()));
-        } else {
-            naming.push((config::NO_NAMESPACE, "1".to_owned()));
         }
-        let mut template = "{}".to_owned();
         if let Some(setting) = settings.get(KEY_TEMPLATE) {
-            setting.text()?.clone_into(&mut template);
-            KeyTemplate::new(&template).map_err(|invalid| setting.origin.refuse(invalid))?;
-            builder = builder.key_template(&template);
+            let template = setting.text()?;
+            KeyTemplate::new(template).map_err(|invalid| setting.origin.refuse(invalid))?;
+            builder = builder.key_template(template);
+            naming.push(("LEASEHOLD_KEY_TEMPLATE", template.to_owned()));
         }
-        naming.push(("LEASEHOLD_KEY_TEMPLATE", template));
         let (place, origin) = place(&settings)?;
         Ok(Target {
             place,
@@ -310,7 +307,13 @@ fn place(settings: &Settings) -> Result<(Place, Origin), Exit> {
         None => (url.clone(), None),
     };
     let files = [url_file, password_file];
-    Ok((Place { url, whole, files }, setting.origin))
+    let place = Place {
+        url,
+        whole,
+        files,
+        without: settings.without(),
+    };
+    Ok((place, setting.origin))
 }
 
 /// The same URL for a process in another directory. One that was read from a file means the same wherever it is read.

@@ -36,8 +36,12 @@ const KEYS: [(&str, &str); 6] = [
 /// Set by many hosts for any program. It may name a cache, so everything else is asked before.
 pub(crate) const REDIS_URL: &str = "REDIS_URL";
 
-/// Says that the lock around a command has no namespace, so that those of files are not for the command.
-pub(crate) const NO_NAMESPACE: &str = "LEASEHOLD_NO_NAMESPACE";
+/// Set by a run whose lock has no namespace, or no template, to the URL or the file that it hands on: in this store, those of
+/// files are not for its command.
+const NONE: [(&str, &str); 2] = [
+    (NAMESPACE, "LEASEHOLD_NO_NAMESPACE"),
+    (KEY_TEMPLATE, "LEASEHOLD_NO_KEY_TEMPLATE"),
+];
 
 /// What is wrong with `local:locks.db` in a file.
 pub(crate) const RELATIVE: &str =
@@ -142,7 +146,7 @@ impl Settings {
         if let (false, Some(why)) = (named_here, variable(handed::WITHHELD)) {
             return Err(withheld(&why.to_string_lossy()));
         }
-        let hides_namespace = variable(NO_NAMESPACE).is_some();
+        let hidden = NONE.map(|(key, marker)| (key, variable(marker)));
         let mut layers = vec![typed.0, variables];
         if let Some(chosen) = file {
             layers.push(read(chosen, Missing::IsAnError)?);
@@ -152,13 +156,36 @@ impl Settings {
                 layers.push(read(&path, Missing::IsNone)?);
             }
         }
-        if hides_namespace {
-            for layer in layers.iter_mut().skip(2) {
-                layer.remove(NAMESPACE);
+        layers.push(named(URL, REDIS_URL).into_iter().collect());
+        let mut this = Self(layers);
+        if file.is_none() {
+            this.hide(hidden);
+        }
+        Ok(this)
+    }
+
+    /// Takes what the run around this one has none of from the files, if its store is the one that is used here.
+    fn hide(&mut self, hidden: [(&'static str, Option<OsString>); 2]) {
+        // Two that say different things are refused later.
+        let Ok(Some((_, store))) = self.either(URL, URL_FILE) else {
+            return;
+        };
+        if !matches!(store.origin, Origin::Variable(name) if name != REDIS_URL) {
+            return;
+        }
+        for (key, of_store) in hidden {
+            if of_store.as_ref() == Some(&store.raw) {
+                for layer in self.0.iter_mut().skip(2) {
+                    layer.remove(key);
+                }
             }
         }
-        layers.push(named(URL, REDIS_URL).into_iter().collect());
-        Ok(Self(layers))
+    }
+
+    /// The variables that say which settings of names there are none of.
+    pub(crate) fn without(&self) -> Vec<&'static str> {
+        let missing = NONE.into_iter().filter(|(key, _)| self.get(key).is_none());
+        missing.map(|(_, marker)| marker).collect()
     }
 
     /// One setting, from the first layer that has it.

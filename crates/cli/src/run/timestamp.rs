@@ -114,6 +114,8 @@ pub(crate) struct Sought<'a> {
 /// the key. For [`CHAIN`], whose links have no spaces.
 pub(crate) fn link(store: &str, naming: &[(&'static str, String)], name: &str) -> String {
     let naming = naming.iter().map(|(_, value)| value.as_str());
+    // Which is as good as no template.
+    let naming = naming.filter(|value| *value != "{}");
     let parts: Vec<&str> = [store].into_iter().chain(naming).chain([name]).collect();
     let bytes = parts.join("\n").into_bytes();
     bytes

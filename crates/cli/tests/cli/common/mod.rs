@@ -195,6 +195,7 @@ impl Run {
             "WAIT",
             "URL_WITHHELD",
             "NO_NAMESPACE",
+            "NO_KEY_TEMPLATE",
         ] {
             command.env_remove(format!("LEASEHOLD_{variable}"));
         }

@@ -84,3 +84,32 @@ fn a_command_finds_the_lock_around_it_also_where_a_file_says_otherwise() {
     done.is(0, &[]);
     assert!(done.stdout.contains("\"state\":\"held\""), "{done:?}");
 }
+
+#[test]
+fn a_command_that_names_another_store_or_file_has_the_names_of_its_files() {
+    let store = Store::redis();
+    let other = Store::local();
+    let chosen = write(&store, "chosen.toml", "");
+    let typed = write(&store, "typed.toml", "namespace = 'typed'");
+    let naming = "key_template = 'mutex:{}'\nnamespace = 'prod'";
+    write(&store, "config/leasehold/config.toml", naming);
+    let leasehold = env!("CARGO_BIN_EXE_leasehold");
+    let key = |nested: &str| {
+        let script = format!("{nested} sh -c 'echo $LEASEHOLD_KEY_TEMPLATE $LEASEHOLD_NAMESPACE'");
+        let run = store.run(&["--config", &chosen, "outer", "sh", "-c", &script]);
+        let done = run.output();
+        done.is(0, &[]);
+        done.stdout.trim().to_owned()
+    };
+    let url = &other.url;
+    let own = "mutex:{} prod";
+    assert_eq!(key(&format!("{leasehold} run --url {url} job")), own);
+    assert_eq!(
+        key(&format!("LEASEHOLD_URL={url} {leasehold} run job")),
+        own
+    );
+    let nested = format!("{leasehold} run --config {typed} job");
+    assert_eq!(key(&nested), "typed");
+    // That of the run has neither.
+    assert_eq!(key(&format!("{leasehold} run job")), "");
+}
