@@ -172,9 +172,9 @@ impl Run {
         if ttl < SHORTEST_TTL {
             return Err(refuse(
                 &format!(
-                    "a TTL of {} is too short to run a command under: a pause of a few milliseconds would stop it; at least {}",
-                    text::span(ttl),
-                    text::span(SHORTEST_TTL)
+                    "a TTL of {}ms is too short to run a command under: a pause of a few milliseconds would stop it; at least {}ms",
+                    ttl.as_millis(),
+                    SHORTEST_TTL.as_millis()
                 ),
                 "",
             ));
@@ -290,7 +290,15 @@ mod tests {
     fn a_ttl_that_a_command_cannot_keep_is_refused() {
         let limits = |ms| run(&["x", "true"]).limits(Duration::from_millis(ms));
         for ms in [10, 30, 49] {
-            assert!(limits(ms).is_err(), "{ms} ms");
+            let Err(exit) = limits(ms) else {
+                panic!("{ms} ms were taken")
+            };
+            let said = format!("{exit:?}");
+            assert!(
+                said.contains(&format!("a TTL of {ms}ms is too short")),
+                "{said}"
+            );
+            assert!(said.contains("at least 50ms"), "{said}");
         }
         for ms in [50, 60, 30_000] {
             assert!(limits(ms).is_ok(), "{ms} ms");
