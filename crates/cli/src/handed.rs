@@ -6,7 +6,7 @@
 //! variable says why, and a `leasehold` in the command is refused with these words.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -41,11 +41,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Whether another process of ours finds the same store by the same words: not if they name a pipe, as `--url-file <(...)`.
+    /// Whether another process of ours finds the same store by the same words: not if they name a pipe, as `--url-file <(...)`, or a
+    /// file that goes with the run around us.
     #[cfg(feature = "cache")]
     pub(crate) fn is_found_again(&self) -> bool {
         let mut files = self.files.iter().flatten();
-        files.all(|file| lasting(file).is_some())
+        files.all(|file| lasting(file).is_some() && !is_handed(file))
     }
 
     /// The variables by which a command finds the same store, wherever it goes to work; those without a value are to be taken
@@ -96,11 +97,27 @@ fn lasting(file: &Path) -> Option<OsString> {
 
 /// Whether this is the name of a file that a run has written for its command.
 pub(crate) fn is_handed(file: &Path) -> bool {
-    let folder = file.parent().and_then(Path::file_name);
-    let named = |name: Option<&std::ffi::OsStr>, begin: &str| {
-        name.is_some_and(|name| name.to_string_lossy().starts_with(begin))
+    has_our_name(file) && folders().any(|folder| file.parent() == Some(&folder))
+}
+
+/// Whether it is named as [`UrlFile`] names one, and nobody else would: `url-PID-HEX`.
+fn has_our_name(file: &Path) -> bool {
+    let name = file.file_name().and_then(OsStr::to_str);
+    let Some((pid, time)) = name
+        .and_then(|name| name.strip_prefix(URL))
+        .and_then(|unique| unique.split_once('-'))
+    else {
+        return false;
     };
-    named(folder, "leasehold") && named(file.file_name(), URL)
+    let all = |text: &str, fits: fn(char) -> bool| !text.is_empty() && text.chars().all(fits);
+    all(pid, |c| c.is_ascii_digit()) && all(time, |c| matches!(c, '0'..='9' | 'a'..='f'))
+}
+
+/// Whether an open file is one that this user alone may read, as each that was handed on is: one of another user is not for us,
+/// even where we may read it.
+pub(crate) fn is_private(file: &File) -> io::Result<bool> {
+    let found = file.metadata()?;
+    Ok(found.uid() == getuid().as_raw() && found.mode() & 0o777 == 0o600)
 }
 
 /// What to do about such a file that cannot be read.
@@ -192,9 +209,15 @@ fn folders() -> impl Iterator<Item = PathBuf> {
     folders.into_iter().filter(|folder| folder.is_absolute())
 }
 
-/// Makes sure that `folder` exists, is ours, and that nobody else can write in it: where temporary files go, another user may
-/// have been before us.
+/// Makes sure that `folder` exists, is ours, and that nobody else can write in it or put another in its place: where temporary
+/// files go, another user may have been before us.
 fn make_private(folder: &Path) -> io::Result<()> {
+    let around = fs::metadata(folder.parent().unwrap_or(folder))?;
+    if !keeps_entries(around.uid(), around.mode()) {
+        return Err(io::Error::other(
+            "is in a directory where another user may replace it",
+        ));
+    }
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -212,6 +235,13 @@ fn make_private(folder: &Path) -> io::Result<()> {
     }
 }
 
+/// Whether in a directory of this user and mode nobody takes away what is ours.
+fn keeps_entries(uid: u32, mode: u32) -> bool {
+    let is_sticky = mode & 0o1000 != 0;
+    let is_trusted = uid == 0 || uid == getuid().as_raw();
+    is_sticky || is_trusted && mode & 0o002 == 0
+}
+
 /// Removes what those left that were killed together with their guardian.
 fn sweep(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else {
@@ -220,7 +250,7 @@ fn sweep(folder: &Path) {
     let left = entries
         .flatten()
         .map(|entry| entry.path())
-        .filter(|path| is_handed(path));
+        .filter(|path| has_our_name(path));
     for path in left {
         if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
             remove(&path);
@@ -242,14 +272,22 @@ mod tests {
         let file = UrlFile::write_in(&folder, "redis://:S3CR3T@h/").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!((mode(&folder), mode(file.path())), (0o700, 0o600));
-        assert!(is_handed(file.path()));
+        assert!(has_our_name(file.path()));
         let other = UrlFile::write_in(&folder, "redis://:S3CR3T@h/").unwrap();
         drop(other);
         // One that somebody killed left behind, and none that is in use.
         let left = folder.join("url-1-0");
         fs::write(&left, "").unwrap();
+        // Those of somebody else stay.
+        let others = ["url-prod", "url-1-prod", "url-1-", "url--0", "url-1-0-1"];
+        for other in others {
+            fs::write(folder.join(other), "").unwrap();
+        }
         sweep(&folder);
         assert!(!left.exists());
+        for other in others {
+            fs::remove_file(folder.join(other)).unwrap();
+        }
         assert_eq!(
             fs::read_to_string(file.path()).unwrap(),
             "redis://:S3CR3T@h/"
@@ -270,6 +308,56 @@ mod tests {
         for bad in ["link", "open", "file", "no/such"] {
             make_private(&path(bad)).unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_folder_that_somebody_else_could_replace_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let set = |mode| {
+            fs::set_permissions(home.path(), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set(0o777);
+        make_private(&home.path().join("a")).unwrap_err();
+        set(0o1777);
+        make_private(&home.path().join("a")).unwrap();
+        let us = getuid().as_raw();
+        let another = us + 1;
+        for (uid, mode, keeps) in [
+            (us, 0o700, true),
+            (0, 0o755, true),
+            (another, 0o1777, true),
+            (another, 0o700, false),
+            (another, 0o755, false),
+        ] {
+            assert_eq!(keeps_entries(uid, mode), keeps, "{uid} {mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_handed_on_only_in_the_folders_for_that() {
+        for folder in folders() {
+            assert!(is_handed(&folder.join("url-12-a0")));
+            assert!(!is_handed(&folder.join("url-prod")));
+            assert!(!is_handed(&folder.join("sub/url-12-a0")));
+        }
+        assert!(!is_handed(Path::new("/etc/leasehold/url-12-a0")));
+    }
+
+    #[cfg(feature = "cache")]
+    #[test]
+    fn a_handed_file_is_not_found_again() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |file: &Path| Place {
+            url: "redis://:S3CR3T@h/".into(),
+            whole: "redis://:S3CR3T@h/".into(),
+            files: [Some(file.into()), None],
+            without: Vec::new(),
+        };
+        let own = home.path().join("url-prod");
+        fs::write(&own, "").unwrap();
+        assert!(at(&own).is_found_again());
+        let handed = UrlFile::write("redis://:S3CR3T@h/").unwrap();
+        assert!(!at(handed.path()).is_found_again());
     }
 
     #[test]

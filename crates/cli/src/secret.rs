@@ -28,7 +28,12 @@ pub(crate) fn line(setting: &Value) -> Result<String, Exit> {
     };
     let mut text = String::new();
     File::open(path)
-        .and_then(|file| file.take(MOST + 1).read_to_string(&mut text))
+        .and_then(|file| {
+            if handed::is_handed(path) && !handed::is_private(&file)? {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            file.take(MOST + 1).read_to_string(&mut text)
+        })
         .map_err(|error| {
             let exit = refuse(&reason(&error));
             if handed::is_handed(path) {

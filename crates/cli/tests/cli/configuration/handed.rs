@@ -230,3 +230,25 @@ fn a_loader_of_the_cache_asks_the_same_store() {
     assert!(!done.stdout.contains(SECRET), "{done:?}");
     assert!(scene.files().is_empty());
 }
+
+#[test]
+fn a_file_of_this_users_own_is_none_of_a_run() {
+    let scene = Scene::new();
+    let own = write(&scene.store, "runtime/leasehold/url-prod", &scene.url);
+    let done = scene.run().words(&["--url", &scene.url, "x", "true"]);
+    done.output().is(0, &[]);
+    assert_eq!(scene.files(), ["url-prod"]);
+    let both = scene.run().env("LEASEHOLD_URL_FILE", &own);
+    let both = both.env("LEASEHOLD_URL", &scene.store.url);
+    let says = ["LEASEHOLD_URL: LEASEHOLD_URL_FILE", "(exit 64)"];
+    both.words(&["x", "true"]).output().is(64, &says);
+}
+
+#[test]
+fn a_file_that_is_not_this_users_alone_is_refused() {
+    let scene = Scene::new();
+    let script = format!("chmod 640 $LEASEHOLD_URL_FILE && exec {LEASEHOLD} check");
+    let words = ["--url", &scene.url, "x", "sh", "-c", &script];
+    let done = scene.run().words(&words).output();
+    done.is(78, &["cannot use the file", "for its own user alone"]);
+}
