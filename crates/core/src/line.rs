@@ -43,12 +43,11 @@ impl Turn<'_> {
                 break;
             }
             match self.find(waiter, caller) {
-                Found::Dead => drop(self.lock.queue.remove(place)),
                 Found::Unheard if place < PASSED_OVER => {
                     self.pass_over(place);
                     place += 1;
                 }
-                Found::Unheard => drop(self.lock.queue.remove(place)),
+                Found::Dead | Found::Unheard => drop(self.lock.queue.remove(place)),
                 Found::Able => self.grant_to(place, caller),
             }
         }
