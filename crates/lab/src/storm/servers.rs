@@ -90,24 +90,25 @@ impl Servers {
             return Ok(false);
         }
         // While it was behind they rose from the last one, whatever it showed.
-        let asked = |error: redis::RedisError| format!("the last fences: {error}");
-        let mut connection = connect(&self.primary).map_err(asked)?;
-        let mut fences = redis::cmd("MGET");
-        for lock in 1..=locks {
-            fences.arg(format!("{{m{lock}}}:lh-fence"));
-        }
-        let fences: Vec<Option<String>> = fences.query(&mut connection).map_err(asked)?;
+        let fences = last_fences(&self.primary, locks)?;
+        let now = self.time_us()?;
+        Ok(fences.iter().flatten().all(|fence| fence + BLOCK < now))
+    }
+
+    /// The last fence of each lock, as the server has it.
+    pub(super) fn fences(&self, locks: u64) -> Result<Vec<Option<i64>>, String> {
+        last_fences(&self.primary, locks)
+    }
+
+    /// The same, as the one that follows it has it.
+    pub(super) fn fences_that_follow(&self, locks: u64) -> Result<Vec<Option<i64>>, String> {
+        last_fences(self.other()?, locks)
+    }
+
+    /// The time of the server in microseconds, as fences count it.
+    pub(super) fn time_us(&self) -> Result<i64, String> {
         let (seconds, micros) = time(&self.primary)?;
-        let now = seconds * 1_000_000 + micros;
-        // The numbers after it belong to its holder, and what else stands there says whose it is.
-        let passed = |text: &String| {
-            let last = text.split(' ').next()?.parse::<i64>().ok()?;
-            Some(last + BLOCK < now)
-        };
-        Ok(fences
-            .iter()
-            .flatten()
-            .all(|text| passed(text) == Some(true)))
+        Ok(seconds * 1_000_000 + micros)
     }
 
     /// Where workers connect.
@@ -187,6 +188,25 @@ fn follow(server: &OwnServer, port: Option<u16>) -> Result<(), String> {
     let told = connect(server)
         .and_then(|mut connection| redis::cmd("REPLICAOF").arg(&whom).query(&mut connection));
     told.map_err(|error| format!("REPLICAOF {}: {error}", whom.join(" ")))
+}
+
+/// The last fence of each lock: the first word, and what else stands there says whose it is.
+fn last_fences(server: &OwnServer, locks: u64) -> Result<Vec<Option<i64>>, String> {
+    let asked = |error: redis::RedisError| format!("the last fences: {error}");
+    let mut mget = redis::cmd("MGET");
+    for lock in 1..=locks {
+        mget.arg(format!("{{m{lock}}}:lh-fence"));
+    }
+    let mut connection = connect(server).map_err(asked)?;
+    let texts: Vec<Option<String>> = mget.query(&mut connection).map_err(asked)?;
+    let number = |text: &String| {
+        let last = text.split(' ').next().and_then(|word| word.parse().ok());
+        last.ok_or_else(|| format!("{text:?} is no fence"))
+    };
+    texts
+        .iter()
+        .map(|text| text.as_ref().map(number).transpose())
+        .collect()
 }
 
 /// The time that a server has: seconds, and microseconds.

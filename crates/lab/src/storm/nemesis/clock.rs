@@ -1,5 +1,6 @@
 //! Jumps of the servers' clock. Must never have a fence forgotten that the clock has not passed: then fences fall, as documented.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_history::FaultKind;
@@ -27,6 +28,9 @@ impl Nemesis<'_> {
         let by_ns = u64::try_from(distance(drawn).as_nanos()).unwrap_or_default();
         let signed = i64::try_from(by_ns).unwrap_or_default();
         let back = kind == FaultKind::ClockBack;
+        if back {
+            self.let_fences_be_drawn()?;
+        }
         let clock = self.servers()?.clock()?;
         let from = host_time::up_ns();
         clock.jump(if back { -signed } else { signed })?;
@@ -43,6 +47,47 @@ impl Nemesis<'_> {
     pub(super) fn clock_is_behind(&mut self) -> bool {
         let clock = self.servers().and_then(|servers| servers.clock());
         clock.is_ok_and(|clock| !clock.has_caught_up())
+    }
+
+    /// Waits until each lock whose last fence was lost has another one.
+    fn let_fences_be_drawn(&mut self) -> Result<(), String> {
+        let (locks, began) = (self.locks, host_time::up());
+        loop {
+            let drawn = self.servers()?.fences(locks)?;
+            let drawn: BTreeMap<u64, Option<i64>> = (1..).zip(drawn).collect();
+            self.lost.retain(|lock, lost| {
+                let last = drawn.get(lock).copied().flatten();
+                last.is_none_or(|last| last <= *lost)
+            });
+            if self.lost.is_empty() {
+                return Ok(());
+            }
+            if host_time::up().saturating_sub(began) > PATIENCE {
+                return Err("nobody draws a fence for a lock that has lost its last".into());
+            }
+            self.rest(host_time::up() + TICK)?;
+        }
+    }
+
+    /// The last fence of a lock is lost, which was no higher than this.
+    pub(super) fn loses_fence(&mut self, lock: u64, fence: i64) {
+        let lost = self.lost.entry(lock).or_insert(fence);
+        *lost = fence.max(*lost);
+    }
+
+    /// The replica that takes over does not have these fences.
+    pub(super) fn loses_what_did_not_follow(&mut self) -> Result<(), String> {
+        let locks = self.locks;
+        let (had, kept) = {
+            let servers = self.servers()?;
+            (servers.fences(locks)?, servers.fences_that_follow(locks)?)
+        };
+        for (lock, (had, kept)) in (1..).zip(had.into_iter().zip(kept)) {
+            if let Some(had) = had.filter(|had| kept != Some(*had)) {
+                self.loses_fence(lock, had);
+            }
+        }
+        Ok(())
     }
 
     /// Waits until the servers' clock has passed all fences, so that none falls when they are forgotten.

@@ -49,6 +49,7 @@ impl Nemesis<'_> {
         self.servers()?.part()?;
         self.rest(host_time::up() + lag)?;
         self.servers()?.close_road();
+        self.loses_what_did_not_follow()?;
         // Nobody is answered any more by the old one, nor yet by the new one.
         let until = host_time::up_ns();
         self.epoch += 1;
@@ -86,6 +87,10 @@ impl Nemesis<'_> {
                 from = host_time::up_ns();
                 let deleted = redis::from_redis_value::<u64>(nemesis.command(&words)?);
                 if deleted.map_err(|error| error.to_string())? > 0 {
+                    if chosen.contains(&BESIDE[0]) {
+                        let now = nemesis.servers()?.time_us()?;
+                        nemesis.loses_fence(lock, now);
+                    }
                     return Ok(true);
                 }
             }
