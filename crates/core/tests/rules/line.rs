@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Mode, PASSED_OVER, Reply, Step, Wait};
+use leasehold_core::{Mode, PASSED_OVER, Reply, Step, Wait, poll_after};
 
 use crate::run::ttl;
 use crate::story::{Stage, ahead, fence, owner};
@@ -55,7 +55,7 @@ fn a_waiter_that_was_passed_over_keeps_nobody_from_the_lock() {
 fn who_becomes_the_first_behind_another_program_is_told() {
     let mut stage = Stage::new();
     stage.is_held_by_another_program(None);
-    for (who, ms) in [("ann", 50), ("bob", 100), ("cid", 150)] {
+    for (who, ms) in [("ann", 50), ("bob", 90), ("cid", 90)] {
         let (_, poll_after) = ahead(&stage.acquires(who, 30_000, true));
         assert_eq!(poll_after, Duration::from_millis(ms), "{who}");
     }
@@ -174,7 +174,7 @@ fn the_dead_before_the_first_behind_another_program_do_not_count() {
         stage.acquires(who, 30_000, true);
     }
     stage.deaf.0 = vec!["ann", "bob"];
-    for (who, place, ms) in [("dan", 3, 100), ("cid", 2, 50)] {
+    for (who, place, ms) in [("dan", 3, 90), ("cid", 2, 50)] {
         let found = ahead(&stage.acquires(who, 30_000, true));
         assert_eq!(found, (place, Duration::from_millis(ms)), "{who}");
     }
@@ -241,5 +241,23 @@ fn of_many_that_cannot_be_told_the_first_keep_their_places() {
         }
         assert_eq!(stage.queue()[..32], names[..PASSED_OVER]);
         assert_eq!(stage.queue().len(), PASSED_OVER + usize::from(foreign));
+    }
+}
+
+/// Clients ask up to a tenth later than they are told, but the first in line.
+#[test]
+fn behind_another_program_up_to_32_dead_in_front_cost_100_ms() {
+    let polls: Vec<_> = (0..400)
+        .map(|ahead| poll_after(ahead, None, true, true))
+        .collect();
+    for listening in [true, false] {
+        assert_eq!(poll_after(0, None, true, listening).as_millis(), 50);
+    }
+    assert!(
+        polls.is_sorted(),
+        "nobody asks before one that is before it"
+    );
+    for poll in &polls[..=PASSED_OVER] {
+        assert!(*poll * 11 / 10 < Duration::from_millis(100), "{poll:?}");
     }
 }

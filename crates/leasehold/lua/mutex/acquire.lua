@@ -48,14 +48,18 @@ local function acquire(owner, ttl, mode, channel)
   local ahead = rank or queued > 0 and call('ZCARD', QUEUE) or 0
   local seen = view(value, kind)
 
-  -- For each place in line a second, or 250 ms for who is not told, or 50 ms if the holder is foreign and will wake nobody;
-  -- those who cannot be told do not count. All ask when the lease ends, too (one millisecond after its last), 10 ms after the
-  -- one before (core: poll_after).
-  local per_place, places = 50, ahead - passed
+  -- For each place in line a second, or 250 ms for who is not told. If the holder is foreign and will wake nobody, 50 ms for
+  -- the first and 90 ms for those near; those who cannot be told do not count. All ask when the lease ends, too (one
+  -- millisecond after its last), 10 ms after the one before (core: poll_after).
+  local places, poll_after = ahead - passed, 50
   if holder then
-    per_place = (channel == '' or channel == '-') and 250 or 1000
+    poll_after = ((channel == '' or channel == '-') and 250 or 1000) * (places + 1)
+  elseif places > PASSED_OVER then
+    poll_after = 50 * (places + 2 - PASSED_OVER)
+  elseif places > 0 then
+    poll_after = 90
   end
-  local poll_after = math.min(per_place * (places + 1), 15000)
+  poll_after = math.min(poll_after, 15000)
   if seen[3] >= 0 then
     poll_after = math.min(poll_after, seen[3] + 1 + 10 * places)
   end

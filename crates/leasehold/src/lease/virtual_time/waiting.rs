@@ -237,17 +237,7 @@ async fn a_time_limit_passes_in_time_though_the_answer_does_not_come() {
 #[tokio::test(start_paused = true)]
 async fn who_becomes_the_first_behind_a_foreign_program_looks_at_once() {
     let scene = Scene::begin();
-    let name = LockName::new("test:m").unwrap();
-    let foreign = |is_there: bool| {
-        let foreign = is_there.then(|| leasehold_core::Foreign {
-            kind: "string".into(),
-            value: b"random".to_vec(),
-            expires_at_ms: None,
-        });
-        let lock = |world: &mut leasehold_core::World| world.entry(&name).foreign = foreign;
-        scene.memory.meddle(lock);
-    };
-    foreign(true);
+    with_lock(&scene, |lock| lock.foreign = Some(by_another_program()));
     let before = in_line(scene.other.mutex("m").ttl(TTL));
     sleep(MS).await;
     let waiter = in_line(scene.mutex());
@@ -256,10 +246,58 @@ async fn who_becomes_the_first_behind_a_foreign_program_looks_at_once() {
     before.abort();
     sleep(MS).await;
     assert_eq!(scene.sent("acquire").len(), 2, "it looks at once");
-    foreign(false);
+    with_lock(&scene, |lock| lock.foreign = None);
     let freed = scene.clock.now();
     waiter.await.unwrap().release().await.unwrap();
     assert!(scene.since(freed) <= MS * 50, "{:?}", scene.since(freed));
+}
+
+/// Those before it go at the moment of the release, so nobody tells it.
+#[tokio::test(start_paused = true)]
+async fn the_last_of_33_behind_a_foreign_program_has_the_lock_in_100_ms() {
+    for late in [1, 30, 60, 90, 120] {
+        let scene = Scene::begin();
+        let before = |number: u32| leasehold_core::Waiter {
+            owner: stranger(number.into()),
+            mode: leasehold_core::Mode::Exclusive,
+            ttl: leasehold_core::Ttl::new(TTL).unwrap(),
+            listening: false,
+            seen_until_ms: u64::MAX,
+        };
+        with_lock(&scene, |lock| {
+            lock.foreign = Some(by_another_program());
+            lock.queue.extend((1..=32).map(before));
+        });
+        let waiter = in_line(scene.mutex());
+        sleep(SECOND * 2 + MS * late).await;
+        with_lock(&scene, |lock| {
+            lock.foreign = None;
+            // They would have to be told from now on, and have no client.
+            lock.queue.iter_mut().for_each(|one| one.listening = true);
+        });
+        let freed = scene.clock.now();
+        waiter.await.unwrap().release().await.unwrap();
+        assert!(scene.since(freed) <= MS * 100, "{:?}", scene.since(freed));
+    }
+}
+
+fn by_another_program() -> leasehold_core::Foreign {
+    leasehold_core::Foreign {
+        kind: "string".into(),
+        value: b"random".to_vec(),
+        expires_at_ms: None,
+    }
+}
+
+/// Who has no client at the store.
+fn stranger(number: u128) -> leasehold_core::Owner {
+    leasehold_core::Owner::new(number, leasehold_core::ClientId::new(1), "h", 1, "").unwrap()
+}
+
+/// Changes the lock `m` behind everybody's back.
+fn with_lock(scene: &Scene, change: impl FnOnce(&mut leasehold_core::LockState)) {
+    let name = LockName::from_key("test:m");
+    scene.memory.meddle(|world| change(world.entry(&name)));
 }
 
 /// The second in line asked last behind a lease of seconds, so it would sleep for two.
@@ -270,7 +308,7 @@ async fn a_short_claim_that_lapses_costs_the_next_in_line_no_more_than_that() {
     let taken = scene.taken_by_another().await;
     // Its client is paused: it hears nothing, and takes no step.
     let paused = Step::Acquire {
-        owner: leasehold_core::Owner::new(1, leasehold_core::ClientId::new(1), "h", 1, "").unwrap(),
+        owner: stranger(1),
         mode: leasehold_core::Mode::Exclusive,
         ttl: leasehold_core::Ttl::new(SHORT).unwrap(),
         wait: Some(leasehold_core::Wait { listening: false }),
