@@ -182,10 +182,12 @@ end
 --
 -- A lock that is free goes to the waiter that was found, for the claim window, and it is told. If that ends within a second,
 -- so is the next one, unless it asks soon after by itself. Returns what `look` would, afterwards.
--- A lock that is `foreign` wakes nobody when it ends, so the first in line looks often. Who is the first just now, since one
--- before it was dropped or the waiter at the place `left` has left, is told so. Returns how many were passed over.
-local function serve(caller, foreign, left)
-  local behind, place, dropped = call('ZCARD', QUEUE), 0, false
+-- `held` by one of ours, a lock keeps who cannot be told: only the silent at the front are dropped (core: drop_dead).
+--
+-- A lock that is held by a 'foreign' one wakes nobody when it ends, so the first in line looks often. Who is the first just now,
+-- since one before it was dropped or the waiter at the place `left` has left, is told so. Returns how many were passed over.
+local function serve(caller, held, left)
+  local behind, place, dropped, foreign = call('ZCARD', QUEUE), 0, false, held == 'foreign'
   if behind == 0 then
     return false, 'none'
   end
@@ -237,6 +239,8 @@ local function serve(caller, foreign, left)
     if not ttl or token ~= caller and tonumber(seen_until) < now_ms then
       drop(token)
       dropped = true
+    elseif held and not foreign then
+      return 0
     else
       local others, news = behind - 1, not foreign or dropped or left and left <= place
       local function message(fence)

@@ -26,23 +26,7 @@ local function acquire(owner, ttl, mode, channel)
   local holder, passed = client_of(value), 0
   local rank = queued > 0 and call('ZRANK', QUEUE, owner)
   if channel ~= '' and queued > 0 and rank ~= 0 then
-    if holder then
-      -- Silent waiters at the front lose their places, up to this one (core: drop_dead).
-      local now_ms = math.floor(time() / 1000)
-      repeat
-        local front, silent = call('ZRANGE', QUEUE, '0', '0')[1], false
-        if front and front ~= owner then
-          local seen_until = string.match(call('HGET', WAITERS, front) or '', '^%S+ %d+ %S+ (%d+)$')
-          silent = not seen_until or tonumber(seen_until) < now_ms
-        end
-        if silent then
-          call('ZREM', QUEUE, front)
-          call('HDEL', WAITERS, front)
-        end
-      until not silent
-    else
-      passed = serve(owner, true) or 0
-    end
+    passed = serve(owner, holder and 'ours' or 'foreign') or 0
     rank = call('ZRANK', QUEUE, owner)
   end
   local ahead = rank or queued > 0 and call('ZCARD', QUEUE) or 0

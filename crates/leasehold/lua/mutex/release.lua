@@ -34,7 +34,7 @@ local function release(owner, keep, fence)
   if call('ZREM', QUEUE, owner) == 1 then
     call('HDEL', WAITERS, owner)
     if place then
-      pcall(serve, nil, true, place)
+      pcall(serve, nil, 'foreign', place)
     end
     if not fence then
       return 'released'
