@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{ClientId, LockName, Mode, Owner, Reply, Step, Ttl, Wait, Who};
+use leasehold_core::{ClientId, LockName, Mode, Owner, Reply, Step, Ttl, Wait, Who, poll_after};
 use testkit::{RedisServer, eventually};
 
 use super::model::{START_US, channel};
@@ -16,8 +16,12 @@ fn owner(client: u64) -> Owner {
 }
 
 fn acquire(client: u64) -> Step {
+    acquires(owner(client))
+}
+
+fn acquires(owner: Owner) -> Step {
     Step::Acquire {
-        owner: owner(client),
+        owner,
         mode: Mode::Exclusive,
         ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
         wait: Some(Wait { listening: true }),
@@ -143,4 +147,22 @@ fn a_waiter_is_kept_until_it_is_granted_the_lock_and_for_a_minute_at_most() {
     redis.apply(&[(name.clone(), release(0))]).unwrap();
     let left = [["ZCARD", &queue], ["HLEN", &waiters]].map(|ask| redis.command(&ask).int());
     assert_eq!(left, [1, 1]);
+}
+
+/// The random steps have fewer owners than these places.
+#[test]
+fn a_long_line_behind_a_foreign_lock_asks_when_core_says() {
+    let mut redis = Redis::start();
+    redis.reset(START_US);
+    redis.listen(1, true);
+    redis.command(&["SET", "orders", "somebody"]);
+    let owner = |id| Owner::new(id, ClientId::new(0xc1), "host", 1, "").unwrap();
+    let replies = plays(&mut redis, (1..=40).map(|id| acquires(owner(id))));
+    for (ahead, reply) in (0..).zip(replies) {
+        let Reply::Busy(busy) = reply else {
+            panic!("{reply:?}")
+        };
+        let expected = (ahead, poll_after(ahead, None, true, true));
+        assert_eq!((busy.ahead, busy.poll_after), expected);
+    }
 }
