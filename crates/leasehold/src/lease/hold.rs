@@ -12,30 +12,30 @@
 //!   fit for nobody else, until the new one has confirmed it.
 
 mod at_least;
+mod doubt;
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{CLAIM_WINDOW, Fence, HolderView, LockName, Owner, Ttl, Who};
+use leasehold_core::{Fence, HolderView, LockName, Owner, Ttl, Who};
 use tokio::sync::Notify;
 use tracing::Span;
 
 pub(crate) use self::at_least::rounded_up;
+use self::doubt::Doubt;
 use super::watch::LeaseEnd;
 use crate::clock::{Clock, Moment};
-use crate::error::{LossCause, Lost, Replaced};
+use crate::error::{LossCause, Lost};
 use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::{Ended, How, Watched};
 
 /// Where a lease stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// The last renewal was confirmed, or none was due yet.
+    /// Not over, as far as anybody has noticed.
     Held,
-    /// A renewal failed, for this reason; the deadline has not passed.
-    Doubtful(String),
     /// Over, by itself.
     Lost(LossCause),
     /// Over, by release.
@@ -46,8 +46,8 @@ pub(crate) enum Standing {
 #[derive(Debug)]
 struct State {
     standing: Standing,
-    /// The server was replaced since the last renewal that was confirmed (L4).
-    replaced: Option<Replaced>,
+    /// Since the last renewal that was confirmed, if it is; also of a lock that nobody uses.
+    doubt: Option<Doubt>,
     /// From when its user has it until it is over, if anybody watches.
     watched: Option<Watched>,
 }
@@ -79,8 +79,6 @@ pub(crate) struct Hold {
     state: Mutex<State>,
     changed: Notify,
     given_back: AtomicBool,
-    /// The last renewal failed, also one of a lock that nobody uses.
-    failing: AtomicBool,
     /// It goes on without this client.
     detached: AtomicBool,
 }
@@ -137,12 +135,11 @@ impl Hold {
             keep_until: AtomicU64::new(0),
             state: Mutex::new(State {
                 standing: Standing::Held,
-                replaced: None,
+                doubt: None,
                 watched: None,
             }),
             changed: Notify::new(),
             given_back: AtomicBool::new(false),
-            failing: AtomicBool::new(false),
             detached: AtomicBool::new(false),
         }
     }
@@ -219,30 +216,14 @@ impl Hold {
     /// deadline has passed meanwhile is not (L3): why it is lost.
     pub(crate) fn renew_until(&self, deadline: Moment) -> Result<(), LossCause> {
         let mut state = self.state();
-        if let Some(cause) = self.past(&state.standing, self.clock.now()) {
+        if let Some(cause) = self.past(&state, self.clock.now()) {
             return Err(cause);
         }
         if !matches!(state.standing, Standing::Lost(_)) {
             self.deadline.store(deadline.as_micros(), Ordering::SeqCst);
-            self.failing.store(false, Ordering::SeqCst);
+            state.doubt = None;
         }
-        if matches!(state.standing, Standing::Doubtful(_)) {
-            state.standing = Standing::Held;
-        }
-        state.replaced = None;
         Ok(())
-    }
-
-    /// The server was replaced (L4).
-    pub(crate) fn replaced(&self, how: Replaced) {
-        self.state().replaced = Some(how);
-        self.doubt(how.to_string());
-    }
-
-    /// A renewal failed (L2).
-    pub(crate) fn doubt(&self, reason: String) {
-        self.failing.store(true, Ordering::SeqCst);
-        self.change(|state| state.standing = Standing::Doubtful(reason));
     }
 
     /// It is over, by itself.
@@ -264,7 +245,7 @@ impl Hold {
     pub(crate) fn begin(&self, watched: Watched) {
         let mut state = self.state();
         let how = match &state.standing {
-            Standing::Held | Standing::Doubtful(_) => {
+            Standing::Held => {
                 state.watched = Some(watched);
                 return;
             }
@@ -297,7 +278,7 @@ impl Hold {
     /// Changes the standing unless it is final (L3).
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> Option<R> {
         let mut state = self.state();
-        if !matches!(state.standing, Standing::Held | Standing::Doubtful(_)) {
+        if state.standing != Standing::Held {
             return None;
         }
         let changed = change(&mut state);
@@ -323,17 +304,15 @@ impl Hold {
 
     /// Why it would be lost by time alone, now.
     pub(crate) fn overdue(&self, now: Moment) -> Option<LossCause> {
-        self.past(&self.state().standing, now)
+        self.past(&self.state(), now)
     }
 
-    fn past(&self, standing: &Standing, now: Moment) -> Option<LossCause> {
+    fn past(&self, state: &State, now: Moment) -> Option<LossCause> {
         if self.max_until.is_some_and(|max| max <= now) {
             return Some(LossCause::MaxHold);
         }
-        (self.valid_until() <= now).then(|| match standing {
-            Standing::Doubtful(reason) => LossCause::Deadline(Some(reason.clone())),
-            _ => LossCause::Deadline(None),
-        })
+        let reason = || state.doubt.as_ref().map(|doubt| doubt.reason.clone());
+        (self.valid_until() <= now).then(|| LossCause::Deadline(reason()))
     }
 
     /// What others here are told of it.
@@ -346,14 +325,6 @@ impl Hold {
         }
     }
 
-    /// Whether the lock may go on to the next one here: as much of it as another will rely on is certain, and the last renewal
-    /// did not fail.
-    pub(crate) fn is_fit_to_hand_on(&self, ttl: Ttl, now: Moment) -> bool {
-        let held = matches!(self.state().standing, Standing::Held | Standing::Retired);
-        held && !self.failing.load(Ordering::SeqCst)
-            && self.deadline().since(now) > ttl.get().min(CLAIM_WINDOW) / 4
-    }
-
     /// Why it is lost, if it is. Judged by the clock as well, so that a keeper that could not run yet changes nothing.
     pub(crate) fn loss(&self) -> Option<Lost> {
         let state = self.state();
@@ -361,7 +332,7 @@ impl Hold {
             Standing::Lost(cause) => Some(cause.clone()),
             Standing::Retired => None,
             // Read here, in turn with `renew_until` (L3).
-            standing => self.past(standing, self.clock.now()),
+            Standing::Held => self.past(&state, self.clock.now()),
         };
         drop(state);
         cause.map(|cause| self.lost(cause))
@@ -372,7 +343,7 @@ impl Hold {
             name: self.name.as_str().to_owned(),
             fence: Some(self.fence),
             cause,
-            replaced: self.state().replaced,
+            replaced: self.state().doubt.as_ref().and_then(|doubt| doubt.replaced),
         }
     }
 
@@ -403,14 +374,6 @@ impl Hold {
                 return seen;
             }
             changed.await;
-        }
-    }
-
-    /// Why the last renewal failed, if it did.
-    pub(crate) fn doubted(&self) -> Option<String> {
-        match &self.state().standing {
-            Standing::Doubtful(reason) => Some(reason.clone()),
-            Standing::Held | Standing::Lost(_) | Standing::Retired => None,
         }
     }
 }

@@ -31,7 +31,7 @@ impl Hold {
         let until = Moment::from_micros(self.keep_until.load(Ordering::SeqCst));
         let is_lost = match &self.state().standing {
             Standing::Lost(cause) => *cause != LossCause::Closed,
-            Standing::Held | Standing::Doubtful(_) | Standing::Retired => false,
+            Standing::Held | Standing::Retired => false,
         };
         if is_lost || self.is_detached() || self.valid_until() <= now {
             return None;

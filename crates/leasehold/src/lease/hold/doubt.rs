@@ -1,0 +1,62 @@
+//! Whether a lease is as certain as its deadline says. Must never pass for certain what the server that answers now has not
+//! confirmed.
+
+use leasehold_core::{CLAIM_WINDOW, Ttl};
+
+use super::{Hold, Standing, State};
+use crate::clock::Moment;
+use crate::error::Replaced;
+
+/// What happened since the last renewal that was confirmed.
+#[derive(Debug, Clone)]
+pub(super) struct Doubt {
+    /// What happened last: a renewal failed (L2), or the server was replaced.
+    pub(super) reason: String,
+    /// The server was replaced (L4).
+    pub(super) replaced: Option<Replaced>,
+}
+
+impl Hold {
+    /// The server was replaced (L4).
+    pub(crate) fn replaced(&self, how: Replaced) {
+        self.doubt_because(how.to_string(), Some(how));
+    }
+
+    /// A renewal failed (L2).
+    pub(crate) fn doubt(&self, reason: String) {
+        self.doubt_because(reason, None);
+    }
+
+    fn doubt_because(&self, reason: String, replaced: Option<Replaced>) {
+        let mut state = self.state();
+        if matches!(state.standing, Standing::Lost(_)) {
+            // Why it was lost stays as it was told (L3).
+            return;
+        }
+        let before = state.doubt.take().and_then(|doubt| doubt.replaced);
+        let replaced = replaced.or(before);
+        state.doubt = Some(Doubt { reason, replaced });
+    }
+
+    /// Why the last renewal failed, if it did, or how the server was replaced since.
+    pub(crate) fn doubted(&self) -> Option<String> {
+        match &*self.state() {
+            State {
+                standing: Standing::Held,
+                doubt: Some(doubt),
+                ..
+            } => Some(doubt.reason.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether the lock may go on to the next one here: as much of it as another will rely on is certain, and the last renewal
+    /// did not fail.
+    pub(crate) fn is_fit_to_hand_on(&self, ttl: Ttl, now: Moment) -> bool {
+        let certain = {
+            let state = self.state();
+            state.doubt.is_none() && !matches!(state.standing, Standing::Lost(_))
+        };
+        certain && self.deadline().since(now) > ttl.get().min(CLAIM_WINDOW) / 4
+    }
+}
