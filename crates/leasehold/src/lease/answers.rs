@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use leasehold_core::{Busy, Fence, Held, LockName, Owner, Ttl, Wake};
 
-use super::asking::Asking;
+use super::asking::{Asking, Term};
 use super::contend::Taken;
 use super::engine::{Due, Engine};
 use super::hold::{Hold, Start, deadline};
@@ -35,7 +35,12 @@ impl Engine {
         let (Some(fence), true) = (held.fence, until > self.clock.now()) else {
             return Taken::TooLate;
         };
-        let todo = self.take(&mut lines, name, owner, (fence, held.queued), (until, ttl));
+        let term = Term {
+            asked_at: sent,
+            until,
+            lasts: ttl,
+        };
+        let todo = self.take(&mut lines, name, owner, (fence, held.queued), term);
         drop(lines);
         match todo {
             Some(todo) => {
@@ -52,7 +57,7 @@ impl Engine {
         name: &LockName,
         owner: &Owner,
         grant: (Fence, u32),
-        (until, lasts): (Moment, Ttl),
+        term: Term,
     ) -> Option<Todo<Waiter, Arc<Hold>>> {
         let next_owner = |terms: &Terms| self.identity.owner(&terms.note);
         let now = self.clock.now();
@@ -60,9 +65,10 @@ impl Engine {
             let start = seat.caller.start(owner, grant.0, &seat.terms);
             let unsettled_until = asking.unsettled_until;
             let start = Start {
-                until,
+                asked_at: term.asked_at,
+                until: term.until,
                 unsettled_until,
-                lasts,
+                lasts: term.lasts,
                 ..start
             };
             Arc::new(Hold::new(self.clock.clone(), start, now))
@@ -205,12 +211,12 @@ impl Engine {
         let now = self.clock.now();
         let mut lines = self.lines();
         if let Some(asking) = lines.asking(name, &wake.owner) {
-            let (Some(fence), Some(until)) = (wake.fence, asking.granted_until(wake, now)) else {
+            let (Some(fence), Some(term)) = (wake.fence, asking.granted_until(wake, now)) else {
                 return asking.claim();
             };
             asking.served();
             let grant = (fence, wake.queued);
-            let todo = self.take(&mut lines, name, &wake.owner, grant, until);
+            let todo = self.take(&mut lines, name, &wake.owner, grant, term);
             drop(lines);
             self.perform(name, todo.unwrap_or_default(), None);
         } else if lines.owned_by(name, &wake.owner).is_none() {

@@ -93,6 +93,17 @@ pub(super) struct Asking {
     pub(super) ear: Arc<Ear>,
 }
 
+/// For how long a grant counts.
+#[derive(Clone, Copy)]
+pub(super) struct Term {
+    /// When the server was asked last that granted it.
+    pub(super) asked_at: Moment,
+    /// Until when it may be relied on.
+    pub(super) until: Moment,
+    /// What it was granted for.
+    pub(super) lasts: Ttl,
+}
+
 impl Asking {
     pub(super) fn new(owner: Owner, terms: Terms, waits: bool, now: Moment) -> Self {
         Self {
@@ -152,7 +163,7 @@ impl Asking {
     }
 
     /// Until when a grant may be relied on that was only heard of, if that is worth anything at `now` (W4).
-    pub(super) fn granted_until(&self, wake: &Wake, now: Moment) -> Option<(Moment, Ttl)> {
+    pub(super) fn granted_until(&self, wake: &Wake, now: Moment) -> Option<Term> {
         let (sent, at_us) = self.dated?;
         let passed = Duration::from_micros(wake.at_us.checked_sub(at_us)?);
         // The two clocks may run at speeds that differ by 1 %, as everywhere.
@@ -160,6 +171,11 @@ impl Asking {
         let window =
             Ttl::new(CLAIM_WINDOW).map_or(self.terms.ttl, |window| window.min(self.terms.ttl));
         let until = deadline(granted.min(now), window);
-        (granted <= now && until.since(now) > window.get() / 2).then_some((until, window))
+        let term = Term {
+            asked_at: sent,
+            until,
+            lasts: window,
+        };
+        (granted <= now && until.since(now) > window.get() / 2).then_some(term)
     }
 }

@@ -309,6 +309,11 @@ impl Engine {
         StoreError::new(self.store.label(), StoreErrorKind::TimedOut, why)
     }
 
+    pub(super) fn replaced_meanwhile(&self) -> StoreError {
+        let why = "the server was replaced while it was asked";
+        StoreError::new(self.store.label(), StoreErrorKind::Unavailable, why).unknown()
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         *self.closing.borrow()
     }

@@ -201,6 +201,7 @@ impl Engine {
             self.clock.clone(),
             Start {
                 grant: before.grant,
+                asked_at: before.asked_at,
                 until: before.deadline(),
                 unsettled_until: before.unsettled_until(),
                 ..start

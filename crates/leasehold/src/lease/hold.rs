@@ -60,6 +60,8 @@ pub(crate) struct Hold {
     pub(crate) fence: Fence,
     /// The fence of the store's grant, by which the store knows this lease and all others of its stay (core: C8).
     pub(crate) grant: Fence,
+    /// When the server was asked that granted it.
+    pub(crate) asked_at: Moment,
     /// When to give up holding whatever the store says.
     pub(crate) max_until: Option<Moment>,
     /// For how long to keep the lock idle after the release.
@@ -89,6 +91,8 @@ pub(crate) struct Start {
     pub(crate) owner: Owner,
     pub(crate) fence: Fence,
     pub(crate) grant: Fence,
+    /// When the server was asked that granted it.
+    pub(crate) asked_at: Moment,
     /// Until when it may be relied on, `max_hold` aside.
     pub(crate) until: Moment,
     pub(crate) unsettled_until: Option<Moment>,
@@ -123,6 +127,7 @@ impl Hold {
             owner: start.owner,
             fence: start.fence,
             grant: start.grant,
+            asked_at: start.asked_at,
             max_until: start.max_hold.map(|max_hold| since.after(max_hold)),
             linger: start.linger,
             auto_renew: start.auto_renew,

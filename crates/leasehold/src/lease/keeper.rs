@@ -22,10 +22,11 @@ use std::sync::{Arc, PoisonError};
 
 use leasehold_core::{Owner, Reply, Ttl};
 
-use self::renewal::{Found, Renewal, Why, from_backlog, send, start};
+use self::renewal::{Found, Renewal, Why, believed, from_backlog, send, start};
 use super::engine::{Due, Engine};
 use super::hold::Hold;
 use super::kept::{Block, Caller, Kept, Progress};
+use crate::clock::Moment;
 use crate::error::{Error, LossCause, Replaced, StoreError};
 use crate::store::Answer;
 use crate::sync::{Mutex, MutexGuard};
@@ -47,6 +48,8 @@ struct State {
     backlog: VecDeque<Owner>,
     /// Lost while a renewal was under way, which may be carried out all the same (K3).
     lost_under_way: HashSet<Owner>,
+    /// When it was heard that the server was replaced, and how, the last time.
+    replaced: Option<(Moment, Replaced)>,
 }
 
 impl Keeper {
@@ -57,7 +60,14 @@ impl Keeper {
             return;
         }
         let owner = hold.owner.clone();
-        let mut kept = Kept::new(hold.clone(), engine.clock.now());
+        let now = engine.clock.now();
+        let mut kept = Kept::new(hold.clone(), now);
+        if let Some((at, how)) = state.replaced
+            && hold.asked_at <= at
+        {
+            // Perhaps by word of the server of before (L4).
+            kept.replaced(how, now);
+        }
         kept.ticket = Some(
             engine
                 .agenda
@@ -84,6 +94,8 @@ impl Keeper {
         let same_plan = kept.hold.max_until.is_none()
             && hold.max_until.is_none()
             && kept.hold.auto_renew == hold.auto_renew;
+        // Heard since it was made.
+        hold.doubt_like(&kept.hold);
         kept.hold = hold.clone();
         if kept.ttl != ttl {
             kept.ask_for(ttl);
@@ -155,6 +167,7 @@ impl Keeper {
         let now = engine.clock.now();
         let mut state = self.lock();
         state.backlog.clear();
+        state.replaced = Some((now, how));
         let mut leases: Vec<_> = state.leases.iter_mut().collect();
         leases.sort_by_key(|(_, kept)| kept.hold.deadline());
         for (owner, kept) in leases {
@@ -224,6 +237,7 @@ impl Keeper {
             Found::Nothing
         };
         let in_use = state.leases.get(&owner).map(|kept| kept.hold.clone());
+        let answer = believed(engine, state.leases.get(&owner), answer);
         let (took, said) = (engine.clock.now().since(sent), Said::by(&answer));
         let mut lost = None;
         let mut confirmed = None;

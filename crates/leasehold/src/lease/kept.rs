@@ -24,8 +24,7 @@ pub(super) struct Kept {
     pub(super) progress: Progress,
     /// The last renewal failed.
     failed: bool,
-    /// The server was replaced: it is asked whether it knows the lease, also where that does not renew itself.
-    unconfirmed: bool,
+    pub(super) confirmed: Confirmed,
     /// Renewals asked for by hand while one was under way: they share the next one.
     pub(super) by_hand: Vec<Caller>,
     backoff: Backoff,
@@ -47,6 +46,16 @@ pub(super) enum Progress {
     Queued,
     /// Sent, and not answered yet (K1).
     UnderWay,
+}
+
+/// Whether the server that answers now knows the lease, as far as it was asked (L4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Confirmed {
+    Yes,
+    /// The server was replaced: it is asked, also where the lease does not renew itself.
+    No,
+    /// The same, while a renewal was under way: its answer may be the word of the server of before.
+    AskedBefore,
 }
 
 /// Where its next fences stand.
@@ -91,7 +100,7 @@ impl Kept {
             renew_at: hold.deadline().before(hold.lasts.get() * 2 / 3),
             owed: hold.lasts < ttl,
             failed: false,
-            unconfirmed: false,
+            confirmed: Confirmed::Yes,
             straggler: hold.unsettled_until().map(|_| Straggler::of(ttl, now)),
             hold,
             ttl,
@@ -146,7 +155,8 @@ impl Kept {
         let counted = self.counted(ttl, now);
         // One that was only to be confirmed is owed nothing.
         self.owed = ttl < self.ttl && (self.owed || !self.is_only_confirmed());
-        (self.progress, self.failed, self.unconfirmed) = (Progress::Planned, false, false);
+        (self.progress, self.failed) = (Progress::Planned, false);
+        self.confirmed = Confirmed::Yes;
         self.renew_at = sent.after(counted.get() / 3);
         self.backoff.reset();
         let renewed = self.hold.renew_until(deadline(sent, counted));
@@ -156,7 +166,14 @@ impl Kept {
     /// A renewal for `ttl` failed: the lease is doubtful, and tried again soon.
     pub(super) fn failed(&mut self, ttl: Ttl, error: &StoreError, now: Moment) {
         (self.progress, self.failed) = (Progress::Planned, true);
-        self.renew_at = now.after(self.backoff.pause());
+        self.renew_at = if self.confirmed == Confirmed::AskedBefore {
+            now
+        } else {
+            now.after(self.backoff.pause())
+        };
+        if self.confirmed != Confirmed::Yes {
+            self.confirmed = Confirmed::No;
+        }
         if error.may_have_taken_effect {
             self.straggler = Some(Straggler::of(self.counted(ttl, now), now));
         }
@@ -172,18 +189,20 @@ impl Kept {
         is_planned
     }
 
-    /// The server was replaced: whether it knows this lease is asked now, unless a renewal is under way that will tell.
+    /// The server was replaced: whether it knows this lease is asked now, or as soon as no renewal is under way (K1).
     pub(super) fn replaced(&mut self, how: Replaced, now: Moment) {
         self.hold.replaced(how);
-        self.unconfirmed = true;
-        if self.progress != Progress::UnderWay {
+        if self.progress == Progress::UnderWay {
+            self.confirmed = Confirmed::AskedBefore;
+        } else {
+            self.confirmed = Confirmed::No;
             (self.progress, self.renew_at) = (Progress::Planned, now);
         }
     }
 
     /// It does not renew itself, but the server is asked whether it knows it.
     fn is_only_confirmed(&self) -> bool {
-        self.unconfirmed && !self.renews_itself()
+        self.confirmed != Confirmed::Yes && !self.renews_itself()
     }
 
     /// What the next renewal asks for; without `callers` who renew by hand, a lease that is only confirmed lasts no longer for it.
@@ -214,7 +233,7 @@ impl Kept {
     }
 
     fn renews(&self) -> bool {
-        self.unconfirmed || self.renews_itself()
+        self.confirmed != Confirmed::Yes || self.renews_itself()
     }
 
     /// Whether it renews itself: not past the end that `max_hold` sets.

@@ -89,6 +89,7 @@ impl Waiter {
             owner: owner.clone(),
             fence,
             grant: fence,
+            asked_at: self.begun,
             until: self.begun,
             unsettled_until: None,
             max_hold: self.request.max_hold,

@@ -38,6 +38,14 @@ impl Hold {
         state.doubt = Some(Doubt { reason, replaced });
     }
 
+    /// It follows this lease, and is as doubtful.
+    pub(crate) fn doubt_like(&self, before: &Self) {
+        let doubt = before.state().doubt.clone();
+        if let Some(Doubt { reason, replaced }) = doubt {
+            self.doubt_because(reason, replaced);
+        }
+    }
+
     /// Why the last renewal failed, if it did, or how the server was replaced since.
     pub(crate) fn doubted(&self) -> Option<String> {
         match &*self.state() {

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{Owner, Step, Ttl};
+use leasehold_core::{Owner, Reply, Step, Ttl};
 
 use super::{State, remove, schedule, tell};
 use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::lease::engine::Engine;
 use crate::lease::hold::{Hold, deadline};
-use crate::lease::kept::{Block, Caller, Kept, Progress};
-use crate::store::Done;
+use crate::lease::kept::{Block, Caller, Confirmed, Kept, Progress};
+use crate::store::{Answer, Done};
 use crate::telemetry::Ended;
 
 /// Why a renewal is sent.
@@ -107,6 +107,15 @@ pub(super) fn start(
         state.under_way += 1;
     }
     Found::Renewal(renewal)
+}
+
+/// What an answer to a renewal counts for: that the server of before has the lease says nothing of the one that answers now (L4).
+pub(super) fn believed(engine: &Engine, kept: Option<&Kept>, answer: Answer) -> Answer {
+    let asked_before = kept.is_some_and(|kept| kept.confirmed == Confirmed::AskedBefore);
+    match answer {
+        Ok(Reply::Held(_)) if asked_before => Err(engine.replaced_meanwhile()),
+        answer => answer,
+    }
 }
 
 /// Does what was found to be done.

@@ -252,6 +252,7 @@ async fn what_was_seen_to_be_lost_before_it_was_handed_on_stays_so() {
         owner: before.owner.clone(),
         fence: before.fence,
         grant: before.grant,
+        asked_at: before.asked_at,
         until: before.deadline(),
         unsettled_until: None,
         max_hold: None,

@@ -4,6 +4,7 @@ use leasehold_core::Ttl;
 
 use super::*;
 use crate::error::Replaced;
+use crate::lease::hold::{Hold, Start};
 use crate::store::Notice;
 
 /// The connection leads to another server.
@@ -126,4 +127,111 @@ async fn an_idle_lock_is_not_handed_on_before_the_new_server_confirms_it() {
     assert_eq!(scene.sent("acquire").len(), 2);
     sleep(TTL * 2).await;
     assert!(!lease.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_the_old_server_granted_last_is_confirmed_at_once() {
+    let scene = Scene::begin();
+    scene.plan(|_| Fate::AnswerAfter(SECOND));
+    let taking = in_line(scene.mutex());
+    sleep(SECOND / 2).await;
+    replace(&scene);
+    let lease = taking.await.unwrap();
+    assert!(lease.is_doubtful(), "the old server granted it");
+    sleep(SECOND + 5 * MS).await;
+    scene.all_goes_well();
+    assert!(!lease.is_doubtful());
+    assert_eq!(scene.sent("extend").len(), 1);
+    // What the new one grants is its own word.
+    lease.release().await.unwrap();
+    let (lease, _) = scene.lease().await;
+    assert!(!lease.is_doubtful());
+    sleep(SECOND).await;
+    assert_eq!(scene.sent("extend").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_only_the_old_server_knows_is_lost_as_it_is_taken() {
+    let scene = Scene::begin();
+    scene.next("acquire", Fate::AnswerAfter(SECOND));
+    let taking = in_line(scene.mutex().auto_renew(false));
+    sleep(SECOND / 2).await;
+    scene.memory.clear();
+    replace(&scene);
+    let lease = taking.await.unwrap();
+    let taken_at = scene.clock.now();
+    let lost = lease.lost().await;
+    assert!(scene.since(taken_at) <= MS);
+    assert_eq!(lost.replaced, Some(Replaced::Other), "{lost}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_answered_by_the_old_server_confirms_nothing() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    scene.next("extend", Fate::AnswerAfter(SECOND));
+    sleep(TTL / 3 + SECOND / 2).await;
+    assert_eq!(scene.sent("extend").len(), 1);
+    let until = lease.valid_until();
+    scene.memory.clear();
+    replace(&scene);
+    assert!(lease.is_doubtful());
+    sleep(SECOND / 2 - MS).await;
+    assert_eq!(lease.valid_until(), until);
+    let answers_at = scene.clock.now().after(MS);
+    let lost = lease.lost().await;
+    assert_eq!(lost.replaced, Some(Replaced::Other), "{lost}");
+    assert!(scene.since(answers_at) <= MS && scene.sent("extend").len() == 2);
+}
+
+/// The lease that follows in the same client, made before and handed on after something has happened.
+fn made_before(scene: &Scene, lease: &Lease) -> Arc<Hold> {
+    let before = &lease.hold;
+    let start = Start {
+        name: before.name.clone(),
+        owner: before.owner.clone(),
+        fence: before.fence,
+        grant: before.grant,
+        asked_at: before.asked_at,
+        until: before.deadline(),
+        unsettled_until: None,
+        max_hold: None,
+        linger: Duration::ZERO,
+        auto_renew: true,
+        ttl: before.ttl,
+        lasts: before.ttl,
+    };
+    Arc::new(Hold::new(scene.clock.clone(), start, scene.clock.now()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_handed_on_as_the_server_is_replaced_is_confirmed() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    let next = made_before(&scene, &lease);
+    scene.memory.clear();
+    replace(&scene);
+    let engine = &scene.client.engine;
+    engine.keeper.hand_on(engine, &next, lease.hold.ttl);
+    assert!(next.doubted().is_some(), "no server has confirmed it");
+    assert!(!next.is_fit_to_hand_on(next.ttl, scene.clock.now()));
+    sleep(MS).await;
+    let lost = next.loss().expect("the new server does not know it");
+    assert_eq!(lost.replaced, Some(Replaced::Other), "{lost}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_handed_on_as_a_renewal_fails_is_doubtful() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    let next = made_before(&scene, &lease);
+    scene.each("extend", || Fate::Refuse);
+    sleep(TTL / 3 + MS).await;
+    assert!(lease.is_doubtful());
+    let engine = &scene.client.engine;
+    engine.keeper.hand_on(engine, &next, lease.hold.ttl);
+    assert!(next.doubted().is_some());
+    scene.all_goes_well();
+    sleep(SECOND).await;
+    assert_eq!(next.doubted(), None);
 }
