@@ -190,7 +190,10 @@ impl Engine {
                 self.lines().each_asking(Asking::broken);
                 self.telemetry.cut(self.store.label(), why);
             }
-            Notice::Replaced(how) => self.keeper.replaced(self, how),
+            Notice::Replaced(how) => {
+                self.keeper.replaced(self, how);
+                self.beside.replaced(how, self.clock.now());
+            }
             Notice::Reconnected => {
                 self.identity.renew();
                 self.lines().each_asking(|asking| {

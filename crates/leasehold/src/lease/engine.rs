@@ -19,6 +19,7 @@ use tokio::sync::{oneshot, watch};
 use super::Lease;
 use super::agenda::Agenda;
 use super::asking::Ask;
+use super::beside::Beside;
 use super::contend::{Contender, acquire};
 use super::giving::Giving;
 use super::hold::Hold;
@@ -70,6 +71,8 @@ pub(crate) struct Engine {
     pub(super) kept: Mutex<HashMap<Owner, Moment>>,
     /// Owners that were released besides by their leases, and until when that is worth knowing.
     pub(super) undone: Mutex<HashMap<Owner, Moment>>,
+    /// What is held beside leases, and hears of a replaced server as well.
+    pub(crate) beside: Beside,
     /// What the next connection is to settle.
     pub(super) abandoned: Abandoned,
     closing: watch::Sender<bool>,
@@ -121,6 +124,7 @@ impl Engine {
             indexed: Mutex::default(),
             kept: Mutex::default(),
             undone: Mutex::default(),
+            beside: Beside::default(),
             abandoned: Abandoned::default(),
             closing: watch::Sender::new(false),
         });
@@ -309,7 +313,7 @@ impl Engine {
         StoreError::new(self.store.label(), StoreErrorKind::TimedOut, why)
     }
 
-    pub(super) fn replaced_meanwhile(&self) -> StoreError {
+    pub(crate) fn replaced_meanwhile(&self) -> StoreError {
         let why = "the server was replaced while it was asked";
         StoreError::new(self.store.label(), StoreErrorKind::Unavailable, why).unknown()
     }

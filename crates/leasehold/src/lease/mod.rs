@@ -3,6 +3,7 @@
 mod agenda;
 mod answers;
 mod asking;
+mod beside;
 mod contend;
 mod detached;
 mod engine;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use leasehold_core::{Fence, HolderView, Owner, Ttl};
 use tokio::sync::oneshot;
 
+pub(crate) use self::beside::Doubtful;
 pub use self::detached::{Detached, Tenure};
 pub(crate) use self::engine::{Engine, Plan, Wire};
 use self::hold::Hold;

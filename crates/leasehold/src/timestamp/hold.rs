@@ -6,7 +6,8 @@ use std::time::Duration;
 use leasehold_core::{LockName, Ttl};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::keeper::{Order, State};
+use super::keeper::Order;
+use super::state::State;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Lost, StoreError};
 
@@ -50,7 +51,7 @@ impl TimestampHold {
         state.valid_until.since(self.clock.now())
     }
 
-    /// Why the last renewal failed, while it may still go well.
+    /// Why the last renewal failed, or how the server was replaced since, while it may still go well.
     pub fn doubt(&self) -> Option<String> {
         let state = self.state.borrow();
         let lost = state.loss(&self.name, &self.clock).is_some();

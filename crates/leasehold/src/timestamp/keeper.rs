@@ -2,17 +2,19 @@
 //! is under way (T8), nor anything after the hold is over (T9).
 
 use std::future::{Future, ready};
+use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::Ttl;
 use leasehold_core::timestamp::{Content, Reply, Step};
-use leasehold_core::{LockName, Ttl};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::hold::TimestampHold;
+use super::state::{Shown, State};
 use super::{Key, may_have_taken_effect};
 use crate::backoff::Backoff;
-use crate::clock::{Clock, Moment};
-use crate::error::{Error, LossCause, Lost};
+use crate::clock::Moment;
+use crate::error::{Error, LossCause};
 use crate::lease::certain_until;
 
 /// The first pause after a renewal that failed.
@@ -28,32 +30,6 @@ pub(super) enum Order {
     Release(oneshot::Sender<Result<(), Error>>),
     /// Let it end after so long, and not before.
     Keep(Ttl, oneshot::Sender<Result<(), Error>>),
-}
-
-/// What the user of a hold sees.
-#[derive(Debug)]
-pub(super) struct State {
-    /// What stands under the key.
-    pub(super) deadline: u64,
-    pub(super) valid_until: Moment,
-    /// Why the last renewal failed.
-    pub(super) doubt: Option<String>,
-    pub(super) lost: Option<LossCause>,
-}
-
-impl State {
-    /// Why it is lost, if it is; judged by the clock as well.
-    pub(super) fn loss(&self, name: &LockName, clock: &Clock) -> Option<Lost> {
-        let passed = || LossCause::Deadline(self.doubt.clone());
-        let overdue = || (self.valid_until <= clock.now()).then(passed);
-        let cause = self.lost.clone().or_else(overdue)?;
-        Some(Lost {
-            name: name.as_str().to_owned(),
-            fence: None,
-            cause,
-            replaced: None,
-        })
-    }
 }
 
 /// A grant, and when it was asked for.
@@ -82,7 +58,9 @@ pub(super) struct Keeper {
     pub(super) server: (u64, Moment),
     renew_at: Moment,
     backoff: Backoff,
-    state: watch::Sender<State>,
+    state: Arc<Shown>,
+    /// The same, to wait for what changes there.
+    seen: watch::Receiver<State>,
     orders: mpsc::UnboundedReceiver<Order>,
 }
 
@@ -94,13 +72,16 @@ impl Keeper {
             valid_until: certain_until(grant.sent, grant.ttl.get()),
             doubt: None,
             lost: None,
+            replaced: None,
+            is_to_be_confirmed: false,
         };
         let (state, seen) = watch::channel(state);
+        let state = Arc::new(Shown::new(state));
         let (sender, orders) = mpsc::unbounded_channel();
         let hold = TimestampHold {
             name: key.name.clone(),
             clock: key.engine.clock.clone(),
-            state: seen,
+            state: seen.clone(),
             orders: sender,
         };
         let tasks = key.engine.tasks.clone();
@@ -113,9 +94,12 @@ impl Keeper {
             renew_at: grant.sent,
             backoff: Backoff::new(AGAIN, AGAIN),
             state,
+            seen,
             orders,
         };
         keeper.schedule(grant.sent, grant.ttl);
+        let engine = &keeper.key.engine;
+        engine.beside.add(&keeper.state, grant.sent);
         tasks.spawn(keeper.run());
         hold
     }
@@ -125,9 +109,15 @@ impl Keeper {
             match self.next().await {
                 Next::Due => {
                     // A failure is told as doubt, a loss as loss.
-                    let _told: Result<(), Error> = self.extend(self.ttl).await;
+                    let _told: Result<(), Error> = self.extend(self.asks_for()).await;
                 }
-                Next::Order(Order::Extend(ttl, reply)) => drop(reply.send(self.extend(ttl).await)),
+                Next::Order(Order::Extend(ttl, reply)) => {
+                    let answer = self.extend(ttl).await;
+                    if answer.is_ok() {
+                        self.ttl = ttl;
+                    }
+                    drop(reply.send(answer));
+                }
                 Next::Order(Order::Release(reply)) => return self.release(Some(reply)).await,
                 Next::Order(Order::Keep(keep, reply)) => return self.keep(keep, reply).await,
                 Next::Dropped => return self.release(None).await,
@@ -145,18 +135,31 @@ impl Keeper {
 
     async fn next(&mut self) -> Next {
         let valid_until = self.valid_until();
-        let wake = if self.auto_renew {
+        let renews = self.auto_renew || self.state.borrow().replaced.is_some();
+        let wake = if renews {
             self.renew_at.min(valid_until)
         } else {
             valid_until
         };
         let engine = &self.key.engine;
+        let to_be_confirmed = async {
+            // An error would mean that the sender, and so this keeper, is gone.
+            drop(self.seen.wait_for(|state| state.is_to_be_confirmed).await);
+        };
         tokio::select! {
             biased;
             order = self.orders.recv() => order.map_or(Next::Dropped, Next::Order),
             _ = engine.closing() => Next::Closed,
+            () = to_be_confirmed => Next::Due,
             () = engine.clock.sleep_until(wake) => Next::Due,
         }
+    }
+
+    /// What a renewal asks for that nobody asked for by hand: one that is only confirmed lasts no longer for it.
+    fn asks_for(&self) -> Ttl {
+        let left = self.valid_until().since(self.key.engine.clock.now());
+        let left = Ttl::new(left.max(Ttl::MIN)).ok();
+        left.filter(|_| !self.auto_renew).unwrap_or(self.ttl)
     }
 
     /// Makes it last for `ttl` from now.
@@ -173,7 +176,9 @@ impl Keeper {
             let (step, known) = self.extension(to, ttl);
             // Sooner than before: it counts from here on, since nobody may ever tell whether it was carried out (T6).
             let until = before.min(certain_until(sent, ttl.get()));
-            self.state.send_modify(|state| state.valid_until = until);
+            self.state.send_modify(|state| {
+                (state.valid_until, state.is_to_be_confirmed) = (until, false);
+            });
             let mut asking = Box::pin(self.key.clone().asking(step, false));
             let answer = tokio::select! {
                 biased;
@@ -228,20 +233,26 @@ impl Keeper {
     }
 
     fn renewed(&mut self, deadline: u64, sent: Moment, ttl: Ttl) -> Result<(), Error> {
-        self.mine = vec![deadline];
-        self.ttl = ttl;
-        self.schedule(sent, ttl);
         let clock = &self.key.engine.clock;
-        let in_time = self.state.send_if_modified(|state| {
+        let (mut in_time, mut is_old) = (false, false);
+        self.state.send_if_modified(|state| {
             // Judged where nobody can look at the same time: who was told that it is lost was told the truth (T9).
-            let in_time = state.valid_until > clock.now();
-            if in_time {
+            in_time = state.valid_until > clock.now();
+            is_old = state.is_to_be_confirmed;
+            let counts = in_time && !is_old;
+            if counts {
                 state.deadline = deadline;
                 state.valid_until = certain_until(sent, ttl.get());
-                state.doubt = None;
+                (state.doubt, state.replaced) = (None, None);
             }
-            in_time
+            counts
         });
+        if in_time && is_old {
+            // By word of the server of before, perhaps (T10): whatever of `mine` stands there is ours.
+            return Err(self.doubt(self.key.engine.replaced_meanwhile().into()));
+        }
+        self.mine = vec![deadline];
+        self.schedule(sent, ttl);
         if !in_time {
             let (at_us, _) = self.server;
             self.take_back(ready(Ok(Reply::Held { deadline, at_us })));

@@ -47,11 +47,16 @@
 //!   holder's. So an acquisition or a release whose answer is lost is left to its deadline.
 //! - **T8** A hold has one request under way at a time, so that none of them overtakes another.
 //! - **T9** Lost is final, and whatever ends a hold (release, drop, the end of the client) ends its renewal first.
+//! - **T10** A hold is certain only by word of the server that answers now. Where that was replaced, the hold is in doubt, and asked
+//!   for at once, until the new one has confirmed it; an answer to what was asked before confirms nothing.
 
 mod acquire;
 mod ending;
 mod hold;
 mod keeper;
+mod state;
+#[cfg(test)]
+mod virtual_time;
 
 use std::fmt;
 use std::sync::Arc;
@@ -136,8 +141,9 @@ impl TimestampLock {
         self
     }
 
-    /// Whether a hold renews itself every third of its TTL. Default: yes. Without, nothing looks at the key either: that somebody
-    /// else has deleted or overwritten the deadline shows at [`TimestampHold::extend`] or [`TimestampHold::release`] only.
+    /// Whether a hold renews itself every third of its TTL. Default: yes. Without, nothing looks at the key either, unless another
+    /// server answers than before: that somebody else has deleted or overwritten the deadline shows at [`TimestampHold::extend`]
+    /// or [`TimestampHold::release`] only.
     pub fn auto_renew(mut self, auto_renew: bool) -> Self {
         self.auto_renew = auto_renew;
         self

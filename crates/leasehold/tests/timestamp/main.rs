@@ -14,6 +14,7 @@ mod faults;
 mod keeping;
 mod recipe;
 mod refusing;
+mod replaced;
 mod sharing;
 mod verdicts;
 
