@@ -5,6 +5,11 @@
 //! with a full TTL, long after the client gave up. So after an unknown outcome one confirmation is not enough: the
 //! release is repeated until a full TTL has passed since the last such request. Owners are used once, so a release too
 //! many can never hit anybody else (core: C3).
+//!
+//! A settlement that is given up while the connection lasts leaves nothing behind. A connection that is silent for half a second
+//! after a request was not answered is closed, and a server answers in order. So a connection that lasts has carried out or refused
+//! all that was sent over it before, and the TTL of that has passed when the settlement is given up (`MARGIN`). A request that an
+//! older connection brings later than that holds the lock for its own TTL at most, unless the next connection comes first.
 
 use std::collections::VecDeque;
 use std::mem;
