@@ -3,10 +3,13 @@
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use crate::Invalid;
+use crate::{Fence, Invalid};
 
 /// What every token of this protocol begins with.
 const PREFIX: &str = "lh1.";
+
+/// Stands between a token and the fence of a hold, and nowhere in a token.
+const BEFORE_FENCE: char = '#';
 
 /// The identity of a client: one process, one connection, one wake channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,7 +61,7 @@ impl Label {
 ///
 /// Its text, `lh1.<32 hex>.<16 hex client id>.<host>:<pid>:<note>`, is the whole value of the lock's key, and it is compared
 /// as a whole: any client that does `SET NX PX` and compare-and-delete excludes us and is excluded.
-/// In host and note, `%`, `:`, spaces, control characters and anything that is not ASCII are percent-encoded.
+/// In host and note, `%`, `:`, `#`, spaces, control characters and anything that is not ASCII are percent-encoded.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(Arc<str>);
 
@@ -104,13 +107,27 @@ impl Owner {
             && hex(client, 16)
             && meta.split(':').count() == 3
             && numbered
-            && meta.bytes().all(|b| b.is_ascii_graphic());
+            && meta.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
         complete.then(|| Self(token.into()))
     }
 
     /// The whole token, as stores keep and compare it.
     pub fn token(&self) -> &str {
         &self.0
+    }
+
+    /// The token and the fence of a hold, `<token>#<fence>`: all that is needed to extend or release that hold, and no other
+    /// that this owner may have.
+    pub fn with_fence(&self, fence: Fence) -> String {
+        format!("{}{BEFORE_FENCE}{fence}", self.token())
+    }
+
+    /// Reads back what [`Owner::with_fence`] wrote; `None` if it is anything else, a token without a fence too.
+    pub fn parse_with_fence(text: &str) -> Option<(Self, Fence)> {
+        let (token, digits) = text.split_once(BEFORE_FENCE)?;
+        let (owner, fence) = (Self::parse(token)?, digits.parse::<Fence>().ok()?);
+        // One number is written in one way only.
+        (fence.to_string() == digits).then_some((owner, fence))
     }
 
     /// The 32 hexadecimal digits that make this acquisition unique.
@@ -161,7 +178,7 @@ impl fmt::Display for Owner {
 
 fn encode(text: &str, into: &mut String) {
     for byte in text.bytes() {
-        if byte.is_ascii_graphic() && byte != b'%' && byte != b':' {
+        if byte.is_ascii_graphic() && !b"%:#".contains(&byte) {
             into.push(char::from(byte));
         } else {
             // Writing to a String cannot fail.
@@ -223,9 +240,37 @@ mod tests {
             "lh1.00000000000000000000000000000005.0000000000000009.h:+1:",
             "lh1.00000000000000000000000000000005.0000000000000009.h::",
             "lh1.00000000000000000000000000000005.0000000000000009.h:1:a b",
+            "lh1.00000000000000000000000000000005.0000000000000009.h:1:#7",
         ] {
             assert_eq!(Owner::parse(foreign), None, "{foreign}");
         }
+    }
+
+    #[test]
+    fn a_token_with_a_fence_is_read_whole_or_not_at_all() {
+        let owner = Owner::new(5, ClientId::new(9), "h", 1, "fix #12").unwrap();
+        let token = owner.token();
+        assert!(token.ends_with("fix%20%2312"), "{token}");
+        let text = owner.with_fence(Fence::new(7));
+        assert_eq!(text, format!("{token}#7"));
+        assert_eq!(
+            Owner::parse_with_fence(&text),
+            Some((owner.clone(), Fence::new(7)))
+        );
+        for fence in [
+            "",
+            "#",
+            "#07",
+            "#+7",
+            "#7 ",
+            "#x",
+            "#7#7",
+            "#9007199254740992",
+        ] {
+            let text = format!("{token}{fence}");
+            assert_eq!(Owner::parse_with_fence(&text), None, "{text}");
+        }
+        assert_eq!(Owner::parse_with_fence("#7"), None);
     }
 
     proptest! {

@@ -306,10 +306,10 @@ local function advance(caller)
 end
 
 -- The client of a token of ours, false for any other value (core: Owner::parse). In host and note stands ASCII that can
--- be seen, without colons.
+-- be seen, without colons and '#'.
 local function client_of(token)
   local id, client =
-    string.match(token, '^lh1%.([0-9a-f]+)%.([0-9a-f]+)%.[!-9;-~]*:%d+:[!-9;-~]*$')
+    string.match(token, '^lh1%.([0-9a-f]+)%.([0-9a-f]+)%.[!"$-9;-~]*:%d+:[!"$-9;-~]*$')
   return id and #id == 32 and #client == 16 and #token < VALUE_SHOWN and client
 end
 

@@ -99,6 +99,23 @@ fn tokens() {
 }
 
 #[test]
+fn tokens_with_fence() {
+    for row in vectors("tokens_with_fence") {
+        let read = Owner::parse_with_fence(&row[0]);
+        if row[2] == "refused" {
+            assert_eq!(read, None, "{row:?}");
+            continue;
+        }
+        let (owner, fence) = read.expect("a token with a fence");
+        assert_eq!(
+            (owner.token(), fence.to_string()),
+            (&*row[1], row[2].clone())
+        );
+        assert_eq!(owner.with_fence(fence), row[0]);
+    }
+}
+
+#[test]
 fn fences() {
     for row in vectors("fences") {
         let last = row[0].parse().ok().map(Fence::new);

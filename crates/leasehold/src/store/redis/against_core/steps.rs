@@ -142,7 +142,7 @@ const LONG: [u8; 1_100] = {
 const FOREIGN_BEGIN: &[u8] = b"lh1.00000000000000000000000000000001.0000000000000001.h:1:";
 
 /// What other programs keep in a lock: a random token, nothing, near misses of our own form, and what is too long for it.
-pub(super) const FOREIGN_VALUES: [&[u8]; 10] = [
+pub(super) const FOREIGN_VALUES: [&[u8]; 11] = [
     &LONG,
     LONG.split_at(1_024).0,
     b"d2f1c9a08c3b11ef9d3c0242ac120002",
@@ -153,6 +153,7 @@ pub(super) const FOREIGN_VALUES: [&[u8]; 10] = [
     b"lh1.00000000000000000000000000000001.0000000000000001.\xff:1:",
     b"lh1.00000000000000000000000000000001.0000000000000001.h:1:a b",
     b"lh1.00000000000000000000000000000001.0000000000000001.h:1:\n",
+    b"lh1.00000000000000000000000000000001.0000000000000001.h:1:#1795203291536740",
 ];
 
 /// A sequence of events. Its length begins at nothing, so that a failing one can shrink to its core.
