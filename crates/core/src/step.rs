@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Fence, Mode, Owner, Ttl, Waiter};
+use crate::{Fence, LastFence, Mode, Owner, Ttl, Waiter};
 
 /// One atomic step of a store: one round trip.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,6 +139,26 @@ pub struct Snapshot {
     pub queue: Vec<WaiterView>,
     /// The last fence issued, while the store remembers it.
     pub fence: Option<Fence>,
+}
+
+impl Snapshot {
+    // Hidden are the rules of stores.
+
+    /// Whether `owner` holds the lock, and under `fence` (C8). A fence that the store has lost proves nothing.
+    #[doc(hidden)]
+    pub fn is_held_under(&self, owner: &Owner, fence: Fence) -> bool {
+        self.holder.as_ref().is_some_and(|holder| {
+            let last = holder
+                .fence
+                .zip(self.fence)
+                .map(|(granted, fence)| LastFence {
+                    fence,
+                    granted,
+                    forget_at_ms: u64::MAX,
+                });
+            holder.is(owner) && last.is_none_or(|last| last.is_of_holder(fence))
+        })
+    }
 }
 
 /// A waiter as an operator sees it.

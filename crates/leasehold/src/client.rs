@@ -99,11 +99,12 @@ impl Client {
         ))
     }
 
-    /// Takes up a lease that was [detached](crate::Lease::detach), here or in another process. Does no I/O: whether it is still
-    /// held is for [`Detached::check`] to say.
+    /// Takes up a lease that was [detached](crate::Lease::detach), here or in another process, by
+    /// [its token](Detached::token). Does no I/O: whether it is still held is for [`Detached::check`] to say.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a name that cannot be used, and for a token that is not one of this library's.
+    /// [`Error::Invalid`] for a name that cannot be used, and for a token that is not one of this library's. So is one without
+    /// the fence at its end: after a failover, a store could not tell whether its owner holds as it believes.
     pub fn detached(&self, name: impl AsRef<str>, token: &str) -> Result<Detached, Error> {
         let name = self.name(name.as_ref())?;
         Ok(Detached::new(self.engine.clone(), name, token)?)

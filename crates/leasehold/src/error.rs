@@ -91,7 +91,7 @@ pub struct Timeout {
 pub struct Lost {
     /// The lock.
     pub name: String,
-    /// The fence that is now worthless; `None` when only the lease's token was known.
+    /// The fence that is now worthless; `None` for a lock that has no fences.
     pub fence: Option<Fence>,
     /// Why.
     pub cause: LossCause,

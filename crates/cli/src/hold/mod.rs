@@ -93,7 +93,7 @@ fn begin(args: &Hold, events: &mut Events) -> Result<Exit, Exit> {
         parent.events.tell(&Event::Acquired {
             lock: args.lock.clone(),
             fence: lease.fence().get(),
-            token: lease.owner().token().to_owned(),
+            token: lease.token(),
             waited_ms: millis(waited),
             ttl_ms: millis(ttl),
             valid_for_ms: millis(lease.valid_for()),

@@ -74,11 +74,10 @@ impl Environment {
 
 /// What a lease says of itself, and no weaker lock can.
 fn of_lease(lease: &Lease) -> [(&'static str, OsString); 4] {
-    let token = lease.owner().token();
     [
         ("LEASEHOLD_FENCE", lease.fence().to_string().into()),
-        ("LEASEHOLD_TOKEN", token.into()),
-        (CHAIN, chained(token).into()),
+        ("LEASEHOLD_TOKEN", lease.token().into()),
+        (CHAIN, chained(lease.owner().token()).into()),
         ("LEASEHOLD_HOLDER", lease.owner().to_string().into()),
     ]
 }

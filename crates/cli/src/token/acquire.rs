@@ -109,8 +109,9 @@ fn begin(args: &Acquire) -> Result<Exit, Exit> {
     }
     if args.env {
         let note = args.how.note.as_deref().unwrap_or_default();
-        // In a token, all but the printable ones of ASCII are encoded.
-        let note: String = note.chars().filter(char::is_ascii_graphic).collect();
+        // In a token, '#' and all but the printable ones of ASCII are encoded.
+        let is_as_it_is = |c: &char| c.is_ascii_graphic() && *c != '#';
+        let note: String = note.chars().filter(is_as_it_is).collect();
         for (what, text) in [("lock name", args.lock.as_str()), ("note", &note)] {
             plain(what, text)?;
         }
@@ -144,7 +145,8 @@ async fn take(
     let Got { lease, waited } = wait::for_lock(client, wanted, signals, terminal.as_ref()).await?;
     let fence = lease.fence();
     if args.env {
-        // The name of the user or the host; dropping the lease gives the lock back.
+        // The name of the user or the host; dropping the lease gives the lock back. The fence is plain: inside of a word, '#'
+        // begins no comment.
         plain("token", lease.owner().token())?;
     }
     let (detached, tenure) = lease.detach(ttl).await.map_err(|error| match error {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::{Error, Fence};
+use leasehold::Error;
 use serde::Serialize;
 
 use super::{LeaseArgs, begin, gone, left, unknown, unprinted};
@@ -83,7 +83,7 @@ pub(crate) fn check(args: &Check) -> Exit {
                 held: tenure.is_some(),
                 expires_in_ms: tenure.map_or(0, |tenure| millis(left(tenure))),
                 min_ms: millis(args.min),
-                fence: tenure.and_then(|tenure| tenure.fence).map(Fence::get),
+                fence: tenure.map(|tenure| tenure.fence.get()),
             };
             // Texts and numbers can always be written.
             let text = out::json(&checked).unwrap_or_default() + "\n";

@@ -33,7 +33,7 @@ pub(crate) struct LeaseArgs {
     #[arg(value_name = "LOCK", env = "LEASEHOLD_LOCK", hide_env_values = true)]
     lock: Option<String>,
 
-    /// The token that `leasehold acquire` printed, or - to read it from stdin. Other users see the command line of a process:
+    /// The token that `leasehold acquire` printed, with the fence behind its #, or - to read it from stdin. Other users see the command line of a process:
     /// prefer the environment or stdin
     #[arg(
         long,
@@ -116,7 +116,7 @@ fn gone(lost: &Lost) -> Exit {
     Exit::saying(
         LOST,
         format!(
-            "you do not hold {} any more: {} (exit {LOST})\n    It has expired, was released or broken, or the token is for another lock.\n    Work done since may have been unprotected; do not go on with it.",
+            "you do not hold {} any more: {} (exit {LOST})\n    It has expired, was released, broken or undone by a failover, or the token is for another lock.\n    Work done since may have been unprotected; do not go on with it.",
             quoted(&lost.name),
             cause(lost)
         ),

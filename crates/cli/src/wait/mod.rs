@@ -339,7 +339,7 @@ pub(crate) fn is_ancestor(holder: &HolderView) -> bool {
     };
     let token = owner.token();
     env::var(CHAIN).is_ok_and(|chain| chain.split(' ').any(|link| link == token))
-        || env::var("LEASEHOLD_TOKEN").is_ok_and(|given| given == token)
+        || env::var("LEASEHOLD_TOKEN").is_ok_and(|given| given.split('#').next() == Some(token))
 }
 
 pub(crate) fn nested(name: &str, holder: &HolderView) -> Exit {

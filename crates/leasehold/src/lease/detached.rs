@@ -26,10 +26,12 @@ pub struct Detached {
     engine: Arc<Engine>,
     name: LockName,
     owner: Owner,
-    /// What its lease had, if this is the process that took it.
-    fence: Option<Fence>,
-    /// The fence by which the store knows it, if known here: a token has none.
-    grant: Option<Fence>,
+    /// What its lease had, if this is the client that took it, else that of the grant.
+    fence: Fence,
+    /// The fence of the grant, by which the store knows it (core: C8).
+    grant: Fence,
+    /// Owner and grant as one text.
+    token: Arc<str>,
 }
 
 /// What the store confirmed of a detached lease.
@@ -38,21 +40,22 @@ pub struct Detached {
 pub struct Tenure {
     /// Until when the lease may be relied on, by the client's clock; see [`Clock`](crate::Clock).
     pub valid_until: Moment,
-    /// The fence of the grant, unless the store has lost it. If the lock went from task to task before it was detached, the
-    /// fence of the lease that was detached is higher, and the one to show to the resource.
-    pub fence: Option<Fence>,
+    /// The fence to show to the resource. Of a lease that was taken up by its token it is that of the grant: if the lock went
+    /// from task to task before it was detached, the fence of the lease that was detached is higher, and the one to show.
+    pub fence: Fence,
 }
 
 impl Detached {
     /// The lease on `name` with this token.
     pub(crate) fn new(engine: Arc<Engine>, name: LockName, token: &str) -> Result<Self, Invalid> {
-        let owner = Owner::parse(token).ok_or_else(|| not_a_token(token))?;
+        let (owner, grant) = Owner::parse_with_fence(token).ok_or_else(|| not_a_token(token))?;
         Ok(Self {
             engine,
             name,
             owner,
-            fence: None,
-            grant: None,
+            fence: grant,
+            grant,
+            token: token.into(),
         })
     }
 
@@ -61,10 +64,11 @@ impl Detached {
         self.name.as_str()
     }
 
-    /// What [`Client::detached`](crate::Client::detached) needs to take it up again. Whoever has it can release the lock, as
-    /// can whoever reaches the store.
+    /// What [`Client::detached`](crate::Client::detached) needs to take it up again: `<owner>#<fence>`, the
+    /// [token of its owner](Owner::token) and the fence of the store's grant. Whoever has it can release the lock, as can
+    /// whoever reaches the store.
     pub fn token(&self) -> &str {
-        self.owner.token()
+        &self.token
     }
 
     /// Makes the lease last for `ttl` from now, 10 ms to 24 h. Never takes a lock again that has expired.
@@ -78,12 +82,12 @@ impl Detached {
             owner: self.owner.clone(),
             ttl,
             block: false,
-            fence: self.grant,
+            fence: Some(self.grant),
         };
         match self.ask(step).await? {
-            (sent, Reply::Held(held)) => Ok(Tenure {
+            (sent, Reply::Held(_)) => Ok(Tenure {
                 valid_until: deadline(sent, ttl),
-                fence: self.fence.max(held.fence),
+                fence: self.fence,
             }),
             (_, other) => Err(self.not_held(other)),
         }
@@ -98,15 +102,12 @@ impl Detached {
         let Reply::Seen(snapshot) = reply else {
             return Err(self.not_held(reply));
         };
-        let mine = |holder: &HolderView| {
-            let is_later = |grant| self.grant.is_some_and(|mine| mine < grant);
-            holder.is(&self.owner) && !holder.fence.is_some_and(is_later)
-        };
+        let is_held = snapshot.is_held_under(&self.owner, self.grant);
         match snapshot.holder {
-            Some(holder) if mine(&holder) => Ok(Tenure {
+            Some(holder) if is_held => Ok(Tenure {
                 // Without an end only if somebody has meddled with the key.
                 valid_until: certain_until(sent, holder.expires_in.unwrap_or(Ttl::MAX)),
-                fence: self.fence.max(holder.fence),
+                fence: self.fence,
             }),
             holder => Err(self.lost(holder)),
         }
@@ -121,7 +122,7 @@ impl Detached {
         let step = Step::Release {
             owner: self.owner.clone(),
             keep: None,
-            fence: self.grant,
+            fence: Some(self.grant),
         };
         match self.ask(step).await? {
             (_, Reply::Released) => Ok(()),
@@ -148,8 +149,7 @@ impl Detached {
 
     fn not_held(&self, reply: Reply) -> Error {
         match reply {
-            // A store that was rolled back may have granted it to the same owner again.
-            Reply::NotHeld(holder) => self.lost(holder.filter(|holder| !holder.is(&self.owner))),
+            Reply::NotHeld(holder) => self.lost(holder),
             other => {
                 let store = self.engine.store.label();
                 StoreError::new(store, StoreErrorKind::Protocol, format!("{other:?}")).into()
@@ -158,9 +158,11 @@ impl Detached {
     }
 
     fn lost(&self, holder: Option<HolderView>) -> Error {
+        // A store that was rolled back may have granted it to the same owner again.
+        let holder = holder.filter(|holder| !holder.is(&self.owner));
         let lost = Lost {
             name: self.name.as_str().to_owned(),
-            fence: self.fence,
+            fence: Some(self.fence),
             cause: LossCause::NotHeld(holder.map(Box::new)),
             replaced: None,
         };
@@ -194,8 +196,9 @@ impl Lease {
             engine: self.engine.clone(),
             name: self.hold.name.clone(),
             owner: self.hold.owner.clone(),
-            fence: Some(self.hold.fence),
-            grant: Some(self.hold.grant),
+            fence: self.hold.fence,
+            grant: self.hold.grant,
+            token: self.token().into(),
         };
         let tenure = Tenure {
             valid_until: self.hold.deadline(),
@@ -253,9 +256,14 @@ fn not_a_token(text: &str) -> Invalid {
         _ if text.starts_with("lh1.") => "lh1....",
         _ => "...",
     };
-    let why = format!(
-        "is not one of ours: must be lh1.<32 hex digits>.<16 hex digits>.<host>:<pid>:<note>, whole and without spaces; has {} bytes",
-        text.len()
-    );
+    let is_cut_off = Owner::parse(text.trim_end_matches('#')).is_some();
+    let why = if is_cut_off {
+        "has no fence at its end: must be <token>#<fence>, whole, as it was printed. A file format in which # begins a comment cuts it off".into()
+    } else {
+        format!(
+            "is not one of ours: must be lh1.<32 hex digits>.<16 hex digits>.<host>:<pid>:<note>#<fence>, whole and without spaces; has {} bytes",
+            text.len()
+        )
+    };
     Invalid::new("token", shown, why)
 }

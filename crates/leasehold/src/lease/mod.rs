@@ -79,6 +79,13 @@ impl Lease {
         &self.hold.owner
     }
 
+    /// What [`Client::detached`](crate::Client::detached) needs to check, renew or release the lock from elsewhere while this
+    /// lease lasts: `<owner>#<fence>`, the [token of its owner](Owner::token) and the fence of the store's grant. Whoever has it
+    /// can release the lock, as can whoever reaches the store. To leave the lock to who has it, see [`Lease::detach`].
+    pub fn token(&self) -> String {
+        self.hold.owner.with_fence(self.hold.grant)
+    }
+
     /// The name of the lock.
     pub fn name(&self) -> &str {
         self.hold.name.as_str()

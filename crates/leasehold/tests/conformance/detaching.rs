@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Detached, Error, Fence, LossCause, Tenure};
+use leasehold::{Client, Clock, Detached, Error, LossCause, Owner, Tenure};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -20,7 +20,7 @@ async fn left_behind(place: &Place, ttl: Duration) -> (String, u64) {
     let lease = take(&client, "m").await;
     let fence = lease.fence();
     let (detached, tenure) = lease.detach(ttl).await.expect("it was held");
-    assert_eq!((detached.name(), tenure.fence), ("m", Some(fence)));
+    assert_eq!((detached.name(), tenure.fence), ("m", fence));
     assert!(left(tenure) <= ttl);
     client.close().await;
     (detached.token().to_owned(), fence.get())
@@ -49,7 +49,7 @@ async fn a_detached_lease_outlives_its_client_and_is_taken_up_by_its_token(place
     assert!(busy(&b).await);
     let detached = a.detached("m", &token).expect("it is a token");
     let seen = detached.check().await.expect("it is held");
-    assert_eq!(seen.fence.map(Fence::get), Some(fence));
+    assert_eq!(seen.fence.get(), fence);
     assert!(left(seen) <= TTL);
     let renewed = detached.renew(TTL * 4).await.expect("it is held");
     assert!(left(renewed) > TTL * 3);
@@ -87,11 +87,14 @@ async fn a_detached_lease_does_not_go_to_the_next_task_here(place: Place) {
     let lease = lease.expect("it is free");
     let mut waiting = JoinSet::new();
     stand_in_line(&mut waiting, 0, a.mutex("m").ttl(TTL)).await;
-    let (first, owner) = (lease.fence(), lease.owner().clone());
+    let (first, owner, token) = (lease.fence(), lease.owner().clone(), lease.token());
     let (detached, _) = lease.detach(TTL).await.expect("it was held");
-    assert_eq!(detached.token(), owner.token());
+    assert_eq!(detached.token(), token);
+    assert_eq!(
+        Owner::parse_with_fence(&token),
+        Some((owner.clone(), first))
+    );
     assert!(busy(&a).await && busy(&b).await);
-    let token = detached.token().to_owned();
     let elsewhere = b.detached("m", &token).expect("it is a token");
     elsewhere.release().await.expect("it is held");
     let next = timeout(LONG, waiting.join_next()).await;
@@ -169,6 +172,12 @@ async fn what_cannot_be_used_is_refused(place: Place) {
         let text = refused.expect_err("it is none").to_string();
         assert!(text.contains(shown) && !text.contains("S3CR3T"), "{text}");
         assert!(text.contains(&format!("{} bytes", token.len())), "{text}");
+    }
+    let owner = token.split('#').next().expect("it has a fence");
+    for cut_off in [owner.to_owned(), format!("{owner}#")] {
+        let refused = client.detached("m", &cut_off);
+        let text = refused.expect_err("it has no fence").to_string();
+        assert!(text.contains("has no fence at its end"), "{text}");
     }
     let lease = take(&client, "n").await;
     assert!(matches!(

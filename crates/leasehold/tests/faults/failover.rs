@@ -90,6 +90,50 @@ async fn who_is_granted_the_lock_again_does_not_go_on_under_its_old_fence() {
     taken.release().await.expect("held");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_of_one_that_stands_in_line_again_is_lost() {
+    let primary = server().start();
+    let lease = failed_over(&primary, LONG).await;
+    let elsewhere = connect(&primary.url()).await;
+    let token = elsewhere.detached("x", &lease.token()).expect("a token");
+    for answer in [token.check().await, token.renew(LONG).await] {
+        assert!(matches!(answer, Err(Error::Lost(_))), "{answer:?}");
+    }
+    let released = token.release().await;
+    assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
+    assert_eq!(queued(&primary, "x"), 0);
+}
+
+/// The holder of before is gone, and the lock went to the one in line: under a later fence, or, if the clock of the new server
+/// is behind, a lower one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_of_one_that_was_granted_the_lock_again_is_lost() {
+    for later in [true, false] {
+        let server = RedisServer::builder().virtual_clock().start();
+        let (ann, bob) = (connect(&server.url()).await, connect(&server.url()).await);
+        let lease = take(&ann, "x", LONG * 20).await;
+        let token = lease.token();
+        let (fence, millions) = (lease.fence().get(), 60_000_000);
+        let granted = if later {
+            fence + millions
+        } else {
+            fence - millions
+        };
+        server.cli(&["SET", "{x}:lh-fence", &granted.to_string()]);
+
+        let again = bob.detached("x", &token).expect("a token");
+        for answer in [again.check().await, again.renew(LONG).await] {
+            assert!(
+                matches!(answer, Err(Error::Lost(_))),
+                "later: {later}: {answer:?}"
+            );
+        }
+        let released = again.release().await;
+        assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
+        assert!(is_free(&server, "x"), "nobody has it");
+    }
+}
+
 /// The lock went to somebody else while the holder did not look. The answer to its first release is lost, or
 /// not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -317,15 +317,16 @@ fn any_ancestors_lock_is_refused_at_once(store: &Store) {
 #[test]
 fn the_environment_says_what_a_check_needs_and_hides_what_a_thief_needs() {
     let store = Store::redis();
-    let script = "echo $LEASEHOLD_TOKEN; echo $LEASEHOLD_CHAIN; echo $LEASEHOLD_URL; echo $LEASEHOLD_NAMESPACE; date -d $LEASEHOLD_ACQUIRED_AT +%s; date +%s";
+    let script = "echo $LEASEHOLD_TOKEN; echo $LEASEHOLD_CHAIN; echo $LEASEHOLD_FENCE; echo $LEASEHOLD_URL; echo $LEASEHOLD_NAMESPACE; date -d $LEASEHOLD_ACQUIRED_AT +%s; date +%s";
     let done = store
         .run(&["--namespace", "prod", "x", "sh", "-c", script])
         .output();
     let lines: Vec<&str> = done.stdout.lines().collect();
-    let [token, chain, url, namespace, acquired, now] = lines[..] else {
+    let [token, chain, fence, url, namespace, acquired, now] = lines[..] else {
         panic!("{done:?}")
     };
-    assert!(token.starts_with("lh1.") && token == chain, "{done:?}");
+    assert!(token.starts_with("lh1."), "{done:?}");
+    assert_eq!(token, format!("{chain}#{fence}"));
     assert_eq!((url, namespace), (store.url.as_str(), "prod"));
     let (acquired, now): (i64, i64) = (acquired.parse().unwrap(), now.parse().unwrap());
     assert!((0..60).contains(&(now - acquired)), "{done:?}");
@@ -341,6 +342,7 @@ fn the_environment_says_what_a_check_needs_and_hides_what_a_thief_needs() {
     let [outer, chain, inner] = lines[..] else {
         panic!("{done:?}")
     };
+    let [outer, inner] = [outer, inner].map(|token| token.split('#').next().unwrap());
     assert_eq!(chain, format!("{outer} {inner}"));
 
     // A canary in the URL, by flag and by environment.

@@ -3,6 +3,7 @@
 // `setsid`, `env --default-signal`, `date +%N` and /proc are Linux'.
 #![cfg(target_os = "linux")]
 
+mod failover;
 mod refused;
 
 use std::fs::{self, File};
@@ -10,6 +11,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use crate::common::{LIMIT, Store, on_each_store};
+use leasehold::Owner;
 use testkit::eventually;
 
 on_each_store! {
@@ -68,12 +70,10 @@ fn stdout(output: &Output) -> String {
 fn acquired(store: &Store, ttl: &str) -> String {
     let output = leasehold(store, &["acquire", "x", "--ttl", ttl], &[]);
     is(&output, 0, &[]);
-    let token = stdout(&output);
-    assert!(
-        token.starts_with("lh1.") && token.ends_with('\n'),
-        "{token}"
-    );
-    token.trim_end().to_owned()
+    let text = stdout(&output);
+    let token = text.strip_suffix('\n').expect("a line");
+    assert!(Owner::parse_with_fence(token).is_some(), "{token}");
+    token.to_owned()
 }
 
 #[track_caller]
@@ -152,7 +152,7 @@ fn the_environment_carries_it_from_step_to_step(store: &Store) {
     let mut step = command(
         store,
         &[
-            "acquire", "a:b/c", "--ttl", "1h", "--env", "--note", "step 1",
+            "acquire", "a:b/c", "--ttl", "1h", "--env", "--note", "step #1",
         ],
         &[],
     );
@@ -185,6 +185,7 @@ fn the_environment_carries_it_from_step_to_step(store: &Store) {
         .expect("a shell");
     is(&output, 0, &[]);
     let fence = set[2].1;
+    assert!(set[1].1.ends_with(&format!("step%20%231#{fence}")));
     assert_eq!(stdout(&output), format!("a:b/c {fence}\n"));
 
     for words in [
@@ -216,6 +217,9 @@ fn json_says_it_all(store: &Store) {
         number(&taken["expires_in_ms"]) <= 3_600_000 && number(&taken["expires_in_ms"]) > 3_000_000
     );
     number(&taken["waited_ms"]);
+    let (_, fence) =
+        Owner::parse_with_fence(taken["token"].as_str().expect("a text")).expect("it is whole");
+    assert_eq!(fence.get(), number(&taken["fence"]));
     let set = [
         ("LEASEHOLD_LOCK", "a b"),
         ("LEASEHOLD_TOKEN", taken["token"].as_str().expect("a text")),

@@ -174,6 +174,32 @@ fn what_is_missing_or_wrong_is_64(store: &Store) {
         assert!(!format!("{output:?}").contains("S3CR3T"), "{output:?}");
     }
     is_free(store);
+
+    // A file whose format takes # for a comment has cut off the fence.
+    let token = acquired(store, "1h");
+    let owner = token.split('#').next().expect("it has a fence");
+    let cut_off = [("LEASEHOLD_LOCK", "x"), ("LEASEHOLD_TOKEN", owner)];
+    for verb in [
+        ["check"].as_slice(),
+        &["release", "--if-held"],
+        &["renew", "--ttl", "1h"],
+    ] {
+        let output = leasehold(store, verb, &cut_off);
+        is(
+            &output,
+            64,
+            &[
+                "invalid token",
+                "has no fence at its end",
+                "<token>#<fence>",
+            ],
+        );
+    }
+    is(
+        &leasehold(store, &["release", "x"], &[("LEASEHOLD_TOKEN", &token)]),
+        0,
+        &[],
+    );
 }
 
 #[test]
