@@ -131,9 +131,7 @@ impl Turn<'_> {
             });
         }
     }
-}
 
-impl Turn<'_> {
     /// The first of those from `place` on who can be told, if the grant before it is a short one and it would sleep past its
     /// end: it is told, asks, and learns when the claim ends. It need not be, if one before it asks in time.
     fn sleeper(&self, place: usize, caller: Option<&Owner>, window: Ttl) -> Option<&Owner> {

@@ -1,5 +1,6 @@
 //! The time in line. Must never end with a lease that the command does not get, and never leave a place in line behind.
 
+mod busy;
 mod progress;
 
 use std::env;
@@ -314,7 +315,7 @@ async fn refused(client: &Client, wish: Wanted<'_>, answer: Result<(), Refusal>)
         _ if wish.how.quiet => Exit::quiet(code),
         _ => Exit::saying(
             code,
-            progress::busy(name, &outcome, &snapshot, retry, wish.again),
+            busy::busy(name, &outcome, &snapshot, retry, wish.again),
         ),
     }
 }

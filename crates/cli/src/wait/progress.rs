@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use leasehold::{Fence, HolderView, Snapshot};
+use leasehold::{Fence, HolderView};
 
-use super::Again;
-use crate::seen::is_for_ever;
 use crate::text::{CLEAR, place, quoted, rewritten, span, who};
 
 /// On a terminal the line appears after this long, and is written anew as often.
@@ -174,55 +172,8 @@ impl Seen {
     }
 }
 
-/// What to say about a busy lock that is not waited for any longer. `options` are for another try.
-pub(crate) fn busy(
-    lock: &str,
-    outcome: &str,
-    snapshot: &Snapshot,
-    options: &str,
-    again: Again<'_>,
-) -> String {
-    let mut rows = vec![format!("{} {outcome}", quoted(lock))];
-    let mut row = |what: &str, text: String| rows.push(format!("    {what:<7} {text}"));
-    if let Some(holder) = &snapshot.holder {
-        let held = holder
-            .held_for
-            .map(|held| format!(", held {}", span(held)))
-            .unwrap_or_default();
-        row("holder", format!("{}{held}{}", who(holder), fence(holder)));
-        row(
-            "lease",
-            match holder.expires_in {
-                Some(left) => format!("{} left, unless renewed", span(left)),
-                None => "never ends: whoever set this key must delete it".into(),
-            },
-        );
-    } else {
-        row("holder", "gone meanwhile".into());
-    }
-    row("queue", format!("{} waiting", snapshot.queue.len()));
-    let (verb, lock, end) = (again.verb, again.lock, again.command);
-    if snapshot.holder.as_ref().is_some_and(is_for_ever) {
-        // To wait would be in vain.
-        row(
-            "next",
-            "find the program that set this key; when it is gone for good, delete the key".into(),
-        );
-    } else {
-        row("next", format!("leasehold {verb} {options}{lock}{end}"));
-    }
-    row("", format!("leasehold watch {lock}"));
-    let fence = snapshot.holder.as_ref().and_then(|holder| holder.fence);
-    if let Some(fence) = fence {
-        row(
-            "",
-            format!("leasehold break --if-fence {fence} {lock}  (if its holder is gone for good)"),
-        );
-    }
-    rows.join("\n")
-}
-
-fn fence(holder: &HolderView) -> String {
+/// The holder's fence, behind its name.
+pub(super) fn fence(holder: &HolderView) -> String {
     holder
         .fence
         .map(|fence| format!(", fence {fence}"))
@@ -230,12 +181,12 @@ fn fence(holder: &HolderView) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use leasehold::{ClientId, Owner, Who};
 
     use super::*;
 
-    fn holder(fence: u64) -> HolderView {
+    pub(crate) fn holder(fence: u64) -> HolderView {
         let owner = Owner::new(
             u128::from(fence),
             ClientId::new(1),
@@ -256,7 +207,7 @@ mod tests {
         }
     }
 
-    fn foreign() -> HolderView {
+    pub(crate) fn foreign() -> HolderView {
         let who = Who::Foreign {
             kind: "string".into(),
             value: b"d2f1".to_vec(),
@@ -359,44 +310,6 @@ mod tests {
         assert_eq!(
             progress.see(seen(foreign(), 0, 0)).unwrap(),
             "leasehold: waiting for \"a\\u{202e}b\\\"\", 1st in line: held by a foreign client (string), which never expires\n"
-        );
-    }
-
-    #[test]
-    fn a_busy_lock_says_who_how_long_and_what_to_type() {
-        let again = Again {
-            verb: "run",
-            lock: "'db migrate'",
-            command: " -- ...",
-        };
-        let says = "is busy (exit 75)";
-        let snapshot = Snapshot {
-            holder: Some(holder(41)),
-            queue: vec![],
-            fence: Some(Fence::new(41)),
-        };
-        assert_eq!(
-            busy("db migrate", says, &snapshot, "-w 5m ", again),
-            "\"db migrate\" is busy (exit 75)\n    \
-             holder  deploy@web-3 (pid 4121: migrate.sh), held 3m12s, fence 41\n    \
-             lease   24s left, unless renewed\n    \
-             queue   0 waiting\n    \
-             next    leasehold run -w 5m 'db migrate' -- ...\n            \
-             leasehold watch 'db migrate'\n            \
-             leasehold break --if-fence 41 'db migrate'  (if its holder is gone for good)"
-        );
-        let snapshot = Snapshot {
-            holder: Some(foreign()),
-            queue: vec![],
-            fence: None,
-        };
-        let block = busy("x", "is busy", &snapshot, "", again);
-        assert!(
-            block.contains("a foreign client (string)\n")
-                && block.contains("never ends: whoever set this key must delete it")
-                && block.contains("next    find the program that set this key")
-                && !block.contains("leasehold run"),
-            "{block}"
         );
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{Mode, PASSED_OVER, Reply, Step, Wait, poll_after};
 
 use crate::run::ttl;
-use crate::story::{Stage, ahead, fence, owner};
+use crate::stage::{Stage, ahead, fence, owner};
 
 #[test]
 fn a_waiter_that_was_passed_over_keeps_its_place_for_2_s() {

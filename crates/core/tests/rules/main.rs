@@ -8,6 +8,7 @@ mod clients;
 mod events;
 mod line;
 mod run;
+mod stage;
 mod story;
 
 use leasehold_core::{FENCE_MEMORY, LockState, Nobody, Reply};

@@ -1,0 +1,102 @@
+//! What is said of a busy lock that is not waited for any longer. Pure. Must never advise to wait for one that never ends.
+
+use leasehold::Snapshot;
+
+use super::Again;
+use super::progress::fence;
+use crate::seen::is_for_ever;
+use crate::text::{quoted, span, who};
+
+/// What to say about a busy lock that is not waited for any longer. `options` are for another try.
+pub(super) fn busy(
+    lock: &str,
+    outcome: &str,
+    snapshot: &Snapshot,
+    options: &str,
+    again: Again<'_>,
+) -> String {
+    let mut rows = vec![format!("{} {outcome}", quoted(lock))];
+    let mut row = |what: &str, text: String| rows.push(format!("    {what:<7} {text}"));
+    if let Some(holder) = &snapshot.holder {
+        let held = holder
+            .held_for
+            .map(|held| format!(", held {}", span(held)))
+            .unwrap_or_default();
+        row("holder", format!("{}{held}{}", who(holder), fence(holder)));
+        row(
+            "lease",
+            match holder.expires_in {
+                Some(left) => format!("{} left, unless renewed", span(left)),
+                None => "never ends: whoever set this key must delete it".into(),
+            },
+        );
+    } else {
+        row("holder", "gone meanwhile".into());
+    }
+    row("queue", format!("{} waiting", snapshot.queue.len()));
+    let (verb, lock, end) = (again.verb, again.lock, again.command);
+    if snapshot.holder.as_ref().is_some_and(is_for_ever) {
+        // To wait would be in vain.
+        row(
+            "next",
+            "find the program that set this key; when it is gone for good, delete the key".into(),
+        );
+    } else {
+        row("next", format!("leasehold {verb} {options}{lock}{end}"));
+    }
+    row("", format!("leasehold watch {lock}"));
+    let fence = snapshot.holder.as_ref().and_then(|holder| holder.fence);
+    if let Some(fence) = fence {
+        row(
+            "",
+            format!("leasehold break --if-fence {fence} {lock}  (if its holder is gone for good)"),
+        );
+    }
+    rows.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::Fence;
+
+    use super::super::progress::tests::{foreign, holder};
+    use super::*;
+
+    #[test]
+    fn a_busy_lock_says_who_how_long_and_what_to_type() {
+        let again = Again {
+            verb: "run",
+            lock: "'db migrate'",
+            command: " -- ...",
+        };
+        let says = "is busy (exit 75)";
+        let snapshot = Snapshot {
+            holder: Some(holder(41)),
+            queue: vec![],
+            fence: Some(Fence::new(41)),
+        };
+        assert_eq!(
+            busy("db migrate", says, &snapshot, "-w 5m ", again),
+            "\"db migrate\" is busy (exit 75)\n    \
+             holder  deploy@web-3 (pid 4121: migrate.sh), held 3m12s, fence 41\n    \
+             lease   24s left, unless renewed\n    \
+             queue   0 waiting\n    \
+             next    leasehold run -w 5m 'db migrate' -- ...\n            \
+             leasehold watch 'db migrate'\n            \
+             leasehold break --if-fence 41 'db migrate'  (if its holder is gone for good)"
+        );
+        let snapshot = Snapshot {
+            holder: Some(foreign()),
+            queue: vec![],
+            fence: None,
+        };
+        let block = busy("x", "is busy", &snapshot, "", again);
+        assert!(
+            block.contains("a foreign client (string)\n")
+                && block.contains("never ends: whoever set this key must delete it")
+                && block.contains("next    find the program that set this key")
+                && !block.contains("leasehold run"),
+            "{block}"
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! Where the stories play: one lock, its clock, and steps by name.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    ClientId, Fence, Foreign, LockName, Mode, Now, Outcome, Owner, Presence, Reply, Step, Wait,
+    Waiter, Who, World,
+};
+
+use crate::run::ttl;
+
+const START_MS: u64 = 1_700_000_000_000;
+
+/// One lock with a clock, whose owners have names.
+pub(crate) struct Stage {
+    pub(crate) world: World,
+    pub(crate) name: LockName,
+    pub(crate) now_ms: u64,
+    pub(crate) deaf: Deaf,
+}
+
+/// Those whom nobody could tell of a grant.
+#[derive(Default)]
+pub(crate) struct Deaf(pub(crate) Vec<&'static str>);
+
+impl Presence for Deaf {
+    fn waiter_gone(&self, waiter: &Waiter) -> bool {
+        self.0.iter().any(|who| *who == waiter.owner.note())
+    }
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        Self {
+            world: World::default(),
+            name: LockName::new("orders:42").unwrap(),
+            now_ms: START_MS,
+            deaf: Deaf::default(),
+        }
+    }
+
+    pub(crate) fn queue(&self) -> Vec<String> {
+        let lock = self.world.get(&self.name);
+        let queue = lock.into_iter().flat_map(|lock| &lock.queue);
+        queue.map(|waiter| waiter.owner.note()).collect()
+    }
+
+    pub(crate) fn is_held_by_another_program(&mut self, expires_at_ms: Option<u64>) {
+        self.world.entry(&self.name).foreign = Some(Foreign {
+            kind: "string".into(),
+            value: b"random".into(),
+            expires_at_ms,
+        });
+    }
+
+    pub(crate) fn step(&mut self, step: &Step) -> Outcome {
+        let now = Now::at_micros(self.now_ms * 1_000);
+        self.world.apply(now, &self.name, step, &self.deaf)
+    }
+
+    pub(crate) fn acquires(&mut self, who: &str, ms: u64, waits: bool) -> Reply {
+        let step = Step::Acquire {
+            owner: owner(who),
+            mode: Mode::Exclusive,
+            ttl: ttl(ms),
+            wait: waits.then_some(Wait { listening: true }),
+        };
+        self.step(&step).reply
+    }
+
+    pub(crate) fn extends(&mut self, who: &str, ms: u64) -> Reply {
+        let step = Step::Extend {
+            owner: owner(who),
+            ttl: ttl(ms),
+            block: false,
+            fence: None,
+        };
+        self.step(&step).reply
+    }
+
+    pub(crate) fn releases(&mut self, who: &str, keep_ms: Option<u64>) -> Outcome {
+        let step = Step::Release {
+            owner: owner(who),
+            keep: keep_ms.map(ttl),
+            fence: None,
+        };
+        self.step(&step)
+    }
+
+    pub(crate) fn refills(&mut self, who: &str) -> Reply {
+        let (owner, ttl, fence) = (owner(who), ttl(30_000), None);
+        let block = true;
+        self.step(&Step::Extend {
+            owner,
+            ttl,
+            block,
+            fence,
+        })
+        .reply
+    }
+
+    pub(crate) fn breaks(&mut self, fence: Fence) -> Reply {
+        self.step(&Step::Break { fence }).reply
+    }
+
+    pub(crate) fn holder(&mut self) -> Option<String> {
+        let Reply::Seen(seen) = self.step(&Step::Inspect).reply else {
+            unreachable!()
+        };
+        seen.holder.map(|holder| match holder.who {
+            Who::Owner(owner) => owner.note(),
+            Who::Foreign { kind, .. } => format!("a foreign {kind}"),
+        })
+    }
+}
+
+pub(crate) fn owner(who: &str) -> Owner {
+    let number = who
+        .bytes()
+        .fold(0, |number, byte| number * 256 + u128::from(byte));
+    Owner::new(number, ClientId::new(1), "web-3", 4121, who).unwrap()
+}
+
+#[track_caller]
+pub(crate) fn fence(reply: &Reply) -> Fence {
+    match reply {
+        Reply::Held(held) => held.fence.unwrap(),
+        other => panic!("expected a lease, got {other:?}"),
+    }
+}
+
+#[track_caller]
+pub(crate) fn ahead(reply: &Reply) -> (u32, Duration) {
+    match reply {
+        Reply::Busy(busy) => (busy.ahead, busy.poll_after),
+        other => panic!("expected busy, got {other:?}"),
+    }
+}
