@@ -21,6 +21,14 @@ impl Stage {
         })
         .reply
     }
+
+    /// As a look shows it.
+    fn is_held_under(&mut self, fence: Fence, who: &str) -> bool {
+        let Reply::Seen(seen) = self.step(&Step::Inspect).reply else {
+            unreachable!()
+        };
+        seen.is_held_under(&owner(who), fence)
+    }
 }
 
 /// Ann held for 5 s when the replica was cut off; bob, who waited, was granted the lock since. His fence.
@@ -125,4 +133,19 @@ fn a_hold_outlives_the_loss_of_its_fence_and_keeps_it() {
     stage.world.entry(&name).fence = None;
     let drawn = fence(&stage.extends_under(Fence::MAX, "bob"));
     assert_eq!(drawn.get(), stage.now_ms * 1_000);
+}
+
+#[test]
+fn a_look_tells_by_which_grant_an_owner_holds() {
+    let (mut stage, of_bob) = failed_over();
+    assert!(!stage.is_held_under(of_bob, "bob"), "he only waits");
+    stage.now_ms += 5_001;
+    stage.acquires("cid", 30_000, true);
+    assert!(!stage.is_held_under(of_bob, "bob"), "by a newer grant");
+    let newer = fence(&stage.extends("bob", 30_000));
+    assert!(stage.is_held_under(newer, "bob") && !stage.is_held_under(newer, "cid"));
+    let last = fence(&stage.refills("bob"));
+    assert!(stage.is_held_under(newer, "bob") && stage.is_held_under(last, "bob"));
+    let beyond = Fence::new(last.get() + Fence::BLOCK);
+    assert!(!stage.is_held_under(beyond, "bob"), "never given to him");
 }
