@@ -23,7 +23,9 @@ fn executor() -> Runtime {
     clippy::disallowed_methods,
     reason = "the test's own thread, not the library's"
 )]
-fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+pub(crate) fn on_a_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
     std::thread::spawn(work)
 }
 

@@ -3,11 +3,15 @@
 
 use std::time::Duration;
 
-use leasehold::{Error, Lease, LossCause};
+use leasehold::{Client, Error, Lease, LossCause};
+use leasehold_core::CLAIM_WINDOW;
+use pollster::block_on;
 use testkit::{FaultProxy, RedisServer, eventually};
 
+use crate::executor::on_a_thread;
 use crate::scene::{
-    LONG, PLENTY, beside, connect, is_free, joined, lost_by_verdict, millis, queued, take, within,
+    LONG, PLENTY, beside, connect, is_free, joined, lost_by_verdict, millis, now, queue_up, queued,
+    set, take, within,
 };
 
 fn server() -> testkit::RedisServerBuilder {
@@ -161,4 +165,60 @@ async fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
         };
         assert!(matches!(lost.cause, LossCause::NotHeld(Some(_))), "{lost}");
     }
+}
+
+/// Connects off any runtime: the client then runs its connection on its own thread and does not leave it when the test is late.
+async fn patient(url: String) -> Client {
+    let builder = Client::builder().request_timeout(PLENTY).patience(LONG);
+    let connecting = on_a_thread(move || block_on(builder.connect(&url)));
+    connecting.join().expect("no panic").expect("it works")
+}
+
+/// The waiter hears of its grant only after the claim has run out on the new primary and another client holds the lock. By the
+/// clock of the old primary the grant would be as good as new.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_of_the_new_primary_is_not_dated_by_the_old_one() {
+    let old = server().virtual_clock().start();
+    let new = server().virtual_clock().replica_of(old.port()).start();
+    new.clock().set(old.clock().now());
+    follows(&new);
+    let proxy = FaultProxy::start(old.port());
+    let (ann, waiter) = (connect(&old.url()).await, patient(proxy.url()).await);
+    let _before = take(&ann, "x", LONG).await;
+    let waiting = queue_up(&old, &waiter, "x", LONG);
+    eventually(PLENTY, "the replica has the line", || {
+        queued(&new, "x") == 1
+    });
+
+    // It takes no writes for now: the waiter connects, listens and asks, and is told nothing of its time.
+    set(&new, "min-replicas-to-write", "1");
+    becomes_primary(&new);
+    proxy.redirect(new.port());
+    proxy.cut();
+    let last_heard = now();
+    eventually(PLENTY, "the waiter has asked it", || {
+        let refused = new.cli(&["INFO", "errorstats"]).text();
+        refused.contains("errorstat_NOREPLICAS")
+    });
+    proxy.blackhole(true);
+    set(&new, "min-replicas-to-write", "0");
+    let bob = connect(&new.url()).await;
+    new.cli(&["DEL", "x"]);
+    new.clock().advance(now().since(last_heard));
+    // The lock goes to who stands in line.
+    let tried = within("an answer", bob.mutex("x").try_acquire()).await;
+    assert!(tried.expect("an answer").is_none());
+    assert_eq!(queued(&new, "x"), 0, "the waiter was granted the lock");
+    new.clock().advance(CLAIM_WINDOW + millis(100));
+    let other = take(&bob, "x", LONG).await;
+
+    proxy.blackhole(false);
+    eventually(PLENTY, "it stands in line again, or has a lease", || {
+        queued(&new, "x") == 1 || waiting.is_finished()
+    });
+    assert!(!waiting.is_finished(), "two at once");
+    let fence = other.fence();
+    other.release().await.expect("held to the end");
+    let lease = joined("its turn", waiting).await.expect("a lease");
+    assert!(lease.fence() > fence, "{:?} after {fence:?}", lease.fence());
 }
