@@ -140,10 +140,17 @@ fn a_full_server_refuses_acquires_and_settles_all_the_same() {
     let names = names();
     redis.batch(&acquires(&names)).unwrap();
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    let refused = redis.batch(&acquires(&names[..8])).unwrap_err();
-    let (error, _) = classify("", &refused);
-    assert_eq!(error.kind, StoreErrorKind::Full);
-    assert!(!error.may_have_taken_effect);
+    let refused = match redis.batch(&acquires(&names[..8])) {
+        Err(refused) => vec![refused],
+        // Redis 6.2 runs the script, and refuses the first command of each step that needs memory.
+        Ok(replies) => replies.into_iter().map(Result::unwrap_err).collect(),
+    };
+    assert!(!refused.is_empty());
+    for refused in refused {
+        let (error, _) = classify("", &refused);
+        assert_eq!(error.kind, StoreErrorKind::Full, "{refused}");
+        assert!(!error.may_have_taken_effect, "{refused}");
+    }
     for reply in redis.batch(&settlements(&names)).unwrap() {
         reply.unwrap();
     }
