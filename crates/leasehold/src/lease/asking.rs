@@ -77,6 +77,8 @@ pub(super) struct Asking {
     pub(super) waits: bool,
     /// When the request on its way was sent.
     pub(super) under_way: Option<Moment>,
+    /// When the first of the requests was sent that failed since the store last answered.
+    in_vain_since: Option<Moment>,
     /// The last answer that the lock is busy, and when that was asked for.
     pub(super) busy: Option<(Moment, Busy)>,
     /// The store's time in that answer, and when it was asked for, if the connection is still the same: only then it tells the
@@ -111,6 +113,7 @@ impl Asking {
             terms,
             waits,
             under_way: Some(now),
+            in_vain_since: None,
             busy: None,
             dated: None,
             unbroken: true,
@@ -129,6 +132,17 @@ impl Asking {
     /// A request is about to be sent.
     pub(super) fn sends(&mut self, sent: Moment, waits: bool) {
         (self.under_way, self.waits, self.unbroken) = (Some(sent), waits, true);
+    }
+
+    /// The request that was sent at `sent` was answered, or failed.
+    pub(super) fn ends(&mut self, sent: Moment, answered: bool) {
+        self.under_way = None;
+        self.in_vain_since = (!answered).then_some(self.in_vain_since.unwrap_or(sent));
+    }
+
+    /// Since when an answer is missing, if one is.
+    pub(super) fn silent_since(&self) -> Option<Moment> {
+        self.under_way.or(self.in_vain_since)
     }
 
     /// The lock is busy, was the answer to what was sent at `sent`.

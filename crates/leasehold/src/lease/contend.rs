@@ -149,9 +149,9 @@ impl Contender {
             }
             Ok(_) | Err(_) => {}
         }
-        let unsettled_until = self.unsettled_until;
+        let (unsettled_until, answered) = (self.unsettled_until, answer.is_ok());
         self.engine.asking(&self.name, &self.owner, |asking| {
-            asking.under_way = None;
+            asking.ends(sent, answered);
             asking.unsettled_until = unsettled_until;
         });
         match answer {

@@ -113,8 +113,9 @@ impl Waiter {
         drop(self.answer.send(Err(error.clone())));
     }
 
-    /// Why the time limit passed, for the one at this place in line; or when to look again, since an answer under way
-    /// gets a moment more than the limit: it says why there is no lock, or that there is.
+    /// Why the time limit passed, for the one at this place in line; or when to look again, since a missing answer gets a
+    /// moment more than the limit: it says why there is no lock, or that there is. If a request has just failed, the next one may
+    /// be answered: with a short TTL, a stall of some milliseconds makes one fail.
     pub(super) fn out_of_time(
         &self,
         turn: &Turn<Arc<Hold>>,
@@ -124,7 +125,7 @@ impl Waiter {
     ) -> Result<Error, Moment> {
         match turn {
             Turn::Asking(asking) => {
-                let patient_until = asking.under_way.map(|asked| asked.after(SILENCE));
+                let patient_until = asking.silent_since().map(|since| since.after(SILENCE));
                 match patient_until.filter(|until| *until > now) {
                     Some(later) => Err(later),
                     None => Ok(self.not_taken(asking, place, now, store)),

@@ -233,6 +233,26 @@ async fn a_time_limit_passes_in_time_though_the_answer_does_not_come() {
     assert!(scene.other.inspect("m").await.unwrap().queue.is_empty());
 }
 
+/// With a short TTL a request fails after some milliseconds.
+#[tokio::test(start_paused = true)]
+async fn a_stall_when_the_limit_passes_makes_no_busy_lock_an_error() {
+    for late in (0..10).map(|at| MS * 10 * at) {
+        let scene = Scene::begin();
+        let _taken = scene.taken_by_another().await;
+        let (mutex, limit) = (scene.mutex(), SECOND + late);
+        let asked = scene.clock.now();
+        let (failed, ()) = tokio::join!(mutex.acquire_within(limit), async {
+            sleep(MS * 100).await;
+            // The poll after a second.
+            scene.next("acquire", Fate::VanishAfter(MS * 20));
+        });
+        let failed = failed.unwrap_err();
+        assert!(matches!(failed, Error::Timeout(_)), "{late:?}: {failed}");
+        let took = scene.since(asked);
+        assert!(took <= limit + MS * 250, "{took:?} of {limit:?}");
+    }
+}
+
 /// Behind a foreign program nobody is woken, so who becomes the first in line is told to look at once.
 #[tokio::test(start_paused = true)]
 async fn who_becomes_the_first_behind_a_foreign_program_looks_at_once() {
