@@ -168,7 +168,7 @@ async fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
 }
 
 /// Connects off any runtime: the client then runs its connection on its own thread and does not leave it when the test is late.
-async fn patient(url: String) -> Client {
+fn patient(url: String) -> Client {
     let builder = Client::builder().request_timeout(PLENTY).patience(LONG);
     let connecting = on_a_thread(move || block_on(builder.connect(&url)));
     connecting.join().expect("no panic").expect("it works")
@@ -183,7 +183,7 @@ async fn a_grant_of_the_new_primary_is_not_dated_by_the_old_one() {
     new.clock().set(old.clock().now());
     follows(&new);
     let proxy = FaultProxy::start(old.port());
-    let (ann, waiter) = (connect(&old.url()).await, patient(proxy.url()).await);
+    let (ann, waiter) = (connect(&old.url()).await, patient(proxy.url()));
     let _before = take(&ann, "x", LONG).await;
     let waiting = queue_up(&old, &waiter, "x", LONG);
     eventually(PLENTY, "the replica has the line", || {
