@@ -118,7 +118,7 @@ impl Model {
         let named = |meant| {
             let last = state.fence.map_or(0, |last| last.fence.get());
             let granted = state.fence.map_or(0, |last| last.granted.get());
-            Fence::new(match meant {
+            let number = match meant {
                 Meant::Grant => granted,
                 Meant::AfterGrant(by) => granted + by,
                 Meant::BeforeGrant => granted.saturating_sub(1),
@@ -126,7 +126,9 @@ impl Model {
                 Meant::Above(by) => last + by,
                 Meant::Stale => last.saturating_sub(Fence::BLOCK),
                 Meant::Wrong => self.clock_us + 7,
-            })
+            };
+            // No grant has the fence 0, which `apply` breaks to let a lock advance.
+            Fence::new(number.max(1))
         };
         match ask {
             Ask::Acquire { who, ttl_ms, wait } => Step::Acquire {
