@@ -17,6 +17,11 @@ pub const MEMORY: Duration = Duration::from_secs(15 * 60);
 /// from there, by one for each load and invalidation, and so by less than this.
 const LEAP_US: u64 = 3_600_000_000;
 
+/// How many bits of the token of who begins that memory are added to the leap, and how far apart they lie: another memory that was
+/// lost may have begun at the same stored version, and their numbers must not be taken for one another's.
+const LEAP_BITS: u32 = 20;
+const LEAP_APART_US: u64 = 1_024;
+
 /// When a waiter asks again if it hears nothing, at the latest: one that is told when the load ends, and one that is not.
 pub const POLL: Duration = Duration::from_millis(500);
 /// See [`POLL`].
@@ -122,7 +127,7 @@ impl EntryState {
             return Reply::Fresh(fresh.clone());
         }
         if self.control.is_none() {
-            self.overtake(now);
+            self.overtake(now, token);
         }
         let above = self.above();
         let stored = self.value.as_ref().map(|(value, _)| value);
@@ -163,11 +168,13 @@ impl EntryState {
 
     /// The clock was set back since the value was loaded. It is stale, and its version goes past all that were given out, as do
     /// those after it (K2, K3).
-    fn overtake(&mut self, now: Now) {
+    fn overtake(&mut self, now: Now, token: Token) {
         if let Some((Value { header, .. }, _)) = &mut self.value
             && header.version.get() > now.wall_us
         {
-            let past = Version::new(header.version.get() + LEAP_US);
+            let random = u64::try_from(token.0 % (1 << LEAP_BITS)).unwrap_or_default();
+            let leap = LEAP_US + random * LEAP_APART_US;
+            let past = Version::new(header.version.get() + leap);
             header.version = Version::after(past, now.wall_us);
             header.invalidated = true;
         }

@@ -17,9 +17,10 @@ if fresh and (not over or stored.version > seen) then
   return { 'fresh', now, call('GET', ENTRY) }
 end
 -- The clock was set back since the value was loaded, and a control that was lost may have counted on from its version: by less
--- than an hour's microseconds. The value is stale, and its version goes past all of them, as do those after it.
+-- than an hour's microseconds. The value is stale, and its version goes past all of them, as do those after it. The last 20 bits
+-- of the token are added, since another control that was lost may have begun here too.
 if not control and stored and stored.version > now_us then
-  stored.version = after(stored.version + 3600000000)
+  stored.version = after(stored.version + 3600000000 + tonumber(string.sub(token, -5), 16) * 1024)
   call('SETRANGE', ENTRY, '5', string.format('i %016.0f', stored.version))
 end
 local stale = stored and stored.version > seen and call('GET', ENTRY)
