@@ -38,7 +38,7 @@ def memory(figures):
     yield 'Memory', listed(
         figures['memory'], ('redis_bytes_per_held_lock', 'bytes in Redis per held lock'),
         ('redis_bytes_per_held_lock_once_renewed', 'the same once renewed, with its place in the index'),
-        ('redis_bytes_per_used_name', 'bytes in Redis per used name, for 24 h (its fence)'), ('redis_keys_per_used_name', 'keys in Redis per used name'),
+        ('redis_bytes_per_used_name', 'bytes in Redis per used name, once free'), ('redis_keys_per_used_name', 'keys in Redis per used name'),
         ('index_entries_per_used_name', 'entries left in the index per used name'),
         ('client_bytes_per_held_lease', 'bytes in the client per held lease'),
         ('client_bytes_per_held_lease_once_renewed', 'the same once renewed'), ('client_bytes_per_waiter', 'bytes in the client per waiter, its task included'),

@@ -83,12 +83,13 @@ async fn carry_out(client: &Client, args: &Break) -> Result<Exit, Exit> {
         return Ok(exit);
     };
     if client.break_lock(name, Fence::new(fence)).await? {
-        let broken = before.holder.filter(|holder| {
-            // Another may have come since; then it is not known who that was.
+        // Another may have come since; then it is not known who that was. Any fence of a block names its holder.
+        let is_meant = |holder: &HolderView| {
             holder
                 .fence
-                .is_some_and(|of_grant| Fence::new(fence).is_in_block_of(of_grant))
-        });
+                .is_some_and(|first| first.get() <= fence && fence - first.get() < 1_024)
+        };
+        let broken = before.holder.filter(is_meant);
         say(&broken_text(name, fence, broken.as_ref()));
         report(client, args, "broken", broken.as_ref())?;
         return Ok(Exit::quiet(0));

@@ -39,7 +39,7 @@ pub(crate) fn foreign(kind: &str, value: &[u8]) -> String {
     format!("{}{shown}{looks}", kind.escape_debug())
 }
 
-/// Whether it is no lock but the entry of a cache, whose key in Redis is that of the lock: `docs/protocol.md`.
+/// Whether it is no lock but the entry of a cache, whose key in Redis is that of the lock: `docs/cache-protocol.md`.
 pub(crate) fn is_cache_entry(kind: &str, value: &[u8]) -> bool {
     kind == "string" && value.starts_with(b"lhc1 ")
 }
@@ -130,7 +130,6 @@ pub(crate) struct Lock<'a> {
     fence: Option<u64>,
     held_for_ms: Option<u64>,
     lease_ms: Option<u64>,
-    last_fence: Option<u64>,
     queue: Vec<Waiter>,
 }
 
@@ -145,7 +144,6 @@ impl<'a> Lock<'a> {
             fence: holder.and_then(|holder| holder.fence).map(Fence::get),
             held_for_ms: holder.and_then(|holder| holder.held_for).map(millis),
             lease_ms: holder.and_then(|holder| holder.expires_in).map(millis),
-            last_fence: snapshot.fence.map(Fence::get),
             queue: queue
                 .map(|(ahead, waiter)| Waiter {
                     place: ahead + 1,
@@ -184,7 +182,6 @@ pub(crate) mod samples {
                 expires_in: Some(Duration::from_secs(24)),
             }),
             queue: Vec::new(),
-            fence: Some(Fence::new(fence)),
         }
     }
 
@@ -200,15 +197,13 @@ pub(crate) mod samples {
                 expires_in: None,
             }),
             queue: Vec::new(),
-            fence: None,
         }
     }
 
-    pub(crate) fn free(last: Option<u64>) -> Snapshot {
+    pub(crate) fn free() -> Snapshot {
         Snapshot {
             holder: None,
             queue: Vec::new(),
-            fence: last.map(Fence::new),
         }
     }
 
@@ -264,9 +259,9 @@ mod tests {
 
     #[test]
     fn a_lock_on_its_way_to_a_waiter_is_not_free() {
-        assert!(is_free(&free(None)));
-        assert!(is_free(&with_queue(free(None), &[0, 0])));
-        assert!(!is_free(&with_queue(free(None), &[0, 5])));
+        assert!(is_free(&free()));
+        assert!(is_free(&with_queue(free(), &[0, 0])));
+        assert!(!is_free(&with_queue(free(), &[0, 5])));
         assert!(!is_free(&held(41)));
     }
 }

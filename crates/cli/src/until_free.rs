@@ -282,6 +282,6 @@ mod tests {
         };
         assert_eq!([0, 100, 400, 5_000].map(with_left), [250, 250, 401, 1_000]);
         assert_eq!(pause(&foreign("hash", b"")), LATEST);
-        assert_eq!(pause(&with_queue(free(None), &[5])), SOONEST);
+        assert_eq!(pause(&with_queue(free(), &[5])), SOONEST);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use leasehold_core::{ClientId, LockName, Mode, Nobody, Now, Owner, Step, Ttl, Wait, World};
+use leasehold_core::{Block, ClientId, LockName, Mode, Nobody, Now, Owner, Step, Ttl, Wait, World};
 
 const NOW: Now = Now::at_micros(1_000_000);
 
@@ -16,6 +16,7 @@ fn acquire(owner: Owner) -> Step {
         owner,
         mode: Mode::Exclusive,
         ttl: Ttl::new(Duration::from_secs(30)).expect("within the bounds"),
+        block: Block::ONE,
         wait: Some(Wait { listening: true }),
     }
 }

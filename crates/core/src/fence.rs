@@ -1,4 +1,4 @@
-//! Fencing tokens. Must never issue one that is not above every token issued before it for the same name (C2).
+//! Fencing tokens. Must never draw one that is not above every one drawn before from the same counter (C2).
 
 use std::fmt;
 
@@ -10,12 +10,6 @@ use std::fmt;
 pub struct Fence(u64);
 
 impl Fence {
-    // Hidden are the rules of stores: core, stores and models share them, and a program that shows fences needs none.
-
-    /// Distance between two grants of a store: the numbers between are for hand-overs inside the holder's process.
-    #[doc(hidden)]
-    pub const BLOCK: u64 = 64;
-
     /// The largest fence: 2^53 - 1.
     pub const MAX: Self = Self((1 << 53) - 1);
 
@@ -28,34 +22,77 @@ impl Fence {
     pub const fn get(self) -> u64 {
         self.0
     }
+}
 
-    /// Whether it is `first`, which a store issued, or one of those that belong to the same holder.
-    #[doc(hidden)]
-    pub const fn is_in_block_of(self, first: Self) -> bool {
-        first.0 <= self.0 && self.0 - first.0 < Self::BLOCK
+// Hidden are the rules of stores: core, stores and models share them, and a program that shows fences needs none.
+
+/// How many fences are drawn with one grant: 1, or up to 1,024 for a client that will hand the lock on inside its process.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Block(u16);
+
+impl Block {
+    /// One fence.
+    pub const ONE: Self = Self(1);
+
+    /// The largest block.
+    pub const MOST: Self = Self(1_024);
+
+    /// A block of `wanted` fences, or the nearest there is.
+    pub fn nearest(wanted: u64) -> Self {
+        match u16::try_from(wanted) {
+            Ok(wanted) => Self(wanted).clamp(Self::ONE, Self::MOST),
+            Err(_) => Self::MOST,
+        }
     }
 
-    /// How many blocks a holder draws at once when it needs more.
-    #[doc(hidden)]
-    pub const REFILL: u64 = 16;
+    /// How many they are.
+    pub const fn get(self) -> u64 {
+        self.0 as u64
+    }
+}
 
-    /// The last of [`Fence::REFILL`] blocks after `last`, all of them for one holder; see [`Fence::after`].
-    #[doc(hidden)]
-    pub fn refill(last: Option<Self>, wall_us: u64) -> Self {
-        let more = (Self::REFILL - 1) * Self::BLOCK;
-        Self((Self::after(last, wall_us).0 + more).min(Self::MAX.0))
+/// The fences of one hold: a block of numbers in a row, all drawn in the step that granted it.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fences {
+    /// The one of the grant, by which others know the holder.
+    pub first: Fence,
+    /// How many there are.
+    pub block: Block,
+}
+
+impl Fences {
+    /// The last one.
+    pub const fn last(self) -> Fence {
+        Fence(self.first.0 + self.block.get() - 1)
     }
 
-    /// The next fence after `last`, at `wall_us` microseconds since the Unix epoch.
+    /// Whether `fence` is one of them.
+    pub const fn contains(self, fence: Fence) -> bool {
+        self.first.0 <= fence.0 && fence.0 <= self.last().0
+    }
+}
+
+/// What a store draws all its fences from: the last one drawn, for whichever name, if it was not lost.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Counter(pub Option<Fence>);
+
+impl Counter {
+    /// Draws a block of fences at `wall_us` microseconds since the Unix epoch.
     ///
-    /// The floor of wall time is what keeps fences rising when `last` was lost (flush, eviction, failover, restart);
-    /// the block keeps them rising when the clock stands still or goes back.
-    #[doc(hidden)]
-    pub fn after(last: Option<Self>, wall_us: u64) -> Self {
-        // A number near the end was not issued by us: it counts as lost, or two grants would share the last one.
-        let last = last.filter(|last| last.0 <= Self::MAX.0 - Self::BLOCK);
-        let by_count = last.map_or(0, |last| last.0 + Self::BLOCK);
-        Self(by_count.max(wall_us).min(Self::MAX.0))
+    /// The floor of wall time is what keeps fences rising when the counter was lost (flush, failover, restart); the count
+    /// is what keeps them rising when the clock stands still or goes back.
+    pub fn draw(&mut self, block: Block, wall_us: u64) -> Fences {
+        // A number near the end was not counted by us: it is taken for lost, or two grants would share the last one.
+        let end = Fence::MAX.0 - Block::MOST.get();
+        let counted = self.0.filter(|last| last.0 <= end);
+        let next = counted.map_or(0, |last| last.0 + 1);
+        let first = Fence(next.max(wall_us).min(end + 1));
+        let fences = Fences { first, block };
+        self.0 = Some(fences.last());
+        fences
     }
 }
 
@@ -67,19 +104,38 @@ impl fmt::Display for Fence {
 
 #[cfg(test)]
 mod tests {
-    use super::Fence;
+    use super::{Block, Counter, Fence};
 
     #[test]
-    fn rises_when_the_clock_stands_still_goes_back_or_the_last_one_is_lost() {
-        let first = Fence::after(None, 1_000);
-        let second = Fence::after(Some(first), 1_000);
-        let third = Fence::after(Some(second), 5);
-        let after_loss = Fence::after(None, 2_000);
+    fn rises_when_the_clock_stands_still_goes_back_or_the_counter_is_lost() {
+        let mut counter = Counter::default();
+        let mut draw = |wanted, wall_us| counter.draw(Block::nearest(wanted), wall_us);
+        let first = draw(1, 1_000);
+        let second = draw(64, 1_000);
+        let third = draw(1, 5);
         assert_eq!(
-            (first.get(), second.get(), third.get()),
-            (1_000, 1_064, 1_128)
+            (first.first.get(), second.first.get(), third.first.get()),
+            (1_000, 1_001, 1_065)
         );
-        assert!(after_loss > third);
-        assert_eq!(Fence::after(Some(Fence::MAX), 7).get(), 7);
+        assert_eq!(second.last().get(), 1_064);
+        assert!(second.contains(second.last()) && !second.contains(third.first));
+        let after_loss = Counter::default().draw(Block::ONE, 2_000);
+        assert!(after_loss.first > third.last());
+    }
+
+    #[test]
+    fn a_number_that_nobody_counted_is_taken_for_lost() {
+        for near_the_end in [Fence::MAX, Fence::new(Fence::MAX.get() - 1_023)] {
+            let mut counter = Counter(Some(near_the_end));
+            assert_eq!(counter.draw(Block::MOST, 7).first.get(), 7);
+        }
+        let mut counter = Counter::default();
+        assert_eq!(counter.draw(Block::MOST, u64::MAX).last(), Fence::MAX);
+    }
+
+    #[test]
+    fn a_block_has_from_one_to_1_024_fences() {
+        let sizes = [0, 1, 17, 1_024, 1_025, u64::MAX].map(|wanted| Block::nearest(wanted).get());
+        assert_eq!(sizes, [1, 1, 17, 1_024, 1_024, 1_024]);
     }
 }

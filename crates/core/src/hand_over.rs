@@ -1,12 +1,12 @@
 //! What a client may do inside its process with a lock that it holds. Must never hand out a fence twice, nor keep others
 //! waiting for longer than the bound (C7).
 //!
-//! A store's fences are [`Fence::BLOCK`] apart, and the numbers after each belong to its holder. So a lock can go from task
-//! to task of one process without a round trip, each lease with a fence of its own.
+//! A client draws a block of fences with a grant. So a lock can go from task to task of one process without a round trip, each
+//! lease with a fence of its own.
 
 use std::time::Duration;
 
-use crate::Fence;
+use crate::{Block, Fence, Fences};
 
 /// How many times in a row a client hands a lock on inside its process while others are known to wait.
 pub const HAND_OVERS: u32 = 16;
@@ -14,20 +14,19 @@ pub const HAND_OVERS: u32 = 16;
 /// For how long it does so.
 pub const HAND_OVER_FOR: Duration = Duration::from_millis(50);
 
-/// How many fences of the grant's block are left, at most, when a client should ask for more. A stay that others wait for
-/// ends before, so that fences run ahead of the clock only where they are used.
-const LOW: u64 = Fence::BLOCK / 4;
+/// How often each task that stands in line now is expected to come again, while nobody else wants the lock.
+const ROUNDS: u64 = 4;
 
-/// The same for those of a refill: enough to go on with until the next ones come.
-const LOW_OF_REFILL: u64 = Fence::BLOCK * Fence::REFILL / 2;
+/// How many times as many fences are drawn after a block that was used up.
+const GROWTH: u64 = 4;
 
 /// Why a lock is not handed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoHandOver {
     /// Others have waited for long enough: it is to be given back to the store.
     Unfair,
-    /// There is no fence left: the store has to draw more first.
-    Dry,
+    /// The block of fences is used up: it is to be given back, and asked for again.
+    Spent,
 }
 
 /// One client's stay in a lock, from the store's grant to the release: the fences it may hand out, and for how long.
@@ -37,24 +36,18 @@ pub enum NoHandOver {
 pub struct Stay {
     /// The last one handed out.
     fence: Fence,
-    /// The last one of those it is from.
-    last: Fence,
-    /// The last block of those that the store has given for later.
-    next: Option<Fence>,
-    /// How few may be left before it asks for more.
-    low: u64,
+    /// All that were drawn with the grant.
+    fences: Fences,
     /// Since when others are known to wait, and how many hand-overs there were since.
     wanted: Option<(u64, u32)>,
 }
 
 impl Stay {
-    /// Begins with the fence of a grant, which the first lease has, and its block.
-    pub const fn new(fence: Fence) -> Self {
+    /// Begins with the fences of a grant, of which the first lease has the first.
+    pub const fn new(fences: Fences) -> Self {
         Self {
-            fence,
-            last: end_of(fence),
-            next: None,
-            low: LOW,
+            fence: fences.first,
+            fences,
             wanted: None,
         }
     }
@@ -78,22 +71,16 @@ impl Stay {
         self.wanted.is_some()
     }
 
-    /// The store drew [`Fence::REFILL`] blocks for this holder, the last of which begins with `fence`. What is no news
-    /// changes nothing.
-    pub fn refill(&mut self, fence: Fence) {
-        if first_of(fence) > self.last && self.next.is_none_or(|next| fence > next) {
-            self.next = Some(fence);
-        }
-    }
-
-    /// Whether it is time to ask the store for more.
-    pub fn is_low(&self) -> bool {
-        self.next.is_none() && self.last.get() - self.fence.get() <= self.low
-    }
-
     /// Whether there is no fence left for the next one.
-    pub fn is_dry(&self) -> bool {
-        self.fence == self.last && self.next.is_none()
+    pub fn is_spent(&self) -> bool {
+        self.fence == self.fences.last()
+    }
+
+    /// How many fences to draw with the next grant, for which `tasks` stand in line: more if these were not enough.
+    pub fn next_block(&self, tasks: usize) -> Block {
+        let used_up = self.is_spent() && !self.is_wanted();
+        let more = self.fences.block.get() * if used_up { GROWTH } else { 0 };
+        block_for(tasks, self.is_wanted()).max(Block::nearest(more))
     }
 
     /// Hands the lock on: the fence of the next lease, or why there is none.
@@ -107,12 +94,10 @@ impl Stay {
                 return Err(NoHandOver::Unfair);
             }
         }
-        if self.fence < self.last {
-            self.fence = Fence::new(self.fence.get() + 1);
-        } else {
-            let next = self.next.take().ok_or(NoHandOver::Dry)?;
-            (self.fence, self.last, self.low) = (first_of(next), end_of(next), LOW_OF_REFILL);
+        if self.is_spent() {
+            return Err(NoHandOver::Spent);
         }
+        self.fence = Fence::new(self.fence.get() + 1);
         if let Some((_, count)) = &mut self.wanted {
             *count += 1;
         }
@@ -120,55 +105,66 @@ impl Stay {
     }
 }
 
-/// The last fence of the block that begins with `first`.
-const fn end_of(first: Fence) -> Fence {
-    Fence::new(first.get() + Fence::BLOCK - 1)
-}
-
-/// The first fence of the blocks of a refill, of which `last` is the last one.
-const fn first_of(last: Fence) -> Fence {
-    Fence::new(last.get() - (Fence::REFILL - 1) * Fence::BLOCK)
+/// How many fences a client should draw with a grant, of which `tasks` of its own stand in line for the lock: each that is left
+/// over takes fences from the clock, and each that is missing costs a round trip.
+pub fn block_for(tasks: usize, others_wait: bool) -> Block {
+    let tasks = u64::try_from(tasks).unwrap_or(u64::MAX);
+    match (tasks, others_wait) {
+        (0 | 1, _) => Block::ONE,
+        (_, true) => Block::nearest(tasks.min(u64::from(HAND_OVERS) + 1)),
+        (_, false) => Block::nearest(tasks.saturating_mul(ROUNDS)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{HAND_OVERS, NoHandOver, Stay};
-    use crate::Fence;
+    use super::{HAND_OVERS, NoHandOver, Stay, block_for};
+    use crate::{Block, Fence, Fences};
+
+    fn stay(wanted: u64) -> Stay {
+        Stay::new(Fences {
+            first: Fence::new(1_000),
+            block: Block::nearest(wanted),
+        })
+    }
 
     fn handed(stay: &mut Stay, now_us: u64) -> Result<u64, NoHandOver> {
         stay.hand_over(now_us).map(Fence::get)
     }
 
     #[test]
-    fn a_block_is_handed_out_once_and_the_next_ones_follow() {
-        let mut stay = Stay::new(Fence::new(1_000));
-        for fence in 1_001..1_064 {
-            assert_eq!(handed(&mut stay, 0), Ok(fence));
-            assert!(stay.fence().is_in_block_of(Fence::new(1_000)));
-            assert_eq!(stay.is_low(), fence >= 1_047);
-        }
-        assert_eq!(handed(&mut stay, 0), Err(NoHandOver::Dry));
+    fn a_block_is_handed_out_once() {
+        let mut alone = stay(1);
+        assert!(alone.is_spent());
+        assert_eq!(handed(&mut alone, 0), Err(NoHandOver::Spent));
 
-        stay.refill(Fence::new(1_000 + 64 * 15));
-        assert_eq!(
-            handed(&mut stay, 0),
-            Err(NoHandOver::Dry),
-            "it may reach into the past"
-        );
-        let drawn = Fence::refill(Some(Fence::new(1_000)), 7);
-        stay.refill(drawn);
-        assert!(!stay.is_low());
-        for fence in 1_064..1_064 + 1_024 {
+        let mut stay = self::stay(64);
+        for fence in 1_001..1_064 {
+            assert!(!stay.is_spent());
             assert_eq!(handed(&mut stay, 0), Ok(fence));
-            assert_eq!(stay.is_low(), fence >= 1_064 + 511);
         }
-        assert_eq!(handed(&mut stay, 0), Err(NoHandOver::Dry));
-        assert!(Fence::after(Some(drawn), 7) > stay.fence());
+        assert_eq!(handed(&mut stay, 0), Err(NoHandOver::Spent));
+        assert_eq!(stay.fence(), Fence::new(1_063), "nothing has changed");
+    }
+
+    #[test]
+    fn who_is_alone_draws_one_and_who_has_to_share_no_more_than_it_may_hand_out() {
+        let sizes = [
+            (0, false),
+            (1, false),
+            (1, true),
+            (2, true),
+            (200, true),
+            (2, false),
+            (200, false),
+        ]
+        .map(|(tasks, others_wait)| block_for(tasks, others_wait).get());
+        assert_eq!(sizes, [1, 1, 1, 2, 17, 8, 800]);
     }
 
     #[test]
     fn while_others_wait_it_is_handed_on_sixteen_times_or_for_fifty_milliseconds() {
-        let mut stay = Stay::new(Fence::new(1_000));
+        let mut stay = self::stay(1_024);
         for _ in 0..40 {
             assert!(handed(&mut stay, 7).is_ok(), "nobody else waits");
         }
@@ -179,7 +175,7 @@ mod tests {
         }
         assert_eq!(handed(&mut stay, 1_049_999), Err(NoHandOver::Unfair));
 
-        let mut stay = Stay::new(Fence::new(1_000));
+        let mut stay = self::stay(1_024);
         stay.queued(1, 1_000_000);
         assert!(handed(&mut stay, 1_049_999).is_ok());
         assert_eq!(handed(&mut stay, 1_050_000), Err(NoHandOver::Unfair));

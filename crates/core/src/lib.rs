@@ -7,7 +7,7 @@
 //! with, the next-state function of a model checker, and the text behind `docs/protocol.md`.
 //!
 //! ```
-//! use leasehold_core::{ClientId, LockName, Mode, Nobody, Now, Owner, Reply, Step, Ttl, World};
+//! use leasehold_core::{Block, ClientId, LockName, Mode, Nobody, Now, Owner, Reply, Step, Ttl, World};
 //! use std::time::Duration;
 //!
 //! let mut world = World::default();
@@ -15,7 +15,7 @@
 //! let owner = Owner::new(7, ClientId::new(1), "web-3", 4121, "nightly")?;
 //! let ttl = Ttl::new(Duration::from_secs(30))?;
 //!
-//! let step = Step::Acquire { owner: owner.clone(), mode: Mode::Exclusive, ttl, wait: None };
+//! let step = Step::Acquire { owner: owner.clone(), mode: Mode::Exclusive, ttl, block: Block::ONE, wait: None };
 //! let outcome = world.apply(Now::at_micros(1_000_000), &name, &step, &Nobody);
 //! assert!(matches!(outcome.reply, Reply::Held(_)));
 //! # Ok::<(), leasehold_core::Invalid>(())
@@ -26,17 +26,16 @@
 //! The rules keep these after every step; the tests and the comments below cite them by number.
 //!
 //! - **C1** At most one unexpired exclusive holder.
-//! - **C2** Fences strictly rise from grant to grant, and the stored fence is never below one that was issued, unless
-//!   the stored fence is lost while the wall clock has not yet passed the last one issued (it went back, or grants came
-//!   faster than one per 64 microseconds).
+//! - **C2** Fences strictly rise from grant to grant, also across names, and the counter is never below one that was drawn,
+//!   unless the counter is lost while the wall clock has not yet passed the last one drawn (it went back, or more than a
+//!   million were drawn in a second).
 //! - **C3** A hold ends only by its owner's release, by expiry, by its process being gone, or by a break that names
 //!   its fence; outside of the rules also by loss of the store's data or a foreign client's write. No other client's
 //!   step changes it.
 //! - **C4** Waiters are granted in the order they joined; only a waiter that is not alive, or cannot be told, is passed over.
 //!   One that cannot be told keeps its place for [`UNHEARD_GRACE`], and longer if it asks again; of many, the first
 //!   [`PASSED_OVER`].
-//! - **C5** Every step may be repeated: a repeat changes nothing but deadlines, draws another block of fences where one
-//!   was asked for, and wakes nobody. Acquire, extend and inspect answer the same again; a release or break that was done answers *not held*, or *released* again while the
+//! - **C5** Every step may be repeated: a repeat changes nothing but deadlines, draws no fence, and wakes nobody. Acquire, extend and inspect answer the same again; a release or break that was done answers *not held*, or *released* again while the
 //!   lock is kept.
 //! - **C6** After a step other than inspect, a lock that is free has no waiter but those that could not be told, each for at
 //!   most [`UNHEARD_GRACE`].
@@ -44,7 +43,7 @@
 //!   below any that the store issues later; and while other clients are known to wait, it does so at most [`HAND_OVERS`]
 //!   times and for at most [`HAND_OVER_FOR`].
 //! - **C8** An extension or a release that names a fence is answered *held* or *released* only if its owner holds by the grant
-//!   of that fence, as far as the stored fence tells. Otherwise, as after the store was rolled back, the extension changes
+//!   of that fence. Otherwise, as after the store was rolled back, the extension changes
 //!   nothing, and the release frees whatever the owner has.
 
 #![forbid(unsafe_code)]
@@ -72,12 +71,12 @@ mod time;
 pub mod timestamp;
 mod world;
 
-pub use fence::Fence;
-pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Stay};
+pub use fence::{Block, Counter, Fence, Fences};
+pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Stay, block_for};
 pub use invalid::Invalid;
 pub use kind::Mode;
 pub use line::{PASSED_OVER, UNHEARD_GRACE};
-pub use lock::{CLAIM_WINDOW, FENCE_MEMORY, WAITER_GRACE};
+pub use lock::{CLAIM_WINDOW, WAITER_GRACE};
 #[cfg(all(feature = "mutations", debug_assertions))]
 pub use mutation::Mutation;
 pub use name::{LockName, RESERVED_SUFFIXES};
@@ -85,7 +84,7 @@ pub use naming::{KeyTemplate, Namespace, Naming};
 pub use owner::{ClientId, Label, Owner};
 pub use poll::poll_after;
 pub use presence::{Nobody, Presence};
-pub use state::{Foreign, Holder, LastFence, LockState, VALUE_SHOWN, Waiter};
+pub use state::{Foreign, Holder, LockState, VALUE_SHOWN, Waiter};
 pub use step::{
     Busy, Held, HolderView, Outcome, Reply, Snapshot, Step, Wait, WaiterView, Wake, Who,
 };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::time::millis;
 use crate::{
-    Busy, Fence, Held, Holder, HolderView, LastFence, LockState, Mode, Now, Outcome, Owner,
+    Block, Busy, Counter, Fence, Held, Holder, HolderView, LockState, Mode, Now, Outcome, Owner,
     Presence, Reply, Snapshot, Step, Ttl, Wait, Waiter, WaiterView, Wake, Who, poll_after,
 };
 
@@ -19,23 +19,33 @@ pub const CLAIM_WINDOW: Duration = Duration::from_secs(3);
 /// How long after its next poll was due a waiter still counts as alive.
 pub const WAITER_GRACE: Duration = Duration::from_secs(15);
 
-/// How long the last fence of a name is remembered after it was last needed.
-pub const FENCE_MEMORY: Duration = Duration::from_secs(24 * 60 * 60);
-
 impl LockState {
-    /// Takes one step at `now`.
-    pub fn apply(&mut self, now: Now, step: &Step, presence: &dyn Presence) -> Outcome {
+    /// Takes one step at `now`. A grant draws its fences from `counter`, which all locks of the store share.
+    pub fn apply(
+        &mut self,
+        counter: &mut Counter,
+        now: Now,
+        step: &Step,
+        presence: &dyn Presence,
+    ) -> Outcome {
         #[cfg(all(feature = "mutations", debug_assertions))]
         if let Some(mutation) = crate::Mutation::active() {
-            return mutation.apply(self, now, step, presence);
+            return mutation.apply((self, counter), now, step, presence);
         }
-        self.take(now, step, presence)
+        self.take(counter, now, step, presence)
     }
 
     /// Takes it by the sound rules.
-    pub(crate) fn take(&mut self, now: Now, step: &Step, presence: &dyn Presence) -> Outcome {
+    pub(crate) fn take(
+        &mut self,
+        counter: &mut Counter,
+        now: Now,
+        step: &Step,
+        presence: &dyn Presence,
+    ) -> Outcome {
         let mut turn = Turn {
             lock: self,
+            counter,
             now,
             presence,
             wakes: Vec::new(),
@@ -47,14 +57,10 @@ impl LockState {
                 owner,
                 mode,
                 ttl,
-                wait,
-            } => turn.acquire(owner, *mode, *ttl, *wait),
-            Step::Extend {
-                owner,
-                ttl,
                 block,
-                fence,
-            } => turn.extend(owner, *ttl, *block, *fence),
+                wait,
+            } => turn.acquire(owner, (*mode, *ttl, *block), *wait),
+            Step::Extend { owner, ttl, fence } => turn.extend(owner, *ttl, *fence),
             Step::Release { owner, keep, fence } => turn.release(owner, *keep, *fence),
             Step::Break { fence } => turn.break_hold(*fence),
             Step::Inspect => Reply::Seen(turn.inspect()),
@@ -71,6 +77,7 @@ impl LockState {
 /// One step under way.
 pub(crate) struct Turn<'a> {
     pub(crate) lock: &'a mut LockState,
+    counter: &'a mut Counter,
     pub(crate) now: Now,
     pub(crate) presence: &'a dyn Presence,
     pub(crate) wakes: Vec<Wake>,
@@ -79,7 +86,12 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    fn acquire(&mut self, owner: &Owner, mode: Mode, ttl: Ttl, wait: Option<Wait>) -> Reply {
+    fn acquire(
+        &mut self,
+        owner: &Owner,
+        (mode, ttl, block): (Mode, Ttl, Block),
+        wait: Option<Wait>,
+    ) -> Reply {
         self.advance(Some(owner));
         if let Some(at) = self.holder(owner) {
             // A retry after a lost reply, or the claim of a grant (C5).
@@ -87,8 +99,8 @@ impl Turn<'_> {
         }
         if self.admits(mode) {
             // Those who still wait could not be told: they keep nobody from it.
-            self.grant(owner, mode, ttl);
-            return Reply::Held(self.held());
+            self.grant(owner, (mode, ttl, block));
+            return Reply::Held(self.held(self.lock.holders.len() - 1));
         }
         let mut passed = 0;
         if wait.is_some() && self.lock.foreign.is_some() {
@@ -113,6 +125,7 @@ impl Turn<'_> {
                 owner: owner.clone(),
                 mode,
                 ttl,
+                block,
                 listening,
                 seen_until_ms,
             };
@@ -124,51 +137,26 @@ impl Turn<'_> {
         Reply::Busy(busy)
     }
 
-    fn extend(&mut self, owner: &Owner, ttl: Ttl, block: bool, fence: Option<Fence>) -> Reply {
+    fn extend(&mut self, owner: &Owner, ttl: Ttl, fence: Option<Fence>) -> Reply {
         self.advance(None);
-        match self
-            .holder(owner)
-            .filter(|_| self.lock.is_held_under(fence))
-        {
-            Some(at) => {
-                self.restore(fence);
-                if block {
-                    self.refill();
-                }
-                let mut held = self.hold_until(at, ttl);
-                if block {
-                    held.fence = self.lock.fence.map(|last| last.fence);
-                }
-                Reply::Held(held)
-            }
+        let mut holders = self.lock.holders.iter();
+        match holders.position(|holder| holder.is(owner, fence)) {
+            Some(at) => Reply::Held(self.hold_until(at, ttl)),
             None => Reply::NotHeld(self.view()),
         }
-    }
-
-    fn refill(&mut self) {
-        let wall_us = self.now.wall_us;
-        let last = self.lock.fence.map(|last| last.fence);
-        let first = Fence::after(last, wall_us);
-        // One that is not below the next counts as lost, and the grant's with it.
-        let kept = self.lock.fence.filter(|last| last.fence < first);
-        self.lock.fence = Some(LastFence {
-            fence: Fence::refill(last, wall_us),
-            granted: kept.map_or(first, |last| last.granted),
-            forget_at_ms: self.forget_at_ms(),
-        });
     }
 
     fn release(&mut self, owner: &Owner, keep: Option<Ttl>, fence: Option<Fence>) -> Reply {
         self.advance(None);
         // Whether it had what it believed to have (C8). It lets go of what it has in any case: owners are used once.
-        let mut as_believed = self.lock.is_held_under(fence);
+        let as_believed;
         if let Some(at) = self.holder(owner) {
+            as_believed = self.lock.holders[at].is_under(fence);
             match keep.filter(|_| as_believed) {
                 Some(keep) => {
                     let expires_at_ms = self.now.millis() + keep.millis();
                     let holder = &mut self.lock.holders[at];
                     (holder.expires_at_ms, holder.kept) = (expires_at_ms, true);
-                    self.remember_fence();
                 }
                 None => {
                     self.lock.holders.remove(at);
@@ -196,29 +184,11 @@ impl Turn<'_> {
         }
     }
 
-    /// If the store has lost the holder's fence (eviction), the one it names goes on to be that of its grant. The last
-    /// one is drawn anew, above that and the clock, so above all that the holder was given (C2).
-    fn restore(&mut self, fence: Option<Fence>) {
-        let (None, Some(granted)) = (self.lock.fence, fence) else {
-            return;
-        };
-        let fence = Fence::after(Some(granted), self.now.wall_us);
-        self.lock.fence = (granted < fence).then(|| LastFence {
-            fence,
-            granted,
-            forget_at_ms: self.forget_at_ms(),
-        });
-    }
-
     fn break_hold(&mut self, fence: Fence) -> Reply {
         self.advance(None);
-        let held = self
-            .lock
-            .holders
-            .iter()
-            .position(|holder| holder.mode == Mode::Exclusive);
-        let is_meant = |last: &LastFence| last.is_of_holder(fence);
-        match held.filter(|_| self.lock.fence.as_ref().is_some_and(is_meant)) {
+        let is_meant =
+            |holder: &Holder| holder.mode == Mode::Exclusive && holder.fences.contains(fence);
+        match self.lock.holders.iter().position(is_meant) {
             Some(at) => {
                 self.lock.holders.remove(at);
                 self.advance(None);
@@ -241,57 +211,30 @@ impl Turn<'_> {
                 .iter()
                 .map(|waiter| WaiterView::of(waiter, ms))
                 .collect(),
-            fence: seen.fence.map(|last| last.fence),
         }
     }
 
-    /// The only place where anyone becomes a holder; it draws the fence in the same step.
-    pub(crate) fn grant(&mut self, owner: &Owner, mode: Mode, ttl: Ttl) {
-        let expires_at_ms = self.now.millis() + ttl.millis();
+    /// The only place where anyone becomes a holder; it draws the fences in the same step.
+    pub(crate) fn grant(&mut self, owner: &Owner, (mode, ttl, block): (Mode, Ttl, Block)) {
         self.lock.holders.push(Holder {
             owner: owner.clone(),
             mode,
-            expires_at_ms,
+            fences: self.counter.draw(block, self.now.wall_us),
+            expires_at_ms: self.now.millis() + ttl.millis(),
             kept: false,
-        });
-        self.issue_fence();
-    }
-
-    fn issue_fence(&mut self) {
-        let last = self.lock.fence.map(|last| last.fence);
-        let fence = Fence::after(last, self.now.wall_us);
-        self.lock.fence = Some(LastFence {
-            fence,
-            granted: fence,
-            forget_at_ms: self.forget_at_ms(),
         });
     }
 
     fn hold_until(&mut self, at: usize, ttl: Ttl) -> Held {
         self.lock.holders[at].expires_at_ms = self.now.millis() + ttl.millis();
-        if self.lock.fence.is_none() {
-            // The store lost it (eviction). As the clock goes on, a new one is above the holder's own (C2).
-            self.issue_fence();
-        }
-        self.remember_fence();
-        self.held()
+        self.held(at)
     }
 
-    /// As long as someone holds, the fence is not forgotten.
-    fn remember_fence(&mut self) {
-        let forget_at_ms = self.forget_at_ms();
-        if let Some(last) = &mut self.lock.fence {
-            last.forget_at_ms = forget_at_ms;
-        }
-    }
-
-    fn forget_at_ms(&self) -> u64 {
-        self.now.millis() + millis(FENCE_MEMORY)
-    }
-
-    fn held(&self) -> Held {
+    fn held(&self, at: usize) -> Held {
+        let fences = self.lock.holders[at].fences;
         Held {
-            fence: self.lock.fence.map(|last| last.granted),
+            fence: Some(fences.first),
+            block: fences.block,
             queued: count(self.lock.queue.len()),
         }
     }
@@ -339,7 +282,7 @@ pub(crate) fn is_gone(holder: &Holder, presence: &dyn Presence) -> bool {
 }
 
 /// The holder as others see it. Its fence was drawn at the time of the grant and in its microseconds, so it also tells
-/// since when; it runs ahead of the clock only where the clock went back or 64 grants came within 4 ms.
+/// since when; it runs ahead of the clock only where the clock went back or many fences are drawn in a moment.
 fn view(lock: &LockState, now: Now) -> Option<HolderView> {
     if let Some(foreign) = &lock.foreign {
         return Some(HolderView {
@@ -355,14 +298,13 @@ fn view(lock: &LockState, now: Now) -> Option<HolderView> {
         });
     }
     let holder = lock.holders.first()?;
-    let fence = lock
-        .fence
-        .map(|last| last.granted)
-        .filter(|_| holder.mode == Mode::Exclusive);
+    let fence = holder.fences.first;
     Some(HolderView {
         who: Who::Owner(holder.owner.clone()),
-        fence,
-        held_for: fence.map(|fence| Duration::from_micros(now.wall_us.saturating_sub(fence.get()))),
+        fence: Some(fence),
+        held_for: Some(Duration::from_micros(
+            now.wall_us.saturating_sub(fence.get()),
+        )),
         expires_in: Some(Duration::from_millis(
             holder.expires_at_ms.saturating_sub(now.millis()),
         )),

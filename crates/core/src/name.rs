@@ -17,8 +17,8 @@ pub const RESERVED_SUFFIXES: [&str; 5] = [
     ":lh-cache",
 ];
 
-/// The key that lists names worth showing; a lock may not be called like it.
-const INDEX: &str = "leasehold:index";
+/// The keys that list names worth showing, and that all fences are drawn from; a lock may not be called like them.
+const SHARED: [&str; 2] = ["leasehold:index", "leasehold:fence"];
 
 /// The checked name of a lock: 1 to 512 bytes of UTF-8, no control characters, braces only as one cluster hash tag.
 ///
@@ -112,7 +112,7 @@ fn check(name: &str) -> Result<(), Invalid> {
 }
 
 fn is_reserved(key: &str) -> bool {
-    key == INDEX || RESERVED_SUFFIXES.iter().any(|suffix| key.ends_with(suffix))
+    SHARED.contains(&key) || RESERVED_SUFFIXES.iter().any(|suffix| key.ends_with(suffix))
 }
 
 fn reserved(name: &str) -> Invalid {
@@ -195,6 +195,7 @@ mod tests {
             "{a}{b}x",
             "x:lh-queue",
             "leasehold:index",
+            "leasehold:fence",
         ] {
             let refused = LockName::new(bad).unwrap_err();
             assert_eq!(refused.what, "lock name");

@@ -59,8 +59,8 @@ impl Label {
 
 /// The identity of one acquisition: 128 random bits plus what a person wants to know of the holder.
 ///
-/// Its text, `lh1.<32 hex>.<16 hex client id>.<host>:<pid>:<note>`, is the whole value of the lock's key, and it is compared
-/// as a whole: any client that does `SET NX PX` and compare-and-delete excludes us and is excluded.
+/// Its text, `lh1.<32 hex>.<16 hex client id>.<host>:<pid>:<note>`, is where the value of the lock's key begins, before the fence,
+/// and it is compared as a whole.
 /// In host and note, `%`, `:`, `#`, spaces, control characters and anything that is not ASCII are percent-encoded.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(Arc<str>);

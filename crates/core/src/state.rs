@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{Fence, Mode, Now, Owner, Ttl};
+use crate::{Block, Fence, Fences, Mode, Now, Owner, Ttl};
 
 /// How much of the value of another program is looked at, in bytes: it may have many megabytes, and no token of ours is as
 /// long.
@@ -22,9 +22,6 @@ pub struct LockState {
     pub foreign: Option<Foreign>,
     /// Who waits, first in line first (C4). No owner is both here and among the holders.
     pub queue: VecDeque<Waiter>,
-    /// The last fence issued, while remembered. While an exclusive holder is unexpired, it and the grant's are that holder's,
-    /// unless the store lost them and drew another.
-    pub fence: Option<LastFence>,
 }
 
 /// A lease, held or granted and not yet claimed.
@@ -34,6 +31,8 @@ pub struct Holder {
     pub owner: Owner,
     /// What was granted.
     pub mode: Mode,
+    /// The fences that were drawn with the grant.
+    pub fences: Fences,
     /// The last millisecond on the store's expiry clock at which it counts.
     pub expires_at_ms: u64,
     /// Its owner has let go of it for later (at-least-hold, or to be taken up by another process): it outlives the owner's
@@ -61,44 +60,30 @@ pub struct Waiter {
     pub mode: Mode,
     /// The lease it wants.
     pub ttl: Ttl,
+    /// How many fences it wants with the grant.
+    pub block: Block,
     /// Whether its client listens for wakes; if not, silence proves nothing.
     pub listening: bool,
     /// The last millisecond at which it counts as alive without being heard of.
     pub seen_until_ms: u64,
 }
 
-/// The last fence and when it may be forgotten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LastFence {
-    /// The fence.
-    pub fence: Fence,
-    /// The fence of the last grant, by which its holder is known to others: the same, or a lower one if that holder has drawn
-    /// more since. Whatever lies between is that holder's.
-    pub granted: Fence,
-    /// The last millisecond at which it is remembered.
-    pub forget_at_ms: u64,
-}
+impl Holder {
+    /// Whether it is `owner`, by a grant of the fence under which that owner believes to hold, if it knows one (C8).
+    pub(crate) fn is(&self, owner: &Owner, fence: Option<Fence>) -> bool {
+        self.owner == *owner && self.is_under(fence)
+    }
 
-impl LastFence {
-    /// Whether `fence` is of the last holder: of the block of its grant or of those that it drew since.
-    pub(crate) fn is_of_holder(&self, fence: Fence) -> bool {
-        self.granted <= fence && (fence < self.fence || fence.is_in_block_of(self.fence))
+    /// Whether `fence` is one of its own; `None` says that it is not known.
+    pub(crate) fn is_under(&self, fence: Option<Fence>) -> bool {
+        fence.is_none_or(|fence| self.fences.contains(fence))
     }
 }
 
 impl LockState {
     /// Whether nothing is left to keep.
     pub fn is_empty(&self) -> bool {
-        self.holders.is_empty()
-            && self.foreign.is_none()
-            && self.queue.is_empty()
-            && self.fence.is_none()
-    }
-
-    /// Whether the holder is one that believes to hold under `fence` (C8). A fence that was lost proves nothing.
-    pub(crate) fn is_held_under(&self, fence: Option<Fence>) -> bool {
-        let is_another = |fence| self.fence.is_some_and(|last| !last.is_of_holder(fence));
-        !fence.is_some_and(is_another)
+        self.holders.is_empty() && self.foreign.is_none() && self.queue.is_empty()
     }
 
     /// Drops what has expired, as time alone does it in Redis. Hands nothing over.
@@ -107,7 +92,6 @@ impl LockState {
         self.holders.retain(|holder| holder.expires_at_ms >= ms);
         self.foreign
             .take_if(|foreign| foreign.expires_at_ms.is_some_and(|at| at < ms));
-        self.fence.take_if(|last| last.forget_at_ms < ms);
     }
 
     /// Drops the waiters of a free lock if all of them are silent, as the next step would; a queue that everyone abandoned

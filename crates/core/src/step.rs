@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Fence, LastFence, Mode, Owner, Ttl, Waiter};
+use crate::{Block, Fence, Mode, Owner, Ttl, Waiter};
 
 /// One atomic step of a store: one round trip.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Step {
         mode: Mode,
         /// The lease wanted.
         ttl: Ttl,
+        /// How many fences to draw with the grant: more than one lets the client hand the lock on inside its process.
+        block: Block,
         /// Join or refresh the queue when the lock is busy; `None` asks once.
         wait: Option<Wait>,
     },
@@ -24,10 +26,8 @@ pub enum Step {
         owner: Owner,
         /// The lease from now on.
         ttl: Ttl,
-        /// Also draw the next [`Fence::REFILL`] blocks of fences, for more hand-overs inside the holder's process.
-        block: bool,
-        /// The fence under which the owner believes to hold: without that hold it is answered *not held* (C8). `None` says
-        /// that it does not know.
+        /// Any fence of the grant by which the owner believes to hold: without that hold it is answered *not held* (C8). `None`
+        /// says that it knows none.
         fence: Option<Fence>,
     },
     /// Free the lock, or leave the queue.
@@ -73,9 +73,10 @@ pub enum Reply {
 /// A lease, as the store sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The fence of the owner's grant, for exclusive modes, so that a retry after a lost reply is answered by the same; if the
-    /// step was an extension that drew more blocks, the first fence of the last of these.
+    /// The fence of the owner's grant, for exclusive modes, so that a retry after a lost reply is answered by the same.
     pub fence: Option<Fence>,
+    /// How many fences were drawn with the grant: that one and those that follow it are the owner's.
+    pub block: Block,
     /// How many wait for the lock now.
     pub queued: u32,
 }
@@ -137,27 +138,16 @@ pub struct Snapshot {
     pub holder: Option<HolderView>,
     /// Who waits, first in line first.
     pub queue: Vec<WaiterView>,
-    /// The last fence issued, while the store remembers it.
-    pub fence: Option<Fence>,
 }
 
 impl Snapshot {
     // Hidden are the rules of stores.
 
-    /// Whether `owner` holds the lock, and under `fence` (C8). A fence that the store has lost proves nothing.
+    /// Whether `owner` holds the lock, by the grant of `fence` (C8).
     #[doc(hidden)]
     pub fn is_held_under(&self, owner: &Owner, fence: Fence) -> bool {
-        self.holder.as_ref().is_some_and(|holder| {
-            let last = holder
-                .fence
-                .zip(self.fence)
-                .map(|(granted, fence)| LastFence {
-                    fence,
-                    granted,
-                    forget_at_ms: u64::MAX,
-                });
-            holder.is(owner) && last.is_none_or(|last| last.is_of_holder(fence))
-        })
+        let mut holder = self.holder.iter();
+        holder.any(|holder| holder.is(owner) && holder.fence == Some(fence))
     }
 }
 
@@ -192,6 +182,8 @@ pub struct Wake {
     pub owner: Owner,
     /// The fence of the grant.
     pub fence: Option<Fence>,
+    /// How many were drawn with it.
+    pub block: Block,
     /// When it was given, in microseconds on the store's expiry clock.
     pub at_us: u64,
     /// How many wait for the lock now.

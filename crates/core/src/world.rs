@@ -1,13 +1,15 @@
-//! All locks of a store. Must never keep anything for a name whose lock is free, unqueued and whose fence is forgotten.
+//! All locks of a store. Must never keep anything for a name whose lock is free and unqueued.
 
 use std::collections::BTreeMap;
 
-use crate::{LockName, LockState, Now, Outcome, Presence, Step};
+use crate::{Counter, LockName, LockState, Now, Outcome, Presence, Step};
 
 /// Every lock of a store, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct World {
     locks: BTreeMap<LockName, LockState>,
+    /// What all their fences are drawn from.
+    pub counter: Counter,
 }
 
 impl World {
@@ -20,7 +22,7 @@ impl World {
         presence: &dyn Presence,
     ) -> Outcome {
         let mut state = self.locks.remove(name).unwrap_or_default();
-        let outcome = state.apply(now, step, presence);
+        let outcome = state.apply(&mut self.counter, now, step, presence);
         if !state.is_empty() {
             self.locks.insert(name.clone(), state);
         }

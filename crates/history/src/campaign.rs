@@ -121,7 +121,7 @@ pub enum FaultKind {
     BlackHoleRequests,
     /// The same, but only what the server says is held back.
     BlackHoleReplies,
-    /// Keys beside a lock are deleted, as by eviction: its queue, what is known of its waiters, its last fence. Never the lock itself.
+    /// Keys beside a lock are deleted, as by eviction: its queue, what is known of its waiters; or the counter of fences. Never the lock itself.
     Evict,
     /// The server's wall clock jumps forward: what was stored before it ends that much too early.
     ClockForward,

@@ -63,7 +63,8 @@ models! {
     operator_break "break"
     at_least_hold "at least hold"
     foreign_program "foreign program"
-    lost_fence "lost fence"
+    lost_counter "lost counter"
+    failover "failover"
 }
 
 #[test]
@@ -126,11 +127,12 @@ fn flattering(
 ) -> Outcome {
     let mut outcome = world.apply(now, name, step, presence);
     if let (Step::Acquire { .. }, Reply::Busy(_)) = (step, &outcome.reply) {
-        let fence = world
-            .get(name)
-            .and_then(|lock| lock.fence)
-            .map(|last| last.granted);
-        outcome.reply = Reply::Held(Held { fence, queued: 0 });
+        let fences = world.get(name).unwrap().holders[0].fences;
+        outcome.reply = Reply::Held(Held {
+            fence: Some(fences.first),
+            block: fences.block,
+            queued: 0,
+        });
     }
     outcome
 }
@@ -154,11 +156,21 @@ fn r1c_a_fence_that_two_believe_to_have_is_found() {
 fn r2_a_fence_that_begins_anew_is_found() {
     finds("R2", "mutex", |world, now, name, step, presence| {
         let outcome = world.apply(now, name, step, presence);
-        if let (Step::Release { .. }, Some(last)) =
-            (step, world.get(name).and_then(|lock| lock.fence))
-        {
-            let first = Fence::new(last.fence.get().saturating_sub(Fence::BLOCK));
-            world.entry(name).fence.as_mut().unwrap().fence = first;
+        if let (Step::Release { .. }, Some(last)) = (step, &mut world.counter.0) {
+            *last = Fence::new(last.get() - 1);
+        }
+        outcome
+    });
+}
+
+#[test]
+fn r2_a_block_of_which_the_first_alone_is_counted_is_found() {
+    finds("R2", "lost counter", |world, now, name, step, presence| {
+        let before = world.counter;
+        let outcome = world.apply(now, name, step, presence);
+        if world.counter != before {
+            let holders = &world.get(name).unwrap().holders;
+            world.counter.0 = holders.first().map(|holder| holder.fences.first);
         }
         outcome
     });
@@ -257,6 +269,18 @@ fn r10_an_answer_that_is_not_so_is_found() {
             outcome.reply = Reply::Released;
         }
         outcome
+    });
+}
+
+/// A client that holds by another grant than it believes, since the store was rolled back.
+#[test]
+fn r10_an_extension_under_the_fence_of_another_grant_is_found() {
+    finds("R10", "failover", |world, now, name, step, presence| {
+        let mut step = step.clone();
+        if let Step::Extend { fence, .. } = &mut step {
+            *fence = None;
+        }
+        world.apply(now, name, &step, presence)
     });
 }
 

@@ -78,9 +78,10 @@ impl Mutex {
     }
 
     /// For how long the lock stays with this client after a release, in case it is wanted here again: then acquiring it takes
-    /// no round trip. It is given up at once when another client waits for it; one that does not wait finds it busy, and so
-    /// does a program of another kind that shares the key. Where a client cannot be told of others (`local:`, or a Redis user
-    /// who may not subscribe to its channel) it has no effect. Default: not at all.
+    /// no round trip, but for a flight now and then for the next fences. It is given up at once when another client waits for
+    /// it; one that does not wait finds it busy, and so does a program of another kind that shares the key. Where a client
+    /// cannot be told of others (`local:`, or a Redis user who may not subscribe to its channel) it has no effect. Default: not
+    /// at all.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
         self

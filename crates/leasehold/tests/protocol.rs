@@ -1,4 +1,5 @@
-//! The test vectors in `docs/protocol.md` and `docs/timestamp.md` are what the code does.
+//! The test vectors in `docs/protocol.md`, `docs/compatibility.md`, `docs/cache-protocol.md` and `docs/timestamp.md` are what the code
+//! does.
 
 use std::time::Duration;
 
@@ -8,17 +9,19 @@ use leasehold_core::cache::{
 };
 use leasehold_core::timestamp::{self, Content, Unit};
 use leasehold_core::{
-    ClientId, Fence, Holder, LastFence, LockName, Mode, Nobody, Now, Owner, Step, Ttl, World,
-    cache, poll_after,
+    Block, ClientId, Counter, Fence, LockName, Now, Owner, Ttl, cache, poll_after,
 };
 use testkit::{RedisServer, Reply};
 use tokio::runtime::Builder;
 
+const PROTOCOL: &str = include_str!("../../../docs/protocol.md");
+const COMPATIBILITY: &str = include_str!("../../../docs/compatibility.md");
+const CACHE: &str = include_str!("../../../docs/cache-protocol.md");
 const TIMESTAMP: &str = include_str!("../../../docs/timestamp.md");
 
-/// The rows of a vector table, without the backquotes.
+/// The rows of a vector table of `docs/protocol.md`, without the backquotes.
 fn vectors(table: &str) -> Vec<Vec<String>> {
-    vectors_of(include_str!("../../../docs/protocol.md"), table)
+    vectors_of(PROTOCOL, table)
 }
 
 fn vectors_of(text: &str, table: &str) -> Vec<Vec<String>> {
@@ -47,7 +50,7 @@ fn cells(row: &str) -> Vec<String> {
 fn keys() {
     for row in vectors("keys") {
         let name = LockName::new(&row[0]).expect("a good name");
-        assert_eq!([name.key(), &name.beside(":lh-fence")], [&row[1], &row[2]]);
+        assert_eq!([name.key(), &name.beside(":lh-queue")], [&row[1], &row[2]]);
     }
 }
 
@@ -58,7 +61,7 @@ fn templates() {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     let set = |cell: &str| Some(cell.to_owned()).filter(|cell| !cell.is_empty());
-    for row in vectors("templates") {
+    for row in vectors_of(COMPATIBILITY, "templates") {
         server.cli(&["FLUSHALL"]);
         let mut builder = Client::builder();
         if let Some(template) = set(&row[0]) {
@@ -82,8 +85,8 @@ fn templates() {
         let _lease = taken.expect("an answer").expect("free");
         let keys = server.cli(&["KEYS", "*"]);
         let mut keys: Vec<String> = keys.array().iter().map(Reply::text).collect();
-        keys.sort_by_key(|key| key.ends_with(":lh-fence"));
-        assert_eq!(keys, row[3..], "{row:?}");
+        keys.sort_by_key(|key| key == "leasehold:fence");
+        assert_eq!(keys, [&row[3], "leasehold:fence"], "{row:?}");
     }
 }
 
@@ -118,47 +121,12 @@ fn tokens_with_fence() {
 #[test]
 fn fences() {
     for row in vectors("fences") {
-        let last = row[0].parse().ok().map(Fence::new);
-        let next = Fence::after(last, row[1].parse().expect("a number"));
-        assert_eq!(next.to_string(), row[2]);
-    }
-}
-
-#[test]
-fn refills() {
-    for row in vectors("refills") {
         let number = |at: usize| row[at].parse::<u64>().expect("a number");
-        let refill = Fence::refill(Some(Fence::new(number(0))), number(1));
-        assert_eq!(refill.get(), number(2));
-    }
-}
-
-#[test]
-fn grants() {
-    let now = Now::at_micros(0);
-    let name = LockName::new("m").expect("a good name");
-    for row in vectors("grants") {
-        let fence = |at: usize| Fence::new(row[at].parse().expect("a number"));
-        let mut world = World::default();
-        let owner = Owner::new(1, ClientId::new(1), "h", 1, "").expect("a good owner");
-        world.entry(&name).holders.push(Holder {
-            owner,
-            mode: Mode::Exclusive,
-            expires_at_ms: 1,
-            kept: false,
-        });
-        world.entry(&name).fence = Some(LastFence {
-            fence: fence(1),
-            granted: fence(0),
-            forget_at_ms: 1,
-        });
-        let step = Step::Break { fence: fence(2) };
-        let reply = world.apply(now, &name, &step, &Nobody).reply;
-        assert_eq!(
-            reply == leasehold_core::Reply::Released,
-            row[3] == "yes",
-            "{row:?}"
-        );
+        let mut counter = Counter(row[0].parse().ok().map(Fence::new));
+        let drawn = counter.draw(Block::nearest(number(2)), number(1));
+        assert_eq!(drawn.first.get(), number(3), "{row:?}");
+        assert_eq!(drawn.block.get(), number(2), "{row:?}");
+        assert_eq!(counter, Counter(Some(Fence::new(number(4)))), "{row:?}");
     }
 }
 
@@ -175,7 +143,7 @@ fn polls() {
 
 #[test]
 fn entries_of_a_cache() {
-    for row in vectors("entries") {
+    for row in vectors_of(CACHE, "entries") {
         let number = |at: usize| row[at].parse::<u64>().expect("a number");
         let text = format!("{}\nthe value", row[0]);
         let Some(Value { header, body }) = Value::read(text.as_bytes()) else {
@@ -203,7 +171,7 @@ fn entries_of_a_cache() {
 
 #[test]
 fn versions_of_a_cache() {
-    for row in vectors("versions") {
+    for row in vectors_of(CACHE, "versions") {
         let number = |at: usize| row[at].parse::<u64>().expect("a number");
         let next = Version::after(Version::new(number(0)), number(1));
         assert_eq!(next.get(), number(2));
@@ -212,7 +180,7 @@ fn versions_of_a_cache() {
 
 #[test]
 fn commits_to_a_cache() {
-    for row in vectors("commits") {
+    for row in vectors_of(CACHE, "commits") {
         let version = |text: &str| text.parse().ok().map(Version::new);
         let (stored, mark) = row[0].split_once(", ").unwrap_or((&row[0], ""));
         let value = version(stored).map(|version| Value {

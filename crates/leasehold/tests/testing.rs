@@ -126,13 +126,14 @@ async fn what_hangs_ends_at_its_time_limit_and_nothing_has_happened() {
 async fn what_was_carried_out_and_not_answered_is_undone() {
     let scene = Scene::begin();
     scene.memory.faults().lose_replies();
-    let refused = store_error(scene.mutex().try_acquire().await);
-    assert!(refused.may_have_taken_effect);
-    let seen = scene.other.inspect("m").await.expect("its way is open");
-    assert!(
-        seen.holder.is_some() || seen.fence.is_some(),
-        "it was granted"
-    );
+    let mutex = scene.mutex();
+    let look = async {
+        sleep(SECOND).await;
+        scene.other.inspect("m").await.expect("its way is open")
+    };
+    let (refused, seen) = tokio::join!(mutex.try_acquire(), look);
+    assert!(store_error(refused).may_have_taken_effect);
+    assert!(seen.holder.is_some(), "it was granted");
     scene.memory.faults().heal();
     sleep(SECOND * 2).await;
     let seen = scene.other.inspect("m").await.expect("its way is open");
@@ -174,7 +175,8 @@ impl Scene {
     /// The fence of the holder, as the other client sees it.
     async fn client_fence(&self) -> leasehold::Fence {
         let seen = self.other.inspect("m").await.expect("its way is open");
-        seen.fence.expect("it was granted")
+        let holder = seen.holder.expect("it was granted");
+        holder.fence.expect("it is exclusive")
     }
 }
 

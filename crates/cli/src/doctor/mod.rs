@@ -1,5 +1,5 @@
-//! `leasehold doctor`: whether a store is fit for locks. Must never change a store, but for a scratch lock of which nothing is
-//! left, nor fail one for what it does not tell.
+//! `leasehold doctor`: whether a store is fit for locks. Must never change a store, but for a scratch lock of which
+//! only the fence counter stays, nor fail one for what it does not tell.
 
 mod print;
 
@@ -18,8 +18,9 @@ const TTL_HELP: &str = "The TTL that the locks have: most limits are a share of 
 
 const ABOUT: &str = "\
 Prints what is wrong, the worst first, and what to do about it. What the server refuses to tell is
-\"unknown\" and never a failure. It takes 5 s, or less with --quick. Nothing is changed: a scratch lock
-leasehold:doctor:... is taken and freed. docs/doctor.md lists the checks.
+\"unknown\" and never a failure. It takes 5 s, or less with --quick. A scratch lock
+leasehold:doctor:... is taken and freed; only the fence counter leasehold:fence stays. Nothing
+else is changed. docs/doctor.md lists the checks.
   leasehold doctor --for correctness
   leasehold doctor --acl --keys 'jobs:*'
 

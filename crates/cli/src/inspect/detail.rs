@@ -43,8 +43,6 @@ pub(crate) fn of(name: &str, pasted: &str, snapshot: &Snapshot) -> String {
                 None => "NEVER ENDS: whoever set this key must delete it".into(),
             },
         );
-    } else if let Some(fence) = snapshot.fence {
-        row("fence", format!("{fence} was the last"));
     }
     if snapshot.holder.is_some() || !snapshot.queue.is_empty() {
         row("queue", format!("{} waiting", snapshot.queue.len()));
@@ -98,13 +96,9 @@ mod tests {
     }
 
     #[test]
-    fn a_free_lock_shows_its_last_fence_and_who_gets_it_next() {
-        assert_eq!(of("x", "x", &free(None)), "\"x\" is free\n");
-        assert_eq!(
-            of("x", "x", &free(Some(41))),
-            "\"x\" is free\n    fence   41 was the last\n"
-        );
-        assert!(of("x", "x", &with_queue(free(None), &[3])).contains("queue   1 waiting\n"));
+    fn a_free_lock_shows_who_gets_it_next() {
+        assert_eq!(of("x", "x", &free()), "\"x\" is free\n");
+        assert!(of("x", "x", &with_queue(free(), &[3])).contains("queue   1 waiting\n"));
     }
 
     #[test]

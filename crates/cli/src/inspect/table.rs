@@ -32,8 +32,7 @@ pub(crate) fn row(name: &str, snapshot: Option<&Snapshot>) -> Row {
     };
     let queue = snapshot.queue.len().to_string();
     let Some(holder) = &snapshot.holder else {
-        let fence = snapshot.fence.map_or_else(dash, |last| format!("({last})"));
-        return [name, "free".into(), dash(), dash(), queue, fence];
+        return [name, "free".into(), dash(), dash(), queue, dash()];
     };
     [
         name,
@@ -104,7 +103,7 @@ mod tests {
         vec![
             row("old-job", Some(&foreign("hash", b""))),
             row("db-migrate", Some(&with_queue(held(41), &[5, 5]))),
-            row("a\u{1b}[2J b", Some(&free(Some(7)))),
+            row("a\u{1b}[2J b", Some(&free())),
             row("odd", None),
         ]
     }
@@ -116,7 +115,7 @@ mod tests {
             "NAME            HOLDER                                HELD     LEASE  QUEUE  FENCE\n\
              old-job         (foreign hash: Redisson?)                -  FOR EVER      0      -\n\
              db-migrate      deploy@web-3 (pid 4121: migrate.sh)  3m12s       24s      2     41\n\
-             \"a\\u{1b}[2J b\"  free                                     -         -      0    (7)\n\
+             \"a\\u{1b}[2J b\"  free                                     -         -      0      -\n\
              odd             ?                                        -         -      -      -\n"
         );
     }

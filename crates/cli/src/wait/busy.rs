@@ -57,8 +57,6 @@ pub(super) fn busy(
 
 #[cfg(test)]
 mod tests {
-    use leasehold::Fence;
-
     use super::super::progress::tests::{foreign, holder};
     use super::*;
 
@@ -73,7 +71,6 @@ mod tests {
         let snapshot = Snapshot {
             holder: Some(holder(41)),
             queue: vec![],
-            fence: Some(Fence::new(41)),
         };
         assert_eq!(
             busy("db migrate", says, &snapshot, "-w 5m ", again),
@@ -88,7 +85,6 @@ mod tests {
         let snapshot = Snapshot {
             holder: Some(foreign()),
             queue: vec![],
-            fence: None,
         };
         let block = busy("x", "is busy", &snapshot, "", again);
         assert!(

@@ -305,7 +305,6 @@ async fn refused(client: &Client, wish: Wanted<'_>, answer: Result<(), Refusal>)
         Err(_) => Snapshot {
             holder,
             queue: Vec::new(),
-            fence: None,
         },
     };
     // We may still be in line ourselves, behind those who count.

@@ -134,13 +134,13 @@ mod tests {
         }
         for (before, now, events) in [
             (None, None, vec![]),
-            (None, Some(free(Some(41))), vec![]),
-            (Some(free(None)), None, vec![]),
+            (None, Some(free()), vec![]),
+            (Some(free()), None, vec![]),
             (None, Some(held(41)), vec![Acquired]),
-            (Some(free(None)), Some(held(41)), vec![Acquired]),
+            (Some(free()), Some(held(41)), vec![Acquired]),
             (Some(held(41)), Some(renewed), vec![]),
             (Some(held(41)), None, vec![Released]),
-            (Some(held(41)), Some(free(Some(41))), vec![Released]),
+            (Some(held(41)), Some(free()), vec![Released]),
             (Some(held(41)), Some(held(105)), vec![HandedOver]),
             (
                 Some(queued(2)),

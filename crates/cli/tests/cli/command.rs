@@ -81,7 +81,7 @@ fn its_environment_has_the_fence(store: &Store) {
     }
     assert!(fences[0] < fences[1], "{fences:?}");
     if let Some(server) = &store.redis {
-        let exists = server.cli(&["EXISTS", "{prod:x}:lh-fence"]);
+        let exists = server.cli(&["EXISTS", "leasehold:fence"]);
         assert_eq!(
             format!("{exists:?}"),
             format!("{:?}", testkit::Reply::Int(1))

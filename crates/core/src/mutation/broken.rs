@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use super::Mutation;
 use crate::lock::WAITER_GRACE;
-use crate::{Fence, Held, LockState, Now, Outcome, Owner, Presence, Reply, Step, Ttl, Waiter};
+use crate::{
+    Block, Counter, Fence, Fences, Held, LockState, Now, Outcome, Owner, Presence, Reply, Step,
+    Ttl, Waiter,
+};
 
 impl Mutation {
     /// Takes one step as the broken rule does.
     pub(crate) fn apply(
         self,
-        lock: &mut LockState,
+        (lock, counter): (&mut LockState, &mut Counter),
         now: Now,
         step: &Step,
         presence: &dyn Presence,
@@ -20,15 +23,18 @@ impl Mutation {
         before.expire(now);
         (before.holders).retain(|holder| holder.kept || !presence.holder_gone(&holder.owner));
         let step = self.asked(step, &before);
-        self.find(lock, &before, now, &step, presence);
+        self.find((lock, counter), &before, now, &step, presence);
+        let drawn = *counter;
         let outcome = if self == Self::DeafWaiterGranted {
-            lock.take(now, &step, &AllHear(presence))
+            lock.take(counter, now, &step, &AllHear(presence))
         } else {
-            lock.take(now, &step, presence)
+            lock.take(counter, now, &step, presence)
         };
         let mut done = Done {
             lock,
+            counter,
             before,
+            drawn,
             now,
             step: &step,
             presence,
@@ -51,7 +57,10 @@ impl Mutation {
             (Self::ExtendIgnoresFence, Step::Extend { fence, .. }, _)
             | (Self::ReleaseIgnoresFence, Step::Release { fence, .. }, _) => *fence = None,
             (Self::BreakIgnoresFence, Step::Break { fence }, Some(_)) => {
-                *fence = before.fence.map_or(*fence, |last| last.granted);
+                *fence = before
+                    .holders
+                    .first()
+                    .map_or(*fence, |holder| holder.fences.first);
             }
             _ => {}
         }
@@ -61,7 +70,7 @@ impl Mutation {
     /// Changes the state that the step is taken on.
     fn find(
         self,
-        lock: &mut LockState,
+        (lock, counter): (&mut LockState, &mut Counter),
         before: &LockState,
         now: Now,
         step: &Step,
@@ -78,7 +87,11 @@ impl Mutation {
             Self::NoExclusion if overruns(step, before) => lock.holders.clear(),
             Self::QueueSkipped if before.holders.is_empty() && !before.queue.is_empty() => {
                 if let Step::Acquire {
-                    owner, mode, ttl, ..
+                    owner,
+                    mode,
+                    ttl,
+                    block,
+                    ..
                 } = step
                 {
                     lock.queue.retain(|waiter| waiter.owner != *owner);
@@ -86,6 +99,7 @@ impl Mutation {
                         owner: owner.clone(),
                         mode: *mode,
                         ttl: *ttl,
+                        block: *block,
                         listening: false,
                         seen_until_ms: ms,
                     });
@@ -93,7 +107,7 @@ impl Mutation {
             }
             Self::LastComeFirstServed => {
                 let mut tried = lock.clone();
-                tried.take(now, step, presence);
+                tried.take(&mut counter.clone(), now, step, presence);
                 if tried
                     .holders
                     .iter()
@@ -109,7 +123,7 @@ impl Mutation {
             }
             Self::FenceResetOnRelease if matches!(step, Step::Release { owner, keep: None, .. } if holds(before, owner)) =>
             {
-                lock.fence = None;
+                counter.0 = None;
             }
             _ => {}
         }
@@ -119,7 +133,10 @@ impl Mutation {
 /// A step that was taken, and what it was taken on: without what had expired.
 struct Done<'a> {
     lock: &'a mut LockState,
+    counter: &'a mut Counter,
     before: LockState,
+    /// The counter before it.
+    drawn: Counter,
     now: Now,
     step: &'a Step,
     presence: &'a dyn Presence,
@@ -144,8 +161,8 @@ impl Done<'_> {
                 let advance = Step::Break {
                     fence: Fence::new(0),
                 };
-                self.outcome = self.lock.take(self.now, &advance, self.presence);
-                self.outcome.reply = self.lock.take(self.now, self.step, self.presence).reply;
+                self.outcome = self.takes(&advance);
+                self.outcome.reply = self.takes(self.step).reply;
             }
             Mutation::WakeForgotten => self.outcome.wakes.clear(),
             Mutation::WakeToAnother => {
@@ -173,6 +190,10 @@ impl Done<'_> {
         }
     }
 
+    fn takes(&mut self, step: &Step) -> Outcome {
+        self.lock.take(self.counter, self.now, step, self.presence)
+    }
+
     fn free_for_waiter(&mut self) {
         let Step::Release { owner, .. } = self.step else {
             return;
@@ -186,7 +207,7 @@ impl Done<'_> {
                 keep: None,
                 fence: None,
             };
-            let freed = self.lock.take(self.now, &free, self.presence);
+            let freed = self.takes(&free);
             self.outcome.wakes.extend(freed.wakes);
         }
     }
@@ -198,11 +219,12 @@ impl Done<'_> {
         match &self.outcome.reply {
             Reply::NotHeld(None) if mutation == Mutation::ExtendRetakes => {
                 let again = acquire(owner, *ttl);
-                self.outcome = self.lock.take(self.now, &again, self.presence);
+                self.outcome = self.takes(&again);
             }
             Reply::NotHeld(_) if mutation == Mutation::ExtendAlwaysSucceeds => {
                 self.outcome.reply = Reply::Held(Held {
-                    fence: self.lock.fence.map(|last| last.granted),
+                    fence: self.drawn.0,
+                    block: Block::ONE,
                     queued: 0,
                 });
             }
@@ -307,46 +329,43 @@ impl Done<'_> {
             .holders
             .last()
             .filter(|last| !holds(&self.before, &last.owner));
-        let granted = new.is_some();
+        let granted = new.map(|holder| holder.fences.block);
         let repeated =
             matches!(self.step, Step::Acquire { owner, .. } if holds(&self.before, owner));
-        let extended = matches!(self.outcome.reply, Reply::Held(_)) && !granted;
-        let last = self.before.fence.map(|last| last.fence);
-        let wall_us = self.now.wall_us;
-        match (mutation, last) {
-            (Mutation::GrantWithoutFence, Some(last)) if granted => self.set_fence(last),
-            (Mutation::FencePlusOne, Some(last)) if granted => {
-                self.set_fence(Fence::new(wall_us.max(last.get() + 1)));
+        match (mutation, granted, self.drawn.0) {
+            (Mutation::GrantWithoutFence, Some(block), Some(last)) => {
+                self.set_fences(Fences { first: last, block });
             }
-            (Mutation::FenceWithoutClock, _) if granted => {
-                let last = last.map_or(0, Fence::get);
-                self.set_fence(Fence::new(last + Fence::BLOCK));
+            (Mutation::BlockNotCounted, Some(_), _) => {
+                let first = self.lock.holders.last().map(|holder| holder.fences.first);
+                self.counter.0 = first;
             }
-            (Mutation::RepeatDrawsFence, Some(_)) if repeated => {
-                self.set_fence(Fence::after(last, wall_us));
+            (Mutation::FenceWithoutClock, Some(block), last) => {
+                let first = Fence::new(last.map_or(1, |last| last.get() + 1));
+                let fences = Fences { first, block };
+                self.counter.0 = Some(fences.last());
+                self.set_fences(fences);
             }
-            (Mutation::RefillNotStored, Some(_)) if extended => self.lock.fence = self.before.fence,
-            (Mutation::FenceForgottenWhileHeld, Some(_)) if extended => {
-                if let (Some(last), Some(before)) = (&mut self.lock.fence, self.before.fence) {
-                    last.forget_at_ms = before.forget_at_ms;
-                }
+            (Mutation::RepeatDrawsFence, _, Some(_)) if repeated => {
+                let fences = self.counter.draw(Block::ONE, self.now.wall_us);
+                self.set_fences(fences);
             }
             _ => {}
         }
     }
 
-    /// Gives the holder another fence, also for who is told of it.
-    fn set_fence(&mut self, fence: Fence) {
-        if let Some(last) = &mut self.lock.fence {
-            (last.fence, last.granted) = (fence, fence);
+    /// Gives the holder other fences, also for who is told of them.
+    fn set_fences(&mut self, fences: Fences) {
+        if let Some(holder) = self.lock.holders.last_mut() {
+            holder.fences = fences;
         }
         match &mut self.outcome.reply {
-            Reply::Held(held) => held.fence = Some(fence),
-            Reply::Busy(busy) => busy.holder.fence = Some(fence),
+            Reply::Held(held) => held.fence = Some(fences.first),
+            Reply::Busy(busy) => busy.holder.fence = Some(fences.first),
             _ => {}
         }
         if let Some(wake) = self.outcome.wakes.last_mut() {
-            wake.fence = Some(fence);
+            wake.fence = Some(fences.first);
         }
     }
 }
@@ -361,6 +380,7 @@ fn acquire(owner: &Owner, ttl: Ttl) -> Step {
         owner: owner.clone(),
         mode: crate::Mode::Exclusive,
         ttl,
+        block: Block::ONE,
         wait: None,
     }
 }

@@ -107,18 +107,14 @@ mutations! {
         "The holder is not told that others wait.";
     GrantWithoutFence "core/grant-without-fence":
         "A grant has the fence of the one before.";
-    FencePlusOne "core/fence-plus-one":
-        "A grant leaves the holder before it no block of fences, only the one.";
+    BlockNotCounted "core/block-not-counted":
+        "The counter goes on by one, however many fences a grant draws.";
     FenceWithoutClock "core/fence-without-clock":
-        "Fences are counted and begin anew when the last one is lost.";
+        "Fences are counted and begin anew when the counter is lost.";
     FenceResetOnRelease "core/fence-reset-on-release":
-        "A release forgets the last fence.";
-    FenceForgottenWhileHeld "core/fence-forgotten-while-held":
-        "The last fence is forgotten a day after the grant, however often the lease is extended.";
+        "A release forgets the counter.";
     RepeatDrawsFence "core/repeat-draws-fence":
         "A repeated acquire draws a new fence.";
-    RefillNotStored "core/refill-not-stored":
-        "The fences that a holder draws are not remembered.";
 }
 
 impl Mutation {

@@ -1,6 +1,6 @@
 //! Steps of an owner that says under which fence it believes to hold (C8).
 
-use leasehold_core::{Fence, LockState, Outcome, Owner, Reply, Step};
+use leasehold_core::{Fence, Fences, LockState, Outcome, Owner, Reply, Step};
 use proptest::prelude::*;
 
 /// Which fence it names, seen from what is stored.
@@ -31,16 +31,16 @@ impl Believed {
     ];
 
     pub(crate) fn fence(self, state: &LockState) -> Option<Fence> {
-        let (granted, last) = match state.fence {
-            Some(last) => (last.granted.get(), last.fence.get()),
+        let (granted, last) = match state.holders.first() {
+            Some(holder) => (holder.fences.first.get(), holder.fences.last().get()),
             None => (1, 1),
         };
         let fence = match self {
             Self::Nothing => return None,
             Self::Granted => granted,
-            Self::Last => last + Fence::BLOCK - 1,
+            Self::Last => last,
             Self::Earlier => granted - 1,
-            Self::Beyond => last + Fence::BLOCK,
+            Self::Beyond => last + 1,
         };
         Some(Fence::new(fence))
     }
@@ -52,10 +52,8 @@ pub(crate) fn is_believed(step: &Step, state: &LockState) -> bool {
         return true;
     };
     let fits = |fence: Fence| {
-        let end = |last: Fence| last.get() + Fence::BLOCK;
-        state
-            .fence
-            .is_none_or(|last| last.granted <= fence && fence.get() < end(last.fence))
+        let mut holders = state.holders.iter();
+        holders.all(|holder| holder.fences.contains(fence))
     };
     fence.is_none_or(fits)
 }
@@ -70,15 +68,11 @@ pub(crate) fn as_believed(
     match step {
         Step::Extend {
             owner,
-            fence: Some(fence),
+            fence: Some(_),
             ..
         } => {
             let held = matches!(outcome.reply, Reply::Held(_));
             prop_assert_eq!(held, holds(after, owner) && is_believed(step, after), "C8");
-            prop_assert!(
-                !held || after.fence.unwrap().granted <= *fence,
-                "its own goes on"
-            );
             if !held && holds(before, owner) {
                 prop_assert_eq!(&after.holders, &before.holders, "C8");
             }
@@ -91,8 +85,8 @@ pub(crate) fn as_believed(
             // Its own step may grant it the lock, which is another hold unless the fence is a lucky guess.
             let given = outcome.wakes.iter().find(|wake| wake.owner == *owner);
             let guessed = given
-                .and_then(|wake| wake.fence)
-                .is_some_and(|first| fence.is_in_block_of(first));
+                .and_then(|wake| Some((wake.fence?, wake.block)))
+                .is_some_and(|(first, block)| Fences { first, block }.contains(*fence));
             let held = holds(before, owner) && is_believed(step, before) || guessed;
             prop_assert_eq!(outcome.reply == Reply::Released, held, "C8");
             let stays = held && keep.is_some();

@@ -27,8 +27,8 @@ pub(crate) enum Event {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ask {
-    Acquire(u64, Option<bool>),
-    Extend(u64, bool, Believed),
+    Acquire(u64, u64, Option<bool>),
+    Extend(u64, Believed),
     Release(Option<u64>, Believed),
     Break(bool),
     Inspect,
@@ -38,8 +38,9 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
     let believed = || select(&Believed::ALL[..]);
     let ttl = || prop_oneof![Just(10), Just(2_999), Just(30_000), 10..90_000_u64];
     let ask = prop_oneof![
-        6 => (ttl(), any::<Option<bool>>()).prop_map(|(ttl, wait)| Ask::Acquire(ttl, wait)),
-        2 => (ttl(), any::<bool>(), believed()).prop_map(|(ttl, block, fence)| Ask::Extend(ttl, block, fence)),
+        6 => (ttl(), select(&[1, 1, 17, 1_024][..]), any::<Option<bool>>())
+            .prop_map(|(ttl, block, wait)| Ask::Acquire(ttl, block, wait)),
+        2 => (ttl(), believed()).prop_map(|(ttl, fence)| Ask::Extend(ttl, fence)),
         3 => (prop_oneof![3 => Just(None), 1 => ttl().prop_map(Some)], believed()).prop_map(|(keep, fence)| Ask::Release(keep, fence)),
         1 => any::<bool>().prop_map(Ask::Break),
         1 => Just(Ask::Inspect),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Mode, PASSED_OVER, Reply, Step, Wait, poll_after};
+use leasehold_core::{Block, Mode, PASSED_OVER, Reply, Step, Wait, poll_after};
 
 use crate::run::ttl;
 use crate::stage::{Stage, ahead, fence, owner};
@@ -82,6 +82,7 @@ fn asks(who: &str) -> Step {
         owner: owner(who),
         mode: Mode::Exclusive,
         ttl: ttl(30_000),
+        block: Block::ONE,
         wait: Some(Wait { listening: true }),
     }
 }
@@ -207,6 +208,7 @@ fn a_silent_waiter_in_front_does_not_count_behind_a_holder() {
         owner: owner("cid"),
         mode: Mode::Exclusive,
         ttl: ttl(30_000),
+        block: Block::ONE,
         wait: Some(Wait { listening: true }),
     };
     let outcome = stage.step(&step);

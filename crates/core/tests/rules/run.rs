@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    CLAIM_WINDOW, ClientId, Fence, LockName, LockState, Mode, Now, Outcome, Owner, Reply, Step,
-    Ttl, Wait, World,
+    Block, CLAIM_WINDOW, ClientId, Fence, Fences, LockName, LockState, Mode, Now, Outcome, Owner,
+    Reply, Step, Ttl, Wait, World,
 };
 use proptest::prelude::*;
 
@@ -87,16 +87,16 @@ impl Run {
 
     pub(crate) fn step(&self, ask: Ask, owner: Owner) -> Step {
         match ask {
-            Ask::Acquire(ms, wait) => Step::Acquire {
+            Ask::Acquire(ms, block, wait) => Step::Acquire {
                 owner,
                 mode: Mode::Exclusive,
                 ttl: ttl(ms),
+                block: Block::nearest(block),
                 wait: wait.map(|listening| Wait { listening }),
             },
-            Ask::Extend(ms, block, believed) => Step::Extend {
+            Ask::Extend(ms, believed) => Step::Extend {
                 owner,
                 ttl: ttl(ms),
-                block,
                 fence: believed.fence(&self.state()),
             },
             Ask::Release(keep, believed) => Step::Release {
@@ -242,27 +242,23 @@ impl Run {
     ) -> Result<(), TestCaseError> {
         for wake in &outcome.wakes {
             prop_assert!(wake.fence > self.issued, "C2");
-            self.issued = wake.fence;
+            self.issued = wake.fence.map(|first| last_of(first, wake.block));
         }
         if let Reply::Held(held) = &outcome.reply {
             let owner = asker(step).unwrap();
-            let last = after.fence.unwrap();
-            prop_assert!(last.granted <= last.fence);
-            let answer = [last.granted, last.fence][usize::from(draws(step))];
-            prop_assert_eq!(held.fence, Some(answer));
-            prop_assert!(!draws(step) || held.fence > self.issued, "C2");
+            let fences = after.holders.first().unwrap().fences;
+            prop_assert_eq!((held.fence, held.block), (Some(fences.first), fences.block));
             if holds(before, owner) {
-                let before = before.fence.unwrap();
-                prop_assert_eq!(before.granted, last.granted, "the same lease");
+                let before = before.holders.first().unwrap();
+                prop_assert_eq!(before.fences, fences, "the same lease");
             } else if matches!(step, Step::Extend { .. }) {
                 prop_assert!(waits(before, owner), "extend never takes a lock again");
             } else if !waits(before, owner) {
                 prop_assert!(held.fence > self.issued, "C2");
             }
-            self.issued = held.fence.max(self.issued);
+            self.issued = self.issued.max(Some(fences.last()));
         }
-        let remembered = after.fence.map(|last| last.fence);
-        prop_assert!(remembered.is_none() || remembered == self.issued, "C2");
+        prop_assert_eq!(self.world.counter.0, self.issued, "C2");
         Ok(())
     }
 
@@ -274,13 +270,10 @@ impl Run {
         after: &LockState,
     ) -> Result<(), TestCaseError> {
         let mut again = after.clone();
-        let second = again.apply(self.now, step, &self.clients);
-        if draws(step) {
-            prop_assert_eq!(&again.holders, &after.holders, "C5");
-            prop_assert_eq!(&again.queue, &after.queue, "C5");
-            return Ok(());
-        }
+        let mut counter = self.world.counter;
+        let second = again.apply(&mut counter, self.now, step, &self.clients);
         prop_assert_eq!(&again, after, "C5");
+        prop_assert_eq!(counter, self.world.counter, "C5");
         prop_assert_eq!(second.wakes, vec![], "C5");
         if first.reply == Reply::Released && !matches!(step, Step::Release { keep: Some(_), .. }) {
             prop_assert!(matches!(second.reply, Reply::NotHeld(_)), "C5");
@@ -314,7 +307,7 @@ impl Run {
             world.apply(
                 later,
                 &self.name,
-                &self.step(Ask::Acquire(10, None), other.clone()),
+                &self.step(Ask::Acquire(10, 1, None), other.clone()),
                 &self.clients,
             );
             prop_assert!(
@@ -332,13 +325,9 @@ fn holds_stay(step: &Step, before: &LockState, after: &LockState) -> Result<(), 
     let Some(holder) = before.holders.first() else {
         return Ok(());
     };
-    let named = before.fence.is_some_and(|last| {
-        let end = last.fence.get() + Fence::BLOCK;
-        matches!(step, Step::Break { fence } if last.granted <= *fence && fence.get() < end)
-    });
+    let named = matches!(step, Step::Break { fence } if holder.fences.contains(*fence));
     if asker(step) != Some(&holder.owner) && !named {
         prop_assert_eq!(after.holders.first(), Some(holder), "C3");
-        prop_assert_eq!(after.fence, before.fence, "C3");
     } else if !matches!(step, Step::Release { keep: None, .. } | Step::Break { .. })
         && is_believed(step, before)
     {
@@ -347,9 +336,8 @@ fn holds_stay(step: &Step, before: &LockState, after: &LockState) -> Result<(), 
     Ok(())
 }
 
-/// Whether the step draws a block of fences for its owner if it holds.
-fn draws(step: &Step) -> bool {
-    matches!(step, Step::Extend { block: true, .. })
+fn last_of(first: Fence, block: Block) -> Fence {
+    Fences { first, block }.last()
 }
 
 fn asker(step: &Step) -> Option<&Owner> {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    ClientId, Fence, Foreign, LockName, Mode, Now, Outcome, Owner, Presence, Reply, Step, Wait,
-    Waiter, Who, World,
+    Block, ClientId, Fence, Foreign, LockName, Mode, Now, Outcome, Owner, Presence, Reply, Step,
+    Wait, Waiter, Who, World,
 };
 
 use crate::run::ttl;
@@ -63,6 +63,7 @@ impl Stage {
             owner: owner(who),
             mode: Mode::Exclusive,
             ttl: ttl(ms),
+            block: Block::ONE,
             wait: waits.then_some(Wait { listening: true }),
         };
         self.step(&step).reply
@@ -72,7 +73,6 @@ impl Stage {
         let step = Step::Extend {
             owner: owner(who),
             ttl: ttl(ms),
-            block: false,
             fence: None,
         };
         self.step(&step).reply
@@ -87,16 +87,16 @@ impl Stage {
         self.step(&step)
     }
 
-    pub(crate) fn refills(&mut self, who: &str) -> Reply {
-        let (owner, ttl, fence) = (owner(who), ttl(30_000), None);
-        let block = true;
-        self.step(&Step::Extend {
-            owner,
-            ttl,
-            block,
-            fence,
-        })
-        .reply
+    /// An acquisition that draws several fences and waits for nobody.
+    pub(crate) fn draws(&mut self, who: &str, fences: u64) -> Reply {
+        let step = Step::Acquire {
+            owner: owner(who),
+            mode: Mode::Exclusive,
+            ttl: ttl(30_000),
+            block: Block::nearest(fences),
+            wait: None,
+        };
+        self.step(&step).reply
     }
 
     pub(crate) fn breaks(&mut self, fence: Fence) -> Reply {

@@ -4,7 +4,7 @@ mod rolled_back;
 
 use std::time::Duration;
 
-use leasehold_core::{Fence, Foreign, Mode, Reply, Step, Wait, Who, World};
+use leasehold_core::{Block, Fence, Foreign, LockName, Mode, Reply, Step, Wait, Who, World};
 
 use crate::run::ttl;
 use crate::stage::{Stage, ahead, fence, owner};
@@ -66,6 +66,7 @@ fn who_would_not_hear_is_passed_over_but_not_who_only_polls() {
         owner: owner("cid"),
         mode: Mode::Exclusive,
         ttl: ttl(30_000),
+        block: Block::ONE,
         wait: Some(Wait { listening: false }),
     });
     stage.deaf.0 = vec!["bob", "cid"];
@@ -219,6 +220,7 @@ fn the_holder_is_told_each_time_the_first_in_line_asks() {
         owner: owner(who),
         mode: Mode::Exclusive,
         ttl: ttl(30_000),
+        block: Block::ONE,
         wait,
     };
     let waits = Some(Wait { listening: true });
@@ -233,15 +235,13 @@ fn the_holder_is_told_each_time_the_first_in_line_asks() {
 }
 
 #[test]
-fn a_holder_that_draws_more_fences_is_known_by_that_of_its_grant() {
+fn a_holder_of_several_fences_is_known_by_the_first_and_broken_by_any() {
     let mut stage = Stage::new();
     let before = fence(&stage.acquires("ann", 30_000, false));
     stage.releases("ann", None);
     stage.now_ms += 1;
-    let first = fence(&stage.acquires("ann", 30_000, false));
+    let first = fence(&stage.draws("ann", 64));
     stage.now_ms += 5_000;
-    let last = fence(&stage.refills("ann"));
-    assert!(last.get() >= first.get() + Fence::REFILL * Fence::BLOCK);
     assert_eq!(fence(&stage.extends("ann", 30_000)), first);
     assert_eq!(fence(&stage.acquires("ann", 30_000, false)), first);
 
@@ -249,32 +249,55 @@ fn a_holder_that_draws_more_fences_is_known_by_that_of_its_grant() {
         unreachable!()
     };
     let holder = seen.holder.unwrap();
-    assert_eq!((seen.fence, holder.fence), (Some(last), Some(first)));
+    assert_eq!(holder.fence, Some(first));
     assert_eq!(holder.held_for, Some(Duration::from_secs(5)));
 
-    let beyond = Fence::new(last.get() + Fence::BLOCK);
-    for other in [before, Fence::new(first.get() - 1), beyond] {
+    let nth = |by| Fence::new(first.get() + by);
+    for other in [before, Fence::new(first.get() - 1), nth(64)] {
         assert!(matches!(stage.breaks(other), Reply::NotHeld(Some(_))));
     }
-    let mut world = stage.world.clone();
-    for own in [0, 1, 63, 64, 1_000].map(|by| Fence::new(first.get() + by)) {
-        assert_eq!(stage.breaks(own), Reply::Released);
+    let world = stage.world.clone();
+    for own in [0, 1, 63].map(nth) {
         stage.world.clone_from(&world);
+        assert_eq!(stage.breaks(own), Reply::Released);
     }
-    let end = Fence::new(beyond.get() - 1);
-    assert_eq!(stage.breaks(end), Reply::Released);
 
     // The next holder has nothing of it.
     let next = fence(&stage.acquires("bob", 30_000, false));
-    assert!(next >= beyond);
-    assert!(matches!(stage.breaks(end), Reply::NotHeld(Some(_))));
+    assert!(next > nth(63));
+    assert!(matches!(stage.breaks(nth(63)), Reply::NotHeld(Some(_))));
+}
 
-    // What was lost is drawn anew: what the holder had before is no longer known.
-    world.entry(&stage.name).fence = None;
-    stage.world = world;
-    stage.now_ms += 1;
-    let anew = fence(&stage.refills("ann"));
-    let known = anew.get() - (Fence::REFILL - 1) * Fence::BLOCK;
-    assert!(matches!(stage.breaks(first), Reply::NotHeld(Some(_))));
-    assert_eq!(stage.breaks(Fence::new(known)), Reply::Released);
+#[test]
+fn all_names_of_a_store_draw_from_one_counter() {
+    let mut stage = Stage::new();
+    let here = fence(&stage.draws("ann", 64));
+    stage.name = LockName::new("orders:43").unwrap();
+    let there = fence(&stage.acquires("bob", 30_000, false));
+    assert_eq!(there.get(), here.get() + 64);
+    stage.releases("bob", None);
+    stage.name = LockName::new("orders:42").unwrap();
+    stage.releases("ann", None);
+    assert_eq!(stage.world.names().count(), 0, "nothing stays behind");
+    assert!(fence(&stage.acquires("ann", 30_000, false)) > there);
+}
+
+#[test]
+fn a_waiter_is_granted_as_many_fences_as_it_asked_for() {
+    let mut stage = Stage::new();
+    stage.acquires("ann", 30_000, false);
+    let ask = Step::Acquire {
+        owner: owner("bob"),
+        mode: Mode::Exclusive,
+        ttl: ttl(30_000),
+        block: Block::nearest(17),
+        wait: Some(Wait { listening: true }),
+    };
+    stage.step(&ask);
+    let [wake] = <[_; 1]>::try_from(stage.releases("ann", None).wakes).unwrap();
+    assert_eq!(wake.block, Block::nearest(17));
+    let Reply::Held(held) = stage.step(&ask).reply else {
+        unreachable!()
+    };
+    assert_eq!((held.fence, held.block), (wake.fence, wake.block));
 }

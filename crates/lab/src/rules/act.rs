@@ -1,5 +1,7 @@
 //! What may happen next. Must never leave out what a client that is slow, or does nothing, could do.
 
+use leasehold_core::Counter;
+
 use super::model::Rules;
 use super::setup::Fault;
 use super::state::{Message, Phase, State, Verb};
@@ -36,10 +38,16 @@ pub(super) enum Action {
     ForeignTakes { forever: bool },
     /// And gives it back.
     ForeignEnds,
-    /// The store loses the last fence.
-    LoseFence,
+    /// A client hands the lock on inside its process, with its next fence.
+    HandOn { client: u8 },
+    /// The store loses the counter of fences.
+    LoseCounter,
     /// The store loses everything.
     Flush,
+    /// The replica stops following.
+    Part,
+    /// It takes the place of the store.
+    FailOver,
     /// Time passes.
     Tick,
 }
@@ -91,11 +99,10 @@ impl Rules {
         }
         let verbs: &[Verb] = match phase {
             // One that may have been given the lock asks by extending, which works on a full server too.
+            Phase::Asking(_) if may(Fault::Blocks) => &[Verb::Wait, Verb::WaitMany, Verb::Extend],
             Phase::Asking(_) if self.setup.waits => &[Verb::Wait, Verb::Extend],
+            Phase::Idle if may(Fault::Blocks) => &[Verb::Wait, Verb::WaitMany],
             Phase::Idle | Phase::Asking(_) => &[ask],
-            Phase::Holding { .. } if may(Fault::Refill) => {
-                &[Verb::Extend, Verb::Refill, Verb::Release]
-            }
             Phase::Holding { .. } if may(Fault::Keep) => &[Verb::Extend, Verb::Release, Verb::Keep],
             Phase::Holding { .. } => &[Verb::Extend, Verb::Release],
             Phase::Leaving => &[Verb::Release],
@@ -117,6 +124,9 @@ impl Rules {
             if may(Fault::LateRequest) {
                 into.push(Action::Send { client, verb });
             }
+        }
+        if matches!(phase, Phase::Holding { fences, .. } if fences.first < fences.last) {
+            into.push(Action::HandOn { client });
         }
         if may(Fault::Cancel) && matches!(phase, Phase::Asking(_)) {
             into.push(Action::GiveUp { client });
@@ -159,11 +169,18 @@ impl Rules {
         }
         // C2 excepts a loss before the clock has passed the last fence.
         let passed = state.issued < NOW.wall_us;
-        if passed && may(Fault::LostFence) && lock.is_some_and(|lock| lock.fence.is_some()) {
-            into.push(Action::LoseFence);
+        if passed && may(Fault::LostCounter) && state.world.counter != Counter(None) {
+            into.push(Action::LoseCounter);
         }
         if passed && may(Fault::Flush) && lock.is_some() {
             into.push(Action::Flush);
+        }
+        match &state.replica {
+            None if may(Fault::Failover) => into.push(Action::Part),
+            Some(replica) if passed || replica.counter == state.world.counter => {
+                into.push(Action::FailOver);
+            }
+            _ => {}
         }
     }
 }

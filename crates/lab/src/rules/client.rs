@@ -2,7 +2,7 @@
 //! look into the store: a client knows what it was told, and its own clock.
 
 use super::setup::Situation;
-use super::state::{Got, Id, Phase, Told, Verb};
+use super::state::{Got, Id, Phase, Span, Told, Verb};
 use super::turn::Turn;
 
 impl Turn<'_> {
@@ -25,8 +25,8 @@ impl Turn<'_> {
                 self.rules.reached(Situation::ReplyTooLate);
                 phase
             }
-            (Phase::Asking(_), Got::Held(fence)) => Phase::Holding { left, fence },
-            (Phase::Asking(_), Got::Busy) if verb == Verb::Wait => {
+            (Phase::Asking(_), Got::Held(fences)) => Phase::Holding { left, fences },
+            (Phase::Asking(_), Got::Busy) if matches!(verb, Verb::Wait | Verb::WaitMany) => {
                 let limit = self.rules.window;
                 Phase::Asking(Some(Told {
                     lag: lag.min(limit),
@@ -43,12 +43,12 @@ impl Turn<'_> {
             (
                 Phase::Holding {
                     left: before,
-                    fence,
+                    fences,
                 },
                 Got::Held(_),
             ) => Phase::Holding {
                 left: before.max(left),
-                fence,
+                fences,
             },
             (Phase::Holding { .. }, Got::NotHeld) => Phase::Leaving,
             (Phase::Leaving, Got::Held(_)) => return self.unwanted(to, got),
@@ -65,20 +65,20 @@ impl Turn<'_> {
 
     /// A client hears that the store gave it the lock, `age` ago. It takes it without asking if it can tell a moment before
     /// which that cannot have been: the last answer told the store's time, and the wake tells it again.
-    pub(super) fn woken(&mut self, to: Id, fence: u64, age: u8) -> Option<()> {
+    pub(super) fn woken(&mut self, to: Id, fences: Span, age: u8) -> Option<()> {
         if age > 0 {
             self.rules.reached(Situation::WakeLate);
         }
         if !self.state.is_current(to) || self.state.client(to.client).phase == Phase::Leaving {
             self.rules.reached(Situation::WakeUnwanted);
-            return self.unwanted(to, Got::Held(fence));
+            return self.unwanted(to, Got::Held(fences));
         }
         if let Phase::Asking(Some(told)) = self.state.client(to.client).phase {
             let window = self.rules.window;
             let left = window.saturating_sub(told.lag + age);
             if age <= told.age && left * 2 > window {
                 self.rules.reached(Situation::HeldByWake);
-                self.state.client_mut(to.client).phase = Phase::Holding { left, fence };
+                self.state.client_mut(to.client).phase = Phase::Holding { left, fences };
                 self.both_believe();
             }
         }
@@ -104,7 +104,7 @@ impl Turn<'_> {
         self.both_believe();
     }
 
-    fn both_believe(&mut self) {
+    pub(super) fn both_believe(&mut self) {
         let believes = |phase: Phase| matches!(phase, Phase::Holding { .. });
         if self
             .state

@@ -69,13 +69,15 @@ const CI: &[Setup] = &[
     Setup {
         name: "grant and claim",
         ttl: 1,
-        faults: &[Fault::LateWake],
+        faults: &[Fault::LateWake, Fault::Blocks],
         reaches: &[
             S::Granted,
             S::Claimed,
             S::HeldByWake,
             S::ClaimMissed,
             S::WakeLate,
+            S::BlockDrawn,
+            S::HandedOn,
         ],
         ..PLAIN
     },
@@ -165,8 +167,14 @@ const CI: &[Setup] = &[
     },
     Setup {
         name: "break",
-        faults: &[Fault::Break, Fault::Refill],
-        reaches: &[S::Broken, S::BreakTooLate, S::RobbedBelieves, S::Refilled],
+        faults: &[Fault::Break, Fault::Blocks],
+        reaches: &[
+            S::Broken,
+            S::BreakTooLate,
+            S::RobbedBelieves,
+            S::BlockDrawn,
+            S::HandedOn,
+        ],
         ..PLAIN
     },
     Setup {
@@ -182,9 +190,22 @@ const CI: &[Setup] = &[
         ..PLAIN
     },
     Setup {
-        name: "lost fence",
-        faults: &[Fault::LostFence, Fault::Flush, Fault::Refill],
-        reaches: &[S::FenceLost, S::Flushed, S::RobbedBelieves, S::Refilled],
+        name: "lost counter",
+        faults: &[Fault::LostCounter, Fault::Flush, Fault::Blocks],
+        reaches: &[
+            S::CounterLost,
+            S::Flushed,
+            S::RobbedBelieves,
+            S::BlockDrawn,
+            S::HandedOn,
+        ],
+        ..PLAIN
+    },
+    Setup {
+        name: "failover",
+        left_over: 0,
+        faults: &[Fault::Failover],
+        reaches: &[S::RolledBack, S::OtherGrant, S::RobbedBelieves, S::Granted],
         ..PLAIN
     },
 ];

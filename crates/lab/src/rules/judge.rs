@@ -2,7 +2,8 @@
 //! there was before and after.
 
 use leasehold_core::{
-    Fence, LockState, Outcome, Owner, Presence, Reply, Step, UNHEARD_GRACE, Waiter,
+    Block, Counter, Fence, Fences, LockName, LockState, Outcome, Owner, Presence, Reply, Step,
+    UNHEARD_GRACE, Waiter, World,
 };
 
 use super::time::NOW;
@@ -21,9 +22,26 @@ pub(super) enum Broken {
     Told = 1 << 7,
 }
 
+/// What a store has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kept<'a> {
+    pub(super) lock: &'a LockState,
+    pub(super) counter: Counter,
+}
+
+impl<'a> Kept<'a> {
+    pub(super) fn of(world: &'a World, name: &LockName, nothing: &'a LockState) -> Self {
+        Self {
+            lock: world.get(name).unwrap_or(nothing),
+            counter: world.counter,
+        }
+    }
+}
+
 /// What there was before a step.
 pub(super) struct Before<'a> {
     pub(super) lock: &'a LockState,
+    pub(super) counter: Counter,
     pub(super) step: &'a Step,
     pub(super) presence: &'a dyn Presence,
     /// The highest fence ever issued; afterwards, too.
@@ -54,16 +72,16 @@ impl Before<'_> {
 pub(super) fn step(
     before: &mut Before<'_>,
     first: &Outcome,
-    after: &LockState,
-    (second, repeated): (&Outcome, &LockState),
+    kept: Kept<'_>,
+    (second, repeated): (&Outcome, Kept<'_>),
 ) -> u16 {
-    let reply = &first.reply;
+    let (reply, after) = (&first.reply, kept.lock);
     let checks = [
         (
             Broken::Holders,
             after.holders.len() <= 1 && (after.holders.is_empty() || after.foreign.is_none()),
         ),
-        (Broken::Fences, fences_rise(before, first, after)),
+        (Broken::Fences, fences_rise(before, first, kept)),
         (
             Broken::Strangers,
             only_its_owner_changes_a_hold(before, after),
@@ -71,7 +89,7 @@ pub(super) fn step(
         (Broken::Order, is_in_order(before, after)),
         (
             Broken::Repeats,
-            may_be_repeated(before.step, (reply, after), (second, repeated)),
+            may_be_repeated(before.step, (reply, kept), (second, repeated)),
         ),
         (
             Broken::FreeQueue,
@@ -88,65 +106,84 @@ pub(super) fn step(
         .fold(0, |bits, (rule, _)| bits | *rule as u16)
 }
 
-/// C2: a fence that was not there before is above all that were issued; a grant brings one; what is stored is not below.
-fn fences_rise(before: &mut Before<'_>, first: &Outcome, after: &LockState) -> bool {
-    let highest = before.issued;
-    let (old, new) = (before.lock.fence, after.fence);
-    let granted = after
-        .holders
-        .iter()
-        .filter(|holder| !holds(before.lock, &holder.owner))
-        .count();
-    let Some(last) = new else {
-        // A step forgets nothing, and grants nothing without a fence.
-        return old.is_none() && granted == 0;
+/// C2: each grant draws fences that are above all that were drawn, and the counter becomes the last one; what draws none leaves it.
+fn fences_rise(before: &mut Before<'_>, first: &Outcome, after: Kept<'_>) -> bool {
+    let (mut highest, mut newest, mut risen) = (before.issued, None, true);
+    let mut draws = |fences: Option<Fences>| {
+        risen &= fences.is_some_and(|fences| fences.first.get() > highest);
+        highest = fences.map_or(highest, |fences| fences.last().get().max(highest));
+        newest = fences;
     };
-    before.issued = highest.max(last.fence.get());
-    let is_news = old.is_none_or(|old| (old.fence, old.granted) != (last.fence, last.granted));
-    // All that a holder was given is below the next one's: the last fence, and what belongs to its block.
-    let next = if highest == 0 {
-        1
-    } else {
-        highest + Fence::BLOCK
-    };
-    let risen = !is_news || last.fence.get() >= next;
-    let with_its_own = granted == 0 || last.granted.get() >= next && last.granted <= last.fence;
-    let block = matches!(before.step, Step::Extend { block: true, .. });
+    for wake in &first.wakes {
+        draws(fences_of(wake.fence, wake.block));
+    }
+    if let (Step::Acquire { owner, .. }, Reply::Held(held)) = (before.step, &first.reply)
+        && !holds(before.lock, owner)
+    {
+        draws(fences_of(held.fence, held.block));
+    }
+    before.issued = highest;
+    let expected = newest.map_or(before.counter, |newest| Counter(Some(newest.last())));
+    // Whoever is told that it holds is told of what it has, and whoever has it since this step, of what was drawn last.
     let told = match &first.reply {
-        Reply::Held(held) if block => held.fence == Some(last.fence),
-        Reply::Held(held) => held.fence == Some(last.granted),
-        _ => true,
+        Reply::Held(held) => Some(fences_of(held.fence, held.block)),
+        _ => None,
     };
-    let woken = first
-        .wakes
-        .iter()
-        .all(|wake| wake.fence.is_some_and(|fence| fence.get() > highest));
-    last.fence.get() >= highest && risen && with_its_own && told && woken
+    let its_own = after.lock.holders.iter().all(|holder| {
+        let is_news = !holds(before.lock, &holder.owner);
+        told.is_none_or(|told| told == Some(holder.fences))
+            && (!is_news || newest == Some(holder.fences))
+    });
+    risen && its_own && after.counter == expected && draws_what_was_asked(before, first)
 }
 
-/// C3: a hold changes by its owner's step, by a break that names its fence, or because its process is gone.
-fn only_its_owner_changes_a_hold(before: &Before<'_>, after: &LockState) -> bool {
-    let last = before.lock.fence;
-    let named = |fence: Fence| {
-        last.is_some_and(|last| {
-            last.granted <= fence && fence.get() < last.fence.get() + Fence::BLOCK
-        })
+fn fences_of(first: Option<Fence>, block: Block) -> Option<Fences> {
+    first.map(|first| Fences { first, block })
+}
+
+/// As many fences as the waiter asked for, or who is granted the lock as it asks.
+fn draws_what_was_asked(before: &Before<'_>, first: &Outcome) -> bool {
+    let waits = |owner: &Owner| {
+        let mut queue = before.lock.queue.iter();
+        queue
+            .find(|waiter| waiter.owner == *owner)
+            .map(|waiter| waiter.block)
     };
+    let as_asked = match (before.step, &first.reply) {
+        (Step::Acquire { owner, block, .. }, Reply::Held(held)) => {
+            let asked = waits(owner).unwrap_or(*block);
+            holds(before.lock, owner) || held.block == asked
+        }
+        _ => true,
+    };
+    let mut wakes = first.wakes.iter();
+    as_asked && wakes.all(|wake| waits(&wake.owner) == Some(wake.block))
+}
+
+/// C3: a hold changes by its owner's step, by a break that names its fence, or because its process is gone; its fences do not.
+fn only_its_owner_changes_a_hold(before: &Before<'_>, after: &LockState) -> bool {
     let (by, may_end) = match before.step {
         Step::Acquire { owner, .. } | Step::Extend { owner, .. } => (Some(owner), false),
         Step::Release { owner, keep, .. } => (
             Some(owner),
             keep.is_none() || !told::is_under(before.step, before.lock),
         ),
-        Step::Break { fence } => (None, named(*fence)),
+        Step::Break { fence } => {
+            let mut holders = before.lock.holders.iter();
+            (None, holders.any(|holder| holder.fences.contains(*fence)))
+        }
         Step::Inspect => (None, false),
     };
     before.lock.holders.iter().all(|holder| {
         let is_own = by == Some(&holder.owner);
         let same = after.holders.contains(holder);
+        let mut now = after.holders.iter().filter(|now| now.owner == holder.owner);
         let stays = holds(after, &holder.owner);
+        let keeps_fences = now.all(|now| now.fences == holder.fences);
         let gone = !holder.kept && before.presence.holder_gone(&holder.owner);
-        same || gone || (is_own && (stays || may_end)) || (by.is_none() && may_end && !stays)
+        let may =
+            same || gone || (is_own && (stays || may_end)) || (by.is_none() && may_end && !stays);
+        may && keeps_fences
     })
 }
 
@@ -183,27 +220,19 @@ fn is_in_order(before: &Before<'_>, after: &LockState) -> bool {
     places.iter().copied().eq(0..places.len())
 }
 
-/// C5: the same step at the same moment answers the same and changes nothing.
+/// C5: the same step at the same moment answers the same, draws no fence and changes nothing.
 fn may_be_repeated(
     step: &Step,
-    (reply, after): (&Reply, &LockState),
-    (second, repeated): (&Outcome, &LockState),
+    (reply, after): (&Reply, Kept<'_>),
+    (second, repeated): (&Outcome, Kept<'_>),
 ) -> bool {
     let same_answer = match (step, reply, &second.reply) {
-        (Step::Extend { block: true, .. }, Reply::Held(_), Reply::Held(_)) => true,
         (Step::Release { .. } | Step::Break { .. }, Reply::Released, again) => {
             matches!(again, Reply::NotHeld(_) | Reply::Released)
         }
         (_, reply, again) => reply == again,
     };
-    let draws = matches!(step, Step::Extend { block: true, .. });
-    let same_state = if draws {
-        (&after.holders, &after.queue, &after.foreign)
-            == (&repeated.holders, &repeated.queue, &repeated.foreign)
-    } else {
-        after == repeated
-    };
-    same_answer && same_state && second.wakes.is_empty()
+    same_answer && after == repeated && second.wakes.is_empty()
 }
 
 pub(super) fn holds(lock: &LockState, owner: &Owner) -> bool {

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use leasehold_core::{
-    CLAIM_WINDOW, ClientId, Invalid, LockName, Now, Outcome, Owner, Presence, Step, Ttl, World,
+    CLAIM_WINDOW, ClientId, Fence, Holder, Invalid, LockName, Now, Outcome, Owner, Presence, Step,
+    Ttl, World,
 };
 use stateright::{Model, Property};
 
 use super::act::Action;
 use super::judge::Broken;
 use super::setup::{Setup, Situation, TICK};
-use super::state::{Client, Id, Phase, State};
+use super::state::{Client, Id, Phase, Span, State};
 use super::time::{NOW, TICK_MS};
 use super::turn::NUMBERS;
 use super::{Finding, trace};
@@ -96,6 +97,7 @@ impl Model for Rules {
         };
         vec![State {
             world: World::default(),
+            replica: None,
             clients: vec![idle; usize::from(self.setup.clients)],
             flight: Vec::new(),
             seen: None,
@@ -123,19 +125,19 @@ impl Model for Rules {
                 |_, state| believers(state).filter(|client| !client.robbed).count() <= 1,
             ),
             Property::always(
-                "R1c of those who believe it, each has a fence of its own",
+                "R1c of those who believe it, each has fences of its own",
                 |_, state| {
-                    let fence = |client: &Client| match client.phase {
-                        Phase::Holding { fence, .. } => fence,
-                        _ => 0,
+                    let fences = |client: &Client| match client.phase {
+                        Phase::Holding { fences, .. } => Some(fences),
+                        _ => None,
                     };
-                    let mut fences: Vec<_> = believers(state).map(fence).collect();
+                    let mut fences: Vec<_> = believers(state).filter_map(fences).collect();
                     fences.sort_unstable();
-                    fences.windows(2).all(|pair| pair[0] < pair[1])
+                    fences.windows(2).all(|pair| pair[0].last < pair[1].first)
                 },
             ),
             kept!(
-                "R2 fences rise, and the stored one is not below (C2)",
+                "R2 fences rise, and the counter is the last one (C2)",
                 Fences
             ),
             kept!("R3 nobody but its owner changes a hold (C3)", Strangers),
@@ -170,21 +172,26 @@ fn believers(state: &State) -> impl Iterator<Item = &Client> {
         .filter(|client| matches!(client.phase, Phase::Holding { .. }))
 }
 
-/// The store holds the lock for it at least until its own deadline.
+/// Whether it is an owner's, by a grant of these fences, until then or longer.
+pub(super) fn is_its_hold(holder: &Holder, (id, fences): (Id, Span), until_ms: u64) -> bool {
+    let has = |fence| holder.fences.contains(Fence::new(fence));
+    let is_its = Id::of(&holder.owner) == id && has(fences.first) && has(fences.last);
+    is_its && holder.expires_at_ms >= until_ms
+}
+
+/// The store holds the lock for it, by the grant of its fences, at least until its own deadline.
 fn holds_what_it_believes(_: &Rules, state: &State) -> bool {
     (0u8..)
         .zip(&state.clients)
         .all(|(index, client)| match client.phase {
-            Phase::Holding { left, .. } if !client.robbed => {
+            Phase::Holding { left, fences } if !client.robbed => {
                 let id = Id {
                     client: index,
                     nth: client.nth,
                 };
                 let until = NOW.millis() + u64::from(left) * TICK_MS;
-                let holders = state.lock().into_iter().flat_map(|lock| &lock.holders);
-                holders
-                    .into_iter()
-                    .any(|holder| Id::of(&holder.owner) == id && holder.expires_at_ms >= until)
+                let mut holders = state.lock().into_iter().flat_map(|lock| &lock.holders);
+                holders.any(|holder| is_its_hold(holder, (id, fences), until))
             }
             _ => true,
         })

@@ -35,12 +35,14 @@ pub(super) enum Fault {
     Break,
     /// A program of another kind may take a free lock, for a lease or for ever, and give it back.
     Foreign,
-    /// The store may lose the last fence, once time has passed since it was issued.
-    LostFence,
+    /// The store may lose the counter of fences, once time has passed since the last one was drawn.
+    LostCounter,
     /// The store may lose everything, under the same condition.
     Flush,
-    /// Not a fault: a holder may draw more fences.
-    Refill,
+    /// The store may become what it was at some moment before, likewise: a replica stops following and takes over later.
+    Failover,
+    /// Not a fault: who waits may ask for several fences, and hand the lock on inside its process.
+    Blocks,
     /// Nor this: a holder may let go of the lock, and others have it a lease later.
     Keep,
 }
@@ -63,9 +65,14 @@ impl Fault {
             Self::Foreign => {
                 "a program of another kind that takes the lock, for a time or for ever"
             }
-            Self::LostFence => "losses of the stored fence, some time after it was issued",
+            Self::LostCounter => {
+                "losses of the counter of fences, some time after the last one was drawn"
+            }
             Self::Flush => "losses of all that is stored, likewise",
-            Self::Refill => "holders that draw more fences",
+            Self::Failover => "failovers to a replica that had stopped following, likewise",
+            Self::Blocks => {
+                "waiters that ask for several fences, and hand the lock on in their process"
+            }
             Self::Keep => "holders that release the lock and keep it for a lease more",
         }
     }
@@ -178,14 +185,20 @@ pub enum Situation {
     ForeignExpired,
     /// A waiter heard that it was the first in line behind it now.
     ToldFirst,
-    /// The last fence was lost while a client held the lock.
-    FenceLost,
+    /// The counter of fences was lost while a client held the lock.
+    CounterLost,
     /// Everything was lost while a client held the lock.
     Flushed,
-    /// More fences were drawn.
-    Refilled,
+    /// Several fences were drawn with a grant.
+    BlockDrawn,
+    /// A client handed the lock on in its process, and named the later fence to the store.
+    HandedOn,
+    /// The store became what it was before a client was granted the lock that it believed to hold.
+    RolledBack,
+    /// Who named a fence of such a grant was told that it does not hold, though it does by a newer one.
+    OtherGrant,
     /// A lock stayed taken after its release.
     Kept,
-    /// Two clients believed to hold it, one of them robbed by a break or a flush.
+    /// Two clients believed to hold it, one of them robbed by a break or a loss of data.
     RobbedBelieves,
 }

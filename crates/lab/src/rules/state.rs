@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-use leasehold_core::{Foreign, Holder, LastFence, LockState, Owner, Waiter, World};
+use leasehold_core::{Fences, Foreign, Holder, LockState, Owner, Waiter, World};
 
 /// Which acquisition of which client. The number is used again once no trace of it is left, so there is no end of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,6 +35,29 @@ impl Id {
     }
 }
 
+/// Fences in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Span {
+    pub(super) first: u64,
+    pub(super) last: u64,
+}
+
+impl Span {
+    pub(super) fn of(fences: Fences) -> Self {
+        Self {
+            first: fences.first.get(),
+            last: fences.last().get(),
+        }
+    }
+
+    pub(super) const fn one(fence: u64) -> Self {
+        Self {
+            first: fence,
+            last: fence,
+        }
+    }
+}
+
 /// What a client is doing, and believes. Times are ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Phase {
@@ -42,8 +65,9 @@ pub(super) enum Phase {
     Idle,
     /// It wants the lock. What it knows of the last *busy*, if it was told to wait.
     Asking(Option<Told>),
-    /// It believes to hold the lock for `left` more, by a deadline counted from before it asked.
-    Holding { left: u8, fence: u64 },
+    /// It believes to hold the lock for `left` more, by a deadline counted from before it asked. The first of these fences is
+    /// the one that it handed out last.
+    Holding { left: u8, fences: Span },
     /// It gives back what it may have, until that was confirmed.
     Leaving,
     /// It is gone.
@@ -76,8 +100,9 @@ pub(super) struct Client {
 pub(super) enum Verb {
     Try,
     Wait,
+    /// The same, for several fences.
+    WaitMany,
     Extend,
-    Refill,
     Release,
     /// To give it back, but only after a lease more.
     Keep,
@@ -86,7 +111,7 @@ pub(super) enum Verb {
 /// What it can be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Got {
-    Held(u64),
+    Held(Span),
     Busy,
     Released,
     NotHeld,
@@ -113,7 +138,7 @@ pub(super) enum Message {
     },
     Wake {
         to: Id,
-        fence: u64,
+        fences: Span,
         age: u8,
     },
 }
@@ -128,16 +153,16 @@ impl Message {
         }
     }
 
-    /// The fence that it carries.
-    pub(super) fn fence_mut(&mut self) -> Option<&mut u64> {
+    /// Has its fences changed, if it carries any.
+    pub(super) fn with_fences(&mut self, mut with: impl FnMut(&mut Span)) {
         match self {
             Self::Reply {
-                got: Got::Held(fence),
+                got: Got::Held(fences),
                 ..
             }
-            | Self::Wake { fence, .. } => Some(fence),
-            Self::Request { fence, .. } if *fence > 0 => Some(fence),
-            _ => None,
+            | Self::Wake { fences, .. } => with(fences),
+            Self::Request { fence, .. } => with_one(fence, with),
+            Self::Reply { .. } => {}
         }
     }
 
@@ -151,10 +176,21 @@ impl Message {
     }
 }
 
+/// Has a fence changed as fences in a row are, unless it is 0, which is none.
+pub(super) fn with_one(fence: &mut u64, mut with: impl FnMut(&mut Span)) {
+    if *fence > 0 {
+        let mut span = Span::one(*fence);
+        with(&mut span);
+        *fence = span.first;
+    }
+}
+
 /// Everything at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) world: World,
+    /// What the replica has, since it stopped following.
+    pub(super) replica: Option<World>,
     pub(super) clients: Vec<Client>,
     pub(super) flight: Vec<Message>,
     /// A fence that the operator has seen and may break.
@@ -178,10 +214,12 @@ impl State {
 
     /// What the store keeps of the one lock there is.
     pub(super) fn lock(&self) -> Option<&LockState> {
-        self.world
-            .names()
-            .next()
-            .and_then(|name| self.world.get(name))
+        lock_of(&self.world)
+    }
+
+    /// The same of a replica that does not follow.
+    fn replica_lock(&self) -> Option<&LockState> {
+        self.replica.as_ref().and_then(lock_of)
     }
 
     /// Whether the client still goes on with this acquisition.
@@ -192,7 +230,7 @@ impl State {
 
     /// The owners that the store or a message knows.
     pub(super) fn known(&self) -> BTreeSet<Id> {
-        let lock = || self.lock().into_iter();
+        let lock = || self.lock().into_iter().chain(self.replica_lock());
         let holders = lock()
             .flat_map(|lock| &lock.holders)
             .map(|holder| Id::of(&holder.owner));
@@ -206,7 +244,7 @@ impl State {
     }
 
     /// What is under way for a client, and left over of it, but for its name.
-    fn traces(&self, client: u8) -> (Vec<Message>, Vec<(usize, u8)>) {
+    fn traces(&self, client: u8) -> (Vec<Message>, [Vec<(usize, u8)>; 2]) {
         let nameless = |id: Id| Id {
             client: 0,
             nth: if self.is_current(id) { 0 } else { id.nth + 1 },
@@ -223,29 +261,40 @@ impl State {
             let id = Id::of(&waiter.owner);
             (id.client == client && !self.is_current(id)).then_some((place, id.nth))
         };
-        let queue = self.lock().into_iter().flat_map(|lock| &lock.queue);
-        (messages, queue.enumerate().filter_map(over).collect())
+        let over = |lock: Option<&LockState>| {
+            let queue = lock.into_iter().flat_map(|lock| &lock.queue);
+            queue.enumerate().filter_map(over).collect()
+        };
+        (messages, [self.lock(), self.replica_lock()].map(over))
     }
 
-    /// Where a client stands: 0 holds, then the places in the queue.
-    fn place(&self, id: Id) -> usize {
-        let of = |owner: &Owner| Id::of(owner) == id;
-        let Some(lock) = self.lock() else {
-            return usize::MAX;
-        };
-        if lock.holders.iter().any(|holder| of(&holder.owner)) {
-            return 0;
-        }
-        let queued = lock.queue.iter().position(|waiter| of(&waiter.owner));
-        queued.map_or(usize::MAX, |at| at + 1)
+    /// Where a client stands, in the store and in the replica.
+    fn places(&self, id: Id) -> [usize; 2] {
+        [self.lock(), self.replica_lock()]
+            .map(|lock| lock.map_or(usize::MAX, |lock| place(lock, id)))
     }
+}
+
+fn lock_of(world: &World) -> Option<&LockState> {
+    world.names().next().and_then(|name| world.get(name))
+}
+
+/// Where a client stands: 0 holds, then the places in the queue.
+fn place(lock: &LockState, id: Id) -> usize {
+    let of = |owner: &Owner| Id::of(owner) == id;
+    if lock.holders.iter().any(|holder| of(&holder.owner)) {
+        return 0;
+    }
+    let queued = lock.queue.iter().position(|waiter| of(&waiter.owner));
+    queued.map_or(usize::MAX, |at| at + 1)
 }
 
 impl Hash for State {
     fn hash<H: Hasher>(&self, into: &mut H) {
         // Every field is named, so that one that is added does not compile until it is looked at.
         let Self {
-            world: _,
+            world,
+            replica,
             clients,
             flight,
             seen,
@@ -265,7 +314,7 @@ impl Hash for State {
                 (
                     phase,
                     (robbed, away),
-                    self.place(Id { client: index, nth }),
+                    self.places(Id { client: index, nth }),
                     self.traces(index),
                     index,
                 )
@@ -289,49 +338,55 @@ impl Hash for State {
             .collect();
         messages.sort_unstable();
         (messages, seen, issued, unclaimed, broken).hash(into);
-        if let Some(LockState {
-            holders,
-            foreign,
-            queue,
-            fence,
-        }) = self.lock()
-        {
-            for Holder {
-                owner,
-                mode,
-                expires_at_ms,
-                kept,
-            } in holders
-            {
-                (renamed(Id::of(owner)), mode, expires_at_ms, kept).hash(into);
-            }
-            if let Some(Foreign {
-                kind,
-                value,
-                expires_at_ms,
-            }) = foreign
-            {
-                (kind, value, expires_at_ms).hash(into);
-            }
-            for Waiter {
-                owner,
-                mode,
-                ttl,
-                listening,
-                seen_until_ms,
-            } in queue
-            {
-                (renamed(Id::of(owner)), mode, ttl, listening, seen_until_ms).hash(into);
-            }
-            (holders.len(), queue.len()).hash(into);
-            if let Some(LastFence {
-                fence,
-                granted,
-                forget_at_ms,
-            }) = fence
-            {
-                (fence, granted, forget_at_ms).hash(into);
+        (
+            world.counter,
+            replica.as_ref().map(|replica| replica.counter),
+        )
+            .hash(into);
+        for lock in [self.lock(), self.replica_lock()] {
+            lock.is_some().hash(into);
+            if let Some(lock) = lock {
+                hash_lock(lock, renamed, into);
             }
         }
     }
+}
+
+fn hash_lock<H: Hasher>(lock: &LockState, renamed: impl Fn(Id) -> Id, into: &mut H) {
+    let LockState {
+        holders,
+        foreign,
+        queue,
+    } = lock;
+    for Holder {
+        owner,
+        mode,
+        fences,
+        expires_at_ms,
+        kept,
+    } in holders
+    {
+        (renamed(Id::of(owner)), mode, fences, expires_at_ms, kept).hash(into);
+    }
+    if let Some(Foreign {
+        kind,
+        value,
+        expires_at_ms,
+    }) = foreign
+    {
+        (kind, value, expires_at_ms).hash(into);
+    }
+    for Waiter {
+        owner,
+        mode,
+        ttl,
+        block,
+        listening,
+        seen_until_ms,
+    } in queue
+    {
+        let id = renamed(Id::of(owner));
+        (id, mode, ttl, block, listening, seen_until_ms).hash(into);
+    }
+    (holders.len(), queue.len()).hash(into);
 }

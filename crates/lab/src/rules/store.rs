@@ -1,15 +1,19 @@
 //! One step of the store. Must never decide what it does: that is [`Rules::apply`], and it is judged.
 
 use leasehold_core::{
-    Fence, LockState, Mode, Nobody, Outcome, Owner, Presence, Reply, Step, Wait, Waiter,
+    Block, Fence, Fences, Held, LockState, Mode, Nobody, Outcome, Owner, Presence, Reply, Step,
+    Wait, Waiter,
 };
 
-use super::judge::{self, Before};
+use super::judge::{self, Before, Kept};
 use super::model::Rules;
 use super::setup::{Fault, Situation};
-use super::state::{Client, Got, Id, Message, Phase, Verb};
+use super::state::{Client, Got, Id, Message, Phase, Span, Verb};
 use super::time::{NOW, TICK_MS};
 use super::turn::Turn;
+
+/// How many fences are drawn by who wants several: more than two, so that neither the first nor the last is next to all others.
+const MANY: u64 = 3;
 
 /// The store knows whose connection is gone.
 struct Connections<'a>(&'a [Client]);
@@ -27,21 +31,19 @@ impl Rules {
     pub(super) fn asks(&self, owner: &Owner, verb: Verb, fence: u64) -> Step {
         let (owner, ttl, mode) = (owner.clone(), self.ttl, Mode::Exclusive);
         let fence = (fence > 0).then(|| Fence::new(fence));
-        let acquire = |wait| Step::Acquire {
+        let acquire = |block, wait| Step::Acquire {
             owner: owner.clone(),
             mode,
             ttl,
+            block,
             wait,
         };
+        let wait = Some(Wait { listening: true });
         match verb {
-            Verb::Try => acquire(None),
-            Verb::Wait => acquire(Some(Wait { listening: true })),
-            Verb::Extend | Verb::Refill => Step::Extend {
-                owner,
-                ttl,
-                block: verb == Verb::Refill,
-                fence,
-            },
+            Verb::Try => acquire(Block::ONE, None),
+            Verb::Wait => acquire(Block::ONE, wait),
+            Verb::WaitMany => acquire(Block::nearest(MANY), wait),
+            Verb::Extend => Step::Extend { owner, ttl, fence },
             Verb::Release => Step::Release {
                 owner,
                 keep: None,
@@ -61,11 +63,8 @@ impl Turn<'_> {
     pub(super) fn apply(&mut self, from: Id, verb: Verb, fence: u64) -> Option<Got> {
         let step = self.rules.asks(self.rules.owner(from)?, verb, fence);
         let reply = self.take(&step, Some(from))?;
-        if verb == Verb::Refill && matches!(reply, Reply::Held(_)) {
-            self.rules.reached(Situation::Refilled);
-        }
         Some(match reply {
-            Reply::Held(held) => Got::Held(held.fence.map_or(0, Fence::get)),
+            Reply::Held(Held { fence, block, .. }) => Got::Held(told(fence, block)),
             Reply::Busy(_) => Got::Busy,
             Reply::Released => Got::Released,
             Reply::NotHeld(_) | Reply::Seen(_) => Got::NotHeld,
@@ -76,6 +75,7 @@ impl Turn<'_> {
     pub(super) fn take(&mut self, step: &Step, by: Option<Id>) -> Option<Reply> {
         let (rules, name) = (self.rules, &self.rules.name);
         let before = self.state.lock().cloned().unwrap_or_default();
+        let counter = self.state.world.counter;
         let clients = self.state.clients.clone();
         let knows = rules.setup.may(Fault::SeenCrash) || rules.setup.may(Fault::Away);
         let presence: &dyn Presence = if knows {
@@ -87,15 +87,16 @@ impl Turn<'_> {
         let mut again = self.state.world.clone();
         let second = (rules.apply)(&mut again, NOW, name, step, presence);
         let nothing = LockState::default();
-        let after = self.state.world.get(name).unwrap_or(&nothing);
         let mut seen = Before {
             lock: &before,
+            counter,
             step,
             presence,
             issued: self.state.issued,
         };
-        let repeat = (&second, again.get(name).unwrap_or(&nothing));
-        self.state.broken |= judge::step(&mut seen, &first, after, repeat);
+        let after = Kept::of(&self.state.world, name, &nothing);
+        let repeated = Kept::of(&again, name, &nothing);
+        self.state.broken |= judge::step(&mut seen, &first, after, (&second, repeated));
         self.state.issued = seen.issued;
         if first.first.is_some() {
             rules.reached(Situation::ToldFirst);
@@ -109,12 +110,12 @@ impl Turn<'_> {
         );
         self.said = Some(reply.clone());
         for wake in wakes {
-            let (to, fence) = (Id::of(&wake.owner), wake.fence.map_or(0, Fence::get));
+            let (to, fences) = (Id::of(&wake.owner), told(wake.fence, wake.block));
             if rules.setup.may(Fault::LateWake) {
-                self.state.flight.push(Message::Wake { to, fence, age: 0 });
+                self.state.flight.push(Message::Wake { to, fences, age: 0 });
             } else {
                 let said = self.said.take();
-                self.woken(to, fence, 0)?;
+                self.woken(to, fences, 0)?;
                 self.said = said;
             }
         }
@@ -139,7 +140,14 @@ impl Turn<'_> {
             });
             self.state.unclaimed = None;
         }
+        if matches!(reply, Reply::NotHeld(_)) && by.is_some() && (by == was || by == is) {
+            rules.reached(Situation::OtherGrant);
+        }
         if was != is {
+            let mut holders = self.state.lock().into_iter().flat_map(|lock| &lock.holders);
+            if holders.any(|holder| holder.fences.block > Block::ONE) {
+                rules.reached(Situation::BlockDrawn);
+            }
             let told = !heard && woken.iter().any(|owner| Some(Id::of(owner)) == is);
             self.state.unclaimed = told.then_some(0);
             if told {
@@ -179,4 +187,10 @@ impl Turn<'_> {
             }
         }
     }
+}
+
+/// The fences that one is told of.
+fn told(first: Option<Fence>, block: Block) -> Span {
+    let fences = first.map(|first| Fences { first, block });
+    fences.map_or(Span::one(0), Span::of)
 }

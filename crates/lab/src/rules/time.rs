@@ -5,15 +5,14 @@
 //! What is far enough away is moved to one place, where that cannot be told apart:
 //!
 //! - A fence below the wall clock of now is followed by the clock, whatever it is. So of old fences only the order counts; of
-//!   those issued in this tick also only the order, since all are whole blocks apart.
+//!   those drawn in this tick also only the order, since the next one follows the last. Those of one hold stay in a row.
 //! - A silent waiter is silent, however long. Parts of a tick at the end of which a waiter counts as alive are cut off: all
 //!   steps are taken at whole ticks.
-//! - A fence is forgotten after a day, which does not pass here: to lose it is a fault of its own.
 
-use leasehold_core::{FENCE_MEMORY, Fence, LockName, LockState, Now};
+use leasehold_core::{Counter, Fence, LockName, Now, World};
 
 use super::setup::TICK;
-use super::state::{Message, Phase, State, Told};
+use super::state::{Message, Phase, Span, State, Told, with_one};
 
 /// The moment it always is.
 pub(super) const NOW: Now = Now::at_micros(3_000_000_000_000);
@@ -47,11 +46,25 @@ pub(super) fn tick(state: &mut State, name: &LockName, (ttl, window): (u8, u8)) 
     }
     state.unclaimed = state.unclaimed.map(|age| older(age, window));
     let us = TICK_MS * 1_000;
-    each_fence(state, name, |fence| *fence = fence.saturating_sub(us));
-    if state.lock().is_none() {
+    each_span(state, name, &mut |span| {
+        *span = Span {
+            first: span.first.saturating_sub(us),
+            last: span.last.saturating_sub(us),
+        };
+    });
+    for world in std::iter::once(&mut state.world).chain(&mut state.replica) {
+        tick_lock(world, name);
+    }
+    if state.lock().is_none_or(|lock| lock.holders.is_empty()) {
+        state.unclaimed = None;
+    }
+}
+
+fn tick_lock(world: &mut World, name: &LockName) {
+    if world.get(name).is_none() {
         return;
     }
-    let lock = state.world.entry(name);
+    let lock = world.entry(name);
     for holder in &mut lock.holders {
         holder.expires_at_ms -= TICK_MS;
     }
@@ -66,74 +79,99 @@ pub(super) fn tick(state: &mut State, name: &LockName, (ttl, window): (u8, u8)) 
         waiter.seen_until_ms -= TICK_MS;
     }
     lock.expire(NOW);
-    if lock.holders.is_empty() {
-        state.unclaimed = None;
-    }
 }
 
 /// Moves to one place what cannot be told apart.
 pub(super) fn settle(state: &mut State, name: &LockName) {
-    let mut all = Vec::new();
-    each_fence(state, name, |fence| all.push(*fence));
-    all.retain(|fence| *fence > 0);
-    all.sort_unstable();
-    all.dedup();
-    let old = all.partition_point(|fence| *fence < NOW.wall_us);
-    let new_place = |fence: u64| {
-        let at = all.binary_search(&fence).unwrap_or_default();
-        let (from, at) = if at < old {
-            (NOW.wall_us - TICK_MS * 1_000, at)
-        } else {
-            (NOW.wall_us, at - old)
-        };
-        from + Fence::BLOCK * at as u64
+    let mut spans = Vec::new();
+    each_span(state, name, &mut |span| spans.push(*span));
+    let places = places(&spans);
+    let place = |fence: u64| {
+        let at = places.binary_search_by_key(&fence, |(from, _)| *from);
+        at.map_or(fence, |at| places[at].1)
     };
-    each_fence(state, name, |fence| {
-        *fence = if *fence == 0 { 0 } else { new_place(*fence) }
+    each_span(state, name, &mut |span| {
+        *span = Span {
+            first: place(span.first),
+            last: place(span.last),
+        };
     });
-    if state.lock().is_none() {
+    for world in std::iter::once(&mut state.world).chain(&mut state.replica) {
+        settle_lock(world, name);
+    }
+}
+
+/// Where each end of these spans goes: the old ones from a tick ago on, those of now from now on. The ends that are in one
+/// span stay as far apart as they are, and the others follow each other.
+fn places(spans: &[Span]) -> Vec<(u64, u64)> {
+    let mut ends: Vec<u64> = spans
+        .iter()
+        .flat_map(|span| [span.first, span.last])
+        .collect();
+    ends.sort_unstable();
+    ends.dedup();
+    let is_old = |fence: u64| fence < NOW.wall_us;
+    let mut places: Vec<(u64, u64)> = Vec::with_capacity(ends.len());
+    for end in ends {
+        let place = match places.last() {
+            Some(&(before, place)) if is_old(before) == is_old(end) => {
+                let in_one = |span: &Span| span.first <= before && end <= span.last;
+                place
+                    + if spans.iter().any(in_one) {
+                        end - before
+                    } else {
+                        1
+                    }
+            }
+            _ if is_old(end) => NOW.wall_us - TICK_MS * 1_000,
+            _ => NOW.wall_us,
+        };
+        places.push((end, place));
+    }
+    places
+}
+
+fn settle_lock(world: &mut World, name: &LockName) {
+    if world.get(name).is_none() {
         return;
     }
-    let lock = state.world.entry(name);
+    let lock = world.entry(name);
     for waiter in &mut lock.queue {
         let whole = waiter.seen_until_ms - waiter.seen_until_ms % TICK_MS;
         waiter.seen_until_ms = whole.max(NOW.millis() - TICK_MS);
     }
-    if let Some(last) = &mut lock.fence {
-        last.forget_at_ms =
-            NOW.millis() + u64::try_from(FENCE_MEMORY.as_millis()).unwrap_or(u64::MAX);
-    }
     if lock.is_empty() {
         // As the rules do it: nothing is kept for a name that is not used.
-        state.world.sweep(NOW);
+        world.sweep(NOW);
     }
 }
 
-/// Every fence that anyone knows.
-fn each_fence(state: &mut State, name: &LockName, mut with: impl FnMut(&mut u64)) {
-    with(&mut state.issued);
+/// All fences that anyone knows, as they stand in a row.
+fn each_span(state: &mut State, name: &LockName, with: &mut impl FnMut(&mut Span)) {
+    with_one(&mut state.issued, &mut *with);
     if let Some(seen) = &mut state.seen {
-        with(seen);
+        with_one(seen, &mut *with);
     }
     for client in &mut state.clients {
-        if let Phase::Holding { fence, .. } = &mut client.phase {
-            with(fence);
+        if let Phase::Holding { fences, .. } = &mut client.phase {
+            with(fences);
         }
     }
     for message in &mut state.flight {
-        if let Some(fence) = message.fence_mut() {
-            with(fence);
-        }
+        message.with_fences(&mut *with);
     }
-    if state.world.get(name).is_some()
-        && let LockState {
-            fence: Some(last), ..
-        } = state.world.entry(name)
-    {
-        for fence in [&mut last.fence, &mut last.granted] {
-            let mut value = fence.get();
-            with(&mut value);
-            *fence = Fence::new(value);
+    for world in std::iter::once(&mut state.world).chain(&mut state.replica) {
+        if let Counter(Some(last)) = &mut world.counter {
+            let mut fence = last.get();
+            with_one(&mut fence, &mut *with);
+            *last = Fence::new(fence);
+        }
+        if world.get(name).is_some() {
+            for holder in &mut world.entry(name).holders {
+                let mut span = Span::of(holder.fences);
+                with(&mut span);
+                holder.fences.first = Fence::new(span.first);
+            }
         }
     }
 }
@@ -144,12 +182,12 @@ mod tests {
 
     use leasehold_core::{Nobody, Reply, World};
 
-    use super::{TICK_MS, later};
+    use super::{NOW, TICK_MS, later, places};
     use crate::rules::Bounds;
     use crate::rules::act::Action;
     use crate::rules::configs::all;
     use crate::rules::model::Rules;
-    use crate::rules::state::{Id, Verb};
+    use crate::rules::state::{Id, Span, Verb};
 
     /// The same steps at moments that pass, and where time is moved instead, are answered the same.
     #[test]
@@ -167,7 +205,7 @@ mod tests {
         let script = |seed: usize| {
             let any = [
                 ask(0, Verb::Wait),
-                ask(1, Verb::Wait),
+                ask(1, Verb::WaitMany),
                 Action::Tick,
                 ask(2, Verb::Wait),
                 ask(1, Verb::Extend),
@@ -209,10 +247,28 @@ mod tests {
         assert!(answers > 5_000);
     }
 
+    #[test]
+    fn fences_stay_in_their_order_and_those_of_one_span_in_a_row() {
+        let (now, old) = (NOW.wall_us, NOW.wall_us - TICK_MS * 1_000);
+        let span = |first, last| Span { first, last };
+        let spans = [
+            span(now + 7, now + 9),
+            Span::one(now + 8),
+            Span::one(now + 20),
+            span(7, 9),
+            Span::one(old - 5),
+            Span::one(now - 1),
+        ];
+        let moved: Vec<u64> = places(&spans).iter().map(|(_, place)| *place).collect();
+        let expected = [0, 2, 3, 4].map(|by| old + by);
+        assert_eq!(moved[..4], expected);
+        assert_eq!(moved[4..], [0, 1, 2, 3].map(|by| now + by));
+    }
+
     /// A reply without the times and fences in it, which are relative to a moment.
     fn kind(reply: &Reply) -> String {
         match reply {
-            Reply::Held(held) => format!("held, {} wait", held.queued),
+            Reply::Held(held) => format!("held, {} fences, {} wait", held.block.get(), held.queued),
             Reply::Busy(busy) => {
                 format!("{:?} {} {:?}", busy.holder.who, busy.ahead, busy.poll_after)
             }

@@ -1,6 +1,6 @@
 //! What a step tells must be so, and who has to be told is. Must never be asked what happened to the lock: that is `judge`.
 
-use leasehold_core::{Fence, LastFence, LockState, Outcome, Owner, Reply, Step, Waiter, Wake, Who};
+use leasehold_core::{Fence, LockState, Outcome, Owner, Reply, Snapshot, Step, Waiter, Wake, Who};
 
 use super::judge::{Before, holds};
 use super::time::NOW;
@@ -33,14 +33,15 @@ pub(super) fn answer_is_true(before: &Before<'_>, reply: &Reply, after: &LockSta
             is_left(owner) && !held
         }
         (Step::Extend { owner, .. }, Reply::NotHeld(_)) => {
-            !(holds(after, owner) && is_under(before.step, after))
+            let untouched = !holds(before.lock, owner) || after.holders == before.lock.holders;
+            untouched && !(holds(after, owner) && is_under(before.step, after))
         }
         (Step::Break { .. }, Reply::Released) => {
             let old = |holder| before.lock.holders.contains(holder);
             !before.lock.holders.is_empty() && !after.holders.iter().any(old)
         }
         (Step::Break { .. }, Reply::NotHeld(_)) => true,
-        (Step::Inspect, Reply::Seen(_)) => after == before.lock,
+        (Step::Inspect, Reply::Seen(seen)) => after == before.lock && shows_who_holds(seen, after),
         _ => false,
     }
 }
@@ -107,11 +108,19 @@ pub(super) fn is_under(step: &Step, lock: &LockState) -> bool {
         return true;
     };
     let of_holder = |fence: Fence| {
-        let end = |last: LastFence| last.fence.get() + Fence::BLOCK;
-        let last = lock.fence;
-        last.is_none_or(|last| last.granted <= fence && fence.get() < end(last))
+        let mut holders = lock.holders.iter();
+        holders.all(|holder| holder.fences.contains(fence))
     };
     fence.is_none_or(of_holder)
+}
+
+/// A look shows each hold by the fence of its grant, and by no other.
+fn shows_who_holds(seen: &Snapshot, lock: &LockState) -> bool {
+    lock.holders.iter().all(|holder| {
+        let is_under = |fence| seen.is_held_under(&holder.owner, fence);
+        let first = holder.fences.first;
+        is_under(first) && !is_under(Fence::new(first.get() + 1))
+    })
 }
 
 /// A waiter that polls as it was told, at most a tenth later, is heard of before it counts as silent.

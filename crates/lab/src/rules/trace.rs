@@ -72,8 +72,11 @@ fn what(state: &State, action: Action) -> String {
             )
         }
         Action::ForeignEnds => "foreign program gives it back".to_owned(),
-        Action::LoseFence => "the stored fence is lost".to_owned(),
+        Action::HandOn { client: by } => format!("{} hands it on in its process", client(by)),
+        Action::LoseCounter => "the counter of fences is lost".to_owned(),
         Action::Flush => "everything stored is lost".to_owned(),
+        Action::Part => "the replica stops following".to_owned(),
+        Action::FailOver => "the replica takes over".to_owned(),
         Action::Tick => format!("-- {} s pass --", TICK.as_secs()),
     }
 }

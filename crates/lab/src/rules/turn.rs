@@ -1,9 +1,11 @@
 //! One thing happening. Must never decide who holds the lock: each step of the store is [`Rules::apply`].
 
-use leasehold_core::{Fence, Foreign, LockState, Reply, Snapshot, Step, Waiter};
+use leasehold_core::{
+    Block, Counter, Fence, Fences, Foreign, Reply, Snapshot, Stay, Step, Waiter, World,
+};
 
 use super::act::Action;
-use super::model::Rules;
+use super::model::{Rules, is_its_hold};
 use super::setup::{Fault, Situation};
 use super::state::{Client, Id, Message, Phase, State, Verb};
 use super::time::{NOW, TICK_MS, settle, tick};
@@ -73,7 +75,7 @@ impl Turn<'_> {
                     lag,
                     age,
                 } => self.answered(to, verb, got, (lag, age))?,
-                Message::Wake { to, fence, age } => self.woken(to, fence, age)?,
+                Message::Wake { to, fences, age } => self.woken(to, fences, age)?,
                 Message::Request { .. } => return None,
             },
             Action::Lose { at } => {
@@ -117,20 +119,23 @@ impl Turn<'_> {
                 self.state.world.entry(&self.rules.name).foreign = Some(foreign);
             }
             Action::ForeignEnds => self.state.world.entry(&self.rules.name).foreign = None,
-            Action::LoseFence => {
+            Action::HandOn { client } => self.hand_on(client)?,
+            Action::LoseCounter => {
                 if self.is_held() {
-                    self.rules.reached(Situation::FenceLost);
+                    self.rules.reached(Situation::CounterLost);
                 }
-                self.state.world.entry(&self.rules.name).fence = None;
+                self.state.world.counter = Counter::default();
             }
             Action::Flush => {
                 if self.is_held() {
                     self.rules.reached(Situation::Flushed);
                 }
                 self.robbed();
-                *self.state.world.entry(&self.rules.name) = LockState::default();
+                self.state.world = World::default();
                 self.state.unclaimed = None;
             }
+            Action::Part => self.state.replica = Some(self.state.world.clone()),
+            Action::FailOver => self.fail_over()?,
             Action::Tick => self.tick(),
         }
         Some(())
@@ -140,7 +145,7 @@ impl Turn<'_> {
     fn begin(&mut self, client: u8, verb: Verb) -> Option<(Id, u64)> {
         let at = *self.state.client(client);
         let fence = match at.phase {
-            Phase::Holding { fence, .. } => fence,
+            Phase::Holding { fences, .. } => fences.first,
             _ => 0,
         };
         let mut nth = at.nth;
@@ -239,6 +244,46 @@ impl Turn<'_> {
         } else {
             self.rules.reached(Situation::BreakTooLate);
         }
+        Some(())
+    }
+
+    /// A client gives its lease to another task of its process. Each step that it takes from then on names the later fence.
+    fn hand_on(&mut self, client: u8) -> Option<()> {
+        let Phase::Holding { fences, .. } = &mut self.state.client_mut(client).phase else {
+            return None;
+        };
+        let left = Fences {
+            first: Fence::new(fences.first),
+            block: Block::nearest(fences.last - fences.first + 1),
+        };
+        fences.first = Stay::new(left).hand_over(0).ok()?.get();
+        self.rules.reached(Situation::HandedOn);
+        Some(())
+    }
+
+    /// What the replica does not know of was not, and who believes in that is robbed of it.
+    fn fail_over(&mut self) -> Option<()> {
+        let replica = self.state.replica.take()?;
+        let lock = replica.get(&self.rules.name).cloned().unwrap_or_default();
+        for (index, client) in (0u8..).zip(&mut self.state.clients) {
+            let Phase::Holding { left, fences } = client.phase else {
+                continue;
+            };
+            let (id, until) = (
+                Id {
+                    client: index,
+                    nth: client.nth,
+                },
+                NOW.millis() + u64::from(left) * TICK_MS,
+            );
+            let is_known = |holder| is_its_hold(holder, (id, fences), until);
+            if !lock.holders.iter().any(is_known) {
+                client.robbed = true;
+                self.rules.reached(Situation::RolledBack);
+            }
+        }
+        (self.state.world, self.state.unclaimed) = (replica, None);
+        self.both_believe();
         Some(())
     }
 

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use leasehold_core::{
-    CLAIM_WINDOW, ClientId, Label, LockName, Mode, Now, Owner, Presence, Reply, Step, Ttl,
+    Block, CLAIM_WINDOW, ClientId, Label, LockName, Mode, Now, Owner, Presence, Reply, Step, Ttl,
     WAITER_GRACE, Wait, Waiter, World, poll_after,
 };
 
@@ -188,12 +188,12 @@ impl Ours {
                 owner,
                 mode: Mode::Exclusive,
                 ttl,
+                block: Block::ONE,
                 wait: Some(Wait { listening: true }),
             },
             Command::Extend => Step::Extend {
                 owner,
                 ttl,
-                block: false,
                 fence: None,
             },
             Command::Release => Step::Release {
@@ -262,6 +262,7 @@ impl Clients for Ours {
                 owner,
                 mode: Mode::Exclusive,
                 ttl: self.ttl,
+                block: Block::ONE,
                 listening: true,
                 seen_until_ms: (heard + pause + nanos(WAITER_GRACE)) / 1_000_000,
             });

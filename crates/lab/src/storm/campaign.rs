@@ -95,7 +95,7 @@ impl Campaign {
             servers: server.as_mut(),
             crew: &mut crew,
             locks: settings.locks,
-            lost: BTreeMap::new(),
+            lost: None,
             epoch: 0,
             history: File::create(&path).map_err(|error| refused(&path, &error))?,
             stops: Vec::new(),

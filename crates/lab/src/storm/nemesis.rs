@@ -140,8 +140,8 @@ pub(super) struct Nemesis<'a> {
     pub(super) history: File,
     /// How many locks there are.
     pub(super) locks: u64,
-    /// Locks whose last fence is lost, until there is one that is above this: only the clock keeps the next one from being too low.
-    pub(super) lost: BTreeMap<u64, i64>,
+    /// The counter of fences is lost, until one is drawn that is above this: only the clock keeps the next one from being too low.
+    pub(super) lost: Option<i64>,
     /// How often the servers lost data.
     pub(super) epoch: u32,
     /// Who was stopped, from when to when.

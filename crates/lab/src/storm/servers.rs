@@ -6,6 +6,9 @@ use super::road::Road;
 use crate::host_time;
 use crate::server::OwnServer;
 
+/// What all fences are drawn from: the last one that was.
+pub(super) const COUNTER: &str = "leasehold:fence";
+
 /// What makes a server a good leader, too: without this, one that follows waits for 5 s.
 const AT_ONCE: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 
@@ -81,7 +84,7 @@ impl Servers {
     }
 
     /// Whether a loss of what the server has loses no fence that is above the next: its clock has to have passed all of them.
-    pub(super) fn may_forget(&self, locks: u64) -> Result<bool, String> {
+    pub(super) fn may_forget(&self) -> Result<bool, String> {
         if self
             .clock
             .as_ref()
@@ -90,19 +93,19 @@ impl Servers {
             return Ok(false);
         }
         // While it was behind they rose from the last one, whatever it showed.
-        let fences = last_fences(&self.primary, locks)?;
+        let last = counter(&self.primary)?;
         let now = self.time_us()?;
-        Ok(fences.iter().flatten().all(|fence| fence + BLOCK < now))
+        Ok(last.is_none_or(|last| last < now))
     }
 
-    /// The last fence of each lock, as the server has it.
-    pub(super) fn fences(&self, locks: u64) -> Result<Vec<Option<i64>>, String> {
-        last_fences(&self.primary, locks)
+    /// The last fence that was drawn, as the server has it.
+    pub(super) fn counter(&self) -> Result<Option<i64>, String> {
+        counter(&self.primary)
     }
 
     /// The same, as the one that follows it has it.
-    pub(super) fn fences_that_follow(&self, locks: u64) -> Result<Vec<Option<i64>>, String> {
-        last_fences(self.other()?, locks)
+    pub(super) fn counter_that_follows(&self) -> Result<Option<i64>, String> {
+        counter(self.other()?)
     }
 
     /// The time of the server in microseconds, as fences count it.
@@ -175,9 +178,6 @@ impl Servers {
     }
 }
 
-/// How many numbers a fence stands for.
-const BLOCK: i64 = 64;
-
 const NO_REPLICA: &str = "no server follows";
 
 fn follow(server: &OwnServer, port: Option<u16>) -> Result<(), String> {
@@ -190,23 +190,11 @@ fn follow(server: &OwnServer, port: Option<u16>) -> Result<(), String> {
     told.map_err(|error| format!("REPLICAOF {}: {error}", whom.join(" ")))
 }
 
-/// The last fence of each lock: the first word, and what else stands there says whose it is.
-fn last_fences(server: &OwnServer, locks: u64) -> Result<Vec<Option<i64>>, String> {
-    let asked = |error: redis::RedisError| format!("the last fences: {error}");
-    let mut mget = redis::cmd("MGET");
-    for lock in 1..=locks {
-        mget.arg(format!("{{m{lock}}}:lh-fence"));
-    }
-    let mut connection = connect(server).map_err(asked)?;
-    let texts: Vec<Option<String>> = mget.query(&mut connection).map_err(asked)?;
-    let number = |text: &String| {
-        let last = text.split(' ').next().and_then(|word| word.parse().ok());
-        last.ok_or_else(|| format!("{text:?} is no fence"))
-    };
-    texts
-        .iter()
-        .map(|text| text.as_ref().map(number).transpose())
-        .collect()
+/// The last fence that was drawn at a server, for whichever lock.
+fn counter(server: &OwnServer) -> Result<Option<i64>, String> {
+    connect(server)
+        .and_then(|mut connection| redis::cmd("GET").arg(COUNTER).query(&mut connection))
+        .map_err(|error| format!("GET {COUNTER}: {error}"))
 }
 
 /// The time that a server has: seconds, and microseconds.

@@ -1,29 +1,26 @@
 -- Take the mutex, find that this owner has it already, or join the queue.
 --
 -- KEYS  see prelude.lua
--- ARGV  1 owner token  2 TTL in ms  3 mode  4 '' ask once, '-' queue and poll, else queue and be told on this channel
--- Reply 'held <fence of the grant> <queued>'
+-- ARGV  1 owner token  2 TTL in ms  3 mode  4 how many fences to draw
+--       5 '' ask once, '-' queue and poll, else queue and be told on this channel
+-- Reply 'held <fence of the grant> <how many were drawn> <queued>'
 --       {'busy', ahead, poll_after in ms, now in us, view}
 --
 -- Closes the race between taking a lock and knowing it: value, lease and fence are set in one step, and a retry after
 -- a lost reply by the same owner finds its own token and answers 'held' again.
-local function acquire(owner, ttl, mode, channel)
-  -- A free lock that nobody waits for is the caller's.
-  local queued = call('ZCARD', QUEUE)
-  if queued == 0 and grant(owner, ttl) then
-    return held(0)
-  end
+local function acquire(owner, ttl, mode, wanted, channel)
   local value, kind = advance(owner)
-  if value == owner then
+  if holder == owner then
     return hold(ttl)
   end
+  local queued = call('ZCARD', QUEUE)
   -- Who still waits could not be told, and keeps nobody from the lock.
   if kind == 'none' then
-    grant(owner, ttl)
-    return held(call('ZCARD', QUEUE))
+    grant(owner, ttl, next_fence(), wanted, queued > 0)
+    return held(queued)
   end
 
-  local holder, passed = client_of(value), 0
+  local passed = 0
   local rank = queued > 0 and call('ZRANK', QUEUE, owner)
   if channel ~= '' and queued > 0 and rank ~= 0 then
     passed = serve(owner, holder and 'ours' or 'foreign') or 0
@@ -53,15 +50,19 @@ local function acquire(owner, ttl, mode, channel)
     local behind = call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2]
     local seen_until = digits(math.floor(time() / 1000) + poll_after + WAITER_GRACE)
     -- Fails if WAITERS is something else; from here on nothing does.
-    call('HSET', WAITERS, owner, mode .. ' ' .. ttl .. ' ' .. channel .. ' ' .. seen_until)
+    call('HSET', WAITERS, owner, table.concat({ mode, ttl, wanted, channel, seen_until }, ' '))
     call('PEXPIRE', WAITERS, QUEUE_MEMORY)
     if not rank then
       call('ZADD', QUEUE, digits(math.max(behind and behind + 1 or 0, time())), owner)
     end
     call('PEXPIRE', QUEUE, QUEUE_MEMORY)
+    if holder and not contended then
+      -- From now on the short forms leave this lock to the long ones.
+      call('SET', NAME, written .. '!', 'KEEPTTL')
+    end
     -- The holder is told each time: a hint may get lost, and who keeps the lock for its own tasks should give it up.
     if ahead == 0 and holder then
-      redis.pcall('PUBLISH', 'leasehold:wake:' .. holder, 'wanted ' .. value .. ' ' .. NAME)
+      redis.pcall('PUBLISH', 'leasehold:wake:' .. client_of(holder), 'wanted ' .. holder .. ' ' .. NAME)
     end
   end
   return { 'busy', ahead, poll_after, at_us, seen }

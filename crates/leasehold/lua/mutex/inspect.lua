@@ -1,18 +1,17 @@
 #!lua flags=no-writes
 -- Look at a lock, its holder and its queue without changing them.
 --
--- KEYS  see prelude.lua
--- Reply {{'seen', view, last fence or '', {token, record, token, record, ...}, now in ms}}
+-- KEYS  1 the fence counter, then three, see prelude.lua
+-- Reply {{'seen', view, {token, record, token, record, ...}, now in ms}}
 --
--- One script, so that holder, fence and queue are of one moment.
+-- One script, so that holder and queue are of one moment.
 return each(0, function()
   local value, kind = look()
-  local fence = last_fence()
   local queue = {}
   for _, token in ipairs(call('ZRANGE', QUEUE, '0', '-1')) do
     queue[#queue + 1] = token
     queue[#queue + 1] = call('HGET', WAITERS, token) or ''
   end
   local now_ms = digits(math.floor(time() / 1000))
-  return { 'seen', view(value, kind), fence and last_text or '', queue, now_ms }
+  return { 'seen', view(value, kind), queue, now_ms }
 end)

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{Busy, Fence, Held, LockName, Owner, Ttl, Wake};
+use leasehold_core::{Busy, Fences, Held, LockName, Owner, Ttl, Wake};
 
 use super::asking::{Asking, Term};
 use super::contend::Taken;
 use super::engine::{Due, Engine};
 use super::hold::{Hold, Start, deadline};
-use super::line::{Seat, Terms, Todo};
+use super::line::{Seat, Terms, Todo, alike};
 use super::lines::Lines;
 use super::seat::Waiter;
 use crate::clock::Moment;
@@ -32,15 +32,17 @@ impl Engine {
         };
         let ttl = asking.terms.ttl;
         let until = deadline(sent, ttl);
-        let (Some(fence), true) = (held.fence, until > self.clock.now()) else {
+        let (Some(first), true) = (held.fence, until > self.clock.now()) else {
             return Taken::TooLate;
         };
+        let block = held.block;
+        let fences = Fences { first, block };
         let term = Term {
             asked_at: sent,
             until,
             lasts: ttl,
         };
-        let todo = self.take(&mut lines, name, owner, (fence, held.queued), term);
+        let todo = self.take(&mut lines, name, owner, (fences, held.queued), term);
         drop(lines);
         match todo {
             Some(todo) => {
@@ -56,13 +58,13 @@ impl Engine {
         lines: &mut Lines<Waiter, Arc<Hold>>,
         name: &LockName,
         owner: &Owner,
-        grant: (Fence, u32),
+        grant: (Fences, u32),
         term: Term,
     ) -> Option<Todo<Waiter, Arc<Hold>>> {
         let next_owner = |terms: &Terms| self.identity.owner(&terms.note);
         let now = self.clock.now();
         lines.taken(name, owner, next_owner, grant, now, |seat, asking| {
-            let start = seat.caller.start(owner, grant.0, &seat.terms);
+            let start = seat.caller.start(owner, grant.0.first, &seat.terms);
             let unsettled_until = asking.unsettled_until;
             let start = Start {
                 asked_at: term.asked_at,
@@ -214,11 +216,12 @@ impl Engine {
         let now = self.clock.now();
         let mut lines = self.lines();
         if let Some(asking) = lines.asking(name, &wake.owner) {
-            let (Some(fence), Some(term)) = (wake.fence, asking.granted_until(wake, now)) else {
+            let (Some(first), Some(term)) = (wake.fence, asking.granted_until(wake, now)) else {
                 return asking.claim();
             };
             asking.served();
-            let grant = (fence, wake.queued);
+            let block = wake.block;
+            let grant = (Fences { first, block }, wake.queued);
             let todo = self.take(&mut lines, name, &wake.owner, grant, term);
             drop(lines);
             self.perform(name, todo.unwrap_or_default(), None);
@@ -229,35 +232,16 @@ impl Engine {
         }
     }
 
-    /// A renewal that was sent at `sent` was confirmed: so many others wait, and there are these fences more.
+    /// A renewal that was sent at `sent` was confirmed: so many others wait.
     pub(super) fn renewed(
         self: &Arc<Self>,
         name: &LockName,
         owner: &Owner,
         (queued, sent): (u32, Moment),
-        fence: Option<Fence>,
     ) {
         let todo = self
             .lines()
             .queued(name, owner, (queued, sent), self.clock.now());
-        self.perform(name, todo, None);
-        if fence.is_some() {
-            self.refilled(name, owner, fence);
-        }
-    }
-
-    /// The store has drawn more fences, or could not.
-    pub(super) fn refilled(self: &Arc<Self>, name: &LockName, owner: &Owner, fence: Option<Fence>) {
-        let next_owner = |terms: &Terms| self.identity.owner(&terms.note);
-        let now = self.clock.now();
-        let todo = self.lines().refilled(
-            name,
-            owner,
-            (fence, now),
-            next_owner,
-            |hold| hold.is_fit_to_hand_on(hold.ttl, now),
-            |seat, owner, fence, hold| self.next_lease(seat, owner, fence, hold, now),
-        );
         self.perform(name, todo, None);
     }
 
@@ -280,13 +264,18 @@ impl Engine {
         self.lines().asking(name, owner).map(with)
     }
 
-    /// Whether someone in the line of `owner` waits for a busy lock.
-    pub(super) fn has_waiters(&self, name: &LockName, owner: &Owner) -> bool {
+    /// Whether someone in the line of `owner` waits for a busy lock, and how many from the first on want its terms.
+    pub(super) fn has_waiters(&self, name: &LockName, owner: &Owner) -> (bool, usize) {
         let mut lines = self.lines();
-        lines.asking(name, owner).is_some()
-            && lines
-                .get_mut(name)
-                .is_some_and(|line| line.waiting.iter().any(|seat| !seat.once))
+        let Some(asking) = lines.asking(name, owner) else {
+            return (false, 0);
+        };
+        let terms = asking.terms.clone();
+        let line = lines.get_mut(name);
+        line.map_or((false, 0), |line| {
+            let waits = line.waiting.iter().any(|seat| !seat.once);
+            (waits, alike(&line.waiting, &terms))
+        })
     }
 
     /// A request of `owner`, which was served, may still be carried out until then. Whether its lease will see to that.

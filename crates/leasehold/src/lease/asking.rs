@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Busy, CLAIM_WINDOW, Owner, Ttl, Wake};
+use leasehold_core::{Block, Busy, CLAIM_WINDOW, Owner, Ttl, Wake};
 use tokio::sync::Notify;
 
 use super::hold::deadline;
@@ -64,6 +64,8 @@ impl Ear {
 pub(super) struct Ask {
     pub(super) owner: Owner,
     pub(super) terms: Terms,
+    /// How many fences it asks for.
+    pub(super) block: Block,
     pub(super) waits: bool,
     pub(super) ear: Arc<Ear>,
 }

@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{LockName, Mode, Owner, Reply, Step, Wait};
+use leasehold_core::{Block, LockName, Mode, Owner, Reply, Step, Wait, block_for};
 
 use super::asking::{Ask, Ear, Told};
 use super::engine::Engine;
@@ -124,15 +124,16 @@ impl Contender {
 
     /// To wait in the store's queue if anybody here waits.
     fn acquire(&self) -> (Step, bool) {
-        let waits = self.engine.has_waiters(&self.name, &self.owner);
-        (acquire(&self.owner, &self.terms, waits), waits)
+        let (waits, tasks) = self.engine.has_waiters(&self.name, &self.owner);
+        // The first request, without others in the way, was another one.
+        let block = block_for(tasks, true);
+        (acquire(&self.owner, &self.terms, block, waits), waits)
     }
 
     fn extend(&self) -> Step {
         Step::Extend {
             owner: self.owner.clone(),
             ttl: self.terms.ttl,
-            block: false,
             // Whatever it was granted is welcome.
             fence: None,
         }
@@ -286,11 +287,12 @@ pub(super) enum Taken {
 }
 
 /// The step that asks for the lock.
-pub(super) fn acquire(owner: &Owner, terms: &Terms, waits: bool) -> Step {
+pub(super) fn acquire(owner: &Owner, terms: &Terms, block: Block, waits: bool) -> Step {
     Step::Acquire {
         owner: owner.clone(),
         mode: Mode::Exclusive,
         ttl: terms.ttl,
+        block,
         wait: waits.then_some(Wait { listening: true }),
     }
 }

@@ -81,7 +81,6 @@ impl Detached {
         let step = Step::Extend {
             owner: self.owner.clone(),
             ttl,
-            block: false,
             fence: Some(self.grant),
         };
         match self.ask(step).await? {
@@ -242,8 +241,9 @@ impl Drop for Undo {
             // If the release that keeps the lock is repeated, it may find it free, and that is no loss.
             self.hold.take_back();
             work.keep = self.hold.left_to_keep(self.engine.clock.now());
+            work.fence = Some(self.hold.grant);
             self.engine.undoes(&work.owner);
-            // After that release: steps of a kind are carried out in order.
+            // After that release: steps of a kind that name a fence are carried out in order.
             release(&self.engine, work, None);
         }
     }

@@ -248,7 +248,6 @@ impl Engine {
                     release(self, work, None);
                 }
                 Do::Fail(seat, error) => self.refuse([seat], &error.into()),
-                Do::Refill(owner) => self.keeper.refill(self, &owner),
                 Do::Linger(until) => {
                     self.agenda.add(until, Due::Idle(name.clone()));
                 }
@@ -261,7 +260,8 @@ impl Engine {
     }
 
     fn ask(self: &Arc<Self>, name: &LockName, ask: Ask) {
-        let (step, waits) = (acquire(&ask.owner, &ask.terms, ask.waits), ask.waits);
+        let step = acquire(&ask.owner, &ask.terms, ask.block, ask.waits);
+        let waits = ask.waits;
         let contender = Contender::new(self.clone(), name.clone(), ask);
         let sent = self.clock.now();
         let token = self.tasks.token();

@@ -74,6 +74,7 @@ impl Engine {
             name: name.clone(),
             owner,
             ttl: left.map_or(hold.ttl, |left| left.max(hold.ttl)),
+            fence: Some(hold.grant),
             keep,
             unsettled_until: hold.unsettled_until(),
             hold: Some((hold, lost)),

@@ -25,7 +25,7 @@ use leasehold_core::{Owner, Reply, Ttl};
 use self::renewal::{Found, Renewal, Why, believed, from_backlog, send, start};
 use super::engine::{Due, Engine};
 use super::hold::Hold;
-use super::kept::{Block, Caller, Kept, Progress};
+use super::kept::{Caller, Kept, Progress};
 use crate::clock::Moment;
 use crate::error::{Error, LossCause, Replaced, StoreError};
 use crate::store::Answer;
@@ -108,7 +108,7 @@ impl Keeper {
             kept.owe();
         }
         if left < ttl.get() / 2 && kept.progress != Progress::UnderWay {
-            let renewal = start(engine, &mut state, &hold.owner, Why::Asked, false);
+            let renewal = start(engine, &mut state, &hold.owner, Why::Asked);
             drop(state);
             send(engine, renewal);
         }
@@ -129,24 +129,7 @@ impl Keeper {
         kept.ask_for(ttl);
         kept.by_hand.push(caller);
         if kept.progress != Progress::UnderWay {
-            let renewal = start(engine, &mut state, owner, Why::Asked, false);
-            drop(state);
-            send(engine, renewal);
-        }
-    }
-
-    /// Renews, and draws more fences for it.
-    pub(super) fn refill(&self, engine: &Arc<Engine>, owner: &Owner) {
-        let mut state = self.lock();
-        let Some(kept) = state.leases.get_mut(owner) else {
-            return;
-        };
-        if kept.progress == Progress::UnderWay {
-            if kept.block == Block::NotNeeded {
-                kept.block = Block::Wanted;
-            }
-        } else {
-            let renewal = start(engine, &mut state, owner, Why::Asked, true);
+            let renewal = start(engine, &mut state, owner, Why::Asked);
             drop(state);
             send(engine, renewal);
         }
@@ -199,7 +182,7 @@ impl Keeper {
             backlog.push_back(owner.clone());
             schedule(engine, owner, kept);
         } else if kept.is_due(now) {
-            let renewal = start(engine, &mut state, owner, Why::Due, false);
+            let renewal = start(engine, &mut state, owner, Why::Due);
             drop(state);
             send(engine, renewal);
         } else {
@@ -223,7 +206,6 @@ impl Keeper {
             hold: asked_for,
             sent,
             ttl,
-            block,
             why,
             callers,
             ..
@@ -274,12 +256,10 @@ impl Keeper {
         };
         let mut again = None;
         if let Some(kept) = state.leases.get_mut(&owner) {
-            let wanted = kept.block == Block::Wanted;
-            kept.block = Block::NotNeeded;
-            if kept.by_hand.is_empty() && !wanted {
+            if kept.by_hand.is_empty() {
                 schedule(engine, &owner, kept);
             } else {
-                again = Some(start(engine, &mut state, &owner, Why::Asked, wanted));
+                again = Some(start(engine, &mut state, &owner, Why::Asked));
             }
         }
         drop(state);
@@ -294,10 +274,7 @@ impl Keeper {
                 .renewed(lease, took, &said, || hold.span(), left);
         }
         if let Some(held) = confirmed {
-            let fence = held.fence.filter(|_| block);
-            engine.renewed(&asked_for.name, &owner, (held.queued, sent), fence);
-        } else if block {
-            engine.refilled(&asked_for.name, &owner, None);
+            engine.renewed(&asked_for.name, &owner, (held.queued, sent));
         }
         if let Some((hold, ended)) = lost {
             ended.tell();

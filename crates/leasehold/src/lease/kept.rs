@@ -28,7 +28,6 @@ pub(super) struct Kept {
     /// Renewals asked for by hand while one was under way: they share the next one.
     pub(super) by_hand: Vec<Caller>,
     backoff: Backoff,
-    pub(super) block: Block,
     /// Where it stands in the agenda (K2).
     pub(super) ticket: Option<Ticket>,
     /// When its name was put into the index, first at the first renewal: locks that are gone sooner are not worth showing.
@@ -56,16 +55,6 @@ pub(super) enum Confirmed {
     No,
     /// The same, while a renewal was under way: its answer may be the word of the server of before.
     AskedBefore,
-}
-
-/// Where its next fences stand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Block {
-    NotNeeded,
-    /// The next renewal is to draw some.
-    Wanted,
-    /// The one under way does.
-    UnderWay,
 }
 
 /// A request that was not answered, and may be carried out later than those sent after it, over a connection given up.
@@ -105,7 +94,6 @@ impl Kept {
             hold,
             ttl,
             progress: Progress::Planned,
-            block: Block::NotNeeded,
             by_hand: Vec::new(),
             backoff: backoff(ttl),
             ticket: None,

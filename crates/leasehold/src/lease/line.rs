@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use leasehold_core::{Label, Owner, Stay, Ttl};
+use leasehold_core::{Block, Label, Owner, Stay, Ttl, block_for};
 
 use super::asking::{Ask, Asking};
 use crate::clock::Moment;
@@ -23,6 +23,9 @@ pub(crate) struct Terms {
 pub(super) trait Caller {
     /// It does not listen any more.
     fn is_gone(&self) -> bool;
+
+    /// Its lease may stay idle here, in case somebody wants it again.
+    fn lingers(&self) -> bool;
 }
 
 /// A request in line.
@@ -59,10 +62,6 @@ pub(super) struct Tenure<T> {
     pub(super) heard: Option<Moment>,
     /// When somebody is going to look whether it has been idle for too long.
     pub(super) looked_at: Option<Moment>,
-    /// The store was asked for more fences.
-    pub(super) refilling: bool,
-    /// No lease is out: the next one waits for a fence.
-    pub(super) dry: bool,
 }
 
 /// How a lease ends.
@@ -98,8 +97,6 @@ pub(super) enum Do<C, T> {
     },
     /// Give the lock of this owner back to the store.
     Release { owner: Owner, lease: Option<T> },
-    /// Ask the store for more fences for this owner.
-    Refill(Owner),
     /// Look at it then.
     Linger(Moment),
 }
@@ -124,21 +121,12 @@ impl<T: Clone> Tenure<T> {
         }
     }
 
-    pub(super) fn grant<C>(&mut self, seat: Seat<C>, handed_on: bool, todo: &mut Todo<C, T>) {
+    pub(super) fn grant<C>(&self, seat: Seat<C>, handed_on: bool, todo: &mut Todo<C, T>) {
         todo.push(Do::Grant {
             seat,
             lease: self.lease.clone(),
             handed_on,
         });
-        if handed_on && self.stay.is_low() {
-            self.refill(todo);
-        }
-    }
-
-    /// The next lease has to wait until the store has drawn more fences.
-    pub(super) fn run_dry<C>(&mut self, todo: &mut Todo<C, T>) {
-        self.dry = true;
-        self.refill(todo);
     }
 
     /// It is idle until then: somebody has to look. Soon, at the latest, so that looks that come too late do not pile up.
@@ -147,12 +135,6 @@ impl<T: Clone> Tenure<T> {
         if self.looked_at.is_none_or(|planned| planned > at) {
             self.looked_at = Some(at);
             todo.push(Do::Linger(at));
-        }
-    }
-
-    fn refill<C>(&mut self, todo: &mut Todo<C, T>) {
-        if !std::mem::replace(&mut self.refilling, true) {
-            todo.push(Do::Refill(self.owner.clone()));
         }
     }
 }
@@ -166,16 +148,41 @@ impl<T: Clone> Clone for Tenure<T> {
             lease: self.lease.clone(),
             heard: self.heard,
             looked_at: self.looked_at,
-            refilling: self.refilling,
-            dry: self.dry,
         }
     }
 }
 
-/// Has the store asked on behalf of `seat`.
+/// Fences for a lock that may stay idle and be taken again: more once these are used up.
+const LINGERING: u64 = 4;
+
+/// How many fences to draw for `seat`, before those who wait, after a stay of this client if there was one. Only to who wants
+/// the same terms is the lock handed on.
+pub(super) fn fences_for<C: Caller>(
+    seat: &Seat<C>,
+    waiting: &VecDeque<Seat<C>>,
+    before: Option<&Stay>,
+) -> Block {
+    let tasks = 1 + alike(waiting, &seat.terms);
+    let wanted = before.map_or_else(|| block_for(tasks, false), |stay| stay.next_block(tasks));
+    if seat.caller.lingers() && !before.is_some_and(Stay::is_wanted) {
+        wanted.max(Block::nearest(LINGERING))
+    } else {
+        wanted
+    }
+}
+
+/// How many of those who wait, from the first on, want these terms: to them the lock may be handed on.
+pub(super) fn alike<C>(waiting: &VecDeque<Seat<C>>, terms: &Terms) -> usize {
+    let most = usize::try_from(Block::MOST.get()).unwrap_or(usize::MAX);
+    let alike = waiting.iter().take_while(|seat| seat.terms == *terms);
+    alike.take(most).count()
+}
+
+/// Has the store asked on behalf of `seat`, for so many fences.
 pub(super) fn ask<C, T>(
     owner: Owner,
     seat: &Seat<C>,
+    block: Block,
     now: Moment,
     todo: &mut Todo<C, T>,
 ) -> Turn<T> {
@@ -183,6 +190,7 @@ pub(super) fn ask<C, T>(
     todo.push(Do::Ask(Ask {
         owner: asking.owner.clone(),
         terms: asking.terms.clone(),
+        block,
         waits: asking.waits,
         ear: asking.ear.clone(),
     }));

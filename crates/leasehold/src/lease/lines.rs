@@ -14,15 +14,16 @@
 
 mod news;
 #[cfg(test)]
-mod running_dry;
+mod spent;
 
 use std::collections::{HashMap, VecDeque};
 
-use leasehold_core::{Fence, LockName, NoHandOver, Owner, Stay};
+use leasehold_core::{Fence, Fences, LockName, NoHandOver, Owner, Stay};
 
 use super::asking::Asking;
 use super::line::{
-    Caller, Do, Ending, Line, Seat, Tenure, Terms, Todo, Turn, ask, next_seat, take_once,
+    Caller, Do, Ending, Line, Seat, Tenure, Terms, Todo, Turn, ask, fences_for, next_seat,
+    take_once,
 };
 use crate::clock::Moment;
 
@@ -51,8 +52,9 @@ impl<C: Caller, T: Clone> Lines<C, T> {
     ) -> Todo<C, T> {
         let Some(line) = self.0.get_mut(name) else {
             let mut todo = Vec::with_capacity(1);
+            let block = fences_for(&seat, &VecDeque::new(), None);
             let line = Line {
-                turn: ask(owner(&seat.terms), &seat, now, &mut todo),
+                turn: ask(owner(&seat.terms), &seat, block, now, &mut todo),
                 waiting: VecDeque::from([seat]),
             };
             self.0.insert(name.clone(), line);
@@ -65,7 +67,7 @@ impl<C: Caller, T: Clone> Lines<C, T> {
                 failure: Some(error),
                 ..
             }) if seat.once => todo.push(Do::Fail(seat, error.clone())),
-            Turn::Held(tenure) if seat.once && !tenure.dry => todo.push(Do::Busy(seat)),
+            Turn::Held(_) if seat.once => todo.push(Do::Busy(seat)),
             Turn::Asking(_) | Turn::Held(_) => {
                 todo.push(Do::Waits(seat.id));
                 line.waiting.push_back(seat);
@@ -84,14 +86,10 @@ impl<C: Caller, T: Clone> Lines<C, T> {
                         tenure.grant(seat, true, &mut todo);
                         line.turn = Turn::Held(tenure);
                     }
-                    Err(NoHandOver::Dry) => {
-                        tenure.run_dry(&mut todo);
-                        line.waiting.push_back(seat);
-                        line.turn = Turn::Held(tenure);
-                    }
-                    Err(NoHandOver::Unfair) => {
+                    Err(NoHandOver::Spent | NoHandOver::Unfair) => {
                         todo.push(tenure.release());
-                        line.turn = ask(owner(&seat.terms), &seat, now, &mut todo);
+                        let block = fences_for(&seat, &line.waiting, Some(&tenure.stay));
+                        line.turn = ask(owner(&seat.terms), &seat, block, now, &mut todo);
                         line.waiting.push_back(seat);
                     }
                 }
@@ -107,7 +105,7 @@ impl<C: Caller, T: Clone> Lines<C, T> {
         name: &LockName,
         owner: &Owner,
         next_owner: impl FnOnce(&Terms) -> Owner,
-        (fence, queued): (Fence, u32),
+        (fences, queued): (Fences, u32),
         now: Moment,
         make: impl FnOnce(&Seat<C>, &Asking) -> T,
     ) -> Option<Todo<C, T>> {
@@ -122,18 +120,16 @@ impl<C: Caller, T: Clone> Lines<C, T> {
         let seat = next_seat(&mut line.waiting);
         match seat {
             Some(seat) if seat.terms == asking.terms => {
-                let mut stay = Stay::new(fence);
+                let mut stay = Stay::new(fences);
                 stay.queued(queued.max(asking.wanted.into()), now.as_micros());
                 let lease = make(&seat, asking);
-                let mut tenure = Tenure {
+                let tenure = Tenure {
                     owner: owner.clone(),
                     terms: asking.terms.clone(),
                     stay,
                     lease,
                     heard: asking.wanted.then_some(now),
                     looked_at: None,
-                    refilling: false,
-                    dry: false,
                 };
                 tenure.grant(seat, false, &mut todo);
                 for seat in take_once(&mut line.waiting) {
@@ -147,7 +143,7 @@ impl<C: Caller, T: Clone> Lines<C, T> {
                     ttl: asking.terms.ttl,
                     unsettled_until: asking.unsettled_until,
                 });
-                self.ask_next(name, seat, next_owner, now, &mut todo);
+                self.ask_next(name, (seat, None), next_owner, now, &mut todo);
             }
         }
         Some(todo)
@@ -215,12 +211,7 @@ impl<C: Caller, T: Clone> Lines<C, T> {
                         tenure.grant(next, true, &mut todo);
                         return todo;
                     }
-                    Err(NoHandOver::Dry) => {
-                        tenure.run_dry(&mut todo);
-                        line.waiting.push_front(next);
-                        return todo;
-                    }
-                    Err(NoHandOver::Unfair) => seat = Some(next),
+                    Err(NoHandOver::Spent | NoHandOver::Unfair) => seat = Some(next),
                 }
             } else if let (None, Some(until), false) =
                 (&seat, linger_until, tenure.stay.is_wanted())
@@ -231,7 +222,8 @@ impl<C: Caller, T: Clone> Lines<C, T> {
             }
         }
         todo.push(tenure.release());
-        self.ask_next(name, seat, next_owner, now, &mut todo);
+        let before = Some(tenure.stay.clone());
+        self.ask_next(name, (seat, before), next_owner, now, &mut todo);
         todo
     }
 
@@ -323,18 +315,20 @@ impl<C: Caller, T: Clone> Lines<C, T> {
             .filter(|line| matches!(line.turn, Turn::Held(_)))
     }
 
-    /// The lock is not ours any more: `seat`, taken out of the line, has the store asked for it, or the line ends (Q2, Q5).
+    /// The lock is not ours any more, after this stay if there was one: `seat`, taken out of the line, has the store asked for
+    /// it, or the line ends (Q2, Q5).
     fn ask_next(
         &mut self,
         name: &LockName,
-        seat: Option<Seat<C>>,
+        (seat, before): (Option<Seat<C>>, Option<Stay>),
         owner: impl FnOnce(&Terms) -> Owner,
         now: Moment,
         todo: &mut Todo<C, T>,
     ) {
         match (seat, self.0.get_mut(name)) {
             (Some(seat), Some(line)) => {
-                line.turn = ask(owner(&seat.terms), &seat, now, todo);
+                let block = fences_for(&seat, &line.waiting, before.as_ref());
+                line.turn = ask(owner(&seat.terms), &seat, block, now, todo);
                 line.waiting.push_front(seat);
             }
             _ => drop(self.0.remove(name)),

@@ -65,6 +65,10 @@ impl Caller for Waiter {
     fn is_gone(&self) -> bool {
         self.answer.is_closed()
     }
+
+    fn lingers(&self) -> bool {
+        !self.request.linger.is_zero()
+    }
 }
 
 impl Waiter {

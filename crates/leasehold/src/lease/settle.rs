@@ -16,7 +16,7 @@ use std::mem;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{HolderView, LockName, Owner, Reply, Step, Ttl};
+use leasehold_core::{Fence, HolderView, LockName, Owner, Reply, Step, Ttl};
 use tokio::sync::oneshot;
 
 use super::engine::Engine;
@@ -46,6 +46,8 @@ pub(crate) struct Settle {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
     pub(crate) ttl: Ttl,
+    /// The fence of the grant, where it is known. Clean-up lets go of whatever there is; a lease, of what its user believed to have.
+    pub(crate) fence: Option<Fence>,
     pub(crate) keep: Option<Ttl>,
     /// An earlier request was not answered and may be carried out until then.
     pub(crate) unsettled_until: Option<Moment>,
@@ -113,8 +115,7 @@ impl Settling {
         Step::Release {
             owner: self.work.owner.clone(),
             keep: self.work.keep.and_then(left),
-            // Clean-up lets go of whatever there is; a lease, of what its user believed to have.
-            fence: self.work.hold.as_ref().map(|(hold, _)| hold.grant),
+            fence: self.work.fence,
         }
     }
 
@@ -220,6 +221,7 @@ impl Settle {
             name,
             owner,
             ttl,
+            fence: None,
             keep: None,
             unsettled_until,
             hold: None,

@@ -7,6 +7,7 @@ mod fences;
 mod hold;
 #[cfg(feature = "cache")]
 mod overtaken;
+mod peer;
 mod queue;
 #[cfg(feature = "cache")]
 mod reader;
@@ -16,7 +17,8 @@ mod worlds;
 
 use std::time::Duration;
 
-use self::worlds::{Peer, World};
+use self::peer::Peer;
+use self::worlds::World;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -72,20 +74,26 @@ macro_rules! row {
             fences start:
                 fences_rise_over_releases_and_expiry
                 fences_rise_while_the_clock_stands_still
-                a_refill_is_above_all_before_and_below_all_after
-                who_draws_more_is_known_by_the_fence_of_its_grant
-                who_draws_more_is_broken_by_any_fence_it_has_had
+                all_names_draw_from_one_counter
+                a_block_is_drawn_with_the_grant
+                who_has_a_block_is_known_by_the_fence_of_its_grant
+                a_waiter_is_granted_the_block_it_asked_for_last
                 fences_rise_over_the_loss_of_all_data
-                fences_rise_over_the_loss_of_the_fence
-                a_fence_is_remembered_for_a_day
-                a_fence_is_remembered_as_long_as_its_lock_is_held;
+                a_hold_keeps_its_fences_when_the_counter_is_lost
+                fences_go_on_from_a_counter_that_is_ahead_of_the_clock
+                a_counter_near_the_end_counts_as_lost
+                nothing_but_the_counter_stays_behind;
             under start:
                 a_hold_goes_on_by_any_fence_of_its_own
                 a_holder_of_another_grant_is_not_extended_and_lets_go
                 a_waiter_that_believes_to_hold_is_told_and_leaves
-                a_hold_goes_on_by_its_own_fence_when_the_store_lost_that;
+                a_hold_goes_on_by_its_own_fence_only_when_the_counter_is_lost
+                who_names_its_fence_hands_over_all_the_same
+                who_names_its_fence_may_keep_the_lock_taken
+                an_expired_hold_does_not_go_on_by_its_fence;
             repeats start:
                 acquire_may_be_repeated
+                a_repeat_draws_no_fences
                 a_repeated_acquire_after_the_release_is_settled_by_another
                 extend_may_be_repeated
                 release_may_be_repeated

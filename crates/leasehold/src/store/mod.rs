@@ -85,7 +85,8 @@ impl Drop for Done {
 /// A place where locks live. One method matters.
 pub(crate) trait Store: Send + Sync + 'static {
     /// Carries out one step atomically, or says why it gave no verdict. Safe to repeat. Steps of one kind
-    /// are carried out in the order they were sent; an acquire and a release may overtake each other. The answer comes in bounded time, which depends on the TTL in the step; from any
+    /// on one lock are carried out in the order they were sent, but for a release that names no fence; an acquire and a release
+    /// may overtake each other. The answer comes in bounded time, which depends on the TTL in the step; from any
     /// thread, maybe before this returns, so the caller must hold no lock that `done` takes.
     fn send(&self, name: &LockName, step: Step, done: Done);
 

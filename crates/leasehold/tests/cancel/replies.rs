@@ -108,8 +108,11 @@ async fn an_acquisition_that_was_given_up_after_its_reply_was_lost_is_undone() {
 async fn a_place_in_the_queue_that_was_given_is_given_back() {
     let scene = Scene::begin().await;
     let held = take(&scene.operator, "m").await;
-    scene.proxy.swallow_replies(true);
     let mutex = scene.mutex();
+    // It knows then that others want the lock, so that its next request is the one that joins the queue.
+    let busy = mutex.try_acquire().await.expect("it answers");
+    assert!(busy.is_none());
+    scene.proxy.swallow_replies(true);
     assert!(poll_n_times_then_drop(1, mutex.acquire()).await.is_none());
     scene.a_reply_is_lost().await;
     assert_eq!(look(&scene.operator, "m").await.queue.len(), 1);

@@ -115,7 +115,8 @@ async fn a_broken_or_wrong_one_is_lost(place: Place) {
     assert!(look(&b, "n").await.holder.is_none());
     detached.check().await.expect("as it was");
 
-    let fence = look(&b, "m").await.fence.expect("it has one");
+    let holder = look(&b, "m").await.holder.expect("it is held");
+    let fence = holder.fence.expect("it has one");
     assert!(b.break_lock("m", fence).await.expect("the store answers"));
     assert_eq!(gone(detached.renew(TTL).await), LossCause::NotHeld(None));
     assert!(look(&b, "m").await.holder.is_none(), "not taken again");

@@ -107,7 +107,7 @@ async fn a_user_who_may_not_run_scripts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_who_may_not_touch_the_key() {
-    let (server, url) = with_user(&["~app:*", "~{app:*", "&*", "+@all"]);
+    let (server, url) = with_user(&["~app:*", "~{app:*", "~leasehold:fence", "&*", "+@all"]);
     let client = connect(&url).await;
     let verdict = within("a verdict", client.mutex("orders").try_acquire()).await;
     refused(verdict, StoreErrorKind::Denied, "127.0.0.1");
@@ -314,7 +314,7 @@ async fn through_a_unix_socket_as_a_user_in_a_database_of_its_own() {
         );
         direct.command(&["SELECT", "3"]);
         let token = direct.command(&["GET", "orders"]).text();
-        assert_eq!(token, lease.owner().token());
+        assert_eq!(token, lease.token());
         let users = server.cli(&["CLIENT", "LIST"]).text();
         assert!(users.contains("user=worker"), "{users}");
         let lock = waiting.mutex("orders").ttl(LONG);

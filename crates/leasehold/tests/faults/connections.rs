@@ -31,7 +31,8 @@ async fn the_server_forgets_every_script_between_all_calls() {
         );
         forget();
         let seen = one.inspect("orders").await.expect("an answer");
-        assert_eq!(seen.fence, Some(lease.fence()));
+        let holder = seen.holder.expect("held");
+        assert_eq!(holder.fence, Some(lease.fence()));
         forget();
         let waiter = queue_up(&server, &two, "orders", LONG);
         forget();

@@ -218,7 +218,7 @@ fn a_waiter_whose_executor_stands_still_gets_its_turn_before_its_grant_lapses() 
     let (server, still, client) = scene();
     let (waiting, release) = in_line(&server, &still, &client);
     release();
-    let fence = server.cli(&["GET", "{orders}:lh-fence"]).text();
+    let fence = server.cli(&["GET", "leasehold:fence"]).text();
     let lease = waiting.join().expect("no panic");
     assert_eq!(lease.fence().to_string(), fence, "it was granted once");
     block_on(lease.release()).expect("it is held");

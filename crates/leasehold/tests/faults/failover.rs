@@ -123,7 +123,8 @@ async fn a_token_of_one_that_was_granted_the_lock_again_is_lost() {
         } else {
             fence - millions
         };
-        server.cli(&["SET", "{x}:lh-fence", &granted.to_string()]);
+        let value = format!("{}#{granted}", lease.owner().token());
+        server.cli(&["SET", "x", &value, "KEEPTTL"]);
 
         let again = bob.detached("x", &token).expect("a token");
         for answer in [again.check().await, again.renew(LONG).await] {

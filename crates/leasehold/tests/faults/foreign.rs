@@ -20,7 +20,7 @@ fn play_waiters(server: &RedisServer, name: &str, count: u32, channel: &str) -> 
     let keys = ["lh-queue", "lh-waiters"].map(|end| format!("{{{name}}}:{end}"));
     for number in 1..=count {
         let token = format!("lh1.{number:032x}.{number:016x}.h:1:");
-        let record = format!("exclusive 30000 {channel} 9999999999999");
+        let record = format!("exclusive 30000 1 {channel} 9999999999999");
         server.cli(&["ZADD", &keys[0], &number.to_string(), &token]);
         server.cli(&["HSET", &keys[1], &token, &record]);
     }
@@ -168,8 +168,7 @@ async fn foreign_clients_are_excluded_and_their_scripts_work_on_our_token() {
     assert!(theirs().is_nil(), "we hold it");
     assert_eq!(delete("theirs"), 0);
     lease.extend(LONG).await.expect("held");
-    let token = lease.owner().token().to_owned();
-    assert_eq!(delete(&token), 1);
+    assert_eq!(delete(&lease.token()), 1);
     assert_eq!(theirs().text(), "OK");
     let verdict = lease.extend(LONG).await;
     let Err(Error::Lost(lost)) = verdict else {

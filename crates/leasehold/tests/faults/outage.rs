@@ -116,7 +116,7 @@ async fn a_request_carried_out_after_the_outage_is_undone() {
         server.resume();
         let last_fence = || {
             server
-                .cli(&["GET", "{orders}:lh-fence"])
+                .cli(&["GET", "leasehold:fence"])
                 .int()
                 .cast_unsigned()
         };
@@ -164,15 +164,15 @@ async fn what_it_carries_out_when_nobody_tries_any_more_is_undone() {
     // So that it knows the script.
     let other = take(&client, "y", LONG).await;
     other.release().await.expect("held");
+    let fence = || server.cli(&["GET", "leasehold:fence"]).text();
+    let before = fence();
     server.pause();
     let lock = client.mutex("x").ttl(millis(300));
     store_error(within("a verdict", lock.try_acquire()).await);
     // No event tells when the client gives up: a second after the TTL.
     tokio::time::sleep(millis(3000)).await;
     server.resume();
-    eventually(PLENTY, "the request is carried out", || {
-        server.cli(&["EXISTS", "{x}:lh-fence"]).int() == 1
-    });
+    eventually(PLENTY, "the request is carried out", || fence() != before);
     eventually(PLENTY, "and undone", || is_free(&server, "x"));
 }
 

@@ -38,9 +38,7 @@ fn a_server_whose_authority_is_trusted() {
         let said = String::from_utf8_lossy(&done.stdout);
         assert!(said.contains("with the lock:    10 of 10"), "{done:?}");
     }
-    let known = server
-        .cli(&["EXISTS", "{flash-sale:item-1}:lh-fence"])
-        .int();
+    let known = server.cli(&["EXISTS", "leasehold:fence"]).int();
     assert_eq!(known, 1, "it was this server");
 }
 

@@ -54,7 +54,7 @@ pub(crate) async fn held(args: &Args) {
     }
     hold::give_back(leases).await.expect("all are held");
     client.close().await;
-    // What is left is the fence of each name, which stays for 24 h: the same an hour later.
+    // What is left is the fence counter and, for a day, the names in the index.
     emit(
         "memory",
         "redis_bytes_per_used_name",

@@ -191,7 +191,7 @@ fn the_acl_line_is_taken_by_the_server_and_enough_for_everything() {
             // It may not even ask who it is.
             report.has("acl.wide", "unknown/unknown", &[]);
         }
-        assert_eq!(server.cli(&["DBSIZE"]).int(), 1, "the last fence of x");
+        assert_eq!(server.cli(&["DBSIZE"]).int(), 1, "the fence counter");
     }
     let line = acl(&server, &["--keys", "jobs:*"]);
     assert!(is_refused(&line, "other:"), "{line}");

@@ -316,9 +316,10 @@ fn locks_that_never_end_and_those_of_other_programs() {
         (report.code, report.ids("fail")),
         (78, vec!["key.immortal".into()])
     );
-    // Nothing was changed, and nothing is left.
+    // Nothing was changed, and only the fence counter is left beside the two keys and the index.
     let keys = server.cli(&["DBSIZE"]).int();
-    assert_eq!(keys, 3);
+    assert_eq!(keys, 4);
+    assert_eq!(server.cli(&["EXISTS", "leasehold:fence"]).int(), 1);
     assert_eq!(server.cli(&["ZCARD", "leasehold:index"]).int(), 4);
 }
 

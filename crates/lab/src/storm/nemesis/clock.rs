@@ -1,6 +1,5 @@
 //! Jumps of the servers' clock. Must never have a fence forgotten that the clock has not passed: then fences fall, as documented.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_history::FaultKind;
@@ -29,7 +28,7 @@ impl Nemesis<'_> {
         let signed = i64::try_from(by_ns).unwrap_or_default();
         let back = kind == FaultKind::ClockBack;
         if back {
-            self.let_fences_be_drawn()?;
+            self.let_a_fence_be_drawn()?;
         }
         let clock = self.servers()?.clock()?;
         let from = host_time::up_ns();
@@ -49,51 +48,40 @@ impl Nemesis<'_> {
         clock.is_ok_and(|clock| !clock.has_caught_up())
     }
 
-    /// Waits until each lock whose last fence was lost has another one.
-    fn let_fences_be_drawn(&mut self) -> Result<(), String> {
-        let (locks, began) = (self.locks, host_time::up());
-        loop {
-            let drawn = self.servers()?.fences(locks)?;
-            let drawn: BTreeMap<u64, Option<i64>> = (1..).zip(drawn).collect();
-            self.lost.retain(|lock, lost| {
-                let last = drawn.get(lock).copied().flatten();
-                last.is_none_or(|last| last <= *lost)
-            });
-            if self.lost.is_empty() {
-                return Ok(());
+    /// Waits until a fence is drawn, if the counter was lost.
+    fn let_a_fence_be_drawn(&mut self) -> Result<(), String> {
+        let began = host_time::up();
+        while let Some(lost) = self.lost {
+            if self.servers()?.counter()? > Some(lost) {
+                self.lost = None;
+            } else if host_time::up().saturating_sub(began) > PATIENCE {
+                return Err("nobody draws a fence since the counter was lost".into());
+            } else {
+                self.rest(host_time::up() + TICK)?;
             }
-            if host_time::up().saturating_sub(began) > PATIENCE {
-                return Err("nobody draws a fence for a lock that has lost its last".into());
-            }
-            self.rest(host_time::up() + TICK)?;
         }
+        Ok(())
     }
 
-    /// The last fence of a lock is lost, which was no higher than this.
-    pub(super) fn loses_fence(&mut self, lock: u64, fence: i64) {
-        let lost = self.lost.entry(lock).or_insert(fence);
-        *lost = fence.max(*lost);
+    /// The counter is lost, which was no higher than this.
+    pub(super) fn loses_counter(&mut self, last: i64) {
+        self.lost = self.lost.max(Some(last));
     }
 
-    /// The replica that takes over does not have these fences.
+    /// The replica that takes over does not have the last fences.
     pub(super) fn loses_what_did_not_follow(&mut self) -> Result<(), String> {
-        let locks = self.locks;
-        let (had, kept) = {
-            let servers = self.servers()?;
-            (servers.fences(locks)?, servers.fences_that_follow(locks)?)
-        };
-        for (lock, (had, kept)) in (1..).zip(had.into_iter().zip(kept)) {
-            if let Some(had) = had.filter(|had| kept != Some(*had)) {
-                self.loses_fence(lock, had);
-            }
+        let servers = self.servers()?;
+        let (had, has) = (servers.counter()?, servers.counter_that_follows()?);
+        if let Some(had) = had.filter(|had| has != Some(*had)) {
+            self.loses_counter(had);
         }
         Ok(())
     }
 
     /// Waits until the servers' clock has passed all fences, so that none falls when they are forgotten.
     pub(super) fn let_it_pass_all_fences(&mut self) -> Result<(), String> {
-        let (locks, began) = (self.locks, host_time::up());
-        while !self.servers()?.may_forget(locks)? {
+        let began = host_time::up();
+        while !self.servers()?.may_forget()? {
             if host_time::up().saturating_sub(began) > PATIENCE {
                 return Err("fences stay ahead of the servers' clock".into());
             }

@@ -8,12 +8,18 @@ use leasehold_history::FaultKind;
 use super::{Nemesis, TICK};
 use crate::host_time;
 use crate::storm::road::Hole;
+use crate::storm::servers::COUNTER;
 
 /// How often something is tried that needs somebody to be there: after a restart it may take some time.
 const TRIES: u32 = 2_000;
 
-/// What stands beside a lock; the first of them is what keeps fences from falling with the clock.
-const BESIDE: [&str; 3] = ["lh-fence", "lh-queue", "lh-waiters"];
+/// What stands beside a lock, but for the counter of all fences.
+const BESIDE: [&str; 2] = ["lh-queue", "lh-waiters"];
+
+/// Deletes the counter if the clock has passed it.
+const FORGET: &str = "local last, time = redis.call('GET', KEYS[1]), redis.call('TIME')
+    local passed = last and tonumber(last) < time[1] * 1000000 + time[2]
+    return passed and redis.call('DEL', KEYS[1]) or 0";
 
 impl Nemesis<'_> {
     /// Holds up every second connection.
@@ -49,6 +55,8 @@ impl Nemesis<'_> {
         self.servers()?.part()?;
         self.rest(host_time::up() + lag)?;
         self.servers()?.close_road();
+        // The last block may end some time ahead.
+        self.let_it_pass_all_fences()?;
         self.loses_what_did_not_follow()?;
         // Nobody is answered any more by the old one, nor yet by the new one.
         let until = host_time::up_ns();
@@ -58,9 +66,10 @@ impl Nemesis<'_> {
         self.fault(FaultKind::Failover, "server", from, Some(until))
     }
 
-    /// Deletes what stands beside some lock: one kind of key, or all. But the last fence is left alone until the clock has passed it.
+    /// Deletes what stands beside some lock: one kind of key, or all. But the counter of fences is left alone until the clock has
+    /// passed it.
     pub(super) fn evict(&mut self, whom: u64) -> Result<(), String> {
-        let which = usize::try_from(whom % (BESIDE.len() as u64 + 1)).unwrap_or_default();
+        let which = usize::try_from(whom % (BESIDE.len() as u64 + 2)).unwrap_or_default();
         let (mut from, mut tried) = (0, 0);
         let locks = self.locks;
         self.until("a key beside a lock", |nemesis| {
@@ -70,33 +79,45 @@ impl Nemesis<'_> {
             if anything {
                 nemesis.let_it_pass_all_fences()?;
             }
-            let all = if nemesis.servers()?.may_forget(locks)? {
-                &BESIDE[..]
-            } else {
-                &BESIDE[1..]
+            let (counter, beside) = match BESIDE.get(which) {
+                Some(one) if !anything => (false, std::slice::from_ref(one)),
+                None if which == BESIDE.len() && !anything => (true, &[][..]),
+                _ => (true, &BESIDE[..]),
             };
-            let one = BESIDE.get(which).filter(|one| all.contains(one));
-            let chosen = match one {
-                Some(one) if !anything => std::slice::from_ref(one),
-                _ => all,
-            };
+            from = host_time::up_ns();
+            let mut gone = counter && nemesis.evict_counter()?;
             for lock in (0..locks).map(|step| 1 + (whom / 4 + step) % locks) {
-                let keys = chosen.iter().map(|beside| format!("{{m{lock}}}:{beside}"));
+                let keys = beside.iter().map(|beside| format!("{{m{lock}}}:{beside}"));
                 let words: Vec<String> = std::iter::once("DEL".to_owned()).chain(keys).collect();
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                from = host_time::up_ns();
-                let deleted = redis::from_redis_value::<u64>(nemesis.command(&words)?);
-                if deleted.map_err(|error| error.to_string())? > 0 {
-                    if chosen.contains(&BESIDE[0]) {
-                        let now = nemesis.servers()?.time_us()?;
-                        nemesis.loses_fence(lock, now);
-                    }
-                    return Ok(true);
+                if words.len() > 1 && nemesis.deletes(&words)? {
+                    gone = true;
+                    break;
                 }
             }
-            Ok(false)
+            Ok(gone)
         })?;
         self.fault(FaultKind::Evict, "server", from, Some(host_time::up_ns()))
+    }
+
+    /// Whether there was a counter, and it may be forgotten, and was.
+    fn evict_counter(&mut self) -> Result<bool, String> {
+        if !self.servers()?.may_forget()? {
+            return Ok(false);
+        }
+        // Asked once more where nobody draws between the look and the deletion.
+        let gone = self.deletes(&["EVAL", FORGET, "1", COUNTER])?;
+        if gone {
+            let now = self.servers()?.time_us()?;
+            self.loses_counter(now);
+        }
+        Ok(gone)
+    }
+
+    /// Whether a command deletes anything.
+    fn deletes(&mut self, words: &[&str]) -> Result<bool, String> {
+        let deleted = redis::from_redis_value::<u64>(self.command(words)?);
+        Ok(deleted.map_err(|error| error.to_string())? > 0)
     }
 
     /// Tries something until it is done.

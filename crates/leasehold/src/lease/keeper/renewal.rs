@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::lease::engine::Engine;
 use crate::lease::hold::{Hold, deadline};
-use crate::lease::kept::{Block, Caller, Confirmed, Kept, Progress};
+use crate::lease::kept::{Caller, Confirmed, Kept, Progress};
 use crate::store::{Answer, Done};
 use crate::telemetry::Ended;
 
@@ -29,7 +29,6 @@ pub(super) struct Renewal {
     /// When it was made, before it is sent.
     pub(super) sent: Moment,
     pub(super) ttl: Ttl,
-    pub(super) block: bool,
     pub(super) why: Why,
     pub(super) callers: Vec<Caller>,
     pub(super) is_to_be_indexed: bool,
@@ -51,7 +50,7 @@ pub(super) fn from_backlog(engine: &Engine, state: &mut State) -> Found {
         if let Some(kept) = state.leases.get_mut(&owner).filter(queued) {
             kept.progress = Progress::Planned;
             if kept.is_due(now) {
-                return start(engine, state, &owner, Why::Due, false);
+                return start(engine, state, &owner, Why::Due);
             }
             schedule(engine, &owner, kept);
         }
@@ -60,13 +59,7 @@ pub(super) fn from_backlog(engine: &Engine, state: &mut State) -> Found {
 }
 
 /// Makes a renewal, unless the lease ended a moment ago.
-pub(super) fn start(
-    engine: &Engine,
-    state: &mut State,
-    owner: &Owner,
-    why: Why,
-    block: bool,
-) -> Found {
+pub(super) fn start(engine: &Engine, state: &mut State, owner: &Owner, why: Why) -> Found {
     let Some(kept) = state.leases.get_mut(owner) else {
         return Found::Nothing;
     };
@@ -89,7 +82,6 @@ pub(super) fn start(
     let renewal = Renewal {
         sent: now,
         ttl: kept.asks_for(&callers, now),
-        block,
         why,
         callers,
         is_to_be_indexed: kept.is_to_be_indexed(now),
@@ -99,9 +91,6 @@ pub(super) fn start(
     // told (K2).
     renewal.hold.before_renewal(deadline(now, renewal.ttl));
     kept.progress = Progress::UnderWay;
-    if block {
-        kept.block = Block::UnderWay;
-    }
     schedule(engine, owner, kept);
     if why == Why::Due {
         state.under_way += 1;
@@ -136,7 +125,6 @@ pub(super) fn send(engine: &Arc<Engine>, found: Found) {
         Step::Extend {
             owner: renewal.hold.owner.clone(),
             ttl: renewal.ttl,
-            block: renewal.block,
             fence: Some(renewal.hold.grant),
         },
     );

@@ -1,11 +1,11 @@
-//! What happens to a lock while this client has it: it is lost, others want it, more fences come, it was idle for long
-//! enough. Must never leave a lock that nobody here uses without somebody who gives it back.
+//! What happens to a lock while this client has it: it is lost, others want it, it was idle for long enough. Must never leave a
+//! lock that nobody here uses without somebody who gives it back.
 
-use leasehold_core::{Fence, LockName, Owner};
+use leasehold_core::{LockName, Owner};
 
 use super::Lines;
 use crate::clock::Moment;
-use crate::lease::line::{Caller, Do, Ending, Line, Seat, Terms, Todo, Turn, next_seat, take_once};
+use crate::lease::line::{Caller, Line, Terms, Todo, Turn, next_seat};
 
 impl<C: Caller, T: Clone> Lines<C, T> {
     /// The lease of `owner` was lost; whoever waits here does not wait for its user to notice.
@@ -21,11 +21,10 @@ impl<C: Caller, T: Clone> Lines<C, T> {
             match &line.turn {
                 // No user of it will give it back.
                 Turn::Idle(tenure, _) => todo.push(tenure.release()),
-                Turn::Held(tenure) if tenure.dry => todo.push(tenure.release()),
                 Turn::Held(_) | Turn::Asking(_) => {}
             }
             let seat = next_seat(&mut line.waiting);
-            self.ask_next(name, seat, next_owner, now, &mut todo);
+            self.ask_next(name, (seat, None), next_owner, now, &mut todo);
         }
         todo
     }
@@ -92,45 +91,6 @@ impl<C: Caller, T: Clone> Lines<C, T> {
             tenure.stay.queued(0, now.as_micros());
         }
         Vec::new()
-    }
-
-    /// The store has drawn more fences for `owner`, or could not (`None`). If that was waited for, the lock goes to the next
-    /// one here if it `fits`, or back to the store.
-    pub(in crate::lease) fn refilled(
-        &mut self,
-        name: &LockName,
-        owner: &Owner,
-        (fence, now): (Option<Fence>, Moment),
-        next_owner: impl FnOnce(&Terms) -> Owner,
-        fits: impl FnOnce(&T) -> bool,
-        make: impl FnOnce(&Seat<C>, &Owner, Fence, &T) -> T,
-    ) -> Todo<C, T> {
-        let line = self.owned_by(name, owner);
-        let Some((Turn::Held(tenure) | Turn::Idle(tenure, _), waiting)) =
-            line.map(|line| (&mut line.turn, !line.waiting.is_empty()))
-        else {
-            return Vec::new();
-        };
-        tenure.refilling = false;
-        if let Some(fence) = fence {
-            tenure.stay.refill(fence);
-        }
-        if !std::mem::take(&mut tenure.dry) {
-            return Vec::new();
-        }
-        let ending = match fence {
-            // Unless what it drew is no news.
-            Some(_) if waiting && !tenure.stay.is_dry() => Ending::HandOn { linger_until: None },
-            _ => Ending::GiveBack,
-        };
-        let fits = fits(&tenure.lease);
-        let mut todo = self.give_back(name, owner, next_owner, (ending, fits), now, make);
-        if let Some(line) = self.held_by(name, owner) {
-            for seat in take_once(&mut line.waiting) {
-                todo.push(Do::Busy(seat));
-            }
-        }
-        todo
     }
 
     /// An idle lease is to be looked at: it goes back if it has been idle for long enough at `now`.

@@ -6,6 +6,7 @@
 //! in the end, also when the client is closed, or the schedule ends in a deadlock, since nothing polls here: the clock passes
 //! less than the first poll is due in. When all is over, the lock is free and the client remembers nothing of it.
 
+mod explore;
 mod server;
 
 use std::pin::pin;
@@ -13,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use shuttle::future::{JoinHandle, block_on, spawn, yield_now};
+use shuttle::future::{JoinHandle, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 
+use self::explore::explore;
 use self::server::{Server, Wire};
 use super::{Engine, Identity, Lease, Plan, Wire as Way};
 use crate::Mutex;
@@ -42,6 +43,8 @@ struct Scene {
     workers: Vec<JoinHandle<()>>,
     /// The lock may be taken from a client before it knows whom it gave it to.
     lossy: bool,
+    /// Locks stay idle for so long, and have fences for it. Else a block is soon used up.
+    linger: Duration,
 }
 
 /// A client.
@@ -65,6 +68,7 @@ impl Scene {
             house: Vec::new(),
             workers: Vec::new(),
             lossy: false,
+            linger: LINGER,
         };
         for _ in 0..clients {
             let (way, identity) = (Way::default(), Identity::new(Some("host".into())).unwrap());
@@ -112,6 +116,7 @@ impl Scene {
             server,
             clock,
             lossy: self.lossy,
+            linger: self.linger,
         };
         self.workers.push(spawn(async move {
             for what in what {
@@ -182,13 +187,14 @@ struct Worker {
     server: Arc<Server>,
     clock: Clock,
     lossy: bool,
+    linger: Duration,
 }
 
 impl Worker {
     async fn does(&self, what: What) {
         let mutex = |ttl| {
             let mutex = Mutex::new(self.side.engine.clone(), Ok(server::name()));
-            mutex.ttl(ttl).linger(LINGER)
+            mutex.ttl(ttl).linger(self.linger)
         };
         let usual = mutex(TTL);
         match what {
@@ -284,23 +290,6 @@ impl Worker {
     }
 }
 
-/// Draws so many schedules of a scene, by chance or with few changes of who goes first.
-fn explore<F>(count: usize, scene: impl Fn() -> F + Copy + Send + Sync + 'static)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn run<F>(scheduler: impl Scheduler + 'static, scene: impl Fn() -> F + Send + Sync + 'static)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let mut config = shuttle::Config::new();
-        config.stack_size = 0x40_000;
-        shuttle::Runner::new(scheduler, config).run(move || block_on(scene()));
-    }
-    run(RandomScheduler::new(count * 3 / 4), scene);
-    run(PctScheduler::new(3, count / 4), scene);
-}
-
 use What::{Anew, Extend, Leave, Limit, Try, Work, WorkLonger};
 
 #[test]
@@ -323,6 +312,23 @@ fn tasks_of_two_clients() {
             (0, &[WorkLonger, Leave]),
             (1, &[Work]),
             (1, &[Extend]),
+        ] {
+            scene.worker(side, what);
+        }
+        scene.end().await;
+    });
+}
+
+#[test]
+fn blocks_of_fences_are_used_up() {
+    explore(20_000, || async {
+        let mut scene = Scene::begin(2, true);
+        scene.linger = Duration::ZERO;
+        for (side, what) in [
+            (0, &[Work, Work][..]),
+            (0, &[Work, Leave]),
+            (0, &[Try, Work]),
+            (1, &[Work]),
         ] {
             scene.worker(side, what);
         }

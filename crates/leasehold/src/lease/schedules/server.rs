@@ -103,9 +103,8 @@ impl Server {
     /// Takes the lock from whoever holds it.
     pub(super) fn break_lock(&self) {
         self.take(|state| {
-            let lock = state.world.get(&name())?;
-            let owner = lock.holders.first()?.owner.clone();
-            let fence = lock.fence?.fence;
+            let holder = state.world.get(&name())?.holders.first()?;
+            let (owner, fence) = (holder.owner.clone(), holder.fences.first);
             state.broken.insert(owner);
             Some(Step::Break { fence })
         });

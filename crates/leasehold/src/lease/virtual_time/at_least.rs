@@ -81,6 +81,8 @@ async fn no_task_of_this_client_has_it_sooner() {
     let granted = scene.clock.now();
     let (next, once) = (in_line(scene.kept()), scene.mutex());
     tokio::task::yield_now().await;
+    let third = in_line(scene.kept());
+    tokio::task::yield_now().await;
     let fence = lease.fence();
     lease.release().await.unwrap();
     assert!(once.try_acquire().await.unwrap().is_none());
@@ -90,8 +92,6 @@ async fn no_task_of_this_client_has_it_sooner() {
     assert!(next.fence() > fence);
 
     // Then it goes on as usual, and the time of the next lease counts from its own beginning.
-    let third = in_line(scene.kept());
-    tokio::task::yield_now().await;
     sleep(LEAST).await;
     let releases = scene.sent("release").len();
     next.release().await.unwrap();

@@ -1,5 +1,6 @@
 //! How a lease ends, as the work under it and those who watch it are told.
 
+use super::handing_on::stay;
 use super::*;
 use crate::LeaseEnd;
 
@@ -136,13 +137,11 @@ async fn a_watch_does_not_keep_the_lock() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_belongs_to_one_lease_of_those_handed_on() {
     let scene = Scene::begin();
-    let (first, _) = scene.lease().await;
-    let next = in_line(scene.mutex());
-    tokio::task::yield_now().await;
-    let watch = first.watch();
+    let (first, mut tasks) = stay(&scene.mutex(), 1).await;
+    let (watch, releases) = (first.watch(), scene.sent("release").len());
     first.release().await.unwrap();
-    let next = next.await.unwrap();
-    assert!(scene.sent("release").is_empty(), "handed on");
+    let next = tasks.remove(0).await.unwrap();
+    assert_eq!(scene.sent("release").len(), releases, "handed on");
     assert!(matches!(watch.end(), Some(LeaseEnd::Released)));
     let also = next.watch();
     assert!(also.end().is_none() && also.fence() > watch.fence());

@@ -1,6 +1,6 @@
 //! The lock inside one client: handed on, kept idle, renewed for whoever is next, and lost.
 
-use leasehold_core::{Fence, HAND_OVER_FOR, HAND_OVERS};
+use leasehold_core::{HAND_OVER_FOR, HAND_OVERS};
 
 use super::*;
 use crate::lease::hold::{Hold, Start};
@@ -15,6 +15,15 @@ async fn queue(mutex: &crate::Mutex, count: usize) -> Vec<JoinHandle<Lease>> {
     tasks
 }
 
+/// A lease that was drawn with fences for the tasks that wait behind it, so many of them.
+pub(super) async fn stay(mutex: &crate::Mutex, waiting: usize) -> (Lease, Vec<JoinHandle<Lease>>) {
+    let first = mutex.acquire().await.unwrap();
+    let mut tasks = queue(mutex, waiting + 1).await;
+    first.release().await.unwrap();
+    let next = tasks.remove(0).await.unwrap();
+    (next, tasks)
+}
+
 impl Scene {
     fn steps(&self) -> usize {
         self.script.sent.lock().unwrap().len()
@@ -24,17 +33,16 @@ impl Scene {
 #[tokio::test(start_paused = true)]
 async fn while_another_client_waits_the_lock_is_handed_on_sixteen_times() {
     let scene = Scene::begin();
-    let (first, _) = scene.lease().await;
+    let (first, mut tasks) = stay(&scene.mutex(), HAND_OVERS as usize + 1).await;
     let theirs = in_line(scene.other.mutex("m").ttl(TTL));
     tokio::task::yield_now().await;
     let mut last = first.fence();
-    let mut tasks = queue(&scene.mutex(), HAND_OVERS as usize + 1).await;
     let late = tasks.pop().unwrap();
     first.release().await.unwrap();
     for task in tasks {
         let lease = task.await.unwrap();
-        assert!(!theirs.is_finished() && lease.fence() > last);
-        assert!(lease.fence().is_in_block_of(Fence::new(last.get())));
+        assert!(!theirs.is_finished());
+        assert_eq!(lease.fence().get(), last.get() + 1);
         last = lease.fence();
         lease.release().await.unwrap();
     }
@@ -50,10 +58,10 @@ async fn while_another_client_waits_the_lock_is_handed_on_sixteen_times() {
 async fn or_for_fifty_milliseconds() {
     for (held, handed_on) in [(HAND_OVER_FOR - MS, true), (HAND_OVER_FOR, false)] {
         let scene = Scene::begin();
-        let (first, _) = scene.lease().await;
+        let (first, mut tasks) = stay(&scene.mutex(), 1).await;
         let theirs = in_line(scene.other.mutex("m").ttl(TTL));
         tokio::task::yield_now().await;
-        let mine = queue(&scene.mutex(), 1).await.pop().unwrap();
+        let mine = tasks.pop().unwrap();
         sleep(held).await;
         first.release().await.unwrap();
         tokio::task::yield_now().await;
@@ -68,37 +76,85 @@ async fn or_for_fifty_milliseconds() {
 #[tokio::test(start_paused = true)]
 async fn fences_do_not_run_out_and_cost_a_round_trip_for_a_thousand() {
     let scene = Scene::begin();
-    let mut lease = scene.lease().await.0;
-    for _ in 0..400 {
-        let next = queue(&scene.mutex(), 1).await.pop().unwrap();
+    let (mut lease, mut tasks) = stay(&scene.mutex(), 1).await;
+    for _ in 0..4_000 {
+        tasks.extend(queue(&scene.mutex(), 1).await);
         let last = lease.fence();
         lease.release().await.unwrap();
-        lease = next.await.unwrap();
+        lease = tasks.remove(0).await.unwrap();
         assert!(lease.fence() > last);
     }
+    let drawn = |sent: &Sent| match &sent.step {
+        Step::Acquire { block, .. } => block.get(),
+        other => panic!("{other:?}"),
+    };
+    let drawn: Vec<_> = scene.sent("acquire").iter().map(drawn).collect();
+    assert_eq!(drawn, [1, 8, 32, 128, 512, 1_024, 1_024, 1_024, 1_024]);
+    assert_eq!(scene.sent("release").len(), drawn.len() - 1);
+    assert_eq!(scene.sent("extend").len(), 0);
+}
+
+/// The step that gives the block back and the one that asks for the next are sent together.
+#[tokio::test(start_paused = true)]
+async fn a_block_that_is_used_up_costs_one_flight() {
+    let scene = Scene::begin();
+    let (first, _) = scene.lease().await;
+    let next = queue(&scene.mutex(), 1).await.pop().unwrap();
+    scene.plan(|_| Fate::CarryOutAfter(SECOND));
+    let released = scene.clock.now();
+    drop(first);
+    tokio::task::yield_now().await;
+    assert_eq!(scene.steps(), 3, "both are on their way");
+    drop(next.await.unwrap());
+    assert_eq!(scene.since(released), SECOND);
+}
+
+/// Who waits elsewhere has its turn before a client that has used up its fences.
+#[tokio::test(start_paused = true)]
+async fn who_waits_elsewhere_comes_before_the_next_block() {
+    let scene = Scene::begin();
+    let (first, _) = scene.lease().await;
+    let theirs = in_line(scene.other.mutex("m").ttl(TTL));
+    tokio::task::yield_now().await;
+    let mine = queue(&scene.mutex(), 3).await;
+    let mut last = first.fence();
+    first.release().await.unwrap();
+    let theirs = theirs.await.unwrap();
+    assert!(theirs.fence() > last && !mine[0].is_finished());
+    last = theirs.fence();
+    theirs.release().await.unwrap();
+    for task in mine {
+        let lease = task.await.unwrap();
+        assert!(lease.fence() > last);
+        last = lease.fence();
+        lease.release().await.unwrap();
+    }
+    // A waiter is granted fences for its whole line.
     assert_eq!(
         (scene.sent("acquire").len(), scene.sent("release").len()),
-        (1, 0)
+        (2, 2)
     );
-    assert_eq!(scene.sent("extend").len(), 1, "one refill");
+    assert!(scene.is_free().await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn any_fence_of_the_stay_breaks_it_and_others_see_the_first() {
     for choice in [0, 40, 100, 200] {
         let scene = Scene::begin();
-        let mut lease = scene.lease().await.0;
+        let (mut lease, mut tasks) = stay(&scene.mutex(), 51).await;
         let mut fences = vec![lease.fence()];
         for _ in 0..200 {
-            let next = queue(&scene.mutex(), 1).await.pop().unwrap();
+            tasks.extend(queue(&scene.mutex(), 1).await);
             lease.release().await.unwrap();
-            lease = next.await.unwrap();
+            lease = tasks.remove(0).await.unwrap();
             fences.push(lease.fence());
         }
-        assert_eq!(scene.sent("extend").len(), 1, "one refill");
+        assert_eq!(scene.sent("acquire").len(), 2, "all of one block");
         let seen = scene.other.inspect("m").await.unwrap();
         assert_eq!(seen.holder.unwrap().fence, Some(fences[0]));
         assert!(scene.other.break_lock("m", fences[choice]).await.unwrap());
+        tasks.iter().for_each(JoinHandle::abort);
+        tokio::task::yield_now().await;
         cause(lease.release().await.unwrap_err());
     }
 }
@@ -133,7 +189,7 @@ async fn an_idle_lock_is_taken_again_without_a_step_and_given_back_in_time() {
     assert!(scene.sent("acquire").len() == 1 && scene.sent("release").is_empty());
     let released = scene.clock.now();
     lease.release().await.unwrap();
-    assert!(scene.steps() <= steps + 1, "but for a refill");
+    assert_eq!(scene.steps(), steps);
     sleep(TTL * 2 - MS).await;
     assert!(!scene.is_free().await);
     sleep(MS * 2).await;
@@ -213,11 +269,12 @@ async fn who_went_away_is_passed_over_and_who_asks_once_is_told() {
     assert_eq!(scene.steps(), 1, "the store sees none of it");
     let fence = first.fence();
     first.release().await.unwrap();
-    for (number, task) in (1..).zip(tasks.into_iter().skip(1)) {
-        let lease = task.await.unwrap();
-        assert_eq!(lease.fence().get(), fence.get() + number, "none was lost");
-        drop(lease);
+    let mut fences = vec![fence.get()];
+    for task in tasks.into_iter().skip(1) {
+        fences.push(task.await.unwrap().fence().get());
     }
+    assert!(fences[0] < fences[1]);
+    assert_eq!(fences[2], fences[1] + 1, "none was lost");
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,14 +282,10 @@ async fn a_lease_that_is_handed_on_has_half_its_time_or_is_renewed() {
     for (held, renewals) in [(TTL / 3, 0), (TTL * 3 / 5, 1)] {
         let scene = Scene::begin();
         let mutex = scene.mutex().auto_renew(false);
-        let first = mutex.acquire().await.unwrap();
-        // More fences are drawn at the first hand-over, which renews it as well.
-        let second = queue(&mutex, 1).await.pop().unwrap();
-        first.release().await.unwrap();
-        let second = second.await.unwrap();
+        let (second, mut tasks) = stay(&mutex, 1).await;
         let sent = scene.sent("extend").len();
         sleep(held).await;
-        let third = queue(&mutex, 1).await.pop().unwrap();
+        let third = tasks.pop().unwrap();
         let ran = second.run(async |_| ()).await.unwrap();
         ran.confirmed().unwrap();
         let third = third.await.unwrap();

@@ -1,6 +1,6 @@
 //! What is known of one connection counts for that only: the next one may be to another server, or to one that was away.
 
-use leasehold_core::{Fence, Owner, Wake};
+use leasehold_core::{Block, Fence, Owner, Wake};
 
 use super::*;
 use crate::store::Notice;
@@ -27,6 +27,7 @@ impl Scene {
         let wake = Wake {
             owner: self.waiter(),
             fence: Some(Fence::new(Fence::MAX.get() / 2)),
+            block: Block::ONE,
             at_us: self.clock.store_now().clock_us,
             queued: 0,
         };

@@ -121,6 +121,7 @@ async fn an_acquisition_whose_answer_is_lost_is_found_again() {
     let (lease, asked) = scene.lease().await;
     assert!(scene.since(asked) < SECOND);
     let seen = scene.other.inspect("m").await.unwrap();
+    let seen = seen.holder.unwrap();
     assert_eq!(seen.fence, Some(lease.fence()), "one grant, one fence");
 }
 

@@ -281,6 +281,7 @@ async fn the_last_of_33_behind_a_foreign_program_has_the_lock_in_100_ms() {
             owner: stranger(number.into()),
             mode: leasehold_core::Mode::Exclusive,
             ttl: leasehold_core::Ttl::new(TTL).unwrap(),
+            block: leasehold_core::Block::ONE,
             listening: false,
             seen_until_ms: u64::MAX,
         };
@@ -331,6 +332,7 @@ async fn a_short_claim_that_lapses_costs_the_next_in_line_no_more_than_that() {
         owner: stranger(1),
         mode: leasehold_core::Mode::Exclusive,
         ttl: leasehold_core::Ttl::new(SHORT).unwrap(),
+        block: leasehold_core::Block::ONE,
         wait: Some(leasehold_core::Wait { listening: false }),
     };
     scene.carried_out(&LockName::from_key("test:m"), &paused);

@@ -4,8 +4,9 @@
 use leasehold_core::cache::{Format, Kept, POLL, POLL_DEAF, Reply};
 use leasehold_core::{LockName, Mode, Owner};
 
+use super::peer::name;
 use super::reader::{Entries, FRESH, LEASE, Reader, STALE, fresh, stale, text, ttl, two};
-use super::worlds::{World, name};
+use super::worlds::World;
 use super::{MS, SECOND};
 
 pub(super) async fn one_loads_and_all_have_it(world: &impl World) {
@@ -199,6 +200,7 @@ pub(super) async fn entries_do_not_touch_each_other_nor_the_lock_of_their_name(w
         owner,
         mode,
         ttl,
+        block: leasehold_core::Block::ONE,
         wait: None,
     };
     let reply = a.store.apply(&name(), step).await.unwrap();

@@ -1,11 +1,13 @@
-//! Fences only rise, whatever is lost.
+//! Fences only rise, whatever is lost, and nothing is kept for it but one counter.
 
 use std::time::Duration;
 
-use leasehold_core::{Fence, Reply, Ttl};
+use leasehold_core::{Block, Fence, Reply};
 
-use super::worlds::{Peer, World, busy, fence, not_held};
-use super::{MS, SECOND, TTL, two};
+use super::peer::{Peer, busy, fence, held, not_held};
+use super::under::above;
+use super::worlds::World;
+use super::{MS, SECOND, TTL, three, two};
 
 pub(super) async fn fences_rise_over_releases_and_expiry(world: &impl World) {
     let (a, b) = two(world).await;
@@ -26,115 +28,170 @@ pub(super) async fn fences_rise_while_the_clock_stands_still(world: &impl World)
     for _ in 0..5 {
         a.releases().await;
         let next = a.takes().await;
-        assert!(next.get() >= last.get() + Fence::BLOCK);
+        assert_eq!(next, above(last, 1));
         last = next;
     }
 }
 
-pub(super) async fn a_refill_is_above_all_before_and_below_all_after(world: &impl World) {
-    let (a, b) = two(world).await;
+pub(super) async fn all_names_draw_from_one_counter(world: &impl World) {
+    let (a, b, c) = three(world).await;
+    let (b, c) = (b.about("another"), c.about("a third {one}"));
     let first = a.takes().await;
-    let drawn = fence(a.draws_a_block().await);
-    assert!(drawn.get() >= first.get() + Fence::REFILL * Fence::BLOCK);
-    let again = fence(a.draws_a_block().await);
-    assert!(again.get() >= drawn.get() + Fence::REFILL * Fence::BLOCK);
-    assert_eq!(a.sees().await.fence, Some(again));
-    not_held(b.draws_a_block().await);
-    assert_eq!(a.sees().await.fence, Some(again), "only for the holder");
+    assert_eq!(b.takes().await, above(first, 1));
+    assert_eq!(c.takes().await, above(first, 2));
+    b.releases().await;
     a.releases().await;
-    assert!(b.takes().await.get() >= again.get() + Fence::BLOCK);
+    assert_eq!(b.takes().await, above(first, 3));
+    assert_eq!(a.takes().await, above(first, 4));
 }
 
-pub(super) async fn who_draws_more_is_known_by_the_fence_of_its_grant(world: &impl World) {
+pub(super) async fn a_block_is_drawn_with_the_grant(world: &impl World) {
+    let (mut a, b) = two(world).await;
+    let b = b.about("another");
+    let mut next = a.takes().await;
+    a.releases().await;
+    for fences in [1, 2, 17, 1_024] {
+        next = above(next, 1);
+        a = a.drawing(fences);
+        let taken = held(a.tries().await);
+        assert_eq!(taken.fence, Some(next));
+        assert_eq!(taken.block.get(), fences);
+        assert_eq!(held(a.extends().await), taken);
+        next = above(next, fences);
+        assert_eq!(b.takes().await, next, "the first that is not in the block");
+        a.releases().await;
+        b.releases().await;
+    }
+}
+
+pub(super) async fn who_has_a_block_is_known_by_the_fence_of_its_grant(world: &impl World) {
     let (a, b) = two(world).await;
+    let a = a.drawing(64);
     let first = a.takes().await;
-    let mut last = first;
     for seconds in [5, 10] {
         world.advance(SECOND * 5);
-        last = fence(a.draws_a_block().await);
+        fence(a.extends().await);
         let (refusal, seen) = (busy(b.tries().await), b.sees().await);
-        assert_eq!(seen.fence, Some(last));
         for holder in [refusal.holder, seen.holder.unwrap()] {
             assert_eq!(holder.fence, Some(first));
             assert_eq!(holder.held_for, Some(SECOND * seconds));
         }
-        for retry in [a.tries().await, a.extends().await] {
-            assert_eq!(fence(retry), first, "the same as before");
-        }
     }
     a.releases().await;
-    assert!(b.takes().await > last);
+    assert!(b.takes().await > above(first, 63));
     let holder = b.sees().await.holder.unwrap();
-    assert!(holder.fence > Some(last), "the next grant begins anew");
-    assert_eq!(holder.held_for, Some(Duration::ZERO));
+    assert_eq!(holder.held_for, Some(Duration::ZERO), "it begins anew");
 }
 
-pub(super) async fn who_draws_more_is_broken_by_any_fence_it_has_had(world: &impl World) {
-    let (a, b) = two(world).await;
-    a.takes().await;
-    a.releases().await;
-    world.advance(MS);
-    for choice in 0..4 {
-        let first = a.takes().await.get();
-        world.advance(MS);
-        fence(a.draws_a_block().await);
-        world.advance(MS);
-        let last = fence(a.draws_a_block().await).get();
-        for other in [first - 1, last + Fence::BLOCK] {
-            assert_eq!(not_held(b.breaks(Fence::new(other)).await), Some(1));
-        }
-        let own = [first, first + 1, last - 1, last + Fence::BLOCK - 1][choice];
-        assert_eq!(b.breaks(Fence::new(own)).await, Reply::Released);
-        assert_eq!(not_held(a.extends().await), None);
-        world.advance(SECOND);
+pub(super) async fn a_waiter_is_granted_the_block_it_asked_for_last(world: &impl World) {
+    let (a, b, c) = three(world).await;
+    let (c, mut b) = (c.about("another"), b);
+    let first = a.takes().await;
+    for fences in [64, 17] {
+        b = b.drawing(fences);
+        b.queues().await;
     }
+    a.releases().await;
+    let granted = held(b.extends().await);
+    assert_eq!(granted.fence, Some(above(first, 1)));
+    assert_eq!(granted.block.get(), 17);
+    assert_eq!(c.takes().await, above(first, 18));
+    let last = above(first, 17);
+    assert_eq!(fence(b.renews(Some(last)).await), above(first, 1));
 }
 
 pub(super) async fn fences_rise_over_the_loss_of_all_data(world: &impl World) {
     let (a, b) = two(world).await;
+    let a = a.drawing(64);
     let first = a.takes().await;
     b.queues().await;
     world.advance(MS);
     world.forget_everything();
-    assert_eq!(not_held(a.extends().await), None, "it is lost, and said so");
+    let renewed = not_held(a.renews(Some(first)).await);
+    assert_eq!(renewed, None, "it is lost, and said so");
     assert!(a.sees_queue().await.is_empty());
-    assert!(b.takes().await > first);
+    assert!(b.takes().await > above(first, 63));
 }
 
-pub(super) async fn fences_rise_over_the_loss_of_the_fence(world: &impl World) {
-    let (a, b) = two(world).await;
-    let first = a.takes().await;
+pub(super) async fn a_hold_keeps_its_fences_when_the_counter_is_lost(world: &impl World) {
+    let (a, b, c) = three(world).await;
+    let a = a.drawing(64);
+    let taken = held(a.tries().await);
+    let first = taken.fence.unwrap();
     world.advance(MS);
-    world.forget_fence(&a.name);
+    world.set_counter(None);
     assert_eq!(a.sees_holder().await.unwrap().0, 1, "the lock is not lost");
-    let drawn = fence(a.extends().await);
-    assert!(drawn > first);
+    assert_eq!(a.sees_fence().await, Some(first));
+    assert_eq!(held(a.extends().await), taken);
+    assert_eq!(held(a.tries().await), taken);
+    b.queues().await;
     a.releases().await;
-    let second = b.takes().await;
-    assert!(second > drawn);
+    let second = fence(b.extends().await);
+    assert!(second > above(first, 63), "drawn by the clock");
 
     world.advance(MS);
-    world.forget_fence(&a.name);
+    world.set_counter(None);
     b.releases().await;
-    assert!(a.takes().await > second);
+    assert!(c.takes().await > second);
 }
 
-pub(super) async fn a_fence_is_remembered_for_a_day(world: &impl World) {
-    let a = Peer::of(world, 1).await;
-    let first = a.takes().await;
+pub(super) async fn fences_go_on_from_a_counter_that_is_ahead_of_the_clock(world: &impl World) {
+    let (a, b, c) = three(world).await;
+    let ahead = above(a.takes().await, 1_000_000_000_000);
+    world.set_counter(Some(ahead));
     a.releases().await;
-    world.advance(SECOND * 24 * 60 * 60);
-    assert_eq!(a.sees().await.fence, Some(first));
-    world.advance(MS);
-    assert_eq!(a.sees().await.fence, None);
+    assert_eq!(a.takes().await, above(ahead, 1));
+    world.advance(SECOND);
+    b.queues().await;
+    a.releases().await;
+    assert_eq!(fence(b.extends().await), above(ahead, 2), "a waiter's, too");
+    let c = c.about("another");
+    assert_eq!(c.takes().await, above(ahead, 3));
 }
 
-pub(super) async fn a_fence_is_remembered_as_long_as_its_lock_is_held(world: &impl World) {
-    let a = Peer::of(world, 1).await.wanting(Ttl::MAX);
-    let first = a.takes().await;
-    for _ in 0..3 {
-        world.advance(SECOND * 23 * 60 * 60);
-        assert_eq!(fence(a.extends().await), first);
-        assert_eq!(a.sees().await.fence, Some(first));
+pub(super) async fn a_counter_near_the_end_counts_as_lost(world: &impl World) {
+    let a = Peer::of(world, 1).await.drawing(Block::MOST.get());
+    let by_clock = a.takes().await;
+    let last = Fence::new(Fence::MAX.get() - Block::MOST.get());
+    a.releases().await;
+    world.set_counter(Some(last));
+    assert_eq!(a.takes().await, above(last, 1), "the last block there is");
+    for nobodys in [above(last, 1), Fence::MAX] {
+        a.releases().await;
+        world.set_counter(Some(nobodys));
+        world.advance(SECOND);
+        let next = a.takes().await;
+        assert!(next > above(by_clock, 1_023) && next < last, "{next}");
     }
+}
+
+pub(super) async fn nothing_but_the_counter_stays_behind(world: &impl World) {
+    let (a, b, c) = three(world).await;
+    let mut d = Peer::of(world, 4).await;
+    for name in ["one", "two {of} them", "three"] {
+        d = d.about(name);
+        d.takes().await;
+        assert_eq!(world.remains(), [name]);
+        d.releases().await;
+        assert_eq!(world.remains(), [""; 0], "after a release");
+    }
+    a.takes().await;
+    b.queues().await;
+    c.queues().await;
+    c.releases().await;
+    a.releases().await;
+    fence(b.extends().await);
+    b.releases().await;
+    assert_eq!(world.remains(), [""; 0], "after the last waiter");
+
+    let own = a.takes().await;
+    b.queues().await;
+    assert_eq!(a.ends(Some(SECOND), Some(own)).await, Reply::Released);
+    // The lease and the queue end by themselves; whoever looks for the lock finds it so.
+    world.advance(SECOND * 60 + MS);
+    c.takes().await;
+    c.releases().await;
+    assert_eq!(world.remains(), [""; 0], "after all expired");
+    let next = c.takes().await;
+    assert!(next > own, "the counter goes on");
 }

@@ -2,7 +2,8 @@
 
 use leasehold_core::CLAIM_WINDOW;
 
-use super::worlds::{Peer, World, busy, fence, not_held, number};
+use super::peer::{Peer, busy, fence, held, not_held, number};
+use super::worlds::World;
 use super::{MS, SECOND, TTL, three, two};
 
 pub(super) async fn a_try_never_queues(world: &impl World) {
@@ -117,15 +118,17 @@ pub(super) async fn a_release_hands_over_and_tells_the_next_and_nobody_else(worl
 
 pub(super) async fn a_wake_says_what_was_granted<W: World>(world: &W) {
     let (a, b, c) = three(world).await;
+    let b = b.drawing(17);
     a.takes().await;
     let refused = b.queues().await;
     c.queues().await;
     a.releases().await;
     let wake = b.is_told().await;
-    let granted = fence(b.extends().await);
+    let granted = held(b.extends().await);
     match wake.fence {
         Some(told) => {
-            assert_eq!((told, wake.queued), (granted, 1));
+            assert_eq!((Some(told), wake.queued), (granted.fence, 1));
+            assert_eq!((wake.block, granted.block), (b.block, b.block));
             assert!(wake.at_us >= refused.at_us);
         }
         None => assert!(!W::WAKES_SAY_ALL, "{wake:?}"),
@@ -165,7 +168,7 @@ pub(super) async fn a_lock_is_granted_to_one_only(world: &impl World) {
     b.queues().await;
     c.queues().await;
     a.releases().await;
-    let granted = b.sees().await.fence.unwrap();
+    let granted = b.sees_fence().await.unwrap();
     for other in [&a, &c] {
         assert_eq!(number(&busy(other.tries().await).holder), 2);
         assert_eq!(not_held(other.extends().await), Some(2));

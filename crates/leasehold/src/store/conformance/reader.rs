@@ -9,9 +9,10 @@ use leasehold_core::cache::{
 };
 use leasehold_core::{ClientId, LockName, Ttl};
 
+use super::peer::name;
 #[cfg(target_os = "linux")]
 use super::worlds::OnRedis;
-use super::worlds::{InMemory, Local, World, name};
+use super::worlds::{InMemory, Local, World};
 use crate::store::entries::Looked;
 use crate::store::{Attach, Notice, Store};
 

@@ -2,7 +2,9 @@
 
 use leasehold_core::{CLAIM_WINDOW, Reply};
 
-use super::worlds::{Peer, World, fence, not_held};
+use super::peer::{Peer, fence, held, not_held};
+use super::under::above;
+use super::worlds::World;
 use super::{SECOND, TTL, three, two};
 
 pub(super) async fn acquire_may_be_repeated(world: &impl World) {
@@ -16,6 +18,21 @@ pub(super) async fn acquire_may_be_repeated(world: &impl World) {
     let queue = a.sees().await.queue;
     b.queues().await;
     assert_eq!(a.sees().await.queue, queue, "one place, not two");
+}
+
+pub(super) async fn a_repeat_draws_no_fences(world: &impl World) {
+    let (a, b) = two(world).await;
+    let (a, b) = (a.drawing(64), b.about("another"));
+    let first = held(a.tries().await);
+    for repeat in [a.tries().await, a.extends().await] {
+        assert_eq!(held(repeat), first);
+    }
+    assert_eq!(b.takes().await, above(first.fence.unwrap(), 64));
+    a.releases().await;
+    not_held(a.gives_back().await);
+    not_held(a.extends().await);
+    b.releases().await;
+    assert_eq!(b.takes().await, above(first.fence.unwrap(), 65));
 }
 
 pub(super) async fn a_repeated_acquire_after_the_release_is_settled_by_another(world: &impl World) {
@@ -48,7 +65,8 @@ pub(super) async fn release_may_be_repeated(world: &impl World) {
     c.releases().await;
     assert_eq!(not_held(c.gives_back().await), Some(2));
     let seen = a.sees().await;
-    assert_eq!((seen.fence, seen.queue.len()), (Some(granted), 0));
+    assert_eq!(seen.holder.unwrap().fence, Some(granted));
+    assert!(seen.queue.is_empty());
     assert_eq!(a.sees_holder().await, Some((2, TTL)));
 }
 

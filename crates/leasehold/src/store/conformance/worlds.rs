@@ -1,22 +1,15 @@
 //! The stores under test, one row each, and what a test can do to them. Must never let time pass by itself.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use leasehold_core::{
-    Busy, ClientId, Fence, HolderView, LockName, Mode, Owner, Reply, Snapshot, Step, Ttl, Wait,
-    Wake, Who,
-};
+use leasehold_core::{Counter, Fence};
 use tempfile::TempDir;
 
 use crate::clock::Clock;
 use crate::store::local::LocalStore;
 use crate::store::memory::Memory;
-use crate::store::{Attach, Notice, Store};
-
-/// How often a notice that is on its way is looked for, each time for a millisecond.
-const LOOKS: u32 = 20_000;
+use crate::store::{Attach, Store};
 
 /// A store with nothing in it, and the powers of a test over it.
 pub(super) trait World {
@@ -42,8 +35,11 @@ pub(super) trait World {
     /// All data is lost.
     fn forget_everything(&self);
 
-    /// The last fence is lost, as Redis loses it when it evicts keys.
-    fn forget_fence(&self, name: &LockName);
+    /// From now on this counts as the last fence drawn; `None` says that it is lost, as a server loses it that evicts keys.
+    fn set_counter(&self, last: Option<Fence>);
+
+    /// What is kept for names, apart from the counter.
+    fn remains(&self) -> Vec<String>;
 }
 
 pub(super) struct InMemory {
@@ -72,8 +68,15 @@ impl World for InMemory {
         self.memory.clear();
     }
 
-    fn forget_fence(&self, name: &LockName) {
-        self.memory.meddle(|world| world.entry(name).fence = None);
+    fn set_counter(&self, last: Option<Fence>) {
+        self.memory.meddle(|world| world.counter = Counter(last));
+    }
+
+    fn remains(&self) -> Vec<String> {
+        let keys = |world: &mut leasehold_core::World| {
+            world.names().map(|name| name.key().to_owned()).collect()
+        };
+        self.memory.meddle(keys)
     }
 }
 
@@ -120,19 +123,34 @@ impl World for Local {
     }
 
     fn forget_everything(&self) {
-        for table in ["holders", "waiters", "fences"] {
+        for table in ["holders", "waiters", "counter"] {
             self.sql(&format!("DELETE FROM {table}"), []);
         }
     }
 
-    fn forget_fence(&self, name: &LockName) {
-        self.sql("DELETE FROM fences WHERE key = ?1", [name.key()]);
+    fn set_counter(&self, last: Option<Fence>) {
+        match last {
+            Some(last) => self.sql("UPDATE counter SET fence = ?1", [last.get().cast_signed()]),
+            None => self.sql("DELETE FROM counter", []),
+        }
+    }
+
+    fn remains(&self) -> Vec<String> {
+        let db = rusqlite::Connection::open(self.file()).unwrap();
+        let sql = "SELECT key FROM holders UNION ALL SELECT key FROM waiters";
+        let mut select = db.prepare(sql).unwrap();
+        let keys = select.query_map([], |row| row.get(0)).unwrap();
+        keys.collect::<Result<_, _>>().unwrap()
     }
 }
 
 /// Its clock needs a trick of the dynamic linker.
 #[cfg(target_os = "linux")]
 pub(super) struct OnRedis(pub(super) testkit::RedisServer);
+
+/// Where it keeps the last fence drawn.
+#[cfg(target_os = "linux")]
+const COUNTER: &str = "leasehold:fence";
 
 #[cfg(target_os = "linux")]
 impl World for OnRedis {
@@ -163,225 +181,19 @@ impl World for OnRedis {
         assert_eq!(self.0.cli(&["FLUSHALL"]).text(), "OK");
     }
 
-    fn forget_fence(&self, name: &LockName) {
-        assert_eq!(self.0.cli(&["DEL", &name.beside(":lh-fence")]).int(), 1);
-    }
-}
-
-/// The lock that most tests are about: a name with all that a name may have.
-pub(super) fn name() -> LockName {
-    LockName::new("report of {user}:42, ночь").unwrap()
-}
-
-/// A client of a store with one acquisition on its mind.
-pub(super) struct Peer {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) owner: Owner,
-    pub(super) name: LockName,
-    pub(super) ttl: Ttl,
-    heard: Receiver<Notice>,
-}
-
-impl Peer {
-    /// The client of this number, which wants leases of 30 s.
-    pub(super) async fn of(world: &impl World, number: u64) -> Self {
-        let client = ClientId::new(number);
-        let (tell, heard) = channel();
-        let listener = Arc::new(move |notice| drop(tell.send(notice)));
-        let store = world.open(Attach {
-            client,
-            listener,
-            keeps_values: false,
-        });
-        store.ready().await.unwrap();
-        let owner = Owner::new(number.into(), client, "host", 1, "a test").unwrap();
-        let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
-        let name = name();
-        Self {
-            store,
-            owner,
-            name,
-            ttl,
-            heard,
-        }
-    }
-
-    pub(super) fn wanting(mut self, ttl: Duration) -> Self {
-        self.ttl = Ttl::new(ttl).unwrap();
-        self
-    }
-
-    pub(super) async fn step(&self, step: Step) -> Reply {
-        self.store.apply(&self.name, step).await.unwrap()
-    }
-
-    async fn ask(&self, wait: Option<Wait>) -> Reply {
-        let (owner, mode, ttl) = (self.owner.clone(), Mode::Exclusive, self.ttl);
-        self.step(Step::Acquire {
-            owner,
-            mode,
-            ttl,
-            wait,
-        })
-        .await
-    }
-
-    /// Asks once.
-    pub(super) async fn tries(&self) -> Reply {
-        self.ask(None).await
-    }
-
-    /// Asks, is given the lock, and so its fence.
-    pub(super) async fn takes(&self) -> Fence {
-        fence(self.ask(Some(Wait { listening: true })).await)
-    }
-
-    /// Asks, and joins the queue or keeps its place in it.
-    pub(super) async fn queues(&self) -> Busy {
-        busy(self.ask(Some(Wait { listening: true })).await)
-    }
-
-    /// The same for a client that cannot be told anything.
-    pub(super) async fn queues_deaf(&self) -> Busy {
-        busy(self.ask(Some(Wait { listening: false })).await)
-    }
-
-    /// Asks for a new deadline: the claim of a grant, too.
-    pub(super) async fn extends(&self) -> Reply {
-        self.renews(None, false).await
-    }
-
-    /// The same, and for another block of fences.
-    pub(super) async fn draws_a_block(&self) -> Reply {
-        self.renews(None, true).await
-    }
-
-    pub(super) async fn gives_back(&self) -> Reply {
-        self.ends(None, None).await
-    }
-
-    /// Gives back what it holds, or its place in the queue.
-    pub(super) async fn releases(&self) {
-        assert_eq!(self.gives_back().await, Reply::Released);
-    }
-
-    /// Gives the lock back, to be free only after `keep`.
-    pub(super) async fn releases_after(&self, keep: Duration) {
-        assert_eq!(self.ends(Some(keep), None).await, Reply::Released);
-    }
-
-    pub(super) async fn breaks(&self, fence: Fence) -> Reply {
-        self.step(Step::Break { fence }).await
-    }
-
-    pub(super) async fn sees(&self) -> Snapshot {
-        match self.step(Step::Inspect).await {
-            Reply::Seen(snapshot) => snapshot,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// Who holds the lock, by number, and for how long still.
-    pub(super) async fn sees_holder(&self) -> Option<(u64, Duration)> {
-        let holder = self.sees().await.holder?;
-        Some((number(&holder), holder.expires_in.unwrap()))
-    }
-
-    /// Who waits, by number.
-    pub(super) async fn sees_queue(&self) -> Vec<u64> {
-        let queue = self.sees().await.queue;
-        queue
-            .iter()
-            .map(|waiter| waiter.owner.client().get())
-            .collect()
-    }
-
-    /// Waits to hear that the lock was granted to it.
-    pub(super) async fn is_told(&self) -> Wake {
-        for _ in 0..LOOKS {
-            match self.hears().await {
-                Some(Notice::Granted { key, wake }) => {
-                    assert_eq!((key.as_str(), &wake.owner), (self.name.key(), &self.owner));
-                    return wake;
-                }
-                Some(Notice::Reconnected) => panic!("only once"),
-                #[cfg(feature = "cache")]
-                Some(Notice::LoadEnded { .. } | Notice::Changed { .. }) => {}
-                Some(
-                    Notice::Wanted { .. }
-                    | Notice::First { .. }
-                    | Notice::Cut(_)
-                    | Notice::Replaced(_),
-                )
-                | None => {}
+    fn set_counter(&self, last: Option<Fence>) {
+        match last {
+            Some(last) => {
+                let set = self.0.cli(&["SET", COUNTER, &last.to_string()]);
+                assert_eq!(set.text(), "OK");
             }
-        }
-        panic!("{} was told nothing", self.owner);
-    }
-
-    /// No grant is on its way to it.
-    pub(super) async fn is_told_nothing(&self) {
-        while let Some(notice) = self.hears().await {
-            let of_others = matches!(notice, Notice::Wanted { .. });
-            assert!(of_others, "{}: {notice:?}", self.owner);
+            None => assert_eq!(self.0.cli(&["DEL", COUNTER]).int(), 1),
         }
     }
 
-    /// Whether it is told that another waits for what it holds. Forgets what else it was told.
-    pub(super) async fn is_wanted(&self) -> bool {
-        let mut wanted = false;
-        while let Some(notice) = self.hears().await {
-            if let Notice::Wanted { key, owner } = notice {
-                assert_eq!((key.as_str(), &owner), (self.name.key(), &self.owner));
-                wanted = true;
-            }
-        }
-        wanted
-    }
-
-    async fn hears(&self) -> Option<Notice> {
-        // On a connection, what was said before this was answered has been heard.
-        self.sees().await;
-        let greeting = |notice: &Notice| matches!(notice, Notice::Reconnected);
-        loop {
-            let notice = self.heard.recv_timeout(Duration::from_millis(1)).ok()?;
-            if !greeting(&notice) {
-                return Some(notice);
-            }
-        }
-    }
-}
-
-/// The fence of an answer that must be *held*.
-#[track_caller]
-pub(super) fn fence(reply: Reply) -> Fence {
-    match reply {
-        Reply::Held(held) => held.fence.unwrap(),
-        other => panic!("not held: {other:?}"),
-    }
-}
-
-/// The contents of an answer that must be *busy*.
-#[track_caller]
-pub(super) fn busy(reply: Reply) -> Busy {
-    match reply {
-        Reply::Busy(busy) => busy,
-        other => panic!("not busy: {other:?}"),
-    }
-}
-
-/// Who holds, by number, as an answer that must be *not held* says it.
-#[track_caller]
-pub(super) fn not_held(reply: Reply) -> Option<u64> {
-    match reply {
-        Reply::NotHeld(holder) => holder.as_ref().map(number),
-        other => panic!("neither held nor asked for: {other:?}"),
-    }
-}
-
-pub(super) fn number(holder: &HolderView) -> u64 {
-    match &holder.who {
-        Who::Owner(owner) => owner.client().get(),
-        Who::Foreign { .. } => panic!("{holder:?}"),
+    fn remains(&self) -> Vec<String> {
+        let keys = self.0.cli(&["KEYS", "*"]);
+        let keys = keys.array().iter().map(testkit::Reply::text);
+        keys.filter(|key| key != COUNTER).collect()
     }
 }

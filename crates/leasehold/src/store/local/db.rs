@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold_core::{Fence, LockName, Outcome, Owner, Reply, Step, Wake};
+use leasehold_core::{Block, Fence, LockName, Outcome, Owner, Reply, Step, Wake};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 #[cfg(feature = "cache")]
@@ -201,6 +201,7 @@ impl Db {
                 let wake = Wake {
                     owner,
                     fence: None,
+                    block: Block::ONE,
                     at_us: 0,
                     queued: 0,
                 };
@@ -267,8 +268,9 @@ impl Db {
             observer: &self.process,
         };
         let mut state = rows.state();
-        let outcome = state.apply(self.clock.store_now(), step, &presence);
-        rows.save(&self.conn, key, &state)?;
+        let (mut counter, now) = (rows.counter(), self.clock.store_now());
+        let outcome = state.apply(&mut counter, now, step, &presence);
+        rows.save(&self.conn, key, (&state, counter), now)?;
         Ok(outcome)
     }
 
@@ -313,7 +315,8 @@ impl Db {
     /// Names with something that has expired.
     fn outdated(&self) -> rusqlite::Result<Vec<String>> {
         let now = signed(self.clock.store_now().millis());
-        let sql = "SELECT key FROM holders WHERE expires_at_ms < ?1 UNION SELECT key FROM fences WHERE forget_at_ms < ?1";
+        let sql = "SELECT key FROM holders WHERE expires_at_ms < ?1 UNION
+            SELECT key FROM waiters WHERE seen_until_ms < ?1 AND key NOT IN (SELECT key FROM holders)";
         self.conn
             .prepare_cached(sql)?
             .query_map([now], |row| row.get(0))?

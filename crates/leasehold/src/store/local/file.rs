@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
-use leasehold_core::{FENCE_MEMORY, Now};
+use leasehold_core::Now;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::fault::{self, Fault};
@@ -19,23 +19,21 @@ use crate::error::{StoreError, StoreErrorKind};
 const APPLICATION: i64 = 0x4c48_6c64;
 
 /// The layout below. Raise it with every change that an older version would not understand.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
-/// Times are milliseconds of the clock that counts from boot; `client` is the client id as a signed number. `granted` is
-/// null where it is the same as `fence`.
+/// Times are milliseconds of the clock that counts from boot; `client` is the client id as a signed number. `counter` has one row:
+/// the last fence drawn, and when a lease was last granted or extended.
 const LAYOUT: &str = "
     CREATE TABLE holders (
-        key TEXT NOT NULL, owner TEXT NOT NULL, mode TEXT NOT NULL, expires_at_ms INTEGER NOT NULL,
-        kept INTEGER NOT NULL, client INTEGER NOT NULL,
+        key TEXT NOT NULL, owner TEXT NOT NULL, mode TEXT NOT NULL, fence INTEGER NOT NULL, fences INTEGER NOT NULL,
+        expires_at_ms INTEGER NOT NULL, kept INTEGER NOT NULL, client INTEGER NOT NULL,
         PRIMARY KEY (key, owner)) WITHOUT ROWID;
     CREATE TABLE waiters (
         key TEXT NOT NULL, seq INTEGER NOT NULL, owner TEXT NOT NULL, mode TEXT NOT NULL, ttl_ms INTEGER NOT NULL,
-        listening INTEGER NOT NULL, seen_until_ms INTEGER NOT NULL, client INTEGER NOT NULL,
+        fences INTEGER NOT NULL, listening INTEGER NOT NULL, seen_until_ms INTEGER NOT NULL, client INTEGER NOT NULL,
         PRIMARY KEY (key, seq)) WITHOUT ROWID;
-    CREATE TABLE fences (
-        key TEXT PRIMARY KEY, fence INTEGER NOT NULL, forget_at_ms INTEGER NOT NULL, granted INTEGER) WITHOUT ROWID;
+    CREATE TABLE counter (fence INTEGER NOT NULL, used_at_ms INTEGER NOT NULL);
     CREATE INDEX holders_by_end ON holders (expires_at_ms);
-    CREATE INDEX fences_by_end ON fences (forget_at_ms);
     CREATE TABLE clients (client INTEGER PRIMARY KEY, pid INTEGER NOT NULL, started INTEGER, namespace TEXT);
 ";
 
@@ -192,23 +190,11 @@ fn connect(path: &Path) -> Result<Connection, Fault> {
         begun.execute_batch(LAYOUT)?;
         begun.pragma_update(None, "application_id", APPLICATION)?;
         begun.pragma_update(None, "user_version", VERSION)?;
-    } else {
-        complete(&begun)?;
     }
     #[cfg(feature = "cache")]
     begun.execute_batch(super::cache::LAYOUT)?;
     begun.commit()?;
     Ok(db)
-}
-
-/// Adds what an earlier version's file of the same layout number lacks: what that version does without, and leaves empty in
-/// the rows that it writes.
-fn complete(db: &Connection) -> Result<(), Fault> {
-    let sql = "SELECT count(*) FROM pragma_table_info('fences') WHERE name = 'granted'";
-    if db.query_row(sql, [], |row| row.get::<_, i64>(0))? == 0 {
-        db.execute_batch("ALTER TABLE fences ADD COLUMN granted INTEGER")?;
-    }
-    Ok(())
 }
 
 /// Whether the database is empty; fails if it is not and not ours.
@@ -220,6 +206,9 @@ fn is_new(db: &Connection) -> Result<bool, Fault> {
         (APPLICATION, VERSION) => Ok(false),
         (APPLICATION, newer) if newer > VERSION => Err(Fault::Content(format!(
             "written by a newer version of leasehold (layout {newer}, this one knows {VERSION}); upgrade, or use another file"
+        ))),
+        (APPLICATION, older) => Err(Fault::Content(format!(
+            "written by an earlier version of leasehold (layout {older}, this one knows {VERSION}); remove it when no program uses it, or use another file"
         ))),
         (0, 0) if objects == 0 => Ok(true),
         _ => Err(Fault::Content(
@@ -273,17 +262,16 @@ fn wait_a_little(tries: i32) -> bool {
 /// Begins anew if the system has been booted since the file was last used: every process of that time is gone. Fences
 /// go on, counted by the new clock.
 ///
-/// A boot shows in the clock: it counts from boot, so it is behind the last grant then, a time the fences tell. If
-/// it is not, deadlines still mean what they meant. The boot id of the kernel would not do: LXC and systemd-nspawn give each
-/// container one of its own, and two containers that share a file would each clear the other's locks.
+/// A boot shows in the clock: it counts from boot, so it is behind the last grant or extension then, whose time stands with the
+/// counter. If it is not, no deadline is further off than its lease was long. The boot id of the kernel would not do: LXC and
+/// systemd-nspawn give each container one of its own, and two containers that share a file would each clear the other's locks.
 pub(super) fn begin_after_boot(db: &Connection, now: Now) -> Result<(), Fault> {
-    let memory = i64::try_from(FENCE_MEMORY.as_millis()).unwrap_or(i64::MAX);
     let now = signed(now.millis());
-    let last_grant = "SELECT coalesce(max(forget_at_ms), 0) - ?1 FROM fences";
-    if now >= db.query_row(last_grant, [memory], |row| row.get::<_, i64>(0))? {
+    let last_used = "SELECT coalesce(max(used_at_ms), 0) FROM counter";
+    if now >= db.query_row(last_used, [], |row| row.get::<_, i64>(0))? {
         return Ok(());
     }
     db.execute_batch("DELETE FROM holders; DELETE FROM waiters; DELETE FROM clients;")?;
-    db.execute("UPDATE fences SET forget_at_ms = ?1", [now + memory])?;
+    db.execute("UPDATE counter SET used_at_ms = ?1", [now])?;
     Ok(())
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Fence, Holder, LastFence, LockState, Mode, Owner, Ttl, Waiter};
+use leasehold_core::{
+    Block, Counter, Fence, Fences, Holder, LockState, Mode, Now, Owner, Ttl, Waiter,
+};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::fault::Fault;
@@ -11,7 +13,7 @@ use super::fault::Fault;
 pub(super) struct Rows {
     holders: Vec<Holder>,
     waiters: Vec<WaiterRow>,
-    fence: Option<LastFence>,
+    counter: Counter,
 }
 
 #[derive(Clone, PartialEq)]
@@ -27,7 +29,7 @@ impl Rows {
         Ok(Self {
             holders: load_holders(db, key)?,
             waiters: load_waiters(db, key)?,
-            fence: load_fence(db, key)?,
+            counter: load_counter(db)?,
         })
     }
 
@@ -37,21 +39,31 @@ impl Rows {
             holders: self.holders.clone(),
             foreign: None,
             queue: self.waiters.iter().map(|row| row.waiter.clone()).collect(),
-            fence: self.fence,
         }
     }
 
-    /// Writes what a step changed, leaving `state`.
-    pub(super) fn save(&self, db: &Connection, key: &str, state: &LockState) -> Result<(), Fault> {
+    /// What fences are drawn from.
+    pub(super) const fn counter(&self) -> Counter {
+        self.counter
+    }
+
+    /// Writes what a step changed at `now`, leaving `state` and `counter`.
+    pub(super) fn save(
+        &self,
+        db: &Connection,
+        key: &str,
+        (state, counter): (&LockState, Counter),
+        now: Now,
+    ) -> Result<(), Fault> {
         let stays = |old: &Holder| state.holders.iter().any(|new| new.owner == old.owner);
         for old in self.holders.iter().filter(|old| !stays(old)) {
             db.prepare_cached("DELETE FROM holders WHERE key = ?1 AND owner = ?2")?
                 .execute((key, old.owner.token()))?;
         }
-        for new in &state.holders {
-            if !self.holders.contains(new) {
-                save_holder(db, key, new)?;
-            }
+        let changed = |new: &&Holder| !self.holders.contains(new);
+        let changed: Vec<_> = state.holders.iter().filter(changed).collect();
+        for new in &changed {
+            save_holder(db, key, new)?;
         }
         let waiters = self.number(state);
         for old in self
@@ -65,8 +77,8 @@ impl Rows {
         for new in waiters.iter().filter(|new| !self.waiters.contains(new)) {
             new.write(db, key)?;
         }
-        if state.fence != self.fence {
-            save_fence(db, key, state.fence)?;
+        if counter != self.counter || !changed.is_empty() {
+            save_counter(db, counter, now)?;
         }
         Ok(())
     }
@@ -103,12 +115,13 @@ impl WaiterRow {
             mode: mode(row, 1)?,
             ttl: Ttl::new(Duration::from_millis(ttl))
                 .map_err(|refused| Fault::Content(refused.to_string()))?,
-            listening: row.get(3)?,
-            seen_until_ms: unsigned(row, 4)?,
+            block: block(row, 3)?,
+            listening: row.get(4)?,
+            seen_until_ms: unsigned(row, 5)?,
         };
         Ok(Self {
             waiter,
-            seq: row.get(5)?,
+            seq: row.get(6)?,
         })
     }
 
@@ -117,6 +130,7 @@ impl WaiterRow {
             owner,
             mode,
             ttl,
+            block,
             listening,
             seen_until_ms,
         } = &self.waiter;
@@ -132,26 +146,31 @@ impl WaiterRow {
             owner.token(),
             mode,
             ttl,
+            signed(block.get()),
             *listening,
             seen_until_ms,
             client,
         );
-        let sql = "INSERT OR REPLACE INTO waiters (key, seq, owner, mode, ttl_ms, listening, seen_until_ms, client)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+        let sql = "INSERT OR REPLACE INTO waiters (key, seq, owner, mode, ttl_ms, fences, listening, seen_until_ms, client)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
         db.prepare_cached(sql)?.execute(row)?;
         Ok(())
     }
 }
 
 fn load_holders(db: &Connection, key: &str) -> Result<Vec<Holder>, Fault> {
-    let sql = "SELECT owner, mode, expires_at_ms, kept FROM holders WHERE key = ?1";
+    let sql = "SELECT owner, mode, fence, fences, expires_at_ms, kept FROM holders WHERE key = ?1";
     let mut select = db.prepare_cached(sql)?;
     let read = |row: &Row<'_>| {
         Ok(Holder {
             owner: owner(row, 0)?,
             mode: mode(row, 1)?,
-            expires_at_ms: unsigned(row, 2)?,
-            kept: row.get(3)?,
+            fences: Fences {
+                first: Fence::new(unsigned(row, 2)?),
+                block: block(row, 3)?,
+            },
+            expires_at_ms: unsigned(row, 4)?,
+            kept: row.get(5)?,
         })
     };
     select.query_and_then([key], read)?.collect()
@@ -160,58 +179,46 @@ fn load_holders(db: &Connection, key: &str) -> Result<Vec<Holder>, Fault> {
 fn save_holder(db: &Connection, key: &str, holder: &Holder) -> Result<(), Fault> {
     let client = holder.owner.client().get().cast_signed();
     let (token, mode) = (holder.owner.token(), mode_text(holder.mode));
+    let Fences { first, block } = holder.fences;
     let row = (
         key,
         token,
         mode,
+        signed(first.get()),
+        signed(block.get()),
         signed(holder.expires_at_ms),
         holder.kept,
         client,
     );
-    let sql = "INSERT OR REPLACE INTO holders (key, owner, mode, expires_at_ms, kept, client) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let sql = "INSERT OR REPLACE INTO holders (key, owner, mode, fence, fences, expires_at_ms, kept, client)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     db.prepare_cached(sql)?.execute(row)?;
     Ok(())
 }
 
 fn load_waiters(db: &Connection, key: &str) -> Result<Vec<WaiterRow>, Fault> {
-    let sql = "SELECT owner, mode, ttl_ms, listening, seen_until_ms, seq FROM waiters WHERE key = ?1 ORDER BY seq";
+    let sql = "SELECT owner, mode, ttl_ms, fences, listening, seen_until_ms, seq FROM waiters WHERE key = ?1 ORDER BY seq";
     db.prepare_cached(sql)?
         .query_and_then([key], WaiterRow::read)?
         .collect()
 }
 
-fn load_fence(db: &Connection, key: &str) -> Result<Option<LastFence>, Fault> {
-    let sql = "SELECT fence, coalesce(granted, fence), forget_at_ms FROM fences WHERE key = ?1";
-    let mut select = db.prepare_cached(sql)?;
-    let row = select
-        .query_row([key], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-        .optional()?;
-    row.map(|(fence, granted, at)| {
-        Ok(LastFence {
-            fence: Fence::new(natural(fence)?),
-            granted: Fence::new(natural(granted)?),
-            forget_at_ms: natural(at)?,
-        })
-    })
-    .transpose()
+fn load_counter(db: &Connection) -> Result<Counter, Fault> {
+    let mut select = db.prepare_cached("SELECT fence FROM counter")?;
+    let last = select.query_row([], |row| row.get(0)).optional()?;
+    let last = last.map(natural).transpose()?;
+    Ok(Counter(last.map(Fence::new)))
 }
 
-fn save_fence(db: &Connection, key: &str, fence: Option<LastFence>) -> Result<(), Fault> {
-    match fence {
-        Some(LastFence {
-            fence,
-            granted,
-            forget_at_ms,
-        }) => {
-            let granted = (granted != fence).then(|| signed(granted.get()));
-            let row = (key, signed(fence.get()), signed(forget_at_ms), granted);
-            let sql = "INSERT OR REPLACE INTO fences (key, fence, forget_at_ms, granted) VALUES (?1, ?2, ?3, ?4)";
-            db.prepare_cached(sql)?.execute(row)?;
-        }
-        None => {
-            db.prepare_cached("DELETE FROM fences WHERE key = ?1")?
-                .execute([key])?;
-        }
+fn save_counter(db: &Connection, counter: Counter, now: Now) -> Result<(), Fault> {
+    let row = (
+        counter.0.map_or(0, |last| signed(last.get())),
+        signed(now.millis()),
+    );
+    let sql = "UPDATE counter SET fence = ?1, used_at_ms = ?2";
+    if db.prepare_cached(sql)?.execute(row)? == 0 {
+        let sql = "INSERT INTO counter (fence, used_at_ms) VALUES (?1, ?2)";
+        db.prepare_cached(sql)?.execute(row)?;
     }
     Ok(())
 }
@@ -237,6 +244,10 @@ fn mode(row: &Row<'_>, at: usize) -> Result<Mode, Fault> {
             "a lock in it has the mode {text:?}; was it written by a newer version?"
         ))),
     }
+}
+
+fn block(row: &Row<'_>, at: usize) -> Result<Block, Fault> {
+    unsigned(row, at).map(Block::nearest)
 }
 
 fn unsigned(row: &Row<'_>, at: usize) -> Result<u64, Fault> {

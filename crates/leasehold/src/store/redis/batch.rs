@@ -2,52 +2,28 @@
 //! steps, nor let the failure of one be another's.
 
 use futures_util::future::join_all;
-use leasehold_core::{Fence, LockName, Mode, Reply, Step, Ttl};
+use leasehold_core::{Fence, LockName, Mode, Owner, Reply, Step, Ttl};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 
+use super::fault::classify;
+use super::form::Kind;
+use super::inbox::Batch;
 use super::reply;
-use super::script::{ACQUIRE, BREAK, INSPECT, SETTLE, Scripts, is_unknown};
+use super::script::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, Scripts, TAKE, is_unknown};
 
 /// The most steps in one batch: long enough for the request to cost next to nothing beside its steps, short enough (half a
 /// millisecond) not to hold up other clients of the server.
 pub(super) const MOST: usize = 32;
+use crate::error::StoreErrorKind;
+
+/// What all fences are drawn from: the only key that stays when a lock is free.
+pub(super) const COUNTER: &str = "leasehold:fence";
+const QUEUE: &str = ":lh-queue";
+const WAITERS: &str = ":lh-waiters";
 
 /// Says that nobody listens for wakes: a waiter only polls.
 pub(super) const DEAF: &str = "-";
-
-/// Which steps may share a batch: those that a full server treats alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Extends or releases, which also a full server carries out.
-    Settle,
-    /// Takes memory, and is refused by a full server.
-    Acquire,
-    /// Break and inspect: seldom, and never in company.
-    Alone,
-}
-
-impl Kind {
-    /// In the order in which they are sent: what frees a lock goes before what takes one.
-    pub(super) const ALL: [Self; 3] = [Self::Settle, Self::Acquire, Self::Alone];
-
-    /// How many steps of this kind may go together.
-    pub(super) const fn most(self) -> usize {
-        match self {
-            Self::Acquire | Self::Settle => MOST,
-            Self::Alone => 1,
-        }
-    }
-}
-
-/// Which batch a step may go into.
-pub(super) fn kind(step: &Step) -> Kind {
-    match step {
-        Step::Acquire { .. } => Kind::Acquire,
-        Step::Extend { .. } | Step::Release { .. } => Kind::Settle,
-        Step::Break { .. } | Step::Inspect => Kind::Alone,
-    }
-}
 
 /// How a script is sent.
 #[derive(Debug, Clone, Copy)]
@@ -64,17 +40,24 @@ impl Scripts {
         &self,
         connection: &mut MultiplexedConnection,
         channel: &str,
-        steps: &[(LockName, Step)],
+        batch: &Batch,
     ) -> Option<RedisResult<Vec<RedisResult<Reply>>>> {
         let is_refused =
-            |error: &RedisError| is_unknown(error) || steps.len() > 1 && is_denied(error);
-        let answer = self.run_together(connection, channel, steps, Form::Hash);
+            |error: &RedisError| is_unknown(error) || batch.steps.len() > 1 && is_denied(error);
+        let request = Request {
+            scripts: self,
+            channel,
+            kind: batch.kind,
+        };
+        let answer = request.send(connection, &batch.steps, Form::Hash);
         Some(answer.await).filter(|answer| !answer.as_ref().is_err_and(is_refused))
     }
 
-    /// Carries out `steps` in their order, at one moment: at most [`MOST`] of one [`Kind`], or a single one that is
-    /// [`Kind::Alone`]. The locks may be different ones or the same; there is no cluster as yet, where they would have to
-    /// share a slot. Waiters are told on `channel`, which is [`DEAF`] when the connection does not listen.
+    /// Carries out the steps of a batch in their order, at one moment. The locks may be different ones or the same; there is no
+    /// cluster as yet, where they would have to share a slot. Waiters are told on `channel`, which is [`DEAF`] when the connection
+    /// does not listen.
+    ///
+    /// A step that the short form does not fit has changed nothing, and goes again in the long one: other steps may come between.
     ///
     /// An error inside of the answer is that step's own. The outer one is about the whole request: that it was refused
     /// (and then none of the steps was carried out) or lost (and then nobody knows).
@@ -82,20 +65,38 @@ impl Scripts {
         &self,
         connection: &mut MultiplexedConnection,
         channel: &str,
+        batch: &Batch,
+    ) -> RedisResult<Vec<RedisResult<Reply>>> {
+        let request = Request {
+            scripts: self,
+            channel,
+            kind: batch.kind,
+        };
+        request.send_in_full(connection, &batch.steps).await
+    }
+}
+
+/// Steps of one kind, to be sent together.
+#[derive(Clone, Copy)]
+struct Request<'a> {
+    scripts: &'a Scripts,
+    channel: &'a str,
+    kind: Kind,
+}
+
+impl Request<'_> {
+    async fn send_in_full(
+        self,
+        connection: &mut MultiplexedConnection,
         steps: &[(LockName, Step)],
     ) -> RedisResult<Vec<RedisResult<Reply>>> {
-        match self
-            .run_together(connection, channel, steps, Form::Any)
-            .await
-        {
+        match self.send(connection, steps, Form::Any).await {
             // Redis checks the permission for all keys at once, so this says nothing of each step.
             Err(error) if steps.len() > 1 && is_denied(&error) => {
                 let alone = |step| {
                     let mut connection = connection.clone();
                     async move {
-                        let reply = self
-                            .run_together(&mut connection, channel, step, Form::Any)
-                            .await;
+                        let reply = self.send(&mut connection, step, Form::Any).await;
                         reply.unwrap_or_else(|error| vec![Err(error)])
                     }
                 };
@@ -107,94 +108,141 @@ impl Scripts {
         }
     }
 
-    async fn run_together(
-        &self,
+    /// Sends the steps, and those again in the long form that the short one does not fit.
+    async fn send(
+        self,
         connection: &mut MultiplexedConnection,
-        channel: &str,
         steps: &[(LockName, Step)],
         form: Form,
     ) -> RedisResult<Vec<RedisResult<Reply>>> {
-        let Some((_, first)) = steps.first() else {
-            return Ok(Vec::new());
+        let value = self.ask(connection, steps, form).await?;
+        let replies = if self.kind == self.kind.long() {
+            reply::decode(&value, steps.iter().map(|(name, _)| name))
+                .map(|replies| replies.into_iter().map(Some).collect())
+        } else {
+            reply::decode_short(&value, steps)
         };
+        let replies: Vec<Option<RedisResult<Reply>>> = replies.ok_or_else(|| {
+            let detail = format!("the answer of a script: {value:?}");
+            RedisError::from((ErrorKind::UnexpectedReturnType, "has no known form", detail))
+        })?;
+        let left: Vec<_> = (steps.iter().zip(&replies))
+            .filter(|(_, reply)| reply.is_none())
+            .map(|(step, _)| step.clone())
+            .collect();
+        let mut rest = if left.is_empty() {
+            Vec::new()
+        } else {
+            let kind = self.kind.long();
+            let long = Request { kind, ..self };
+            match Box::pin(long.send_in_full(connection, &left)).await {
+                Ok(rest) => rest,
+                Err(error) => vec![Err(error); left.len()],
+            }
+        }
+        .into_iter();
+        let filled = replies
+            .into_iter()
+            .map(|reply| reply.or_else(|| rest.next()));
+        filled
+            .collect::<Option<_>>()
+            .ok_or_else(|| (ErrorKind::UnexpectedReturnType, "a script left a step out").into())
+    }
+
+    async fn ask(
+        self,
+        connection: &mut MultiplexedConnection,
+        steps: &[(LockName, Step)],
+        form: Form,
+    ) -> RedisResult<Value> {
         debug_assert!(steps.len() <= MOST, "{} steps", steps.len());
-        debug_assert!(
-            steps.iter().all(|(_, step)| kind(step) == kind(first)),
-            "{steps:?}"
-        );
-        let script = match first {
-            Step::Acquire { .. } => ACQUIRE,
-            Step::Extend { .. } | Step::Release { .. } => SETTLE,
-            Step::Break { .. } => BREAK,
-            Step::Inspect => INSPECT,
+        let script = match (self.kind, steps.first()) {
+            (Kind::Settle, _) => SETTLE,
+            (Kind::SettleLong, _) => SETTLE_MANY,
+            (Kind::Acquire, _) => TAKE,
+            (Kind::AcquireLong, _) => ACQUIRE_MANY,
+            (Kind::Alone, Some((_, Step::Break { .. }))) => BREAK,
+            (Kind::Alone, _) => INSPECT,
         };
         let write = |command: &mut Cmd| {
-            command.arg(steps.len() * 4);
+            let (counters, suffixes): (usize, &[&str]) = match self.kind {
+                Kind::Settle => (0, &[]),
+                Kind::Acquire => (1, &[QUEUE]),
+                Kind::SettleLong | Kind::AcquireLong | Kind::Alone => (1, &[QUEUE, WAITERS]),
+            };
+            command.arg(counters + steps.len() * (1 + suffixes.len()));
+            if counters > 0 {
+                command.arg(COUNTER);
+            }
             for (name, _) in steps {
                 command.arg(name.key());
-                for suffix in [":lh-fence", ":lh-queue", ":lh-waiters"] {
+                for suffix in suffixes {
                     command.arg(name.beside(suffix));
                 }
             }
             for (_, step) in steps {
-                encode(step, channel, command);
+                self.encode(step, command);
             }
         };
-        let value = match form {
-            Form::Hash => self.run_known(script, connection, write).await?,
-            Form::Any => self.run(script, connection, write).await?,
-        };
-        reply::decode(&value, steps.iter().map(|(name, _)| name)).ok_or_else(|| {
-            let detail = format!("the answer of a script: {value:?}");
-            (ErrorKind::UnexpectedReturnType, "has no known form", detail).into()
-        })
+        match form {
+            Form::Hash => self.scripts.run_known(script, connection, write).await,
+            Form::Any => self.scripts.run(script, connection, write).await,
+        }
+    }
+
+    /// The arguments of a step, as the script of its kind reads them.
+    fn encode(self, step: &Step, into: &mut Cmd) {
+        let is_long = self.kind == self.kind.long();
+        match step {
+            Step::Acquire {
+                owner,
+                mode,
+                ttl,
+                block,
+                wait,
+            } => {
+                into.arg(owner.token()).arg(ttl.millis());
+                if is_long {
+                    into.arg(mode_word(*mode));
+                }
+                into.arg(block.get());
+                if is_long {
+                    into.arg(match wait {
+                        None => "",
+                        Some(wait) if wait.listening => self.channel,
+                        Some(_) => DEAF,
+                    });
+                }
+            }
+            Step::Extend { owner, ttl, fence } => {
+                self.encode_settle(("extend", owner, ttl.millis(), *fence), into);
+            }
+            Step::Release { owner, keep, fence } => {
+                let keep = keep.map_or(0, Ttl::millis);
+                self.encode_settle(("release", owner, keep, *fence), into);
+            }
+            Step::Break { fence } => {
+                into.arg(fence.get());
+            }
+            Step::Inspect => {}
+        }
+    }
+
+    fn encode_settle(self, step: (&str, &Owner, u64, Option<Fence>), into: &mut Cmd) {
+        let (verb, owner, ms, fence) = step;
+        let fence = fence.map_or_else(String::new, |fence| fence.to_string());
+        if self.kind == Kind::Settle {
+            into.arg(format!("{}#{fence}", owner.token()));
+            into.arg(verb).arg(ms);
+        } else {
+            into.arg(verb).arg(owner.token()).arg(ms).arg(fence);
+        }
     }
 }
 
+/// Before the script began, or at a command of it.
 fn is_denied(refusal: &RedisError) -> bool {
-    refusal.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
-}
-
-/// The arguments of a step, as the script of its kind reads them.
-fn encode(step: &Step, channel: &str, into: &mut Cmd) {
-    match step {
-        Step::Acquire {
-            owner,
-            mode,
-            ttl,
-            wait,
-        } => {
-            let channel = match wait {
-                None => "",
-                Some(wait) if wait.listening => channel,
-                Some(_) => DEAF,
-            };
-            into.arg(owner.token()).arg(ttl.millis());
-            into.arg(mode_word(*mode)).arg(channel)
-        }
-        Step::Extend {
-            owner,
-            ttl,
-            block,
-            fence,
-        } => {
-            let verb = if *block { "refill" } else { "extend" };
-            into.arg(verb).arg(owner.token()).arg(ttl.millis());
-            into.arg(known(*fence))
-        }
-        Step::Release { owner, keep, fence } => {
-            let keep = keep.map_or(0, Ttl::millis);
-            into.arg("release").arg(owner.token()).arg(keep);
-            into.arg(known(*fence))
-        }
-        Step::Break { fence } => into.arg(fence.get()),
-        Step::Inspect => into,
-    };
-}
-
-/// The fence under which an owner believes to hold.
-fn known(fence: Option<Fence>) -> String {
-    fence.map_or_else(String::new, |fence| fence.to_string())
+    classify("", refusal).0.kind == StoreErrorKind::Denied
 }
 
 /// A mode as scripts and records spell it.

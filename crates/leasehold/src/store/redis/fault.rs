@@ -78,7 +78,7 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
             let kind = (REFUSALS.iter().find(|(word, _)| *word == code))
                 .or_else(|| REFUSALS.iter().find(|(word, _)| text.contains(word)))
                 .map_or(StoreErrorKind::Protocol, |(_, kind)| *kind);
-            let beside = "a key beside the lock holds something else (its name with :lh-fence, :lh-queue or :lh-waiters): ";
+            let beside = "a key beside the lock holds something else (leasehold:fence, or the lock's name with :lh-queue or :lh-waiters): ";
             let hint = if text.contains("WRONGTYPE") {
                 beside
             } else {

@@ -119,11 +119,12 @@ mod tests {
     use leasehold_core::Busy;
     use testkit::block_on;
 
+    use super::super::form::Kind;
     use super::*;
 
     fn batch(id: u64) -> Batch {
-        let steps = Vec::new();
-        Batch { id, steps }
+        let (kind, steps) = (Kind::Acquire, Vec::new());
+        Batch { id, kind, steps }
     }
 
     fn flight<'a>(id: u64, answers: Option<Vec<Answer>>) -> BoxFuture<'a, Landed> {

@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 pub(super) use self::ending::End;
 use self::others::Others;
 use self::sweep::Watch;
-use super::batch::{self, Kind};
+use super::form::{Contended, Kind};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::{Answer, Done};
@@ -64,6 +64,7 @@ struct Waiting {
 /// Steps to send together.
 pub(super) struct Batch {
     pub(super) id: u64,
+    pub(super) kind: Kind,
     pub(super) steps: Vec<(LockName, Step)>,
 }
 
@@ -82,7 +83,8 @@ struct Inner {
     /// Waiting to be sent, one line for each kind, so that each fills batches of its own.
     lines: [VecDeque<Item>; Kind::ALL.len()],
     next_item: u64,
-    under_way: HashMap<u64, Vec<Waiting>>,
+    contended: Contended,
+    under_way: HashMap<u64, (Kind, Vec<Waiting>)>,
     next_batch: u64,
     /// A request was not answered in time.
     silent: bool,
@@ -125,6 +127,7 @@ impl Inbox {
                 state: State::Dialing,
                 lines: Default::default(),
                 next_item: 0,
+                contended: Contended::default(),
                 under_way: HashMap::new(),
                 next_batch: 0,
                 silent: false,
@@ -151,7 +154,6 @@ impl Inbox {
         now: Moment,
         limit: Duration,
     ) {
-        let kind = batch::kind(&step);
         let until = now.after(limit);
         let refused = {
             let mut inner = self.lock();
@@ -162,6 +164,7 @@ impl Inbox {
                 Some((error.clone(), done))
             } else {
                 let number = inner.next_item;
+                let kind = inner.kind(name, &step);
                 inner.next_item += 1;
                 let waiting = Waiting {
                     done: Some(done),
@@ -227,9 +230,24 @@ impl Inbox {
         (!batches.is_empty()).then_some(Call::Send(batches))
     }
 
+    /// What the answers to these steps say of their locks.
+    pub(super) fn learn(&self, steps: &[(LockName, Step)], answers: &[Answer]) {
+        let mut inner = self.lock();
+        for ((name, _), answer) in steps.iter().zip(answers) {
+            if let Ok(reply) = answer {
+                inner.contended.learn(name, reply);
+            }
+        }
+    }
+
+    /// Others wait for the lock with this key, or not.
+    pub(super) fn is_contended(&self, key: &str, contended: bool) {
+        self.lock().contended.is(key, contended);
+    }
+
     /// The answers to a batch, in its order.
     pub(super) fn answer(&self, id: u64, answers: impl IntoIterator<Item = Answer>) {
-        let Some(waiting) = self.lock().under_way.remove(&id) else {
+        let Some((_, waiting)) = self.lock().under_way.remove(&id) else {
             // The connection was given up.
             return;
         };

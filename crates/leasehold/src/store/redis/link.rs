@@ -5,7 +5,7 @@
 //! no other thread to reach who waits for it. When that runtime is blocked or ends, the connection is run at *home*, on the
 //! client's own thread, from then on. TLS is always run at home.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use leasehold_core::{LockName, Step};
@@ -22,7 +22,7 @@ use super::script::Scripts;
 use crate::clock::{Clock, Moment};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
-use crate::store::{Attach, Done, Notice};
+use crate::store::{Attach, Done, Listener, Notice};
 
 /// A connection that works.
 #[derive(Clone)]
@@ -58,11 +58,11 @@ impl Link {
     ) -> Self {
         let is_tls = address.is_tls();
         let (status, line) = watch::channel(Line::Dialing);
-        let plan = Arc::new(Plan {
+        let plan = Arc::new_cyclic(|plan: &Weak<Plan>| Plan {
             inbox: Inbox::new(address.to_string()),
             address,
             channel: notice::channel(attach.client),
-            listener: attach.listener,
+            listener: hearing(plan.clone(), attach.listener),
             tracks: attach.keeps_values,
             clock,
             limit,
@@ -231,6 +231,21 @@ impl Link {
             Some(Err(_)) => Err(StoreError::closed()),
         }
     }
+}
+
+/// A listener that remembers which locks others want: their next steps go the long way at once.
+fn hearing(plan: Weak<Plan>, listener: Listener) -> Listener {
+    Arc::new(move |notice| {
+        let said = match &notice {
+            Notice::Wanted { key, .. } => Some((key, true)),
+            Notice::Granted { key, wake } => Some((key, wake.queued > 0)),
+            _ => None,
+        };
+        if let Some(((key, contended), plan)) = said.zip(plan.upgrade()) {
+            plan.inbox.is_contended(key, contended);
+        }
+        listener(notice);
+    })
 }
 
 impl Drop for Link {

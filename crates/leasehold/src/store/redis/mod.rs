@@ -11,6 +11,7 @@ mod dial;
 mod doctor;
 mod fault;
 mod flights;
+mod form;
 mod greet;
 mod inbox;
 mod link;

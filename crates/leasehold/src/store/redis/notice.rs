@@ -1,7 +1,8 @@
 //! What the scripts say to a client on its channel. Must never guess: a message of another form is none.
 
-use leasehold_core::{ClientId, Fence, Owner, Wake};
+use leasehold_core::{Block, ClientId, Owner, Wake};
 
+use super::reply::{block_of, fence_in};
 use crate::store::Notice;
 
 /// Where a client listens. `acquire.lua` builds the same name from the holder's token.
@@ -23,7 +24,7 @@ pub(super) fn changed(pushed: &[redis::Value]) -> Notice {
     Notice::Changed { keys }
 }
 
-/// Reads `granted <fence> <at us> <queued after the grant> <token> <key>`, `wanted <holder's token> <key>`,
+/// Reads `granted <fence>[/<how many>] <at us> <queued after the grant> <token> <key>`, `wanted <holder's token> <key>`,
 /// `first <waiter's token> <key>` and `loaded <key>`: the key last, since it may hold spaces. A fence that is not said is `-`.
 pub(super) fn parse(payload: &[u8]) -> Option<Notice> {
     let (verb, rest) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
@@ -31,13 +32,16 @@ pub(super) fn parse(payload: &[u8]) -> Option<Notice> {
         "granted" => {
             let mut words = rest.splitn(5, ' ');
             let mut next = || words.next();
-            let (fence, at_us, queued) = (next()?, next()?, next()?);
-            let fence = match fence {
-                "-" => None,
-                fence => Some(Fence::new(fence.parse().ok()?)),
+            let (fences, at_us, queued) = (next()?, next()?, next()?);
+            let (fence, block) = if fences == "-" {
+                (None, Block::ONE)
+            } else {
+                let (fence, more) = fences.split_at(fences.find('/').unwrap_or(fences.len()));
+                (Some(fence_in(fence)?), block_of(more)?)
             };
             let wake = Wake {
                 fence,
+                block,
                 at_us: at_us.parse().ok()?,
                 queued: queued.parse().ok()?,
                 owner: Owner::parse(next()?)?,
@@ -65,6 +69,8 @@ pub(super) fn parse(payload: &[u8]) -> Option<Notice> {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::Fence;
+
     use super::*;
 
     const TOKEN: &str = "lh1.00000000000000000000000000000005.0000000000000009.h:1:";

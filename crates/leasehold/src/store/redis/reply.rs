@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Busy, Fence, Held, HolderView, LockName, Mode, Owner, Reply, Snapshot, Ttl, WaiterView, Who,
+    Block, Busy, Fence, Held, HolderView, LockName, Mode, Owner, Reply, Snapshot, Step, Ttl,
+    WaiterView, Who,
 };
 use redis::{RedisError, RedisResult, Value, parse_redis_value};
+
+use super::batch::COUNTER;
 
 /// Reads what a script answered to steps on these locks, for each its reply or its error; `None` if it is not of the form that
 /// the scripts give.
@@ -30,8 +33,8 @@ fn one(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
             holder: view(holder)??,
         }),
         ("not-held", [holder]) => Reply::NotHeld(view(holder)?),
-        ("seen", [holder, fence, queue, now]) => {
-            let (fence, now) = (optional_fence(fence)?, u64::try_from(integer(now)?).ok()?);
+        ("seen", [holder, queue, now]) => {
+            let now = u64::try_from(integer(now)?).ok()?;
             let queue = array(queue)?
                 .chunks_exact(2)
                 .filter_map(|pair| waiter(&pair[0], &pair[1], now))
@@ -39,7 +42,6 @@ fn one(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
             Reply::Seen(Snapshot {
                 holder: view(holder)?,
                 queue,
-                fence,
             })
         }
         ("error", [said]) => return Some(Err(error(said, name)?)),
@@ -48,14 +50,61 @@ fn one(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
     Some(Ok(reply))
 }
 
-/// The replies that are one text: `released` and `held <fence> <queued>`.
+/// Reads what a short form answered to these steps; `None` for each that it does not fit, and `None` if the answer is not of the
+/// form that the scripts give.
+#[allow(
+    clippy::type_complexity,
+    reason = "one answer for each, if there is one"
+)]
+pub(super) fn decode_short(
+    value: &Value,
+    steps: &[(LockName, Step)],
+) -> Option<Vec<Option<RedisResult<Reply>>>> {
+    let replies = array(value).filter(|replies| replies.len() == steps.len())?;
+    let each = replies.iter().zip(steps);
+    each.map(|(reply, (_, step))| {
+        let said = text(reply)?;
+        if matches!(said, "other" | "contended") {
+            return Some(None);
+        }
+        let (fence, block) = match step {
+            Step::Acquire { block, .. } => (Some(fence_in(said)?), *block),
+            Step::Release { .. } => {
+                return said
+                    .starts_with("done")
+                    .then_some(Some(Ok(Reply::Released)));
+            }
+            Step::Extend { fence, .. } => (*fence, block_of(said.strip_prefix("done")?)?),
+            Step::Break { .. } | Step::Inspect => return None,
+        };
+        Some(Some(Ok(Reply::Held(Held {
+            fence,
+            block,
+            queued: 0,
+        }))))
+    })
+    .collect()
+}
+
+/// How many fences were drawn, as it stands behind the first of them: `/<how many>`, or nothing for one.
+pub(super) fn block_of(text: &str) -> Option<Block> {
+    if text.is_empty() {
+        return Some(Block::ONE);
+    }
+    let wanted = text.strip_prefix('/')?.parse().ok()?;
+    Some(Block::nearest(wanted)).filter(|block| block.get() == wanted)
+}
+
+/// The replies that are one text: `released` and `held <fence> <how many> <queued>`.
 fn brief(text: &str) -> Option<Reply> {
     if text == "released" {
         return Some(Reply::Released);
     }
-    let (fence, queued) = text.strip_prefix("held ")?.split_once(' ')?;
+    let (fence, rest) = text.strip_prefix("held ")?.split_once(' ')?;
+    let (block, queued) = rest.split_once(' ')?;
     Some(Reply::Held(Held {
-        fence: Some(Fence::new(fence.parse().ok()?)),
+        fence: Some(fence_in(fence)?),
+        block: Block::nearest(block.parse().ok()?),
         queued: queued.parse().ok()?,
     }))
 }
@@ -74,9 +123,8 @@ fn error(said: &Value, name: &LockName) -> Option<RedisError> {
         "ERR "
     };
     let which = if said.contains("WRONGTYPE") {
-        let [fence, queue, waiters] =
-            [":lh-fence", ":lh-queue", ":lh-waiters"].map(|suffix| name.beside(suffix));
-        format!("; look at {fence}, {queue} and {waiters}")
+        let [queue, waiters] = [":lh-queue", ":lh-waiters"].map(|suffix| name.beside(suffix));
+        format!("; look at {COUNTER}, {queue} and {waiters}")
     } else {
         String::new()
     };
@@ -121,10 +169,12 @@ fn view(value: &Value) -> Option<Option<HolderView>> {
     let Value::BulkString(token) = value else {
         return None;
     };
+    let fence = optional_fence(fence)?;
+    // A token without a fence is nothing that this protocol writes.
     let owner = std::str::from_utf8(token)
         .ok()
         .and_then(Owner::parse)
-        .filter(|_| kind == "string");
+        .filter(|_| fence.is_some());
     let who = owner.map_or_else(
         || Who::Foreign {
             kind: kind.into(),
@@ -134,7 +184,7 @@ fn view(value: &Value) -> Option<Option<HolderView>> {
     );
     Some(Some(HolderView {
         who,
-        fence: optional_fence(fence)?,
+        fence,
         held_for: u64::try_from(integer(held_for)?)
             .ok()
             .map(Duration::from_micros),
@@ -148,8 +198,8 @@ fn view(value: &Value) -> Option<Option<HolderView>> {
 fn waiter(token: &Value, record: &Value, now_ms: u64) -> Option<WaiterView> {
     let owner = Owner::parse(text(token)?)?;
     let mut words = text(record)?.split(' ');
-    let (mode, ttl, _channel, seen_until) =
-        (words.next()?, words.next()?, words.next()?, words.next()?);
+    let mut next = || words.next();
+    let (mode, ttl, _block, _channel, seen_until) = (next()?, next()?, next()?, next()?, next()?);
     let mode = (mode == super::batch::mode_word(Mode::Exclusive)).then_some(Mode::Exclusive)?;
     let ttl = Ttl::new(Duration::from_millis(ttl.parse().ok()?)).ok()?;
     let seen_for = Duration::from_millis(seen_until.parse::<u64>().ok()?.saturating_sub(now_ms));
@@ -162,7 +212,13 @@ fn waiter(token: &Value, record: &Value, now_ms: u64) -> Option<WaiterView> {
 }
 
 fn fence_of(value: &Value) -> Option<Fence> {
-    text(value)?.parse().ok().map(Fence::new)
+    fence_in(text(value)?)
+}
+
+/// A fence as it is written.
+pub(super) fn fence_in(text: &str) -> Option<Fence> {
+    let fence = text.parse().ok().map(Fence::new);
+    fence.filter(|fence| *fence <= Fence::MAX)
 }
 
 #[allow(

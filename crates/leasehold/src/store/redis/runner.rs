@@ -259,19 +259,19 @@ impl Runner<'_> {
         batch: Batch,
         in_full: bool,
     ) -> Landed {
-        let (scripts, steps) = (&self.plan.scripts, &batch.steps);
+        let scripts = &self.plan.scripts;
         let mut fit = true;
         let replies = if in_full {
-            Some(scripts.run_batch(&mut connection, channel, steps).await)
+            Some(scripts.run_batch(&mut connection, channel, &batch).await)
         } else {
-            scripts.try_batch(&mut connection, channel, steps).await
+            scripts.try_batch(&mut connection, channel, &batch).await
         };
         let answers = replies.map(|replies| match replies {
             Ok(replies) => replies
                 .into_iter()
                 .map(|reply| reply.map_err(|error| self.judge(&error, &mut fit)))
                 .collect(),
-            Err(error) => vec![Err(self.judge(&error, &mut fit)); steps.len()],
+            Err(error) => vec![Err(self.judge(&error, &mut fit)); batch.steps.len()],
         });
         Landed {
             batch,
@@ -283,6 +283,7 @@ impl Runner<'_> {
     /// Whether the connection can be relied on further.
     fn deliver(&self, landed: Landed) -> bool {
         let answers = landed.answers.unwrap_or_default();
+        self.plan.inbox.learn(&landed.batch.steps, &answers);
         self.plan.inbox.answer(landed.batch.id, answers);
         landed.fit
     }

@@ -7,27 +7,29 @@ use redis::{
     Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value, cmd, pipe,
 };
 
-pub(super) const ACQUIRE: usize = 0;
+pub(super) const TAKE: usize = 0;
 pub(super) const SETTLE: usize = 1;
-pub(super) const BREAK: usize = 2;
-pub(super) const INSPECT: usize = 3;
-pub(super) const INDEX: usize = 4;
-pub(super) const TIMESTAMP_ACQUIRE: usize = 5;
-pub(super) const TIMESTAMP_EXTEND: usize = 6;
-pub(super) const TIMESTAMP_RELEASE: usize = 7;
+pub(super) const ACQUIRE_MANY: usize = 2;
+pub(super) const SETTLE_MANY: usize = 3;
+pub(super) const BREAK: usize = 4;
+pub(super) const INSPECT: usize = 5;
+pub(super) const INDEX: usize = 6;
+pub(super) const TIMESTAMP_ACQUIRE: usize = 7;
+pub(super) const TIMESTAMP_EXTEND: usize = 8;
+pub(super) const TIMESTAMP_RELEASE: usize = 9;
 #[cfg(feature = "cache")]
-pub(super) const CACHE_BEGIN: usize = 8;
+pub(super) const CACHE_BEGIN: usize = 10;
 #[cfg(feature = "cache")]
-pub(super) const CACHE_RENEW: usize = 9;
+pub(super) const CACHE_RENEW: usize = 11;
 #[cfg(feature = "cache")]
-pub(super) const CACHE_COMMIT: usize = 10;
+pub(super) const CACHE_COMMIT: usize = 12;
 #[cfg(feature = "cache")]
-pub(super) const CACHE_ABANDON: usize = 11;
+pub(super) const CACHE_ABANDON: usize = 13;
 #[cfg(feature = "cache")]
-pub(super) const CACHE_INVALIDATE: usize = 12;
+pub(super) const CACHE_INVALIDATE: usize = 14;
 
 /// What every lock needs, in the order in which they are loaded.
-const HOT: [usize; 2] = [SETTLE, ACQUIRE];
+const HOT: [usize; 4] = [SETTLE, SETTLE_MANY, TAKE, ACQUIRE_MANY];
 
 const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
 const TIMESTAMP: &str = include_str!("../../../lua/timestamp/prelude.lua");
@@ -54,10 +56,12 @@ impl Text {
     }
 }
 
-/// By the numbers above. Those of the mutex begin with the prelude and the verbs that they call, those of the timestamp protocol
-/// and of cache entries with a prelude of their own; the index stands alone.
+/// By the numbers above. The long ones of the mutex begin with the prelude and the verbs that they call, those of the timestamp
+/// protocol and of cache entries with a prelude of their own; the short ones and the index stand alone.
 fn sources() -> Vec<Source> {
     vec![
+        Source::new(&[], include_str!("../../../lua/mutex/take.lua")),
+        Source::new(&[], include_str!("../../../lua/mutex/settle.lua")),
         Source::new(
             &[PRELUDE, include_str!("../../../lua/mutex/acquire.lua")],
             include_str!("../../../lua/mutex/acquire_many.lua"),
@@ -244,7 +248,7 @@ mod tests {
 
     #[test]
     fn each_script_declares_its_flags_first_and_carries_what_it_calls() {
-        for source in &Scripts::default().sources[..=INSPECT] {
+        for source in &Scripts::default().sources[ACQUIRE_MANY..=INSPECT] {
             let (flagged, plain) = (&source.flagged.code, &source.plain.code);
             assert!(flagged.starts_with("#!lua"), "{flagged}");
             assert!(!plain.lines().any(|line| line.starts_with("#!")), "{plain}");
@@ -265,10 +269,16 @@ mod tests {
                 .next()
                 .map(str::to_owned)
         };
-        for script in [ACQUIRE, TIMESTAMP_ACQUIRE] {
+        for script in [TAKE, ACQUIRE_MANY, TIMESTAMP_ACQUIRE] {
             assert_eq!(flags(script).as_deref(), Some("#!lua"));
         }
-        for script in [SETTLE, BREAK, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE] {
+        for script in [
+            SETTLE,
+            SETTLE_MANY,
+            BREAK,
+            TIMESTAMP_EXTEND,
+            TIMESTAMP_RELEASE,
+        ] {
             assert_eq!(flags(script).as_deref(), Some("#!lua flags=allow-oom"));
         }
         #[cfg(feature = "cache")]

@@ -11,12 +11,15 @@ use redis::{AsyncConnectionConfig, Cmd, Value};
 use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
-use super::script::{ACQUIRE, BREAK, INSPECT, SETTLE, Scripts};
+use super::script::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, Scripts, TAKE};
 
 const PAGE: &str = include_str!("../../../../../docs/protocol.md");
 
 /// When a table begins, by the server's clock.
 const START_US: u64 = 1_795_203_291_536_740;
+
+/// The lock that a request is about if it names none.
+const LOCK: &str = "x";
 
 /// Always subscribed to, which keeps the connection in that state.
 const NO_CHANNEL: &str = "vectors";
@@ -58,17 +61,62 @@ fn shorts() -> Vec<Short> {
     rows("letters").into_iter().map(short).collect()
 }
 
-/// `text` with tokens for their letters, wherever these are a word.
+/// `text` with what its short forms stand for: `@N` and `@Nms` for times, `w:B` for a channel, and a letter for a token wherever it is a
+/// word or begins a value.
 fn spelled(text: &str) -> String {
     let shorts = shorts();
+    let token = |word: &str| {
+        let (letter, rest) = word.split_at(word.len().min(1));
+        let short = shorts.iter().find(|short| short.letter == letter)?;
+        (rest.is_empty() || rest.starts_with('#')).then(|| short.token.clone() + rest)
+    };
+    let wake = |word: &str| {
+        let letter = word.strip_prefix("w:")?;
+        let short = shorts.iter().find(|short| short.letter == letter)?;
+        Some(channel(&short.client))
+    };
     let spell = |part: &str| {
         let word = part.trim_end_matches([' ', '"']);
-        match shorts.iter().find(|short| short.letter == word) {
-            Some(short) => short.token.clone() + &part[word.len()..],
+        match token(word).or_else(|| wake(word)) {
+            Some(spelled) => spelled + &part[word.len()..],
             None => part.to_owned(),
         }
     };
-    text.split_inclusive([' ', '"']).map(spell).collect()
+    let words: String = text.split_inclusive([' ', '"']).map(spell).collect();
+    timed(&words)
+}
+
+/// `text` with the numbers that its times stand for.
+fn timed(text: &str) -> String {
+    let mut parts = text.split('@');
+    let mut all = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| c != '-' && !c.is_ascii_digit());
+        let (offset, rest) = part.split_at(end.unwrap_or(part.len()));
+        let offset: i64 = offset.parse().expect("a number after @");
+        let (start, rest) = match rest.strip_prefix("ms") {
+            Some(rest) => (START_US / 1000, rest),
+            None => (START_US, rest),
+        };
+        let time = start.checked_add_signed(offset).expect("a time");
+        write!(all, "{time}{rest}").expect("a String takes all");
+    }
+    all
+}
+
+/// The script, the locks and the arguments of a request: `take[x y] A 30000 1`.
+fn read(request: &str) -> (&str, Vec<&str>, Vec<String>) {
+    let (head, arguments) = match request.split_once("] ") {
+        Some(both) => both,
+        None => request.split_once(' ').unwrap_or((request, "")),
+    };
+    let (script, locks) = head.split_once('[').unwrap_or((head, LOCK));
+    let argument = |word| match word {
+        "''" => String::new(),
+        word => spelled(word),
+    };
+    let arguments = arguments.split_whitespace().map(argument).collect();
+    (script, locks.split(' ').collect(), arguments)
 }
 
 /// A server, the clients of the vectors that listen, and who asks.
@@ -79,6 +127,8 @@ struct Scene {
     commands: RespConn,
     subscriber: RespConn,
     server: RedisServer,
+    /// Of the row that was played last.
+    at: u64,
 }
 
 /// Settings of a connection that puts up with a machine that is late: redis-rs waits for half a second by itself.
@@ -106,11 +156,13 @@ impl Scene {
             scripts: Scripts::default(),
             runtime,
             server,
+            at: 0,
         }
     }
 
     /// An empty server.
     fn begin(&mut self) {
+        self.at = 0;
         self.server.clock().set(START_US);
         self.commands.command(&["FLUSHALL"]);
         let mut subscribe = vec!["SUBSCRIBE".to_owned(), NO_CHANNEL.to_owned()];
@@ -130,17 +182,14 @@ impl Scene {
 
     /// Sends what a row says when it says it; otherwise, what came of it.
     fn plays(&mut self, row: &[String]) -> Result<(), String> {
-        let [at, script, locks, arguments, reply, published] = row else {
+        let [at, request, reply, published] = row else {
             panic!("{row:?}");
         };
-        let at: u64 = at.parse().expect("milliseconds");
-        self.server.clock().set(START_US + at * 1000);
-        let argument = |word: &str| match word {
-            "''" => String::new(),
-            word => spelled(word),
-        };
-        let arguments: Vec<String> = arguments.split_whitespace().map(argument).collect();
-        let (got, heard) = (self.answer(script, locks, &arguments), self.published());
+        if !at.is_empty() {
+            self.at = at.parse().expect("milliseconds");
+        }
+        self.server.clock().set(START_US + self.at * 1000);
+        let (got, heard) = (self.answer(request), self.published());
         let same = match spelled(reply).split_once("...") {
             // The text of an error, which each server writes in its own way.
             Some((begins, ends)) => got.starts_with(begins) && got.ends_with(ends),
@@ -152,27 +201,40 @@ impl Scene {
         Err(format!("  answered {got}\n  published {heard}"))
     }
 
-    /// What the server answers to a row, as the page writes it.
-    fn answer(&mut self, script: &str, names: &str, arguments: &[String]) -> String {
-        let number = match script {
-            "redis" => return shown_reply(&self.commands.command(arguments)),
-            "acquire_many" => ACQUIRE,
-            "settle_many" => SETTLE,
-            "break" => BREAK,
-            "inspect" => INSPECT,
-            other => panic!("no script is called {other}"),
+    /// What the server answers to a request, as the page writes it.
+    fn answer(&mut self, request: &str) -> String {
+        const BESIDE: [&str; 2] = [":lh-queue", ":lh-waiters"];
+        let (script, locks, arguments) = read(request);
+        // Whether the script has the counter, and what it has of each lock besides its name.
+        let (number, counts, beside) = match script {
+            "take" => (TAKE, true, &BESIDE[..1]),
+            "settle" => (SETTLE, false, &BESIDE[..0]),
+            "acquire_many" => (ACQUIRE_MANY, true, &BESIDE[..]),
+            "settle_many" => (SETTLE_MANY, true, &BESIDE[..]),
+            "break" => (BREAK, true, &BESIDE[..]),
+            "inspect" => (INSPECT, true, &BESIDE[..]),
+            _ => {
+                let command: Vec<String> = request.split(' ').map(spelled).collect();
+                return shown_reply(&self.commands.command(&command));
+            }
         };
         let mut keys = Vec::new();
-        for name in names.split(' ') {
-            let name = LockName::new(name).expect("a good name");
+        if counts {
+            keys.push("leasehold:fence".to_owned());
+        }
+        for lock in locks {
+            let name = LockName::new(lock).expect("a good name");
             keys.push(name.key().to_owned());
-            keys.extend([":lh-fence", ":lh-queue", ":lh-waiters"].map(|end| name.beside(end)));
+            keys.extend(beside.iter().map(|suffix| name.beside(suffix)));
         }
         let write = |command: &mut Cmd| {
-            command.arg(keys.len()).arg(&keys).arg(arguments);
+            command.arg(keys.len()).arg(&keys).arg(&arguments);
         };
         let sending = self.scripts.run(number, &mut self.connection, write);
-        shown(&self.runtime.block_on(sending).unwrap())
+        match self.runtime.block_on(sending) {
+            Ok(value) => shown(&value),
+            Err(error) => format!("error {error}"),
+        }
     }
 
     /// What was published since the last call, as the page writes it. The answer to PING comes after all of it.
@@ -265,7 +327,7 @@ macro_rules! tables {
 
         #[test]
         fn no_table_is_left_out() {
-            let tables = PAGE.matches("\n| ms | script |").count();
+            let tables = PAGE.matches("\n| ms | request |").count();
             assert_eq!(tables, [$(stringify!($table)),*].len());
         }
     };
@@ -276,7 +338,7 @@ tables!(
     a_line,
     a_short_claim,
     foreign_locks,
-    fences_and_operators,
+    counter,
     rolled_back,
     batches
 );

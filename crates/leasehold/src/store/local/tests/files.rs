@@ -17,7 +17,6 @@ async fn a_file_that_is_removed_is_a_data_loss() {
         a.step(Step::Extend {
             owner: a.owner(1),
             ttl: seconds(30),
-            block: false,
             fence: None,
         })
         .await,
@@ -83,35 +82,36 @@ fn a_file_that_is_not_ours_is_refused_and_left_alone() {
     fs::remove_file(host.file()).unwrap();
 
     drop(host.peer(1));
-    host.sql("PRAGMA user_version = 2");
+    host.sql("PRAGMA user_version = 3");
     refused("newer version");
 }
 
+/// The one that had a fence for each name. Whoever wrote it may be at work on it, with other rules.
 #[test]
-fn a_file_of_before_a_column_goes_on_and_is_shared_with_who_wrote_it() {
-    let host = Host::new(Clock::virtual_time());
-    let a = host.peer(1);
-    assert!(held(&pollster::block_on(a.acquire(30))));
-    let before = pollster::block_on(a.fence());
-    host.sql("ALTER TABLE fences DROP COLUMN granted");
-    let b = host.peer(2);
-    assert_eq!(pollster::block_on(b.fence()), before);
-    let extend = Step::Extend {
-        owner: a.owner(1),
-        ttl: seconds(30),
-        block: true,
-        fence: None,
+fn a_file_of_the_first_layout_is_refused_and_left_alone() {
+    let host = Host::new(Clock::system());
+    host.sql(
+        "CREATE TABLE holders (key TEXT NOT NULL, owner TEXT NOT NULL);
+         CREATE TABLE fences (key TEXT PRIMARY KEY, fence INTEGER NOT NULL, forget_at_ms INTEGER NOT NULL);
+         INSERT INTO fences VALUES ('orders:42', 7, 8);
+         PRAGMA application_id = 0x4c486c64;
+         PRAGMA user_version = 1;",
+    );
+    let before = fs::read(host.file()).unwrap();
+    let Error::Store(refused) = host.refused(&host.file()) else {
+        panic!()
     };
-    let known = |peer: &Peer| match pollster::block_on(peer.step(Step::Inspect)) {
-        Reply::Seen(seen) => seen.holder.unwrap().fence,
-        other => panic!("{other:?}"),
-    };
-    assert!(held(&pollster::block_on(a.step(extend))));
-    assert!(pollster::block_on(a.fence()) > before);
-    assert_eq!(known(&b), before);
-    // As the other version would write it.
-    host.sql("INSERT OR REPLACE INTO fences (key, fence, forget_at_ms) SELECT key, fence, forget_at_ms FROM fences");
-    assert_eq!(known(&b), pollster::block_on(a.fence()));
+    assert_eq!(refused.kind, StoreErrorKind::Protocol);
+    for said in [
+        "earlier version of leasehold (layout 1, this one knows 2)",
+        "remove it when no program uses it, or use another file",
+    ] {
+        assert!(refused.to_string().contains(said), "{refused}");
+    }
+    assert_eq!(fs::read(host.file()).unwrap(), before);
+    // As it says.
+    fs::remove_file(host.file()).unwrap();
+    assert!(held(&pollster::block_on(host.peer(1).acquire(30))));
 }
 
 #[test]

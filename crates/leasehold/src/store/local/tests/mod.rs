@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Fence, Mode, Owner, Reply, Step, Ttl, Wait};
+use leasehold_core::{Block, ClientId, Fence, Mode, Owner, Reply, Step, Ttl, Wait};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -111,6 +111,7 @@ impl Peer {
             owner: self.owner(1),
             mode: Mode::Exclusive,
             ttl: seconds(ttl),
+            block: Block::ONE,
             wait,
         })
         .await
@@ -125,9 +126,10 @@ impl Peer {
         .await
     }
 
+    /// By which the holder is known.
     async fn fence(&self) -> Option<Fence> {
         match self.step(Step::Inspect).await {
-            Reply::Seen(snapshot) => snapshot.fence,
+            Reply::Seen(snapshot) => snapshot.holder?.fence,
             other => panic!("{other:?}"),
         }
     }
@@ -173,7 +175,6 @@ fn two_clients_exclude_each_other_and_hand_over() {
             &b.step(Step::Extend {
                 owner: b.owner(1),
                 ttl: seconds(30),
-                block: false,
                 fence: None,
             })
             .await
@@ -196,6 +197,7 @@ fn a_waiter_of_the_same_client_is_told_directly() {
             owner: a.owner(2),
             mode: Mode::Exclusive,
             ttl: seconds(30),
+            block: Block::ONE,
             wait: Some(Wait { listening: true }),
         };
         assert!(busy(&a.step(other).await));

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{ClientId, LockName, Mode, Owner, Reply, Step, Ttl, Wait, Who, poll_after};
+use leasehold_core::{
+    Block, ClientId, LockName, Mode, Owner, Reply, Step, Ttl, Wait, Who, poll_after,
+};
 use testkit::{RedisServer, eventually};
 
 use super::model::{START_US, channel};
@@ -24,6 +26,7 @@ fn acquires(owner: Owner) -> Step {
         owner,
         mode: Mode::Exclusive,
         ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
+        block: Block::ONE,
         wait: Some(Wait { listening: true }),
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    ClientId, Fence, Foreign, LockName, LockState, Mode, Now, Outcome, Owner, Presence, Reply,
-    Step, Ttl, Wait, Waiter, World,
+    Block, ClientId, Counter, Fence, Foreign, LockName, LockState, Mode, Now, Outcome, Owner,
+    Presence, Reply, Step, Ttl, Wait, Waiter, World,
 };
 
 use super::steps::{
@@ -116,38 +116,36 @@ impl Model {
             owner.unwrap_or(&self.owners[0]).clone()
         };
         let named = |meant| {
-            let last = state.fence.map_or(0, |last| last.fence.get());
-            let granted = state.fence.map_or(0, |last| last.granted.get());
-            let number = match meant {
+            let fences = state.holders.first().map(|holder| holder.fences);
+            let last = fences.map_or(0, |fences| fences.last().get());
+            let granted = fences.map_or(0, |fences| fences.first.get());
+            Fence::new(match meant {
                 Meant::Grant => granted,
                 Meant::AfterGrant(by) => granted + by,
                 Meant::BeforeGrant => granted.saturating_sub(1),
                 Meant::Last => last,
                 Meant::Above(by) => last + by,
-                Meant::Stale => last.saturating_sub(Fence::BLOCK),
                 Meant::Wrong => self.clock_us + 7,
-            };
-            // No grant has the fence 0, which `apply` breaks to let a lock advance.
-            Fence::new(number.max(1))
+            })
         };
         match ask {
-            Ask::Acquire { who, ttl_ms, wait } => Step::Acquire {
+            Ask::Acquire {
+                who,
+                ttl_ms,
+                block,
+                wait,
+            } => Step::Acquire {
                 owner: owner(who),
                 mode: Mode::Exclusive,
                 ttl: ttl(ttl_ms),
+                block: Block::nearest(block),
                 wait: wait.map(|hearing| Wait {
                     listening: hearing == Hearing::Channel,
                 }),
             },
-            Ask::Extend {
-                who,
-                ttl_ms,
-                block,
-                under,
-            } => Step::Extend {
+            Ask::Extend { who, ttl_ms, under } => Step::Extend {
                 owner: owner(who),
                 ttl: ttl(ttl_ms),
-                block,
                 fence: under.map(named),
             },
             Ask::Release {
@@ -179,7 +177,12 @@ impl Model {
         let mut advanced = before.clone();
         if matches!(step, Step::Release { .. }) {
             let fence = Fence::new(0);
-            advanced.apply(now, &Step::Break { fence }, &self.listeners);
+            advanced.apply(
+                &mut Counter::default(),
+                now,
+                &Step::Break { fence },
+                &self.listeners,
+            );
         }
         let passed =
             [&advanced, &self.state(lock)].map(|after| passed_over(&before, after).count());
@@ -231,7 +234,6 @@ impl Model {
                 state.queue.front().map(|_| self.queue_until_ms[lock]),
                 beyond,
             ),
-            Span::FenceEnd(beyond) => to(state.fence.map(|last| last.forget_at_ms), beyond),
             Span::Back(millis) => self.clock_us - millis * 1_000,
         };
         // Redis may drop an expired key at any time from now on, so core does at once: the clock may go back later.
@@ -254,7 +256,6 @@ impl Model {
         let state = self.world.entry(&self.names[lock]);
         let free = state.holders.is_empty() && state.foreign.is_none();
         let foreign = |kind: &str, value: &[u8], expires_at_ms| {
-            assert_eq!(std::str::from_utf8(value).ok().and_then(Owner::parse), None);
             Some(Foreign {
                 kind: kind.into(),
                 value: value.into(),
@@ -280,9 +281,12 @@ impl Model {
         }
     }
 
-    pub(super) fn evict_fence(&mut self, lock: usize) {
-        let state = self.world.entry(&self.names[lock]);
-        state.fence = None;
+    pub(super) fn counter(&self) -> Counter {
+        self.world.counter
+    }
+
+    pub(super) fn evict_counter(&mut self) {
+        self.world.counter = Counter::default();
     }
 
     pub(super) fn flush(&mut self) {

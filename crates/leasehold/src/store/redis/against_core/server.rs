@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    ClientId, Fence, Foreign, Holder, LastFence, LockName, LockState, Mode, Outcome, Owner, Reply,
-    Step, Ttl, Waiter,
+    Block, ClientId, Counter, Fence, Fences, Foreign, Holder, LockName, LockState, Mode, Outcome,
+    Owner, Reply, Step, Ttl, Waiter,
 };
 use redis::{RedisError, RedisResult};
 use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
-use super::super::batch::mode_word;
+use super::super::batch::{COUNTER, mode_word};
+use super::super::form::{Contended, Kind};
+use super::super::inbox::Batch;
 use super::super::{Address, RedisStore, Up};
 use super::model::channel;
 use super::steps::{FOREIGN_VALUES, Intrusion};
@@ -53,10 +55,14 @@ impl Message {
         let key = name.key();
         let granted = outcome.wakes.iter().map(|wake| {
             let (owner, fence) = (&wake.owner, wake.fence.unwrap());
+            let more = match wake.block.get() {
+                1 => String::new(),
+                more => format!("/{more}"),
+            };
             let (at_us, queued, token) = (wake.at_us, wake.queued, owner.token());
             to(
                 owner,
-                format!("granted {fence} {at_us} {queued} {token} {key}"),
+                format!("granted {fence}{more} {at_us} {queued} {token} {key}"),
             )
         });
         let wanted = (outcome.wanted.iter())
@@ -73,6 +79,7 @@ pub(super) struct Redis {
     commands: RespConn,
     subscriber: RespConn,
     server: RedisServer,
+    requests: usize,
 }
 
 impl Redis {
@@ -101,6 +108,7 @@ impl Redis {
             commands: server.connection(),
             subscriber: server.connection(),
             server,
+            requests: 0,
         }
     }
 
@@ -108,6 +116,7 @@ impl Redis {
     pub(super) fn reset(&mut self, clock_us: u64) {
         self.set_clock(clock_us);
         self.flush();
+        self.requests = 0;
         self.subscriber
             .send(&["SUBSCRIBE", NO_CHANNEL, &channel(0), &channel(1)])
             .unwrap();
@@ -118,13 +127,76 @@ impl Redis {
         self.server.clock().set(clock_us);
     }
 
+    /// The form in which steps are sent next: the short one as far as there is one, and each third time the long one.
+    pub(super) fn kind(&mut self, steps: &[(LockName, Step)]) -> Kind {
+        self.requests += 1;
+        let kinds = || (steps.iter()).map(|(name, step)| Contended::default().kind(name, step));
+        let kind = kinds().next().unwrap();
+        if self.requests.is_multiple_of(3) || kinds().any(|other| other != kind) {
+            kind.long()
+        } else {
+            kind
+        }
+    }
+
+    /// Which of these steps the short form fits, by what is kept now and what those before it leave.
+    pub(super) fn fits(&mut self, kind: Kind, steps: &[(LockName, Step)]) -> Vec<bool> {
+        let mut values = BTreeMap::new();
+        let mut fits = Vec::new();
+        for (name, step) in steps {
+            let queue = name.beside(":lh-queue");
+            let free = self.command(&["EXISTS", name.key(), &queue]).int() == 0;
+            let mut value = || self.command(&["GET", name.key()]);
+            let known = values.entry(name.key().to_owned()).or_insert_with(|| {
+                let value = if free { None } else { Some(value()) };
+                value.map(|value| match value {
+                    testkit::Reply::Str(bytes) => bytes,
+                    _ => b"another type".to_vec(),
+                })
+            });
+            let own = |owner: &Owner, fence: &Option<Fence>| {
+                let fence = fence.map_or(0, Fence::get);
+                format!("{}#{fence}", owner.token()).into_bytes()
+            };
+            let is = |known: &Option<Vec<u8>>, own: &[u8]| {
+                let rest = known.as_ref().and_then(|value| value.strip_prefix(own));
+                rest.is_some_and(|rest| matches!(rest, [] | [b'/', .., b'0'..=b'9']))
+            };
+            let fit = kind != kind.long()
+                && match step {
+                    Step::Acquire { .. } => known.is_none(),
+                    Step::Extend { owner, fence, .. } | Step::Release { owner, fence, .. } => {
+                        is(known, &own(owner, fence))
+                    }
+                    Step::Break { .. } | Step::Inspect => false,
+                };
+            match step {
+                Step::Acquire { .. } if fit => *known = Some(b"taken".to_vec()),
+                Step::Release { keep: None, .. } if fit => *known = None,
+                _ => {}
+            }
+            fits.push(fit);
+        }
+        fits
+    }
+
     /// Sends steps in one request and reads the replies for people to compare.
     pub(super) fn apply(
         &mut self,
         steps: &[(LockName, Step)],
     ) -> Result<Vec<Result<Reply, String>>, String> {
+        let kind = self.kind(steps);
+        self.apply_as(kind, steps)
+    }
+
+    /// The same, in this form.
+    pub(super) fn apply_as(
+        &mut self,
+        kind: Kind,
+        steps: &[(LockName, Step)],
+    ) -> Result<Vec<Result<Reply, String>>, String> {
         let said = |error: RedisError| error.to_string();
-        let replies = self.batch(steps).map_err(said)?;
+        let replies = self.batch(kind, steps).map_err(said)?;
         Ok(replies
             .into_iter()
             .map(|reply| reply.map_err(said))
@@ -135,8 +207,14 @@ impl Redis {
     /// limit, which is in real time.
     pub(super) fn batch(
         &mut self,
+        kind: Kind,
         steps: &[(LockName, Step)],
     ) -> RedisResult<Vec<RedisResult<Reply>>> {
+        let batch = Batch {
+            id: 0,
+            kind,
+            steps: steps.to_vec(),
+        };
         let channel = match &steps[0].1 {
             Step::Acquire { owner, .. } => format!("leasehold:wake:{}", owner.client()),
             _ => String::new(),
@@ -144,7 +222,7 @@ impl Redis {
         let request = async |up: &Up| {
             let scripts = &self.store.inner.scripts;
             let mut connection = up.connection.clone();
-            Ok(scripts.run_batch(&mut connection, &channel, steps).await)
+            Ok(scripts.run_batch(&mut connection, &channel, &batch).await)
         };
         let answered = self.store.inner.link.call(LIMIT, request);
         self.runtime.block_on(answered).unwrap()
@@ -175,8 +253,8 @@ impl Redis {
         self.commands.command(&words);
     }
 
-    pub(super) fn evict_fence(&mut self, name: &LockName) {
-        self.commands.command(&["DEL", &name.beside(":lh-fence")]);
+    pub(super) fn evict_counter(&mut self) {
+        self.commands.command(&["DEL", COUNTER]);
     }
 
     pub(super) fn flush(&mut self) {
@@ -217,57 +295,56 @@ impl Redis {
         }
     }
 
-    /// Reads the keys of all locks back, and makes sure that there is no other key.
-    pub(super) fn kept(&mut self, names: &[LockName], now_ms: u64) -> Result<Vec<Kept>, String> {
+    /// Reads the keys of all locks back, and the counter, and makes sure that there is no other key.
+    pub(super) fn kept(
+        &mut self,
+        names: &[LockName],
+        now_ms: u64,
+    ) -> Result<(Vec<Kept>, Counter), String> {
         let of = |name| self.kept_of(name, now_ms);
         let all: Vec<Kept> = names.iter().map(of).collect::<Result<_, _>>()?;
         let count = |Kept { state, .. }: &Kept| {
             i64::from(!state.holders.is_empty() || state.foreign.is_some())
-                + i64::from(state.fence.is_some())
                 + if state.queue.is_empty() { 0 } else { 2 }
         };
+        let last = self.commands.command(&["GET", COUNTER]);
+        let counter = if last.is_nil() {
+            Counter::default()
+        } else if self.commands.command(&["PTTL", COUNTER]).int() == -1 {
+            let last = last.text().parse().map_err(|_| format!("{last:?}"))?;
+            Counter(Some(Fence::new(last)))
+        } else {
+            return Err("the counter has a TTL".into());
+        };
         let (expected, keys) = (
-            all.iter().map(count).sum::<i64>(),
+            all.iter().map(count).sum::<i64>() + i64::from(counter.0.is_some()),
             self.commands.command(&["DBSIZE"]),
         );
         if keys.int() != expected {
             return Err(format!("{} keys are left, {expected} expected", keys.int()));
         }
-        Ok(all)
+        Ok((all, counter))
     }
 
     fn kept_of(&mut self, name: &LockName, now_ms: u64) -> Result<Kept, String> {
-        let (key, fence) = (name.key().to_owned(), name.beside(":lh-fence"));
+        let key = name.key().to_owned();
         let (queue, waiters) = (name.beside(":lh-queue"), name.beside(":lh-waiters"));
         let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
         let replies = self.commands.commands(&[
             words(&["TYPE", &key]),
             words(&["GET", &key]),
             words(&["PTTL", &key]),
-            words(&["GET", &fence]),
-            words(&["PTTL", &fence]),
             words(&["ZRANGE", &queue, "0", "-1"]),
             words(&["HGETALL", &waiters]),
             words(&["PTTL", &queue]),
             words(&["PTTL", &waiters]),
         ]);
-        let [
-            kind,
-            value,
-            lease,
-            fence,
-            fence_for,
-            queue,
-            waiters,
-            queue_for,
-            waiters_for,
-        ] = &replies[..]
-        else {
-            unreachable!("nine commands")
+        let [kind, value, lease, queue, waiters, queue_for, waiters_for] = &replies[..] else {
+            unreachable!("seven commands")
         };
         // PTTL: -1 is for ever, -2 is not there.
         let left = |pttl: &testkit::Reply| u64::try_from(pttl.int()).ok();
-        let mut state = LockState::default();
+        let (mut state, mut marked) = (LockState::default(), true);
         let kind = kind.text();
         if kind != "none" {
             let value = if kind == "string" {
@@ -276,13 +353,17 @@ impl Redis {
                 Vec::new()
             };
             let expires_at_ms = left(lease).map(|left| now_ms + left);
-            match std::str::from_utf8(&value).ok().and_then(Owner::parse) {
-                Some(owner) => state.holders.push(Holder {
-                    owner,
-                    mode: Mode::Exclusive,
-                    expires_at_ms: expires_at_ms.ok_or("a holder of ours without a TTL")?,
-                    kept: false,
-                }),
+            match std::str::from_utf8(&value).ok().and_then(holder) {
+                Some((owner, fences, is_marked)) => {
+                    marked = is_marked;
+                    state.holders.push(Holder {
+                        owner,
+                        mode: Mode::Exclusive,
+                        fences,
+                        expires_at_ms: expires_at_ms.ok_or("a holder of ours without a TTL")?,
+                        kept: false,
+                    });
+                }
                 None => {
                     state.foreign = Some(Foreign {
                         kind,
@@ -291,18 +372,6 @@ impl Redis {
                     });
                 }
             }
-        }
-        if !fence.is_nil() {
-            let forget_at_ms = now_ms + left(fence_for).ok_or("a fence without a TTL")?;
-            let text = fence.text();
-            // The second one is there only if it is another.
-            let (last, granted) = text.split_once(' ').unwrap_or((&text, &text));
-            let number = |text: &str| text.parse().map_err(|error| format!("{error}: {fence:?}"));
-            state.fence = Some(LastFence {
-                fence: Fence::new(number(last)?),
-                granted: Fence::new(number(granted)?),
-                forget_at_ms,
-            });
         }
         let records: BTreeMap<String, String> = waiters
             .array()
@@ -320,6 +389,9 @@ impl Redis {
                 "queue and records differ: {queue:?} {queue_for:?} {waiters:?} {waiters_for:?}"
             ));
         }
+        if !marked && !state.queue.is_empty() {
+            return Err("somebody waits, and the holder's value does not say so".into());
+        }
         Ok(Kept {
             queue_for_ms: left(queue_for),
             state,
@@ -327,12 +399,32 @@ impl Redis {
     }
 }
 
+/// Reads a holder's value without the production code: whose it is, its fences, and whether others are said to wait.
+fn holder(value: &str) -> Option<(Owner, Fences, bool)> {
+    let (token, rest) = value.split_once('#')?;
+    let (fences, marked) = match rest.strip_suffix('!') {
+        Some(fences) => (fences, true),
+        None => (rest, false),
+    };
+    let (first, many) = fences.split_once('/').unwrap_or((fences, "1"));
+    let number = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| text.parse::<u64>().ok()).flatten()
+    };
+    let first = number(first).filter(|first| *first <= Fence::MAX.get())?;
+    let many = number(many).filter(|many| (1..=1_024).contains(many))?;
+    let (first, block) = (Fence::new(first), Block::nearest(many));
+    let is_short = value.len() < leasehold_core::VALUE_SHOWN;
+    let owner = Owner::parse(token).filter(|_| is_short)?;
+    Some((owner, Fences { first, block }, marked))
+}
+
 /// Reads a record of the queue without the production code.
 fn waiter(token: &str, record: &str) -> Result<Waiter, String> {
     let bad = || format!("not a record: {token} {record}");
     let owner = Owner::parse(token).ok_or_else(bad)?;
     let words: Vec<&str> = record.split(' ').collect();
-    let [mode, ttl, channel, seen_until] = words[..] else {
+    let [mode, ttl, block, channel, seen_until] = words[..] else {
         return Err(bad());
     };
     let listening = channel == format!("leasehold:wake:{}", owner.client());
@@ -344,6 +436,7 @@ fn waiter(token: &str, record: &str) -> Result<Waiter, String> {
         owner,
         mode: Mode::Exclusive,
         ttl: Ttl::new(ttl).map_err(|_| bad())?,
+        block: Block::nearest(block.parse().map_err(|_| bad())?),
         listening,
         seen_until_ms: seen_until.parse().map_err(|_| bad())?,
     })

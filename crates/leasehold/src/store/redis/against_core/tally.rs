@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Busy, Fence, LastFence, LockState, Outcome, Owner, Reply, Step, Who};
+use leasehold_core::{Busy, Fence, Fences, LockState, Outcome, Owner, Reply, Step, Who};
 
+use super::super::form::Kind;
 use super::model::passed_over;
 
 /// How often each outcome occurred.
@@ -27,25 +28,22 @@ pub(super) struct Tally {
     pub(super) expired: usize,
     pub(super) claims_expired: usize,
     pub(super) foreign_seen: usize,
-    pub(super) reissued: usize,
-    /// By the fence that the holder says it has.
-    pub(super) restored: usize,
     /// Holders, and waiters, that name the fence of another hold.
     pub(super) held_otherwise: usize,
     pub(super) freed_otherwise: usize,
     pub(super) left_otherwise: usize,
     pub(super) fence_ahead: usize,
-    pub(super) fences_forgotten: usize,
     pub(super) queues_forgotten: usize,
     pub(super) told: usize,
     pub(super) told_of_more: usize,
     pub(super) wanted: usize,
-    pub(super) refills: usize,
+    /// Grants of more than one fence, and steps by another than the first.
+    pub(super) blocks: usize,
+    pub(super) held_by_another: usize,
     pub(super) broken_by_another: usize,
-    /// By a fence that the holder had before it drew more.
-    pub(super) broken_by_earlier: usize,
-    pub(super) seen_refilled: usize,
-    pub(super) held_refilled: usize,
+    /// Steps that a short form was tried for, and those that it fitted: acquires, and the others.
+    pub(super) tried_short: [usize; 2],
+    pub(super) fitted: [usize; 2],
     pub(super) first_polls: usize,
     pub(super) polls_at_the_end: usize,
     pub(super) batches: usize,
@@ -87,19 +85,17 @@ impl Tally {
             (Step::Acquire { owner, .. } | Step::Extend { owner, .. }, Reply::Held(_)) => {
                 let again = held(before, owner);
                 self.unclaimed = None;
-                let anew = again && before.fence.is_none();
-                self.reissued += usize::from(anew);
-                self.restored +=
-                    usize::from(anew && matches!(step, Step::Extend { fence: Some(_), .. }));
+                let fences = after.holders[0].fences;
                 match step {
-                    Step::Extend { block, .. } => {
+                    Step::Extend { fence, .. } => {
                         self.extended += 1;
-                        self.refills += usize::from(*block);
-                        self.held_refilled += usize::from(!block && is_refilled(after));
+                        let is_another = |fence| fence != fences.first;
+                        self.held_by_another += usize::from(fence.is_some_and(is_another));
                     }
                     _ if again => self.acquired_again += 1,
                     _ => {
                         self.acquired += 1;
+                        self.blocks += usize::from(fences.block.get() > 1);
                         self.taken_past_the_line += usize::from(!after.queue.is_empty());
                     }
                 }
@@ -118,12 +114,10 @@ impl Tally {
             }
             (Step::Break { fence }, Reply::Released) => {
                 self.broken += 1;
-                let is = |test: fn(&LastFence, Fence) -> bool| {
-                    let last = before.fence.as_ref();
-                    usize::from(last.is_some_and(|last| test(last, *fence)))
-                };
-                self.broken_by_another += is(|last, fence| fence > last.fence);
-                self.broken_by_earlier += is(|last, fence| fence < last.fence);
+                let is_another = |fences: Fences| *fence != fences.first;
+                let holder = before.holders.first();
+                let by_another = holder.is_some_and(|holder| is_another(holder.fences));
+                self.broken_by_another += usize::from(by_another);
             }
             (Step::Break { .. }, Reply::NotHeld(Some(_))) => self.not_broken += 1,
             _ => {}
@@ -136,8 +130,6 @@ impl Tally {
         }
         if let Reply::Busy(Busy { holder, .. }) | Reply::NotHeld(Some(holder)) = &outcome.reply {
             self.foreign_seen += usize::from(matches!(holder.who, Who::Foreign { .. }));
-            let known = holder.fence.is_some() && is_refilled(after);
-            self.seen_refilled += usize::from(known);
             // Which holds until the clock has caught up.
             let ahead = |fence: Fence| fence.get() / 1_000 > now_ms;
             self.fence_ahead += usize::from(holder.fence.is_some_and(ahead));
@@ -151,6 +143,15 @@ impl Tally {
         self.wanted += usize::from(outcome.wanted.is_some());
     }
 
+    /// Counts the steps of a request, and which of them the short form fits.
+    pub(super) fn note_fits(&mut self, kind: Kind, fits: &[bool]) {
+        if kind != kind.long() {
+            let which = usize::from(kind.settles());
+            self.tried_short[which] += fits.len();
+            self.fitted[which] += fits.iter().filter(|fits| **fits).count();
+        }
+    }
+
     /// Counts a request of so many steps.
     pub(super) fn note_batch(&mut self, steps: usize) {
         self.batches += 1;
@@ -160,7 +161,6 @@ impl Tally {
     /// Counts what time took.
     pub(super) fn note_time(&mut self, before: &LockState, after: &LockState) {
         let lost = |before: bool, after: bool| usize::from(before && !after);
-        self.fences_forgotten += lost(before.fence.is_some(), after.fence.is_some());
         self.queues_forgotten += lost(!before.queue.is_empty(), !after.queue.is_empty());
         self.expired += lost(!before.holders.is_empty(), !after.holders.is_empty());
         if let Some(holder) = before.holders.first().filter(|_| after.holders.is_empty()) {
@@ -198,8 +198,6 @@ impl Tally {
             (self.expired, 300, "expired leases"),
             (self.claims_expired, 40, "grants not claimed"),
             (self.foreign_seen, 700, "foreign holders seen"),
-            (self.reissued, 30, "fences drawn anew after eviction"),
-            (self.restored, 5, "fences restored after eviction"),
             (self.held_otherwise, 40, "extensions by another fence"),
             (self.freed_otherwise, 40, "releases by another fence"),
             (
@@ -208,24 +206,25 @@ impl Tally {
                 "releases of waiters that believe to hold",
             ),
             (self.fence_ahead, 150, "fences ahead of the clock"),
-            (self.fences_forgotten, 50, "forgotten fences"),
             (self.queues_forgotten, 60, "forgotten queues"),
             (self.told, 150, "grants heard of"),
             (self.told_of_more, 40, "grants while more wait"),
             (self.wanted, 600, "holders told that they are waited for"),
-            (self.refills, 150, "refills"),
+            (self.blocks, 200, "grants of several fences"),
+            (
+                self.held_by_another,
+                10,
+                "extensions by another fence of the block",
+            ),
             (
                 self.broken_by_another,
-                40,
+                20,
                 "breaks by another fence of the block",
             ),
-            (
-                self.broken_by_earlier,
-                20,
-                "breaks by a fence from before a refill",
-            ),
-            (self.seen_refilled, 200, "refusals after a refill"),
-            (self.held_refilled, 20, "extensions after a refill"),
+            (self.tried_short[0], 1000, "acquires in the short form"),
+            (self.fitted[0], 300, "acquires that it fitted"),
+            (self.tried_short[1], 300, "settlements in the short form"),
+            (self.fitted[1], 60, "settlements that it fitted"),
             (self.first_polls, 500, "waiters to be woken within a second"),
             (
                 self.polls_at_the_end,
@@ -242,11 +241,6 @@ impl Tally {
             );
         }
     }
-}
-
-/// Whether the last fence is another than that of the grant.
-fn is_refilled(state: &LockState) -> bool {
-    state.fence.is_some_and(|last| last.fence != last.granted)
 }
 
 fn waits(state: &LockState, owner: &Owner) -> bool {

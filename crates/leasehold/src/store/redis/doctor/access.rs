@@ -66,7 +66,9 @@ pub(super) fn needs() -> impl Iterator<Item = &'static Need> {
 const LOCKS: &[Need] = &[
     need("eval", NoLocks, &[Text("EVAL"), Text("return 1"), Text("0")]),
     need("evalsha", NoLocks, &[Text("EVALSHA"), Text("e0e1f9fabfc9d4800c877a703b823ac0578ff8db"), Text("0")]),
+    need("exists", NoLocks, &[Text("EXISTS"), Index]),
     need("get", NoLocks, &[Text("GET"), Key]),
+    need("mget", NoLocks, &[Text("MGET"), Key]),
     need("getrange", NoLocks, &[Text("GETRANGE"), Key, Text("0"), Text("0")]),
     need("set", NoLocks, &[Text("SET"), Key, Text("0"), Text("XX"), Text("PX"), Text("5000")]),
     need("del", NoLocks, &[Text("DEL"), Key]),
@@ -82,7 +84,6 @@ const LOCKS: &[Need] = &[
     need("hset", NoLocks, &[Text("HSET"), Hash, Text("x"), Text("x"), Text("x")]),
     need("hdel", NoLocks, &[Text("HDEL"), Hash, Text("x")]),
     need("type", Worse, &[Text("TYPE"), Key]),
-    need("exists", Worse, &[Text("EXISTS"), Index]),
     need("zremrangebyscore", Worse, &[Text("ZREMRANGEBYSCORE"), Set, Text("0"), Text("0")]),
     need("publish", Worse, &[Text("PUBLISH"), Channel, Text("doctor")]),
     need("pubsub|numsub", Worse, &[Text("PUBSUB"), Text("NUMSUB"), Channel]),
@@ -105,7 +106,6 @@ const ENTRIES: &[Need] = &[
     need("setrange", NoCache, &[Text("SETRANGE"), Key, Text("0"), Text("")]),
     need("hmget", NoCache, &[Text("HMGET"), Hash, Text("x")]),
     need("hkeys", NoCache, &[Text("HKEYS"), Hash]),
-    need("mget", NoCache, &[Text("MGET"), Key]),
     // Without it, nobody says that a value changed that is kept in the process.
     need("client|tracking", NoCache, &[Text("CLIENT"), Text("TRACKING"), Text("OFF")]),
     need("client|caching", NoCache, &[Text("CLIENT"), Text("CACHING"), Text("YES")]),
@@ -141,7 +141,7 @@ pub(super) fn line(what: &For<'_>) -> String {
     )
 }
 
-/// The locks' own keys, those beside them, and those of the index and the doctor.
+/// The locks' own keys, those beside them, the fence counter, and those of the index and the doctor.
 fn keys(pattern: &str) -> String {
     if pattern == "*" {
         return "~*".into();
@@ -157,7 +157,7 @@ fn keys(pattern: &str) -> String {
     };
     // `{` and `}` mean nothing in a pattern of Redis'.
     format!(
-        "~{pattern} ~{beside} ~leasehold:index ~leasehold:doctor:* ~{{leasehold:doctor:*}}:lh-*"
+        "~{pattern} ~{beside} ~leasehold:fence ~leasehold:index ~leasehold:doctor:* ~{{leasehold:doctor:*}}:lh-*"
     )
 }
 
@@ -197,6 +197,8 @@ mod tests {
         let lua = [
             include_str!("../../../../lua/prelude.lua"),
             include_str!("../../../../lua/index.lua"),
+            include_str!("../../../../lua/mutex/take.lua"),
+            include_str!("../../../../lua/mutex/settle.lua"),
             include_str!("../../../../lua/mutex/acquire.lua"),
             include_str!("../../../../lua/mutex/extend.lua"),
             include_str!("../../../../lua/mutex/release.lua"),
@@ -234,12 +236,11 @@ mod tests {
             .copied()
             .filter(|part| !called.contains(*part))
             .collect();
-        let of_entries = ["client|caching", "client|tracking", "mget"];
+        let of_entries = ["client|caching", "client|tracking"];
         let mut by_rust = vec![
             "client|setinfo",
             "eval",
             "evalsha",
-            "exists",
             "info",
             "ping",
             "role",
@@ -249,8 +250,6 @@ mod tests {
             "subscribe",
         ];
         if cfg!(feature = "cache") {
-            // Scripts of entries look whether a key exists.
-            by_rust.retain(|part| *part != "exists");
             by_rust.extend(of_entries);
             by_rust.sort_unstable();
         }
@@ -277,7 +276,7 @@ mod tests {
         for part in [
             " ~jobs:* ",
             " ~{jobs:*}:lh-* ",
-            " ~leasehold:index ",
+            " ~leasehold:fence ~leasehold:index ",
             " +select",
         ] {
             assert!(some.contains(part), "{part}: {some}");

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use leasehold_core::{ClientId, LockName, Mode, Owner, Step, Ttl, Wait};
+use leasehold_core::{Block, ClientId, Fence, LockName, Mode, Owner, Step, Ttl, Wait};
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd};
 use tokio::sync::mpsc;
 
 use super::super::fault::classify;
+use super::super::form::Contended;
+use super::super::inbox::Batch;
 use super::super::notice;
 use super::super::script::{self, Scripts};
 use super::access::{Word, needs};
@@ -16,7 +18,7 @@ use super::talk::Talk;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::Notice;
 
-/// If this process ends meanwhile, the lock goes by then; the end of its line takes a minute, its fence a day, as ever.
+/// If this process ends meanwhile, the lock goes by then; the end of its queue takes a minute, as ever.
 const TTL: Duration = Duration::from_secs(5);
 
 /// How long a message may take.
@@ -69,10 +71,9 @@ impl Scratch {
     }
 
     /// All keys that the probe may make.
-    fn keys(&self) -> [String; 4] {
+    fn keys(&self) -> [String; 3] {
         [
             self.name.key().to_owned(),
-            self.name.beside(":lh-fence"),
             self.name.beside(":lh-queue"),
             self.name.beside(":lh-waiters"),
         ]
@@ -80,7 +81,7 @@ impl Scratch {
 
     fn command(&self, words: &[Word]) -> Cmd {
         let mut command = Cmd::new();
-        let [_, string, set, hash] = self.keys();
+        let [string, set, hash] = self.keys();
         for word in words {
             match word {
                 Word::Text(text) => command.arg(text),
@@ -131,6 +132,7 @@ async fn use_lock(
         owner: owner.clone(),
         mode: Mode::Exclusive,
         ttl,
+        block: Block::ONE,
         wait,
     };
     let release = |owner: &Owner| Step::Release {
@@ -139,11 +141,11 @@ async fn use_lock(
         fence: None,
     };
     let wait = Wait { listening: listens };
+    // Under no fence of its own, so that the short form is tried and the long one follows.
     let extend = Step::Extend {
         owner: holder.clone(),
         ttl,
-        block: false,
-        fence: None,
+        fence: Some(Fence::MAX),
     };
     let scripts = Scripts::default();
     for (what, step) in [
@@ -154,14 +156,18 @@ async fn use_lock(
         ("release", release(&holder)),
         ("release", release(&waiter)),
     ] {
-        let steps = [(scratch.name.clone(), step)];
+        let batch = Batch {
+            id: 0,
+            kind: Contended::default().kind(&scratch.name, &step),
+            steps: vec![(scratch.name.clone(), step)],
+        };
         let mut connection = talk.connection.clone();
-        let request = scripts.run_batch(&mut connection, &scratch.channel, &steps);
+        let request = scripts.run_batch(&mut connection, &scratch.channel, &batch);
         let said = talk.answered(request).await?;
         let said = said.and_then(|mut replies| replies.pop().transpose());
         probe.count(what, said);
     }
-    let index = scratch.keys()[2].clone();
+    let index = scratch.keys()[1].clone();
     let mut connection = talk.connection.clone();
     let write = |command: &mut Cmd| {
         command.arg(1).arg(&index).arg(scratch.name.key());
@@ -170,7 +176,6 @@ async fn use_lock(
         .answered(scripts.run(script::INDEX, &mut connection, write))
         .await?;
     probe.count("index", said);
-    // The last fence of a lock is remembered for a day.
     talk.told::<Value>(cmd("DEL").arg(&scratch.keys())).await?;
     if listens && probe.failed.is_empty() {
         probe.told = hear(talk, messages).await;

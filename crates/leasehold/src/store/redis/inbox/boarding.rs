@@ -2,10 +2,41 @@
 
 use std::collections::VecDeque;
 
+use leasehold_core::{LockName, Step};
+
 use super::{Batch, Inner, Item};
-use crate::store::redis::batch::Kind;
+use crate::store::redis::form::Kind;
 
 impl Inner {
+    /// In which form a step is sent. What extends a lock and what frees it keep their order: the second one takes the form of
+    /// the first while that one waits, or may yet be followed by the long form.
+    pub(super) fn kind(&self, name: &LockName, step: &Step) -> Kind {
+        let names_fence = matches!(
+            step,
+            Step::Extend { fence: Some(_), .. } | Step::Release { fence: Some(_), .. }
+        );
+        let carries_short = || {
+            self.under_way
+                .values()
+                .any(|(kind, _)| *kind == Kind::Settle)
+        };
+        match self.contended.kind(name, step) {
+            Kind::Settle if self.waits(Kind::SettleLong, name) => Kind::SettleLong,
+            Kind::SettleLong
+                if names_fence && (carries_short() || self.waits(Kind::Settle, name)) =>
+            {
+                Kind::Settle
+            }
+            kind => kind,
+        }
+    }
+
+    fn waits(&self, kind: Kind, name: &LockName) -> bool {
+        self.lines[kind as usize]
+            .iter()
+            .any(|item| item.name == *name)
+    }
+
     /// The next batch of the kind that has waited longest. What frees a lock may go before what takes one, and not after it.
     pub(super) fn board_next(&mut self) -> Option<Batch> {
         let first = |line: &VecDeque<Item>| line.front().map(|item| item.number);
@@ -13,11 +44,12 @@ impl Inner {
             .into_iter()
             .filter_map(|kind| Some((first(&self.lines[kind as usize])?, kind)));
         let (_, kind) = fronts.min_by_key(|(number, _)| *number)?;
-        let settle = &self.lines[Kind::Settle as usize];
-        let before = if kind == Kind::Settle {
+        let before = if kind.settles() {
             u64::MAX
         } else {
-            first(settle).unwrap_or(u64::MAX)
+            let settle = Kind::ALL.into_iter().filter(|kind| kind.settles());
+            let fronts = settle.filter_map(|kind| first(&self.lines[kind as usize]));
+            fronts.min().unwrap_or(u64::MAX)
         };
         self.board(kind, before)
     }
@@ -37,7 +69,7 @@ impl Inner {
         }
         let id = self.next_batch;
         self.next_batch += 1;
-        self.under_way.insert(id, waiting);
-        Some(Batch { id, steps })
+        self.under_way.insert(id, (kind, waiting));
+        Some(Batch { id, kind, steps })
     }
 }

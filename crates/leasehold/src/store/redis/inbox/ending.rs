@@ -80,7 +80,7 @@ impl Inner {
         (self.silent, self.demoted) = (false, false);
         let batches = self.under_way.drain();
         batches
-            .flat_map(|(_, batch)| batch.into_iter().filter_map(|waiting| waiting.done))
+            .flat_map(|(_, (_, batch))| batch.into_iter().filter_map(|waiting| waiting.done))
             .collect()
     }
 }

@@ -155,7 +155,8 @@ impl Inbox {
                 }
             });
         }
-        for waiting in inner.under_way.values_mut().flatten() {
+        let batches = inner.under_way.values_mut();
+        for waiting in batches.flat_map(|(_, waiting)| waiting) {
             if waiting.done.is_some()
                 && let Some(done) = look(waiting)
             {

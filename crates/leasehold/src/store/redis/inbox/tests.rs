@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold_core::{ClientId, LockName, Mode, Owner, Reply, Step, Ttl};
+use leasehold_core::{Block, ClientId, Fence, Held, LockName, Mode, Owner, Reply, Step, Ttl};
 
 use super::{Batch, Call, End, FEW, Inbox, State};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::redis::batch::MOST;
+use crate::store::redis::form::Kind;
 use crate::store::{Answer, Done};
 
 const FIRST: u64 = Inbox::FIRST_TURN;
@@ -36,6 +37,7 @@ fn acquire(number: u64) -> Step {
         owner: owner(number),
         mode: Mode::Exclusive,
         ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
+        block: Block::ONE,
         wait: None,
     }
 }
@@ -46,6 +48,23 @@ fn release(number: u64) -> Step {
         keep: None,
         fence: None,
     }
+}
+
+/// By who knows its fence, which the short form compares.
+fn release_under(number: u64) -> Step {
+    Step::Release {
+        owner: owner(number),
+        keep: None,
+        fence: Some(Fence::new(number)),
+    }
+}
+
+fn held(queued: u32) -> Reply {
+    Reply::Held(Held {
+        fence: Some(Fence::new(1)),
+        block: Block::ONE,
+        queued,
+    })
 }
 
 fn number(step: &Step) -> u64 {
@@ -147,6 +166,67 @@ fn many_go_kind_by_kind_in_order_and_what_takes_a_lock_never_before_what_freed_i
         assert!(place(1_000 + number) < place(number), "{number}");
         assert!(number == 1 || place(number - 1) < place(number));
     }
+}
+
+#[test]
+fn a_lock_that_others_want_goes_in_a_batch_of_its_own() {
+    let scene = Scene::up();
+    let kinds = |scene: &Scene| {
+        scene.push(1, acquire(1), at(0), LIMIT);
+        scene.push(2, release_under(2), at(0), LIMIT);
+        let batches = scene.batches();
+        for batch in &batches {
+            scene.inbox.answer(batch.id, [Ok(Reply::Released)]);
+        }
+        batches.iter().map(|batch| batch.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(&scene), [Kind::Settle, Kind::Acquire]);
+    scene.inbox.is_contended("m", true);
+    assert_eq!(kinds(&scene), [Kind::SettleLong, Kind::AcquireLong]);
+    scene.inbox.is_contended("m", false);
+    scene.inbox.is_contended("another", true);
+    assert_eq!(kinds(&scene), [Kind::Settle, Kind::Acquire]);
+
+    // Answers say it, too.
+    let steps = [(LockName::new("m").unwrap(), release_under(2))];
+    let taken = Reply::NotHeld(None);
+    for (reply, kind) in [(held(2), Kind::SettleLong), (taken, Kind::Settle)] {
+        scene.inbox.learn(&steps, &[Ok(reply)]);
+        assert_eq!(kinds(&scene)[0], kind);
+    }
+}
+
+/// A short form may be followed by the long one: then what came later must not go before that.
+#[test]
+fn what_settles_one_lock_keeps_its_order_in_whatever_form() {
+    let scene = Scene::up();
+    let kind_of = |batches: &[Batch]| batches.iter().map(|batch| batch.kind).collect::<Vec<_>>();
+    scene.push(1, release_under(1), at(0), LIMIT);
+    scene.inbox.is_contended("m", true);
+    scene.push(2, release_under(2), at(0), LIMIT);
+    let sent = scene.batches();
+    assert_eq!(
+        kind_of(&sent),
+        [Kind::Settle],
+        "both, since the first waits"
+    );
+    scene.push(3, release_under(3), at(0), LIMIT);
+    assert_eq!(
+        kind_of(&scene.batches()),
+        [Kind::Settle],
+        "it is on its way"
+    );
+
+    let scene = Scene::up();
+    scene.inbox.is_contended("m", true);
+    scene.push(1, release_under(1), at(0), LIMIT);
+    scene.inbox.is_contended("m", false);
+    scene.push(2, release_under(2), at(0), LIMIT);
+    let sent = scene.batches();
+    assert_eq!(kind_of(&sent), [Kind::SettleLong]);
+    assert_eq!(numbers(&sent[0]), [1, 2]);
+    scene.push(3, release_under(3), at(0), LIMIT);
+    assert_eq!(kind_of(&scene.batches()), [Kind::Settle], "nothing waits");
 }
 
 #[test]

@@ -10,7 +10,7 @@ pub(super) const OWNERS: usize = 4;
 /// So many keys has a lock.
 pub(super) const KEYS: usize = 4;
 
-/// What counts as lost where the last fence is kept.
+/// What counts as lost in the counter.
 pub(super) const NO_FENCES: [&str; 8] = [
     "",
     "a fence",
@@ -43,7 +43,7 @@ pub(super) const MEMBERS: [&str; 4] = ["", "a b", "lh1.", "granted 1 2 3 4 5"];
 #[derive(Debug, Clone)]
 pub(super) enum Event {
     Acquire(usize, u64, Option<bool>),
-    Extend(usize, u64, bool),
+    Extend(usize, u64),
     Release(usize, Option<u64>),
     /// With the last fence, or any.
     Break(bool),
@@ -66,7 +66,7 @@ pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
     let wait = select(vec![None, Some(false), Some(true), Some(true)]);
     let event = prop_oneof![
         24 => (who(), ms(), wait).prop_map(|(who, ms, wait)| Event::Acquire(who, ms, wait)),
-        8 => (who(), ms(), any::<bool>()).prop_map(|(who, ms, more)| Event::Extend(who, ms, more)),
+        8 => (who(), ms()).prop_map(|(who, ms)| Event::Extend(who, ms)),
         14 => (who(), prop::option::weighted(0.2, ms())).prop_map(|(who, keep)| Event::Release(who, keep)),
         3 => any::<bool>().prop_map(Event::Break),
         2 => Just(Event::Inspect),

@@ -1,0 +1,37 @@
+#!lua flags=allow-oom
+-- Up to 32 extensions and releases by holders for whose locks nobody waits; settle_many.lua does the rest.
+--
+-- KEYS  one for each: the lock's name
+-- ARGV  three for each: 1 '<token>#<fence>', by which the owner believes to hold  2 'extend' or 'release'
+--       3 ms: the new lease, or how long to keep the key at a release, or 0
+-- Reply one for each: 'done', followed by '/<how many>' if more fences were drawn than that one; or, if that step has
+--       changed nothing, 'contended', since others wait, or 'other'
+--
+-- Closes the race between checking the owner and extending or deleting the key; see extend.lua.
+local call, KEYS, ARGV = redis.call, KEYS, ARGV
+local values, replies, freed, gone = call('MGET', unpack(KEYS)), {}, {}, {}
+for number = 1, #KEYS do
+  local name, own, ms = KEYS[number], ARGV[3 * number - 2], ARGV[3 * number]
+  local value = not gone[name] and values[number]
+  local is_own = value == own
+  if not is_own and value and string.sub(value, 1, #own) == own then
+    local many = tonumber(string.match(value, '^/(%d+)!?$', #own + 1) or 0)
+    is_own = many >= 1 and many <= 1024
+  end
+  if not is_own then
+    replies[number] = value == own .. '!' and 'contended' or 'other'
+  elseif string.byte(value, -1) == 33 then
+    replies[number] = 'contended'
+  else
+    if ARGV[3 * number - 1] == 'extend' or ms ~= '0' then
+      call('PEXPIRE', name, ms)
+    else
+      freed[#freed + 1], gone[name] = name, true
+    end
+    replies[number] = 'done' .. string.sub(value, #own + 1)
+  end
+end
+if freed[1] then
+  call('DEL', unpack(freed))
+end
+return replies

@@ -1,0 +1,38 @@
+#!lua
+-- Up to 32 acquires of locks that are free and that nobody waits for; acquire_many.lua does the rest.
+--
+-- KEYS  1 the fence counter, then two for each: the lock's name, its queue
+-- ARGV  three for each: 1 owner token  2 TTL in ms  3 how many fences to draw
+-- Reply one for each: its fence, or 'other' if that step has changed nothing
+--
+-- Closes the race between taking a lock and knowing it: the value has the fence in it. NX, since a name may come twice.
+-- Not declared allow-oom: a full server refuses all of it before it has written anything.
+local call, KEYS, ARGV = redis.call, KEYS, ARGV
+local count, replies, taken = (#KEYS - 1) / 2, {}, false
+local all_free = call('EXISTS', unpack(KEYS, 2)) == 0
+if count == 1 and not all_free then
+  return { 'other' }
+end
+
+-- core: Counter::draw
+local clock, last = call('TIME'), call('GET', KEYS[1])
+local next = clock[1] * 1000000 + clock[2]
+last = last and not string.find(last, '%D') and tonumber(last)
+if last and last >= next and last <= 9007199254739967 then
+  next = last + 1
+end
+for number = 1, count do
+  local name, block = KEYS[2 * number], ARGV[3 * number]
+  replies[number] = 'other'
+  if all_free or call('EXISTS', name, KEYS[2 * number + 1]) == 0 then
+    local fence = string.format('%.0f', next)
+    local value = ARGV[3 * number - 2] .. '#' .. fence .. (block == '1' and '' or '/' .. block)
+    if call('SET', name, value, 'NX', 'PX', ARGV[3 * number - 1]) then
+      replies[number], next, taken = fence, next + block, true
+    end
+  end
+end
+if taken then
+  call('SET', KEYS[1], string.format('%.0f', next - 1))
+end
+return replies

@@ -1,0 +1,348 @@
+//! Fences that run out: a block that is used up is given back and asked for again, in one flight, and the next block is of a
+//! size that those who stand in line will use.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use leasehold_core::{Block, ClientId, Fence, Fences, Label, LockName, Owner, Ttl};
+
+use super::Lines;
+use crate::clock::Moment;
+use crate::lease::line::{Caller, Do, Ending, Seat, Terms, Todo};
+
+const NOW: Moment = Moment::from_micros(1_000_000);
+
+/// Long enough for no test to see its end.
+const LATER: Option<Moment> = Some(Moment::from_micros(9_000_000));
+
+/// Who waits, whether it still does, and whether its lease may stay idle.
+#[derive(Clone, Default)]
+struct Someone {
+    is_gone: Rc<Cell<bool>>,
+    lingers: bool,
+}
+
+impl Caller for Someone {
+    fn is_gone(&self) -> bool {
+        self.is_gone.get()
+    }
+
+    fn lingers(&self) -> bool {
+        self.lingers
+    }
+}
+
+fn name() -> LockName {
+    LockName::new("m").unwrap()
+}
+
+fn owner(number: u128) -> Owner {
+    Owner::new(number, ClientId::new(1), "host", 1, "").unwrap()
+}
+
+fn seat(id: u64) -> Seat<Someone> {
+    let terms = Terms {
+        ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
+        note: Label::new("note", "").unwrap(),
+    };
+    Seat {
+        id,
+        terms,
+        once: false,
+        caller: Someone::default(),
+    }
+}
+
+fn lingering(id: u64) -> Seat<Someone> {
+    let mut seat = seat(id);
+    seat.caller.lingers = true;
+    seat
+}
+
+/// The lines of one client, whose owners are numbered from 1. A lease is its fence.
+#[derive(Default)]
+struct Scene {
+    lines: Lines<Someone, u64>,
+    owners: u128,
+}
+
+impl Scene {
+    /// Who would ask next.
+    fn next(&self) -> impl FnOnce(&Terms) -> Owner + use<> {
+        let number = self.owners + 1;
+        move |_| owner(number)
+    }
+
+    fn says(&mut self, todo: &Todo<Someone, u64>) -> Vec<String> {
+        let asks = |what: &&Do<Someone, u64>| matches!(what, Do::Ask(_));
+        self.owners += todo.iter().filter(asks).map(|_| 1).sum::<u128>();
+        self.lines.check();
+        said(todo)
+    }
+
+    fn enter(&mut self, seat: Seat<Someone>) -> Vec<String> {
+        let make = |_: &Seat<Someone>, _: &Owner, fence: Fence, _: &u64| fence.get();
+        let todo = (self.lines).enter(&name(), seat, self.next(), NOW, |_| true, make);
+        self.says(&todo)
+    }
+
+    /// The store grants the lock to who asked last, with a block of so many fences from `first` on; so many others wait.
+    fn granted(&mut self, (first, wanted): (u64, u64), queued: u32) -> Vec<String> {
+        let (first, block) = (Fence::new(first), Block::nearest(wanted));
+        let grant = (Fences { first, block }, queued);
+        let (asked, next) = (owner(self.owners), self.next());
+        let make = |_: &_, _: &_| first.get();
+        let todo = (self.lines).taken(&name(), &asked, next, grant, NOW, make);
+        self.says(&todo.unwrap())
+    }
+
+    fn give_back(&mut self, linger_until: Option<Moment>) -> Vec<String> {
+        let make = |_: &Seat<Someone>, _: &Owner, fence: Fence, _: &u64| fence.get();
+        let (held, ending) = (owner(self.owners), Ending::HandOn { linger_until });
+        let next = self.next();
+        let todo = (self.lines).give_back(&name(), &held, next, (ending, true), NOW, make);
+        self.says(&todo)
+    }
+
+    /// The lease is handed on to who comes next, each in its turn, until one of them finds no fence; how many did.
+    fn hands_on_until_spent(&mut self, first: u64) -> (u64, Vec<String>) {
+        for count in 0.. {
+            let said = self.give_back(None);
+            if !said[0].starts_with("grant") {
+                return (count, said);
+            }
+            assert_eq!(said[0], format!("grant {count} {}", first + 1 + count));
+        }
+        unreachable!("blocks have an end")
+    }
+}
+
+/// What is to be done, in words.
+fn said(todo: &Todo<Someone, u64>) -> Vec<String> {
+    let number = |owner: &Owner| owner.token()[4..36].trim_start_matches('0').to_owned();
+    let words = |what: &Do<Someone, u64>| match what {
+        Do::Ask(ask) => format!("ask {} for {}", number(&ask.owner), ask.block.get()),
+        Do::Grant { seat, lease, .. } => format!("grant {} {lease}", seat.id),
+        Do::Busy(seat) => format!("busy {}", seat.id),
+        Do::Waits(id) => format!("waits {id}"),
+        Do::Release { owner, .. } => format!("release {}", number(owner)),
+        Do::Undo { owner, .. } => format!("undo {}", number(owner)),
+        Do::Fail(seat, _) => format!("fail {}", seat.id),
+        Do::Linger(_) => "look".into(),
+    };
+    todo.iter().map(words).collect()
+}
+
+/// The lock is held by 1 with a single fence, and these wait for it.
+fn with_waiters(ids: std::ops::Range<u64>) -> Scene {
+    let mut scene = Scene::default();
+    assert_eq!(scene.enter(seat(1_000)), ["ask 1 for 1"]);
+    assert_eq!(scene.granted((1_000, 1), 0), ["grant 1000 1000"]);
+    for id in ids {
+        assert_eq!(scene.enter(seat(id)), [format!("waits {id}")]);
+    }
+    scene
+}
+
+#[test]
+fn who_is_alone_draws_one_fence_and_the_next_one_asks_anew() {
+    let mut scene = with_waiters(0..0);
+    assert_eq!(scene.give_back(None), ["release 1"]);
+    assert!(scene.lines.is_empty());
+    assert_eq!(scene.enter(seat(0)), ["ask 2 for 1"]);
+}
+
+#[test]
+fn a_block_that_is_used_up_is_given_back_and_asked_for_in_one_flight() {
+    let mut scene = with_waiters(0..1);
+    assert_eq!(scene.give_back(None), ["release 1", "ask 2 for 4"]);
+    assert_eq!(scene.granted((5_000, 4), 0), ["grant 0 5000"]);
+    assert_eq!(scene.give_back(None), ["release 2"]);
+}
+
+#[test]
+fn those_in_line_have_four_fences_each() {
+    for (tasks, fences) in [(2, 8), (3, 12), (64, 256), (65, 260), (500, 1_024)] {
+        let mut scene = with_waiters(0..tasks);
+        let asked = format!("ask 2 for {fences}");
+        assert_eq!(scene.give_back(None), ["release 1", &asked]);
+    }
+}
+
+#[test]
+fn a_block_is_handed_on_in_order_to_its_last_fence() {
+    let mut scene = with_waiters(0..41);
+    scene.give_back(None);
+    // It had asked for more; what counts is what was drawn.
+    assert_eq!(scene.granted((5_000, 40), 0), ["grant 0 5000"]);
+    for id in 1..40 {
+        assert_eq!(
+            scene.give_back(None),
+            [format!("grant {id} {}", 5_000 + id)]
+        );
+    }
+    assert_eq!(scene.give_back(None), ["release 2", "ask 3 for 160"]);
+    assert_eq!(scene.granted((6_000, 160), 0), ["grant 40 6000"]);
+}
+
+#[test]
+fn a_block_that_is_used_up_is_followed_by_one_four_times_as_large() {
+    let mut scene = with_waiters(0..2);
+    assert_eq!(scene.give_back(None), ["release 1", "ask 2 for 8"]);
+    let (mut fences, mut next, mut first) = (8, 1_000, 5_000);
+    for larger in [32, 128, 512, 1_024, 1_024] {
+        scene.granted((first, fences), 0);
+        for used in 1..fences {
+            scene.enter(seat(next + used));
+            let granted = &scene.give_back(None)[0];
+            assert!(
+                granted.ends_with(&format!(" {}", first + used)),
+                "{granted}"
+            );
+        }
+        let said = scene.give_back(None);
+        assert_eq!(said[1], format!("ask {} for {larger}", scene.owners));
+        (fences, next, first) = (larger, next + fences, first + fences);
+        scene.enter(seat(next));
+    }
+}
+
+#[test]
+fn a_block_with_fences_left_is_followed_by_one_for_those_in_line() {
+    let mut scene = with_waiters(0..3);
+    scene.give_back(None);
+    scene.granted((5_000, 48), 0);
+    scene.give_back(None);
+    let other = Terms {
+        ttl: Ttl::new(Duration::from_secs(5)).unwrap(),
+        ..seat(0).terms
+    };
+    for id in [10, 11] {
+        let terms = other.clone();
+        scene.enter(Seat { terms, ..seat(id) });
+    }
+    assert_eq!(scene.give_back(None), ["grant 2 5002"]);
+    // Those have other terms, so that the lock goes to the store.
+    assert_eq!(scene.give_back(None), ["release 2", "ask 3 for 8"]);
+}
+
+#[test]
+fn while_others_wait_a_block_has_no_more_than_their_patience_allows() {
+    for (tasks, fences) in [(1, 1), (2, 2), (16, 16), (17, 17), (18, 17), (500, 17)] {
+        let mut scene = Scene::default();
+        scene.enter(seat(1_000));
+        assert_eq!(scene.granted((1_000, 1), 3), ["grant 1000 1000"]);
+        for id in 0..tasks {
+            scene.enter(seat(id));
+        }
+        let asked = format!("ask 2 for {fences}");
+        assert_eq!(scene.give_back(None), ["release 1", &asked]);
+    }
+}
+
+#[test]
+fn a_stay_that_others_end_asks_for_no_more_because_it_was_long() {
+    let mut scene = Scene::default();
+    scene.enter(seat(1_000));
+    scene.granted((1_000, 17), 3);
+    for id in 0..20 {
+        scene.enter(seat(id));
+    }
+    let (handed_on, said) = scene.hands_on_until_spent(1_000);
+    assert_eq!(handed_on, 16);
+    assert_eq!(said, ["release 1", "ask 2 for 4"]);
+}
+
+#[test]
+fn a_lease_that_may_linger_has_four() {
+    let mut scene = Scene::default();
+    assert_eq!(scene.enter(lingering(0)), ["ask 1 for 4"]);
+    assert_eq!(scene.granted((1_000, 4), 0), ["grant 0 1000"]);
+    for id in 1..4 {
+        let said = scene.give_back(LATER);
+        assert!(said.iter().all(|what| what == "look"), "{said:?}");
+        assert_eq!(
+            scene.enter(lingering(id)),
+            [format!("grant {id} {}", 1_000 + id)]
+        );
+    }
+    scene.give_back(LATER);
+    let said = scene.enter(lingering(4));
+    assert_eq!(said, ["release 1", "ask 2 for 16"], "in one flight");
+    assert_eq!(scene.granted((9_000, 16), 0), ["grant 4 9000"]);
+}
+
+#[test]
+fn who_lingers_asks_for_four_at_least() {
+    for (tasks, fences) in [(1, 4), (4, 16), (5, 20)] {
+        let mut scene = with_waiters(0..0);
+        for id in 0..tasks {
+            scene.enter(lingering(id));
+        }
+        let asked = format!("ask 2 for {fences}");
+        assert_eq!(scene.give_back(LATER), ["release 1", &asked]);
+    }
+}
+
+#[test]
+fn who_has_gone_needs_no_fence() {
+    let mut scene = with_waiters(0..0);
+    let gone = seat(0);
+    gone.caller.is_gone.set(true);
+    scene.enter(gone);
+    scene.enter(seat(1));
+    assert_eq!(scene.give_back(None), ["release 1", "ask 2 for 4"]);
+    assert_eq!(scene.granted((5_000, 4), 0), ["grant 1 5000"]);
+}
+
+#[test]
+fn a_single_fence_can_be_lost_like_any_other() {
+    let mut scene = with_waiters(0..2);
+    let held = owner(1);
+    let next = scene.next();
+    let todo = scene.lines.lost(&name(), &held, next, NOW);
+    assert_eq!(scene.says(&todo), ["ask 2 for 8"]);
+    assert_eq!(scene.granted((5_000, 8), 0), ["grant 0 5000"]);
+    // Its user notices at last.
+    let make = |_: &Seat<Someone>, _: &Owner, fence: Fence, _: &u64| fence.get();
+    let (ending, next) = (Ending::GiveBack, scene.next());
+    let todo = (scene.lines).give_back(&name(), &held, next, (ending, true), NOW, make);
+    assert_eq!(scene.says(&todo), ["release 1"], "and nothing else");
+    assert_eq!(scene.give_back(None), ["grant 1 5001"]);
+}
+
+#[test]
+fn closing_tells_who_waits_for_fences_and_forgets_them() {
+    let mut scene = with_waiters(0..2);
+    scene.give_back(None);
+    let (seats, leases) = scene.lines.close();
+    assert_eq!((seats.len(), leases.len()), (2, 0));
+    let (asked, next) = (owner(2), scene.next());
+    let first = Fence::new(5_000);
+    let block = Block::nearest(32);
+    let grant = (Fences { first, block }, 0);
+    let taken = (scene.lines).taken(&name(), &asked, next, grant, NOW, |_, _| 0);
+    assert!(taken.is_none(), "nobody asked for it");
+}
+
+/// The lock is handed on only to who wants the same terms.
+#[test]
+fn who_wants_other_terms_needs_no_fence() {
+    let mut scene = with_waiters(0..1);
+    for id in 10..74 {
+        let ttl = Ttl::new(Duration::from_secs(id)).unwrap();
+        let terms = Terms {
+            ttl,
+            ..seat(0).terms
+        };
+        scene.enter(Seat { terms, ..seat(id) });
+    }
+    scene.lines.leave(&name(), 0);
+    for next in 1..60 {
+        // Four, since the one before was used up.
+        let asked = &scene.give_back(None)[1];
+        assert!(asked.ends_with(" for 4"), "{asked}");
+        scene.granted((10_000 * next, 1), 0);
+    }
+}

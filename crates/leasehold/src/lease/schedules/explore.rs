@@ -1,0 +1,21 @@
+//! Which schedules are tried out.
+
+use shuttle::future::block_on;
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+
+/// Draws so many schedules of a scene, by chance or with few changes of who goes first.
+pub(super) fn explore<F>(count: usize, scene: impl Fn() -> F + Copy + Send + Sync + 'static)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn run<F>(scheduler: impl Scheduler + 'static, scene: impl Fn() -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut config = shuttle::Config::new();
+        config.stack_size = 0x40_000;
+        shuttle::Runner::new(scheduler, config).run(move || block_on(scene()));
+    }
+    run(RandomScheduler::new(count * 3 / 4), scene);
+    run(PctScheduler::new(3, count / 4), scene);
+}

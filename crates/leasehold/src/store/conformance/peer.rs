@@ -1,0 +1,257 @@
+//! A client of a store under test, with one acquisition on its mind.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use leasehold_core::{
+    Block, Busy, ClientId, Fence, Held, HolderView, LockName, Mode, Owner, Reply, Snapshot, Step,
+    Ttl, Wait, Wake, Who,
+};
+
+use super::worlds::World;
+use crate::store::{Attach, Notice, Store};
+
+/// How often a notice that is on its way is looked for, each time for a millisecond.
+const LOOKS: u32 = 20_000;
+
+/// The lock that most tests are about: a name with all that a name may have.
+pub(super) fn name() -> LockName {
+    LockName::new("report of {user}:42, ночь").unwrap()
+}
+
+/// A client of a store with one acquisition on its mind.
+pub(super) struct Peer {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) owner: Owner,
+    pub(super) name: LockName,
+    pub(super) ttl: Ttl,
+    /// How many fences it wants with a grant.
+    pub(super) block: Block,
+    heard: Receiver<Notice>,
+}
+
+impl Peer {
+    /// The client of this number, which wants leases of 30 s.
+    pub(super) async fn of(world: &impl World, number: u64) -> Self {
+        let client = ClientId::new(number);
+        let (tell, heard) = channel();
+        let listener = Arc::new(move |notice| drop(tell.send(notice)));
+        let store = world.open(Attach {
+            client,
+            listener,
+            keeps_values: false,
+        });
+        store.ready().await.unwrap();
+        let owner = Owner::new(number.into(), client, "host", 1, "a test").unwrap();
+        let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
+        let name = name();
+        Self {
+            store,
+            owner,
+            name,
+            ttl,
+            block: Block::ONE,
+            heard,
+        }
+    }
+
+    /// Wants so many fences with a grant.
+    pub(super) fn drawing(mut self, fences: u64) -> Self {
+        self.block = Block::nearest(fences);
+        self
+    }
+
+    /// The same client with another lock on its mind.
+    pub(super) fn about(mut self, name: &str) -> Self {
+        self.name = LockName::new(name).unwrap();
+        self
+    }
+
+    pub(super) fn wanting(mut self, ttl: Duration) -> Self {
+        self.ttl = Ttl::new(ttl).unwrap();
+        self
+    }
+
+    pub(super) async fn step(&self, step: Step) -> Reply {
+        self.store.apply(&self.name, step).await.unwrap()
+    }
+
+    async fn ask(&self, wait: Option<Wait>) -> Reply {
+        let (owner, mode) = (self.owner.clone(), Mode::Exclusive);
+        let (ttl, block) = (self.ttl, self.block);
+        self.step(Step::Acquire {
+            owner,
+            mode,
+            ttl,
+            block,
+            wait,
+        })
+        .await
+    }
+
+    /// Asks once.
+    pub(super) async fn tries(&self) -> Reply {
+        self.ask(None).await
+    }
+
+    /// Asks, is given the lock, and so its fence.
+    pub(super) async fn takes(&self) -> Fence {
+        fence(self.ask(Some(Wait { listening: true })).await)
+    }
+
+    /// Asks, and joins the queue or keeps its place in it.
+    pub(super) async fn queues(&self) -> Busy {
+        busy(self.ask(Some(Wait { listening: true })).await)
+    }
+
+    /// The same for a client that cannot be told anything.
+    pub(super) async fn queues_deaf(&self) -> Busy {
+        busy(self.ask(Some(Wait { listening: false })).await)
+    }
+
+    /// Asks for a new deadline: the claim of a grant, too.
+    pub(super) async fn extends(&self) -> Reply {
+        self.renews(None).await
+    }
+
+    pub(super) async fn gives_back(&self) -> Reply {
+        self.ends(None, None).await
+    }
+
+    /// Gives back what it holds, or its place in the queue.
+    pub(super) async fn releases(&self) {
+        assert_eq!(self.gives_back().await, Reply::Released);
+    }
+
+    /// Gives the lock back, to be free only after `keep`.
+    pub(super) async fn releases_after(&self, keep: Duration) {
+        assert_eq!(self.ends(Some(keep), None).await, Reply::Released);
+    }
+
+    pub(super) async fn breaks(&self, fence: Fence) -> Reply {
+        self.step(Step::Break { fence }).await
+    }
+
+    pub(super) async fn sees(&self) -> Snapshot {
+        match self.step(Step::Inspect).await {
+            Reply::Seen(snapshot) => snapshot,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Who holds the lock, by number, and for how long still.
+    pub(super) async fn sees_holder(&self) -> Option<(u64, Duration)> {
+        let holder = self.sees().await.holder?;
+        Some((number(&holder), holder.expires_in.unwrap()))
+    }
+
+    /// The fence by which it is known who holds the lock.
+    pub(super) async fn sees_fence(&self) -> Option<Fence> {
+        self.sees().await.holder?.fence
+    }
+
+    /// Who waits, by number.
+    pub(super) async fn sees_queue(&self) -> Vec<u64> {
+        let queue = self.sees().await.queue;
+        queue
+            .iter()
+            .map(|waiter| waiter.owner.client().get())
+            .collect()
+    }
+
+    /// Waits to hear that the lock was granted to it.
+    pub(super) async fn is_told(&self) -> Wake {
+        for _ in 0..LOOKS {
+            match self.hears().await {
+                Some(Notice::Granted { key, wake }) => {
+                    assert_eq!((key.as_str(), &wake.owner), (self.name.key(), &self.owner));
+                    return wake;
+                }
+                Some(Notice::Reconnected) => panic!("only once"),
+                #[cfg(feature = "cache")]
+                Some(Notice::LoadEnded { .. } | Notice::Changed { .. }) => {}
+                Some(
+                    Notice::Wanted { .. }
+                    | Notice::First { .. }
+                    | Notice::Cut(_)
+                    | Notice::Replaced(_),
+                )
+                | None => {}
+            }
+        }
+        panic!("{} was told nothing", self.owner);
+    }
+
+    /// No grant is on its way to it.
+    pub(super) async fn is_told_nothing(&self) {
+        while let Some(notice) = self.hears().await {
+            let of_others = matches!(notice, Notice::Wanted { .. });
+            assert!(of_others, "{}: {notice:?}", self.owner);
+        }
+    }
+
+    /// Whether it is told that another waits for what it holds. Forgets what else it was told.
+    pub(super) async fn is_wanted(&self) -> bool {
+        let mut wanted = false;
+        while let Some(notice) = self.hears().await {
+            if let Notice::Wanted { key, owner } = notice {
+                assert_eq!((key.as_str(), &owner), (self.name.key(), &self.owner));
+                wanted = true;
+            }
+        }
+        wanted
+    }
+
+    async fn hears(&self) -> Option<Notice> {
+        // On a connection, what was said before this was answered has been heard.
+        self.sees().await;
+        let greeting = |notice: &Notice| matches!(notice, Notice::Reconnected);
+        loop {
+            let notice = self.heard.recv_timeout(Duration::from_millis(1)).ok()?;
+            if !greeting(&notice) {
+                return Some(notice);
+            }
+        }
+    }
+}
+
+/// The fence of an answer that must be *held*.
+#[track_caller]
+pub(super) fn fence(reply: Reply) -> Fence {
+    held(reply).fence.unwrap()
+}
+
+/// The contents of an answer that must be *held*.
+#[track_caller]
+pub(super) fn held(reply: Reply) -> Held {
+    match reply {
+        Reply::Held(held) => held,
+        other => panic!("not held: {other:?}"),
+    }
+}
+
+/// The contents of an answer that must be *busy*.
+#[track_caller]
+pub(super) fn busy(reply: Reply) -> Busy {
+    match reply {
+        Reply::Busy(busy) => busy,
+        other => panic!("not busy: {other:?}"),
+    }
+}
+
+/// Who holds, by number, as an answer that must be *not held* says it.
+#[track_caller]
+pub(super) fn not_held(reply: Reply) -> Option<u64> {
+    match reply {
+        Reply::NotHeld(holder) => holder.as_ref().map(number),
+        other => panic!("neither held nor asked for: {other:?}"),
+    }
+}
+
+pub(super) fn number(holder: &HolderView) -> u64 {
+    match &holder.who {
+        Who::Owner(owner) => owner.client().get(),
+        Who::Foreign { .. } => panic!("{holder:?}"),
+    }
+}

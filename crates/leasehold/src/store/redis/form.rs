@@ -1,0 +1,146 @@
+//! In which form a step is sent. Must never decide a rule: a short form that does not fit has changed nothing, and the long one
+//! follows.
+
+use std::collections::HashSet;
+
+use leasehold_core::{LockName, Reply, Step};
+
+use super::batch::MOST;
+
+/// Which steps may share a batch: those that one script carries out and a full server treats alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Extends or releases, which also a full server carries out.
+    Settle,
+    /// Such, for locks that others may wait for.
+    SettleLong,
+    /// Takes memory, and is refused by a full server.
+    Acquire,
+    /// Such, for locks that others may hold or wait for.
+    AcquireLong,
+    /// Break and inspect: seldom, and never in company.
+    Alone,
+}
+
+impl Kind {
+    /// In the order in which they are sent: what frees a lock goes before what takes one.
+    pub(super) const ALL: [Self; 5] = [
+        Self::Settle,
+        Self::SettleLong,
+        Self::Acquire,
+        Self::AcquireLong,
+        Self::Alone,
+    ];
+
+    /// Whether it frees locks, or keeps them.
+    pub(super) const fn settles(self) -> bool {
+        matches!(self, Self::Settle | Self::SettleLong)
+    }
+
+    /// How many steps of this kind may go together.
+    pub(super) const fn most(self) -> usize {
+        match self {
+            Self::Alone => 1,
+            _ => MOST,
+        }
+    }
+
+    /// Which form follows where this one did not fit.
+    pub(super) const fn long(self) -> Self {
+        match self {
+            Self::Settle | Self::SettleLong => Self::SettleLong,
+            Self::Acquire | Self::AcquireLong => Self::AcquireLong,
+            Self::Alone => Self::Alone,
+        }
+    }
+}
+
+/// How many locks are remembered: enough for those that a client has to do with at once. It only costs a second request to know
+/// fewer.
+const KNOWN: usize = 1_024;
+
+/// The locks that others were last heard to hold or to wait for.
+#[derive(Debug, Default)]
+pub(super) struct Contended(HashSet<String>);
+
+impl Contended {
+    /// Which batch a step may go into.
+    pub(super) fn kind(&self, name: &LockName, step: &Step) -> Kind {
+        let kind = match step {
+            Step::Acquire { .. } => Kind::Acquire,
+            // The short form compares the whole value.
+            Step::Extend { fence: None, .. } | Step::Release { fence: None, .. } => {
+                Kind::SettleLong
+            }
+            Step::Extend { .. } | Step::Release { .. } => Kind::Settle,
+            Step::Break { .. } | Step::Inspect => Kind::Alone,
+        };
+        if !self.0.is_empty() && self.0.contains(name.key()) {
+            kind.long()
+        } else {
+            kind
+        }
+    }
+
+    /// What a reply says of a lock.
+    pub(super) fn learn(&mut self, name: &LockName, reply: &Reply) {
+        match reply {
+            Reply::Held(held) => self.is(name.key(), held.queued > 0),
+            Reply::Busy(_) => self.is(name.key(), true),
+            Reply::NotHeld(holder) => self.is(name.key(), holder.is_some()),
+            Reply::Released | Reply::Seen(_) => {}
+        }
+    }
+
+    /// Others are heard to hold or wait for the lock with this key, or not.
+    pub(super) fn is(&mut self, key: &str, contended: bool) {
+        if !contended {
+            if !self.0.is_empty() {
+                self.0.remove(key);
+            }
+        } else if !self.0.contains(key) {
+            if self.0.len() >= KNOWN {
+                self.0.clear();
+            }
+            self.0.insert(key.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use leasehold_core::{Block, ClientId, Fence, Held, Owner, Ttl};
+
+    use super::*;
+
+    #[test]
+    fn a_lock_that_others_want_goes_the_long_way_until_they_are_gone() {
+        let name = LockName::new("orders:42").unwrap();
+        let extend = |fence| Step::Extend {
+            owner: Owner::new(1, ClientId::new(1), "h", 1, "").unwrap(),
+            ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
+            fence,
+        };
+        let known = extend(Some(Fence::new(7)));
+        let held = |queued| {
+            Reply::Held(Held {
+                fence: None,
+                block: Block::ONE,
+                queued,
+            })
+        };
+        let mut contended = Contended::default();
+        assert_eq!(contended.kind(&name, &known), Kind::Settle);
+        assert_eq!(contended.kind(&name, &extend(None)), Kind::SettleLong);
+        contended.learn(&name, &held(1));
+        assert_eq!(contended.kind(&name, &known), Kind::SettleLong);
+        contended.learn(&name, &held(0));
+        assert_eq!(contended.kind(&name, &known), Kind::Settle);
+        for number in 0..=KNOWN {
+            contended.is(&format!("n{number}"), true);
+        }
+        assert!(contended.0.len() <= KNOWN, "it forgets");
+    }
+}
