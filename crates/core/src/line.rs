@@ -120,13 +120,12 @@ impl Turn<'_> {
             return;
         };
         let window = claim_ttl(waiter.ttl);
-        self.grant(&waiter.owner, (waiter.mode, window, waiter.block));
+        let fences = self.grant(&waiter.owner, (waiter.mode, window, waiter.block));
         self.first = self.sleeper(place, caller, window).cloned();
         if caller != Some(&waiter.owner) {
-            let fences = self.lock.holders.last().map(|holder| holder.fences);
             self.wakes.push(Wake {
-                fence: fences.map(|fences| fences.first),
-                block: waiter.block,
+                fence: Some(fences.first),
+                block: fences.block,
                 owner: waiter.owner,
                 at_us: self.now.clock_us,
                 queued: count(self.lock.queue.len()),

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::time::millis;
 use crate::{
-    Block, Busy, Counter, Fence, Held, Holder, HolderView, LockState, Mode, Now, Outcome, Owner,
-    Presence, Reply, Snapshot, Step, Ttl, Wait, Waiter, WaiterView, Wake, Who, poll_after,
+    Block, Busy, Counter, Fence, Fences, Held, Holder, HolderView, LockState, Mode, Now, Outcome,
+    Owner, Presence, Reply, Snapshot, Step, Ttl, Wait, Waiter, WaiterView, Wake, Who, poll_after,
 };
 
 /// How long a waiter that was granted the lock has to extend it to its full TTL (or its TTL, if that is less). One that is
@@ -99,8 +99,8 @@ impl Turn<'_> {
         }
         if self.admits(mode) {
             // Those who still wait could not be told: they keep nobody from it.
-            self.grant(owner, (mode, ttl, block));
-            return Reply::Held(self.held(self.lock.holders.len() - 1));
+            let fences = self.grant(owner, (mode, ttl, block));
+            return Reply::Held(self.held(fences));
         }
         let mut passed = 0;
         if wait.is_some() && self.lock.foreign.is_some() {
@@ -215,23 +215,30 @@ impl Turn<'_> {
     }
 
     /// The only place where anyone becomes a holder; it draws the fences in the same step.
-    pub(crate) fn grant(&mut self, owner: &Owner, (mode, ttl, block): (Mode, Ttl, Block)) {
+    pub(crate) fn grant(
+        &mut self,
+        owner: &Owner,
+        (mode, ttl, block): (Mode, Ttl, Block),
+    ) -> Fences {
+        let fences = self.counter.draw(block, self.now.wall_us);
         self.lock.holders.push(Holder {
             owner: owner.clone(),
             mode,
-            fences: self.counter.draw(block, self.now.wall_us),
+            fences,
             expires_at_ms: self.now.millis() + ttl.millis(),
             kept: false,
         });
+        fences
     }
 
     fn hold_until(&mut self, at: usize, ttl: Ttl) -> Held {
-        self.lock.holders[at].expires_at_ms = self.now.millis() + ttl.millis();
-        self.held(at)
+        let holder = &mut self.lock.holders[at];
+        holder.expires_at_ms = self.now.millis() + ttl.millis();
+        let fences = holder.fences;
+        self.held(fences)
     }
 
-    fn held(&self, at: usize) -> Held {
-        let fences = self.lock.holders[at].fences;
+    fn held(&self, fences: Fences) -> Held {
         Held {
             fence: Some(fences.first),
             block: fences.block,
