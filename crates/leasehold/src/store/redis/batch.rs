@@ -11,11 +11,11 @@ use super::form::Kind;
 use super::inbox::Batch;
 use super::reply;
 use super::script::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, Scripts, TAKE, is_unknown};
+use crate::error::StoreErrorKind;
 
 /// The most steps in one batch: long enough for the request to cost next to nothing beside its steps, short enough (half a
 /// millisecond) not to hold up other clients of the server.
 pub(super) const MOST: usize = 32;
-use crate::error::StoreErrorKind;
 
 /// What all fences are drawn from: the only key that stays when a lock is free.
 pub(super) const COUNTER: &str = "leasehold:fence";
@@ -44,11 +44,7 @@ impl Scripts {
     ) -> Option<RedisResult<Vec<RedisResult<Reply>>>> {
         let is_refused =
             |error: &RedisError| is_unknown(error) || batch.steps.len() > 1 && is_denied(error);
-        let request = Request {
-            scripts: self,
-            channel,
-            kind: batch.kind,
-        };
+        let request = self.request(channel, batch);
         let answer = request.send(connection, &batch.steps, Form::Hash);
         Some(answer.await).filter(|answer| !answer.as_ref().is_err_and(is_refused))
     }
@@ -67,12 +63,16 @@ impl Scripts {
         channel: &str,
         batch: &Batch,
     ) -> RedisResult<Vec<RedisResult<Reply>>> {
-        let request = Request {
+        let request = self.request(channel, batch);
+        request.send_in_full(connection, &batch.steps).await
+    }
+
+    const fn request<'a>(&'a self, channel: &'a str, batch: &Batch) -> Request<'a> {
+        Request {
             scripts: self,
             channel,
             kind: batch.kind,
-        };
-        request.send_in_full(connection, &batch.steps).await
+        }
     }
 }
 
@@ -116,7 +116,7 @@ impl Request<'_> {
         form: Form,
     ) -> RedisResult<Vec<RedisResult<Reply>>> {
         let value = self.ask(connection, steps, form).await?;
-        let replies = if self.kind == self.kind.long() {
+        let replies = if self.kind.is_long() {
             reply::decode(&value, steps.iter().map(|(name, _)| name))
                 .map(|replies| replies.into_iter().map(Some).collect())
         } else {
@@ -192,7 +192,7 @@ impl Request<'_> {
 
     /// The arguments of a step, as the script of its kind reads them.
     fn encode(self, step: &Step, into: &mut Cmd) {
-        let is_long = self.kind == self.kind.long();
+        let is_long = self.kind.is_long();
         match step {
             Step::Acquire {
                 owner,

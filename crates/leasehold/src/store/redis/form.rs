@@ -45,6 +45,11 @@ impl Kind {
         }
     }
 
+    /// Whether no other form follows.
+    pub(super) fn is_long(self) -> bool {
+        self == self.long()
+    }
+
     /// Which form follows where this one did not fit.
     pub(super) const fn long(self) -> Self {
         match self {

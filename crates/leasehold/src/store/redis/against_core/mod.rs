@@ -8,6 +8,7 @@
 mod batches;
 mod fences;
 mod hostile;
+mod kept;
 mod listeners;
 mod model;
 mod server;

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    Block, ClientId, Counter, Fence, Fences, Foreign, Holder, LockName, LockState, Mode, Outcome,
-    Owner, Reply, Step, Ttl, Waiter,
+    ClientId, Counter, Fence, Foreign, Holder, LockName, LockState, Mode, Outcome, Owner, Reply,
+    Step,
 };
 use redis::{RedisError, RedisResult};
 use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
-use super::super::batch::{COUNTER, mode_word};
+use super::super::batch::COUNTER;
 use super::super::form::{Contended, Kind};
 use super::super::inbox::Batch;
 use super::super::{Address, RedisStore, Up};
+use super::kept::{holder, waiter};
 use super::model::channel;
 use super::steps::{FOREIGN_VALUES, Intrusion};
 use crate::clock::Clock;
@@ -162,7 +163,7 @@ impl Redis {
                 let rest = known.as_ref().and_then(|value| value.strip_prefix(own));
                 rest.is_some_and(|rest| matches!(rest, [] | [b'/', .., b'0'..=b'9']))
             };
-            let fit = kind != kind.long()
+            let fit = !kind.is_long()
                 && match step {
                     Step::Acquire { .. } => known.is_none(),
                     Step::Extend { owner, fence, .. } | Step::Release { owner, fence, .. } => {
@@ -397,47 +398,4 @@ impl Redis {
             state,
         })
     }
-}
-
-/// Reads a holder's value without the production code: whose it is, its fences, and whether others are said to wait.
-fn holder(value: &str) -> Option<(Owner, Fences, bool)> {
-    let (token, rest) = value.split_once('#')?;
-    let (fences, marked) = match rest.strip_suffix('!') {
-        Some(fences) => (fences, true),
-        None => (rest, false),
-    };
-    let (first, many) = fences.split_once('/').unwrap_or((fences, "1"));
-    let number = |text: &str| {
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        digits.then(|| text.parse::<u64>().ok()).flatten()
-    };
-    let first = number(first).filter(|first| *first <= Fence::MAX.get())?;
-    let many = number(many).filter(|many| (1..=1_024).contains(many))?;
-    let (first, block) = (Fence::new(first), Block::nearest(many));
-    let is_short = value.len() < leasehold_core::VALUE_SHOWN;
-    let owner = Owner::parse(token).filter(|_| is_short)?;
-    Some((owner, Fences { first, block }, marked))
-}
-
-/// Reads a record of the queue without the production code.
-fn waiter(token: &str, record: &str) -> Result<Waiter, String> {
-    let bad = || format!("not a record: {token} {record}");
-    let owner = Owner::parse(token).ok_or_else(bad)?;
-    let words: Vec<&str> = record.split(' ').collect();
-    let [mode, ttl, block, channel, seen_until] = words[..] else {
-        return Err(bad());
-    };
-    let listening = channel == format!("leasehold:wake:{}", owner.client());
-    if mode != mode_word(Mode::Exclusive) || !(listening || channel == "-") {
-        return Err(bad());
-    }
-    let ttl = Duration::from_millis(ttl.parse().map_err(|_| bad())?);
-    Ok(Waiter {
-        owner,
-        mode: Mode::Exclusive,
-        ttl: Ttl::new(ttl).map_err(|_| bad())?,
-        block: Block::nearest(block.parse().map_err(|_| bad())?),
-        listening,
-        seen_until_ms: seen_until.parse().map_err(|_| bad())?,
-    })
 }

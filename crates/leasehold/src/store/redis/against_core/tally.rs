@@ -145,7 +145,7 @@ impl Tally {
 
     /// Counts the steps of a request, and which of them the short form fits.
     pub(super) fn note_fits(&mut self, kind: Kind, fits: &[bool]) {
-        if kind != kind.long() {
+        if !kind.is_long() {
             let which = usize::from(kind.settles());
             self.tried_short[which] += fits.len();
             self.fitted[which] += fits.iter().filter(|fits| **fits).count();
