@@ -15,6 +15,26 @@ async fn queue(mutex: &crate::Mutex, count: usize) -> Vec<JoinHandle<Lease>> {
     tasks
 }
 
+/// The lease that follows in the same client, made before and handed on after something has happened.
+pub(super) fn made_before(scene: &Scene, lease: &Lease) -> Arc<Hold> {
+    let before = &lease.hold;
+    let start = Start {
+        name: before.name.clone(),
+        owner: before.owner.clone(),
+        fence: before.fence,
+        grant: before.grant,
+        asked_at: before.asked_at,
+        until: before.deadline(),
+        unsettled_until: None,
+        max_hold: None,
+        linger: Duration::ZERO,
+        auto_renew: true,
+        ttl: before.ttl,
+        lasts: before.ttl,
+    };
+    Arc::new(Hold::new(scene.clock.clone(), start, scene.clock.now()))
+}
+
 /// A lease that was drawn with fences for the tasks that wait behind it, so many of them.
 pub(super) async fn stay(mutex: &crate::Mutex, waiting: usize) -> (Lease, Vec<JoinHandle<Lease>>) {
     let first = mutex.acquire().await.unwrap();
@@ -299,27 +319,12 @@ async fn a_lease_that_is_handed_on_has_half_its_time_or_is_renewed() {
 async fn what_was_seen_to_be_lost_before_it_was_handed_on_stays_so() {
     let scene = Scene::begin();
     let (lease, _) = scene.lease().await;
-    let before = lease.hold.clone();
-    let start = Start {
-        name: before.name.clone(),
-        owner: before.owner.clone(),
-        fence: before.fence,
-        grant: before.grant,
-        asked_at: before.asked_at,
-        until: before.deadline(),
-        unsettled_until: None,
-        max_hold: None,
-        linger: Duration::ZERO,
-        auto_renew: true,
-        ttl: before.ttl,
-        lasts: before.ttl,
-    };
-    let next = Arc::new(Hold::new(scene.clock.clone(), start, scene.clock.now()));
+    let next = made_before(&scene, &lease);
     // Whoever hands it on comes to it when the lease before it has been renewed.
     sleep(TTL).await;
     assert!(!lease.is_lost() && next.loss().is_some());
     let engine = &scene.client.engine;
-    engine.keeper.hand_on(engine, &next, before.ttl);
+    engine.keeper.hand_on(engine, &next, lease.hold.ttl);
     sleep(SECOND).await;
     assert!(next.loss().is_some());
     assert_eq!(engine.keeper.len(), 0, "it is not renewed");

@@ -2,9 +2,9 @@
 
 use leasehold_core::Ttl;
 
+use super::handing_on::made_before;
 use super::*;
 use crate::error::Replaced;
-use crate::lease::hold::{Hold, Start};
 use crate::store::Notice;
 
 /// The connection leads to another server.
@@ -182,26 +182,6 @@ async fn a_renewal_answered_by_the_old_server_confirms_nothing() {
     let lost = lease.lost().await;
     assert_eq!(lost.replaced, Some(Replaced::Other), "{lost}");
     assert!(scene.since(answers_at) <= MS && scene.sent("extend").len() == 2);
-}
-
-/// The lease that follows in the same client, made before and handed on after something has happened.
-fn made_before(scene: &Scene, lease: &Lease) -> Arc<Hold> {
-    let before = &lease.hold;
-    let start = Start {
-        name: before.name.clone(),
-        owner: before.owner.clone(),
-        fence: before.fence,
-        grant: before.grant,
-        asked_at: before.asked_at,
-        until: before.deadline(),
-        unsettled_until: None,
-        max_hold: None,
-        linger: Duration::ZERO,
-        auto_renew: true,
-        ttl: before.ttl,
-        lasts: before.ttl,
-    };
-    Arc::new(Hold::new(scene.clock.clone(), start, scene.clock.now()))
 }
 
 #[tokio::test(start_paused = true)]

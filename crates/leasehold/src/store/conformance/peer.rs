@@ -31,18 +31,27 @@ pub(super) struct Peer {
     heard: Receiver<Notice>,
 }
 
+/// The store as this client has it, and what it tells that client.
+pub(super) async fn opened(
+    world: &impl World,
+    client: ClientId,
+) -> (Arc<dyn Store>, Receiver<Notice>) {
+    let (tell, heard) = channel();
+    let listener = Arc::new(move |notice| drop(tell.send(notice)));
+    let store = world.open(Attach {
+        client,
+        listener,
+        keeps_values: false,
+    });
+    store.ready().await.unwrap();
+    (store, heard)
+}
+
 impl Peer {
     /// The client of this number, which wants leases of 30 s.
     pub(super) async fn of(world: &impl World, number: u64) -> Self {
         let client = ClientId::new(number);
-        let (tell, heard) = channel();
-        let listener = Arc::new(move |notice| drop(tell.send(notice)));
-        let store = world.open(Attach {
-            client,
-            listener,
-            keeps_values: false,
-        });
-        store.ready().await.unwrap();
+        let (store, heard) = opened(world, client).await;
         let owner = Owner::new(number.into(), client, "host", 1, "a test").unwrap();
         let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
         let name = name();

@@ -1,7 +1,7 @@
 //! Who asks for cache entries, and what else can happen to them. Must never let time pass by itself.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use leasehold_core::cache::{
@@ -9,12 +9,12 @@ use leasehold_core::cache::{
 };
 use leasehold_core::{ClientId, LockName, Ttl};
 
-use super::peer::name;
+use super::peer::{name, opened};
 #[cfg(target_os = "linux")]
 use super::worlds::OnRedis;
 use super::worlds::{InMemory, Local, World};
 use crate::store::entries::Looked;
-use crate::store::{Attach, Notice, Store};
+use crate::store::{Notice, Store};
 
 pub(super) const LEASE: Duration = Duration::from_secs(2);
 pub(super) const FRESH: Duration = Duration::from_secs(60);
@@ -63,14 +63,7 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) async fn of(world: &impl World, number: u64) -> Self {
         let client = ClientId::new(number);
-        let (tell, heard) = channel();
-        let listener = Arc::new(move |notice| drop(tell.send(notice)));
-        let store = world.open(Attach {
-            client,
-            listener,
-            keeps_values: false,
-        });
-        store.ready().await.unwrap();
+        let (store, heard) = opened(world, client).await;
         let begin = Begin {
             token: Token(number.into()),
             seen: Version::default(),
