@@ -51,7 +51,7 @@ pub(crate) fn json(document: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string(document).map(|text| inert(&text))
 }
 
-/// The same on many lines, for people.
+/// Writes a document as JSON on many lines, for people.
 pub(crate) fn json_for_people(document: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(document).map(|text| inert(&text))
 }

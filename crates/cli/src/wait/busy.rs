@@ -1,4 +1,4 @@
-//! What is said of a busy lock that is not waited for any longer. Pure. Must never advise to wait for one that never ends.
+//! The text of an attempt that gives up on a busy lock. Pure. Must never advise to wait for one that never ends.
 
 use leasehold::Snapshot;
 
@@ -7,7 +7,7 @@ use super::progress::fence;
 use crate::seen::is_for_ever;
 use crate::text::{quoted, span, who};
 
-/// What to say about a busy lock that is not waited for any longer. `options` are for another try.
+/// Tells that a lock is busy and that nobody waits for it any longer. `options` are for another try.
 pub(super) fn busy(
     lock: &str,
     outcome: &str,

@@ -31,7 +31,7 @@ const WAIT_HELP: &str = "Wait for at most this long (5s, 2h; a bare number is se
 
 const TRY_HELP: &str = "Do not wait: if the lock is busy, exit with 75";
 
-/// What `--help` says of a limit; `-h` has less room.
+/// The text of `--help` on a limit; `-h` has less room.
 pub(crate) fn with_silence(help: &str) -> String {
     format!(
         "{help}\n\nIt begins once the store is connected. A server that says nothing at that takes up to 4s more, and the exit code is 69"

@@ -1,4 +1,4 @@
-//! What several users of a host share, or not: a `local:` file, and the configuration of one of them.
+//! Several users of a host share a `local:` file if they want to, and no configuration.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
