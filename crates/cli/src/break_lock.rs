@@ -3,7 +3,7 @@
 
 use clap::Args;
 use leasehold::{Client, Fence, HolderView, Snapshot, Who};
-use leasehold_core::LockName;
+use leasehold_core::{Block, Fences, LockName};
 use serde::Serialize;
 
 use crate::exit::{BUSY, CONFIG, Exit, USAGE};
@@ -82,13 +82,12 @@ async fn carry_out(client: &Client, args: &Break) -> Result<Exit, Exit> {
         report(client, args, outcome, before.holder.as_ref())?;
         return Ok(exit);
     };
-    if client.break_lock(name, Fence::new(fence)).await? {
+    let named = Fence::new(fence);
+    if client.break_lock(name, named).await? {
         // Another may have come since; then it is not known who that was. Any fence of a block names its holder.
-        let is_meant = |holder: &HolderView| {
-            holder
-                .fence
-                .is_some_and(|first| first.get() <= fence && fence - first.get() < 1_024)
-        };
+        let block = Block::MOST;
+        let may_have_it = |first| Fences { first, block }.contains(named);
+        let is_meant = |holder: &HolderView| holder.fence.is_some_and(may_have_it);
         let broken = before.holder.filter(is_meant);
         say(&broken_text(name, fence, broken.as_ref()));
         report(client, args, "broken", broken.as_ref())?;
