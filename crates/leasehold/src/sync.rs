@@ -1,18 +1,27 @@
-//! The mutex behind which a client keeps its state. Must never be more than the standard one, except in a test.
+//! The mutex behind which a client keeps its state, and the flags that its threads call each other by. Must never be more than the
+//! standard ones, except in a test.
 //!
-//! In a test that explores schedules, taking it is where the scheduler may let another task go first. So what is tried out in
+//! In a test that explores schedules, taking or reading one is where the scheduler may let another task go first. So what is tried out in
 //! every order is the code that runs in a program, and not a model of it.
 
+#[cfg(test)]
+mod explore;
+
+#[cfg(not(test))]
+pub(crate) use std::sync::atomic::AtomicBool;
 #[cfg(not(test))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
 
 #[cfg(test)]
-pub(crate) use explored::{Mutex, MutexGuard};
+pub(crate) use self::explore::explore;
+#[cfg(test)]
+pub(crate) use explored::{AtomicBool, Mutex, MutexGuard};
 
 #[cfg(test)]
 mod explored {
     use std::ops::{Deref, DerefMut};
-    use std::sync::{LockResult, PoisonError};
+    use std::sync::atomic::{self, Ordering};
+    use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
     /// A mutex with a gate in front of it that the scheduler knows of.
     #[derive(Debug, Default)]
@@ -36,8 +45,8 @@ mod explored {
         }
 
         pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
-            let explored = shuttle::current::try_get_current_task().is_some();
-            let gate = explored.then(|| self.gate.lock().unwrap_or_else(PoisonError::into_inner));
+            let gate =
+                is_explored().then(|| self.gate.lock().unwrap_or_else(PoisonError::into_inner));
             match self.inner.lock() {
                 Ok(inner) => Ok(MutexGuard { inner, _gate: gate }),
                 Err(poisoned) => Err(PoisonError::new(MutexGuard {
@@ -45,6 +54,65 @@ mod explored {
                     _gate: gate,
                 })),
             }
+        }
+    }
+
+    impl<T> Mutex<T> {
+        pub(crate) fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
+            let gate = if is_explored() {
+                match self.gate.try_lock() {
+                    Ok(gate) => Some(gate),
+                    Err(TryLockError::Poisoned(gate)) => Some(gate.into_inner()),
+                    Err(TryLockError::WouldBlock) => return Err(TryLockError::WouldBlock),
+                }
+            } else {
+                None
+            };
+            match self.inner.try_lock() {
+                Ok(inner) => Ok(MutexGuard { inner, _gate: gate }),
+                Err(TryLockError::Poisoned(poisoned)) => {
+                    let inner = poisoned.into_inner();
+                    Err(PoisonError::new(MutexGuard { inner, _gate: gate }).into())
+                }
+                Err(TryLockError::WouldBlock) => Err(TryLockError::WouldBlock),
+            }
+        }
+    }
+
+    fn is_explored() -> bool {
+        shuttle::current::try_get_current_task().is_some()
+    }
+
+    /// A flag with a gate in front of it that the scheduler knows of.
+    #[derive(Debug, Default)]
+    pub(crate) struct AtomicBool {
+        gate: shuttle::sync::Mutex<()>,
+        inner: atomic::AtomicBool,
+    }
+
+    impl AtomicBool {
+        pub(crate) fn new(value: bool) -> Self {
+            let (gate, inner) = (shuttle::sync::Mutex::new(()), value.into());
+            Self { gate, inner }
+        }
+
+        pub(crate) fn load(&self, order: Ordering) -> bool {
+            self.gated().load(order)
+        }
+
+        pub(crate) fn store(&self, value: bool, order: Ordering) {
+            self.gated().store(value, order);
+        }
+
+        pub(crate) fn swap(&self, value: bool, order: Ordering) -> bool {
+            self.gated().swap(value, order)
+        }
+
+        fn gated(&self) -> &atomic::AtomicBool {
+            if is_explored() {
+                drop(self.gate.lock());
+            }
+            &self.inner
         }
     }
 

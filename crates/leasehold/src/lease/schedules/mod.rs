@@ -6,7 +6,6 @@
 //! in the end, also when the client is closed, or the schedule ends in a deadlock, since nothing polls here: the clock passes
 //! less than the first poll is due in. When all is over, the lock is free and the client remembers nothing of it.
 
-mod explore;
 mod server;
 
 use std::pin::pin;
@@ -17,7 +16,6 @@ use futures_util::FutureExt;
 use shuttle::future::{JoinHandle, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
 
-use self::explore::explore;
 use self::server::{Server, Wire};
 use super::{Engine, Identity, Lease, Plan, Wire as Way};
 use crate::Mutex;
@@ -25,6 +23,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::runtime::Tasks;
 use crate::store::Attach;
+use crate::sync::explore;
 use crate::telemetry::Telemetry;
 
 const MS: Duration = Duration::from_millis(1);

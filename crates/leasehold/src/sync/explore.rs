@@ -4,7 +4,7 @@ use shuttle::future::block_on;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 
 /// Draws so many schedules of a scene, by chance or with few changes of who goes first.
-pub(super) fn explore<F>(count: usize, scene: impl Fn() -> F + Copy + Send + Sync + 'static)
+pub(crate) fn explore<F>(count: usize, scene: impl Fn() -> F + Copy + Send + Sync + 'static)
 where
     F: Future<Output = ()> + Send + 'static,
 {
