@@ -86,14 +86,12 @@ impl Tasks {
         drop(self.handle.spawn(future));
     }
 
-    /// Starts such a task on the runtime of whoever made the client; whether there is one. It may never be run, or end at any
-    /// moment.
-    pub(crate) fn spawn_near<F>(&self, make: impl FnOnce() -> F) -> bool
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let near = self.near.as_ref();
-        near.map(|near| drop(near.spawn(make()))).is_some()
+    /// Starts such a task on the runtime of whoever made the client. It may never be run, or be dropped at any moment: at once if there
+    /// is no such runtime.
+    pub(crate) fn spawn_near(&self, future: impl Future<Output = ()> + Send + 'static) {
+        if let Some(near) = &self.near {
+            drop(near.spawn(future));
+        }
     }
 
     /// Starts work of a caller's own on its runtime; if it had none, on that of whoever made the client, or else on the client's own. On a

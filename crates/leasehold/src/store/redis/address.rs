@@ -82,7 +82,7 @@ impl Address {
     }
 
     /// Whether the connection is encrypted.
-    pub(super) fn is_tls(&self) -> bool {
+    fn is_tls(&self) -> bool {
         matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
     }
 }

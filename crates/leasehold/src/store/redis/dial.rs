@@ -1,6 +1,6 @@
 //! Making one connection that is fit for use. Must never hand out one that leads to a replica.
 //!
-//! A connection is driven by whoever runs it, in the same task: when that task ends, nothing more is sent.
+//! A connection is driven by its runner: when that ends, nothing more is sent.
 
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::address::Address;
 use super::fault::classify;
 use super::greet::{Greeted, Greeting};
+use super::placement::Placement;
 use super::{notice, tls};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::Listener;
@@ -33,6 +34,7 @@ pub(super) struct Dialled {
 pub(super) async fn dial(
     greeting: Greeting<'_>,
     listener: &Listener,
+    placement: &Placement,
 ) -> Result<Dialled, StoreError> {
     let address = greeting.address;
     let hears = listener.clone();
@@ -56,7 +58,7 @@ pub(super) async fn dial(
             }
             Ok::<(), redis::aio::SendError>(())
         });
-    let (mut connection, mut driver) = open(address, config)
+    let (mut connection, mut driver) = open(address, config, Some(placement))
         .await
         .map_err(|error| refusal(address, &error))?;
     let greeted = tokio::select! {
@@ -73,38 +75,44 @@ pub(super) async fn dial(
 /// A connection, and what drives it.
 pub(super) type Opened = (MultiplexedConnection, BoxFuture<'static, ()>);
 
-/// Connects, without a look at what answers.
-pub(super) async fn open(address: &Address, config: AsyncConnectionConfig) -> RedisResult<Opened> {
-    let tcp = async |host: &str, port| {
-        let stream = TcpStream::connect((host, port)).await?;
-        Address::tune(&stream)?;
-        RedisResult::Ok(stream)
-    };
-    match address.info().addr() {
-        ConnectionAddr::Unix(path) => over(address, UnixStream::connect(path).await?, config).await,
-        ConnectionAddr::TcpTls {
-            host,
-            port,
-            insecure,
-            ..
-        } => {
-            let encrypted = tls::over(tcp(host, *port).await?, host, *insecure).await?;
-            over(address, encrypted, config).await
-        }
-        ConnectionAddr::Tcp(host, port) => over(address, tcp(host, *port).await?, config).await,
-        _ => Err((
-            redis::ErrorKind::InvalidClientConfig,
-            "an address of an unknown kind",
-        )
-            .into()),
-    }
-}
+/// What bytes go over.
+trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
-async fn over(
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+
+/// Connects, without a look at what answers. Without a placement, the current runtime does the work.
+pub(super) async fn open(
     address: &Address,
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     config: AsyncConnectionConfig,
+    placement: Option<&Placement>,
 ) -> RedisResult<Opened> {
+    let stream: Box<dyn Duplex> = match address.info().addr() {
+        ConnectionAddr::Unix(path) => {
+            let stream = UnixStream::connect(path).await?;
+            match placement {
+                Some(placement) => Box::new(placement.socket(stream.into_std()?)),
+                None => Box::new(stream),
+            }
+        }
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            Address::tune(&stream)?;
+            match placement {
+                Some(placement) => Box::new(placement.socket(stream.into_std()?)),
+                None => Box::new(stream),
+            }
+        }
+        _ => {
+            let kind = redis::ErrorKind::InvalidClientConfig;
+            return Err((kind, "an address of an unknown kind").into());
+        }
+    };
+    let stream = match address.info().addr() {
+        ConnectionAddr::TcpTls { host, insecure, .. } => {
+            Box::new(tls::over(stream, host, *insecure).await?)
+        }
+        _ => stream,
+    };
     let settings = address.info().redis_settings();
     let (connection, driver) =
         MultiplexedConnection::new_with_config(settings, stream, config).await?;

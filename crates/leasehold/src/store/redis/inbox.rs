@@ -4,18 +4,17 @@
 //! # Invariants
 //!
 //! - **I1** A step is answered once: by the server, by its time limit, or when its connection is given up.
-//! - **I2** Only the runner whose turn it is takes steps out, so that two connections never carry the same one.
+//! - **I2** A step is taken out once, so that two connections never carry the same one.
 //! - **I3** No lock is held while an answer is delivered: its taker may send the next step at once.
 
 mod boarding;
 mod ending;
-mod others;
 mod sweep;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,11 +22,9 @@ use leasehold_core::{LockName, Step};
 use tokio::sync::Notify;
 
 pub(super) use self::ending::End;
-use self::others::Others;
-use self::sweep::Watch;
 use super::form::{Contended, Kind};
 use crate::clock::Moment;
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreError;
 use crate::store::{Answer, Done};
 
 /// Up to so many steps go at once, whatever their kinds. More go kind by kind, so that the server has one batch to work on
@@ -90,24 +87,17 @@ struct Inner {
     silent: bool,
     /// It answered a request that is no step as a replica does.
     demoted: bool,
-    others: Others,
-    /// When the runner was called to give a sign of life.
-    called_at: Option<Moment>,
-    /// Before then no time limit passes.
-    soonest: Option<Moment>,
-    watch: Watch,
+    /// When the sweeper looks next: before then no time limit passes.
+    sweep_at: Option<Moment>,
 }
 
 /// The steps on their way.
 pub(super) struct Inbox {
     shown: String,
     inner: Mutex<Inner>,
-    /// Who runs the connection; another number means that it is somebody else now.
-    turn: AtomicU64,
+    closed: AtomicBool,
     /// What `state` says of it, to be read without the lock.
     listening: AtomicBool,
-    /// The runner is on an executor that is not ours.
-    near: AtomicBool,
     /// Rings for the runner.
     pub(super) bell: Notify,
     /// Rings for the sweeper.
@@ -115,11 +105,6 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// Whose turn it is at first.
-    pub(super) const FIRST_TURN: u64 = 0;
-
-    const CLOSED: u64 = u64::MAX;
-
     pub(super) fn new(shown: String) -> Self {
         Self {
             shown,
@@ -132,14 +117,10 @@ impl Inbox {
                 next_batch: 0,
                 silent: false,
                 demoted: false,
-                others: Others::default(),
-                called_at: None,
-                soonest: None,
-                watch: Watch::default(),
+                sweep_at: None,
             }),
-            turn: AtomicU64::new(Self::FIRST_TURN),
+            closed: AtomicBool::new(false),
             listening: AtomicBool::new(false),
-            near: AtomicBool::new(true),
             bell: Notify::new(),
             alarm: Notify::new(),
         }
@@ -157,9 +138,6 @@ impl Inbox {
         let until = now.after(limit);
         let refused = {
             let mut inner = self.lock();
-            if inner.watch.begin(limit) {
-                self.alarm.notify_one();
-            }
             if let State::Down(error) = &inner.state {
                 Some((error.clone(), done))
             } else {
@@ -177,7 +155,10 @@ impl Inbox {
                     step,
                     waiting,
                 });
-                inner.soonest = Some(inner.soonest.map_or(until, |soonest| soonest.min(until)));
+                if inner.sweep_at.is_none_or(|sweep_at| until < sweep_at) {
+                    inner.sweep_at = Some(until);
+                    self.alarm.notify_one();
+                }
                 None
             }
         };
@@ -187,28 +168,19 @@ impl Inbox {
         }
     }
 
-    /// What the runner of this turn is to do next; a batch only if there is `room` for one.
-    pub(super) async fn call(&self, turn: u64, room: bool) -> Call {
+    /// What the runner is to do next; a batch only if there is `room` for one.
+    pub(super) async fn call(&self, room: bool) -> Call {
         loop {
             let rung = self.bell.notified();
-            if let Some(call) = self.take(turn, room) {
+            if let Some(call) = self.take(room) {
                 return call;
             }
-            if self.is_turn(turn) {
-                rung.await;
-            } else {
-                // The ring that told it may be heard here: then the runner has to look up by itself.
-                tokio::task::yield_now().await;
-            }
+            rung.await;
         }
     }
 
-    fn take(&self, turn: u64, room: bool) -> Option<Call> {
+    fn take(&self, room: bool) -> Option<Call> {
         let mut inner = self.lock();
-        if !self.is_turn(turn) {
-            return None;
-        }
-        inner.called_at = None;
         if std::mem::take(&mut inner.demoted) {
             return Some(Call::Leave);
         }
@@ -258,14 +230,11 @@ impl Inbox {
         }
     }
 
-    /// What is known of the connection of this turn; `tell` others. What waits for one that cannot be had is answered.
-    pub(super) fn set(&self, turn: u64, state: State, tell: impl FnOnce()) {
+    /// What is known of the connection; `tell` others. What waits for one that cannot be had is answered.
+    pub(super) fn set(&self, state: State, tell: impl FnOnce()) {
         let mut refused = Vec::new();
         let error = {
             let mut inner = self.lock();
-            if !self.is_turn(turn) {
-                return;
-            }
             tell();
             (inner.silent, inner.demoted) = (false, false);
             if let State::Down(_) = &state {
@@ -291,54 +260,25 @@ impl Inbox {
         &self.shown
     }
 
-    /// Whether the runner is on an executor that is not ours.
-    pub(super) fn is_near(&self) -> bool {
-        self.near.load(Ordering::SeqCst)
-    }
-
-    /// The runner is on an executor of ours, which nobody blocks.
-    pub(super) fn is_at_home(&self) {
-        self.near.store(false, Ordering::SeqCst);
-    }
-
     /// Whether wakes are heard.
     pub(super) fn is_listening(&self) -> bool {
         self.listening.load(Ordering::Relaxed)
     }
 
+    /// Whether there is a connection that works.
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.lock().state, State::Up { .. })
+    }
+
     /// Nothing is sent any more.
     pub(super) fn close(&self) {
-        let inner = self.lock();
-        self.turn.store(Self::CLOSED, Ordering::SeqCst);
-        drop(inner);
+        self.closed.store(true, Ordering::SeqCst);
         self.bell.notify_one();
         self.alarm.notify_one();
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.is_turn(Self::CLOSED)
-    }
-
-    /// Whose turn it is.
-    pub(super) fn turn(&self) -> u64 {
-        self.turn.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn is_turn(&self, turn: u64) -> bool {
-        self.turn() == turn
-    }
-
-    /// Whether somebody else runs the connection by now.
-    pub(super) fn has_moved_since(&self, turn: u64) -> bool {
-        !self.is_turn(turn) && !self.is_closed()
-    }
-
-    /// Whether there is no answer because of that.
-    pub(super) fn has_lost<T>(&self, answer: &Result<T, StoreError>, turn: u64) -> bool {
-        let lost = |error: &StoreError| {
-            error.may_have_taken_effect && error.kind == StoreErrorKind::Unreachable
-        };
-        answer.as_ref().is_err_and(lost) && self.has_moved_since(turn)
+        self.closed.load(Ordering::SeqCst)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -18,6 +18,7 @@ mod link;
 #[cfg(all(feature = "mutations", debug_assertions))]
 mod mutation;
 mod notice;
+mod placement;
 mod reply;
 mod runner;
 mod script;
@@ -108,19 +109,8 @@ impl Inner {
         self.link.call(self.limit, add).await.map(drop)
     }
 
-    /// [`list`](Self::list), again if the connection has moved home meanwhile.
-    async fn names(&self) -> Result<Vec<String>, StoreError> {
-        let turn = self.link.turn();
-        let names = self.list().await;
-        if self.link.has_lost(&names, turn) {
-            self.list().await
-        } else {
-            names
-        }
-    }
-
     /// The index, less the names whose lock and queue are gone, which are dropped from it.
-    async fn list(&self) -> Result<Vec<String>, StoreError> {
+    async fn names(&self) -> Result<Vec<String>, StoreError> {
         let list = async |up: &Up| {
             cmd("ZRANGE")
                 .arg(INDEX)

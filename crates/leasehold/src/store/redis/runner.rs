@@ -1,5 +1,5 @@
 //! Runs the connection: dials, sends what waits in the inbox, hears the answers, and dials again. Must never keep a connection
-//! that does not answer, nor send anything when its turn is over.
+//! that does not answer.
 //!
 //! redis-rs gives a connection that carries any number of requests at once; it does not notice a peer that fell silent and
 //! does not subscribe again. So:
@@ -26,11 +26,11 @@ use super::flights::{Flights, Landed};
 use super::greet::Greeting;
 use super::inbox::{Batch, Call, End, Inbox, State};
 use super::link::Up;
+use super::placement::Placement;
 use super::script::Scripts;
 use super::server::{ServerId, replaced};
-use super::vigil::Vigil;
 use crate::backoff::Backoff;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::error::{Replaced, StoreError, StoreErrorKind};
 use crate::store::{Listener, Notice};
 
@@ -47,6 +47,9 @@ const CUT_PAUSE: Duration = Duration::from_millis(250);
 /// Batches under way at once: the next ones fill while these are on their way.
 const BATCHES: usize = 4;
 
+/// An answer that comes within so long is not worth a second batch on its way: the next one fills meanwhile.
+const AT_ONCE: Duration = Duration::from_micros(100);
+
 /// What requests that are no steps are sent over.
 #[derive(Clone)]
 pub(super) enum Line {
@@ -55,7 +58,7 @@ pub(super) enum Line {
     Down(StoreError),
 }
 
-/// What a runner needs, wherever it runs.
+/// What a runner needs.
 pub(super) struct Plan {
     pub(super) address: Address,
     pub(super) channel: String,
@@ -73,18 +76,20 @@ pub(super) struct Plan {
         reason = "the inner one says that it did not say"
     )]
     pub(super) last: Mutex<Option<Option<ServerId>>>,
+    pub(super) placement: Placement,
 }
 
-/// Runs the connection for as long as it is this one's turn.
-pub(super) async fn run(plan: Arc<Plan>, turn: u64) {
-    let runner = Runner { plan: &plan, turn };
+/// Runs the connection until the inbox is closed.
+pub(super) async fn run(plan: Arc<Plan>) {
+    let runner = Runner { plan: &plan };
     let mut work = std::pin::pin!(runner.run());
-    // Whenever its executor comes back to it, however late: first of all, is it still its turn?
     future::poll_fn(|context| {
-        if plan.inbox.is_turn(turn) {
-            work.as_mut().poll(context)
-        } else {
+        let polled = work.as_mut().poll(context);
+        // Looked at afterwards: the work may have taken the bell for another call.
+        if plan.inbox.is_closed() {
             std::task::Poll::Ready(())
+        } else {
+            polled
         }
     })
     .await;
@@ -112,9 +117,32 @@ impl Plan {
     }
 }
 
+/// How soon answers come.
+#[derive(Default)]
+struct Pace {
+    sent: Option<Moment>,
+    is_fast: bool,
+}
+
+impl Pace {
+    fn batches(&self) -> usize {
+        if self.is_fast { 1 } else { BATCHES }
+    }
+
+    /// Something was sent, and nothing else is under way.
+    const fn sent(&mut self, now: Moment) {
+        self.sent = Some(now);
+    }
+
+    fn answered(&mut self, now: Moment) {
+        if let Some(sent) = self.sent.take() {
+            self.is_fast = now.since(sent) <= AT_ONCE;
+        }
+    }
+}
+
 struct Runner<'a> {
     plan: &'a Arc<Plan>,
-    turn: u64,
 }
 
 impl Runner<'_> {
@@ -123,20 +151,21 @@ impl Runner<'_> {
         let first = Duration::from_millis(20);
         let mut refused = Backoff::new(first, Duration::from_secs(1));
         let mut cut = Backoff::new(first, CUT_PAUSE);
+        if plan.inbox.is_up() {
+            // Another one ran this connection, and panicked.
+            self.give_up(End::Lost);
+        }
         loop {
             let begun = plan.clock.now();
-            let dialling = dial(plan.greeting(), &plan.listener);
+            let dialling = dial(plan.greeting(), &plan.listener, &plan.placement);
             let dialled = self
                 .meanwhile(plan.clock.within(plan.limit, dialling))
                 .await;
-            let in_time = dialled.is_some();
             match dialled.unwrap_or_else(|| Err(silent(&plan.address, Some(plan.limit)))) {
                 Ok(dialled) => {
                     refused.reset();
                     let end = self.pump(dialled).await;
-                    (plan.listener)(Notice::Cut(end.told().1));
-                    plan.inbox
-                        .give_up(self.turn, end, || plan.tell(Line::Dialing));
+                    self.give_up(end);
                     if plan.clock.now().since(begun) >= LIVED {
                         cut.reset();
                     } else {
@@ -146,15 +175,18 @@ impl Runner<'_> {
                 Err(error) => {
                     let line = Line::Down(error.clone());
                     let down = State::Down(error);
-                    plan.inbox.set(self.turn, down, || plan.tell(line));
-                    if !in_time && plan.inbox.is_near() {
-                        // It may be this executor that has no thread left to look up names, or a time of its own.
-                        return;
-                    }
+                    plan.inbox.set(down, || plan.tell(line));
                     self.meanwhile(plan.clock.sleep(refused.pause())).await;
                 }
             }
         }
+    }
+
+    /// What the connection carried is unknown; whoever relies on what it said is told before.
+    fn give_up(&self, why: End) {
+        let plan = self.plan;
+        (plan.listener)(Notice::Cut(why.told().1));
+        plan.inbox.give_up(why, || plan.tell(Line::Dialing));
     }
 
     /// Answers calls while something else goes on.
@@ -165,7 +197,7 @@ impl Runner<'_> {
                 biased;
                 done = &mut what => return done,
                 // Nothing is under way that could be checked.
-                _ = self.plan.inbox.call(self.turn, false) => {}
+                _ = self.plan.inbox.call(false) => {}
             }
         }
     }
@@ -181,13 +213,12 @@ impl Runner<'_> {
         let (listening, tracking) = (greeted.listening, greeted.tracking);
         let line = Line::Up(Up {
             connection: connection.clone(),
-            turn: self.turn,
             tracking,
             #[cfg(feature = "cache")]
             time: Arc::default(),
         });
         let up = State::Up { listening };
-        plan.inbox.set(self.turn, up, || plan.tell(line));
+        plan.inbox.set(up, || plan.tell(line));
         if let Some(how) = plan.meet(greeted.server.as_ref()) {
             (plan.listener)(Notice::Replaced(how));
         }
@@ -201,19 +232,20 @@ impl Runner<'_> {
         let mut flights = Flights::new(in_full);
         let mut landed = VecDeque::new();
         let mut check: Option<BoxFuture<'_, bool>> = None;
-        let mut vigil = Vigil::default();
+        let mut pace = Pace::default();
         let end = loop {
-            let awake = !flights.is_empty() && vigil.lasts(plan.clock.now());
-            let room = flights.has_room(if awake { 1 } else { BATCHES });
+            let room = flights.has_room(pace.batches());
             tokio::select! {
                 biased;
                 Some(batch) = flights.next(), if !flights.is_empty() => {
-                    vigil.rewarded();
+                    pace.answered(plan.clock.now());
                     landed.extend(batch);
                 }
-                call = plan.inbox.call(self.turn, room) => match call {
+                call = plan.inbox.call(room) => match call {
                     Call::Send(batches) => {
-                        vigil.begin(plan.clock.now());
+                        if flights.is_empty() {
+                            pace.sent(plan.clock.now());
+                        }
                         for batch in batches {
                             let carrying = self.carry(connection.clone(), channel, batch, false);
                             flights.begin(carrying.boxed());
@@ -238,7 +270,6 @@ impl Runner<'_> {
                         break End::Lost;
                     }
                 }
-                () = tokio::task::yield_now(), if awake => {}
             }
         };
         // Answers that came with the end of the connection.

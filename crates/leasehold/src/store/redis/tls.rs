@@ -7,16 +7,16 @@ use redis::{ErrorKind, RedisError, RedisResult};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// Encrypts a connection to `host`, whose certificate has to be signed by an authority that this system trusts.
-pub(super) async fn over(
-    stream: TcpStream,
+pub(super) async fn over<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
     host: &str,
     insecure: bool,
-) -> RedisResult<Box<TlsStream<TcpStream>>> {
+) -> RedisResult<TlsStream<S>> {
     if insecure {
         return Err(settings(
             "certificates that nobody has signed are not accepted (#insecure)",
@@ -24,7 +24,7 @@ pub(super) async fn over(
     }
     let name = ServerName::try_from(host.trim_matches(['[', ']']))?.to_owned();
     let connector = TlsConnector::from(Arc::new(config()?));
-    Ok(Box::new(connector.connect(name, stream).await?))
+    Ok(connector.connect(name, stream).await?)
 }
 
 fn config() -> RedisResult<ClientConfig> {

@@ -58,7 +58,7 @@ pub(super) async fn open(
             Ok::<(), redis::aio::SendError>(())
         });
     let (connection, driver) = clock
-        .within(limit, dial::open(address, config))
+        .within(limit, dial::open(address, config, None))
         .await
         .ok_or_else(|| dial::silent(address, Some(limit)))?
         .map_err(|error| dial::refusal(address, &error))?;

@@ -13,7 +13,6 @@ use crate::store::redis::batch::MOST;
 use crate::store::redis::form::Kind;
 use crate::store::{Answer, Done};
 
-const FIRST: u64 = Inbox::FIRST_TURN;
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// What each step was answered, in the order of the answers.
@@ -83,7 +82,7 @@ impl Scene {
             inbox: Inbox::new("redis://there/".into()),
             answers: Answers::default(),
         };
-        scene.inbox.set(FIRST, State::Up { listening: true }, || {});
+        scene.inbox.set(State::Up { listening: true }, || {});
         scene
     }
 
@@ -95,12 +94,12 @@ impl Scene {
     }
 
     /// What the runner is given, if it asks.
-    fn call(&self, turn: u64, room: bool) -> Option<Call> {
-        self.inbox.call(turn, room).now_or_never()
+    fn call(&self, room: bool) -> Option<Call> {
+        self.inbox.call(room).now_or_never()
     }
 
     fn batches(&self) -> Vec<Batch> {
-        match self.call(FIRST, true) {
+        match self.call(true) {
             Some(Call::Send(batches)) => batches,
             _ => Vec::new(),
         }
@@ -127,7 +126,7 @@ fn a_few_steps_go_at_once_and_what_frees_goes_first() {
     for (number, step) in [(1, acquire(1)), (2, release(2)), (3, Step::Inspect)] {
         scene.push(number, step, at(0), LIMIT);
     }
-    assert!(scene.call(FIRST, false).is_none(), "there is no room");
+    assert!(scene.call(false).is_none(), "there is no room");
     let batches = scene.batches();
     let sent: Vec<_> = batches.iter().map(numbers).collect();
     assert_eq!(sent, [vec![2], vec![1], vec![0]]);
@@ -244,12 +243,12 @@ fn each_step_is_answered_once_by_its_time_limit_or_by_the_server() {
     late.sort_by_key(|(number, _)| *number);
     let timed_out = |sent| Some((StoreErrorKind::TimedOut, sent));
     assert_eq!(late, [(2, timed_out(true)), (3, timed_out(false))]);
-    assert!(matches!(scene.call(FIRST, true), Some(Call::Check)));
+    assert!(matches!(scene.call(true), Some(Call::Check)));
 
     let replies = [Ok(Reply::Released), Ok(Reply::Released)];
     scene.inbox.answer(sent[0].id, replies);
     assert_eq!(scene.answered(), [(1, None)]);
-    scene.inbox.give_up(FIRST, End::Lost, || {});
+    scene.inbox.give_up(End::Lost, || {});
     scene.inbox.sweep(at(60_000)).tell();
     assert!(scene.answered().is_empty() && scene.batches().is_empty());
 }
@@ -259,141 +258,59 @@ fn nothing_hangs_on_a_server_that_is_down() {
     let scene = Scene::up();
     scene.push(1, acquire(1), at(0), LIMIT);
     let down = StoreError::new("redis://there/", StoreErrorKind::Unreachable, "refused");
-    scene.inbox.set(FIRST, State::Down(down), || {});
+    scene.inbox.set(State::Down(down), || {});
     scene.push(2, acquire(2), at(1), LIMIT);
     let refused = Some((StoreErrorKind::Unreachable, false));
     assert_eq!(scene.answered(), [(1, refused), (2, refused)]);
 }
 
 #[test]
-fn a_runner_whose_turn_is_over_is_given_nothing_and_changes_nothing() {
+fn a_connection_that_is_given_up_leaves_what_it_carried_unknown_and_the_rest_in_line() {
     let scene = Scene::up();
     scene.push(1, acquire(1), at(0), LIMIT);
     let sent = scene.batches();
     scene.push(2, acquire(2), at(0), LIMIT);
-    let next = scene.inbox.end_turn(FIRST, || {}).unwrap();
+    let mut told = false;
+    scene.inbox.give_up(End::Lost, || told = true);
     let unknown = Some((StoreErrorKind::Unreachable, true));
     assert_eq!(scene.answered(), [(1, unknown)], "it may have been sent");
-    assert_eq!(scene.inbox.end_turn(FIRST, || {}), None);
-
-    // The first one comes back.
-    assert!(scene.call(FIRST, true).is_none());
-    scene.inbox.set(FIRST, State::Up { listening: true }, || {});
-    scene.inbox.give_up(FIRST, End::Lost, || {});
+    assert!(told && !scene.inbox.is_listening());
     scene.inbox.answer(sent[0].id, [Ok(Reply::Released)]);
-    assert!(scene.answered().is_empty() && !scene.inbox.is_listening());
+    assert!(scene.answered().is_empty());
 
-    assert!(scene.call(next, true).is_none(), "it has no connection yet");
-    scene.inbox.set(next, State::Up { listening: true }, || {});
-    let Some(Call::Send(batches)) = scene.call(next, true) else {
-        panic!("it is its turn");
-    };
-    assert_eq!(numbers(&batches[0]), [2]);
+    assert!(scene.call(true).is_none(), "there is no connection yet");
+    scene.inbox.set(State::Up { listening: true }, || {});
+    assert_eq!(numbers(&scene.batches()[0]), [2]);
 }
 
+/// The sweeper is woken only for a time limit that is nearer than the one it waits for.
 #[test]
-fn a_turn_that_ends_tells_of_its_connection_before_what_it_carried() {
+fn the_sweeper_sleeps_until_the_next_time_limit() {
     let scene = Scene::up();
-    scene.push(1, acquire(1), at(0), LIMIT);
-    scene.batches();
-    let mut told = 0;
-    let next = scene.inbox.end_turn(FIRST, || {
-        told += 1;
-        assert!(scene.answered().is_empty(), "nobody heard of it before");
-    });
-    assert_eq!((told, scene.answered().len()), (1, 1));
-    // The next one had no connection yet, and an end that comes again is none.
-    let next = next.unwrap();
-    scene.inbox.end_turn(next, || told += 1).unwrap();
-    assert_eq!(scene.inbox.end_turn(next, || told += 1), None);
-    assert_eq!(told, 1);
-}
-
-#[test]
-fn a_runner_that_does_not_come_is_noticed_and_one_that_comes_is_left_alone() {
-    let scene = Scene::up();
-    scene.push(1, acquire(1), at(0), LIMIT);
-    for millis in [0, 20, 40] {
-        let swept = scene.inbox.sweep(at(millis));
-        assert!(!swept.is_blocked, "{millis}");
-        swept.tell();
-    }
-    let swept = scene.inbox.sweep(at(60));
-    assert!(swept.is_blocked);
-    swept.tell();
-    scene.batches();
-    let swept = scene.inbox.sweep(at(80));
-    assert!(!swept.is_blocked);
-    swept.tell();
-}
-
-#[test]
-fn a_request_that_is_not_sent_again_is_not_given_up_for_a_late_thread() {
-    let scene = Scene::up();
-    let watched = scene.inbox.other(true);
-    let blocked_at = |from: u64| {
-        let mut looks = (from..).step_by(20);
-        looks.find(|millis| {
-            let swept = scene.inbox.sweep(at(*millis));
-            let is_blocked = swept.is_blocked;
-            swept.tell();
-            is_blocked
-        })
-    };
-    assert_eq!(blocked_at(0), Some(1_000));
-    scene.call(FIRST, true);
-    // A step does not wait for it so long.
-    scene.push(1, acquire(1), at(1_020), LIMIT);
-    assert_eq!(blocked_at(1_020), Some(1_080));
-    scene.batches();
-    scene.inbox.answer(0, [Ok(Reply::Released)]);
-    drop(watched);
-    assert_eq!(blocked_at(1_100), Some(1_160));
-}
-
-#[test]
-fn a_runner_that_is_near_is_called_now_and_then_and_one_at_home_is_left_alone() {
-    let scene = Scene::up();
-    scene.push(1, acquire(1), at(0), LIMIT);
-    let sent = scene.batches();
-    scene.inbox.answer(sent[0].id, [Ok(Reply::Released)]);
-    let (mut now, mut looks) = (0, 0);
-    while now < 60_000 {
+    let rings = || scene.inbox.alarm.notified().now_or_never().is_some();
+    let next = |now| {
         let swept = scene.inbox.sweep(at(now));
-        assert!(!swept.is_blocked);
-        now += u64::try_from(swept.pause.unwrap().as_millis()).unwrap();
+        let next = swept.next;
         swept.tell();
-        scene.call(FIRST, true);
-        looks += 1;
+        next
+    };
+    assert_eq!(next(0), None);
+    scene.push(1, acquire(1), at(0), LIMIT);
+    assert!(rings());
+    assert_eq!(next(0), Some(at(2_000)));
+    for number in 2..100 {
+        scene.push(number, acquire(number), at(number), LIMIT);
+        assert!(!rings(), "{number}");
     }
-    assert!((60..240).contains(&looks), "{looks}");
-    // It does not come any more, though nothing is under way.
-    for _ in 0..100 {
-        let swept = scene.inbox.sweep(at(now));
-        now += u64::try_from(swept.pause.unwrap().as_millis()).unwrap();
-        let is_blocked = swept.is_blocked;
-        swept.tell();
-        if is_blocked {
-            break;
+    scene.push(100, acquire(100), at(100), LIMIT / 2);
+    assert!(rings());
+    assert_eq!(next(100), Some(at(1_100)));
+    while let Some(Call::Send(batches)) = scene.call(true) {
+        for batch in batches {
+            let replies = batch.steps.iter().map(|_| Ok(Reply::Released));
+            scene.inbox.answer(batch.id, replies);
         }
     }
-    assert!((60_000..62_000).contains(&now), "{now}");
-
-    scene.inbox.end_turn(FIRST, || {}).unwrap();
-    let swept = scene.inbox.sweep(at(now + 20));
-    assert_eq!(swept.pause, None);
-    swept.tell();
-    assert!(scene.inbox.alarm.notified().now_or_never().is_none());
-    scene.push(2, acquire(2), at(now), LIMIT);
-    assert!(scene.inbox.alarm.notified().now_or_never().is_some());
-}
-
-#[test]
-fn a_process_that_stood_still_does_not_take_its_runner_for_blocked() {
-    let scene = Scene::up();
-    scene.push(1, acquire(1), at(0), LIMIT);
-    scene.inbox.sweep(at(0)).tell();
-    let swept = scene.inbox.sweep(at(1_000));
-    assert!(!swept.is_blocked, "the sweeper is late as well");
-    swept.tell();
+    // Nothing is under way, and nothing wakes it any more.
+    assert_eq!(next(1_100), None);
 }

@@ -28,11 +28,7 @@ impl Inner {
                 plain::take(&mut connection, name, ask.unit, &ask.step).await
             }
         };
-        // A renewal that fails is tried again (T7).
-        let once = !matches!(ask.step, Step::Extend { .. });
-        self.link
-            .ask(self.limit_of_timestamp(ask), once, take)
-            .await
+        self.link.call(self.limit_of_timestamp(ask), take).await
     }
 
     fn limit_of_timestamp(&self, ask: &Ask) -> Duration {
