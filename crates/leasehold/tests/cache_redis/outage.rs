@@ -42,7 +42,7 @@ fn without_the_server_nobody_loads_and_one_does_when_it_is_back() {
     fleet.assert_nothing_stays();
 }
 
-/// The connection is run by a runtime that does nothing: the client takes it over, and what was asked is asked again.
+/// The runtime that the client was made on does nothing: the client's own thread does it all.
 #[test]
 fn a_blocked_runtime_costs_no_answer() {
     let server = RedisServer::start();
@@ -54,10 +54,10 @@ fn a_blocked_runtime_costs_no_answer() {
     let connecting = || blocked.block_on(Client::connect(&url)).expect("it works");
     let [reading, loading, changing] = [(); 3].map(|()| connecting().cache());
     let found = callers.block_on(reading.get::<u32>("hot"));
-    assert!(found.expect("asked again").is_none());
+    assert!(found.expect("it is answered").is_none());
     let one = || async { Ok::<u32, String>(1) };
     let loaded = callers.block_on(async { loading.get_or_refresh("hot", one).await });
-    assert_eq!(*loaded.expect("asked again"), 1);
+    assert_eq!(*loaded.expect("it is answered"), 1);
     let invalidated = callers.block_on(changing.invalidate("hot"));
-    invalidated.expect("asked again");
+    invalidated.expect("it is answered");
 }

@@ -75,7 +75,7 @@ async fn a_client_that_was_made_in_a_runtime_that_ended(place: Place) {
     let scene = Scene::at(place).await;
     let place = &scene.place;
     let client = thread::scope(|scope| {
-        let connect = || another_runtime().block_on(place.near());
+        let connect = || another_runtime().block_on(place.client());
         scope.spawn(connect).join().expect("nothing panicked")
     });
     let lease = crate::common::take(&client, "m").await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::{Client, ClientBuilder, Clock, Error, Lease, Memory, Mutex, Snapshot};
 use tempfile::TempDir;
-use testkit::{RedisServer, block_on};
+use testkit::RedisServer;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -38,17 +38,8 @@ impl Place {
         Self::Redis(Box::new(RedisServer::start()))
     }
 
-    /// A client with a process' usual settings. On Redis it runs its connection on its own thread: that of a test may be held up,
-    /// and then it would move there in the midst of a request, whose outcome nobody knows.
+    /// A client with a process' usual settings.
     pub(crate) async fn client(&self) -> Client {
-        match self {
-            Self::Redis(server) => at_home(server.url()).await,
-            Self::Memory(_) | Self::Local(_) => self.near().await,
-        }
-    }
-
-    /// The same on the present runtime, its connection too.
-    pub(crate) async fn near(&self) -> Client {
         self.connect(Client::builder()).await.expect("it works")
     }
 
@@ -72,19 +63,6 @@ impl Place {
             Self::Redis(server) => server.url(),
         }
     }
-}
-
-/// A client that was made on no runtime, and speaks to whoever listens here.
-#[allow(clippy::disallowed_methods, reason = "a thread without a runtime")]
-async fn at_home(url: String) -> Client {
-    let listening = tracing::dispatcher::get_default(Clone::clone);
-    let (told, hears) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || {
-        let connecting = || block_on(Client::connect(&url));
-        let connected = tracing::dispatcher::with_default(&listening, connecting);
-        told.send(connected).expect("the test waits");
-    });
-    hears.await.expect("it is told").expect("it works")
 }
 
 /// Stamps out behaviours, `async fn(Place)`, for every store.

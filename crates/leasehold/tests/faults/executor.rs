@@ -1,4 +1,4 @@
-//! The executor that a client was made on: blocked, ended, exchanged. Its leases must not notice.
+//! The executor that a client was made on: blocked, ended, exchanged. Its leases must not notice, nor must the server.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -74,10 +74,76 @@ fn a_blocked_executor_costs_no_lease() {
     assert!(is_free(&server, "orders"));
 }
 
+/// How many connections the server has ever had.
+fn connections(server: &RedisServer) -> String {
+    let stats = server.cli(&["INFO", "stats"]).text();
+    let line = stats
+        .lines()
+        .find(|line| line.starts_with("total_connections_received"));
+    line.expect("it counts them").trim().to_owned()
+}
+
 #[test]
-fn what_changes_nothing_is_asked_again_beside_a_blocked_executor() {
+fn a_blocked_executor_costs_no_connection() {
     let (server, executor, client) = scene();
-    let names = block_on(client.names()).expect("asked again");
+    // What asks is one connection, for as long as the server lives.
+    let before = connections(&server);
+    for _ in 0..3 {
+        let lease = executor.block_on(take(&client, "orders", LONG));
+        // Beside the executor, and then on it again.
+        block_on(client.inspect("orders")).expect("it is answered");
+        block_on(lease.release()).expect("it is held");
+        let lease = block_on(client.mutex("orders").ttl(LONG).acquire()).expect("it is free");
+        executor.block_on(lease.release()).expect("it is held");
+    }
+    drop(executor);
+    block_on(client.inspect("orders")).expect("it is answered");
+    assert_eq!(connections(&server), before);
+}
+
+/// How often the client's own thread has gone to sleep.
+#[cfg(target_os = "linux")]
+fn sleeps(client: &Client) -> u64 {
+    // A thread's name is cut to 15 bytes.
+    let name: String = format!("lh-{}", client.id()).chars().take(15).collect();
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has it");
+    let mut statuses =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
+    let named = format!("Name:\t{name}\n");
+    let status = statuses
+        .find(|status| status.starts_with(&named))
+        .expect("the client has a thread");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.expect("Linux counts them")
+        .trim()
+        .parse()
+        .expect("a number")
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_idle_client_wakes_nobody() {
+    let (_server, executor, client) = scene();
+    let lease = executor.block_on(take(&client, "orders", LONG));
+    executor.block_on(lease.release()).expect("it is held");
+    // The time limits of what was answered run out, and nothing is looked at any more.
+    let mut before = sleeps(&client);
+    let mut quiet = super::scene::now();
+    eventually(PLENTY * 2, "five seconds without a wake-up", || {
+        let now = sleeps(&client);
+        if now != before {
+            (before, quiet) = (now, super::scene::now());
+        }
+        super::scene::now().since(quiet) > millis(5_000)
+    });
+}
+
+#[test]
+fn a_look_is_answered_beside_a_blocked_executor() {
+    let (server, executor, client) = scene();
+    let names = block_on(client.names()).expect("it is answered");
     assert_eq!(names, [""; 0]);
 
     let proxy = FaultProxy::start(server.port());
@@ -89,12 +155,12 @@ fn what_changes_nothing_is_asked_again_beside_a_blocked_executor() {
         std::thread::sleep(millis(300));
     };
     let looked = async { tokio::join!(client.inspect("orders"), blocked).0 };
-    let seen = executor.block_on(looked).expect("asked again");
+    let seen = executor.block_on(looked).expect("it is answered");
     assert!(seen.holder.is_none());
 }
 
 #[test]
-fn what_changes_nothing_is_asked_again_when_its_executor_ends() {
+fn a_look_is_answered_when_its_executor_ends() {
     let server = RedisServer::start();
     // Who hears first that it has ended is another each time.
     for _ in 0..20 {
@@ -109,8 +175,8 @@ fn what_changes_nothing_is_asked_again_when_its_executor_ends() {
         let listing = on_a_thread(move || block_on(lists.names()));
         std::thread::sleep(millis(30));
         drop(executor);
-        looking.join().expect("no panic").expect("asked again");
-        listing.join().expect("no panic").expect("asked again");
+        looking.join().expect("no panic").expect("it is answered");
+        listing.join().expect("no panic").expect("it is answered");
     }
 }
 

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use leasehold::{Client, Error, Lease, LossCause};
 use leasehold_core::CLAIM_WINDOW;
-use pollster::block_on;
 use testkit::{FaultProxy, RedisServer, eventually};
 
-use crate::executor::on_a_thread;
 use crate::scene::{
     LONG, PLENTY, beside, connect, is_free, joined, lost_by_verdict, millis, now, queue_up, queued,
     set, take, within,
@@ -168,11 +166,10 @@ async fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
     }
 }
 
-/// Connects off any runtime: the client then runs its connection on its own thread and does not leave it when the test is late.
-fn patient(url: String) -> Client {
+/// Connects with more time than a busy machine takes.
+async fn patient(url: String) -> Client {
     let builder = Client::builder().request_timeout(PLENTY).patience(LONG);
-    let connecting = on_a_thread(move || block_on(builder.connect(&url)));
-    connecting.join().expect("no panic").expect("it works")
+    builder.connect(&url).await.expect("it works")
 }
 
 /// The waiter hears of its grant only after the claim has run out on the new primary and another client holds the lock. By the
@@ -184,7 +181,7 @@ async fn a_grant_of_the_new_primary_is_not_dated_by_the_old_one() {
     new.clock().set(old.clock().now());
     follows(&new);
     let proxy = FaultProxy::start(old.port());
-    let (ann, waiter) = (connect(&old.url()).await, patient(proxy.url()));
+    let (ann, waiter) = (connect(&old.url()).await, patient(proxy.url()).await);
     let _before = take(&ann, "x", LONG).await;
     let waiting = queue_up(&old, &waiter, "x", LONG);
     eventually(PLENTY, "the replica has the line", || {

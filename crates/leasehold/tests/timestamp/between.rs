@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::{Client, Error, LossCause, StoreErrorKind};
 use testkit::{FaultProxy, RedisServer};
 
-use crate::{LONG, TTL, at_home, frozen, take, value};
+use crate::{LONG, TTL, frozen, take, value};
 
 /// How often the server was asked for a value.
 fn looks(server: &RedisServer) -> u64 {
@@ -29,7 +29,8 @@ const HELD_UP: Duration = Duration::from_millis(250);
 
 /// A client whose requests may take so many commands, each held up so.
 async fn connect(url: &str) -> Client {
-    at_home(Client::builder().request_timeout(LONG), url).await
+    let builder = Client::builder().request_timeout(LONG);
+    builder.connect(url).await.unwrap()
 }
 
 #[tokio::test]

@@ -6,11 +6,11 @@ use leasehold::{Client, Error};
 use testkit::{FaultProxy, RedisServer, eventually};
 use tokio::time::timeout;
 
-use crate::{LONG, TTL, at_home, take, value};
+use crate::{LONG, TTL, take, value};
 
 async fn connect(proxy: &FaultProxy) -> Client {
     let builder = Client::builder().request_timeout(Duration::from_millis(300));
-    at_home(builder, &proxy.url()).await
+    builder.connect(&proxy.url()).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

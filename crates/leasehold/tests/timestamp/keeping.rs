@@ -7,11 +7,11 @@ use leasehold::{Client, Error};
 use testkit::{FaultProxy, RedisServer, eventually};
 use tokio::time::timeout;
 
-use crate::{LONG, TTL, UNITS, at_home, now, take, value};
+use crate::{LONG, TTL, UNITS, now, take, value};
 
 async fn connect(proxy: &FaultProxy) -> Client {
     let builder = Client::builder().request_timeout(Duration::from_millis(400));
-    at_home(builder, &proxy.url()).await
+    builder.connect(&proxy.url()).await.unwrap()
 }
 
 fn deadline(server: &RedisServer) -> u64 {

@@ -18,12 +18,11 @@ mod replaced;
 mod sharing;
 mod verdicts;
 
-use std::thread;
 use std::time::Duration;
 
+use leasehold::Client;
 use leasehold::timestamp::{TimestampHold, TimestampLock, Unit};
-use leasehold::{Client, ClientBuilder, Clock};
-use testkit::{RedisServer, block_on};
+use testkit::RedisServer;
 
 /// Longer than anything takes that works.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -43,19 +42,7 @@ pub(crate) fn frozen() -> RedisServer {
 }
 
 pub(crate) async fn connect(url: &str) -> Client {
-    at_home(Client::builder().clock(Clock::system()), url).await
-}
-
-/// Connects on no runtime, so that the client runs its connection on its own thread. On that of a test, which may be held up,
-/// it would move there in the midst of a request, and what may have been carried out is not asked again in this protocol (T7).
-pub(crate) async fn at_home(builder: ClientBuilder, url: &str) -> Client {
-    let (told, hears) = tokio::sync::oneshot::channel();
-    let url = url.to_owned();
-    thread::spawn(move || {
-        let connected = block_on(builder.connect(&url));
-        told.send(connected).unwrap();
-    });
-    hears.await.unwrap().unwrap()
+    Client::connect(url).await.unwrap()
 }
 
 /// A lock that must be free.

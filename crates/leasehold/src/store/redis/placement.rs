@@ -16,6 +16,8 @@
 
 mod calls;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::SeqCst;

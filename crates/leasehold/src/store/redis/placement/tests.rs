@@ -1,0 +1,370 @@
+//! Work that says where it is done: on real threads, and in as many orders as shuttle draws.
+
+use std::future::pending;
+use std::io::{Read, Write};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex as Lock, mpsc};
+use std::thread::{ThreadId, current};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, poll_fn};
+use futures_util::task::AtomicWaker;
+use shuttle::rand::{Rng, thread_rng};
+use testkit::eventually;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::{Builder, Runtime};
+
+use super::*;
+use crate::sync::explore;
+
+const PLENTY: Duration = Duration::from_secs(20);
+
+/// Work that never ends, and notes which thread polled it.
+#[derive(Default)]
+struct Noted {
+    threads: Lock<Vec<ThreadId>>,
+    waker: AtomicWaker,
+}
+
+impl Noted {
+    fn work(self: &Arc<Self>) -> BoxFuture<'static, ()> {
+        let noted = self.clone();
+        poll_fn(move |context| {
+            noted.waker.register(context.waker());
+            noted.threads.lock().unwrap().push(current().id());
+            Poll::Pending
+        })
+        .boxed()
+    }
+
+    fn polls(&self) -> usize {
+        self.threads.lock().unwrap().len()
+    }
+
+    /// Which thread comes when it is called.
+    fn comes(&self) -> ThreadId {
+        let before = self.polls();
+        self.waker.wake();
+        eventually(PLENTY, "the work is polled", || self.polls() > before);
+        self.threads.lock().unwrap()[before]
+    }
+}
+
+/// A client's own thread, and a runtime beside it whose one thread can be made to wait.
+struct Scene {
+    tasks: Tasks,
+    near: Option<Runtime>,
+    /// Dropped, it ends the client's thread.
+    open: Option<mpsc::Sender<()>>,
+    home: ThreadId,
+    noted: Arc<Noted>,
+}
+
+impl Scene {
+    fn begin(make: impl Fn(&Arc<Noted>) -> BoxFuture<'static, ()> + Send + 'static) -> Self {
+        let near = Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap();
+        let (open, closed) = tokio::sync::oneshot::channel::<()>();
+        let (say, said) = mpsc::channel();
+        let (end, ends) = mpsc::channel::<()>();
+        let tasks = near.block_on(async {
+            Tasks::on_thread("home".into(), move || async move {
+                say.send(current().id()).unwrap();
+                drop(closed.await);
+            })
+        });
+        // A channel of std's, so that the scene can be dropped anywhere.
+        crate::runtime::thread("ends".into(), move || {
+            ends.recv().ok();
+            drop(open);
+        })
+        .unwrap();
+        let (tasks, noted) = (tasks.unwrap(), Arc::<Noted>::default());
+        let placement = Placement::new();
+        let same = noted.clone();
+        placement.run(&tasks, Clock::system(), move || make(&same));
+        eventually(PLENTY, "the work has begun", || noted.polls() > 0);
+        Self {
+            tasks,
+            near: Some(near),
+            open: Some(end),
+            home: said.recv().unwrap(),
+            noted,
+        }
+    }
+
+    /// Makes the runtime wait until what this gives is dropped.
+    fn block(&self) -> mpsc::Sender<()> {
+        let (free, freed) = mpsc::channel::<()>();
+        let (say, said) = mpsc::channel();
+        let blocks = async move {
+            say.send(()).unwrap();
+            freed.recv().ok();
+        };
+        drop(self.near.as_ref().unwrap().spawn(blocks));
+        said.recv().unwrap();
+        free
+    }
+}
+
+#[test]
+fn near_does_the_work_and_home_while_near_is_blocked() {
+    let scene = Scene::begin(Noted::work);
+    for _ in 0..3 {
+        eventually(PLENTY, "near comes again", || {
+            scene.noted.comes() != scene.home
+        });
+        let free = scene.block();
+        assert_eq!(scene.noted.comes(), scene.home);
+        assert_eq!(scene.noted.comes(), scene.home);
+        drop(free);
+    }
+}
+
+#[test]
+fn home_goes_on_where_near_has_ended() {
+    let mut scene = Scene::begin(Noted::work);
+    drop(scene.near.take());
+    assert_eq!(scene.noted.comes(), scene.home);
+}
+
+#[test]
+fn work_ends_with_the_client_though_near_goes_on() {
+    let mut scene = Scene::begin(Noted::work);
+    let polls = scene.noted.polls();
+    assert_eq!(
+        Arc::strong_count(&scene.noted),
+        3,
+        "here, the maker, the work"
+    );
+    drop(scene.open.take());
+    eventually(PLENTY, "it is dropped", || {
+        Arc::strong_count(&scene.noted) == 1
+    });
+    assert!(scene.noted.polls() <= polls + 1);
+    drop(scene.tasks);
+}
+
+#[test]
+fn work_that_panics_near_is_made_again() {
+    let made = Arc::new(AtomicU64::new(0));
+    let count = made.clone();
+    let scene = Scene::begin(move |noted| {
+        if count.fetch_add(1, SeqCst) == 0 {
+            let noted = noted.clone();
+            return poll_fn(move |_| -> Poll<()> {
+                noted.threads.lock().unwrap().push(current().id());
+                panic!("on purpose")
+            })
+            .boxed();
+        }
+        noted.work()
+    });
+    eventually(PLENTY, "it goes on", || scene.noted.polls() > 1);
+    assert_eq!(scene.noted.comes(), scene.home);
+    assert_eq!(made.load(SeqCst), 2);
+}
+
+/// A caller and a socket, near and home. The socket calls only if it is listened to; else somebody looks at it soon. Near may end, or
+/// be blocked for good. No call is lost (N2), and nobody polls beside another (N1), or the schedule ends in a deadlock or a panic.
+#[test]
+fn in_every_order_each_call_is_followed_by_a_poll() {
+    const CALLS: [u64; 2] = [2, 6];
+    explore(8_000, || async {
+        let (asked, placement) = (Arc::new(AtomicU64::new(0)), Placement::new());
+        let calls = placement.0.clone();
+        let (wanted, clock) = (asked.clone(), Clock::manual());
+        let (time, traffic) = (clock.clone(), calls.clone());
+        let alone = crate::sync::AtomicBool::default();
+        let polls = poll_fn(move |_| {
+            assert!(!alone.swap(true, SeqCst), "another polls (N1)");
+            let seen = wanted.load(SeqCst);
+            time.advance(Duration::from_micros(30));
+            traffic.wrote.store(thread_rng().gen_bool(0.5), SeqCst);
+            assert!(alone.swap(false, SeqCst));
+            if seen == CALLS[0] + CALLS[1] {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        });
+        let polls = Lock::new(Some(polls.boxed()));
+        let work = placement.work(&Tasks::explored(), clock, move || {
+            let polls = polls.lock().unwrap().take();
+            polls.unwrap_or_else(|| pending().boxed())
+        });
+        let near = Near(work.clone());
+        // Its thread is busy with something else for a while, now and then for ever.
+        let mut busy = 0_u32;
+        let near = shuttle::future::spawn(poll_fn(move |context| {
+            if busy > 0 {
+                busy -= 1;
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            busy = if thread_rng().gen_bool(0.2) {
+                thread_rng().gen_range(1..12)
+            } else {
+                0
+            };
+            if thread_rng().gen_bool(0.15) {
+                return Poll::Pending;
+            }
+            near.poll(context)
+        }));
+        let home = shuttle::future::spawn(ticking(Home(work)));
+        let mut callers = Vec::new();
+        for is_socket in [false, true] {
+            let (asked, calls) = (asked.clone(), calls.clone());
+            callers.push(shuttle::future::spawn(async move {
+                for _ in 0..CALLS[usize::from(is_socket)] {
+                    asked.fetch_add(1, SeqCst);
+                    if !is_socket {
+                        calls.call();
+                    } else if calls.is_listened_to.load(SeqCst) {
+                        calls.call_for_socket();
+                    }
+                    shuttle::future::yield_now().await;
+                }
+            }));
+        }
+        if thread_rng().gen_bool(0.2) {
+            near.abort();
+        }
+        for caller in callers {
+            caller.await.unwrap();
+        }
+        home.await.unwrap();
+        near.abort();
+    });
+}
+
+/// As [`Home::run`], with a tick whenever there is nothing to do.
+async fn ticking(home: Home) {
+    let mut was_overdue = false;
+    loop {
+        let watches = home.0.calls.home_watches.load(SeqCst);
+        let next = poll_fn(|context| match home.poll(watches, context) {
+            Poll::Pending if watches => Poll::Ready(None),
+            polled => polled.map(Some),
+        });
+        match next.await {
+            Some(Next::Never) => return,
+            Some(_) => was_overdue = false,
+            None => {
+                was_overdue = home.look_after_near(was_overdue);
+                shuttle::future::yield_now().await;
+            }
+        }
+    }
+}
+
+/// Has little room for what is on its way.
+fn small(stream: &impl std::os::fd::AsFd) {
+    use nix::sys::socket::{setsockopt, sockopt};
+    setsockopt(stream, sockopt::SndBuf, &32_768).unwrap();
+    setsockopt(stream, sockopt::RcvBuf, &32_768).unwrap();
+}
+
+const MANY: usize = 1_000_000;
+
+/// A peer that says much when it is told to, and only then listens. Gives where it is.
+fn peer(begin: mpsc::Receiver<()>) -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    crate::runtime::thread("peer".into(), move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        small(&stream);
+        begin.recv().ok();
+        stream.write_all(&vec![7; MANY]).unwrap();
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).ok();
+        stream.write_all(&heard.len().to_be_bytes()).unwrap();
+    })
+    .unwrap();
+    address
+}
+
+/// Says as much, which there is no room for; nothing goes on unless what the peer says is heard meanwhile.
+async fn talk_both_ways(placement: Arc<Placement>) -> usize {
+    let (begin, begins) = mpsc::channel();
+    let stream = tokio::net::TcpStream::connect(peer(begins)).await.unwrap();
+    small(&stream);
+    let socket = placement.socket(stream.into_std().unwrap());
+    let (mut reads, mut writes) = tokio::io::split(socket);
+    let bytes = vec![7; MANY];
+    let write = async {
+        let mut all = pin!(writes.write_all(&bytes));
+        let told = poll_fn(|context| {
+            let written = all.as_mut().poll(context);
+            if written.is_pending() {
+                begin.send(()).ok();
+            }
+            written
+        });
+        told.await.unwrap();
+        writes.shutdown().await.unwrap();
+    };
+    let mut heard = Vec::new();
+    let read = async { reads.read_to_end(&mut heard).await.unwrap() };
+    futures_util::join!(read, write);
+    let (said, count) = heard.split_at(MANY);
+    assert!(said.iter().all(|byte| *byte == 7));
+    usize::from_be_bytes(count.try_into().unwrap())
+}
+
+#[test]
+fn both_directions_go_on_while_there_is_no_room() {
+    for has_near in [true, false] {
+        let near = Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap();
+        let (open, closed) = tokio::sync::oneshot::channel::<()>();
+        let main = move || async move { drop(closed.await) };
+        let begin = || Tasks::on_thread("home".into(), main).unwrap();
+        let tasks = if has_near {
+            near.block_on(async { begin() })
+        } else {
+            begin()
+        };
+        let (say, said) = mpsc::channel();
+        let placement = Arc::new(Placement::new());
+        let working = placement.clone();
+        placement.run(&tasks, Clock::system(), move || {
+            let (placement, say) = (working.clone(), say.clone());
+            async move { say.send(talk_both_ways(placement).await).unwrap() }
+        });
+        assert_eq!(said.recv_timeout(PLENTY), Ok(MANY), "near: {has_near}");
+        drop(open);
+    }
+}
+
+/// An encrypted connection is no exception: its bytes go over a placed socket.
+#[test]
+fn a_server_over_tls_is_spoken_to_over_a_placed_socket() {
+    let server = testkit::RedisServer::builder().tls().start();
+    let url = format!("rediss://127.0.0.1:{}/", server.tls_port());
+    let address = super::super::address::Address::parse(&url).unwrap();
+    let placement = Placement::new();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let config = redis::AsyncConnectionConfig::new();
+        let mut opening = pin!(super::super::dial::open(&address, config, Some(&placement)));
+        let greeted = poll_fn(|context| {
+            let opened = opening.as_mut().poll(context);
+            if placement.0.wrote.load(SeqCst) {
+                return Poll::Ready(());
+            }
+            if let Poll::Ready(opened) = opened {
+                panic!("nothing was said: {:?}", opened.err());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        });
+        tokio::time::timeout(PLENTY, greeted).await.unwrap();
+    });
+}
