@@ -12,23 +12,24 @@ local call, KEYS, ARGV = redis.call, KEYS, ARGV
 local values, replies, freed, gone = call('MGET', unpack(KEYS)), {}, {}, {}
 for number = 1, #KEYS do
   local name, own, ms = KEYS[number], ARGV[3 * number - 2], ARGV[3 * number]
-  local value = not gone[name] and values[number]
-  local is_own = value == own
-  if not is_own and value and string.sub(value, 1, #own) == own then
-    local many = tonumber(string.match(value, '^/(%d+)!?$', #own + 1) or 0)
-    is_own = many >= 1 and many <= 1024
+  local value, rest = not gone[name] and values[number], ''
+  if value ~= own then
+    -- After the token and the fence: how many were drawn, and the mark.
+    rest = value and string.sub(value, 1, #own) == own and string.sub(value, #own + 1)
+    local many = rest and tonumber(string.match(rest, '^/(%d+)!?$') or rest == '!' and 1)
+    if not many or many < 1 or many > 1024 then
+      replies[number] = 'other'
+    elseif string.byte(rest, -1) == 33 then
+      replies[number] = 'contended'
+    end
   end
-  if not is_own then
-    replies[number] = value == own .. '!' and 'contended' or 'other'
-  elseif string.byte(value, -1) == 33 then
-    replies[number] = 'contended'
-  else
-    if ARGV[3 * number - 1] == 'extend' or ms ~= '0' then
+  if not replies[number] then
+    replies[number] = 'done' .. rest
+    if ms ~= '0' then
       call('PEXPIRE', name, ms)
     else
       freed[#freed + 1], gone[name] = name, true
     end
-    replies[number] = 'done' .. string.sub(value, #own + 1)
   end
 end
 if freed[1] then

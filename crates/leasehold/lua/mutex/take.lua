@@ -8,31 +8,35 @@
 -- Closes the race between taking a lock and knowing it: the value has the fence in it. NX, since a name may come twice.
 -- Not declared allow-oom: a full server refuses all of it before it has written anything.
 local call, KEYS, ARGV = redis.call, KEYS, ARGV
-local count, replies, taken = (#KEYS - 1) / 2, {}, false
+local count, replies = #ARGV / 3, {}
 local all_free = call('EXISTS', unpack(KEYS, 2)) == 0
 if count == 1 and not all_free then
   return { 'other' }
 end
 
--- core: Counter::draw
+-- core: Counter::draw. Digits are compared as text: to make a number of them, and text again, costs more than a SET.
 local clock, last = call('TIME'), call('GET', KEYS[1])
-local next = clock[1] * 1000000 + clock[2]
-last = last and not string.find(last, '%D') and tonumber(last)
-if last and last >= next and last <= 9007199254739967 then
-  next = last + 1
+local fence, next, drawn = clock[1] .. string.rep('0', 6 - #clock[2]) .. clock[2], nil, nil
+if last and (#last > #fence or #last == #fence and last >= fence) and not string.find(last, '%D')
+    and tonumber(last) <= 9007199254739967 then
+  fence = string.format('%.0f', last + 1)
 end
 for number = 1, count do
   local name, block = KEYS[2 * number], ARGV[3 * number]
   replies[number] = 'other'
   if all_free or call('EXISTS', name, KEYS[2 * number + 1]) == 0 then
-    local fence = string.format('%.0f', next)
+    fence = fence or string.format('%.0f', next)
     local value = ARGV[3 * number - 2] .. '#' .. fence .. (block == '1' and '' or '/' .. block)
     if call('SET', name, value, 'NX', 'PX', ARGV[3 * number - 1]) then
-      replies[number], next, taken = fence, next + block, true
+      replies[number], drawn = fence, fence
+      if number < count or block ~= '1' then
+        next = (next or fence) + block
+        drawn, fence = block == '1' and fence or string.format('%.0f', next - 1), nil
+      end
     end
   end
 end
-if taken then
-  call('SET', KEYS[1], string.format('%.0f', next - 1))
+if drawn then
+  call('SET', KEYS[1], drawn)
 end
 return replies

@@ -266,20 +266,20 @@ const ALL: &[Mutation] = &[
     mutation(
         "lua/short-release-without-check",
         "The short form deletes the key, whoever asks.",
-        "local is_own = value == own",
-        "local is_own = value",
+        "if value ~= own then",
+        "if not value then",
     ),
     mutation(
         "lua/short-mark-ignored",
         "The short form frees a lock of several fences that others wait for.",
-        "elseif string.byte(value, -1) == 33 then",
+        "elseif string.byte(rest, -1) == 33 then",
         "elseif false then",
     ),
     mutation(
         "lua/short-keep-ignored",
         "The short form deletes a key that is to be kept for a time.",
-        " or ms ~= '0' then",
-        " then",
+        "if ms ~= '0' then",
+        "if ARGV[3 * number - 1] == 'extend' then",
     ),
     mutation(
         "lua/short-extend-forgets-deadline",
@@ -308,26 +308,26 @@ const ALL: &[Mutation] = &[
     mutation(
         "lua/short-fence-not-stored",
         "The short form draws a fence and does not count it.",
-        "if taken then",
+        "if drawn then",
         "if false then",
     ),
     mutation(
         "lua/short-fence-without-last",
         "In the short form a fence is the time, even if the last one drawn was higher.",
-        "if last and last >= next and",
-        "if false and",
+        "if last and (#last > #fence or",
+        "if false and (#last > #fence or",
     ),
     mutation(
         "lua/short-fence-without-clock",
         "In the short form fences are counted and begin anew when the counter is lost.",
-        "local next = clock[1] * 1000000 + clock[2]",
-        "local next = 64",
+        "clock[1] .. string.rep('0', 6 - #clock[2]) .. clock[2], nil, nil",
+        "'64', nil, nil",
     ),
     mutation(
         "lua/short-block-not-counted",
         "In the short form the counter goes on by one, however many fences a grant draws.",
-        "next + block, true",
-        "next + 1, true",
+        "(next or fence) + block",
+        "(next or fence) + 1",
     ),
 ];
 
