@@ -81,7 +81,10 @@ impl Load {
                 Some("wait") => Mode::Wait,
                 Some(other) => panic!("mode={other}: loop, idle or wait"),
             },
-            url: format!("redis://127.0.0.1:{}/", args.get("port", 6379_u16)),
+            url: args.text("url").map_or_else(
+                || format!("redis://127.0.0.1:{}/", args.get("port", 6379_u16)),
+                str::to_owned,
+            ),
             workers: args.get("workers", 1),
             threads: args.get("threads", 1),
             one_key: args.text("keys") == Some("one"),

@@ -1,5 +1,6 @@
 //! Leasehold. All workers of the process share one client.
-//! `release=await` (default) or `release=drop`, which releases in the background; `linger_ms=N`.
+//! `release=await` (default) or `release=drop`, which releases in the background; `linger_ms=N`; `home=1` makes the client outside of
+//! the workers' runtime, so that its own thread does the work of the connection.
 
 use std::time::Duration;
 
@@ -43,11 +44,22 @@ impl Peer for Leasehold {
     }
 }
 
+async fn connect(url: &str, home: bool) -> Client {
+    let connected = if home {
+        let url = url.to_owned();
+        let elsewhere = move || leasehold_bench::runtime(1).block_on(Client::connect(&url));
+        // A thread that belongs to no runtime; its own ends at once.
+        let thread = std::thread::spawn(elsewhere);
+        thread.join().expect("it does not panic")
+    } else {
+        Client::connect(url).await
+    };
+    connected.expect("redis-server answers")
+}
+
 fn main() {
     drive(async |args, load| Leasehold {
-        client: Client::connect(&load.url)
-            .await
-            .expect("redis-server answers"),
+        client: connect(&load.url, args.text("home").is_some()).await,
         ttl: load.ttl,
         linger: args.millis("linger_ms", 0.0),
         awaited: match args.text("release") {
