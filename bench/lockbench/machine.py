@@ -21,15 +21,15 @@ def busy():
 
 
 class Usage:
-    """CPU between two moments: of our drivers, of redis-server, and of everybody else in cores."""
+    """CPU between two moments: of our drivers, of redis-server, and of everybody else in cores. `spinners` belong to the harness."""
 
-    def __init__(self, drivers, server):
-        self.pids, self.server = drivers, server
+    def __init__(self, drivers, server, spinners=()):
+        self.pids, self.server, self.own = drivers, server, [os.getpid(), *spinners]
         self.before = self._read()
 
     def _read(self):
         all_used, stolen = busy()
-        return (time.monotonic(), all_used, stolen, process_cpu(os.getpid()), sum(map(process_cpu, self.pids)), process_cpu(self.server))
+        return (time.monotonic(), all_used, stolen, sum(map(process_cpu, self.own)), sum(map(process_cpu, self.pids)), process_cpu(self.server))
 
     def end(self):
         wall, used, stolen, ours, self.drivers, self.redis = (b - a for a, b in zip(self.before, self._read()))

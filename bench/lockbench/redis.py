@@ -70,25 +70,43 @@ class Connection:
         self.socket.close()
 
 
+class NotStarted(SystemExit):
+    """Why a server does not start. It ends the program, unless somebody can do without the server."""
+
+
 class Server:
     """Without persistence. `close` ends it and removes its folder."""
+
+    env = {}  # what a driver needs in its environment
 
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix='leasehold-bench-')
         self.process = None
         try:
+            self._prepare()
             self._start()
         except BaseException:
             self.close()
             raise
+
+    def _prepare(self):
+        """Makes what the server needs in its folder."""
+
+    def _options(self):
+        """What it is started with, for each attempt."""
+        return ['--appendonly', 'no']
+
+    def arguments(self):
+        """How a driver is told where it is."""
+        return [f'port={self.port}']
 
     def _start(self):
         for _ in range(5):  # another program may take the port first
             self.port = free_port()
             with open(os.path.join(self.folder, 'log'), 'w') as log:
                 self.process = subprocess.Popen(
-                    ['redis-server', '--port', str(self.port), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no',
-                     '--dir', self.folder], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                    ['redis-server', '--port', str(self.port), '--bind', '127.0.0.1', '--save', '', *self._options(),
+                     '--dir', self.folder], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             deadline = time.monotonic() + 10
             while time.monotonic() < deadline and self.process.poll() is None:
                 try:
@@ -100,7 +118,7 @@ class Server:
                     time.sleep(0.02)
             self._end()
         with open(os.path.join(self.folder, 'log')) as log:
-            raise SystemExit('redis-server does not start:\n' + log.read()[-2000:])
+            raise NotStarted('redis-server does not start:\n' + log.read()[-2000:])
 
     @property
     def pid(self):

@@ -1,4 +1,5 @@
 """One measured run: start the drivers, let them go together, read CPU and command counts around the window."""
+import contextlib
 import json
 import os
 import select
@@ -7,6 +8,8 @@ import subprocess
 import tempfile
 import time
 
+from . import servers
+from .awake import Spinners
 from .machine import Usage, wait_until_quiet
 from .redis import Monitor, Server
 
@@ -87,6 +90,7 @@ class Runner:
     def __init__(self, say, foreign_max=0.15, tries=3, patience=120):
         self.say, self.foreign_max, self.tries, self.patience = say, foreign_max, tries, patience
         self.server = Server()
+        self.awake = False
         self.folder = tempfile.mkdtemp(prefix='leasehold-bench-')
         self.runs = 0
         self.shares = {}  # peer -> workload -> command -> share of its calls that the client sent
@@ -94,6 +98,20 @@ class Runner:
     def close(self):
         self.server.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def under(self, condition):
+        """Runs in here have a server of their own (`tls`, `disk`), or cores that never sleep (`awake`); None: nothing special."""
+        usual, own = self.server, servers.BY_CONDITION.get(condition)
+        try:
+            if own:
+                self.server = own()
+            self.awake = condition == 'awake'
+            yield
+        finally:
+            if self.server is not usual:
+                self.server.close()
+            self.server, self.awake = usual, False
 
     def wait_until_quiet(self):
         """Not where a disturbed run would not be repeated anyway."""
@@ -135,15 +153,17 @@ class Runner:
         redis = self.server.command
         redis('FLUSHALL')
         redis('CONFIG', 'SET', 'notify-keyspace-events', spec.get('notify', ''))
-        drivers, paths, monitor = [], [], None
+        drivers, paths, monitor, spinners = [], [], None, Spinners()
         with open(os.path.join(self.folder, 'stderr'), 'w') as errors:
             try:
+                if self.awake:
+                    spinners.start()
                 for number, args in enumerate(each):
-                    command = [*spec['command'], f'port={self.server.port}', f'prefix=b{self.runs}', f'secs={secs}', *args]
+                    command = [*spec['command'], *self.server.arguments(), f'prefix=b{self.runs}', f'secs={secs}', *args]
                     if logs:
                         paths.append(os.path.join(self.folder, f'log.{number}'))
                         command.append('log=' + paths[-1])
-                    drivers.append(Driver(command, spec.get('env', {}), errors))
+                    drivers.append(Driver(command, {**spec.get('env', {}), **self.server.env}, errors))
                     if number == 0 and args[0] == 'mode=idle':
                         drivers[0].wait_ready()  # it holds the lock before others ask for it
                 for driver in drivers:
@@ -156,7 +176,7 @@ class Runner:
                 before = redis.calls()
                 if watch:
                     monitor = Monitor(self.server.port)
-                usage = Usage([driver.pid for driver in drivers], self.server.pid)
+                usage = Usage([driver.pid for driver in drivers], self.server.pid, spinners.pids)
                 time.sleep(max(0, end - time.monotonic_ns()) / NS)
                 usage.end()
                 if watch:
@@ -169,6 +189,7 @@ class Runner:
                 for driver in drivers:
                     driver.end(patience=10)
             finally:
+                spinners.end()
                 for driver in drivers:
                     driver.end()
                 if monitor and monitor.thread.is_alive():

@@ -18,7 +18,7 @@ COLUMNS = {
     'idle': [('sent_s', 'commands/s'), ('calls_s', 'with those of scripts'), ('cli_cpu_pct', 'client CPU %'), ('redis_cpu_pct', 'Redis CPU %'),
              ('conns', 'connections'), ('violations', 'violations'), ('errors', 'errors')],
 }
-KIND = {'W1': 'loop', 'W1m': 'loop', 'W2': 'loop', 'W3': 'W3', 'W4': 'hand_overs', 'W4h': 'hand_overs', 'W6': 'idle', 'W6p': 'idle'}
+KIND = {**dict.fromkeys(['W1', 'W1m', 'W2', *workloads.VARIANTS], 'loop'), 'W3': 'W3', 'W4': 'hand_overs', 'W4h': 'hand_overs', 'W6': 'idle', 'W6p': 'idle'}
 BESIDE = 'rslock'
 
 

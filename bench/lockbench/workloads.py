@@ -6,6 +6,7 @@ import statistics
 import subprocess
 
 from .machine import Usage
+from .redis import NotStarted
 
 WAITERS = 200
 PROCESSES = 8
@@ -15,7 +16,12 @@ ABOUT = {
     'limits': 'what the bare commands cost here, by hand on blocking sockets',
     'W1': 'one worker, its own key, empty critical section; current_thread runtime',
     'W1m': 'the same on a multi_thread runtime with 2 workers (Rust only)',
+    'W1a': 'W1 while the cores never sleep: a process on each spins, and gives way to all others',
+    'W1t': 'W1 over TLS (Leasehold only)',
+    'W1d': 'W1 on a server that writes to its disk before it answers (appendfsync always)',
     'W2': '64 workers in one process, each its own key; multi_thread runtime with 2 workers',
+    'W2t': 'W2 over TLS (Leasehold only)',
+    'W2d': 'W2 on a server that writes to its disk before it answers (appendfsync always)',
     'W3': '16 workers in one process on one key, empty critical section',
     'W4': '8 processes on one key, held for 5 ms, asked for again at once',
     'W4h': '8 processes on one key, held for 5 ms, asked for again after 20 ms (mean)',
@@ -23,11 +29,15 @@ ABOUT = {
     'W6p': '200 processes with one waiter each on a lock that stays held (Rust only)',
 }
 DEFAULT = list(ABOUT)
+# The workload that each of these varies, and the condition under which it runs.
+VARIANTS = {'W1a': ('W1', 'awake'), 'W1t': ('W1', 'tls'), 'W1d': ('W1', 'disk'), 'W2t': ('W2', 'tls'), 'W2d': ('W2', 'disk')}
 
 
 def takes_part(spec, workload):
     if 'only' in spec:
         return workload in spec['only']
+    if workload in VARIANTS:
+        return workload in spec.get('variants', ())
     if workload == 'limits':
         return False
     if workload == 'W1m':
@@ -36,8 +46,23 @@ def takes_part(spec, workload):
     return workload != 'W6p' or spec.get('processes', False)
 
 
+def lacking(runner, chosen):
+    """The workloads among these that cannot run here, and why."""
+    reasons = {}
+    for workload in chosen:
+        try:
+            with runner.under(VARIANTS.get(workload, (workload, None))[1]):
+                pass
+        except NotStarted as reason:
+            reasons[workload] = str(reason).strip().replace('\n', ' | ')[-300:]
+    return reasons
+
+
 def run(runner, peer, spec, workload, scale=1.0):
     """The figures of one repetition, or None if it failed. `scale` shortens the run."""
+    if workload in VARIANTS:
+        with runner.under(VARIANTS[workload][1]):
+            return loop(runner, peer, spec, workload, 5 * scale)
     if workload == 'limits':
         return limits(runner, spec, 4 * scale)
     if workload in ('W1', 'W1m', 'W2', 'W3'):
@@ -49,7 +74,7 @@ def run(runner, peer, spec, workload, scale=1.0):
 
 def loop(runner, peer, spec, workload, secs):
     workers, keys, threads = {'W1': (1, 'distinct', 1), 'W1m': (1, 'distinct', 2), 'W2': (64, 'distinct', 2),
-                              'W3': (16, 'one', 1)}[workload]
+                              'W3': (16, 'one', 1)}[VARIANTS.get(workload, (workload,))[0]]
     args = ['mode=loop', f'workers={workers}', f'keys={keys}', f'threads={threads}']
     run = runner.measure(peer, spec, workload, [args], secs)
     if not run:

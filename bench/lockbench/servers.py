@@ -1,0 +1,76 @@
+"""Servers that differ from the usual one: with TLS, or with every write on the disk before its answer."""
+import os
+import subprocess
+
+from .redis import NotStarted, Server, free_port
+
+# A configuration of our own: what the system's openssl.cnf adds differs between systems.
+CONFIG = """\
+[req]
+distinguished_name = name
+prompt = no
+[name]
+CN = leasehold-bench
+[ca]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+[leaf]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = serverAuth
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+subjectAltName = IP:127.0.0.1, DNS:localhost
+"""
+NEW_KEY = '-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -config openssl.cnf'
+STEPS = [
+    f'req -x509 {NEW_KEY} -keyout ca.key -out ca.crt -days 30 -subj /CN=bench-ca -extensions ca',
+    f'req -new {NEW_KEY} -keyout server.key -out server.csr -subj /CN=localhost',
+    'x509 -req -in server.csr -CA ca.crt -CAkey ca.key -set_serial 2 -days 30 -extfile openssl.cnf -extensions leaf -out server.crt',
+]
+
+
+def make_certificates(folder):
+    """A CA, and a certificate for 127.0.0.1 that it signed: ca.crt, server.crt and server.key."""
+    with open(os.path.join(folder, 'openssl.cnf'), 'w') as config:
+        config.write(CONFIG)
+    for step in STEPS:
+        try:
+            done = subprocess.run(['openssl', *step.split()], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NotStarted(f'the openssl command does not work: {error}') from None
+        if done.returncode:
+            raise NotStarted(f'openssl {step.split()[0]} failed: ' + ' | '.join(done.stderr.strip().splitlines()[-2:]))
+
+
+class TlsServer(Server):
+    """Drivers reach it by TLS; the harness asks it on a plain port."""
+
+    def _prepare(self):
+        make_certificates(self.folder)
+        self.env = {'SSL_CERT_FILE': os.path.join(self.folder, 'ca.crt')}
+
+    def _options(self):
+        self.tls_port = free_port()
+        return [*super()._options(), '--tls-port', str(self.tls_port), '--tls-auth-clients', 'no', '--tls-ca-cert-file', 'ca.crt',
+                '--tls-cert-file', 'server.crt', '--tls-key-file', 'server.key']
+
+    def arguments(self):
+        return [*super().arguments(), f'url=rediss://127.0.0.1:{self.tls_port}/']
+
+
+class DiskServer(Server):
+    """It answers a write once the disk has it."""
+
+    def _prepare(self):
+        kind = subprocess.run(['stat', '-f', '-c', '%T', self.folder], capture_output=True, text=True).stdout.strip()
+        if kind in ('tmpfs', 'ramfs'):
+            raise NotStarted('the temporary folder is in memory: name one on a disk in TMPDIR')
+
+    def _options(self):
+        # It rewrites its file at no time: that would fall into one run and not into another.
+        return ['--appendonly', 'yes', '--appendfsync', 'always', '--auto-aof-rewrite-percentage', '0']
+
+
+BY_CONDITION = {'tls': TlsServer, 'disk': DiskServer}
