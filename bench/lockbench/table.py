@@ -1,4 +1,4 @@
-"""Medians of a raw file, and the tables made of them."""
+"""The tables of a raw file: medians, with the least and the most of the repetitions."""
 import collections
 import json
 import statistics
@@ -23,32 +23,46 @@ BESIDE = 'rslock'
 
 
 def read(path):
-    """The facts of the machine, the peers that were skipped, and the runs {(peer, workload): [{metric: value}]}."""
-    machine, skipped, runs = {}, {}, collections.defaultdict(dict)
+    """The facts of the machine, the peers that were skipped, and the runs {(peer, workload): {repetition: {metric: value}}}."""
+    machine, skipped, by = {}, {}, collections.defaultdict(lambda: collections.defaultdict(dict))
     with open(path) as raw:
         for line in raw:
             record = json.loads(line)
             machine = record.get('machine', machine)
             skipped.update(record.get('skipped', {}))
             if 'metric' in record:
-                runs[(record['peer'], record['workload'], record['rep'])][record['metric']] = record['value']
-    by = collections.defaultdict(list)
-    for (peer, workload, _), figures in runs.items():
-        by[(peer, workload)].append(figures)
+                by[(record['peer'], record['workload'])][record['rep']][record['metric']] = record['value']
     return machine, skipped, by
 
 
-def medians(by, foreign_max):
-    """The median of each figure over the undisturbed runs; of all runs, with a mark, where none was undisturbed."""
+def usable(by, foreign_max):
+    """Of each peer and workload the undisturbed runs; all runs, with a mark, where none was undisturbed."""
     result, disturbed = {}, set()
     for key, runs in by.items():
-        good = [run for run in runs if run.get('foreign', 0) < foreign_max]
+        good = {repetition: run for repetition, run in runs.items() if run.get('foreign', 0) < foreign_max}
         if not good:
             disturbed.add(key)
-        use = good or runs
-        names = {name for run in use for name in run}
-        result[key] = {name: statistics.median(run[name] for run in use if name in run) for name in names}
+        result[key] = good or runs
     return result, disturbed
+
+
+def by_repetition(result):
+    """What each repetition measured: {repetition: {(peer, workload): {metric: value}}}."""
+    found = collections.defaultdict(dict)
+    for key, runs in result.items():
+        for repetition, run in runs.items():
+            found[repetition][key] = run
+    return found
+
+
+def values(result, peer, workload, metric):
+    """{repetition: value}"""
+    return {repetition: run[metric] for repetition, run in result.get((peer, workload), {}).items() if metric in run}
+
+
+def ratios(mine, others):
+    """Those within a repetition that measured both."""
+    return {repetition: value / others[repetition] for repetition, value in mine.items() if others.get(repetition)}
 
 
 def number(value):
@@ -63,6 +77,14 @@ def ratio(value, other):
     return '-' if value is None or not other else f'{number(value / other)} x'
 
 
+def spread(figures, unit=''):
+    """`median (least to most)`; the median alone where all look the same."""
+    if not figures:
+        return '-'
+    middle, least, most = (number(of(figures.values())) for of in (statistics.median, min, max))
+    return middle + unit + ('' if least == most else f' ({least} to {most})')
+
+
 def machine_line(machine):
     text = '{cpu}, {cores} cores, {memory_gib} GiB; Linux {kernel}; Redis {redis}; {rustc}; Python {python}; Node {node}; commit {commit}; {date}.'
     return text.format(**{name: value or '(none)' for name, value in machine.items()})
@@ -71,34 +93,47 @@ def machine_line(machine):
 def rows_of(workload, result, disturbed):
     columns = COLUMNS[KIND[workload]]
     first = columns[0][0]
-    other = result.get((BESIDE, workload), {}).get(first)
+    other = values(result, BESIDE, workload, first)
     yield ['', *(heading for _, heading in columns), f'{columns[0][1]} / {BESIDE}']
-    for (peer, of), figures in result.items():
+    for peer, of in result:
         if of == workload:
             mark = ' *' if (peer, workload) in disturbed else ''
-            yield [peer + mark, *(number(figures.get(name)) for name, _ in columns), ratio(figures.get(first), other)]
+            yield [peer + mark, *(spread(values(result, peer, workload, name)) for name, _ in columns),
+                   spread(ratios(values(result, peer, workload, first), other), ' x')]
+
+
+def rows_of_home(result):
+    """The rate of a client inside the workers' runtime, and of one outside."""
+    yield ['', 'figure', 'leasehold', 'leasehold-home', 'leasehold / leasehold-home']
+    for workload, kind in KIND.items():
+        name, heading = COLUMNS[kind][0]
+        near, home = (values(result, peer, workload, name) for peer in ('leasehold', 'leasehold-home'))
+        if home:
+            yield [workload, heading, spread(near), spread(home), spread(ratios(near, home), ' x')]
 
 
 def rows_of_limits(result):
-    figures = result[('limits', 'limits')]
+    def bare(part, metric):
+        return values(result, 'limits', 'limits', f'{part}.{metric}')
     own = [('two-round-trips', 'leasehold', 'W1'), ('release-with-next', 'leasehold-drop', 'W1'), ('pipelined64', 'leasehold', 'W2'),
            ('publish', 'leasehold', 'W3'), ('publish.held5ms', 'leasehold', 'W4')]
     yield ['bare commands', 'per second', 'p50 us', 'p99 us', 'Leasehold', 'its p50 us', 'Leasehold / bare']
     for part, peer, workload in own:
         kind = ('handoffs_s', 'gap') if part.startswith('publish') else ('ops_s', 'pair')
-        mine = result.get((peer, workload), {})
         # A hand-over inside one process sends nothing, so W3 is shown by its rate only.
-        time = {'W3': None, 'W4': mine.get('xgap_p50_us')}.get(workload, mine.get('pair_p50_us'))
-        rate, own_rate = figures.get(f'{part}.{kind[0]}'), mine.get(kind[0])
-        yield [part, number(rate), number(figures.get(f'{part}.{kind[1]}_p50_us')), number(figures.get(f'{part}.{kind[1]}_p99_us')),
-               f'{peer} {workload}', number(time), ratio(own_rate, rate)]
+        time = {} if workload == 'W3' else values(result, peer, workload, 'xgap_p50_us' if workload == 'W4' else 'pair_p50_us')
+        rate, own_rate = bare(part, kind[0]), values(result, peer, workload, kind[0])
+        yield [part, spread(rate), spread(bare(part, f'{kind[1]}_p50_us')), spread(bare(part, f'{kind[1]}_p99_us')),
+               f'{peer} {workload}', spread(time), spread(ratios(own_rate, rate), ' x')]
 
 
-def rows_of_targets(result, chosen):
+def rows_of_targets(by, result, chosen):
+    """The worst repetition counts. Two holders at once are wrong on a busy machine too."""
+    every, undisturbed = by_repetition(by).values(), by_repetition(result).values()
     yield ['', 'target', 'measured', 'bound', 'beside', 'ratio', 'met']
     for target in targets.TARGETS:
         if target.workload in chosen:
-            measured, bound, other, met = target.judge(result)
+            measured, bound, other, met = target.worst(every if target.metric == 'violations' else undisturbed)
             says = {True: 'yes', False: '**no**', None: 'not measured'}[met]
             yield [target.workload, target.text, number(measured), f'{target.sign} {number(bound)}', number(other), ratio(measured, other), says]
 
@@ -119,24 +154,29 @@ def plain(rows):
 def render(path, as_markdown, foreign_max):
     """All tables of a raw file, as one text."""
     machine, skipped, by = read(path)
-    result, disturbed = medians(by, foreign_max)
+    result, disturbed = usable(by, foreign_max)
     chosen = {workload for _, workload in result}
     table, title = (markdown, '### {}\n') if as_markdown else (plain, '{}')
     parts = []
     if machine:
         parts.append(machine_line(machine))
     repeats = {len(runs) for runs in by.values()}
-    parts.append(f'Medians of {"-".join(map(str, sorted({min(repeats), max(repeats)})))} runs.' if repeats else 'Nothing was measured.')
+    parts.append(f'Median (least to most) of {"-".join(map(str, sorted({min(repeats), max(repeats)})))} runs. A ratio compares two figures of one '
+                 'repetition. A target shows its worst repetition.' if repeats else 'Nothing was measured.')
     if disturbed:
         parts.append(f'* every run of this row was disturbed: others used {foreign_max} cores or more.')
     for peer, reason in skipped.items():
         parts.append(f'Skipped: {peer}: {reason}')
     if chosen & set(KIND):
-        parts.append(title.format('Targets') + '\n' + table(list(rows_of_targets(result, chosen))))
-        speed = targets.rslock_speed(result)
-        if 'W3' in chosen and speed:
+        parts.append(title.format('Targets') + '\n' + table(list(rows_of_targets(by, result, chosen))))
+        speeds = {repetition: targets.rslock_speed(figures) for repetition, figures in by_repetition(result).items()}
+        speeds = {repetition: speed for repetition, speed in speeds.items() if speed}
+        if 'W3' in chosen and speeds:
             parts.append(f'rueidislock is written in Go and not part of the run. Elsewhere it did {targets.RUEIDISLOCK_W3:,} hand-overs/s beside an '
-                         f'rslock of {targets.RSLOCK_W1:,} cycles/s; rslock here is {speed:.2f} x that, and the figure is scaled by it.')
+                         f'rslock of {targets.RSLOCK_W1:,} cycles/s; rslock here is {spread(speeds, " x")} that, and the figure is scaled by it.')
+    if 'leasehold-home' in {peer for peer, _ in result}:
+        parts.append(title.format("Near and home: a client of the workers' runtime, and one that works on a thread of its own") + '\n'
+                     + table(list(rows_of_home(result))))
     for workload, about in workloads.ABOUT.items():
         if workload in chosen:
             rows = rows_of_limits(result) if workload == 'limits' else rows_of(workload, result, disturbed)
