@@ -50,8 +50,7 @@ trait Side {
     fn release(&mut self) -> bool;
 }
 
-/// Made on no runtime, so that the client runs its connection on its own thread. From a runtime that stands still while we count it would
-/// move there in the midst of a request, and what may have been carried out is not asked again in this protocol.
+/// A client of Leasehold, and what it holds.
 struct Ours {
     client: Client,
     unit: Unit,

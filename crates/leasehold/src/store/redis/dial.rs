@@ -75,7 +75,7 @@ pub(super) async fn dial(
 /// A connection, and what drives it.
 pub(super) type Opened = (MultiplexedConnection, BoxFuture<'static, ()>);
 
-/// What bytes go over.
+/// A stream that carries bytes both ways.
 trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}

@@ -35,7 +35,7 @@ pub(super) use self::socket::Socket;
 use super::vigil::Vigil;
 use crate::clock::Clock;
 use crate::runtime::Tasks;
-use crate::sync::{AtomicBool, Mutex, MutexGuard};
+use crate::sync::{AtomicBool, Mutex};
 
 /// How often home looks whether near comes when it is called, while it is called at all. After two looks in vain it is late.
 const TICK: Duration = Duration::from_millis(20);
@@ -202,14 +202,10 @@ impl Work {
 
     /// Drops the work, after a poll that is under way.
     fn end(&self) {
-        let mut slot = self.lock();
+        let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
         (slot.work, slot.make) = (None, None);
         drop(slot);
         self.calls.near.ring();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Slot> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -265,9 +261,9 @@ impl Home {
 
     /// Whether near has not come when it was called; if so twice, home does the work.
     fn look_after_near(&self, was_overdue: bool) -> bool {
-        let is_overdue = self.0.calls.is_near_overdue();
+        let is_overdue = self.0.calls.look_for_near();
         if is_overdue && was_overdue {
-            self.0.calls.near_is_late();
+            self.0.calls.take_over();
         }
         is_overdue
     }

@@ -62,8 +62,8 @@ impl Calls {
         }
     }
 
-    /// Whether near was called, and has not come since the last look. If it was not called either, nobody looks until it is.
-    pub(super) fn is_near_overdue(&self) -> bool {
+    /// Whether near was called, and has not come since the last look. If it was not called either, home looks no more until it is.
+    pub(super) fn look_for_near(&self) -> bool {
         let came = self.near_came.swap(false, SeqCst);
         let is_overdue = self.near.is_rung() && !came;
         if !came && !is_overdue {
@@ -76,7 +76,7 @@ impl Calls {
     }
 
     /// Home does the work until near comes.
-    pub(super) fn near_is_late(&self) {
+    pub(super) fn take_over(&self) {
         self.near_is_late.store(true, SeqCst);
         self.home_watches.store(false, SeqCst);
         self.home.ring();

@@ -14,6 +14,7 @@ use shuttle::rand::{Rng, thread_rng};
 use testkit::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::sync::explore;
@@ -56,33 +57,33 @@ struct Scene {
     tasks: Tasks,
     near: Option<Runtime>,
     /// Dropped, it ends the client's thread.
-    open: Option<mpsc::Sender<()>>,
+    open: Option<oneshot::Sender<()>>,
     home: ThreadId,
     noted: Arc<Noted>,
 }
 
+fn one_worker() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(1).build().unwrap()
+}
+
+/// A client's own thread, beside the current runtime if there is one; it ends when the sender is dropped.
+fn client_thread() -> (Tasks, oneshot::Sender<()>, ThreadId) {
+    let (open, closed) = oneshot::channel();
+    let (say, said) = mpsc::channel();
+    let main = move || async move {
+        say.send(current().id()).unwrap();
+        drop(closed.await);
+    };
+    let tasks = Tasks::on_thread("home".into(), main).unwrap();
+    (tasks, open, said.recv().unwrap())
+}
+
 impl Scene {
     fn begin(make: impl Fn(&Arc<Noted>) -> BoxFuture<'static, ()> + Send + 'static) -> Self {
-        let near = Builder::new_multi_thread()
-            .worker_threads(1)
-            .build()
-            .unwrap();
-        let (open, closed) = tokio::sync::oneshot::channel::<()>();
-        let (say, said) = mpsc::channel();
-        let (end, ends) = mpsc::channel::<()>();
-        let tasks = near.block_on(async {
-            Tasks::on_thread("home".into(), move || async move {
-                say.send(current().id()).unwrap();
-                drop(closed.await);
-            })
-        });
-        // A channel of std's, so that the scene can be dropped anywhere.
-        crate::runtime::thread("ends".into(), move || {
-            ends.recv().ok();
-            drop(open);
-        })
-        .unwrap();
-        let (tasks, noted) = (tasks.unwrap(), Arc::<Noted>::default());
+        let near = one_worker();
+        let (tasks, open, home) = near.block_on(async { client_thread() });
+        let noted = Arc::<Noted>::default();
         let placement = Placement::new();
         let same = noted.clone();
         placement.run(&tasks, Clock::system(), move || make(&same));
@@ -90,8 +91,8 @@ impl Scene {
         Self {
             tasks,
             near: Some(near),
-            open: Some(end),
-            home: said.recv().unwrap(),
+            open: Some(open),
+            home,
             noted,
         }
     }
@@ -319,17 +320,11 @@ async fn talk_both_ways(placement: Arc<Placement>) -> usize {
 #[test]
 fn both_directions_go_on_while_there_is_no_room() {
     for has_near in [true, false] {
-        let near = Builder::new_multi_thread()
-            .worker_threads(1)
-            .build()
-            .unwrap();
-        let (open, closed) = tokio::sync::oneshot::channel::<()>();
-        let main = move || async move { drop(closed.await) };
-        let begin = || Tasks::on_thread("home".into(), main).unwrap();
-        let tasks = if has_near {
-            near.block_on(async { begin() })
+        let near = one_worker();
+        let (tasks, open, _) = if has_near {
+            near.block_on(async { client_thread() })
         } else {
-            begin()
+            client_thread()
         };
         let (say, said) = mpsc::channel();
         let placement = Arc::new(Placement::new());
