@@ -74,7 +74,7 @@ impl Fences {
     }
 }
 
-/// What a store draws all its fences from: the last one drawn, for whichever name, if it was not lost.
+/// The last fence that a store has drawn, for whichever name, if it was not lost. Each grant draws its fences from here.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Counter(pub Option<Fence>);

@@ -8,7 +8,7 @@ use crate::{Counter, LockName, LockState, Now, Outcome, Presence, Step};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct World {
     locks: BTreeMap<LockName, LockState>,
-    /// What all their fences are drawn from.
+    /// The counter that all their fences are drawn from.
     pub counter: Counter,
 }
 

@@ -22,7 +22,7 @@ pub(super) enum Broken {
     Told = 1 << 7,
 }
 
-/// What a store has.
+/// The locks and the counter of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kept<'a> {
     pub(super) lock: &'a LockState,

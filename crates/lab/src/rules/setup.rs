@@ -195,7 +195,7 @@ pub enum Situation {
     HandedOn,
     /// The store became what it was before a client was granted the lock that it believed to hold.
     RolledBack,
-    /// Who named a fence of such a grant was told that it does not hold, though it does by a newer one.
+    /// A client named a fence of such a grant. The store told it that it does not hold, though it does by a newer grant.
     OtherGrant,
     /// A lock stayed taken after its release.
     Kept,

@@ -100,7 +100,7 @@ pub(super) struct Client {
 pub(super) enum Verb {
     Try,
     Wait,
-    /// The same, for several fences.
+    /// Waits, and draws several fences with the grant.
     WaitMany,
     Extend,
     Release,
