@@ -269,6 +269,12 @@ impl StoreError {
         self
     }
 
+    /// The answer to a request may be the word of the server that was replaced meanwhile.
+    pub(crate) fn replaced_meanwhile(store: &str) -> Self {
+        let why = "the server was replaced while it was asked";
+        Self::new(store, StoreErrorKind::Unavailable, why).unknown()
+    }
+
     pub(crate) fn closed() -> Self {
         Self::new(
             "client",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_core::{Invalid, Label, LockName, Ttl};
 
 use crate::error::{Error, StoreError, within};
-use crate::lease::{Engine, Lease, OnWait, Patience, Ran, Request, Terms, Waiting};
+use crate::lease::{Engine, Lease, OnWait, Patience, Pending, Ran, Request, Terms, Waiting};
 
 /// A mutex: one holder at a time, across all processes that use the same store and name.
 ///
@@ -306,7 +306,7 @@ impl Mutex {
             on_wait: self.on_wait.clone(),
             patience,
         };
-        self.engine.acquire(request).await
+        Pending::begin(&self.engine, request).await
     }
 }
 

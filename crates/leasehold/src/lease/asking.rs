@@ -1,73 +1,74 @@
-//! What a line knows of its owner's way to the lock, and how it speaks to whoever is on it. Must never count on a grant for
-//! longer than the store does.
+//! What a line knows of its owner's way to the lock. Must never count on a grant for longer than the store does.
+//!
+//! # Invariants
+//!
+//! - **W1** A request to the store is never dropped half-way: whoever stops waiting, its outcome is awaited, then undone.
+//! - **W3** An unreachable store is never reported as a busy lock, and an unknown outcome never as "not acquired".
+//! - **W4** A grant that was only heard of counts from a moment before which it cannot have been made: the answer to the last
+//!   request told the store's time, and the wake tells it again, both over one connection: another may be to another server.
 
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Block, Busy, CLAIM_WINDOW, Owner, Ttl, Wake};
-use tokio::sync::Notify;
+use leasehold_core::{Block, Busy, CLAIM_WINDOW, LockName, Owner, Ttl, Wake};
 
-use super::hold::deadline;
-use super::line::Terms;
+use super::terms::{Term, Terms, deadline};
+use super::timers::Ticket;
+use crate::backoff::Backoff;
 use crate::clock::Moment;
-use crate::error::StoreError;
-use crate::sync::Mutex;
+use crate::error::{StoreError, StoreErrorKind};
 
-/// What a contender was told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
-    /// The lock may be yours: claim it.
-    Granted,
+/// How long a request that is not in line puts up with a store that does not answer.
+const FIRST_CONTACT: Duration = Duration::from_secs(2);
+
+/// A hint to whoever asks for a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Hint {
     /// Something may have been missed: ask.
     Ask,
-    /// The lock was given to someone in the line.
-    Served,
-    /// Nobody wants the lock any more.
-    Abandoned,
+    /// The lock may be there to be claimed.
+    Claim,
 }
 
-/// A contender's ear.
-#[derive(Debug, Default)]
-pub(super) struct Ear {
-    told: Mutex<Option<Told>>,
-    bell: Notify,
-}
-
-impl Ear {
-    pub(super) async fn hear(&self) -> Told {
-        self.bell.notified().await;
-        self.peek().unwrap_or(Told::Ask)
-    }
-
-    fn tell(&self, told: Told) {
-        let mut last = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is final stays, and a grant is more than a hint to ask.
-        if !matches!(*last, Some(Told::Served | Told::Abandoned))
-            && (told != Told::Ask || last.is_none())
-        {
-            *last = Some(told);
-        }
-        self.bell.notify_one();
-    }
-
-    /// What was told, once, unless it is final.
-    pub(super) fn peek(&self) -> Option<Told> {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        match *told {
-            Some(Told::Served | Told::Abandoned) => *told,
-            _ => told.take(),
-        }
-    }
-}
-
-/// A first request to the store.
+/// The first request to the store, on behalf of a line.
 pub(super) struct Ask {
     pub(super) owner: Owner,
     pub(super) terms: Terms,
     /// How many fences it asks for.
     pub(super) block: Block,
     pub(super) waits: bool,
-    pub(super) ear: Arc<Ear>,
+}
+
+/// What has to be known of a request for a lock when its answer comes, whoever wants the lock then (W1).
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) name: LockName,
+    pub(super) owner: Owner,
+    pub(super) ttl: Ttl,
+    /// When it was made, before it was sent.
+    pub(super) sent: Moment,
+    /// Whether it queues.
+    pub(super) waits: bool,
+    pub(super) left: Left,
+}
+
+/// What an owner may have left in the store.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Left {
+    /// The store has answered that it holds or waits.
+    pub(super) queued: bool,
+    /// A request was not answered and may be carried out until then.
+    pub(super) unsettled_until: Option<Moment>,
+}
+
+impl Left {
+    /// A request was carried out that nobody knew of, or may have been: it is undone at once.
+    pub(super) fn unsettle(&mut self, now: Moment) {
+        self.unsettled_until.get_or_insert(now);
+    }
+
+    pub(super) fn is_something(&self) -> bool {
+        self.queued || self.unsettled_until.is_some()
+    }
 }
 
 /// What a line knows of its owner's way to the lock.
@@ -75,8 +76,6 @@ pub(super) struct Ask {
 pub(super) struct Asking {
     pub(super) owner: Owner,
     pub(super) terms: Terms,
-    /// Whether the request on its way queues.
-    pub(super) waits: bool,
     /// When the request on its way was sent.
     pub(super) under_way: Option<Moment>,
     /// When the first of the requests was sent that failed since the store last answered.
@@ -90,39 +89,35 @@ pub(super) struct Asking {
     unbroken: bool,
     /// The last failure, since the store last answered.
     pub(super) failure: Option<StoreError>,
-    /// A request was not answered and may be carried out until then.
-    pub(super) unsettled_until: Option<Moment>,
-    /// Somebody waits behind it already: that was told sooner than that the lock is ours.
+    pub(super) left: Left,
+    /// Somebody waits behind it already: that was told sooner than that the lock was granted.
     pub(super) wanted: bool,
-    pub(super) ear: Arc<Ear>,
-}
-
-/// For how long a grant counts.
-#[derive(Clone, Copy)]
-pub(super) struct Term {
-    /// When the server was asked last that granted it.
-    pub(super) asked_at: Moment,
-    /// Until when it may be relied on.
-    pub(super) until: Moment,
-    /// What it was granted for.
-    pub(super) lasts: Ttl,
+    /// What was heard while a request was under way.
+    pub(super) hint: Option<Hint>,
+    /// Where it stands among the timers to ask again by itself, unless a request is under way.
+    pub(super) asks_at: Option<Ticket>,
+    /// Since when there has been no answer.
+    failing_since: Option<Moment>,
+    backoff: Backoff,
 }
 
 impl Asking {
-    pub(super) fn new(owner: Owner, terms: Terms, waits: bool, now: Moment) -> Self {
+    pub(super) fn new(owner: Owner, terms: Terms, now: Moment) -> Self {
         Self {
             owner,
             terms,
-            waits,
             under_way: Some(now),
             in_vain_since: None,
             busy: None,
             dated: None,
             unbroken: true,
             failure: None,
-            unsettled_until: None,
+            left: Left::default(),
             wanted: false,
-            ear: Arc::default(),
+            hint: None,
+            asks_at: None,
+            failing_since: None,
+            backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
         }
     }
 
@@ -132,14 +127,15 @@ impl Asking {
     }
 
     /// A request is about to be sent.
-    pub(super) fn sends(&mut self, sent: Moment, waits: bool) {
-        (self.under_way, self.waits, self.unbroken) = (Some(sent), waits, true);
+    pub(super) fn sends(&mut self, sent: Moment) {
+        (self.under_way, self.unbroken) = (Some(sent), true);
     }
 
-    /// The request that was sent at `sent` was answered, or failed.
-    pub(super) fn ends(&mut self, sent: Moment, answered: bool) {
+    /// The request that was sent at `sent` was answered, or failed, and leaves this behind.
+    pub(super) fn ends(&mut self, sent: Moment, answered: bool, left: Left) {
         self.under_way = None;
         self.in_vain_since = (!answered).then_some(self.in_vain_since.unwrap_or(sent));
+        self.left = left;
     }
 
     /// Since when an answer is missing, if one is.
@@ -151,6 +147,8 @@ impl Asking {
     pub(super) fn heard(&mut self, sent: Moment, busy: Busy) {
         self.dated = self.unbroken.then_some((sent, busy.at_us));
         (self.busy, self.failure) = (Some((sent, busy)), None);
+        self.failing_since = None;
+        self.backoff.reset();
     }
 
     /// The connection was cut, or is another one.
@@ -158,24 +156,34 @@ impl Asking {
         (self.dated, self.unbroken) = (None, false);
     }
 
-    /// Nobody wants the lock any more: whoever carries the request undoes it.
-    pub(super) fn abandon(&self) {
-        self.ear.tell(Told::Abandoned);
+    /// A request failed: when to ask again. Not if there is no hope, or no more patience, which is `in_line` for who waits in
+    /// line; then the error says why.
+    pub(super) fn failed(
+        &mut self,
+        error: StoreError,
+        in_line: Duration,
+        now: Moment,
+    ) -> Result<Duration, StoreError> {
+        let since = *self.failing_since.get_or_insert(now);
+        let queued = self.left.queued;
+        // In line, a full server is one that may have room again; otherwise it is a clear answer.
+        let hopeless = !(error.kind.is_transient() || queued && error.kind == StoreErrorKind::Full);
+        let patience = if queued { in_line } else { FIRST_CONTACT };
+        if hopeless || now.since(since) >= patience {
+            // Whatever the last request came to, an earlier one may count (W3).
+            return Err(match self.left.unsettled_until {
+                Some(_) => error.unknown(),
+                None => error,
+            });
+        }
+        self.failure = Some(error);
+        Ok(self.backoff.pause())
     }
 
-    /// The lock was given to someone in the line.
-    pub(super) fn served(&self) {
-        self.ear.tell(Told::Served);
-    }
-
-    /// Wakes may have been missed.
-    pub(super) fn ask(&self) {
-        self.ear.tell(Told::Ask);
-    }
-
-    /// The lock may be there to be claimed.
-    pub(super) fn claim(&self) {
-        self.ear.tell(Told::Granted);
+    /// A full server refuses to be asked, but not to let a waiter claim what it may have granted meanwhile.
+    pub(super) fn is_full(&self) -> bool {
+        let full = |failure: &StoreError| failure.kind == StoreErrorKind::Full;
+        self.failure.as_ref().is_some_and(full)
     }
 
     /// Until when a grant may be relied on that was only heard of, if that is worth anything at `now` (W4).

@@ -1,5 +1,5 @@
-//! What a client holds beside leases: it hears as well that the server was replaced. Must never be called for leases, which have
-//! a keeper.
+//! What a client holds beside leases: it hears as well that the server was replaced. Must never be called for leases, which
+//! have renewals.
 
 use std::sync::{Arc, PoisonError, Weak};
 

@@ -11,10 +11,11 @@ use std::time::Duration;
 use leasehold_core::{Fence, HolderView, Invalid, LockName, Owner, Reply, Step, Ttl};
 use tokio::sync::oneshot;
 
-use super::Lease;
 use super::engine::Engine;
-use super::hold::{Hold, certain_until, deadline};
-use super::settle::{Settle, release};
+use super::handle::Lease;
+use super::hold::Hold;
+use super::settle::Settle;
+use super::terms::{certain_until, deadline};
 use crate::clock::Moment;
 use crate::error::{Error, LossCause, Lost, StoreError, StoreErrorKind};
 use crate::store::Done;
@@ -242,9 +243,8 @@ impl Drop for Undo {
             self.hold.take_back();
             work.keep = self.hold.left_to_keep(self.engine.clock.now());
             work.fence = Some(self.hold.grant);
-            self.engine.undoes(&work.owner);
             // After that release: steps of a kind that name a fence are carried out in order.
-            release(&self.engine, work, None);
+            self.engine.settle(work);
         }
     }
 }

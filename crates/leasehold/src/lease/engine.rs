@@ -1,81 +1,66 @@
-//! What all handles of a client share. Must never forget an owner that may still hold or wait.
+//! What all handles of a client share: it takes events to the machine, and carries out what that wants done. Must never decide
+//! anything about a lock.
 //!
 //! # Invariants
 //!
-//! - **E1** Every owner of this client that the store may know stands in a line, or somebody is on the way to settle it, or
-//!   does so at the next connection.
-//! - **E2** A wake for an owner that stands in no line is answered with a release: the lock was granted to someone who
-//!   gave up.
-//! - **E3** No lock of ours is held while a store, a caller or a watcher is called: each may come back at once.
+//! - **E3** No lock of this module is held while a store, a caller or a watcher is called: each may come back at once.
+//! - **E4** As long as a request is under way, or a release is to be repeated, the engine lives, and whoever closes the client waits.
 
-use std::collections::HashMap;
+#[cfg(test)]
+mod looks;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_core::{LockName, Owner, Step};
+use leasehold_core::{LockName, Owner, Step, Ttl};
 use tokio::sync::{oneshot, watch};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::Lease;
-use super::agenda::Agenda;
-use super::asking::Ask;
+use super::alarm::{Alarm, Watch};
 use super::beside::Beside;
-use super::contend::{Contender, acquire};
-use super::giving::Giving;
+use super::effects::{Effect, Effects, To, Verdict};
+use super::events::{Event, Release};
 use super::hold::Hold;
 use super::identity::Identity;
-use super::keeper::Keeper;
-use super::line::{Do, Seat, Terms, Todo};
-use super::lines::Lines;
-use super::seat::{Pending, Request, Waiter};
-use super::settle::{Abandoned, Settle, release};
-use crate::clock::{Clock, Moment};
-use crate::error::{Error, LossCause, StoreError, StoreErrorKind};
+use super::indexed::Indexed;
+use super::kept::Caller;
+use super::line::Seat;
+use super::machine::{About, Machine};
+use super::seat::{Outcome, Request, Told, Waiter};
+use super::settle::Settle;
+use super::timers::Next;
+use crate::clock::Clock;
+use crate::error::StoreError;
 use crate::runtime::Tasks;
-use crate::store::{Done, Listener, Store};
+use crate::store::{Done, Listener, Notice, Store};
 use crate::sync::{Mutex, MutexGuard};
-use crate::telemetry::Telemetry;
-
-/// How often a name that is waited for is put into the index anew.
-const INDEX_AGAIN: Duration = Duration::from_secs(10);
-
-/// How many names are remembered to be in the index.
-const INDEXED: usize = 1024;
-
-/// Something that time brings.
-#[derive(Debug)]
-pub(super) enum Due {
-    /// A renewal or a deadline of this owner's lease.
-    Lease(Owner),
-    /// The time limit of a request.
-    Limit(LockName, u64),
-    /// A lock that may be idle for too long.
-    Idle(LockName),
-}
+use crate::telemetry::{self, Telemetry};
 
 /// The machinery behind a client.
 pub(crate) struct Engine {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
     pub(crate) tasks: Tasks,
-    pub(crate) identity: Identity,
+    pub(crate) identity: Arc<Identity>,
     /// How long a waiter in line puts up with a store that does not answer.
     pub(crate) patience: Duration,
     pub(crate) telemetry: Telemetry,
-    pub(super) keeper: Keeper,
-    pub(super) agenda: Arc<Agenda<Due>>,
-    pub(super) lines: Mutex<Lines<Waiter, Arc<Hold>>>,
-    next_seat: AtomicU64,
-    indexed: Mutex<HashMap<LockName, Moment>>,
-    /// Owners that were released for later (at-least-hold), and until when: what is late must not free their locks.
-    pub(super) kept: Mutex<HashMap<Owner, Moment>>,
-    /// Owners that were released besides by their leases, and until when that is worth knowing.
-    pub(super) undone: Mutex<HashMap<Owner, Moment>>,
     /// What is held beside leases, and hears of a replaced server as well.
     pub(crate) beside: Beside,
-    /// What the next connection is to settle.
-    pub(super) abandoned: Abandoned,
+    state: Mutex<State>,
+    alarm: Arc<Alarm>,
+    next_seat: AtomicU64,
+    indexed: Indexed,
     closing: watch::Sender<bool>,
+}
+
+struct State {
+    machine: Machine,
+    effects: Effects,
+    watch: Watch,
+    /// While releases wait to be repeated (E4). Those under way have an engine and a token of their own.
+    alive: Option<(Arc<Engine>, TaskTrackerToken)>,
 }
 
 /// What a client needs before it has a store.
@@ -110,212 +95,229 @@ impl Engine {
         plan: Plan,
         wire: &Wire,
     ) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
+        let identity = Arc::new(plan.identity);
+        let about = About {
+            store: store.label().into(),
+            patience: plan.patience,
+        };
+        let state = State {
+            machine: Machine::new(about, identity.clone(), plan.clock.clone()),
+            effects: Effects::default(),
+            watch: Watch::default(),
+            alive: None,
+        };
         let engine = Arc::new(Self {
             store,
             clock: plan.clock,
             tasks: plan.tasks,
-            identity: plan.identity,
+            identity,
             patience: plan.patience,
             telemetry: plan.telemetry,
-            keeper: Keeper::default(),
-            agenda: Arc::new(Agenda::new()),
-            lines: Mutex::default(),
-            next_seat: AtomicU64::new(0),
-            indexed: Mutex::default(),
-            kept: Mutex::default(),
-            undone: Mutex::default(),
             beside: Beside::default(),
-            abandoned: Abandoned::default(),
+            state: Mutex::new(state),
+            alarm: Arc::default(),
+            next_seat: AtomicU64::new(0),
+            indexed: Indexed::default(),
             closing: watch::Sender::new(false),
         });
         // Set once: a wire belongs to one engine.
         drop(wire.0.set(Arc::downgrade(&engine)));
-        let (agenda, clock, weak) = (
-            engine.agenda.clone(),
+        let (alarm, clock, weak) = (
+            engine.alarm.clone(),
             engine.clock.clone(),
             Arc::downgrade(&engine),
         );
         let run = async move {
-            while let Some(due) = agenda.next(&clock).await {
-                // Once nobody uses the engine, only what is on its way is waited for.
-                if let Some(engine) = weak.upgrade() {
-                    engine.attend(due);
-                }
-            }
+            // Once nobody uses the engine, only what is on its way is waited for.
+            let look = || weak.upgrade().and_then(|engine| engine.pass());
+            alarm.run(&clock, look).await;
         };
         (engine, run)
     }
 
-    fn attend(self: &Arc<Self>, due: Due) {
-        // What leaves its line here is on its way to the store only a moment later: who closes the client waits for that.
-        let _under_way = self.tasks.token();
-        match due {
-            Due::Lease(owner) => self.keeper.attend(self, &owner),
-            Due::Limit(name, id) => self.limit_passed(&name, id),
-            Due::Idle(name) => {
-                let todo = self.lines().tidy(&name, self.clock.now());
-                self.perform(&name, todo, None);
-            }
-        }
-    }
-
-    /// Begins an acquisition. Dropping what is returned ends it, and nothing is left behind.
-    pub(crate) fn acquire(self: &Arc<Self>, request: Request) -> Pending {
-        let (answer, answered) = oneshot::channel();
-        let id = self.next_seat.fetch_add(1, Ordering::Relaxed);
-        let name = request.name.clone();
-        if self.is_closed() {
-            // Nobody else has the receiver yet.
-            drop(answer.send(Err(StoreError::closed().into())));
-        } else {
-            let (now, terms) = (self.clock.now(), request.terms.clone());
-            let once = request.is_once();
-            let mut seat = Seat {
-                id,
-                terms,
-                once,
-                caller: Waiter::new(request, now, answer),
+    /// Tells the machine what has happened, and does what it wants done.
+    fn handle(self: &Arc<Self>, event: Event) {
+        // What leaves its line here is on its way to the store only a moment later: who closes the client waits for that. An answer
+        // comes with a token of its own, and a request is nothing yet to wait for.
+        let waits = !matches!(event, Event::Asked(..) | Event::Answered(..));
+        let _under_way = waits.then(|| self.tasks.token());
+        // Made here, where nobody else waits for it.
+        let room = Vec::with_capacity(2);
+        let (effects, rings, ended) = {
+            let mut state = self.state();
+            let State {
+                machine,
+                effects,
+                watch,
+                alive,
+            } = &mut *state;
+            effects.make_room(room);
+            machine.handle(self.clock.now(), event, effects);
+            let ended = if machine.is_waiting() {
+                alive.get_or_insert_with(|| (self.clone(), self.tasks.token()));
+                None
+            } else {
+                alive.take()
             };
-            let todo = {
-                let owner = |terms: &Terms| self.identity.owner(&terms.note);
-                let mut lines = self.lines();
-                if let Some(limit) = seat.caller.limit {
-                    // Here, or the limit could pass before anybody is in line whom it concerns.
-                    let due = Due::Limit(name.clone(), id);
-                    seat.caller.alarm = Some(self.agenda.add(limit, due));
+            let rings = effects.take_added().is_some_and(|next| watch.add(next));
+            (effects.take(), rings, ended)
+        };
+        if rings {
+            self.alarm.ring();
+        }
+        for effect in effects {
+            self.carry_out(effect);
+        }
+        drop(ended);
+    }
+
+    fn carry_out(self: &Arc<Self>, effect: Effect) {
+        match effect {
+            Effect::Send { name, step, to } => self.send(&name, step, to),
+            Effect::Grant(waiter, hold) => {
+                // A lease that cannot be delivered comes back, and is released (W2).
+                if let Err(hold) = waiter.served(hold) {
+                    self.release(&hold, None, None);
                 }
-                let lost = |hold: &Arc<Hold>| hold.loss().is_some();
-                let mut todo = lines.outlived(&name, lost, owner, now);
-                let ttl = seat.terms.ttl;
-                let fits = |hold: &Arc<Hold>| hold.is_fit_to_hand_on(ttl, now);
-                todo.extend(lines.enter(
-                    &name,
-                    seat,
-                    owner,
-                    now,
-                    fits,
-                    |seat, owner, fence, hold| self.next_lease(seat, owner, fence, hold, now),
-                ));
-                todo
-            };
-            self.perform(&name, todo, None);
-            if self.is_closed() {
-                // Closing may have looked before this one was in line.
-                self.leave(&name, id, |waiter| {
-                    waiter.fail(&StoreError::closed().into());
-                });
             }
-        }
-        Pending::new(self.clone(), name, id, answered)
-    }
-
-    /// A request goes away; `tell` has the last word to it.
-    pub(super) fn leave(&self, name: &LockName, id: u64, tell: impl FnOnce(Waiter)) {
-        let seat = self.lines().leave(name, id);
-        if let Some(seat) = seat {
-            self.unset_alarm(&seat.caller);
-            tell(seat.caller);
-        }
-    }
-
-    /// Does what a line wants done. The first release is the one of the lease that is `giving` itself back.
-    pub(super) fn perform(
-        self: &Arc<Self>,
-        name: &LockName,
-        todo: Todo<Waiter, Arc<Hold>>,
-        mut giving: Option<Giving>,
-    ) {
-        for what in todo {
-            match what {
-                Do::Ask(ask) => self.ask(name, ask),
-                Do::Grant {
-                    seat,
-                    lease,
-                    handed_on,
-                } => self.grant(seat, lease, handed_on),
-                Do::Busy(seat) => {
-                    self.unset_alarm(&seat.caller);
-                    seat.caller.busy();
+            Effect::Busy(waiter) => waiter.busy(),
+            Effect::Refuse(waiter, error) => waiter.fail(&error),
+            Effect::Gone(waiter) => drop(waiter),
+            Effect::Watch(name, id, told) => self.watch(name, id, told),
+            Effect::Index(name) => self.index(&name),
+            Effect::Extended(callers, verdict) => {
+                for caller in callers {
+                    // Fails if it does not listen any more.
+                    drop(caller.send(verdict.clone()));
                 }
-                Do::Waits(id) => self.tell_watchers(name, Some(id)),
-                Do::Release { owner, lease } => self.give_up(name, owner, lease, giving.take()),
-                Do::Undo {
-                    owner,
-                    ttl,
-                    unsettled_until,
-                } => {
-                    let work = Settle::of(name.clone(), owner, ttl, unsettled_until);
-                    release(self, work, None);
-                }
-                Do::Fail(seat, error) => self.refuse([seat], &error.into()),
-                Do::Linger(until) => {
-                    self.agenda.add(until, Due::Idle(name.clone()));
+            }
+            Effect::Released(parting, result) => parting.tell(&self.telemetry, result),
+            Effect::Ended(hold, ended) => {
+                hold.wake_watchers();
+                ended.tell();
+            }
+            Effect::Forgotten(callers) => drop(callers),
+            Effect::Renewed(hold, took, said) => {
+                let (lease, left) = ((&hold.name, hold.fence), || hold.valid_for());
+                (self.telemetry).renewed(lease, took, &said, || hold.span(), left);
+            }
+            Effect::InLine(name, busy) => {
+                if telemetry::hears_details() {
+                    self.telemetry.in_line(&name, &busy);
                 }
             }
         }
-        if let Some(giving) = giving {
-            // It was handed on, or is idle: the store need not know.
-            giving.tell(&self.telemetry, Ok(()));
-        }
     }
 
-    fn ask(self: &Arc<Self>, name: &LockName, ask: Ask) {
-        let step = acquire(&ask.owner, &ask.terms, ask.block, ask.waits);
-        let waits = ask.waits;
-        let contender = Contender::new(self.clone(), name.clone(), ask);
-        let sent = self.clock.now();
-        let token = self.tasks.token();
+    fn send(self: &Arc<Self>, name: &LockName, step: Step, to: To) {
+        // Whoever closes the client waits for the answer.
+        let (engine, token) = (self.clone(), self.tasks.token());
         let answered = move |answer| {
-            contender.begin(sent, waits, answer);
+            engine.handle(Event::Answered(to, answer));
             drop(token);
         };
         self.store.send(name, step, Done::new(answered));
     }
 
-    fn grant(self: &Arc<Self>, seat: Seat<Waiter>, hold: Arc<Hold>, handed_on: bool) {
-        self.unset_alarm(&seat.caller);
-        let ttl = seat.terms.ttl;
-        if handed_on {
-            self.keeper.hand_on(self, &hold, ttl);
-        } else {
-            self.keeper.keep(self, &hold);
+    fn watch(self: &Arc<Self>, name: LockName, id: u64, told: Told) {
+        if told.call().is_err() {
+            self.handle(Event::Deaf(name, id));
         }
-        let lease = Lease {
-            hold,
-            engine: self.clone(),
+    }
+
+    /// Attends to what is due; when the next thing is.
+    fn pass(self: &Arc<Self>) -> Option<Next> {
+        loop {
+            {
+                let mut state = self.state();
+                let (first, now) = (state.effects.next(), self.clock.now());
+                if first.is_none_or(|first| first.at > now) {
+                    return state.watch.sleep(first, now);
+                }
+            }
+            self.handle(Event::Passed);
+        }
+    }
+
+    /// Begins an acquisition, which `answer` waits for; its number.
+    pub(super) fn ask(self: &Arc<Self>, request: Request, answer: oneshot::Sender<Outcome>) -> u64 {
+        let id = self.next_seat.fetch_add(1, Ordering::Relaxed);
+        let name = request.name.clone();
+        let seat = Seat {
+            id,
+            terms: request.terms.clone(),
+            once: request.is_once(),
+            caller: Waiter::new(request, self.clock.now(), answer),
         };
-        // A lease that cannot be delivered comes back and is dropped, which releases it (W2).
-        seat.caller.served(lease);
+        self.handle(Event::Asked(name, seat));
+        id
+    }
+
+    /// Nobody waits for this acquisition any more.
+    pub(super) fn leave(self: &Arc<Self>, name: &LockName, id: u64) {
+        self.handle(Event::Left(name.clone(), id));
+    }
+
+    /// Renews by hand, for `ttl` from now on. Dropping the caller says that the lease is over; its hold knows why.
+    pub(super) fn extend(self: &Arc<Self>, owner: &Owner, ttl: Ttl, caller: Caller) {
+        self.handle(Event::Extended(owner.clone(), ttl, caller));
+    }
+
+    /// Ends a lease, once.
+    pub(super) fn release(
+        self: &Arc<Self>,
+        hold: &Arc<Hold>,
+        keep: Option<Ttl>,
+        verdict: Option<Verdict>,
+    ) {
+        if hold.give_back() {
+            let hold = hold.clone();
+            self.handle(Event::Released(Release {
+                hold,
+                keep,
+                verdict,
+                // Asked now: a store that connects anew tells nothing meanwhile.
+                tells_wanted: self.store.tells_wanted(),
+            }));
+        } else if let (Some(verdict), Some(lost)) = (verdict, hold.loss()) {
+            // Closed meanwhile: the caller is told why, if it still listens.
+            drop(verdict.send(Err(lost.into())));
+        }
+    }
+
+    /// Undoes what may have reached the store.
+    pub(super) fn settle(self: &Arc<Self>, work: Settle) {
+        self.handle(Event::Undone(work));
+    }
+
+    /// What a store tells without being asked.
+    pub(super) fn hear(self: &Arc<Self>, notice: Notice) {
+        match &notice {
+            Notice::Cut(why) => self.telemetry.cut(self.store.label(), why),
+            Notice::Replaced(how) => self.beside.replaced(*how, self.clock.now()),
+            Notice::Reconnected => self.identity.renew(),
+            _ => {}
+        }
+        #[cfg(feature = "cache")]
+        if matches!(notice, Notice::LoadEnded { .. } | Notice::Changed { .. }) {
+            // For whoever guards cache entries: the client passes it on.
+            return;
+        }
+        let is_restored = matches!(notice, Notice::Reconnected);
+        self.handle(Event::Noticed(notice));
+        if is_restored {
+            self.telemetry.restored(self.store.label());
+        }
     }
 
     /// Puts a name into the index, unless that was just done. Best effort: the index holds hints.
-    pub(super) fn index(&self, name: &LockName) {
-        let now = self.clock.now();
-        let mut indexed = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
-        if indexed
-            .get(name)
-            .is_some_and(|at| now.since(*at) < INDEX_AGAIN)
-        {
+    fn index(&self, name: &LockName) {
+        if !self.indexed.is_new(name, self.clock.now()) {
             return;
         }
-        if indexed.len() >= INDEXED {
-            indexed.clear();
-        }
-        indexed.insert(name.clone(), now);
-        drop(indexed);
         let (store, name) = (self.store.clone(), name.clone());
         self.tasks
             .spawn(async move { drop(store.index(Some(name)).await) });
-    }
-
-    pub(super) fn too_late(&self) -> StoreError {
-        let why = "the answer came after the lease had ended";
-        StoreError::new(self.store.label(), StoreErrorKind::TimedOut, why)
-    }
-
-    pub(crate) fn replaced_meanwhile(&self) -> StoreError {
-        let why = "the server was replaced while it was asked";
-        StoreError::new(self.store.label(), StoreErrorKind::Unavailable, why).unknown()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -332,46 +334,22 @@ impl Engine {
 
     pub(crate) async fn close(self: &Arc<Self>) {
         self.closing.send_replace(true);
-        let (seats, leases) = self.lines().close();
-        self.refuse(seats, &StoreError::closed().into());
-        for (name, owner, hold) in leases {
-            hold.lose(LossCause::Closed).tell();
-            // One that is idle was given back already, but not to the store.
-            hold.give_back();
-            self.give_up(&name, owner, Some(hold), None);
-        }
+        self.handle(Event::Closed);
         self.tasks.finished().await;
     }
 
-    /// Tells those who wait why they get no lease.
-    pub(super) fn refuse(&self, seats: impl IntoIterator<Item = Seat<Waiter>>, error: &Error) {
-        for seat in seats {
-            self.unset_alarm(&seat.caller);
-            seat.caller.fail(error);
-        }
-    }
-
-    pub(super) fn unset_alarm(&self, waiter: &Waiter) {
-        if let Some(alarm) = waiter.alarm {
-            self.agenda.remove(alarm);
-        }
-    }
-
-    pub(super) fn lines(&self) -> MutexGuard<'_, Lines<Waiter, Arc<Hold>>> {
-        // A line is changed as a whole or not at all, whatever panics.
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        #[cfg(test)]
-        lines.check();
-        lines
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in the machine panics but by a fault of its own, and then its timers set right what they can.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Engine {
     /// Nobody is left who could want a lock that lingers. The client's thread ends when the store has answered.
     fn drop(&mut self) {
-        let last = Arc::new(CloseOnDrop(self.agenda.clone()));
-        let (_, leases) = self.lines().close();
-        for (name, owner, _) in leases {
+        let last = Arc::new(CloseOnDrop(self.alarm.clone()));
+        let leases = self.state().machine.leases();
+        for (name, owner) in leases {
             let (store, last) = (self.store.clone(), last.clone());
             let step = Step::Release {
                 owner,
@@ -384,7 +362,7 @@ impl Drop for Engine {
     }
 }
 
-struct CloseOnDrop(Arc<Agenda<Due>>);
+struct CloseOnDrop(Arc<Alarm>);
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {

@@ -13,21 +13,20 @@
 
 mod at_least;
 mod doubt;
+mod end;
+mod seen;
 
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Fence, HolderView, LockName, Owner, Ttl, Who};
+use leasehold_core::{Fence, LockName, Owner, Ttl};
 use tokio::sync::Notify;
 use tracing::Span;
 
-pub(crate) use self::at_least::rounded_up;
-use self::doubt::Doubt;
-use super::watch::LeaseEnd;
+pub use self::end::LeaseEnd;
 use crate::clock::{Clock, Moment};
-use crate::error::{LossCause, Lost};
+use crate::error::{LossCause, Lost, Replaced};
 use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::{Ended, How, Watched};
 
@@ -42,6 +41,15 @@ pub(crate) enum Standing {
     Retired,
 }
 
+/// What happened since the last renewal that was confirmed.
+#[derive(Debug, Clone)]
+struct Doubt {
+    /// What happened last: a renewal failed (L2), or the server was replaced.
+    reason: String,
+    /// The server was replaced (L4).
+    replaced: Option<Replaced>,
+}
+
 /// Where it stands, and who watches its use.
 #[derive(Debug)]
 struct State {
@@ -52,7 +60,7 @@ struct State {
     watched: Option<Watched>,
 }
 
-/// The part of a lease that its handle and the keeper share.
+/// The part of a lease that its handle and the machine share.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) name: LockName,
@@ -101,22 +109,6 @@ pub(crate) struct Start {
     pub(crate) auto_renew: bool,
     pub(crate) ttl: Ttl,
     pub(crate) lasts: Ttl,
-}
-
-/// How much sooner than the store a client lets go: 1 % of the TTL for clocks that run at different speeds, and 2 ms for
-/// the store's rounding.
-pub(super) fn drift(time: Duration) -> Duration {
-    time / 100 + Duration::from_millis(2)
-}
-
-/// The deadline of a lease that was asked for at `sent` (L1).
-pub(crate) fn deadline(sent: Moment, ttl: Ttl) -> Moment {
-    certain_until(sent, ttl.get())
-}
-
-/// Until when a lease is certain of which the store, asked at `sent`, said that it has `left` to go.
-pub(crate) fn certain_until(sent: Moment, left: Duration) -> Moment {
-    sent.after(left.saturating_sub(drift(left)))
 }
 
 impl Hold {
@@ -286,10 +278,12 @@ impl Hold {
         if state.standing != Standing::Held {
             return None;
         }
-        let changed = change(&mut state);
-        drop(state);
+        Some(change(&mut state))
+    }
+
+    /// Wakes those who wait for its end. Apart from what ends it, since a waker may come back at once (E3).
+    pub(crate) fn wake_watchers(&self) {
         self.changed.notify_waiters();
-        Some(changed)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -320,17 +314,7 @@ impl Hold {
         (self.valid_until() <= now).then(|| LossCause::Deadline(reason()))
     }
 
-    /// What others here are told of it.
-    pub(crate) fn view(&self) -> HolderView {
-        HolderView {
-            who: Who::Owner(self.owner.clone()),
-            fence: Some(self.fence),
-            held_for: Some(self.clock.now().since(self.since)),
-            expires_in: Some(self.valid_until().since(self.clock.now())),
-        }
-    }
-
-    /// Why it is lost, if it is. Judged by the clock as well, so that a keeper that could not run yet changes nothing.
+    /// Why it is lost, if it is. Judged by the clock as well, so that a machine that was not told the time yet changes nothing.
     pub(crate) fn loss(&self) -> Option<Lost> {
         let state = self.state();
         let cause = match &state.standing {
@@ -349,36 +333,6 @@ impl Hold {
             fence: Some(self.fence),
             cause,
             replaced: self.state().doubt.as_ref().and_then(|doubt| doubt.replaced),
-        }
-    }
-
-    /// How it ended, if it has.
-    pub(crate) fn end(&self) -> Option<LeaseEnd> {
-        // First, since what is over stays as it is (L3).
-        let is_over = self.is_over();
-        let lost = self.loss().map(LeaseEnd::Lost);
-        lost.or(is_over.then_some(LeaseEnd::Released))
-    }
-
-    /// Waits until it is lost.
-    pub(crate) async fn wait_lost(&self) -> Lost {
-        self.wait_for(Self::loss).await
-    }
-
-    /// Waits until it is lost or given back.
-    pub(crate) async fn wait_end(&self) -> LeaseEnd {
-        self.wait_for(Self::end).await
-    }
-
-    async fn wait_for<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            // Listen first, or a change between the look and the wait would go unheard.
-            changed.as_mut().enable();
-            if let Some(seen) = look(self) {
-                return seen;
-            }
-            changed.await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the keeper knows of one lease. Must never count on more than the store is certain to leave (K4).
+//! What is known of one lease that is renewed. Must never count on more than the store is certain to leave (K4).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,13 +6,14 @@ use std::time::Duration;
 use leasehold_core::{Held, HolderView, Reply, Ttl};
 use tokio::sync::oneshot;
 
-use super::agenda::Ticket;
-use super::hold::{Hold, deadline};
+use super::hold::Hold;
+use super::terms::deadline;
+use super::timers::Ticket;
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Error, LossCause, Replaced, StoreError};
 
-/// One lease in the keeper's care.
+/// One lease, and its renewals.
 pub(super) struct Kept {
     pub(super) hold: Arc<Hold>,
     /// What each renewal asks for.
@@ -28,7 +29,7 @@ pub(super) struct Kept {
     /// Renewals asked for by hand while one was under way: they share the next one.
     pub(super) by_hand: Vec<Caller>,
     backoff: Backoff,
-    /// Where it stands in the agenda (K2).
+    /// Where it stands among the timers (K2).
     pub(super) ticket: Option<Ticket>,
     /// When its name was put into the index, first at the first renewal: locks that are gone sooner are not worth showing.
     indexed_at: Option<Moment>,
@@ -39,7 +40,7 @@ pub(super) struct Kept {
 /// Where its next renewal stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// In the agenda.
+    /// Among the timers.
     Planned,
     /// Due, and waiting for room (K5).
     Queued,

@@ -3,21 +3,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use leasehold_core::{Block, Label, Owner, Stay, Ttl, block_for};
+use leasehold_core::{Block, Owner, Stay, Ttl, block_for};
 
 use super::asking::{Ask, Asking};
+use super::terms::Terms;
 use crate::clock::Moment;
 use crate::error::StoreError;
 
 /// How long an idle lock goes without a look at most.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
-
-/// What the store knows of a lease. Only to a request of the same terms is a lock handed on without asking the store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Terms {
-    pub(crate) ttl: Ttl,
-    pub(crate) note: Label,
-}
 
 /// Who waits for an answer.
 pub(super) trait Caller {
@@ -43,6 +37,10 @@ pub(super) struct Line<C, T> {
 }
 
 /// Whose turn it is.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "each acquisition begins with the large one; a line is made once and stays where it is"
+)]
 pub(super) enum Turn<T> {
     /// One owner asks the store, on behalf of all.
     Asking(Asking),
@@ -186,15 +184,13 @@ pub(super) fn ask<C, T>(
     now: Moment,
     todo: &mut Todo<C, T>,
 ) -> Turn<T> {
-    let asking = Asking::new(owner, seat.terms.clone(), !seat.once, now);
     todo.push(Do::Ask(Ask {
-        owner: asking.owner.clone(),
-        terms: asking.terms.clone(),
+        owner: owner.clone(),
+        terms: seat.terms.clone(),
         block,
-        waits: asking.waits,
-        ear: asking.ear.clone(),
+        waits: !seat.once,
     }));
-    Turn::Asking(asking)
+    Turn::Asking(Asking::new(owner, seat.terms.clone(), now))
 }
 
 /// Takes out the first one that still listens (Q3).

@@ -12,6 +12,7 @@
 //! - **Q5** A line without anybody in it is not kept.
 //! - **Q6** A lease that is seen to be lost is in nobody's way in a line, which may hear of that last: the store decides.
 
+mod leaving;
 mod news;
 #[cfg(test)]
 mod spent;
@@ -22,16 +23,23 @@ use leasehold_core::{Fence, Fences, LockName, NoHandOver, Owner, Stay};
 
 use super::asking::Asking;
 use super::line::{
-    Caller, Do, Ending, Line, Seat, Tenure, Terms, Todo, Turn, ask, fences_for, next_seat,
-    take_once,
+    Caller, Do, Ending, Line, Seat, Tenure, Todo, Turn, ask, fences_for, next_seat, take_once,
 };
+use super::terms::Terms;
 use crate::clock::Moment;
 
 /// All lines of a client, by name; a lease is a `T`.
 pub(super) struct Lines<C, T>(HashMap<LockName, Line<C, T>>);
 
-/// Who waited, and the leases that were out or idle.
-pub(super) type Closed<C, T> = (Vec<Seat<C>>, Vec<(LockName, Owner, T)>);
+/// What there was when all lines were closed.
+pub(super) struct Closed<C, T> {
+    /// Who waited.
+    pub(super) seats: Vec<Seat<C>>,
+    /// Who asked the store.
+    pub(super) asking: Vec<(LockName, Asking)>,
+    /// The leases that were out or idle.
+    pub(super) leases: Vec<(LockName, Owner, T)>,
+}
 
 impl<C, T> Default for Lines<C, T> {
     fn default() -> Self {
@@ -63,10 +71,9 @@ impl<C: Caller, T: Clone> Lines<C, T> {
         let mut todo = Vec::new();
         match &mut line.turn {
             Turn::Asking(asking) if seat.once && asking.is_busy() => todo.push(Do::Busy(seat)),
-            Turn::Asking(Asking {
-                failure: Some(error),
-                ..
-            }) if seat.once => todo.push(Do::Fail(seat, error.clone())),
+            Turn::Asking(asking) if let (true, Some(error)) = (seat.once, &asking.failure) => {
+                todo.push(Do::Fail(seat, error.clone()));
+            }
             Turn::Held(_) if seat.once => todo.push(Do::Busy(seat)),
             Turn::Asking(_) | Turn::Held(_) => {
                 todo.push(Do::Waits(seat.id));
@@ -141,43 +148,12 @@ impl<C: Caller, T: Clone> Lines<C, T> {
                 todo.push(Do::Undo {
                     owner: owner.clone(),
                     ttl: asking.terms.ttl,
-                    unsettled_until: asking.unsettled_until,
+                    unsettled_until: asking.left.unsettled_until,
                 });
                 self.ask_next(name, (seat, None), next_owner, now, &mut todo);
             }
         }
         Some(todo)
-    }
-
-    /// The store says that the lock is busy. Who does not wait is told; whether anybody is left who does, and how many
-    /// they are. If not, the line is closed, and its owner must leave the store's queue.
-    pub(super) fn busy(&mut self, name: &LockName) -> (Todo<C, T>, bool) {
-        let Some(line) = self.0.get_mut(name) else {
-            return (Vec::new(), false);
-        };
-        let todo = take_once(&mut line.waiting)
-            .into_iter()
-            .map(Do::Busy)
-            .collect();
-        let goes_on = !line.waiting.is_empty();
-        if !goes_on {
-            self.0.remove(name);
-        }
-        (todo, goes_on)
-    }
-
-    /// A request goes away. If nobody else wants the lock, asking for it ends.
-    pub(super) fn leave(&mut self, name: &LockName, id: u64) -> Option<Seat<C>> {
-        let line = self.0.get_mut(name)?;
-        let at = line.waiting.iter().position(|seat| seat.id == id)?;
-        let seat = line.waiting.remove(at);
-        if line.waiting.is_empty()
-            && let Turn::Asking(asking) = &line.turn
-        {
-            asking.abandon();
-            self.0.remove(name);
-        }
-        seat
     }
 
     /// The lease of `owner` has ended. It goes to the next one here if it `fits`, and `make` makes the next one from it.
@@ -227,48 +203,14 @@ impl<C: Caller, T: Clone> Lines<C, T> {
         todo
     }
 
-    /// Ends a line whose owner could not get the lock: everyone in it.
-    pub(super) fn fail(&mut self, name: &LockName, owner: &Owner) -> Vec<Seat<C>> {
-        let asks = |line: &Line<C, T>| matches!(&line.turn, Turn::Asking(asking) if asking.owner == *owner);
-        if self.0.get(name).is_some_and(asks) {
-            let line = self.0.remove(name);
-            line.map_or_else(Vec::new, |line| line.waiting.into())
-        } else {
-            Vec::new()
-        }
-    }
-
-    /// The store does not answer, for now: who does not wait is told.
-    pub(super) fn failing(&mut self, name: &LockName, owner: &Owner) -> Vec<Seat<C>> {
-        if self.asking(name, owner).is_none() {
-            return Vec::new();
-        }
-        let line = self.0.get_mut(name);
-        line.map_or_else(Vec::new, |line| take_once(&mut line.waiting))
-    }
-
-    /// Ends all lines: those who waited, and the leases that were out or idle.
-    pub(super) fn close(&mut self) -> Closed<C, T> {
-        let (mut seats, mut leases) = (Vec::new(), Vec::new());
-        for (name, line) in self.0.drain() {
-            seats.extend(line.waiting);
-            match line.turn {
-                Turn::Asking(asking) => asking.abandon(),
-                Turn::Held(tenure) | Turn::Idle(tenure, _) => {
-                    leases.push((name, tenure.owner, tenure.lease));
-                }
-            }
-        }
-        (seats, leases)
-    }
-
-    /// Calls `with` for all who ask.
-    pub(super) fn each_asking(&mut self, with: impl Fn(&mut Asking)) {
-        for line in self.0.values_mut() {
-            if let Turn::Asking(asking) = &mut line.turn {
-                with(asking);
-            }
-        }
+    /// All who ask.
+    pub(super) fn all_asking(&mut self) -> impl Iterator<Item = (&LockName, &mut Asking)> {
+        self.0
+            .iter_mut()
+            .filter_map(|(name, line)| match &mut line.turn {
+                Turn::Asking(asking) => Some((name, asking)),
+                Turn::Held(_) | Turn::Idle(..) => None,
+            })
     }
 
     /// The line of this name.
@@ -293,13 +235,17 @@ impl<C: Caller, T: Clone> Lines<C, T> {
         })
     }
 
-    /// Whether Q2 and Q5 hold: who waits is waited for, and a line has somebody in it. (Q1 cannot be said otherwise.)
+    /// Whether Q2, Q5 and Q6 hold: who waits is waited for, and not behind a lease that is `lost`; and a line has somebody in it.
+    /// (Q1 cannot be said otherwise.)
     #[cfg(test)]
-    pub(super) fn check(&self) {
+    pub(super) fn check(&self, lost: impl Fn(&T) -> bool) {
         for line in self.0.values() {
             match &line.turn {
                 Turn::Asking(_) => assert!(!line.waiting.is_empty(), "asks for nobody"),
-                Turn::Held(_) => {}
+                Turn::Held(tenure) => {
+                    let waits = !line.waiting.is_empty();
+                    assert!(!(waits && lost(&tenure.lease)), "Q6: waits behind a loss");
+                }
                 Turn::Idle(..) => assert!(line.waiting.is_empty(), "idle, and waited for"),
             }
         }

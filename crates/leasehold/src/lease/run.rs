@@ -1,6 +1,6 @@
 //! Work that runs under a lease, and the value that comes of it.
 
-use super::Lease;
+use super::handle::Lease;
 use crate::error::{Error, Lost};
 
 /// The value that work under a lease returned, and the result of the release after it.

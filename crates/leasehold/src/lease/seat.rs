@@ -1,20 +1,17 @@
 //! One request for a lock, from the side of the one who waits for it. Must never be answered twice.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use leasehold_core::{Fence, HolderView, LockName, Owner, Who};
 use tokio::sync::oneshot;
 
-use super::agenda::Ticket;
 use super::asking::Asking;
-use super::engine::Engine;
 use super::hold::{Hold, Start};
-use super::line::{Caller, Terms, Turn};
-use super::{Lease, Waiting};
+use super::line::{Caller, Turn};
+use super::terms::Terms;
+use super::timers::Ticket;
 use crate::clock::Moment;
 use crate::error::{Error, StoreError, StoreErrorKind, Timeout};
 
@@ -49,7 +46,22 @@ impl Request {
 /// What is called each time a waiter is told that the lock is busy.
 pub(crate) type OnWait = Arc<dyn Fn(&Waiting) + Send + Sync>;
 
-type Outcome = Result<Option<Lease>, Error>;
+/// What a waiter is told each time the store answers that the lock is busy.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// The lock.
+    pub name: String,
+    /// Who holds it.
+    pub holder: HolderView,
+    /// How many waiters are before this one.
+    pub ahead: u32,
+    /// How long this one has waited.
+    pub waited: Duration,
+}
+
+/// What a request came to. What is held is released by whoever has this and does not hand it on (W2).
+pub(super) type Outcome = Result<Option<Arc<Hold>>, Error>;
 
 /// Who waits in line.
 pub(super) struct Waiter {
@@ -104,9 +116,12 @@ impl Waiter {
         }
     }
 
-    pub(super) fn served(self, lease: Lease) {
-        // Fails when nobody listens any more: then the lease is dropped here.
-        drop(self.answer.send(Ok(Some(lease))));
+    /// The lease comes back if nobody listens any more.
+    pub(super) fn served(self, hold: Arc<Hold>) -> Result<(), Arc<Hold>> {
+        match self.answer.send(Ok(Some(hold))) {
+            Err(Ok(Some(hold))) => Err(hold),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     pub(super) fn busy(self) {
@@ -152,7 +167,7 @@ impl Waiter {
                 let ahead = ahead(busy.ahead, place);
                 self.still_busy(busy.holder.clone(), by_this_client, ahead, now)
             }
-            (Some(failure), _) if !under_way && asking.unsettled_until.is_none() => {
+            (Some(failure), _) if !under_way && asking.left.unsettled_until.is_none() => {
                 failure.clone().into()
             }
             (failure, _) => {
@@ -224,52 +239,5 @@ impl Told {
     /// An error says that it panicked: it is not called again, and the waiting goes on.
     pub(super) fn call(self) -> std::thread::Result<()> {
         catch_unwind(AssertUnwindSafe(|| (self.on_wait)(&self.waiting)))
-    }
-}
-
-/// An acquisition under way. Dropping it ends it.
-#[must_use = "dropping it ends the acquisition"]
-pub(crate) struct Pending {
-    engine: Arc<Engine>,
-    name: LockName,
-    id: u64,
-    answered: oneshot::Receiver<Outcome>,
-    over: bool,
-}
-
-impl Pending {
-    pub(super) fn new(
-        engine: Arc<Engine>,
-        name: LockName,
-        id: u64,
-        answered: oneshot::Receiver<Outcome>,
-    ) -> Self {
-        Self {
-            engine,
-            name,
-            id,
-            answered,
-            over: false,
-        }
-    }
-}
-
-impl Future for Pending {
-    type Output = Outcome;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let outcome = ready!(Pin::new(&mut self.answered).poll(context));
-        self.over = true;
-        Poll::Ready(outcome.unwrap_or_else(|_| Err(StoreError::closed().into())))
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if !self.over {
-            // From here on no lease can be put where nobody looks; one that is there already is dropped with the receiver.
-            self.answered.close();
-            self.engine.leave(&self.name, self.id, drop);
-        }
     }
 }

@@ -10,256 +10,129 @@
 //! after a request was not answered is closed, and a server answers in order. So a connection that lasts has carried out or refused
 //! all that was sent over it before, and the TTL of that has passed when the settlement is given up (`MARGIN`). A request that an
 //! older connection brings later than that holds the lock for its own TTL at most, unless the next connection comes first.
+//!
+//! # Invariants
+//!
+//! - **U1** An owner that may have left something in the store, and that nobody uses, has one settlement. It ends when the store has
+//!   confirmed a release, and no request from before it can arrive any more; or when its time is over.
+//! - **U2** A release says *lost* only if no other release of this client can have freed the lock.
+//! - **U3** Nothing that is late frees a lock that its user wants to stay taken.
 
-use std::collections::VecDeque;
+mod settlement;
+
+use std::collections::{HashMap, VecDeque};
 use std::mem;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Fence, HolderView, LockName, Owner, Reply, Step, Ttl};
-use tokio::sync::oneshot;
+use leasehold_core::{Owner, Reply};
 
-use super::engine::Engine;
-use super::hold::{Hold, drift, rounded_up};
-use crate::backoff::Backoff;
+pub(super) use self::settlement::Settle;
+use self::settlement::{Settlement, Stage};
+use super::effects::Effects;
 use crate::clock::Moment;
-use crate::error::{Error, LossCause, Lost};
-use crate::store::{Answer, Done};
-use crate::sync::{Mutex, MutexGuard};
-
-/// How long after the TTL a settlement goes on trying.
-const MARGIN: Duration = Duration::from_secs(1);
-
-/// How long the caller of a release waits for the store to come back before it is told that it did not confirm.
-const CALLER_WAITS: Duration = Duration::from_secs(2);
+use crate::store::Answer;
 
 /// How many settlements that were not confirmed are remembered.
 const ABANDONED: usize = 1024;
 
-/// Settlements that ended without an answer, first come first. A server that was stopped for longer than they tried may still
-/// carry out the requests that they are to undo, with a full TTL.
+/// For how long an owner is known to be kept at least: whoever has its token may have renewed it meanwhile, and no request of
+/// this client takes longer.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// All settlements of a client. No I/O and no clock: each call says what has happened, and adds what is to be done.
 #[derive(Default)]
-pub(super) struct Abandoned(Mutex<VecDeque<Settle>>);
-
-/// What is to be undone.
-pub(crate) struct Settle {
-    pub(crate) name: LockName,
-    pub(crate) owner: Owner,
-    pub(crate) ttl: Ttl,
-    /// The fence of the grant, where it is known. Clean-up lets go of whatever there is; a lease, of what its user believed to have.
-    pub(crate) fence: Option<Fence>,
-    pub(crate) keep: Option<Ttl>,
-    /// An earlier request was not answered and may be carried out until then.
-    pub(crate) unsettled_until: Option<Moment>,
-    /// The lease that is released, and whether it was lost already.
-    pub(crate) hold: Option<(Arc<Hold>, Option<Lost>)>,
-    /// With this release its use ends: what it shows is news.
-    pub(crate) in_use: bool,
+pub(super) struct Settlements {
+    open: HashMap<Owner, Settlement>,
+    /// How many of them wait for their next release.
+    waiting: usize,
+    /// Owners that were released for later (at-least-hold), and until when that is worth knowing (U3).
+    kept: HashMap<Owner, Moment>,
+    /// Settlements that ended without an answer, first come first. A server that was stopped for longer than they tried may still
+    /// carry out the requests that they are to undo, with a full TTL.
+    abandoned: VecDeque<Settle>,
 }
 
-/// Where the verdict of a release goes.
-pub(crate) type Verdict = oneshot::Sender<Result<(), Error>>;
-
-/// Releases, and goes on in a task if that was not confirmed.
-pub(crate) fn release(engine: &Arc<Engine>, work: Settle, verdict: Option<Verdict>) {
-    let mut settling = Settling::new(engine.clone(), work, verdict);
-    let (name, step) = (settling.work.name.clone(), settling.step());
-    // Whoever closes the client waits for the answer too.
-    let token = engine.tasks.token();
-    let answered = move |answer| {
-        if !settling.take(answer) {
-            let tasks = settling.engine.tasks.clone();
-            tasks.spawn(settling.run());
-        }
-        drop(token);
-    };
-    engine.store.send(&name, step, Done::new(answered));
-}
-
-/// Releases, again and again if need be.
-pub(crate) async fn settle(engine: Arc<Engine>, work: Settle) {
-    let mut settling = Settling::new(engine, work, None);
-    let answer = settling.ask().await;
-    if !settling.take(answer) {
-        settling.run().await;
-    }
-}
-
-struct Settling {
-    engine: Arc<Engine>,
-    work: Settle,
-    verdict: Option<Verdict>,
-    begun: Moment,
-    /// An earlier try may have been carried out.
-    unsure: bool,
-    backoff: Backoff,
-}
-
-impl Settling {
-    fn new(engine: Arc<Engine>, work: Settle, verdict: Option<Verdict>) -> Self {
-        let begun = engine.clock.now();
-        Self {
-            engine,
-            work,
-            verdict,
-            begun,
-            unsure: false,
-            backoff: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
-        }
-    }
-
-    fn step(&self) -> Step {
-        // At-least-hold counts from the call, whenever the store hears of it; a repeat must not begin it anew.
-        let passed = self.engine.clock.now().since(self.begun);
-        let left = |keep: Ttl| rounded_up(keep.get().saturating_sub(passed));
-        Step::Release {
-            owner: self.work.owner.clone(),
-            keep: self.work.keep.and_then(left),
-            fence: self.work.fence,
-        }
-    }
-
-    async fn ask(&self) -> Answer {
-        let step = self.step();
-        self.engine.store.apply(&self.work.name, step).await
-    }
-
-    /// Takes an answer, and tells the verdict as soon as there is one. Whether all is settled.
-    fn take(&mut self, answer: Answer) -> bool {
-        let now = self.engine.clock.now();
-        let confirmed = match answer {
-            Ok(reply) => {
-                let undone = self.engine.undone_at(&self.work.owner);
-                let tried = undone.map(|at| at.min(self.begun));
-                let tried = tried.or(self.unsure.then_some(self.begun));
-                let judged = self.work.judge(reply, tried.map(|at| now.since(at)));
-                self.tell(judged);
-                true
+impl Settlements {
+    /// Releases, and goes on until that is confirmed (U1).
+    pub(super) fn begin(&mut self, work: Settle, now: Moment, effects: &mut Effects) {
+        match work.keep {
+            Some(keep) => {
+                self.kept.retain(|_, until| *until > now);
+                let until = now.after(keep.get().max(KEPT));
+                self.kept.insert(work.owner.clone(), until);
             }
-            Err(error) => {
-                self.unsure |= error.may_have_taken_effect;
-                if !error.kind.is_transient() || now.since(self.begun) >= CALLER_WAITS {
-                    self.tell(Err(error.into()));
-                }
-                false
-            }
+            None if self.kept.is_empty() => {}
+            None => drop(self.kept.remove(&work.owner)),
+        }
+        let owner = work.owner.clone();
+        let open = if let Some(open) = self.open.get_mut(&owner) {
+            self.waiting -= usize::from(open.is_waiting());
+            open.join(work, now);
+            open
+        } else {
+            let settlement = Settlement::new(work, now);
+            self.open.entry(owner).or_insert(settlement)
         };
-        let settled = self.work.unsettled_until.is_none_or(|until| until <= now);
-        let give_up = self.begun.after(self.work.ttl.get() + MARGIN);
-        if now >= give_up && !confirmed {
-            self.abandon();
-        }
-        (confirmed && settled) || now >= give_up
+        open.release(now, effects);
     }
 
-    /// Leaves it to the next connection: but not what may be kept, or used by who has its token.
-    fn abandon(&self) {
-        let Settle {
-            name, owner, ttl, ..
-        } = &self.work;
-        let hold = self.work.hold.as_ref();
-        if self.work.keep.is_some() || hold.is_some_and(|(hold, _)| hold.is_detached()) {
+    /// The same for what nobody uses and may be in the store, unless the lock is to stay taken (U3).
+    pub(super) fn clean_up(&mut self, work: Settle, now: Moment, effects: &mut Effects) {
+        let is_kept = self.kept.get(&work.owner).is_some_and(|until| *until > now);
+        if !is_kept {
+            self.begin(work, now, effects);
+        }
+    }
+
+    /// The release of this number was answered.
+    pub(super) fn answered(
+        &mut self,
+        (owner, number): (&Owner, u32),
+        answer: Answer,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
+        let Some(open) = self.open.get_mut(owner) else {
             return;
-        }
-        let work = Settle::of(name.clone(), owner.clone(), *ttl, None);
-        let mut abandoned = self.engine.abandoned.lock();
-        if abandoned.len() >= ABANDONED {
-            abandoned.pop_front();
-        }
-        abandoned.push_back(work);
-    }
-
-    async fn run(mut self) {
-        loop {
-            let pause = self.backoff.pause();
-            self.engine.clock.sleep(pause).await;
-            let answer = self.ask().await;
-            if self.take(answer) {
-                return;
-            }
-        }
-    }
-
-    fn tell(&mut self, result: Result<(), Error>) {
-        if let (true, Some((hold, lost))) = (mem::take(&mut self.work.in_use), &self.work.hold) {
-            let telemetry = &self.engine.telemetry;
-            telemetry.given_back(&hold.name, hold.fence, &result, lost.is_some());
-        }
-        if let Some(verdict) = self.verdict.take() {
-            // The caller may have stopped listening; the release counts all the same.
-            drop(verdict.send(result));
-        }
-    }
-}
-
-impl Abandoned {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Settle>> {
-        // A change is one call.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Engine {
-    /// The store is there again: what it may have done since nobody tried any more is undone.
-    pub(super) fn settle_abandoned(self: &Arc<Self>) {
-        let abandoned = mem::take(&mut *self.abandoned.lock());
-        for work in abandoned {
-            release(self, work, None);
-        }
-    }
-}
-
-impl Settle {
-    /// What an owner that nobody uses any more may have left in the store.
-    pub(crate) fn of(
-        name: LockName,
-        owner: Owner,
-        ttl: Ttl,
-        unsettled_until: Option<Moment>,
-    ) -> Self {
-        Self {
-            name,
-            owner,
-            ttl,
-            fence: None,
-            keep: None,
-            unsettled_until,
-            hold: None,
-            in_use: false,
-        }
-    }
-
-    /// What the caller of a release is to know. Another request that may have freed the lock was sent at most `tried` ago.
-    fn judge(&self, reply: Reply, tried: Option<Duration>) -> Result<(), Error> {
-        let Some((hold, lost)) = &self.hold else {
-            return Ok(());
         };
-        if let Some(lost) = lost {
-            return Err(lost.clone().into());
+        if matches!(&answer, Ok(reply) if *reply != Reply::Released) {
+            // There was nothing to keep.
+            self.kept.remove(owner);
         }
-        match reply {
-            Reply::Released => Ok(()),
-            // An earlier try of this release, or another one of ours, may have been the one that freed it, while the lease was
-            // still good: unless somebody has held the lock for longer than that. One that is detached stays taken, however
-            // often that is asked for.
-            Reply::NotHeld(holder)
-                if tried.is_some_and(|ago| is_since(holder.as_ref(), ago))
-                    && !hold.is_past()
-                    && !hold.is_detached() =>
-            {
-                Ok(())
+        self.waiting -= usize::from(open.is_waiting());
+        match open.answered(number, answer, now, effects) {
+            Stage::GoesOn => self.waiting += usize::from(open.is_waiting()),
+            Stage::Settled => drop(self.open.remove(owner)),
+            Stage::Abandoned(work) => {
+                self.open.remove(owner);
+                if let Some(work) = work {
+                    if self.abandoned.len() >= ABANDONED {
+                        self.abandoned.pop_front();
+                    }
+                    self.abandoned.push_back(work);
+                }
             }
-            Reply::NotHeld(holder) => {
-                Err(hold.lost(LossCause::NotHeld(holder.map(Box::new))).into())
-            }
-            _ => Err(hold.lost(LossCause::NotHeld(None)).into()),
         }
     }
-}
 
-/// Whether a holder, as far as the store knows, has held for at most as long as something is `ago`. The store counts from the
-/// fence, by its own clock; the two may run at speeds that differ by 1 %, as everywhere.
-fn is_since(holder: Option<&HolderView>, ago: Duration) -> bool {
-    let held_for = holder.and_then(|holder| holder.held_for);
-    held_for.is_none_or(|held_for| held_for.saturating_sub(drift(held_for)) <= ago)
+    /// It may be time for the next release of this owner.
+    pub(super) fn due(&mut self, owner: &Owner, now: Moment, effects: &mut Effects) {
+        if let Some(open) = self.open.get_mut(owner) {
+            self.waiting -= usize::from(open.is_waiting());
+            open.due(now, effects);
+            self.waiting += usize::from(open.is_waiting());
+        }
+    }
+
+    /// The store is there again: what it may have done since nobody tried any more is undone.
+    pub(super) fn reconnected(&mut self, now: Moment, effects: &mut Effects) {
+        for work in mem::take(&mut self.abandoned) {
+            self.begin(work, now, effects);
+        }
+    }
+
+    /// Whether a release is to be repeated some time.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting > 0
+    }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use leasehold_core::Fence;
 
-use super::Lease;
-use super::hold::Hold;
+use super::handle::Lease;
+use super::hold::{Hold, LeaseEnd};
 use crate::clock::Moment;
 use crate::error::Lost;
 
@@ -36,17 +36,6 @@ use crate::error::Lost;
 #[must_use = "a watch does nothing until it is asked"]
 pub struct LossWatch {
     hold: Arc<Hold>,
-}
-
-/// How a lease ended, as a [`LossWatch`] sees it.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum LeaseEnd {
-    /// Its owner gave it back: released, dropped or detached it. Whether the store confirmed that, only
-    /// [`Lease::release`] says.
-    Released,
-    /// It was lost before that.
-    Lost(Lost),
 }
 
 impl Lease {

@@ -14,7 +14,7 @@ use super::state::{Shown, State};
 use super::{Key, may_have_taken_effect};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
-use crate::error::{Error, LossCause};
+use crate::error::{Error, LossCause, StoreError};
 use crate::lease::certain_until;
 
 /// The first pause after a renewal that failed.
@@ -249,7 +249,8 @@ impl Keeper {
         });
         if in_time && is_old {
             // By word of the server of before, perhaps (T10): whatever of `mine` stands there is ours.
-            return Err(self.doubt(self.key.engine.replaced_meanwhile().into()));
+            let replaced = StoreError::replaced_meanwhile(self.key.engine.store.label());
+            return Err(self.doubt(replaced.into()));
         }
         self.mine = vec![deadline];
         self.schedule(sent, ttl);

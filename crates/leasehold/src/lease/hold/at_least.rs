@@ -8,15 +8,7 @@ use leasehold_core::Ttl;
 use super::{Hold, Standing};
 use crate::clock::Moment;
 use crate::error::LossCause;
-
-/// A time to keep a lock for that is no shorter than `left`, in whole milliseconds and within the bounds; nothing for none.
-pub(crate) fn rounded_up(left: Duration) -> Option<Ttl> {
-    if left.is_zero() {
-        return None;
-    }
-    let up = left.saturating_add(Duration::from_micros(999));
-    Ttl::new(up.clamp(Ttl::MIN, Ttl::MAX)).ok()
-}
+use crate::lease::terms::rounded_up;
 
 impl Hold {
     /// Its user has it, and wants the lock to stay taken for so long from the beginning of the lease.

@@ -3,18 +3,9 @@
 
 use leasehold_core::{CLAIM_WINDOW, Ttl};
 
-use super::{Hold, Standing, State};
+use super::{Doubt, Hold, Standing, State};
 use crate::clock::Moment;
 use crate::error::Replaced;
-
-/// What happened since the last renewal that was confirmed.
-#[derive(Debug, Clone)]
-pub(super) struct Doubt {
-    /// What happened last: a renewal failed (L2), or the server was replaced.
-    pub(super) reason: String,
-    /// The server was replaced (L4).
-    pub(super) replaced: Option<Replaced>,
-}
 
 impl Hold {
     /// The server was replaced (L4).

@@ -5,7 +5,8 @@ use leasehold_core::{LockName, Owner};
 
 use super::Lines;
 use crate::clock::Moment;
-use crate::lease::line::{Caller, Line, Terms, Todo, Turn, next_seat};
+use crate::lease::line::{Caller, Line, Todo, Turn, next_seat};
+use crate::lease::terms::Terms;
 
 impl<C: Caller, T: Clone> Lines<C, T> {
     /// The lease of `owner` was lost; whoever waits here does not wait for its user to notice.

@@ -9,7 +9,8 @@ use leasehold_core::{Block, ClientId, Fence, Fences, Label, LockName, Owner, Ttl
 
 use super::Lines;
 use crate::clock::Moment;
-use crate::lease::line::{Caller, Do, Ending, Seat, Terms, Todo};
+use crate::lease::line::{Caller, Do, Ending, Seat, Todo};
+use crate::lease::terms::Terms;
 
 const NOW: Moment = Moment::from_micros(1_000_000);
 
@@ -77,7 +78,7 @@ impl Scene {
     fn says(&mut self, todo: &Todo<Someone, u64>) -> Vec<String> {
         let asks = |what: &&Do<Someone, u64>| matches!(what, Do::Ask(_));
         self.owners += todo.iter().filter(asks).map(|_| 1).sum::<u128>();
-        self.lines.check();
+        self.lines.check(|_| false);
         said(todo)
     }
 
@@ -316,8 +317,8 @@ fn a_single_fence_can_be_lost_like_any_other() {
 fn closing_tells_who_waits_for_fences_and_forgets_them() {
     let mut scene = with_waiters(0..2);
     scene.give_back(None);
-    let (seats, leases) = scene.lines.close();
-    assert_eq!((seats.len(), leases.len()), (2, 0));
+    let closed = scene.lines.close();
+    assert_eq!((closed.seats.len(), closed.leases.len()), (2, 0));
     let (asked, next) = (owner(2), scene.next());
     let first = Fence::new(5_000);
     let block = Block::nearest(32);

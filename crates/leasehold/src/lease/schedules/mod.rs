@@ -7,20 +7,18 @@
 //! less than the first poll is due in. When all is over, the lock is free and the client remembers nothing of it.
 
 mod server;
+mod worker;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use shuttle::future::{JoinHandle, spawn, yield_now};
-use shuttle::rand::{Rng, thread_rng};
 
 use self::server::{Server, Wire};
+use self::worker::What::{Anew, Extend, Leave, Limit, Try, Work, WorkLonger};
+use self::worker::{What, Worker};
 use super::{Engine, Identity, Lease, Plan, Wire as Way};
-use crate::Mutex;
 use crate::clock::Clock;
-use crate::error::Error;
 use crate::runtime::Tasks;
 use crate::store::Attach;
 use crate::sync::explore;
@@ -152,8 +150,7 @@ impl Scene {
         assert!(self.server.is_free(), "somebody kept it");
         for side in self.sides {
             side.engine.close().await;
-            assert!(side.engine.lines().is_empty(), "Q5");
-            assert_eq!(side.engine.keeper.len(), 0, "leases in its care");
+            assert!(side.engine.is_empty(), "it remembers something");
             side.wire.cut();
         }
         for task in self.house {
@@ -161,135 +158,6 @@ impl Scene {
         }
     }
 }
-
-/// What a task does.
-#[derive(Clone, Copy)]
-enum What {
-    /// Acquires, works and releases.
-    Work,
-    /// The same, on other terms than the others.
-    WorkLonger,
-    /// Acquires and renews by hand, and drops the lease; one that is lost not until all is over.
-    Extend,
-    /// Asks once.
-    Try,
-    /// Waits, but not for ever.
-    Limit,
-    /// Has a lease renewed, and asks anew as soon as it sees that it is lost.
-    Anew,
-    /// Asks, and goes away: while it waits, when it is just served, or with the lease.
-    Leave,
-}
-
-struct Worker {
-    side: Side,
-    server: Arc<Server>,
-    clock: Clock,
-    lossy: bool,
-    linger: Duration,
-}
-
-impl Worker {
-    async fn does(&self, what: What) {
-        let mutex = |ttl| {
-            let mutex = Mutex::new(self.side.engine.clone(), Ok(server::name()));
-            mutex.ttl(ttl).linger(self.linger)
-        };
-        let usual = mutex(TTL);
-        match what {
-            What::Work => self.works(self.in_line(usual.acquire()).await).await,
-            What::WorkLonger => {
-                self.works(self.in_line(mutex(TTL * 2).acquire()).await)
-                    .await;
-            }
-            What::Try => {
-                if let Ok(Some(lease)) = usual.try_acquire().await {
-                    self.works(Ok(lease)).await;
-                }
-            }
-            What::Limit => self.works(usual.acquire_within(MS * 40).await).await,
-            What::Extend => {
-                if let Ok(lease) = self.in_line(usual.acquire()).await {
-                    self.server.enter(&lease.hold);
-                    let renewed = lease.extend(TTL * 2).await;
-                    assert!(renewed.is_ok() || lease.is_lost());
-                    self.server.leave(&lease.hold);
-                    if lease.is_lost() {
-                        self.side.lost.lock().unwrap().push(lease);
-                    }
-                }
-            }
-            What::Anew => {
-                let Ok(lease) = usual.acquire().await.map(Arc::new) else {
-                    return;
-                };
-                let renewed = lease.clone();
-                let renewal = spawn(async move { drop(renewed.extend(TTL).await) });
-                for _ in 0..10 {
-                    if lease.is_lost() {
-                        let anew = usual.try_acquire().await;
-                        assert!(matches!(anew, Ok(Some(_))), "Q6: {anew:?}");
-                        break;
-                    }
-                    yield_now().await;
-                }
-                renewal.await.unwrap();
-            }
-            What::Leave => {
-                let mut asking = pin!(usual.acquire());
-                for _ in 0..thread_rng().gen_range(0..6) {
-                    if (&mut asking).now_or_never().is_some() {
-                        return;
-                    }
-                    yield_now().await;
-                }
-            }
-        }
-    }
-
-    /// Who certainly came before is served before.
-    async fn in_line(
-        &self,
-        asking: impl Future<Output = Result<Lease, Error>>,
-    ) -> Result<Lease, Error> {
-        let waiting = || self.side.waiting.lock().unwrap();
-        let ahead = waiting().0.clone();
-        let mut asking = pin!(asking);
-        let lease = if let Some(lease) = (&mut asking).now_or_never() {
-            lease
-        } else {
-            let me = waiting().1;
-            waiting().1 += 1;
-            waiting().0.push(me);
-            let lease = asking.await;
-            waiting().0.retain(|id| *id != me);
-            lease
-        };
-        if lease.is_ok() && !self.lossy {
-            let passed = |id| waiting().0.contains(id);
-            assert!(!ahead.iter().any(passed), "served before who was in line");
-        }
-        lease
-    }
-
-    async fn works(&self, lease: Result<Lease, Error>) {
-        let Ok(lease) = lease else { return };
-        self.server.enter(&lease.hold);
-        for _ in 0..thread_rng().gen_range(0..2) {
-            yield_now().await;
-        }
-        if thread_rng().gen_bool(0.3) {
-            self.clock.advance(MS * 20);
-        }
-        self.server.leave(&lease.hold);
-        if thread_rng().gen_bool(0.5) {
-            let released = lease.release().await;
-            assert!(self.lossy || released.is_ok(), "{released:?}");
-        }
-    }
-}
-
-use What::{Anew, Extend, Leave, Limit, Try, Work, WorkLonger};
 
 #[test]
 fn tasks_of_one_client() {

@@ -324,30 +324,11 @@ async fn what_was_seen_to_be_lost_before_it_was_handed_on_stays_so() {
     sleep(TTL).await;
     assert!(!lease.is_lost() && next.loss().is_some());
     let engine = &scene.client.engine;
-    engine.keeper.hand_on(engine, &next, lease.hold.ttl);
+    engine.hands_on(&next);
     sleep(SECOND).await;
     assert!(next.loss().is_some());
-    assert_eq!(engine.keeper.len(), 0, "it is not renewed");
+    assert_eq!(engine.leases(), 0, "it is not renewed");
     drop(lease);
     sleep(SECOND).await;
     assert!(scene.is_free().await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_idle_lock_whose_renewal_failed_is_not_handed_on_until_one_succeeds() {
-    for comes_back in [false, true] {
-        let scene = Scene::begin();
-        let mutex = scene.mutex().linger(TTL * 2);
-        mutex.acquire().await.unwrap().release().await.unwrap();
-        scene.each("extend", || Fate::Refuse);
-        sleep(TTL / 3 + SECOND).await;
-        assert!(!scene.sent("extend").is_empty());
-        if comes_back {
-            scene.all_goes_well();
-            sleep(SECOND * 2).await;
-        }
-        let _lease = mutex.try_acquire().await.unwrap().unwrap();
-        let asked = scene.sent("acquire").len();
-        assert_eq!(asked, if comes_back { 1 } else { 2 });
-    }
 }

@@ -248,3 +248,22 @@ async fn what_was_handed_on_unrenewed_is_renewed_as_well_when_the_store_is_there
     assert!(lease.valid_for() > TTL - SECOND, "{:?}", lease.valid_for());
     lease.release().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_lock_whose_renewal_failed_is_not_handed_on_until_one_succeeds() {
+    for comes_back in [false, true] {
+        let scene = Scene::begin();
+        let mutex = scene.mutex().linger(TTL * 2);
+        mutex.acquire().await.unwrap().release().await.unwrap();
+        scene.each("extend", || Fate::Refuse);
+        sleep(TTL / 3 + SECOND).await;
+        assert!(!scene.sent("extend").is_empty());
+        if comes_back {
+            scene.all_goes_well();
+            sleep(SECOND * 2).await;
+        }
+        let _lease = mutex.try_acquire().await.unwrap().unwrap();
+        let asked = scene.sent("acquire").len();
+        assert_eq!(asked, if comes_back { 1 } else { 2 });
+    }
+}

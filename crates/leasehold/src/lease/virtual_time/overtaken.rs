@@ -1,6 +1,6 @@
 //! Requests and messages that overtake each other, and what comes when somebody else has gone on.
 
-use super::super::keeper::AT_ONCE;
+use super::super::renewals::AT_ONCE;
 use super::*;
 
 /// A waiter whose poll is on its way when it hears that the lock is its own; it uses it and lets go.

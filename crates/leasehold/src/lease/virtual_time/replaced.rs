@@ -192,7 +192,7 @@ async fn a_lease_handed_on_as_the_server_is_replaced_is_confirmed() {
     scene.memory.clear();
     replace(&scene);
     let engine = &scene.client.engine;
-    engine.keeper.hand_on(engine, &next, lease.hold.ttl);
+    engine.hands_on(&next);
     assert!(next.doubted().is_some(), "no server has confirmed it");
     assert!(!next.is_fit_to_hand_on(next.ttl, scene.clock.now()));
     sleep(MS).await;
@@ -209,7 +209,7 @@ async fn a_lease_handed_on_as_a_renewal_fails_is_doubtful() {
     sleep(TTL / 3 + MS).await;
     assert!(lease.is_doubtful());
     let engine = &scene.client.engine;
-    engine.keeper.hand_on(engine, &next, lease.hold.ttl);
+    engine.hands_on(&next);
     assert!(next.doubted().is_some());
     scene.all_goes_well();
     sleep(SECOND).await;

@@ -325,7 +325,9 @@ async fn who_stops_detaching_has_not_lost_the_lease() {
         let detaching = tokio::time::timeout(MS * 5, lease.detach(TTL));
         detaching.await.unwrap_err();
         sleep(SECOND).await;
-        assert!(scene.is_free().await && scene.sent("release").len() > 2);
+        assert!(scene.is_free().await);
+        // The one that was to keep the lock, and the one that frees it: an owner has one settlement.
+        assert_eq!(scene.sent("release").len(), 2);
         assert_eq!(warnings.0.load(std::sync::atomic::Ordering::SeqCst), 0);
     }
 }

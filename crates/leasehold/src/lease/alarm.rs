@@ -1,0 +1,182 @@
+//! When the client's own task looks at its timers. Must never make a caller wake another thread without need.
+//!
+//! The task sleeps until the first timer is due. To add one that is due later than that wakes nobody, and after a quiet moment the
+//! task still wakes once more before it sleeps for good: so a client that acquires and releases all the time, each time adding and
+//! removing a renewal far ahead, never pays for a wake-up.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::timers::Next;
+use crate::clock::{Clock, Moment};
+use crate::sync::AtomicBool;
+
+/// How long the task goes on waking up after the last timer was added.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Until when the task sleeps, as those know who add timers: it is kept beside them, under one lock.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// `None` while it sleeps for good.
+    looks_at: Option<Next>,
+    /// A timer was added since it last looked.
+    added: bool,
+}
+
+impl Watch {
+    /// There is one more timer. Whether the task has to be woken for it.
+    pub(super) fn add(&mut self, next: Next) -> bool {
+        self.added = true;
+        let sooner = self.looks_at.map_or(next, |at| at.and(next));
+        let is_late = self.looks_at != Some(sooner);
+        self.looks_at = Some(sooner);
+        is_late
+    }
+
+    /// The task is about to sleep; this is the first timer. Until when it sleeps.
+    pub(super) fn sleep(&mut self, first: Option<Next>, now: Moment) -> Option<Next> {
+        let active = std::mem::take(&mut self.added);
+        let quiet = || Next {
+            at: now.after(QUIET),
+            is_precise: true,
+        };
+        self.looks_at = first.or_else(|| active.then(quiet));
+        self.looks_at
+    }
+}
+
+/// Wakes the task.
+#[derive(Debug, Default)]
+pub(super) struct Alarm {
+    bell: Notify,
+    closed: AtomicBool,
+}
+
+impl Alarm {
+    pub(super) fn ring(&self) {
+        self.bell.notify_one();
+    }
+
+    /// No timer is of interest any more.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.ring();
+    }
+
+    /// Calls `look` each time a timer may be due; it says until when to sleep. Ends when it is closed.
+    pub(super) async fn run(&self, clock: &Clock, mut look: impl FnMut() -> Option<Next>) {
+        while !self.closed.load(Ordering::SeqCst) {
+            let until = look();
+            tokio::select! {
+                () = sleep_until(clock, until) => {}
+                () = self.bell.notified() => {}
+            }
+        }
+    }
+}
+
+async fn sleep_until(clock: &Clock, next: Option<Next>) {
+    match next {
+        Some(next) if next.is_precise => clock.sleep_until(next.at).await,
+        Some(next) => clock.sleep(next.at.since(clock.now())).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::lease::timers::Timers;
+
+    fn precise(at: Moment) -> Next {
+        Next {
+            at,
+            is_precise: true,
+        }
+    }
+
+    /// The timers of a test, and what was due when.
+    #[derive(Default)]
+    struct Scene {
+        alarm: Alarm,
+        timers: std::sync::Mutex<(Timers<&'static str>, Watch)>,
+        seen: std::sync::Mutex<Vec<(&'static str, Moment)>>,
+    }
+
+    impl Scene {
+        fn add(&self, at: Moment, what: &'static str) -> bool {
+            let (timers, watch) = &mut *self.timers.lock().unwrap();
+            timers.add(at, what);
+            let rings = watch.add(precise(at));
+            if rings {
+                self.alarm.ring();
+            }
+            rings
+        }
+
+        fn look(&self, now: Moment) -> Option<Next> {
+            let (timers, watch) = &mut *self.timers.lock().unwrap();
+            while let Some(what) = timers.pop(now) {
+                self.seen.lock().unwrap().push((what, now));
+            }
+            watch.sleep(timers.first().map(precise), now)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_looks_when_something_is_due_also_if_that_was_added_while_it_slept() {
+        let clock = Clock::virtual_time();
+        let begun = clock.now();
+        let second = Duration::from_secs(1);
+        let scene = Arc::new(Scene::default());
+        scene.add(begun.after(second * 3), "late");
+        let looks = scene.alarm.run(&clock, || scene.look(clock.now()));
+        let adds = async {
+            clock.sleep(second / 2).await;
+            assert!(scene.add(begun.after(second), "soon"));
+            clock.sleep(second * 4).await;
+            scene.alarm.close();
+        };
+        tokio::join!(looks, adds);
+        let seen = scene.seen.lock().unwrap();
+        let (soon, late) = (begun.after(second), begun.after(second * 3));
+        assert_eq!(*seen, [("soon", soon), ("late", late)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_due_later_wakes_nobody() {
+        let clock = Clock::virtual_time();
+        let begun = clock.now();
+        let scene = Scene::default();
+        let mut run = std::pin::pin!(scene.alarm.run(&clock, || scene.look(clock.now())));
+        assert!((&mut run).now_or_never().is_none());
+        assert!(
+            scene.add(begun.after(QUIET * 2), "first"),
+            "it slept for good"
+        );
+        assert!((&mut run).now_or_never().is_none());
+        let mut later = (0..100).map(|at| begun.after(QUIET * 2 + Duration::from_millis(at)));
+        assert!(!later.any(|at| scene.add(at, "later")));
+    }
+
+    #[test]
+    fn it_sleeps_once_more_for_a_quiet_moment_and_then_for_good() {
+        let now = Moment::from_micros(5_000_000);
+        let mut watch = Watch::default();
+        assert!(watch.add(precise(now.after(QUIET * 9))));
+        // Removed meanwhile.
+        assert_eq!(watch.sleep(None, now), Some(precise(now.after(QUIET))));
+        assert!(
+            !watch.add(precise(now.after(QUIET * 9))),
+            "it looks before that"
+        );
+        assert_eq!(watch.sleep(None, now), Some(precise(now.after(QUIET))));
+        assert_eq!(watch.sleep(None, now), None);
+    }
+}

@@ -1,0 +1,33 @@
+//! What tests ask an engine, and do to it.
+
+use std::sync::Arc;
+
+use super::{Engine, State};
+use crate::lease::hold::Hold;
+
+impl Engine {
+    /// Whether the client remembers nothing of any lock.
+    pub(in crate::lease) fn is_empty(&self) -> bool {
+        self.state().machine.is_empty()
+    }
+
+    /// How many leases are renewed.
+    pub(in crate::lease) fn leases(&self) -> usize {
+        self.state().machine.leases_kept()
+    }
+
+    /// A lease is handed on that was made a while ago.
+    pub(in crate::lease) fn hands_on(self: &Arc<Self>, hold: &Arc<Hold>) {
+        let effects = {
+            let mut state = self.state();
+            let State {
+                machine, effects, ..
+            } = &mut *state;
+            machine.hands_on(hold, self.clock.now(), effects);
+            effects.take()
+        };
+        for effect in effects {
+            self.carry_out(effect);
+        }
+    }
+}

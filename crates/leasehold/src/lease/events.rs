@@ -1,0 +1,47 @@
+//! What the machine is told.
+
+use std::sync::Arc;
+
+use leasehold_core::{LockName, Owner, Ttl};
+
+use super::effects::{To, Verdict};
+use super::hold::Hold;
+use super::kept::Caller;
+use super::line::Seat;
+use super::seat::Waiter;
+use super::settle::Settle;
+use crate::store::{Answer, Notice};
+
+/// A lease that is given back.
+pub(super) struct Release {
+    pub(super) hold: Arc<Hold>,
+    /// For how long it is to stay taken.
+    pub(super) keep: Option<Ttl>,
+    pub(super) verdict: Option<Verdict>,
+    /// Whether the store tells, at present, that others wait. If not, they do.
+    pub(super) tells_wanted: bool,
+}
+
+/// Something that has happened.
+pub(super) enum Event {
+    /// A request for a lock came in.
+    Asked(LockName, Seat<Waiter>),
+    /// The request with this number went away.
+    Left(LockName, u64),
+    /// Its `on_wait` panicked, and is not called again.
+    Deaf(LockName, u64),
+    /// The store has answered.
+    Answered(To, Answer),
+    /// The store tells something without being asked.
+    Noticed(Notice),
+    /// A lease is renewed by hand, for so long from now on.
+    Extended(Owner, Ttl, Caller),
+    /// A lease is given back.
+    Released(Release),
+    /// This is to be undone, whether it is to stay taken or not.
+    Undone(Settle),
+    /// It is time for the first of what is due.
+    Passed,
+    /// The client is being closed.
+    Closed,
+}

@@ -1,0 +1,177 @@
+//! What the machine hears: grants and notices of the store, time limits. Must never hand out a lease that the line did not ask for.
+
+use std::sync::Arc;
+
+use leasehold_core::{CLAIM_WINDOW, Fences, Held, LockName, Owner, Ttl, Wake};
+
+use super::Machine;
+use crate::clock::Moment;
+use crate::lease::asking::{Asking, Flight, Hint};
+use crate::lease::effects::{Due, Effect, Effects};
+use crate::lease::hold::{Hold, Start};
+use crate::lease::renewal::Renewal;
+use crate::lease::settle::Settle;
+use crate::lease::terms::{Term, Terms, deadline};
+use crate::store::{Answer, Notice};
+
+impl Machine {
+    /// The store has answered a request with the lock. Not if the lease has ended before it could begin.
+    pub(super) fn taken(
+        &mut self,
+        flight: &Flight,
+        held: &Held,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> bool {
+        let until = deadline(flight.sent, flight.ttl);
+        let (Some(first), true) = (held.fence, until > now) else {
+            return false;
+        };
+        let block = held.block;
+        let term = Term {
+            asked_at: flight.sent,
+            until,
+            lasts: flight.ttl,
+        };
+        let grant = (Fences { first, block }, held.queued);
+        self.take(&flight.name, &flight.owner, grant, term, now, effects);
+        true
+    }
+
+    fn take(
+        &mut self,
+        name: &LockName,
+        owner: &Owner,
+        grant: (Fences, u32),
+        term: Term,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
+        let (identity, clock) = (&self.identity, &self.clock);
+        let next_owner = |terms: &Terms| identity.owner(&terms.note);
+        let first = grant.0.first;
+        let todo = (self.lines).taken(name, owner, next_owner, grant, now, |seat, asking| {
+            let start = seat.caller.start(owner, first, &seat.terms);
+            let start = Start {
+                asked_at: term.asked_at,
+                until: term.until,
+                unsettled_until: asking.left.unsettled_until,
+                lasts: term.lasts,
+                ..start
+            };
+            Arc::new(Hold::new(clock.clone(), start, now))
+        });
+        self.perform(name, todo.unwrap_or_default(), None, now, effects);
+    }
+
+    /// What a store tells without being asked.
+    pub(super) fn noticed(&mut self, notice: Notice, now: Moment, effects: &mut Effects) {
+        match notice {
+            Notice::Granted { key, wake } => {
+                self.granted(&LockName::from_key(&key), &wake, now, effects);
+            }
+            Notice::Wanted { key, owner } => {
+                let name = LockName::from_key(&key);
+                let todo = self.lines.wanted(&name, &owner, now);
+                self.perform(&name, todo, None, now, effects);
+            }
+            Notice::First { key, owner } => {
+                let name = LockName::from_key(&key);
+                self.hint(&name, &owner, Hint::Ask, now, effects);
+            }
+            Notice::Cut(_) => self
+                .lines
+                .all_asking()
+                .for_each(|(_, asking)| asking.broken()),
+            Notice::Replaced(how) => self.renewals.replaced(how, now, effects),
+            Notice::Reconnected => {
+                let broken = |(name, asking): (&LockName, &mut Asking)| {
+                    asking.broken();
+                    (name.clone(), asking.owner.clone())
+                };
+                let mut all: Vec<_> = self.lines.all_asking().map(broken).collect();
+                // In an order that depends on nothing else.
+                all.sort_by(|(a, _), (b, _)| a.cmp(b));
+                for (name, owner) in all {
+                    self.hint(&name, &owner, Hint::Ask, now, effects);
+                }
+                self.settlements.reconnected(now, effects);
+                self.renewals.reconnected(now, effects);
+            }
+            // For whoever guards cache entries: the client passes it on.
+            #[cfg(feature = "cache")]
+            Notice::LoadEnded { .. } | Notice::Changed { .. } => {}
+        }
+    }
+
+    fn granted(&mut self, name: &LockName, wake: &Wake, now: Moment, effects: &mut Effects) {
+        let owner = &wake.owner;
+        if let Some(asking) = self.lines.asking(name, owner) {
+            let (Some(first), Some(term)) = (wake.fence, asking.granted_until(wake, now)) else {
+                return self.hint(name, owner, Hint::Claim, now, effects);
+            };
+            if let Some(ticket) = asking.asks_at.take() {
+                effects.later.remove(ticket);
+            }
+            let block = wake.block;
+            let grant = (Fences { first, block }, wake.queued);
+            self.take(name, owner, grant, term, now, effects);
+        } else if self.lines.owned_by(name, owner).is_none()
+            && let Ok(granted) = Ttl::new(CLAIM_WINDOW)
+        {
+            // It was given up (E2), or found out by itself, used and released: then this does nothing.
+            let work = Settle::of(name.clone(), owner.clone(), granted, None);
+            self.settlements.clean_up(work, now, effects);
+        }
+    }
+
+    /// A renewal was answered.
+    pub(super) fn renewed(
+        &mut self,
+        renewal: Renewal,
+        answer: Answer,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
+        let (hold, ttl, sent) = (renewal.hold.clone(), renewal.ttl, renewal.sent);
+        let heard = self.renewals.answered(renewal, answer, now, effects);
+        if heard.is_to_be_undone {
+            let work = Settle::of(hold.name.clone(), hold.owner.clone(), ttl, None);
+            self.settlements.clean_up(work, now, effects);
+        }
+        if let Some(held) = heard.confirmed {
+            let heard = (held.queued, sent);
+            let todo = self.lines.queued(&hold.name, &hold.owner, heard, now);
+            self.perform(&hold.name, todo, None, now, effects);
+        }
+        self.tell_lines(now, effects);
+    }
+
+    /// The time limit of a request has passed: it is told why, unless an answer is about to say so.
+    pub(super) fn limit_passed(
+        &mut self,
+        name: &LockName,
+        id: u64,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
+        let Some(line) = self.lines.get_mut(name) else {
+            return;
+        };
+        let Some(at) = line.waiting.iter().position(|seat| seat.id == id) else {
+            return;
+        };
+        let waiter = &mut line.waiting[at].caller;
+        match waiter.out_of_time(&line.turn, at, now, &self.about.store) {
+            Err(later) => {
+                let ticket = effects.wake(later, Due::Limit(name.clone(), id));
+                waiter.alarm = Some(ticket);
+            }
+            Ok(error) => {
+                if let Some(seat) = self.leave(name, id, now, effects) {
+                    effects.push(Effect::Refuse(seat.caller, Box::new(error)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The end of a lease: to the next one here, idle, or back to the store. Must never give a lock back twice, nor keep it.
+
+use std::sync::Arc;
+
+use leasehold_core::{Fence, LockName, Owner, Ttl};
+
+use super::{Machine, refuse};
+use crate::clock::{Clock, Moment};
+use crate::error::{LossCause, StoreError};
+use crate::lease::effects::{Effect, Effects, Parting};
+use crate::lease::events::Release;
+use crate::lease::hold::{Hold, Start};
+use crate::lease::line::{Ending, Seat};
+use crate::lease::lines::Closed;
+use crate::lease::seat::Waiter;
+use crate::lease::settle::Settle;
+use crate::lease::terms::Terms;
+use crate::telemetry::How;
+
+impl Machine {
+    /// Ends a lease, which was not ended before.
+    pub(super) fn released(&mut self, release: Release, now: Moment, effects: &mut Effects) {
+        let Release {
+            hold,
+            keep,
+            verdict,
+            tells_wanted,
+        } = release;
+        let lost = hold.loss();
+        let fits = lost.is_none() && hold.is_fit_to_hand_on(hold.ttl, now);
+        // Kept from everybody, those who wait here too.
+        let keep = keep.max(hold.left_to_keep(now));
+        let ending = if keep.is_some() || lost.is_some() || self.is_closed {
+            Ending::GiveBack
+        } else {
+            let lingers = !hold.linger.is_zero() && tells_wanted;
+            Ending::HandOn {
+                linger_until: lingers.then(|| now.after(hold.linger)),
+            }
+        };
+        let how = match (&lost, &verdict) {
+            (Some(lost), _) => How::Lost(lost.cause.clone()),
+            (None, Some(_)) => How::Released,
+            (None, None) => How::Dropped,
+        };
+        let ended = hold.retire(how);
+        effects.push(Effect::Ended(hold.clone(), ended));
+        if !tells_wanted {
+            // Nobody says whether others wait, so they do.
+            self.lines.wanted(&hold.name, &hold.owner, now);
+        }
+        let (identity, clock) = (&self.identity, &self.clock);
+        let owner = |terms: &Terms| identity.owner(&terms.note);
+        let todo = self.lines.give_back(
+            &hold.name,
+            &hold.owner,
+            owner,
+            (ending, fits),
+            now,
+            |seat, owner, fence, hold| next_lease(clock, seat, owner, fence, hold, now),
+        );
+        let parting = Parting {
+            hold: hold.clone(),
+            keep,
+            lost,
+            verdict,
+        };
+        self.perform(&hold.name, todo, Some(parting), now, effects);
+    }
+
+    /// Gives the lock of `owner` back to the store; with a use of it that ends now, or else of an idle lease.
+    pub(super) fn give_up(
+        &mut self,
+        name: &LockName,
+        owner: Owner,
+        idle: Option<Arc<Hold>>,
+        parting: Option<Parting>,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
+        self.renewals.forget(&owner, effects);
+        let used = parting.as_ref().map(|parting| parting.hold.clone());
+        let Some(hold) = used.or(idle) else {
+            return;
+        };
+        let keep = parting.as_ref().and_then(|parting| parting.keep);
+        // A lease extended by hand may have longer to go than it was taken for.
+        let left = Ttl::new(hold.deadline().since(now));
+        let lost = parting.as_ref().and_then(|parting| parting.lost.as_ref());
+        // What was lost must not be kept from the one who may have it now; one that is closed is still this client's.
+        let is_lost = lost.is_some_and(|lost| lost.cause != LossCause::Closed);
+        let work = Settle {
+            name: name.clone(),
+            owner,
+            ttl: left.map_or(hold.ttl, |left| left.max(hold.ttl)),
+            fence: Some(hold.grant),
+            keep: keep.max(hold.left_to_keep(now)).filter(|_| !is_lost),
+            unsettled_until: hold.unsettled_until(),
+            parting,
+            is_detached: hold.is_detached(),
+        };
+        self.settlements.begin(work, now, effects);
+    }
+
+    /// Ends all that there is.
+    pub(super) fn close(&mut self, now: Moment, effects: &mut Effects) {
+        self.is_closed = true;
+        let Closed {
+            seats,
+            asking,
+            leases,
+        } = self.lines.close();
+        refuse(seats, &StoreError::closed().into(), effects);
+        for (name, asking) in asking {
+            self.abandon(&name, asking, now, effects);
+        }
+        for (name, owner, hold) in leases {
+            let ended = hold.lose(LossCause::Closed);
+            effects.push(Effect::Ended(hold.clone(), ended));
+            // One that is idle was given back already, but not to the store.
+            hold.give_back();
+            self.give_up(&name, owner, Some(hold), None, now, effects);
+        }
+    }
+}
+
+/// The lease that follows `before` inside this client.
+pub(super) fn next_lease(
+    clock: &Clock,
+    seat: &Seat<Waiter>,
+    owner: &Owner,
+    fence: Fence,
+    before: &Arc<Hold>,
+    now: Moment,
+) -> Arc<Hold> {
+    let start = seat.caller.start(owner, fence, &seat.terms);
+    let start = Start {
+        grant: before.grant,
+        asked_at: before.asked_at,
+        until: before.deadline(),
+        unsettled_until: before.unsettled_until(),
+        ..start
+    };
+    Arc::new(Hold::new(clock.clone(), start, now))
+}

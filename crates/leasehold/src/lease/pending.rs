@@ -1,0 +1,70 @@
+//! An acquisition, as the future that its caller polls.
+//!
+//! # Invariants
+//!
+//! - **W2** Either a caller receives the lease, or it is released; there is no moment at which neither is certain: whoever finds that a
+//!   lease cannot be delivered, the engine or the future that is dropped, releases it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use leasehold_core::LockName;
+use tokio::sync::oneshot;
+
+use super::engine::Engine;
+use super::handle::Lease;
+use super::seat::{Outcome, Request};
+use crate::error::{Error, StoreError};
+
+/// An acquisition under way. Dropping it ends it, and nothing is left behind.
+#[must_use = "dropping it ends the acquisition"]
+pub(crate) struct Pending {
+    engine: Arc<Engine>,
+    name: LockName,
+    id: u64,
+    answered: oneshot::Receiver<Outcome>,
+    over: bool,
+}
+
+impl Pending {
+    /// Begins an acquisition.
+    pub(crate) fn begin(engine: &Arc<Engine>, request: Request) -> Self {
+        let (answer, answered) = oneshot::channel();
+        let name = request.name.clone();
+        Self {
+            id: engine.ask(request, answer),
+            engine: engine.clone(),
+            name,
+            answered,
+            over: false,
+        }
+    }
+}
+
+impl Future for Pending {
+    type Output = Result<Option<Lease>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = ready!(Pin::new(&mut self.answered).poll(context));
+        self.over = true;
+        let outcome = outcome.unwrap_or_else(|_| Err(StoreError::closed().into()));
+        let lease = |hold| Lease::new(hold, self.engine.clone());
+        Poll::Ready(outcome.map(|held| held.map(lease)))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        // From here on no lease can be put where nobody looks.
+        self.answered.close();
+        match self.answered.try_recv() {
+            Ok(Ok(Some(hold))) => self.engine.release(&hold, None, None),
+            Ok(_) => {}
+            Err(_) => self.engine.leave(&self.name, self.id),
+        }
+    }
+}

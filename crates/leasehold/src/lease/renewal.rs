@@ -1,0 +1,50 @@
+//! One renewal on its way, and what its answer counts for.
+
+use std::sync::Arc;
+
+use leasehold_core::{LockName, Reply, Step, Ttl};
+
+use super::hold::Hold;
+use super::kept::{Caller, Confirmed, Kept};
+use crate::clock::Moment;
+use crate::error::StoreError;
+use crate::store::Answer;
+
+/// Why a renewal is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// It is due.
+    Due,
+    /// Somebody asked for it.
+    Asked,
+}
+
+/// A renewal that is sent.
+pub(super) struct Renewal {
+    pub(super) hold: Arc<Hold>,
+    /// When it was made, before it is sent.
+    pub(super) sent: Moment,
+    pub(super) ttl: Ttl,
+    pub(super) why: Why,
+    pub(super) callers: Vec<Caller>,
+}
+
+impl Renewal {
+    pub(super) fn step(&self) -> (LockName, Step) {
+        let step = Step::Extend {
+            owner: self.hold.owner.clone(),
+            ttl: self.ttl,
+            fence: Some(self.hold.grant),
+        };
+        (self.hold.name.clone(), step)
+    }
+}
+
+/// What an answer to a renewal counts for: that the server of before has the lease says nothing of the one that answers now (L4).
+pub(super) fn believed(kept: Option<&Kept>, answer: Answer, store: &str) -> Answer {
+    let asked_before = kept.is_some_and(|kept| kept.confirmed == Confirmed::AskedBefore);
+    match answer {
+        Ok(Reply::Held(_)) if asked_before => Err(StoreError::replaced_meanwhile(store)),
+        answer => answer,
+    }
+}

@@ -1,0 +1,89 @@
+//! Answers to renewals. Must never bring back a lease that is over (K3).
+
+use leasehold_core::Reply;
+
+use super::{Heard, Renewals, over, schedule};
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::lease::effects::{Effect, Effects};
+use crate::lease::renewal::{Renewal, Why, believed};
+use crate::store::Answer;
+use crate::telemetry::Said;
+
+impl Renewals {
+    /// Takes the answer to a renewal into account.
+    pub(in crate::lease) fn answered(
+        &mut self,
+        renewal: Renewal,
+        answer: Answer,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> Heard {
+        let owner = renewal.hold.owner.clone();
+        let in_use = self.leases.get(&owner).map(|kept| kept.hold.clone());
+        let answer = believed(self.leases.get(&owner), answer, &self.store);
+        let said = Said::by(&answer);
+        let (verdict, heard, ended) = self.judge(&renewal, answer, now, effects);
+        effects.push(Effect::Extended(renewal.callers, verdict));
+        if let Some(hold) = in_use {
+            effects.push(Effect::Renewed(hold, now.since(renewal.sent), said));
+        }
+        if let Some(ended) = ended {
+            effects.push(ended);
+        }
+        if let Some(kept) = self.leases.get_mut(&owner) {
+            if kept.by_hand.is_empty() {
+                schedule(&owner, kept, effects);
+            } else {
+                self.send(&owner, Why::Asked, now, effects);
+            }
+        }
+        if renewal.why == Why::Due {
+            self.under_way -= 1;
+            self.send_from_backlog(now, effects);
+        }
+        heard
+    }
+
+    /// What whoever renewed by hand is told, what others are, and what is to be told of a loss after that.
+    fn judge(
+        &mut self,
+        renewal: &Renewal,
+        answer: Answer,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> (Result<(), Error>, Heard, Option<Effect>) {
+        let owner = &renewal.hold.owner;
+        let mut heard = Heard {
+            confirmed: None,
+            is_to_be_undone: false,
+        };
+        let mut ended = None;
+        let verdict = match (self.leases.get_mut(owner), answer) {
+            (None, answer) => {
+                // Over while the renewal was under way (K3). What was released is settled already, and may be kept on purpose.
+                heard.is_to_be_undone =
+                    self.lost_under_way.remove(owner) && matches!(answer, Ok(Reply::Held(_)));
+                Err(over(&renewal.hold))
+            }
+            (Some(kept), Err(error)) => {
+                kept.failed(renewal.ttl, &error, now);
+                Err(error.into())
+            }
+            (Some(kept), Ok(reply)) => match kept.heard(reply, renewal.sent, renewal.ttl, now) {
+                Ok(held) => {
+                    heard.confirmed = Some(held);
+                    Ok(())
+                }
+                Err((cause, left_held)) => {
+                    heard.is_to_be_undone = left_held;
+                    let hold = kept.hold.clone();
+                    let error = hold.lost(cause.clone()).into();
+                    ended = Some(self.end(hold, cause, effects));
+                    Err(error)
+                }
+            },
+        };
+        (verdict, heard, ended)
+    }
+}

@@ -1,0 +1,243 @@
+//! One owner's way out of the store. Must never be confirmed by an answer that is older than the last request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Fence, HolderView, LockName, Owner, Reply, Step, Ttl};
+
+use crate::backoff::Backoff;
+use crate::clock::Moment;
+use crate::error::{Error, LossCause};
+use crate::lease::effects::{Due, Effect, Effects, Parting, To};
+use crate::lease::hold::Hold;
+use crate::lease::terms::{drift, rounded_up};
+use crate::store::Answer;
+
+/// How long after the TTL a settlement goes on trying.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// How long the caller of a release waits for the store to come back before it is told that it did not confirm.
+const CALLER_WAITS: Duration = Duration::from_secs(2);
+
+/// What is to be undone.
+pub(in crate::lease) struct Settle {
+    pub(in crate::lease) name: LockName,
+    pub(in crate::lease) owner: Owner,
+    pub(in crate::lease) ttl: Ttl,
+    /// The fence of the grant, where it is known: the answer is about that hold. The owner lets go of whatever it has in any case.
+    pub(in crate::lease) fence: Option<Fence>,
+    pub(in crate::lease) keep: Option<Ttl>,
+    /// An earlier request was not answered and may be carried out until then.
+    pub(in crate::lease) unsettled_until: Option<Moment>,
+    /// The lease whose use ends with this release.
+    pub(in crate::lease) parting: Option<Parting>,
+    /// It goes on without this client.
+    pub(in crate::lease) is_detached: bool,
+}
+
+impl Settle {
+    /// What an owner that nobody uses any more may have left in the store.
+    pub(in crate::lease) fn of(
+        name: LockName,
+        owner: Owner,
+        ttl: Ttl,
+        unsettled_until: Option<Moment>,
+    ) -> Self {
+        Self {
+            name,
+            owner,
+            ttl,
+            fence: None,
+            keep: None,
+            unsettled_until,
+            parting: None,
+            is_detached: false,
+        }
+    }
+}
+
+/// Where a settlement stands.
+pub(super) enum Stage {
+    GoesOn,
+    Settled,
+    /// Its time is over, and nothing was confirmed: this is left to the next connection.
+    Abandoned(Option<Settle>),
+}
+
+/// Releases of one owner, until they have come to something.
+pub(super) struct Settlement {
+    name: LockName,
+    owner: Owner,
+    ttl: Ttl,
+    fence: Option<Fence>,
+    /// At-least-hold counts from the call, whenever the store hears of it; a repeat must not begin it anew.
+    keep_until: Option<Moment>,
+    unsettled_until: Option<Moment>,
+    /// Until it has its verdict.
+    parting: Option<Parting>,
+    is_detached: bool,
+    begun: Moment,
+    /// When the use of the lease ended.
+    parted: Moment,
+    gives_up_at: Moment,
+    /// Another try may have been carried out (U2).
+    unsure: bool,
+    /// How many releases were sent, and when the last one was.
+    sent: u32,
+    sent_at: Moment,
+    /// When the next one is sent.
+    retry_at: Option<Moment>,
+    backoff: Backoff,
+}
+
+impl Settlement {
+    pub(super) fn new(work: Settle, now: Moment) -> Self {
+        Self {
+            gives_up_at: gives_up_at(work.ttl, now),
+            keep_until: work.keep.map(|keep| now.after(keep.get())),
+            name: work.name,
+            owner: work.owner,
+            ttl: work.ttl,
+            fence: work.fence,
+            unsettled_until: work.unsettled_until,
+            parting: work.parting,
+            is_detached: work.is_detached,
+            begun: now,
+            parted: now,
+            unsure: false,
+            sent: 0,
+            sent_at: now,
+            retry_at: None,
+            backoff: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
+        }
+    }
+
+    /// There is one more reason to release.
+    pub(super) fn join(&mut self, work: Settle, now: Moment) {
+        self.ttl = self.ttl.max(work.ttl);
+        self.gives_up_at = self.gives_up_at.max(gives_up_at(work.ttl, now));
+        self.unsettled_until = self.unsettled_until.max(work.unsettled_until);
+        self.keep_until = work.keep.map(|keep| now.after(keep.get()));
+        self.is_detached = work.is_detached;
+        // Its owner lets go of whatever it has in any case; the fence says what its user had.
+        self.fence = self.fence.or(work.fence);
+        if work.parting.is_some() {
+            (self.parting, self.parted) = (work.parting, now);
+        }
+        // The one before it may be carried out, and its answer may come later.
+        self.unsure = true;
+    }
+
+    pub(super) fn release(&mut self, now: Moment, effects: &mut Effects) {
+        let left = |until: Moment| rounded_up(until.since(now));
+        let step = Step::Release {
+            owner: self.owner.clone(),
+            keep: self.keep_until.and_then(left),
+            fence: self.fence,
+        };
+        self.sent += 1;
+        self.sent_at = now;
+        self.retry_at = None;
+        effects.push(Effect::Send {
+            name: self.name.clone(),
+            step,
+            to: To::Settlement(self.owner.clone(), self.sent),
+        });
+    }
+
+    /// Whether it waits for its next release.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.retry_at.is_some()
+    }
+
+    pub(super) fn due(&mut self, now: Moment, effects: &mut Effects) {
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.release(now, effects);
+        }
+    }
+
+    /// Takes an answer, and has its verdict told as soon as there is one.
+    pub(super) fn answered(
+        &mut self,
+        number: u32,
+        answer: Answer,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> Stage {
+        let confirmed = match answer {
+            Ok(reply) => {
+                let tried = self.unsure.then(|| now.since(self.begun));
+                if let Some(parting) = self.parting.take() {
+                    let result = judge(&parting, reply, tried);
+                    effects.push(Effect::Released(parting, result));
+                }
+                true
+            }
+            Err(error) => {
+                self.unsure |= error.may_have_taken_effect;
+                let waited = now.since(self.parted) >= CALLER_WAITS || now >= self.gives_up_at;
+                let waits = error.kind.is_transient() && !waited;
+                if !waits && let Some(parting) = self.parting.take() {
+                    effects.push(Effect::Released(parting, Err(error.into())));
+                }
+                false
+            }
+        };
+        if number < self.sent {
+            // The last one is still under way.
+            return Stage::GoesOn;
+        }
+        // What is late may be carried out after a release that was sent before that time, however late its answer.
+        let settled = self
+            .unsettled_until
+            .is_none_or(|until| until <= self.sent_at);
+        if confirmed && settled {
+            return Stage::Settled;
+        }
+        if now < self.gives_up_at {
+            let at = now.after(self.backoff.pause());
+            self.retry_at = Some(at);
+            effects.wake(at, Due::Settlement(self.owner.clone()));
+            return Stage::GoesOn;
+        }
+        // Not what is to stay taken, or may be used by who has its token (U3).
+        let is_kept = self.keep_until.is_some_and(|until| until > now) || self.is_detached;
+        let left = !confirmed && !is_kept;
+        let again = || Settle::of(self.name.clone(), self.owner.clone(), self.ttl, None);
+        Stage::Abandoned(left.then(again))
+    }
+}
+
+fn gives_up_at(ttl: Ttl, now: Moment) -> Moment {
+    now.after(ttl.get() + MARGIN)
+}
+
+/// What the caller of a release is to know. Another request that may have freed the lock was sent at most `tried` ago.
+fn judge(parting: &Parting, reply: Reply, tried: Option<Duration>) -> Result<(), Error> {
+    if let Some(lost) = &parting.lost {
+        return Err(lost.clone().into());
+    }
+    let hold: &Arc<Hold> = &parting.hold;
+    match reply {
+        Reply::Released => Ok(()),
+        // An earlier try of this release, or another one of this client, may have been the one that freed it, while the lease
+        // was still good: unless somebody has held the lock for longer than that. One that is detached stays taken, however
+        // often that is asked for.
+        Reply::NotHeld(holder)
+            if tried.is_some_and(|ago| is_since(holder.as_ref(), ago))
+                && !hold.is_past()
+                && !hold.is_detached() =>
+        {
+            Ok(())
+        }
+        Reply::NotHeld(holder) => Err(hold.lost(LossCause::NotHeld(holder.map(Box::new))).into()),
+        _ => Err(hold.lost(LossCause::NotHeld(None)).into()),
+    }
+}
+
+/// Whether a holder, as far as the store knows, has held for at most as long as something is `ago`. The store counts from the
+/// fence, by its own clock; the two may run at speeds that differ by 1 %, as everywhere.
+fn is_since(holder: Option<&HolderView>, ago: Duration) -> bool {
+    let held_for = holder.and_then(|holder| holder.held_for);
+    held_for.is_none_or(|held_for| held_for.saturating_sub(drift(held_for)) <= ago)
+}
