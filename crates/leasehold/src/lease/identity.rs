@@ -31,6 +31,18 @@ impl Identity {
         })
     }
 
+    /// A client whose bits depend on these alone.
+    #[cfg(test)]
+    pub(super) fn seeded(client: u64, seed: u64) -> Self {
+        Self {
+            client: ClientId::new(client),
+            host: Label::new("host", "simulated").unwrap(),
+            pid: 1,
+            seed: AtomicU64::new(seed),
+            count: AtomicU64::new(0),
+        }
+    }
+
     /// Draws the bits anew that all owners from now on share. Where the system has none, the old ones go on.
     pub(crate) fn renew(&self) {
         if let Ok(seed) = getrandom::u64() {

@@ -246,6 +246,20 @@ impl Machine {
         self.lines.is_empty() && self.renewals.len() == 0
     }
 
+    /// Whether an owner is being settled.
+    #[cfg(test)]
+    pub(super) fn is_settling(&self) -> bool {
+        !self.settlements.is_empty()
+    }
+
+    /// Whether this owner is known to it (E1), requests under way aside.
+    #[cfg(test)]
+    pub(super) fn knows(&mut self, name: &LockName, owner: &Owner) -> bool {
+        self.lines.asking(name, owner).is_some()
+            || self.lines.owned_by(name, owner).is_some()
+            || self.settlements.knows(owner)
+    }
+
     /// How many leases there are.
     #[cfg(test)]
     pub(super) fn leases_kept(&self) -> usize {

@@ -23,6 +23,8 @@ mod run;
 mod schedules;
 mod seat;
 mod settle;
+#[cfg(test)]
+mod simulation;
 mod terms;
 mod timers;
 #[cfg(test)]

@@ -131,8 +131,25 @@ impl Settlements {
         }
     }
 
+    /// Whether this owner is being settled, or is to be at the next connection, or to stay taken (U3).
+    #[cfg(test)]
+    pub(super) fn knows(&self, owner: &Owner) -> bool {
+        let left = |work: &Settle| work.owner == *owner;
+        self.open.contains_key(owner)
+            || self.kept.contains_key(owner)
+            || self.abandoned.iter().any(left)
+    }
+
     /// Whether a release is to be repeated some time.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting > 0
+    }
+
+    /// Whether nothing is to be settled now.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let waiting = self.open.values().filter(|open| open.is_waiting());
+        assert_eq!(waiting.count(), self.waiting);
+        self.open.is_empty()
     }
 }

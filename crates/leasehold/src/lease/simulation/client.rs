@@ -1,0 +1,317 @@
+//! A client of a simulation: the machine, its clock and its users. What the machine wants done is done here as the engine does it.
+
+mod hearing;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold_core::{ClientId, LockName, Owner, Step, Ttl};
+use tokio::sync::oneshot;
+
+use super::user::{End, Stage, User, end, request};
+use crate::clock::{Clock, Moment};
+use crate::lease::effects::{Effect, Effects, To, Verdict};
+use crate::lease::events::{Event, Release};
+use crate::lease::hold::Hold;
+use crate::lease::identity::Identity;
+use crate::lease::line::Seat;
+use crate::lease::machine::{About, Machine};
+use crate::lease::seat::{Patience, Waiter};
+use crate::lease::settle::Settle;
+
+/// How long after its limit a user is answered at the latest.
+const ANSWER: Duration = Duration::from_secs(6);
+
+/// What became of a lease at the server.
+pub(super) struct Fate {
+    /// Its owner was released.
+    pub(super) was_freed: bool,
+    /// It was broken, or granted by a server that was replaced.
+    pub(super) is_excused: bool,
+    /// The server's time of day was set, by which it tells since when a lock is held.
+    pub(super) was_set: bool,
+}
+
+/// How fast the clock of a client runs.
+#[derive(Clone, Copy)]
+pub(super) struct Pace {
+    /// What it shows at first.
+    begun: u64,
+    thousandths: u64,
+}
+
+impl Pace {
+    /// What the clock shows at `at`.
+    fn shows(self, at: u64) -> Moment {
+        Moment::from_micros(self.begun + at * self.thousandths / 1_000)
+    }
+
+    /// When the clock will show `moment`.
+    pub(super) fn at(self, moment: Moment) -> u64 {
+        let passed = moment.as_micros().saturating_sub(self.begun);
+        (passed * 1_000).div_ceil(self.thousandths)
+    }
+}
+
+pub(super) struct Client {
+    pub(super) id: ClientId,
+    pub(super) machine: Machine,
+    pub(super) effects: Effects,
+    pub(super) users: Vec<User>,
+    /// Until when a request for the lease that a user detaches may be carried out.
+    unsettled: Vec<Option<Moment>>,
+    pub(super) clock: Clock,
+    /// Owners whose locks were left to whoever has their tokens: the client does not undo what is late of them.
+    pub(super) detached: HashSet<Owner>,
+    pub(super) pace: Pace,
+    next_seat: u64,
+    /// Until when it stands still.
+    pub(super) paused_until: u64,
+    pub(super) is_dead: bool,
+    /// Locks that have to stay taken, and until when.
+    pub(super) stays: Vec<(LockName, Owner, Moment)>,
+    pub(super) is_closed: bool,
+    /// Whether its store tells that others wait.
+    pub(super) tells_wanted: bool,
+    /// What it wants sent.
+    pub(super) outbox: Vec<(LockName, Step, To)>,
+    /// What is wrong with what it did.
+    pub(super) fault: Option<String>,
+}
+
+impl Client {
+    pub(super) fn new(rng: &mut Rng, names: &[LockName]) -> Self {
+        let identity = Arc::new(Identity::seeded(rng.u64(..), rng.u64(..)));
+        let about = About {
+            store: "simulated:".into(),
+            patience: Duration::from_secs(rng.u64(1..60)),
+        };
+        let clock = Clock::manual();
+        let users = (0..rng.usize(1..4)).map(|_| {
+            let name = &names[rng.usize(0..names.len())];
+            User::new(name.clone(), rng.u32(1..4))
+        });
+        let users: Vec<_> = users.collect();
+        Self {
+            id: identity.client,
+            machine: Machine::new(about, identity, clock.clone()),
+            effects: Effects::default(),
+            detached: HashSet::new(),
+            unsettled: vec![None; users.len()],
+            users,
+            pace: Pace {
+                begun: clock.now().as_micros(),
+                thousandths: rng.u64(991..1_010),
+            },
+            clock,
+            next_seat: 0,
+            paused_until: 0,
+            is_dead: false,
+            stays: Vec::new(),
+            is_closed: false,
+            tells_wanted: rng.u32(0..4) > 0,
+            outbox: Vec::new(),
+            fault: None,
+        }
+    }
+
+    /// Its clock shows what it does at `at`.
+    pub(super) fn tick(&self, at: u64) {
+        let shows = self.pace.shows(at);
+        self.clock.advance(shows.since(self.clock.now()));
+    }
+
+    /// Tells the machine what has happened, and does what it wants done.
+    pub(super) fn handle(&mut self, event: Event) {
+        self.machine
+            .handle(self.clock.now(), event, &mut self.effects);
+        for effect in self.effects.take() {
+            match effect {
+                Effect::Send { name, step, to } => self.outbox.push((name, step, to)),
+                Effect::Grant(waiter, hold) => {
+                    if let Err(hold) = waiter.served(hold) {
+                        self.release(&hold, None, None);
+                    }
+                }
+                Effect::Busy(waiter) => waiter.busy(),
+                Effect::Refuse(waiter, error) => waiter.fail(&error),
+                Effect::Extended(callers, verdict) => {
+                    for caller in callers {
+                        drop(caller.send(verdict.clone()));
+                    }
+                }
+                Effect::Released(parting, result) => {
+                    if let Some(verdict) = parting.verdict {
+                        drop(verdict.send(result));
+                    }
+                }
+                Effect::Gone(_)
+                | Effect::Watch(..)
+                | Effect::Index(_)
+                | Effect::Forgotten(_)
+                | Effect::Ended(..)
+                | Effect::Renewed(..)
+                | Effect::InLine(..) => {}
+            }
+        }
+    }
+
+    fn release(&mut self, hold: &Arc<Hold>, keep: Option<Ttl>, verdict: Option<Verdict>) {
+        if hold.give_back() {
+            let hold = hold.clone();
+            self.handle(Event::Released(Release {
+                hold,
+                keep,
+                verdict,
+                tells_wanted: self.tells_wanted,
+            }));
+        } else if let (Some(verdict), Some(lost)) = (verdict, hold.loss()) {
+            drop(verdict.send(Err(lost.into())));
+        }
+    }
+
+    /// A user makes its next move. What it does, for the story.
+    pub(super) fn moves(&mut self, user: usize, rng: &mut Rng) -> &'static str {
+        match std::mem::replace(&mut self.users[user].stage, Stage::Idle) {
+            Stage::Idle if self.users[user].left == 0 => {
+                self.users[user].becomes(Stage::Over);
+                "is done"
+            }
+            Stage::Idle => {
+                self.asks(user, rng);
+                "asks"
+            }
+            Stage::Asks {
+                id,
+                mut answer,
+                waits,
+                leaves,
+            } => {
+                if !leaves {
+                    self.users[user].stage = Stage::Asks {
+                        id,
+                        answer,
+                        waits,
+                        leaves,
+                    };
+                    return "waits";
+                }
+                answer.close();
+                self.users[user].becomes(Stage::Idle);
+                match answer.try_recv() {
+                    Ok(Ok(Some(hold))) => self.release(&hold, None, None),
+                    Ok(_) => {}
+                    Err(_) => {
+                        let name = self.users[user].name.clone();
+                        self.handle(Event::Left(name, id));
+                    }
+                }
+                "goes away"
+            }
+            Stage::Works(hold) => self.ends(user, hold, rng),
+            Stage::Detaches(hold, keep, _) => {
+                // As `Lease::detach` does when its future is dropped.
+                let until = self.unsettled[user].take();
+                let work = Settle::of(
+                    hold.name.clone(),
+                    hold.owner.clone(),
+                    keep.max(hold.ttl),
+                    until,
+                );
+                self.users[user].becomes(Stage::Idle);
+                hold.take_back();
+                self.handle(Event::Undone(Settle {
+                    keep: hold.left_to_keep(self.clock.now()),
+                    fence: Some(hold.grant),
+                    ..work
+                }));
+                "does not wait until it is detached"
+            }
+            Stage::Extends(hold, _) => {
+                self.users[user].becomes(Stage::Works(hold));
+                "does not wait until it is renewed"
+            }
+            Stage::Ends(..) => {
+                self.users[user].becomes(Stage::Idle);
+                "does not wait for the verdict"
+            }
+            Stage::Over => {
+                self.users[user].stage = Stage::Over;
+                "is done"
+            }
+        }
+    }
+
+    fn asks(&mut self, user: usize, rng: &mut Rng) {
+        let request = request(rng, &self.users[user].name);
+        let limit = match request.patience {
+            Patience::Once => Some(Duration::ZERO),
+            Patience::Within(limit) => Some(limit),
+            Patience::Forever => None,
+        };
+        let due = |limit| self.clock.now().after(limit + ANSWER);
+        self.users[user].due = limit.map(due);
+        let (answer, answered) = oneshot::channel();
+        let (id, once) = (self.next_seat, request.is_once());
+        self.next_seat += 1;
+        let name = request.name.clone();
+        let seat = Seat {
+            id,
+            terms: request.terms.clone(),
+            once,
+            caller: Waiter::new(request, self.clock.now(), answer),
+        };
+        self.users[user].left -= 1;
+        self.users[user].becomes(Stage::Asks {
+            id,
+            answer: answered,
+            waits: !once,
+            leaves: rng.u32(0..5) == 0,
+        });
+        self.handle(Event::Asked(name, seat));
+    }
+
+    fn ends(&mut self, user: usize, hold: Arc<Hold>, rng: &mut Rng) -> &'static str {
+        let (reply, verdict) = oneshot::channel();
+        let (ends, now) = (end(rng), self.clock.now());
+        if rng.u32(0..6) == 0 {
+            hold.keep_at_least(Duration::from_millis(rng.u64(1..4_000)));
+        }
+        let least = hold.left_to_keep(now);
+        let keep = match ends {
+            End::Keep(keep) => Some(keep).max(least),
+            End::Release => least,
+            End::Drop | End::Extend(_) | End::Detach(_) => None,
+        };
+        // As far as clocks that run at different speeds agree on it.
+        let agreed = |keep: Ttl| now.after(keep.get() * 98 / 100);
+        self.users[user].keep = keep.map(agreed);
+        let (keep, said) = match ends {
+            End::Extend(ttl) => {
+                let owner = hold.owner.clone();
+                self.users[user].becomes(Stage::Extends(hold, verdict));
+                self.handle(Event::Extended(owner, ttl, reply));
+                return "renews by hand";
+            }
+            End::Detach(ttl) => {
+                self.unsettled[user] = hold.unsettled_until();
+                hold.detach();
+                self.users[user].becomes(Stage::Detaches(hold.clone(), ttl, Some(verdict)));
+                self.release(&hold, Some(ttl), Some(reply));
+                return "detaches";
+            }
+            End::Drop => {
+                self.users[user].becomes(Stage::Idle);
+                self.release(&hold, None, None);
+                return "drops its lease";
+            }
+            End::Release => (None, "releases"),
+            End::Keep(ttl) => (Some(ttl), "releases, to be kept"),
+        };
+        self.users[user].becomes(Stage::Ends(hold.clone(), verdict));
+        self.release(&hold, keep, Some(reply));
+        said
+    }
+}

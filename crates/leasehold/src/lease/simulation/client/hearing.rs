@@ -1,0 +1,166 @@
+//! What the users of a client are answered, and whether that is right.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot::Receiver;
+use tokio::sync::oneshot::error::TryRecvError::{Closed, Empty};
+
+use super::{Client, Fate};
+use crate::error::{Error, LossCause};
+use crate::lease::hold::Hold;
+use crate::lease::seat::Outcome;
+use crate::lease::simulation::user::Stage;
+
+/// Where an answer goes that says whether something went well.
+type Verdict = Receiver<Result<(), Error>>;
+
+/// What a user goes on with, and what to tell of it; or the stage that it stays at.
+type Heard = Result<(Stage, String), Stage>;
+
+impl Client {
+    /// Takes what users were answered: which of them have a move to make now, and what to tell of it.
+    pub(in crate::lease::simulation) fn hear(
+        &mut self,
+        about: &impl Fn(&Hold) -> Fate,
+    ) -> Vec<(usize, String)> {
+        let mut heard = Vec::new();
+        for at in 0..self.users.len() {
+            let stage = std::mem::replace(&mut self.users[at].stage, Stage::Idle);
+            let next = match stage {
+                Stage::Asks {
+                    id,
+                    answer,
+                    waits,
+                    leaves,
+                } => self.answered(at, (id, waits, leaves), answer),
+                Stage::Extends(hold, verdict) => self.extended(hold, verdict),
+                Stage::Ends(hold, verdict) => self.ended(at, hold, verdict, about),
+                Stage::Detaches(hold, keep, Some(mut verdict)) => match verdict.try_recv() {
+                    Err(Empty) => Err(Stage::Detaches(hold, keep, Some(verdict))),
+                    Ok(Ok(())) => {
+                        self.detached.insert(hold.owner.clone());
+                        Ok((Stage::Idle, "has detached".into()))
+                    }
+                    // Nobody knows its token.
+                    result => {
+                        let said = format!("could not detach: {result:?}");
+                        Ok((Stage::Detaches(hold, keep, None), said))
+                    }
+                },
+                stage => Err(stage),
+            };
+            match next {
+                Ok((stage, said)) => {
+                    self.users[at].becomes(stage);
+                    heard.push((at, said));
+                }
+                Err(stage) => self.users[at].stage = stage,
+            }
+        }
+        heard
+    }
+
+    fn answered(
+        &mut self,
+        at: usize,
+        (id, waits, leaves): (u64, bool, bool),
+        mut answer: Receiver<Outcome>,
+    ) -> Heard {
+        match answer.try_recv() {
+            Ok(Ok(Some(hold))) => {
+                let said = format!("has {} fence {}", hold.owner.id(), hold.fence);
+                if hold.fence != hold.grant && hold.doubted().is_some() {
+                    self.fault = Some(format!("L4: {said}, in doubt"));
+                }
+                self.check_order(at, id);
+                Ok((Stage::Works(hold), said))
+            }
+            Ok(Ok(None)) => Ok((Stage::Idle, "finds it busy".into())),
+            Ok(Err(error)) => Ok((Stage::Idle, format!("is refused: {error}"))),
+            Err(Closed) => {
+                self.fault = Some(format!("Q4: {id} is never answered"));
+                Ok((Stage::Idle, "is never answered".into()))
+            }
+            Err(Empty) => Err(Stage::Asks {
+                id,
+                answer,
+                waits,
+                leaves,
+            }),
+        }
+    }
+
+    fn extended(&mut self, hold: Arc<Hold>, mut verdict: Verdict) -> Heard {
+        match verdict.try_recv() {
+            Err(Empty) => Err(Stage::Extends(hold, verdict)),
+            result => {
+                if result.is_err() && hold.loss().is_none() {
+                    let who = hold.owner.id();
+                    self.fault = Some(format!("K: {who} renews without an answer"));
+                }
+                Ok((Stage::Works(hold), format!("was renewed: {result:?}")))
+            }
+        }
+    }
+
+    fn ended(
+        &mut self,
+        at: usize,
+        hold: Arc<Hold>,
+        mut verdict: Verdict,
+        about: &impl Fn(&Hold) -> Fate,
+    ) -> Heard {
+        let who = hold.owner.id();
+        let result = match verdict.try_recv() {
+            Ok(result) => result,
+            Err(Empty) => return Err(Stage::Ends(hold, verdict)),
+            Err(Closed) => {
+                self.fault = Some(format!("U1: {who} never has a verdict"));
+                return Ok((Stage::Idle, "has no verdict".into()));
+            }
+        };
+        let about = about(&hold);
+        let is_early = hold.valid_until() > self.clock.now();
+        match &result {
+            Ok(()) => {
+                let freed = about.was_freed || about.is_excused;
+                if !freed && !self.machine.knows(&hold.name, &hold.owner) {
+                    self.fault = Some(format!("U2: {who} was lost"));
+                }
+                if let Some(until) = self.users[at].keep.take() {
+                    let (name, owner) = (hold.name.clone(), hold.owner.clone());
+                    self.stays.push((name, owner, until));
+                }
+            }
+            Err(Error::Lost(lost))
+                if matches!(lost.cause, LossCause::NotHeld(_))
+                    && is_early
+                    && !about.is_excused
+                    && !about.was_set =>
+            {
+                self.fault = Some(format!("U2: {who} was not lost: {lost}"));
+            }
+            Err(_) => {}
+        }
+        Ok((Stage::Idle, format!("has released: {result:?}")))
+    }
+
+    /// Nobody of this client has waited for longer than the user who is served.
+    fn check_order(&mut self, served: usize, id: u64) {
+        let name = self.users[served].name.clone();
+        for user in &self.users {
+            if let Stage::Asks {
+                id: other,
+                answer,
+                waits: true,
+                ..
+            } = &user.stage
+                && user.name == name
+                && *other < id
+                && answer.is_empty()
+            {
+                self.fault = Some(format!("Q3: {id} is served before {other}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The store of a simulation: the rules of core, and what may happen to a server.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use leasehold_core::{
+    ClientId, LockName, Now, Outcome, Owner, Presence, Reply, Step, Waiter, World,
+};
+
+/// Where its time of day begins: 2026-01-01, in microseconds.
+const WALL: u64 = 1_767_225_600_000_000;
+
+/// Long enough for a time of day to be set back.
+const CLOCK: u64 = 1_000_000_000_000;
+
+pub(super) struct Server {
+    pub(super) world: World,
+    /// What a replica has.
+    replica: World,
+    /// Added to the time of the simulation.
+    clock_us: u64,
+    wall_us: u64,
+    /// Its time of day was set.
+    pub(super) was_set: bool,
+    /// How often it was replaced.
+    pub(super) lineage: u32,
+    /// Who is connected.
+    pub(super) connected: HashSet<ClientId>,
+    /// Owners whose locks were broken.
+    pub(super) broken: HashSet<Owner>,
+    /// Owners that were released, and those of them for whom something was carried out after that.
+    pub(super) released: HashSet<Owner>,
+    pub(super) overtaken: HashSet<Owner>,
+}
+
+/// Only who is connected hears a wake.
+struct Hears<'a>(&'a HashSet<ClientId>);
+
+impl Presence for Hears<'_> {
+    fn waiter_gone(&self, waiter: &Waiter) -> bool {
+        !self.0.contains(&waiter.owner.client())
+    }
+}
+
+impl Server {
+    pub(super) fn new(offset_us: u64) -> Self {
+        Self {
+            world: World::default(),
+            replica: World::default(),
+            clock_us: CLOCK + offset_us,
+            wall_us: WALL,
+            was_set: false,
+            lineage: 0,
+            connected: HashSet::new(),
+            broken: HashSet::new(),
+            released: HashSet::new(),
+            overtaken: HashSet::new(),
+        }
+    }
+
+    pub(super) fn offset(&self) -> u64 {
+        self.clock_us - CLOCK
+    }
+
+    fn now(&self, at: u64) -> Now {
+        Now {
+            clock_us: self.clock_us + at,
+            wall_us: self.wall_us + at,
+        }
+    }
+
+    pub(super) fn step(&mut self, at: u64, name: &LockName, step: &Step) -> Outcome {
+        let now = self.now(at);
+        let hears = Hears(&self.connected);
+        let outcome = self.world.apply(now, name, step, &hears);
+        match (step, &outcome.reply) {
+            (Step::Release { owner, .. }, Reply::Released) => {
+                self.released.insert(owner.clone());
+            }
+            (Step::Acquire { owner, .. } | Step::Extend { owner, .. }, _)
+                if self.released.contains(owner) =>
+            {
+                self.overtaken.insert(owner.clone());
+            }
+            _ => {}
+        }
+        outcome
+    }
+
+    /// What it keeps at `at`.
+    pub(super) fn look(&mut self, at: u64) -> &World {
+        let now = self.now(at);
+        self.world.sweep(now);
+        &self.world
+    }
+
+    /// The replica has heard of everything.
+    pub(super) fn replicate(&mut self) {
+        self.replica = self.world.clone();
+    }
+
+    /// The replica takes over, with a clock of its own.
+    pub(super) fn fail_over(&mut self, offset_us: u64) {
+        self.world = self.replica.clone();
+        self.clock_us = CLOCK + offset_us;
+        self.lineage += 1;
+    }
+
+    /// Its time of day is set back or forward.
+    pub(super) fn step_wall(&mut self, by: Duration, back: bool) {
+        let by = u64::try_from(by.as_micros()).unwrap();
+        self.was_set = true;
+        self.wall_us = if back {
+            self.wall_us - by
+        } else {
+            self.wall_us + by
+        };
+    }
+
+    /// Somebody breaks a lock, whoever holds it.
+    pub(super) fn break_lock(&mut self, at: u64, name: &LockName) -> Option<Outcome> {
+        let holder = self.look(at).get(name)?.holders.first()?;
+        let (owner, fence) = (holder.owner.clone(), holder.fences.first);
+        self.broken.insert(owner);
+        Some(self.step(at, name, &Step::Break { fence }))
+    }
+}

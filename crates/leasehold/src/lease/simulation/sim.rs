@@ -1,0 +1,341 @@
+//! What happens in a simulation, in which order, and what must be true of it.
+
+mod checks;
+mod network;
+mod trouble;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::sync::Arc;
+
+use fastrand::Rng;
+use leasehold_core::{LockName, Owner, Step};
+
+use super::client::{Client, Fate};
+use super::server::Server;
+use super::user::{Stage, while_};
+use crate::backoff;
+use crate::lease::effects::To;
+use crate::lease::events::Event;
+use crate::lease::hold::Hold;
+use crate::store::{Answer, Notice};
+
+const MS: u64 = 1_000;
+const SECOND: u64 = 1_000 * MS;
+
+/// How long after the last trouble everybody has to be served.
+const PATIENCE: u64 = 600 * SECOND;
+
+/// Something that happens at its time.
+enum What {
+    /// A user makes its next move, if it is still at that turn.
+    Move {
+        client: usize,
+        user: usize,
+        turn: u32,
+    },
+    /// The first timer of a client.
+    Timer(usize),
+    /// A request reaches the server.
+    Arrive(u64),
+    /// The same, of a connection that is gone, if the server is still the one of this lineage.
+    Late(usize, LockName, Step, u32),
+    /// An answer reaches its client.
+    Answer(u64, Answer),
+    /// There was none in time.
+    Silence(u64),
+    /// A notice reaches its client, over this connection.
+    Notice(usize, u32, Notice),
+    /// This connection ends.
+    Cut(usize, u32),
+    /// A client connects anew.
+    Connect(usize),
+    /// Something goes wrong.
+    Trouble,
+}
+
+/// A request on its way.
+struct Flight {
+    client: usize,
+    name: LockName,
+    step: Step,
+    to: To,
+    arrived: bool,
+}
+
+/// The way between a client and the server.
+#[derive(Default)]
+struct Link {
+    connected: bool,
+    epoch: u32,
+    lineage: u32,
+    connected_at: u64,
+    /// When the last one arrives: requests for a lock, those that name a fence, answers, notices.
+    last: [u64; 4],
+}
+
+pub(super) struct Simulation {
+    rng: Rng,
+    at: u64,
+    /// Until when there is trouble.
+    calm_at: u64,
+    queue: BinaryHeap<Reverse<(u64, u64)>>,
+    planned: HashMap<u64, What>,
+    numbers: u64,
+    server: Server,
+    names: Vec<LockName>,
+    clients: Vec<Client>,
+    links: Vec<Link>,
+    timers: Vec<Option<u64>>,
+    flights: BTreeMap<u64, Flight>,
+    failed_over_at: Option<u64>,
+    /// Owners of whom a replaced server knew more than its replica.
+    stale: HashSet<Owner>,
+    last_lease: HashMap<LockName, Arc<Hold>>,
+    told: bool,
+    story: Vec<String>,
+}
+
+impl Simulation {
+    pub(super) fn new(seed: u64, told: bool) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        backoff::seed(rng.u64(..));
+        let names: Vec<_> = ["a", "b"][..rng.usize(1..3)]
+            .iter()
+            .map(|name| LockName::new(name).unwrap())
+            .collect();
+        let clients: Vec<_> = (0..rng.usize(1..4))
+            .map(|_| Client::new(&mut rng, &names))
+            .collect();
+        let mut simulation = Self {
+            at: 0,
+            calm_at: rng.u64(0..12) * SECOND,
+            queue: BinaryHeap::new(),
+            planned: HashMap::new(),
+            numbers: 0,
+            server: Server::new(rng.u64(0..SECOND)),
+            links: clients.iter().map(|_| Link::default()).collect(),
+            timers: vec![None; clients.len()],
+            names,
+            clients,
+            flights: BTreeMap::new(),
+            failed_over_at: None,
+            stale: HashSet::new(),
+            last_lease: HashMap::new(),
+            told,
+            story: Vec::new(),
+            rng,
+        };
+        for client in 0..simulation.clients.len() {
+            simulation.links[client].connected = true;
+            simulation
+                .server
+                .connected
+                .insert(simulation.clients[client].id);
+            for user in 0..simulation.clients[client].users.len() {
+                simulation.plan_move(client, user);
+            }
+        }
+        if simulation.calm_at > 0 {
+            simulation.plan(0, What::Trouble);
+        }
+        simulation
+    }
+
+    pub(super) fn story(&self) -> Vec<String> {
+        self.story.clone()
+    }
+
+    /// Lets everything happen, and says what should not have.
+    pub(super) fn run(&mut self) -> Result<(), String> {
+        while let Some(Reverse((at, number))) = self.queue.pop() {
+            let Some(what) = self.planned.remove(&number) else {
+                continue;
+            };
+            self.at = at;
+            if at > self.calm_at + PATIENCE {
+                return Err("Q2: somebody waits for ever".into());
+            }
+            self.happens(what);
+            self.check()?;
+            self.close_when_done();
+        }
+        self.check_end()
+    }
+
+    fn tell(&mut self, line: impl FnOnce() -> String) {
+        if self.told {
+            self.story.push(format!("{:>12} {}", self.at, line()));
+        }
+    }
+
+    fn plan(&mut self, after: u64, what: What) {
+        self.plan_at(self.at + after, what);
+    }
+
+    fn plan_at(&mut self, at: u64, what: What) {
+        self.numbers += 1;
+        self.queue.push(Reverse((at, self.numbers)));
+        self.planned.insert(self.numbers, what);
+    }
+
+    fn plan_move(&mut self, client: usize, user: usize) {
+        let turn = self.clients[client].users[user].turn;
+        let after = u64::try_from(while_(&mut self.rng).as_micros()).unwrap();
+        self.plan(after, What::Move { client, user, turn });
+    }
+
+    /// Whose this is, if it has to wait until that client goes on.
+    fn concerns(&self, what: &What) -> Option<usize> {
+        match what {
+            What::Move { client, .. } | What::Timer(client) | What::Notice(client, ..) => {
+                Some(*client)
+            }
+            What::Answer(id, _) | What::Silence(id) => {
+                self.flights.get(id).map(|flight| flight.client)
+            }
+            _ => None,
+        }
+    }
+
+    fn happens(&mut self, what: What) {
+        if let Some(client) = self.concerns(&what) {
+            let until = self.clients[client].paused_until;
+            if self.clients[client].is_dead {
+                return;
+            }
+            if until > self.at {
+                return self.plan_at(until, what);
+            }
+        }
+        match what {
+            What::Move { client, user, turn } => self.moves(client, user, turn),
+            What::Timer(client) => {
+                if self.timers[client].is_some_and(|at| at <= self.at) {
+                    self.timers[client] = None;
+                    self.handle(client, Event::Passed);
+                }
+            }
+            What::Arrive(id) => self.arrives(id),
+            What::Late(client, name, step, lineage) => {
+                if lineage == self.server.lineage {
+                    self.tell(|| format!("late, of {client}: {step:?}"));
+                    let outcome = self.server.step(self.at, &name, &step);
+                    self.notify(&name, outcome);
+                }
+            }
+            What::Answer(id, answer) => {
+                if let Some(flight) = self.flights.remove(&id) {
+                    self.tell(|| format!("{} hears {answer:?}", flight.client));
+                    self.handle(flight.client, Event::Answered(flight.to, answer));
+                }
+            }
+            What::Silence(id) => {
+                if let Some(flight) = self.flights.get(&id) {
+                    let client = flight.client;
+                    self.cut(client);
+                }
+            }
+            What::Notice(client, epoch, notice) => {
+                if self.links[client].epoch == epoch {
+                    self.tell(|| format!("{client} is told {notice:?}"));
+                    self.handle(client, Event::Noticed(notice));
+                }
+            }
+            What::Cut(client, epoch) => {
+                if self.links[client].epoch == epoch {
+                    self.cut(client);
+                }
+            }
+            What::Connect(client) => self.connect(client),
+            What::Trouble => self.trouble(),
+        }
+    }
+
+    fn moves(&mut self, client: usize, user: usize, turn: u32) {
+        if self.clients[client].users[user].turn != turn {
+            return;
+        }
+        let now = self.at;
+        self.clients[client].tick(now);
+        let said = self.clients[client].moves(user, &mut self.rng);
+        self.tell(|| format!("{client}.{user} {said}"));
+        self.plan_after(client, user);
+        self.afterwards(client);
+    }
+
+    /// The next move of a user, if it makes one by itself.
+    fn plan_after(&mut self, client: usize, user: usize) {
+        let leaves = self.rng.u32(0..6) == 0;
+        let makes = match &self.clients[client].users[user].stage {
+            Stage::Idle | Stage::Works(_) | Stage::Detaches(..) => true,
+            Stage::Asks { leaves, .. } => *leaves,
+            Stage::Extends(..) | Stage::Ends(..) => leaves,
+            Stage::Over => false,
+        };
+        if makes {
+            self.plan_move(client, user);
+        }
+    }
+
+    fn handle(&mut self, client: usize, event: Event) {
+        self.clients[client].tick(self.at);
+        self.clients[client].handle(event);
+        self.afterwards(client);
+    }
+
+    /// Sends what a client wants sent, and lets its users go on.
+    fn afterwards(&mut self, client: usize) {
+        let pace = self.clients[client].pace;
+        let about = |hold: &Hold| {
+            let asked_at = pace.at(hold.asked_at);
+            Fate {
+                was_freed: self.server.released.contains(&hold.owner),
+                is_excused: self.server.broken.contains(&hold.owner)
+                    || self.failed_over_at.is_some_and(|at| asked_at <= at),
+                was_set: self.server.was_set,
+            }
+        };
+        for (user, said) in self.clients[client].hear(&about) {
+            self.tell(|| format!("{client}.{user} {said}"));
+            self.plan_after(client, user);
+        }
+        for (name, step, to) in std::mem::take(&mut self.clients[client].outbox) {
+            self.send(client, name, step, to);
+        }
+        if let Some(first) = self.clients[client].effects.later.first() {
+            let mut at = self.clients[client].pace.at(first).max(self.at);
+            if self.at < self.calm_at && self.rng.u32(0..10) == 0 {
+                // Its thread has other things to do.
+                at += self.rng.u64(0..100 * MS);
+            }
+            if self.timers[client].is_none_or(|planned| planned > at) {
+                self.timers[client] = Some(at);
+                self.plan_at(at, What::Timer(client));
+            }
+        }
+    }
+
+    fn close(&mut self, client: usize) {
+        let it = &mut self.clients[client];
+        if !it.is_closed && !it.is_dead {
+            it.is_closed = true;
+            self.tell(|| format!("{client} is closed"));
+            self.handle(client, Event::Closed);
+        }
+    }
+
+    /// When all users are done, their clients are closed.
+    fn close_when_done(&mut self) {
+        if self.at < self.calm_at {
+            return;
+        }
+        for client in 0..self.clients.len() {
+            let it = &self.clients[client];
+            let done = it.users.iter().all(super::user::User::is_over);
+            if done && it.paused_until <= self.at {
+                self.close(client);
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What must be true at every moment of a simulation, and at its end.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use leasehold_core::{LockName, Owner, Step, World};
+
+use super::super::client::Client;
+use super::super::user::{Stage, User};
+use super::{SECOND, Simulation, What};
+use crate::lease::hold::Hold;
+use crate::store::Notice;
+
+/// How long a client may take to learn from a new server that it has lost a lease.
+const TOLD: u64 = 2 * SECOND;
+
+impl Simulation {
+    pub(super) fn check(&mut self) -> Result<(), String> {
+        let world = self.server.look(self.at).clone();
+        let mut in_use = HashMap::new();
+        for at in 0..self.clients.len() {
+            let client = &self.clients[at];
+            client.tick(self.at);
+            if let Some(fault) = &client.fault {
+                return Err(fault.clone());
+            }
+            let holds: Vec<_> = client
+                .users
+                .iter()
+                .filter_map(User::hold)
+                .cloned()
+                .collect();
+            for hold in holds {
+                if hold.loss().is_none() && !self.is_excused(at, &hold) {
+                    self.check_lease(&world, &hold, &mut in_use)?;
+                }
+            }
+            self.check_kept(&world, at)?;
+            self.check_answered(at)?;
+            self.check_known(&world, at)?;
+        }
+        Ok(())
+    }
+
+    /// Whether its client cannot know yet that a lease is lost: it was broken, or the server that granted it was replaced.
+    fn is_excused(&self, at: usize, hold: &Hold) -> bool {
+        let (client, link) = (&self.clients[at], &self.links[at]);
+        let asked_at = client.pace.at(hold.asked_at);
+        let failed_over = self.failed_over_at.is_some_and(|failed| asked_at <= failed);
+        let cannot_know = !link.connected
+            || client.paused_until + TOLD > self.at
+            || link.connected_at + TOLD > self.at;
+        self.server.broken.contains(&hold.owner) || failed_over && cannot_know
+    }
+
+    /// A lease that its user may rely on is one that the server has granted, and nobody else's; no fence comes twice, or too late.
+    fn check_lease(
+        &mut self,
+        world: &World,
+        hold: &Arc<Hold>,
+        in_use: &mut HashMap<LockName, Owner>,
+    ) -> Result<(), String> {
+        let who = hold.owner.id();
+        if !holds(world, &hold.name, &hold.owner) {
+            return Err(format!("L1: {who} relies on what it does not hold"));
+        }
+        if let Some(other) = in_use.insert(hold.name.clone(), hold.owner.clone()) {
+            return Err(format!("L1: {who} and {} rely on one lock", other.id()));
+        }
+        let last = self.last_lease.insert(hold.name.clone(), hold.clone());
+        match last {
+            Some(last) if !Arc::ptr_eq(&last, hold) && hold.fence <= last.fence => {
+                Err(format!("fence {} after {}", hold.fence, last.fence))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A lock that has to stay taken does (U3), as long as the server is the one that was told so.
+    fn check_kept(&self, world: &World, at: usize) -> Result<(), String> {
+        let client = &self.clients[at];
+        for (name, owner, until) in &client.stays {
+            let is_over = client.pace.at(*until) <= self.at;
+            let server = &self.server;
+            let excused = self.failed_over_at.is_some()
+                || server.broken.contains(owner)
+                || server.overtaken.contains(owner);
+            if !is_over && !excused && !holds(world, name, owner) {
+                return Err(format!("U3: {} does not stay taken", owner.id()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Who does not wait for ever is answered in time (Q4).
+    fn check_answered(&self, at: usize) -> Result<(), String> {
+        let client = &self.clients[at];
+        if client.is_dead || client.paused_until + SECOND > self.at {
+            return Ok(());
+        }
+        for user in &client.users {
+            let asks = matches!(user.stage, Stage::Asks { leaves: false, .. });
+            if asks && user.due.is_some_and(|due| due < client.clock.now()) {
+                return Err(format!("Q4: a user of {at} is not answered in time"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the server keeps for a client is known to it, or on its way (E1). What is late of an owner is no excuse: a settlement
+    /// waits for it (U1).
+    fn check_known(&mut self, world: &World, at: usize) -> Result<(), String> {
+        let client = &mut self.clients[at];
+        if client.is_dead || client.paused_until > self.at || !self.links[at].connected {
+            return Ok(());
+        }
+        for (name, owner) in left_in(world) {
+            if client.id != owner.client()
+                || client.knows(name, owner)
+                || self.stale.contains(owner)
+            {
+                continue;
+            }
+            let epoch = self.links[at].epoch;
+            let comes = |what: &What| match what {
+                What::Notice(to, over, notice) if *to == at && *over == epoch => match notice {
+                    Notice::Granted { wake, .. } => wake.owner == *owner,
+                    Notice::Reconnected => true,
+                    _ => false,
+                },
+                _ => false,
+            };
+            let is_under_way = self
+                .flights
+                .values()
+                .any(|flight| is_of(&flight.step, owner));
+            if !is_under_way && !self.planned.values().any(comes) {
+                return Err(format!("E1: {at} does not know {}", owner.id()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is left when all is over.
+    pub(super) fn check_end(&mut self) -> Result<(), String> {
+        let world = self.server.look(self.at).clone();
+        for (at, client) in self.clients.iter_mut().enumerate() {
+            if client.is_dead {
+                continue;
+            }
+            if !client.is_closed {
+                return Err(format!("Q2: a user of {at} was never served"));
+            }
+            if !client.machine.is_empty() || client.machine.is_settling() {
+                return Err(format!("{at} remembers something"));
+            }
+            let id = client.id;
+            let mut left = left_in(&world).filter(|(_, owner)| owner.client() == id);
+            let forgot = |(name, owner): &(&LockName, &Owner)| {
+                !self.stale.contains(*owner) && !client.knows(name, owner)
+            };
+            if let Some((_, owner)) = left.find(forgot) {
+                return Err(format!("{} is left", owner.id()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Client {
+    /// Whether it knows of what an owner has in the store; or somebody else is to see to that, who has its token.
+    fn knows(&mut self, name: &LockName, owner: &Owner) -> bool {
+        // One that is lost is released when its user notices.
+        let has = |hold: &Arc<Hold>| hold.owner == *owner;
+        let in_hand = |user: &User| match &user.stage {
+            Stage::Detaches(hold, ..) => has(hold),
+            _ => user.hold().is_some_and(has),
+        };
+        self.machine.knows(name, owner)
+            || self.detached.contains(owner)
+            || self.users.iter().any(in_hand)
+    }
+}
+
+fn holds(world: &World, name: &LockName, owner: &Owner) -> bool {
+    let lock = world.get(name);
+    lock.is_some_and(|lock| lock.holders.iter().any(|holder| holder.owner == *owner))
+}
+
+/// Who holds or waits, but for what is to stay taken.
+fn left_in(world: &World) -> impl Iterator<Item = (&LockName, &Owner)> {
+    world.names().flat_map(|name| {
+        let lock = world.get(name);
+        lock.into_iter().flat_map(move |lock| {
+            let holders = lock.holders.iter().filter(|holder| !holder.kept);
+            let holders = holders.map(|holder| &holder.owner);
+            let all = holders.chain(lock.queue.iter().map(|waiter| &waiter.owner));
+            all.map(move |owner| (name, owner))
+        })
+    })
+}
+
+fn is_of(step: &Step, owner: &Owner) -> bool {
+    match step {
+        Step::Acquire { owner: of, .. }
+        | Step::Extend { owner: of, .. }
+        | Step::Release { owner: of, .. } => of == owner,
+        Step::Break { .. } | Step::Inspect => false,
+    }
+}

@@ -1,0 +1,186 @@
+//! The way between the clients and the server: what is late, lost, carried out twice, or overtaken by what the next connection brings.
+
+use std::time::Duration;
+
+use leasehold_core::{LockName, Outcome, Step};
+
+use super::{Flight, MS, SECOND, Simulation, What};
+use crate::error::{Replaced, StoreError, StoreErrorKind};
+use crate::lease::effects::To;
+use crate::store::Notice;
+
+/// How late a message of an earlier connection may arrive; one that takes a lock, before its TTL ends.
+const LATE: u64 = 1_900 * MS;
+
+impl Simulation {
+    pub(super) fn latency(&mut self) -> u64 {
+        match self.rng.u32(0..100) {
+            0..=89 => self.rng.u64(50..900),
+            90..=98 => self.rng.u64(MS..60 * MS),
+            _ => self.rng.u64(60 * MS..400 * MS),
+        }
+    }
+
+    pub(super) fn in_order(&mut self, client: usize, kind: usize) -> u64 {
+        let at = self.at + self.latency();
+        let last = &mut self.links[client].last[kind];
+        *last = at.max(*last);
+        *last
+    }
+
+    pub(super) fn send(&mut self, client: usize, name: LockName, step: Step, to: To) {
+        self.tell(|| format!("{client} sends {step:?}"));
+        self.numbers += 1;
+        let id = self.numbers;
+        let (limit, at) = match &step {
+            Step::Acquire { ttl, .. } => (ttl.get() / 3, self.in_order(client, 0)),
+            Step::Extend { ttl, .. } => (ttl.get() / 3, self.in_order(client, 1)),
+            Step::Release { fence: Some(_), .. } => (Duration::MAX, self.in_order(client, 1)),
+            _ => (Duration::MAX, self.at + self.latency()),
+        };
+        let flight = Flight {
+            client,
+            name,
+            step,
+            to,
+            arrived: false,
+        };
+        self.flights.insert(id, flight);
+        if !self.links[client].connected {
+            let error = StoreError::new("simulated:", StoreErrorKind::Unavailable, "cut");
+            let after = self.rng.u64(MS..20 * MS);
+            return self.plan(after, What::Answer(id, Err(error)));
+        }
+        self.plan_at(at, What::Arrive(id));
+        let limit = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+        self.plan(limit.min(500 * MS), What::Silence(id));
+        if self.at < self.calm_at && self.rng.u32(0..40) == 0 {
+            let (after, epoch) = (self.rng.u64(0..3 * MS), self.links[client].epoch);
+            self.plan(after, What::Cut(client, epoch));
+        }
+    }
+
+    pub(super) fn arrives(&mut self, id: u64) {
+        let Some(flight) = self.flights.get_mut(&id) else {
+            return;
+        };
+        flight.arrived = true;
+        if self.at < self.calm_at
+            && matches!(flight.step, Step::Acquire { .. })
+            && self.rng.u32(0..60) == 0
+        {
+            let client = flight.client;
+            let (at, kind) = (self.in_order(client, 2), StoreErrorKind::Full);
+            let error = StoreError::new("simulated:", kind, "full");
+            return self.plan_at(at, What::Answer(id, Err(error)));
+        }
+        let (client, name, step) = (flight.client, flight.name.clone(), flight.step.clone());
+        let outcome = self.server.step(self.at, &name, &step);
+        self.tell(|| format!("the server does it for {client}: {:?}", outcome.reply));
+        let answer = Ok(outcome.reply.clone());
+        self.notify(&name, outcome);
+        let at = self.in_order(client, 2);
+        self.plan_at(at, What::Answer(id, answer));
+    }
+
+    /// Sends the notices of a step to those who are connected.
+    pub(super) fn notify(&mut self, name: &LockName, outcome: Outcome) {
+        let key = || name.key().to_owned();
+        let mut notices = Vec::new();
+        for wake in outcome.wakes {
+            notices.push((wake.owner.client(), Notice::Granted { key: key(), wake }));
+        }
+        if let Some(owner) = outcome.wanted {
+            notices.push((owner.client(), Notice::Wanted { key: key(), owner }));
+        }
+        if let Some(owner) = outcome.first {
+            notices.push((owner.client(), Notice::First { key: key(), owner }));
+        }
+        for (to, notice) in notices {
+            let to = self.clients.iter().position(|client| client.id == to);
+            let hears = |client: &usize| {
+                let wanted = matches!(notice, Notice::Wanted { .. });
+                self.links[*client].connected && (self.clients[*client].tells_wanted || !wanted)
+            };
+            if let Some(client) = to.filter(hears) {
+                let (at, epoch) = (self.in_order(client, 3), self.links[client].epoch);
+                self.plan_at(at, What::Notice(client, epoch, notice));
+            }
+        }
+    }
+
+    /// The connection of a client ends. What was on its way may be lost, or arrive late, more than once.
+    pub(super) fn cut(&mut self, client: usize) {
+        self.tell(|| format!("the connection of {client} is cut"));
+        self.links[client].connected = false;
+        self.links[client].epoch += 1;
+        self.server.connected.remove(&self.clients[client].id);
+        let of_client = |(_, flight): &(&u64, &Flight)| flight.client == client;
+        let ids: Vec<_> = self
+            .flights
+            .iter()
+            .filter(of_client)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            let (arrived, name, step) = {
+                let flight = &self.flights[&id];
+                (flight.arrived, flight.name.clone(), flight.step.clone())
+            };
+            if arrived && self.rng.bool() {
+                // Its answer was read before.
+                continue;
+            }
+            let copies = if arrived {
+                self.rng.u32(0..8) / 7
+            } else {
+                self.rng.u32(0..3)
+            };
+            for _ in 0..copies {
+                let most = match &step {
+                    Step::Acquire { ttl, .. } | Step::Extend { ttl, .. } => {
+                        u64::try_from(ttl.get().as_micros() * 9 / 10).unwrap()
+                    }
+                    _ => LATE,
+                };
+                let (after, lineage) = (self.rng.u64(0..most.min(LATE)), self.server.lineage);
+                self.plan(
+                    after,
+                    What::Late(client, name.clone(), step.clone(), lineage),
+                );
+            }
+            // Its arrival, if still planned, finds nothing.
+            let error = StoreError::new("simulated:", StoreErrorKind::TimedOut, "cut").unknown();
+            if let Some(flight) = self.flights.remove(&id) {
+                self.numbers += 1;
+                let lost = self.numbers;
+                self.flights.insert(lost, flight);
+                self.plan(0, What::Answer(lost, Err(error)));
+            }
+        }
+        let epoch = self.links[client].epoch;
+        self.plan(0, What::Notice(client, epoch, Notice::Cut("simulated")));
+        let after = match self.rng.u32(0..8) {
+            0 if self.at < self.calm_at => self.rng.u64(SECOND..6 * SECOND),
+            _ => self.rng.u64(MS..50 * MS),
+        };
+        self.plan(after, What::Connect(client));
+    }
+
+    pub(super) fn connect(&mut self, client: usize) {
+        if self.clients[client].is_dead {
+            return;
+        }
+        self.tell(|| format!("{client} connects"));
+        self.server.connected.insert(self.clients[client].id);
+        let link = &mut self.links[client];
+        (link.connected, link.last, link.connected_at) = (true, [0; 4], self.at);
+        let epoch = link.epoch;
+        if link.lineage != self.server.lineage {
+            link.lineage = self.server.lineage;
+            let replaced = Notice::Replaced(Replaced::Successor);
+            self.plan(0, What::Notice(client, epoch, replaced));
+        }
+        self.plan(0, What::Notice(client, epoch, Notice::Reconnected));
+    }
+}
