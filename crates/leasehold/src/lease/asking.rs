@@ -38,7 +38,7 @@ pub(super) struct Ask {
     pub(super) waits: bool,
 }
 
-/// What has to be known of a request for a lock when its answer comes, whoever wants the lock then (W1).
+/// A request for a lock on its way. Its answer brings this back, also when nobody wants the lock any more (W1).
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) name: LockName,
@@ -51,7 +51,7 @@ pub(super) struct Flight {
     pub(super) left: Left,
 }
 
-/// What an owner may have left in the store.
+/// The traces that an owner may have left in the store.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Left {
     /// The store has answered that it holds or waits.
@@ -92,7 +92,7 @@ pub(super) struct Asking {
     pub(super) left: Left,
     /// Somebody waits behind it already: that was told sooner than that the lock was granted.
     pub(super) wanted: bool,
-    /// What was heard while a request was under way.
+    /// The strongest hint that came while a request was under way.
     pub(super) hint: Option<Hint>,
     /// Where it stands among the timers to ask again by itself, unless a request is under way.
     pub(super) asks_at: Option<Ticket>,

@@ -1,4 +1,4 @@
-//! What the machine wants done, in order. Nobody carries an effect out while the machine is locked (E3).
+//! Effects: the machine's output, in order. Nobody carries one out while the machine is locked (E3).
 
 use std::mem;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) enum Effect {
     InLine(LockName, Busy),
 }
 
-/// Whose question a step is: the answer goes there.
+/// The part of the machine that sent a step: the answer goes there.
 pub(super) enum To {
     /// A request for a lock.
     Acquisition(Flight),
@@ -82,7 +82,7 @@ impl Due {
     }
 }
 
-/// What is to be done at once, and what is due later.
+/// Effects for now, and timers for later.
 #[derive(Default)]
 pub(super) struct Effects {
     at_once: Vec<Effect>,
@@ -113,7 +113,7 @@ impl Effects {
         Some(Next { at, is_precise })
     }
 
-    /// The same of what was added since this was asked last.
+    /// The soonest timer that was added since the last call.
     pub(super) fn take_added(&mut self) -> Option<Next> {
         self.added.take()
     }

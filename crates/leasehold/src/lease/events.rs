@@ -1,4 +1,4 @@
-//! What the machine is told.
+//! Events: the machine's input.
 
 use std::sync::Arc;
 

@@ -31,11 +31,11 @@ use crate::clock::Moment;
 /// All lines of a client, by name; a lease is a `T`.
 pub(super) struct Lines<C, T>(HashMap<LockName, Line<C, T>>);
 
-/// What there was when all lines were closed.
+/// The content of all lines, as they were closed.
 pub(super) struct Closed<C, T> {
-    /// Who waited.
+    /// Those who waited.
     pub(super) seats: Vec<Seat<C>>,
-    /// Who asked the store.
+    /// Those who asked the store.
     pub(super) asking: Vec<(LockName, Asking)>,
     /// The leases that were out or idle.
     pub(super) leases: Vec<(LockName, Owner, T)>,

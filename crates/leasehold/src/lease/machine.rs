@@ -47,9 +47,9 @@ pub(super) struct Machine {
     is_closed: bool,
 }
 
-/// What the machine has to know of the store.
+/// Facts of the store that the machine needs.
 pub(super) struct About {
-    /// What errors call it.
+    /// Its name in errors.
     pub(super) store: Arc<str>,
     /// How long a waiter in line puts up with it when it does not answer.
     pub(super) patience: Duration,

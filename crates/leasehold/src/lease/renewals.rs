@@ -47,11 +47,11 @@ pub(super) struct Renewals {
     replaced: Option<(Moment, Replaced)>,
     /// Lost, and their lines do not know yet.
     lost: Vec<Arc<Hold>>,
-    /// What errors call the store.
+    /// The store's name in errors.
     store: Arc<str>,
 }
 
-/// What an answer to a renewal says to others.
+/// The news in an answer to a renewal, for lines and settlements.
 pub(super) struct Heard {
     /// The lease goes on.
     pub(super) confirmed: Option<Held>,

@@ -60,7 +60,7 @@ pub struct Waiting {
     pub waited: Duration,
 }
 
-/// What a request came to. What is held is released by whoever has this and does not hand it on (W2).
+/// The result of a request. Its receiver hands the lease on, or releases it (W2).
 pub(super) type Outcome = Result<Option<Arc<Hold>>, Error>;
 
 /// Who waits in line.

@@ -76,7 +76,7 @@ impl Settlements {
         open.release(now, effects);
     }
 
-    /// The same for what nobody uses and may be in the store, unless the lock is to stay taken (U3).
+    /// Releases an owner that nobody uses, unless its lock is to stay taken (U3).
     pub(super) fn clean_up(&mut self, work: Settle, now: Moment, effects: &mut Effects) {
         let is_kept = self.kept.get(&work.owner).is_some_and(|until| *until > now);
         if !is_kept {

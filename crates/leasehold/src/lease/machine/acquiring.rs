@@ -178,7 +178,7 @@ impl Machine {
         self.perform(name, todo, None, now, effects);
         if !goes_on {
             if flight.waits {
-                // Whoever waited has gone meanwhile.
+                // Those who waited have gone meanwhile.
                 flight.left.unsettle(now);
             }
             return self.leave_behind(flight, now, effects);

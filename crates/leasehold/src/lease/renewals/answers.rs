@@ -45,7 +45,7 @@ impl Renewals {
         heard
     }
 
-    /// What whoever renewed by hand is told, what others are, and what is to be told of a loss after that.
+    /// Returns the verdict for those who renewed by hand, the news for others, and the loss to tell after that.
     fn judge(
         &mut self,
         renewal: &Renewal,

@@ -19,7 +19,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// How long the caller of a release waits for the store to come back before it is told that it did not confirm.
 const CALLER_WAITS: Duration = Duration::from_secs(2);
 
-/// What is to be undone.
+/// An owner to undo.
 pub(in crate::lease) struct Settle {
     pub(in crate::lease) name: LockName,
     pub(in crate::lease) owner: Owner,
@@ -187,7 +187,7 @@ impl Settlement {
             // The last one is still under way.
             return Stage::GoesOn;
         }
-        // What is late may be carried out after a release that was sent before that time, however late its answer.
+        // A late request may be carried out after a release that was sent before that time, however late its answer.
         let settled = self
             .unsettled_until
             .is_none_or(|until| until <= self.sent_at);

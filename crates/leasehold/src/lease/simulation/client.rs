@@ -24,7 +24,7 @@ use crate::lease::settle::Settle;
 /// How long after its limit a user is answered at the latest.
 const ANSWER: Duration = Duration::from_secs(6);
 
-/// What became of a lease at the server.
+/// The fate of a lease at the server.
 pub(super) struct Fate {
     /// Its owner was released.
     pub(super) was_freed: bool,
@@ -37,13 +37,13 @@ pub(super) struct Fate {
 /// How fast the clock of a client runs.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
-    /// What it shows at first.
+    /// Its first reading.
     begun: u64,
     thousandths: u64,
 }
 
 impl Pace {
-    /// What the clock shows at `at`.
+    /// The reading of the clock at `at`.
     fn shows(self, at: u64) -> Moment {
         Moment::from_micros(self.begun + at * self.thousandths / 1_000)
     }
@@ -75,9 +75,9 @@ pub(super) struct Client {
     pub(super) is_closed: bool,
     /// Whether its store tells that others wait.
     pub(super) tells_wanted: bool,
-    /// What it wants sent.
+    /// Steps to send.
     pub(super) outbox: Vec<(LockName, Step, To)>,
-    /// What is wrong with what it did.
+    /// The first fault that it showed.
     pub(super) fault: Option<String>,
 }
 

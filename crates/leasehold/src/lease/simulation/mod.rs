@@ -33,7 +33,7 @@ use self::sim::Simulation;
 /// How many histories a test run tries.
 const SEEDS: u64 = 100_000;
 
-/// What went wrong in the history of this seed.
+/// The fault in the history of this seed, if there is one, and its story.
 fn fault(seed: u64, told: bool) -> Option<(String, Vec<String>)> {
     let mut simulation = Simulation::new(seed, told);
     let ended = catch_unwind(AssertUnwindSafe(|| simulation.run()));

@@ -15,7 +15,7 @@ const CLOCK: u64 = 1_000_000_000_000;
 
 pub(super) struct Server {
     pub(super) world: World,
-    /// What a replica has.
+    /// The data of a replica.
     replica: World,
     /// Added to the time of the simulation.
     clock_us: u64,
@@ -24,7 +24,7 @@ pub(super) struct Server {
     pub(super) was_set: bool,
     /// How often it was replaced.
     pub(super) lineage: u32,
-    /// Who is connected.
+    /// The clients that are connected.
     pub(super) connected: HashSet<ClientId>,
     /// Owners whose locks were broken.
     pub(super) broken: HashSet<Owner>,
@@ -87,7 +87,7 @@ impl Server {
         outcome
     }
 
-    /// What it keeps at `at`.
+    /// Its locks at `at`.
     pub(super) fn look(&mut self, at: u64) -> &World {
         let now = self.now(at);
         self.world.sweep(now);

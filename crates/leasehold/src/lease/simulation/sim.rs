@@ -38,7 +38,7 @@ enum What {
     Timer(usize),
     /// A request reaches the server.
     Arrive(u64),
-    /// The same, of a connection that is gone, if the server is still the one of this lineage.
+    /// A request of a connection that is gone reaches the server, if that is still the one of this lineage.
     Late(usize, LockName, Step, u32),
     /// An answer reaches its client.
     Answer(u64, Answer),
@@ -89,7 +89,7 @@ pub(super) struct Simulation {
     timers: Vec<Option<u64>>,
     flights: BTreeMap<u64, Flight>,
     failed_over_at: Option<u64>,
-    /// Owners of whom a replaced server knew more than its replica.
+    /// Owners that a replica still had when it took over.
     stale: HashSet<Owner>,
     last_lease: HashMap<LockName, Arc<Hold>>,
     told: bool,

@@ -14,7 +14,7 @@ use crate::lease::simulation::user::Stage;
 /// Where an answer goes that says whether something went well.
 type Verdict = Receiver<Result<(), Error>>;
 
-/// What a user goes on with, and what to tell of it; or the stage that it stays at.
+/// The next stage of a user and a line for the story; or the stage that it stays at.
 type Heard = Result<(Stage, String), Stage>;
 
 impl Client {
