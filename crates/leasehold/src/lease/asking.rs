@@ -1,4 +1,4 @@
-//! What a line knows of its owner's way to the lock. Must never count on a grant for longer than the store does.
+//! An owner's way to the lock, as its line knows it. Must never count on a grant for longer than the store does.
 //!
 //! # Invariants
 //!

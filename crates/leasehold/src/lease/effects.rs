@@ -86,8 +86,10 @@ impl Due {
 #[derive(Default)]
 pub(super) struct Effects {
     at_once: Vec<Effect>,
-    pub(super) later: Timers<Due>,
-    /// The soonest of what was added to that since somebody asked for it.
+    later: Timers<Due>,
+    /// How many timers are precise.
+    precise: usize,
+    /// The soonest timer that was added since somebody asked for it.
     added: Option<Next>,
 }
 
@@ -102,14 +104,32 @@ impl Effects {
             at,
             is_precise: due.is_precise(),
         };
+        self.precise += usize::from(next.is_precise);
         self.added = Some(self.added.map_or(next, |added| added.and(next)));
         self.later.add(at, due)
+    }
+
+    /// It is not due any more, if it still was.
+    pub(super) fn unset(&mut self, ticket: Ticket) {
+        let due = self.later.remove(ticket);
+        self.uncount(due.as_ref());
+    }
+
+    /// Takes out the first thing that is due at `now`.
+    pub(super) fn pop(&mut self, now: Moment) -> Option<Due> {
+        let due = self.later.pop(now);
+        self.uncount(due.as_ref());
+        due
+    }
+
+    fn uncount(&mut self, gone: Option<&Due>) {
+        self.precise -= usize::from(gone.is_some_and(Due::is_precise));
     }
 
     /// When the first thing is due, and whether anything is precise.
     pub(super) fn next(&self) -> Option<Next> {
         let at = self.later.first()?;
-        let is_precise = self.later.any(Due::is_precise);
+        let is_precise = self.precise > 0;
         Some(Next { at, is_precise })
     }
 

@@ -1,4 +1,4 @@
-//! What all handles of a client share: it takes events to the machine, and carries out what that wants done. Must never decide
+//! The driver of a client's machine, which all handles share. It hands events over, and carries effects out. Must never decide
 //! anything about a lock.
 //!
 //! # Invariants
@@ -24,7 +24,7 @@ use super::events::{Event, Release};
 use super::hold::Hold;
 use super::identity::Identity;
 use super::indexed::Indexed;
-use super::kept::Caller;
+use super::kept::{Caller, tell};
 use super::line::Seat;
 use super::machine::{About, Machine};
 use super::seat::{Outcome, Request, Told, Waiter};
@@ -185,12 +185,7 @@ impl Engine {
             Effect::Gone(waiter) => drop(waiter),
             Effect::Watch(name, id, told) => self.watch(name, id, told),
             Effect::Index(name) => self.index(&name),
-            Effect::Extended(callers, verdict) => {
-                for caller in callers {
-                    // Fails if it does not listen any more.
-                    drop(caller.send(verdict.clone()));
-                }
-            }
+            Effect::Extended(callers, verdict) => tell(callers, &verdict),
             Effect::Released(parting, result) => parting.tell(&self.telemetry, result),
             Effect::Ended(hold, ended) => {
                 hold.wake_watchers();
@@ -270,18 +265,10 @@ impl Engine {
         keep: Option<Ttl>,
         verdict: Option<Verdict>,
     ) {
-        if hold.give_back() {
-            let hold = hold.clone();
-            self.handle(Event::Released(Release {
-                hold,
-                keep,
-                verdict,
-                // Asked now: a store that connects anew tells nothing meanwhile.
-                tells_wanted: self.store.tells_wanted(),
-            }));
-        } else if let (Some(verdict), Some(lost)) = (verdict, hold.loss()) {
-            // Closed meanwhile: the caller is told why, if it still listens.
-            drop(verdict.send(Err(lost.into())));
+        // Asked now: a store that connects anew tells nothing meanwhile.
+        let tells_wanted = || self.store.tells_wanted();
+        if let Some(release) = Release::once(hold, keep, verdict, tells_wanted) {
+            self.handle(Event::Released(release));
         }
     }
 
@@ -290,7 +277,7 @@ impl Engine {
         self.handle(Event::Undone(work));
     }
 
-    /// What a store tells without being asked.
+    /// Takes a notice of the store.
     pub(super) fn hear(self: &Arc<Self>, notice: Notice) {
         match &notice {
             Notice::Cut(why) => self.telemetry.cut(self.store.label(), why),

@@ -22,6 +22,30 @@ pub(super) struct Release {
     pub(super) tells_wanted: bool,
 }
 
+impl Release {
+    /// Gives a lease back, if it was not given back before. Whether the store tells that others wait is asked at that moment.
+    pub(super) fn once(
+        hold: &Arc<Hold>,
+        keep: Option<Ttl>,
+        verdict: Option<Verdict>,
+        tells_wanted: impl FnOnce() -> bool,
+    ) -> Option<Self> {
+        if hold.give_back() {
+            return Some(Self {
+                hold: hold.clone(),
+                keep,
+                verdict,
+                tells_wanted: tells_wanted(),
+            });
+        }
+        if let (Some(verdict), Some(lost)) = (verdict, hold.loss()) {
+            // Closed meanwhile: the caller is told why, if it still listens.
+            drop(verdict.send(Err(lost.into())));
+        }
+        None
+    }
+}
+
 /// Something that has happened.
 pub(super) enum Event {
     /// A request for a lock came in.

@@ -74,6 +74,13 @@ const INDEX_AGAIN: Duration = Duration::from_secs(12 * 60 * 60);
 /// Who renewed by hand.
 pub(super) type Caller = oneshot::Sender<Result<(), Error>>;
 
+/// Tells those who renewed by hand, as far as they still listen.
+pub(super) fn tell(callers: Vec<Caller>, verdict: &Result<(), Error>) {
+    for caller in callers {
+        drop(caller.send(verdict.clone()));
+    }
+}
+
 impl Straggler {
     fn of(ttl: Ttl, now: Moment) -> Self {
         Self {

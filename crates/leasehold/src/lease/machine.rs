@@ -98,7 +98,7 @@ impl Machine {
             Event::Released(release) => self.released(release, now, effects),
             Event::Undone(work) => self.settlements.begin(work, now, effects),
             Event::Passed => {
-                if let Some(due) = effects.later.pop(now) {
+                if let Some(due) = effects.pop(now) {
                     self.due(due, now, effects);
                 }
             }
@@ -122,9 +122,7 @@ impl Machine {
 
     fn due(&mut self, due: Due, now: Moment, effects: &mut Effects) {
         match due {
-            Due::Ask(name, owner) => {
-                self.hint(&name, &owner, Hint::Ask, now, effects);
-            }
+            Due::Ask(name, owner) => self.hint(&name, &owner, Hint::Ask, now, effects),
             Due::Lease(owner) => {
                 self.renewals.due(&owner, now, effects);
                 self.tell_lines(now, effects);
@@ -284,6 +282,6 @@ fn refuse(seats: impl IntoIterator<Item = Seat<Waiter>>, error: &Error, effects:
 
 fn unset_alarm(waiter: &Waiter, effects: &mut Effects) {
     if let Some(alarm) = waiter.alarm {
-        effects.later.remove(alarm);
+        effects.unset(alarm);
     }
 }

@@ -132,7 +132,7 @@ impl Renewals {
             return;
         };
         if let Some(ticket) = kept.ticket {
-            effects.later.remove(ticket);
+            effects.unset(ticket);
         }
         if !kept.by_hand.is_empty() {
             effects.push(Effect::Forgotten(kept.by_hand));
@@ -326,7 +326,7 @@ fn over(hold: &Hold) -> Error {
 /// Puts a lease where it belongs among the timers (K2).
 fn schedule(owner: &Owner, kept: &mut Kept, effects: &mut Effects) {
     if let Some(ticket) = kept.ticket.take() {
-        effects.later.remove(ticket);
+        effects.unset(ticket);
     }
     kept.ticket = Some(effects.wake(kept.next_event(), Due::Lease(owner.clone())));
 }

@@ -1,4 +1,4 @@
-//! What the store knows of a lease, and until when one is certain.
+//! The terms of a lease, and until when one is certain.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is due when. Must never read a clock: whoever asks says what time it is.
+//! Timers: things that are due, in the order of their times. Must never read a clock: each caller says what time it is.
 
 use std::collections::BTreeMap;
 
@@ -63,8 +63,8 @@ impl<T> Timers<T> {
     }
 
     /// It is not due any more, if it still was.
-    pub(super) fn remove(&mut self, ticket: Ticket) {
-        self.due.remove(&ticket);
+    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<T> {
+        self.due.remove(&ticket)
     }
 
     /// Takes out the first thing that is due at `now`.
@@ -76,11 +76,6 @@ impl<T> Timers<T> {
     /// When the first thing is due.
     pub(super) fn first(&self) -> Option<Moment> {
         self.due.first_key_value().map(|(ticket, _)| ticket.at)
-    }
-
-    /// Whether anything is like this.
-    pub(super) fn any(&self, is_so: impl Fn(&T) -> bool) -> bool {
-        self.due.values().any(is_so)
     }
 }
 
@@ -96,9 +91,8 @@ mod tests {
         let gone = timers.add(at(1), "gone");
         timers.add(at(2), "soon");
         timers.add(at(2), "as soon, and later");
-        assert!(timers.any(|what| *what == "gone"));
-        timers.remove(gone);
-        assert!(!timers.any(|what| *what == "gone"));
+        assert_eq!(timers.remove(gone), Some("gone"));
+        assert_eq!(timers.remove(gone), None);
         assert_eq!((timers.first(), timers.pop(at(1))), (Some(at(2)), None));
         assert_eq!(timers.pop(at(2)), Some("soon"));
         assert_eq!(timers.pop(at(2)), Some("as soon, and later"));

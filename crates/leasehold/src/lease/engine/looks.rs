@@ -1,4 +1,4 @@
-//! What tests ask an engine, and do to it.
+//! Doors of the engine for tests.
 
 use std::sync::Arc;
 

@@ -111,7 +111,7 @@ impl Machine {
         effects: &mut Effects,
     ) {
         if let Some(ticket) = asking.asks_at {
-            effects.later.remove(ticket);
+            effects.unset(ticket);
         }
         if asking.under_way.is_none() && asking.left.is_something() {
             let until = asking.left.unsettled_until;
@@ -308,7 +308,7 @@ impl Machine {
             return;
         };
         if let Some(ticket) = asking.asks_at.take() {
-            effects.later.remove(ticket);
+            effects.unset(ticket);
         }
         asking.sends(now);
         let flight = Flight {

@@ -64,7 +64,7 @@ impl Machine {
         self.perform(name, todo.unwrap_or_default(), None, now, effects);
     }
 
-    /// What a store tells without being asked.
+    /// Takes a notice of the store.
     pub(super) fn noticed(&mut self, notice: Notice, now: Moment, effects: &mut Effects) {
         match notice {
             Notice::Granted { key, wake } => {
@@ -111,7 +111,7 @@ impl Machine {
                 return self.hint(name, owner, Hint::Claim, now, effects);
             };
             if let Some(ticket) = asking.asks_at.take() {
-                effects.later.remove(ticket);
+                effects.unset(ticket);
             }
             let block = wake.block;
             let grant = (Fences { first, block }, wake.queued);

@@ -16,10 +16,12 @@ use crate::lease::effects::{Effect, Effects, To, Verdict};
 use crate::lease::events::{Event, Release};
 use crate::lease::hold::Hold;
 use crate::lease::identity::Identity;
+use crate::lease::kept::tell;
 use crate::lease::line::Seat;
 use crate::lease::machine::{About, Machine};
 use crate::lease::seat::{Patience, Waiter};
 use crate::lease::settle::Settle;
+use crate::telemetry::Telemetry;
 
 /// How long after its limit a user is answered at the latest.
 const ANSWER: Duration = Duration::from_secs(6);
@@ -75,6 +77,8 @@ pub(super) struct Client {
     pub(super) is_closed: bool,
     /// Whether its store tells that others wait.
     pub(super) tells_wanted: bool,
+    /// Tells nobody.
+    telemetry: Telemetry,
     /// Steps to send.
     pub(super) outbox: Vec<(LockName, Step, To)>,
     /// The first fault that it showed.
@@ -112,6 +116,7 @@ impl Client {
             stays: Vec::new(),
             is_closed: false,
             tells_wanted: rng.u32(0..4) > 0,
+            telemetry: Telemetry::default(),
             outbox: Vec::new(),
             fault: None,
         }
@@ -137,16 +142,8 @@ impl Client {
                 }
                 Effect::Busy(waiter) => waiter.busy(),
                 Effect::Refuse(waiter, error) => waiter.fail(&error),
-                Effect::Extended(callers, verdict) => {
-                    for caller in callers {
-                        drop(caller.send(verdict.clone()));
-                    }
-                }
-                Effect::Released(parting, result) => {
-                    if let Some(verdict) = parting.verdict {
-                        drop(verdict.send(result));
-                    }
-                }
+                Effect::Extended(callers, verdict) => tell(callers, &verdict),
+                Effect::Released(parting, result) => parting.tell(&self.telemetry, result),
                 Effect::Gone(_)
                 | Effect::Watch(..)
                 | Effect::Index(_)
@@ -159,16 +156,9 @@ impl Client {
     }
 
     fn release(&mut self, hold: &Arc<Hold>, keep: Option<Ttl>, verdict: Option<Verdict>) {
-        if hold.give_back() {
-            let hold = hold.clone();
-            self.handle(Event::Released(Release {
-                hold,
-                keep,
-                verdict,
-                tells_wanted: self.tells_wanted,
-            }));
-        } else if let (Some(verdict), Some(lost)) = (verdict, hold.loss()) {
-            drop(verdict.send(Err(lost.into())));
+        let tells_wanted = || self.tells_wanted;
+        if let Some(release) = Release::once(hold, keep, verdict, tells_wanted) {
+            self.handle(Event::Released(release));
         }
     }
 

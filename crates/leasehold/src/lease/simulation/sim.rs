@@ -303,8 +303,8 @@ impl Simulation {
         for (name, step, to) in std::mem::take(&mut self.clients[client].outbox) {
             self.send(client, name, step, to);
         }
-        if let Some(first) = self.clients[client].effects.later.first() {
-            let mut at = self.clients[client].pace.at(first).max(self.at);
+        if let Some(first) = self.clients[client].effects.next() {
+            let mut at = self.clients[client].pace.at(first.at).max(self.at);
             if self.at < self.calm_at && self.rng.u32(0..10) == 0 {
                 // Its thread has other things to do.
                 at += self.rng.u64(0..100 * MS);
