@@ -2,14 +2,13 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use shuttle::future::{spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
 
 use super::server::{self, Server};
-use super::{MS, Side, TTL};
+use super::{LINGER, MS, Side, TTL};
 use crate::Mutex;
 use crate::clock::Clock;
 use crate::error::Error;
@@ -39,14 +38,13 @@ pub(super) struct Worker {
     pub(super) server: Arc<Server>,
     pub(super) clock: Clock,
     pub(super) lossy: bool,
-    pub(super) linger: Duration,
 }
 
 impl Worker {
     pub(super) async fn does(&self, what: What) {
         let mutex = |ttl| {
             let mutex = Mutex::new(self.side.engine.clone(), Ok(server::name()));
-            mutex.ttl(ttl).linger(self.linger)
+            mutex.ttl(ttl).linger(LINGER)
         };
         let usual = mutex(TTL);
         match what {
