@@ -34,7 +34,7 @@ impl fmt::Display for ClientId {
 }
 
 /// A text that owners carry, host or note: checked, and encoded as in a token.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Label(Arc<str>);
 
 impl Label {

@@ -27,9 +27,4 @@ impl Rng {
     pub(crate) fn about(&mut self, mean: u64) -> u64 {
         mean / 2 + self.below(mean)
     }
-
-    /// 128 bits: the identity of an acquisition.
-    pub(crate) fn wide(&mut self) -> u128 {
-        u128::from(self.next()) << 64 | u128::from(self.next())
-    }
 }

@@ -42,21 +42,21 @@ fn fraction(whole: Duration) -> Duration {
     whole.mul_f64(random())
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 thread_local! {
-    /// Where a test's pauses come from, if they are to depend on nothing else.
+    /// Where the pauses of a test or a simulation come from, if they are to depend on nothing else.
     static SEEDED: std::cell::RefCell<Option<fastrand::Rng>> = const { std::cell::RefCell::new(None) };
 }
 
 /// From now on, the pauses of this thread depend on `seed` alone.
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 pub(crate) fn seed(seed: u64) {
     SEEDED.set(Some(fastrand::Rng::with_seed(seed)));
 }
 
 /// From 0 to 1, for jitter. Without random bits there is none; nothing else may depend on them.
 pub(crate) fn random() -> f64 {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     if let Some(part) = SEEDED.with_borrow_mut(|rng| rng.as_mut().map(fastrand::Rng::f64)) {
         return part;
     }

@@ -51,12 +51,12 @@ pub struct Clock(Source);
 enum Source {
     System,
     Virtual(Arc<Virtual>),
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     Manual(Arc<Manual>),
 }
 
-/// Time that passes when a test says so.
-#[cfg(test)]
+/// Time that passes when a test or a simulation says so.
+#[cfg(any(test, feature = "simulation"))]
 struct Manual {
     now_us: AtomicU64,
     passed: tokio::sync::Notify,
@@ -96,8 +96,8 @@ impl Clock {
         })))
     }
 
-    /// A clock that stands still until [`Clock::advance`], for tests that run on no runtime of tokio's.
-    #[cfg(test)]
+    /// A clock that stands still until [`Clock::advance`], for what runs on no runtime of tokio's.
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn manual() -> Self {
         Self(Source::Manual(Arc::new(Manual {
             now_us: AtomicU64::new(1_000_000),
@@ -106,7 +106,7 @@ impl Clock {
     }
 
     /// Lets time pass on a manual clock.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn advance(&self, duration: Duration) {
         if let Source::Manual(clock) = &self.0 {
             clock.now_us.fetch_add(micros(duration), Ordering::SeqCst);
@@ -143,7 +143,7 @@ impl Clock {
                 // Not from zero, so that a deadline before the first moment can be told apart.
                 Moment(1_000_000 + awake + clock.jumped_us.load(Ordering::SeqCst))
             }
-            #[cfg(test)]
+            #[cfg(any(test, feature = "simulation"))]
             Source::Manual(clock) => Moment(clock.now_us.load(Ordering::SeqCst)),
         }
     }
@@ -165,7 +165,7 @@ impl Clock {
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .map_or(0, micros),
             Source::Virtual(clock) => clock.wall_us.load(Ordering::SeqCst) + clock_us,
-            #[cfg(test)]
+            #[cfg(any(test, feature = "simulation"))]
             Source::Manual(_) => VIRTUAL_EPOCH_US + clock_us,
         };
         Now { clock_us, wall_us }
@@ -178,7 +178,7 @@ impl Clock {
             if left.is_zero() {
                 return;
             }
-            #[cfg(test)]
+            #[cfg(any(test, feature = "simulation"))]
             if let Source::Manual(clock) = &self.0 {
                 // Nothing runs between the look and the wait: the scheduler comes in at awaits and locks only.
                 clock.passed.notified().await;
@@ -190,7 +190,7 @@ impl Clock {
 
     /// Waits for a while that nothing depends on: a back-off, a poll.
     pub(crate) async fn sleep(&self, duration: Duration) {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         if let Source::Manual(_) = self.0 {
             return self.sleep_until(self.now().after(duration)).await;
         }

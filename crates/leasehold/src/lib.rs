@@ -60,6 +60,10 @@ pub use clock::{Clock, Moment};
 pub use error::{Error, LossCause, Lost, Replaced, StoreError, StoreErrorKind, Timeout};
 pub use foreign::ForeignFormat;
 pub use gate::{Gate, StaleFence};
+/// For simulations of many clients; not for programs, and without any promise that it stays as it is.
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use lease::simulated;
 pub use lease::{Detached, Lease, LeaseEnd, LossWatch, Ran, Tenure, Waiting};
 pub use leasehold_core::{
     ClientId, Fence, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView, Who,

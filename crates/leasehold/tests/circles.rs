@@ -28,7 +28,6 @@ const KNOWN: &[&str] = &[
     "lab/ladder: property, rungs, state",
     "lab/rules: (head), act, model, trace, turn",
     "lab/rules: judge, told",
-    "lab/scale: (head), picture, table",
     "lab/storm: (head), campaign, report",
     "leasehold/cache: (head), call, got, many",
     "leasehold/client: (head), builder",

@@ -10,51 +10,9 @@ use std::collections::{BinaryHeap, VecDeque};
 /// A client, by number.
 pub(super) type Client = u32;
 
-/// What a client sends to the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Command {
-    /// Take the lock.
-    Ask,
-    /// Give the lease a new deadline, or claim a grant.
-    Extend,
-    /// Free the lock.
-    Release,
-}
-
-/// What the store sends to a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// It holds the lock.
-    Held,
-    /// Someone else does. A client of ours asks again after so many nanoseconds; so late was it at the store, in
-    /// microseconds.
-    Busy { pause: u64, at_us: u64 },
-    /// The lock was freed.
-    Released,
-    /// It does not hold the lock.
-    NotHeld,
-    /// It was given the lock then, by the store's clock in microseconds.
-    Granted { at_us: u64 },
-    /// Somebody released the lock: try now. So many others are told after it.
-    Free { left: u32 },
-}
-
-/// What a client does by itself after a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Timer {
-    /// Wants the lock (again).
-    Begin,
-    /// Asks again.
-    Poll,
-    /// Extends its lease.
-    Renew,
-    /// Is done with its critical section.
-    Finish,
-}
-
 /// One thing that happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum Event<Command, Answer, Timer> {
     Arrives(Command),
     Answered(Answer),
     Due(Timer),
@@ -63,9 +21,9 @@ pub(super) enum Event {
 /// A queue of messages in order of arrival: when, in which order it was planned, whose, what.
 type Lane<T> = VecDeque<(u64, u64, Client, T)>;
 
-/// All that is yet to happen.
-#[derive(Debug, Default)]
-pub(super) struct Agenda {
+/// All that is yet to happen: commands on their way to the store, answers to clients, and their timers.
+#[derive(Debug)]
+pub(super) struct Agenda<Command, Answer, Timer> {
     now: u64,
     planned: u64,
     to_store: Lane<Command>,
@@ -75,11 +33,15 @@ pub(super) struct Agenda {
     timers: BinaryHeap<Reverse<(u64, u64, Client, Timer)>>,
 }
 
-impl Agenda {
+impl<Command, Answer, Timer: Ord> Agenda<Command, Answer, Timer> {
     pub(super) fn starting_at(now: u64) -> Self {
         Self {
             now,
-            ..Self::default()
+            planned: 0,
+            to_store: Lane::new(),
+            to_clients: Lane::new(),
+            told: Lane::new(),
+            timers: BinaryHeap::new(),
         }
     }
 
@@ -109,7 +71,7 @@ impl Agenda {
     }
 
     /// Goes on to what happens next.
-    pub(super) fn next(&mut self) -> Option<(Client, Event)> {
+    pub(super) fn next(&mut self) -> Option<(Client, Event<Command, Answer, Timer>)> {
         let fronts = [
             self.to_store.front().map(|front| (front.0, front.1)),
             self.to_clients.front().map(|front| (front.0, front.1)),

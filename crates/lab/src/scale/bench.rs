@@ -1,21 +1,28 @@
 //! The world around the clients: time, the network, the server. Must never decide what a client does.
 
-use super::agenda::{Agenda, Answer, Client, Command, Event, Timer};
+use super::agenda::{Agenda, Client, Event};
 use super::figures::{Figures, Meter};
 use super::server::Server;
 use super::settings::{Crash, Settings, Way, nanos};
 use crate::rng::Rng;
 
 /// The clients and their store.
-pub(super) trait Clients {
+pub(super) trait Clients: Sized {
+    /// What a client sends to the store.
+    type Command;
+    /// What the store sends to a client.
+    type Answer;
+    /// What a client does by itself after a time.
+    type Timer: Ord;
+
     /// Everybody begins to want the lock.
-    fn begin(&mut self, bench: &mut Bench);
+    fn begin(&mut self, bench: &mut Bench<Self>);
     /// A command arrives at the store.
-    fn arrives(&mut self, bench: &mut Bench, client: Client, command: Command);
+    fn arrives(&mut self, bench: &mut Bench<Self>, client: Client, command: Self::Command);
     /// An answer arrives at a client.
-    fn answered(&mut self, bench: &mut Bench, client: Client, answer: Answer);
+    fn answered(&mut self, bench: &mut Bench<Self>, client: Client, answer: Self::Answer);
     /// A client's timer went off.
-    fn due(&mut self, bench: &mut Bench, client: Client, timer: Timer);
+    fn due(&mut self, bench: &mut Bench<Self>, client: Client, timer: Self::Timer);
     /// The client ends, if it waits. Returns whether it did.
     fn crash(&mut self, client: Client, crash: Crash) -> bool;
 }
@@ -36,9 +43,9 @@ pub(super) struct Costs {
 }
 
 /// An experiment under way.
-pub(super) struct Bench {
+pub(super) struct Bench<C: Clients> {
     pub(super) costs: Costs,
-    pub(super) agenda: Agenda,
+    pub(super) agenda: Agenda<C::Command, C::Answer, C::Timer>,
     pub(super) server: Server,
     pub(super) rng: Rng,
     pub(super) meter: Meter,
@@ -53,7 +60,7 @@ pub(super) const EPOCH: u64 = 1_000_000_000_000_000;
 /// Virtual time after which an experiment ends in any case: only one that stalls takes so long.
 const LIMIT: u64 = 4 * 3_600 * 1_000_000_000;
 
-impl Bench {
+impl<C: Clients> Bench<C> {
     fn new(settings: &Settings, warm_up: u64) -> Self {
         Self {
             costs: Costs {
@@ -82,42 +89,37 @@ impl Bench {
     }
 
     /// A client sends a command.
-    pub(super) fn send(&mut self, client: Client, command: Command) {
+    pub(super) fn send(&mut self, client: Client, command: C::Command) {
         let at = self.now() + self.costs.latency;
         self.agenda.send(at, client, command);
     }
 
     /// The store answers, or tells, at `done`.
-    pub(super) fn answer(&mut self, done: u64, client: Client, answer: Answer) {
+    pub(super) fn answer(&mut self, done: u64, client: Client, answer: C::Answer) {
         self.agenda
             .answer(done + self.costs.latency, client, answer);
     }
 
     /// A timer of a client, after `pause`.
-    pub(super) fn plan(&mut self, pause: u64, client: Client, timer: Timer) {
+    pub(super) fn plan(&mut self, pause: u64, client: Client, timer: C::Timer) {
         self.agenda.plan(self.now() + pause, client, timer);
     }
 
-    /// A client learns that it holds the lock until `until`.
-    pub(super) fn knows(&mut self, client: Client, until: u64) {
+    /// A client learns that it holds the lock until `until`. At `finish` it is done with its critical section.
+    pub(super) fn knows(&mut self, client: Client, until: u64, finish: C::Timer) {
         self.begins |= self.meter.knows(client, self.now(), until);
-        self.plan(self.costs.section, client, Timer::Finish);
+        self.plan(self.costs.section, client, finish);
     }
 
-    /// A client has released the lock, and wants it again.
-    pub(super) fn again(&mut self, client: Client) {
+    /// A client has released the lock; at `begin` it wants it again.
+    pub(super) fn again(&mut self, client: Client, begin: C::Timer) {
         let pause = self.rng.about(self.costs.think);
-        self.plan(pause, client, Timer::Begin);
-    }
-
-    /// What a lease of `ttl` that was asked for at `sent` is good for: 1 % and 2 ms less, as the library does it.
-    pub(super) const fn deadline(sent: u64, ttl: u64) -> u64 {
-        sent + (ttl - ttl / 100).saturating_sub(2_000_000)
+        self.plan(pause, client, begin);
     }
 }
 
 /// Runs the experiment until enough hand-overs were measured.
-pub(super) fn run(clients: &mut impl Clients, settings: &Settings, way: Way) -> Figures {
+pub(super) fn run<C: Clients>(clients: &mut C, settings: &Settings, way: Way) -> Figures {
     let turns = settings.turns(way);
     let mut bench = Bench::new(settings, (turns / 10).clamp(2, 200));
     clients.begin(&mut bench);
@@ -141,7 +143,7 @@ pub(super) fn run(clients: &mut impl Clients, settings: &Settings, way: Way) -> 
 }
 
 /// Ends one waiting client in a hundred.
-fn crash(clients: &mut impl Clients, bench: &mut Bench, settings: &Settings) {
+fn crash<C: Clients>(clients: &mut C, bench: &mut Bench<C>, settings: &Settings) {
     let Some(how) = settings.crash else { return };
     let mut left = settings.clients.div_ceil(100);
     // Some are not waiting, or ended before: there are enough others.

@@ -2,8 +2,8 @@
 //! server: it knows the protocol and assumes the rest, in [`Settings`].
 //!
 //! Every client wants the lock again a while after it has released it. The store is one server that takes one step at a
-//! time, so that too many commands make a queue before it. For our clients that store is [`leasehold_core::World`]; beside
-//! them stand clients of a plain key that poll, and some that are all woken by each release.
+//! time, so that too many commands make a queue before it. Leasehold's clients are the machines that ship, and their store is
+//! [`leasehold_core::World`]; beside them stand clients of a plain key that poll, and some that are all woken by each release.
 //!
 //! | module | what it is for |
 //! |---|---|
@@ -23,7 +23,7 @@ mod server;
 mod settings;
 mod table;
 
-use leasehold_core::{Invalid, Label, LockName, Ttl};
+use leasehold_core::{Invalid, LockName, Ttl};
 
 pub use figures::{Fairness, Figures};
 pub use picture::picture;
@@ -39,11 +39,10 @@ pub use table::{json, table};
 /// When two clients believe at once that they hold the lock.
 pub fn run(way: Way, settings: &Settings) -> Result<Figures, Invalid> {
     let name = LockName::new("scale")?;
-    let label = Label::new("host", "lab")?;
     let ttl = Ttl::new(settings.ttl)?;
     Ok(match way {
         Way::Ours => {
-            let mut clients = ours::Ours::new(settings, name, ttl, label);
+            let mut clients = ours::Ours::new(settings, name, ttl);
             bench::run(&mut clients, settings, way)
         }
         Way::Poller | Way::Broadcast => {

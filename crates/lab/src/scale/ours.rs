@@ -1,56 +1,55 @@
-//! Leasehold's clients, over [`World`] itself. Must never decide who holds the lock: each step is one of core's.
-//!
-//! They do what `crates/leasehold/src/lease` does: one `acquire` to join the line; the wake that follows a grant is the
-//! lease, as long as it is good for more than half of the claim window; else it is claimed with `extend`; a poll when
-//! nothing was heard for `poll_after`, longer by up to a tenth unless first in line; renewals at a third of the lease.
+//! Leasehold's clients, over [`World`] itself. Must never decide anything: each client is the machine that ships, and each step is
+//! one of core's.
 
 use std::cell::Cell;
 use std::time::Duration;
 
+use leasehold::simulated::{Client as Machine, Sent, Stage, Ticket, Time, Told};
 use leasehold_core::{
-    Block, CLAIM_WINDOW, ClientId, Label, LockName, Mode, Now, Owner, Presence, Reply, Step, Ttl,
-    WAITER_GRACE, Wait, Waiter, World, poll_after,
+    Block, Busy, CLAIM_WINDOW, HolderView, LockName, Mode, Now, Owner, Presence, Reply, Step, Ttl,
+    WAITER_GRACE, Waiter, Who, World, poll_after,
 };
 
-use super::agenda::{Answer, Client, Command, Timer};
+use super::agenda::Client;
 use super::bench::{Bench, Clients, EPOCH};
 use super::settings::{Crash, DEEP, Settings, nanos};
 
-/// What a client is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum About {
-    Waiting,
-    Holding,
-    Releasing,
-    Nothing,
-    Ended(Crash),
+/// A message of the store.
+pub(super) enum Answer {
+    /// The answer to a step.
+    Reply(Ticket, Reply),
+    /// News that it did not ask for.
+    Told(Told),
 }
 
-#[derive(Debug)]
+/// An act of a client by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// Wants the lock (again).
+    Begin,
+    /// Its machine has something to do.
+    Pass,
+    /// Is done with its critical section.
+    Finish,
+}
+
 struct Member {
-    /// Of its present acquisition.
-    owner: Owner,
-    about: About,
-    /// When it sent its last request for the lock, and whether that is yet to be answered.
-    sent: u64,
-    is_asking: bool,
-    /// When it sent the last one that was answered, and when that was at the store, in microseconds.
-    asked: (u64, u64),
-    /// When it polls; a timer for another time is an old one.
-    poll_at: u64,
-    deadline: u64,
-    /// The number of those who joined before it; `NONE` before it has joined.
-    ticket: u64,
+    machine: Machine,
+    /// Its stage when it was looked at last.
+    stage: Stage,
+    ended: Option<Crash>,
+    /// For when a timer was set last; one for another time is an old one.
+    pass_at: Option<u64>,
+    /// The number of those who joined before it; nothing before it has joined.
+    ticket: Option<u64>,
 }
-
-const NONE: u64 = u64::MAX;
 
 /// Clients that wait in core's line.
 pub(super) struct Ours {
     world: World,
     name: LockName,
     ttl: Ttl,
-    label: Label,
+    time: Time,
     members: Vec<Member>,
     joined: u64,
     deep_polls: u64,
@@ -66,21 +65,19 @@ struct Connections<'a> {
 
 impl Presence for Connections<'_> {
     fn waiter_gone(&self, waiter: &Waiter) -> bool {
-        let gone = index(&waiter.owner)
-            .and_then(|client| self.members.get(client as usize))
-            .is_some_and(|member| member.about == About::Ended(Crash::Dead));
+        let gone = self.members[index(&waiter.owner)].ended == Some(Crash::Dead);
         self.unheard.set(self.unheard.get() + u64::from(gone));
         gone
     }
 }
 
 impl Ours {
-    pub(super) fn new(settings: &Settings, name: LockName, ttl: Ttl, label: Label) -> Self {
+    pub(super) fn new(settings: &Settings, name: LockName, ttl: Ttl) -> Self {
         Self {
             world: World::default(),
             name,
             ttl,
-            label,
+            time: Time::new(settings.seed),
             members: Vec::with_capacity(settings.clients as usize),
             joined: 0,
             deep_polls: settings.deep_polls.max(1),
@@ -88,199 +85,157 @@ impl Ours {
         }
     }
 
-    fn owner(&self, bench: &mut Bench, client: Client) -> Owner {
-        let id = ClientId::new(u64::from(client));
-        Owner::labelled(bench.rng.wide(), id, &self.label, client, &self.label)
-    }
-
     /// Whether this is a poll from so deep in the line that core is not asked (see [`Settings::deep_polls`]). It would only
     /// be told to ask again, and be heard of.
-    fn is_skipped(&mut self, client: Client, command: Command) -> bool {
-        let member = &self.members[client as usize];
-        let waits = command == Command::Ask && member.about == About::Waiting;
-        if self.deep_polls == 1 || !waits || member.ticket == NONE {
+    fn is_skipped(&mut self, client: Client, step: &Step) -> bool {
+        let Some(ticket) = self.members[client as usize].ticket else {
+            return false;
+        };
+        if self.deep_polls == 1 || !matches!(step, Step::Acquire { .. }) {
             return false;
         }
         let queue = self
             .world
             .get(&self.name)
             .map_or(0, |lock| lock.queue.len());
-        let left = self.joined.saturating_sub(queue as u64);
-        if member.ticket < left + DEEP {
+        if ticket < self.joined.saturating_sub(queue as u64) + DEEP {
             return false;
         }
         self.polled += 1;
         !self.polled.is_multiple_of(self.deep_polls)
     }
 
-    fn holds(&mut self, bench: &mut Bench, client: Client, until: u64, lease: u64) {
-        let member = &mut self.members[client as usize];
-        (member.about, member.deadline) = (About::Holding, until);
-        bench.knows(client, until);
-        self.renew_in_time(bench, client, lease);
-    }
-
-    /// A lease is renewed when a third of it has passed, if the critical section is not over before.
-    fn renew_in_time(&self, bench: &mut Bench, client: Client, lease: u64) {
-        let at = self.members[client as usize]
-            .deadline
-            .saturating_sub(lease / 3 * 2);
-        let pause = at.saturating_sub(bench.now());
-        if pause < bench.costs.section {
-            bench.plan(pause, client, Timer::Renew);
-        }
-    }
-
-    fn ask(&mut self, bench: &mut Bench, client: Client, command: Command) {
-        let member = &mut self.members[client as usize];
-        (member.sent, member.is_asking) = (bench.now(), true);
-        bench.send(client, command);
-    }
-
-    fn claim_window(&self) -> u64 {
-        nanos(CLAIM_WINDOW.min(self.ttl.get()))
-    }
-
     /// The lease of a holder as those who ask find it: that of a grant, unless it holds for so long that it renews.
-    fn usual_lease(&self, bench: &Bench) -> Duration {
-        if bench.costs.section < self.claim_window() / 3 {
-            CLAIM_WINDOW.min(self.ttl.get())
+    fn usual_lease(&self, bench: &Bench<Self>) -> Duration {
+        let granted = CLAIM_WINDOW.min(self.ttl.get());
+        if bench.costs.section < nanos(granted) / 3 {
+            granted
         } else {
             self.ttl.get()
         }
     }
 
-    /// A wake arrived. The grant is good from a moment before which it cannot have been made (W4 of the library).
-    fn granted(&mut self, bench: &mut Bench, client: Client, at_us: u64) {
-        let (sent, busy_us) = self.members[client as usize].asked;
-        let passed = at_us.saturating_sub(busy_us) * 1_000;
-        let window = self.claim_window();
-        let until = Bench::deadline((sent + passed / 100 * 99).min(bench.now()), window);
-        if until.saturating_sub(bench.now()) > window / 2 {
-            self.holds(bench, client, until, window);
-        } else if !self.members[client as usize].is_asking {
-            self.ask(bench, client, Command::Extend);
-        }
-    }
-
-    /// An acquire or extend was answered: the client holds the lock.
-    fn held(&mut self, bench: &mut Bench, client: Client) {
-        let lease = bench.costs.ttl;
+    /// Lets the machine of a client act, and follows what it does.
+    fn drive(&mut self, bench: &mut Bench<Self>, client: Client, act: impl FnOnce(&mut Machine)) {
+        let now = bench.now();
+        self.time.set(Duration::from_nanos(now));
         let member = &mut self.members[client as usize];
-        let until = Bench::deadline(member.sent, lease);
-        match member.about {
-            About::Waiting if bench.now() < until => self.holds(bench, client, until, lease),
-            About::Waiting => self.ask(bench, client, Command::Extend),
-            About::Holding => {
-                member.deadline = until;
-                bench.meter.extends(client, until);
-                self.renew_in_time(bench, client, lease);
+        act(&mut member.machine);
+        for step in member.machine.take_sent() {
+            bench.send(client, step);
+        }
+        let before = std::mem::replace(&mut member.stage, member.machine.stage());
+        match (before, member.stage) {
+            (Stage::Waits, Stage::Holds(until)) => {
+                member.ticket = None;
+                bench.knows(client, nanos(until), Timer::Finish);
             }
+            (Stage::Holds(before), Stage::Holds(until)) if before != until => {
+                bench.meter.extends(client, nanos(until));
+            }
+            (Stage::Releases, Stage::Idle) => bench.again(client, Timer::Begin),
             _ => {}
         }
-    }
-
-    /// A command of a client, as a step of core.
-    fn step(&self, client: Client, command: Command) -> Step {
-        let (owner, ttl) = (self.members[client as usize].owner.clone(), self.ttl);
-        match command {
-            Command::Ask => Step::Acquire {
-                owner,
-                mode: Mode::Exclusive,
-                ttl,
-                block: Block::ONE,
-                wait: Some(Wait { listening: true }),
-            },
-            Command::Extend => Step::Extend {
-                owner,
-                ttl,
-                fence: None,
-            },
-            Command::Release => Step::Release {
-                owner,
-                keep: None,
-                fence: None,
-            },
+        let next = member.machine.next().map(nanos);
+        if let Some(at) = next.filter(|_| next != member.pass_at) {
+            bench.plan(at.saturating_sub(now), client, Timer::Pass);
         }
+        member.pass_at = next;
     }
 
-    /// What core answers, as it travels.
-    fn told(&mut self, bench: &mut Bench, client: Client, reply: &Reply) -> Answer {
-        match reply {
-            Reply::Held(_) => Answer::Held,
-            Reply::Busy(busy) => {
-                let member = &mut self.members[client as usize];
-                if member.ticket == NONE {
-                    member.ticket = self.joined;
-                    self.joined += 1;
-                }
-                let after = nanos(busy.poll_after);
-                let jitter = if busy.ahead == 0 { 0 } else { after / 10 };
-                Answer::Busy {
-                    pause: after + bench.rng.below(jitter),
-                    at_us: busy.at_us,
-                }
-            }
-            Reply::Released => Answer::Released,
-            Reply::NotHeld(_) | Reply::Seen(_) => Answer::NotHeld,
-        }
-    }
-}
-
-impl Clients for Ours {
-    /// The line as it is after everybody has joined and polled for long: a million requests at once would be another
-    /// experiment. The lock has just become free; the first client is about to ask and find that it holds it.
-    fn begin(&mut self, bench: &mut Bench) {
+    /// Each client joined when those behind it had not yet; since then it polled, at some time within the last pause. Whoever joined
+    /// first is first in line.
+    fn join(&mut self, bench: &mut Bench<Self>, pause: u64) -> Vec<(u64, Client)> {
         let turn = bench.costs.section + 2 * bench.costs.latency;
-        let last = bench.clients - 1;
-        let lease = self.usual_lease(bench);
-        let pause = nanos(poll_after(last, Some(lease), false, true));
+        let mut heard = Vec::with_capacity(bench.clients as usize);
         for client in 0..bench.clients {
-            let owner = self.owner(bench, client);
-            // It joined when those behind it had not yet; since then it polled, at some time within the last pause.
             let waits_for = u64::from(bench.clients - client) * turn;
             let silent_for = if waits_for < pause {
                 waits_for
             } else {
                 bench.rng.below(pause)
             };
-            let heard = EPOCH - silent_for;
-            let poll_at = heard + pause + bench.rng.below(pause / 10);
             bench.meter.wants(client, EPOCH - waits_for);
-            bench.agenda.plan(poll_at, client, Timer::Poll);
+            heard.push((EPOCH - silent_for, client));
+            let number = u64::from(client);
             self.members.push(Member {
-                owner: owner.clone(),
-                about: About::Waiting,
-                sent: heard,
-                is_asking: false,
-                asked: (heard, heard / 1_000),
-                poll_at,
-                deadline: 0,
-                ticket: u64::from(client),
+                machine: Machine::new(&self.time, &self.name, number, bench.rng.next()),
+                stage: Stage::Idle,
+                ended: None,
+                pass_at: None,
+                ticket: Some(number),
             });
-            self.world.entry(&self.name).queue.push_back(Waiter {
-                owner,
+        }
+        heard
+    }
+}
+
+impl Clients for Ours {
+    type Command = Sent;
+    type Answer = Answer;
+    type Timer = Timer;
+
+    /// The line as it is after everybody has joined and polled for long: a million requests at once would be another
+    /// experiment. The lock has just become free; the first client is about to ask and find that it holds it.
+    fn begin(&mut self, bench: &mut Bench<Self>) {
+        let last = bench.clients - 1;
+        let lease = self.usual_lease(bench);
+        let poll_after = poll_after(last, Some(lease), false, true);
+        let pause = nanos(poll_after);
+        let heard = self.join(bench, pause);
+        let queue = &mut self.world.entry(&self.name).queue;
+        let mut by_time = heard.clone();
+        by_time.sort_unstable();
+        let mut owners = vec![None; heard.len()];
+        for (at, client) in by_time {
+            // Its last poll, and the answer.
+            self.time.set(Duration::from_nanos(at));
+            let member = &mut self.members[client as usize];
+            member.machine.acquire(self.ttl);
+            member.stage = Stage::Waits;
+            for Sent { step, ticket } in member.machine.take_sent() {
+                let Step::Acquire { owner, .. } = step else {
+                    continue;
+                };
+                let busy = busy(&owner, client, poll_after, at / 1_000);
+                member.machine.answered(ticket, Ok(Reply::Busy(busy)));
+                owners[client as usize] = Some(owner);
+            }
+        }
+        for ((at, client), owner) in heard.into_iter().zip(owners) {
+            let Some(owner) = owner else { continue };
+            queue.push_back(Waiter {
+                owner: owner.clone(),
                 mode: Mode::Exclusive,
                 ttl: self.ttl,
                 block: Block::ONE,
                 listening: true,
-                seen_until_ms: (heard + pause + nanos(WAITER_GRACE)) / 1_000_000,
+                seen_until_ms: (at + pause + nanos(WAITER_GRACE)) / 1_000_000,
             });
+            if client == 0 {
+                let first = Told::First(owner);
+                bench.agenda.answer(EPOCH, client, Answer::Told(first));
+            }
         }
         self.joined = u64::from(bench.clients);
-        self.ask(bench, 0, Command::Ask);
+        for client in 0..bench.clients {
+            self.drive(bench, client, |_| ());
+        }
     }
 
-    fn arrives(&mut self, bench: &mut Bench, client: Client, command: Command) {
+    fn arrives(&mut self, bench: &mut Bench<Self>, client: Client, sent: Sent) {
+        let Sent { step, ticket } = sent;
         let now = bench.now();
         let at_us = bench.server.begins(now) / 1_000;
-        if self.is_skipped(client, command) {
+        if self.is_skipped(client, &step) {
+            let Step::Acquire { owner, .. } = &step else {
+                return;
+            };
             let done = bench.server.serve(now, bench.costs.script);
-            let after = nanos(poll_after(u32::MAX, None, false, true));
-            let pause = after + bench.rng.below(after / 10);
-            return bench.answer(done, client, Answer::Busy { pause, at_us });
+            let after = poll_after(u32::MAX, None, false, true);
+            let busy = busy(owner, u32::MAX, after, at_us);
+            return bench.answer(done, client, Answer::Reply(ticket, Reply::Busy(busy)));
         }
-        let step = self.step(client, command);
         let connections = Connections {
             members: &self.members,
             unheard: Cell::new(0),
@@ -288,90 +243,99 @@ impl Clients for Ours {
         let outcome = self
             .world
             .apply(Now::at_micros(at_us), &self.name, &step, &connections);
-        let told = outcome.wakes.len() as u64 + u64::from(outcome.wanted.is_some());
-        let published = told + connections.unheard.get();
+        let news = outcome.wakes.len()
+            + usize::from(outcome.wanted.is_some())
+            + usize::from(outcome.first.is_some());
+        let published = news as u64 + connections.unheard.get();
         let cost = bench.costs.script + bench.costs.publish * published;
         let done = bench.server.serve(now, cost);
-        for wake in &outcome.wakes {
-            if let Some(next) = index(&wake.owner) {
-                bench.answer(done, next, Answer::Granted { at_us: wake.at_us });
-            }
+        let mut tell = |owner: &Owner, told| {
+            let client = Client::try_from(index(owner)).unwrap_or_default();
+            bench.answer(done, client, Answer::Told(told));
+        };
+        for wake in outcome.wakes {
+            tell(&wake.owner.clone(), Told::Granted(wake));
         }
-        if outcome.reply == Reply::Released {
-            bench.meter.released(now);
+        if let Some(owner) = outcome.wanted {
+            tell(&owner.clone(), Told::Wanted(owner));
         }
-        let answer = self.told(bench, client, &outcome.reply);
-        bench.answer(done, client, answer);
-    }
-
-    fn answered(&mut self, bench: &mut Bench, client: Client, answer: Answer) {
+        if let Some(owner) = outcome.first {
+            tell(&owner.clone(), Told::First(owner));
+        }
         let member = &mut self.members[client as usize];
-        if !matches!(answer, Answer::Granted { .. } | Answer::Released) {
-            member.is_asking = false;
-        }
-        match (member.about, answer) {
-            (About::Ended(_), Answer::Granted { .. }) => bench.meter.lapsed += 1,
-            (About::Waiting, Answer::Busy { pause, at_us }) => {
-                member.asked = (member.sent, at_us);
-                member.poll_at = bench.now() + pause;
-                bench.plan(pause, client, Timer::Poll);
+        match &outcome.reply {
+            Reply::Released => bench.meter.released(now),
+            Reply::Busy(_) if member.ticket.is_none() => {
+                member.ticket = Some(self.joined);
+                self.joined += 1;
             }
-            (About::Waiting, Answer::Granted { at_us }) => self.granted(bench, client, at_us),
-            (_, Answer::Held) => self.held(bench, client),
-            // The claim came too late: back to the end of the line.
-            (About::Waiting, Answer::NotHeld) => {
-                member.ticket = NONE;
-                self.ask(bench, client, Command::Ask);
-            }
-            (About::Holding, Answer::NotHeld) => {
-                member.about = About::Nothing;
-                bench.meter.lets_go(client, bench.now());
-                bench.again(client);
-            }
-            (About::Releasing, Answer::Released | Answer::NotHeld) => {
-                member.about = About::Nothing;
-                bench.again(client);
-            }
+            // It claimed too late: it joins the end of the line.
+            Reply::NotHeld(_) => member.ticket = None,
             _ => {}
         }
+        bench.answer(done, client, Answer::Reply(ticket, outcome.reply));
     }
 
-    fn due(&mut self, bench: &mut Bench, client: Client, timer: Timer) {
+    fn answered(&mut self, bench: &mut Bench<Self>, client: Client, answer: Answer) {
+        match (answer, self.members[client as usize].ended) {
+            (Answer::Told(Told::Granted(_)), Some(_)) => bench.meter.lapsed += 1,
+            (_, Some(_)) => {}
+            (Answer::Told(told), None) => {
+                self.drive(bench, client, |machine| machine.told(told));
+            }
+            (Answer::Reply(ticket, reply), None) => {
+                self.drive(bench, client, |machine| machine.answered(ticket, Ok(reply)));
+            }
+        }
+    }
+
+    fn due(&mut self, bench: &mut Bench<Self>, client: Client, timer: Timer) {
         let now = bench.now();
-        let member = &mut self.members[client as usize];
-        match (member.about, timer) {
-            (About::Nothing, Timer::Begin) => {
-                (member.about, member.ticket) = (About::Waiting, NONE);
-                self.members[client as usize].owner = self.owner(bench, client);
+        let ttl = self.ttl;
+        let member = &self.members[client as usize];
+        match timer {
+            _ if member.ended.is_some() => {}
+            Timer::Begin => {
                 bench.meter.wants(client, now);
-                self.ask(bench, client, Command::Ask);
+                self.drive(bench, client, |machine| machine.acquire(ttl));
             }
-            (About::Waiting, Timer::Poll) if member.poll_at == now && !member.is_asking => {
-                self.ask(bench, client, Command::Ask);
+            Timer::Pass if member.pass_at == Some(now) => {
+                self.drive(bench, client, Machine::pass);
             }
-            (About::Holding, Timer::Renew) if !member.is_asking => {
-                self.ask(bench, client, Command::Extend);
-            }
-            (About::Holding, Timer::Finish) => {
-                member.about = About::Releasing;
+            Timer::Pass => {}
+            Timer::Finish => {
                 bench.meter.lets_go(client, now);
-                bench.send(client, Command::Release);
+                self.drive(bench, client, Machine::release);
             }
-            _ => {}
         }
     }
 
     fn crash(&mut self, client: Client, crash: Crash) -> bool {
         let member = &mut self.members[client as usize];
-        let waits = member.about == About::Waiting;
+        let waits = member.stage == Stage::Waits && member.ended.is_none();
         if waits {
-            member.about = About::Ended(crash);
+            member.ended = Some(crash);
         }
         waits
     }
 }
 
+/// The answer to a client that has so many before it. Of the holder it learns nothing that it uses.
+fn busy(owner: &Owner, ahead: u32, poll_after: Duration, at_us: u64) -> Busy {
+    Busy {
+        holder: HolderView {
+            who: Who::Owner(owner.clone()),
+            fence: None,
+            held_for: None,
+            expires_in: None,
+        },
+        ahead,
+        poll_after,
+        at_us,
+    }
+}
+
 /// The number of the client that an owner belongs to.
-fn index(owner: &Owner) -> Option<Client> {
-    Client::try_from(owner.client().get()).ok()
+fn index(owner: &Owner) -> usize {
+    usize::try_from(Machine::number(owner)).unwrap_or(usize::MAX)
 }

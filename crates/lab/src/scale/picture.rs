@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use crate::svg::Svg;
 
-use super::figures::float;
-use super::{Figures, Way};
+use super::figures::{Figures, float};
+use super::settings::Way;
 
 const WIDTH: f64 = 1_080.0;
 const HEIGHT: f64 = 430.0;

@@ -5,9 +5,44 @@
 //! a release that is told before the answer to an attempt went before it, since both come over one connection.
 //! Neither renews: the critical section is shorter than the lease.
 
-use super::agenda::{Answer, Client, Command, Timer};
+use super::agenda::Client;
 use super::bench::{Bench, Clients, EPOCH};
 use super::settings::{Crash, Settings};
+
+/// A command to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Command {
+    /// Take the lock.
+    Ask,
+    /// Free the lock.
+    Release,
+}
+
+/// A message of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It holds the lock.
+    Held,
+    /// Someone else does.
+    Busy,
+    /// The lock was freed.
+    Released,
+    /// It does not hold the lock.
+    NotHeld,
+    /// Somebody released the lock: try now. So many others are told after it.
+    Free { left: u32 },
+}
+
+/// An act of a client by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// Wants the lock (again).
+    Begin,
+    /// Asks again.
+    Poll,
+    /// Is done with its critical section.
+    Finish,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum About {
@@ -55,13 +90,13 @@ impl Rivals {
         }
     }
 
-    fn ask(&mut self, bench: &mut Bench, client: Client) {
+    fn ask(&mut self, bench: &mut Bench<Self>, client: Client) {
         let rival = &mut self.members[client as usize];
         (rival.sent, rival.is_asking) = (bench.now(), true);
         bench.send(client, Command::Ask);
     }
 
-    fn release(&mut self, bench: &mut Bench, client: Client) {
+    fn release(&mut self, bench: &mut Bench<Self>, client: Client) {
         let now = bench.now();
         let costs = &bench.costs;
         let mut cost = costs.script;
@@ -88,20 +123,20 @@ impl Rivals {
         bench.answer(done, client, answer);
     }
 
-    fn take(&mut self, bench: &mut Bench, client: Client) {
+    fn take(&mut self, bench: &mut Bench<Self>, client: Client) {
         let done = bench.server.serve(bench.now(), bench.costs.set);
         self.key.take_if(|key| key.1 < done);
         let answer = if self.key.is_none() {
             self.key = Some((client, done + bench.costs.ttl));
             Answer::Held
         } else {
-            Answer::Busy { pause: 0, at_us: 0 }
+            Answer::Busy
         };
         bench.answer(done, client, answer);
     }
 
     /// The lock is busy: when to try again.
-    fn wait(&mut self, bench: &mut Bench, client: Client) {
+    fn wait(&mut self, bench: &mut Bench<Self>, client: Client) {
         let rival = &mut self.members[client as usize];
         rival.heard = bench.now();
         if !self.broadcast {
@@ -114,8 +149,12 @@ impl Rivals {
 }
 
 impl Clients for Rivals {
+    type Command = Command;
+    type Answer = Answer;
+    type Timer = Timer;
+
     /// All of them wait already, pollers at any point of their pause.
-    fn begin(&mut self, bench: &mut Bench) {
+    fn begin(&mut self, bench: &mut Bench<Self>) {
         let everybody = u64::from(bench.clients);
         for client in 0..bench.clients {
             // Apart by a nanosecond, so that it is known who was first.
@@ -136,7 +175,7 @@ impl Clients for Rivals {
         }
     }
 
-    fn arrives(&mut self, bench: &mut Bench, client: Client, command: Command) {
+    fn arrives(&mut self, bench: &mut Bench<Self>, client: Client, command: Command) {
         if command == Command::Ask {
             self.take(bench, client);
         } else {
@@ -144,9 +183,9 @@ impl Clients for Rivals {
         }
     }
 
-    fn answered(&mut self, bench: &mut Bench, client: Client, answer: Answer) {
+    fn answered(&mut self, bench: &mut Bench<Self>, client: Client, answer: Answer) {
         let rival = &mut self.members[client as usize];
-        if matches!(answer, Answer::Held | Answer::Busy { .. }) {
+        if matches!(answer, Answer::Held | Answer::Busy) {
             rival.is_asking = false;
         }
         if let Answer::Free { left } = answer {
@@ -162,24 +201,24 @@ impl Clients for Rivals {
         }
         match (rival.about, answer) {
             (About::Waiting, Answer::Held) => {
-                let until = Bench::deadline(rival.sent, bench.costs.ttl);
+                let until = deadline(rival.sent, bench.costs.ttl);
                 if bench.now() < until {
                     rival.about = About::Holding;
-                    bench.knows(client, until);
+                    bench.knows(client, until, Timer::Finish);
                 } else {
                     self.wait(bench, client);
                 }
             }
-            (About::Waiting, Answer::Busy { .. }) => self.wait(bench, client),
+            (About::Waiting, Answer::Busy) => self.wait(bench, client),
             (About::Releasing, Answer::Released | Answer::NotHeld) => {
                 rival.about = About::Nothing;
-                bench.again(client);
+                bench.again(client, Timer::Begin);
             }
             _ => {}
         }
     }
 
-    fn due(&mut self, bench: &mut Bench, client: Client, timer: Timer) {
+    fn due(&mut self, bench: &mut Bench<Self>, client: Client, timer: Timer) {
         let now = bench.now();
         let rival = &mut self.members[client as usize];
         match (rival.about, timer) {
@@ -219,4 +258,9 @@ impl Clients for Rivals {
         }
         waits
     }
+}
+
+/// Until when a lease of `ttl` that was asked for at `sent` counts: 1 % and 2 ms less, as in the library.
+const fn deadline(sent: u64, ttl: u64) -> u64 {
+    sent + (ttl - ttl / 100).saturating_sub(2_000_000)
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Figures;
+use super::figures::Figures;
 use crate::text::{json_line, markdown};
 
 /// A table in Markdown, which is also readable in a terminal.

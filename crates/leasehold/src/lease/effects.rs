@@ -48,6 +48,7 @@ pub(super) enum Effect {
 }
 
 /// The part of the machine that sent a step: the answer goes there.
+#[derive(Debug)]
 pub(super) enum To {
     /// A request for a lock.
     Acquisition(Flight),

@@ -32,11 +32,11 @@ impl Identity {
     }
 
     /// A client whose bits depend on these alone.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub(super) fn seeded(client: u64, seed: u64) -> Self {
         Self {
             client: ClientId::new(client),
-            host: Label::new("host", "simulated").unwrap(),
+            host: Label::default(),
             pid: 1,
             seed: AtomicU64::new(seed),
             count: AtomicU64::new(0),

@@ -23,6 +23,8 @@ mod run;
 mod schedules;
 mod seat;
 mod settle;
+#[cfg(any(test, feature = "simulation"))]
+pub mod simulated;
 #[cfg(test)]
 mod simulation;
 mod terms;

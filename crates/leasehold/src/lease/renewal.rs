@@ -20,6 +20,7 @@ pub(super) enum Why {
 }
 
 /// A renewal that is sent.
+#[derive(Debug)]
 pub(super) struct Renewal {
     pub(super) hold: Arc<Hold>,
     /// When it was made, before it is sent.

@@ -12,15 +12,15 @@ use tokio::sync::oneshot;
 
 use super::user::{End, Stage, User, end, request};
 use crate::clock::{Clock, Moment};
-use crate::lease::effects::{Effect, Effects, To, Verdict};
+use crate::lease::effects::{Effects, To, Verdict};
 use crate::lease::events::{Event, Release};
 use crate::lease::hold::Hold;
 use crate::lease::identity::Identity;
-use crate::lease::kept::tell;
 use crate::lease::line::Seat;
 use crate::lease::machine::{About, Machine};
 use crate::lease::seat::{Patience, Waiter};
 use crate::lease::settle::Settle;
+use crate::lease::simulated::carry_out;
 use crate::telemetry::Telemetry;
 
 /// How long after its limit a user is answered at the latest.
@@ -133,24 +133,10 @@ impl Client {
         self.machine
             .handle(self.clock.now(), event, &mut self.effects);
         for effect in self.effects.take() {
-            match effect {
-                Effect::Send { name, step, to } => self.outbox.push((name, step, to)),
-                Effect::Grant(waiter, hold) => {
-                    if let Err(hold) = waiter.served(hold) {
-                        self.release(&hold, None, None);
-                    }
-                }
-                Effect::Busy(waiter) => waiter.busy(),
-                Effect::Refuse(waiter, error) => waiter.fail(&error),
-                Effect::Extended(callers, verdict) => tell(callers, &verdict),
-                Effect::Released(parting, result) => parting.tell(&self.telemetry, result),
-                Effect::Gone(_)
-                | Effect::Watch(..)
-                | Effect::Index(_)
-                | Effect::Forgotten(_)
-                | Effect::Ended(..)
-                | Effect::Renewed(..)
-                | Effect::InLine(..) => {}
+            let outbox = &mut self.outbox;
+            let send = |name, step, to| outbox.push((name, step, to));
+            if let Some(hold) = carry_out(effect, &self.telemetry, send) {
+                self.release(&hold, None, None);
             }
         }
     }
