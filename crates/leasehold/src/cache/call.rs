@@ -11,7 +11,11 @@ use futures_util::future::BoxFuture;
 use leasehold_core::cache::Value;
 use tokio::sync::oneshot;
 
-use super::{Cache, Codec, Error, Got, codec};
+use super::codec::{self, Codec};
+use super::error::Error;
+use super::got::Got;
+use super::run::run;
+use crate::client::Client;
 use crate::guard::{Brought, Decoded, Failure, LoadEnd, Loader, Nest, Policy, Request};
 use crate::runtime::Home;
 
@@ -30,15 +34,16 @@ pub enum Keep {
 type Load<V> = Box<dyn FnOnce() -> BoxFuture<'static, Result<V, Failure>> + Send>;
 type KeepBy<V> = Box<dyn FnOnce(&V) -> Keep + Send>;
 
-/// A value that is asked for: await it. See [`Cache::get_or_refresh`].
+/// A value that is asked for: await it. See [`Cache::get_or_refresh`](super::Cache::get_or_refresh).
 #[must_use = "nothing happens until it is awaited"]
 pub struct GetOrRefresh<V, C> {
-    cache: Cache<C>,
+    client: Client,
     key: String,
     policy: Policy,
     load: Load<V>,
     keep: KeepBy<V>,
     never_waits: bool,
+    codec: PhantomData<C>,
 }
 
 impl<V, C> fmt::Debug for GetOrRefresh<V, C> {
@@ -52,7 +57,8 @@ impl<V, C> fmt::Debug for GetOrRefresh<V, C> {
 
 impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
     pub(super) fn new<E, F>(
-        cache: &Cache<C>,
+        client: &Client,
+        policy: &Policy,
         key: &str,
         loader: impl FnOnce() -> F + Send + 'static,
     ) -> Self
@@ -62,12 +68,13 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
     {
         let load = || async move { loader().await.map_err(|error| failure(error.into())) }.boxed();
         Self {
-            cache: cache.clone(),
+            client: client.clone(),
             key: key.to_owned(),
-            policy: cache.policy.clone(),
+            policy: policy.clone(),
             load: Box::new(load),
             keep: Box::new(|_| Keep::Usual),
             never_waits: false,
+            codec: PhantomData,
         }
     }
 
@@ -115,7 +122,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
     }
 
     async fn ask(self) -> Result<Got<V>, Error> {
-        let name = self.cache.key(&self.key)?;
+        let name = self.client.entry(&self.key)?;
         self.policy.check()?;
         let (passed, is_passed) = oneshot::channel();
         let loader = Single::<V, C> {
@@ -131,13 +138,13 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
             loader: Some(Box::new(loader)),
             home: Home::here(),
             nest: Nest::here(),
-            caller: self.cache.client.guard.caller(),
+            caller: self.client.guard.caller(),
             decode: decode::<V, C>,
         };
-        let guard = self.cache.client.guard.inner();
+        let guard = self.client.guard.inner();
         let answer = tokio::select! {
             biased;
-            answer = self.cache.run(&name, guard.get(request)) => answer?,
+            answer = run(&self.client, &name, guard.get(request)) => answer?,
             // Never so for one who waits: then the other end is gone.
             Ok(()) = is_passed => {
                 let (key, waited) = (name.as_str().to_owned(), Duration::ZERO);

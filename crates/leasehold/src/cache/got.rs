@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::LockName;
 
-use super::Error;
+use super::error::Error;
 pub use crate::guard::Origin;
 use crate::guard::{Answer, Refusal};
 

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::{Arc, PoisonError};
 
 use futures_util::FutureExt;
@@ -11,19 +12,24 @@ use leasehold_core::LockName;
 use tokio::sync::watch;
 
 use super::call::{Keep, bring, decode, failure};
-use super::{Cache, Codec, Error, Got};
-use crate::guard::{Failure, LoadEnd, Loader, Nest, Policy, Request};
+use super::codec::Codec;
+use super::error::Error;
+use super::got::Got;
+use super::run::run;
+use crate::client::Client;
+use crate::guard::{Failure, LoadEnd, Loader, Nest, Policy, Refusal, Request};
 use crate::runtime::Home;
 use crate::sync::Mutex;
 
-/// Values that are asked for: await them. See [`Cache::get_many_or_refresh`].
+/// Values that are asked for: await them. See [`Cache::get_many_or_refresh`](super::Cache::get_many_or_refresh).
 #[must_use = "nothing happens until it is awaited"]
 pub struct GetManyOrRefresh<V, C> {
-    cache: Cache<C>,
+    client: Client,
     keys: Vec<String>,
     policy: Policy,
     load: LoadMany<V>,
     keep: Arc<dyn Fn(&V) -> Keep + Send + Sync>,
+    codec: PhantomData<C>,
 }
 
 type LoadMany<V> = Arc<
@@ -64,7 +70,8 @@ impl<V> Many<V> {
 
 impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
     pub(super) fn new<E, F>(
-        cache: &Cache<C>,
+        client: &Client,
+        policy: &Policy,
         keys: Vec<String>,
         loader: impl Fn(Vec<String>) -> F + Send + Sync + 'static,
     ) -> Self
@@ -77,11 +84,12 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
             async move { brought.await.map_err(|error| failure(error.into())) }.boxed()
         };
         Self {
-            cache: cache.clone(),
+            client: client.clone(),
             keys,
-            policy: cache.policy.clone(),
+            policy: policy.clone(),
             load: Arc::new(load),
             keep: Arc::new(|_| Keep::Usual),
+            codec: PhantomData,
         }
     }
 
@@ -102,7 +110,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
         let mut names: Vec<LockName> = Vec::new();
         let mut known = HashSet::new();
         for key in &self.keys {
-            let name = self.cache.key(key)?;
+            let name = self.client.entry(key)?;
             if known.insert(name.clone()) {
                 names.push(name);
             }
@@ -115,7 +123,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
         }
         let usual = (self.policy.fresh_for, self.policy.stale_for);
         let (home, nest) = (Home::here(), Nest::here());
-        let guard = self.cache.client.guard.inner();
+        let guard = self.client.guard.inner();
         let (load, keep) = (self.load, self.keep);
         let (within, outer) = (guard.clone(), nest.clone());
         let work = move |names: Vec<LockName>| {
@@ -135,7 +143,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
             share: Mutex::default(),
             undecided: watch::Sender::new(names.len()),
         });
-        let caller = self.cache.client.guard.caller();
+        let caller = self.client.guard.caller();
         let requests = names.iter().map(|name| Request {
             key: name.clone(),
             policy: self.policy.clone(),
@@ -150,7 +158,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
             decode: decode::<V, C>,
         });
         let requests = requests.collect();
-        let answers = self.cache.run(&names[0], guard.get_many(requests)).await?;
+        let answers = run(&self.client, &names[0], guard.get_many(requests)).await?;
         let mut many = Many {
             values: HashMap::new(),
             failed: HashMap::new(),
@@ -159,7 +167,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
             let key = name.as_str().to_owned();
             let got = match answer {
                 Ok(answer) => Got::of(&name, answer),
-                Err(crate::guard::Refusal::Nothing) => continue,
+                Err(Refusal::Nothing) => continue,
                 Err(refusal) => Err(Error::of(&key, refusal)),
             };
             match got {

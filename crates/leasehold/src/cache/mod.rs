@@ -46,6 +46,7 @@ mod got;
 #[cfg(test)]
 mod lost;
 mod many;
+mod run;
 #[cfg(test)]
 mod schedules;
 
@@ -53,18 +54,17 @@ use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use leasehold_core::LockName;
 pub use leasehold_core::cache::Format;
 use leasehold_core::cache::Value;
-use leasehold_core::{Invalid, LockName};
 
 pub use self::call::{GetOrRefresh, Keep};
 pub use self::codec::{AsStored, Codec, Json, MessagePack, Raw, Way};
 pub use self::error::{Error, LoadFailed};
 pub use self::got::{Got, Origin};
 pub use self::many::{GetManyOrRefresh, Many};
+use self::run::run;
 use crate::client::Client;
-use crate::error::StoreError;
-use crate::guard::Refusal;
 pub use crate::guard::{MOST_BYTES, Policy};
 
 /// A cache of values in the store of a client. Cheap to clone.
@@ -186,7 +186,7 @@ impl<C: Way> Cache<C> {
         F: Future<Output = Result<V, E>> + Send + 'static,
         L: FnOnce() -> F + Send + 'static,
     {
-        GetOrRefresh::new(self, key.as_ref(), loader)
+        GetOrRefresh::new(&self.client, &self.policy, key.as_ref(), loader)
     }
 
     /// The values of several keys, by one read; what is missing or stale and falls to this caller is loaded by one call of `loader`, with
@@ -209,7 +209,7 @@ impl<C: Way> Cache<C> {
         L: Fn(Vec<String>) -> F + Send + Sync + 'static,
     {
         let keys = keys.into_iter().map(|key| key.as_ref().to_owned());
-        GetManyOrRefresh::new(self, keys.collect(), loader)
+        GetManyOrRefresh::new(&self.client, &self.policy, keys.collect(), loader)
     }
 
     /// The value of `key` if there is one, fresh or stale; nobody loads it.
@@ -220,12 +220,11 @@ impl<C: Way> Cache<C> {
     where
         C: Codec<V>,
     {
-        let name = self.key(key.as_ref())?;
+        let name = self.client.entry(key.as_ref())?;
         let guard = self.client.guard.inner();
         let entry = name.clone();
-        let found = self
-            .run(&name, async move { guard.find(&entry).await })
-            .await?;
+        let look = async move { guard.find(&entry).await };
+        let found = run(&self.client, &name, look).await?;
         let Some((value, now_ms)) = found else {
             return Ok(None);
         };
@@ -252,29 +251,10 @@ impl<C: Way> Cache<C> {
     }
 
     async fn end(&self, key: &str, remove: bool) -> Result<(), Error> {
-        let name = self.key(key)?;
+        let name = self.client.entry(key)?;
         let (guard, entry) = (self.client.guard.inner(), name.clone());
-        self.run(&name, async move { guard.invalidate(&entry, remove).await })
-            .await
-    }
-
-    /// The key of an entry: within the client's namespace; a key template is for locks only.
-    fn key(&self, key: &str) -> Result<LockName, Invalid> {
-        self.client.entry(key)
-    }
-
-    /// Does `work`, with the client's timers.
-    async fn run<T>(
-        &self,
-        key: &LockName,
-        work: impl Future<Output = Result<T, Refusal>>,
-    ) -> Result<T, Error> {
-        let engine = &self.client.engine;
-        if engine.is_closed() {
-            return Err(StoreError::closed().into());
-        }
-        let outcome = engine.tasks.with_timers(work).await;
-        outcome.map_err(|refusal| Error::of(key.as_str(), refusal))
+        let end = async move { guard.invalidate(&entry, remove).await };
+        run(&self.client, &name, end).await
     }
 }
 
