@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use leasehold_core::{Invalid, KeyTemplate, Namespace, Naming};
 use tokio::sync::oneshot;
 
-use super::Client;
+use super::handle::Client;
 use crate::clock::Clock;
 use crate::doctor::{Examination, Report};
 use crate::error::{Error, StoreError, StoreErrorKind, within};
@@ -19,6 +19,42 @@ use crate::runtime::Tasks;
 use crate::store::memory::Memory;
 use crate::store::{self, Attach, Store};
 use crate::telemetry::Telemetry;
+
+impl Client {
+    /// Connects to the store at `url`, with the defaults of [`ClientBuilder`].
+    ///
+    /// | URL | store |
+    /// |---|---|
+    /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey |
+    /// | `rediss://...` | the same over TLS |
+    /// | `valkey://...`, `valkeys://...` | the same as the two above |
+    /// | `unix:/path/to/socket[?db=1&user=..&pass=..]` | the same over a Unix socket; also `redis+unix://...` |
+    /// | `local:`, `local:/path/to/file[?mode=0660]` | the processes of this user, or of all who may write the file, on one host |
+    /// | `memory:` | this client only |
+    ///
+    /// `?db=1` means the same as `/1`. Whatever else stands in a URL is refused. The path of a `local:` file must be absolute, since a
+    /// relative one would mean another file in each directory; `mode` is that of the file if it has to be made: `0600` (the
+    /// default), `0660` or `0666`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a URL of another form, [`Error::Store`] when the store does not answer as it should.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().connect(url).await
+    }
+
+    /// A client with a store of its own in memory.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the system refuses a thread.
+    pub fn embedded() -> Result<Self, Error> {
+        Self::builder().embedded(&Memory::new(Clock::system()))
+    }
+
+    /// Settings before connecting.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+}
 
 /// Settings of a client.
 #[derive(Debug, Clone)]
