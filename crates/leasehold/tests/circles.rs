@@ -29,7 +29,6 @@ const KNOWN: &[&str] = &[
     "lab/rules: (head), act, model, trace, turn",
     "lab/rules: judge, told",
     "lab/storm: (head), campaign, report",
-    "leasehold/guard: (head), flight, load, stage",
     "leasehold/store/local: (head), examine",
     "leasehold/store/memory: (head), faults",
     "leasehold/store/redis/inbox: (head), ending",

@@ -2,8 +2,8 @@
 
 use leasehold_core::cache::{Format, Header, Kept, Value, Version};
 
-use super::Refusal;
-use super::stage::{End, Handed, Judged, Origin, Shown, Stage, Want};
+use super::answer::{Origin, Refusal};
+use super::stage::{End, Handed, Judged, Shown, Stage, Want};
 use crate::clock::Moment;
 use crate::error::StoreError;
 

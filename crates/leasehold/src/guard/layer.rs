@@ -16,6 +16,7 @@ use leasehold_core::LockName;
 use leasehold_core::cache::{Standing, Value};
 use moka::sync::Cache;
 
+use super::policy::millis;
 use crate::clock::Moment;
 
 /// How much is kept, and for how long.
@@ -80,7 +81,7 @@ impl Layer {
         if passed > self.max_age {
             return None;
         }
-        let now_ms = now_ms.saturating_add(super::policy::millis(passed));
+        let now_ms = now_ms.saturating_add(millis(passed));
         (value.header.standing(now_ms) == Standing::Fresh).then_some((value, now_ms))
     }
 

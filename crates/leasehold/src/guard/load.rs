@@ -1,20 +1,18 @@
 //! A load that was granted: the loader at work, its lease renewed, its value handed in. Must never keep a lease for a loader that
 //! has gone.
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::future::pending;
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use leasehold_core::cache::{Body, Commit, Format, Header, Kept, Reply, Step, Value, Version};
-use leasehold_core::{LockName, Ttl};
+use leasehold_core::Ttl;
+use leasehold_core::cache::{Commit, Header, Kept, Reply, Step, Value, Version};
 
-use super::flight::Pilot;
+use super::answer::{Failure, Refusal};
+use super::loader::{Brought, LoadEnd, Loader};
+use super::pilot::Pilot;
 use super::policy::{LONGEST, MOST_BYTES, millis};
-use super::stage::{End, Failure, Handed, Stage};
-use super::{Inner, Refusal};
+use super::stage::{End, Handed, Stage};
 use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::runtime::Ended;
@@ -22,87 +20,6 @@ use crate::telemetry::{Held, LeaseLost, Load, Loading};
 
 /// The longest text of a failure that others are told.
 const MOST_TEXT: usize = 256;
-
-/// What loads a value, once.
-pub(crate) trait Loader: Send {
-    /// Another loads; this one may never be asked, or later.
-    fn passed_over(&mut self) {}
-
-    /// Loads. Runs where the caller does, in a task of its own.
-    fn load(self: Box<Self>) -> BoxFuture<'static, LoadEnd>;
-}
-
-/// What a loader came back with.
-#[derive(Debug, Clone)]
-pub(crate) enum LoadEnd {
-    Value(Brought),
-    /// There is none, and nothing is stored.
-    Nothing,
-    Failed(Failure),
-}
-
-/// A value, written down, and how long it is to be kept.
-#[derive(Debug, Clone)]
-pub(crate) struct Brought {
-    pub(crate) body: Body,
-    pub(crate) format: Format,
-    pub(crate) fresh_for: Duration,
-    pub(crate) stale_for: Duration,
-}
-
-tokio::task_local! {
-    /// The loads that the present task is part of: of which guards, and their entries.
-    static NEST: Nest;
-}
-
-/// The loads that a caller is part of.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Nest(Vec<(ByAddress, Arc<HashSet<LockName>>)>);
-
-/// A guard, while somebody has it.
-type ByAddress = usize;
-
-fn address(guard: &Arc<Inner>) -> ByAddress {
-    Arc::as_ptr(guard).addr()
-}
-
-impl Nest {
-    /// Of the present task.
-    pub(crate) fn here() -> Self {
-        NEST.try_with(Self::clone).unwrap_or_default()
-    }
-
-    /// Whether the entry is being loaded by the caller itself, which would wait for its own end.
-    pub(super) fn contains(&self, guard: &Arc<Inner>, key: &LockName) -> bool {
-        self.0
-            .iter()
-            .any(|(of, keys)| *of == address(guard) && keys.contains(key))
-    }
-
-    /// A load of this entry, in which one of the same can be told.
-    fn within(
-        &self,
-        guard: &Arc<Inner>,
-        key: &LockName,
-        loader: Box<dyn Loader>,
-    ) -> impl Future<Output = LoadEnd> + Send + use<> {
-        let load = async move { loader.load().await };
-        self.around(guard, vec![key.clone()], load)
-    }
-
-    /// What loads these entries, in which a load of any of them can be told.
-    pub(crate) fn around<F: Future>(
-        &self,
-        guard: &Arc<Inner>,
-        keys: Vec<LockName>,
-        load: F,
-    ) -> impl Future<Output = F::Output> + use<F> {
-        let mut nest = self.clone();
-        let keys = Arc::new(keys.into_iter().collect());
-        nest.0.push((address(guard), keys));
-        NEST.scope(nest, load)
-    }
-}
 
 /// The store's leave to load.
 #[derive(Debug, Clone, Copy)]

@@ -8,11 +8,15 @@ use futures_util::future::join_all;
 use leasehold_core::LockName;
 use leasehold_core::cache::{Header, Standing, Value, Version};
 
+use super::answer::{Answer, Decoded, Origin, Refusal};
+use super::inner::Inner;
 use super::layer::Ticket;
+use super::policy::Policy;
+use super::request::Request;
 use super::stage::{Judged, Shown, Want};
-use super::{Answer, Decoded, Inner, Origin, Policy, Refusal, Request, told};
+use super::told;
 use crate::clock::Moment;
-use crate::telemetry::Reading;
+use crate::telemetry::{Read, Reading};
 
 /// How long who is given a loaded value waits for the store to have it.
 const STORING: Duration = Duration::from_millis(100);
@@ -80,6 +84,26 @@ impl Inner {
         let answers = answers
             .map(|((request, glance), reading)| self.get_after(request, asked, glance, reading));
         Ok(join_all(answers).await)
+    }
+
+    /// What is stored under `key`, and the store's time; nobody loads it.
+    pub(crate) async fn find(&self, key: &LockName) -> Result<Option<(Value, u64)>, Refusal> {
+        let reading = self.reading(key, self.engine.clock.now());
+        let looked = self.look(std::slice::from_ref(key)).await;
+        let found = looked.map(|looked| {
+            let value = looked.values.into_iter().next().flatten();
+            value.map(|value| (value, looked.now_ms))
+        });
+        reading.ended(match &found {
+            Ok(Some((value, now_ms))) => Origin::from(value.header.standing(*now_ms)).into(),
+            Ok(None) => Read::Nothing,
+            Err(refusal) => told::of(refusal),
+        });
+        found
+    }
+
+    fn reading(&self, key: &LockName, begun: Moment) -> Reading<'_> {
+        self.engine.telemetry.read(key, &self.engine.clock, begun)
     }
 
     async fn glance(&self, key: &LockName) -> Result<Glance, Refusal> {

@@ -1,54 +1,12 @@
 //! How far a flight is, and what that is to whoever waits for it. Must never hand out as fresh what may have been invalidated before
 //! it was asked for (G3).
 
-use std::error::Error as StdError;
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::cache::{Kept, Standing, Value, Version};
+use leasehold_core::cache::{Kept, Value, Version};
 
-use super::Refusal;
+use super::answer::{Failure, Origin, Refusal};
 use crate::clock::Moment;
-
-/// Where a value came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Origin {
-    /// It was stored, and fresh.
-    Fresh,
-    /// It was stored, and is served although it is stale.
-    Stale,
-    /// This call loaded it.
-    Loaded,
-    /// Another call loaded it, here or elsewhere, and this one waited.
-    Waited,
-}
-
-impl From<Standing> for Origin {
-    fn from(standing: Standing) -> Self {
-        match standing {
-            Standing::Fresh => Self::Fresh,
-            Standing::Stale => Self::Stale,
-        }
-    }
-}
-
-/// A failed load.
-#[derive(Clone)]
-pub(crate) struct Failure {
-    /// What the loader said.
-    pub(crate) text: String,
-    /// The error itself, where it happened in this process.
-    pub(crate) source: Option<Arc<dyn StdError + Send + Sync>>,
-}
-
-impl fmt::Debug for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failure")
-            .field("text", &self.text)
-            .finish_non_exhaustive()
-    }
-}
 
 /// How far a flight is.
 #[derive(Debug, Clone, Default)]

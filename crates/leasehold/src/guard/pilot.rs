@@ -1,0 +1,104 @@
+//! Who carries a flight out, and what is done at any point of it. Must never wait for longer than it is told to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::LockName;
+use leasehold_core::cache::{Step, Token, Value, Version};
+
+use super::answer::Failure;
+use super::flight::Flight;
+use super::inner::Inner;
+use super::nest::Nest;
+use super::policy::Policy;
+use super::request::Request;
+use super::stage::{End, Shown, Stage};
+use crate::clock::Moment;
+use crate::runtime::Home;
+use crate::telemetry::Held;
+
+/// Who carries a flight out.
+pub(super) struct Pilot {
+    pub(super) guard: Arc<Inner>,
+    pub(super) flight: Arc<Flight>,
+    pub(super) key: LockName,
+    pub(super) policy: Policy,
+    pub(super) home: Home,
+    pub(super) nest: Nest,
+    /// Not for longer than until it loads: it would keep the span open.
+    pub(super) caller: Held,
+    pub(super) token: Token,
+    pub(super) seen: Version,
+    pub(super) over: bool,
+}
+
+impl Pilot {
+    pub(super) fn new(
+        guard: Arc<Inner>,
+        flight: Arc<Flight>,
+        request: &Request,
+        (seen, over): (Version, bool),
+    ) -> Self {
+        let token = Token(guard.engine.identity.bits());
+        Self {
+            guard,
+            flight,
+            key: request.key.clone(),
+            policy: request.policy.clone(),
+            home: request.home.clone(),
+            nest: request.nest.clone(),
+            caller: request.caller.clone(),
+            token,
+            seen,
+            over,
+        }
+    }
+
+    /// A stale value that came to light serves those who take one.
+    pub(super) fn show(&mut self, stale: Option<Value>, now_ms: u64, sent: Moment) {
+        if let Some(value) = stale {
+            self.seen = value.header.version;
+            self.flight.show(Shown {
+                value,
+                now_ms,
+                sent,
+            });
+        }
+    }
+
+    /// Waits to be told to ask again, for so long at most.
+    pub(super) async fn hear(&self, limit: Duration) {
+        let told = async {
+            tokio::select! {
+                () = self.flight.wake.notified() => {}
+                () = self.guard.leaving() => {}
+            }
+        };
+        // Told or not, it asks again.
+        let _told: Option<()> = self.guard.engine.clock.within(limit, told).await;
+    }
+
+    /// A load has failed: whoever asks within the back-off is told so by this flight, and not by the store.
+    pub(super) async fn rest(&self, failure: Failure, back_off: Duration) -> End {
+        self.guard.engine.telemetry.backs_off(&self.key, back_off);
+        let until = self.guard.engine.clock.now().after(back_off);
+        let end = End::Failed(failure, until);
+        self.flight.tell(Stage::Ended(end.clone()));
+        self.hear(back_off).await;
+        end
+    }
+
+    /// Lets go of a load that may have been granted, in the background.
+    pub(super) fn give_up(&self) {
+        let (guard, key, token) = (self.guard.clone(), self.key.clone(), self.token);
+        let tasks = guard.engine.tasks.clone();
+        tasks.spawn(async move {
+            let step = Step::Abandon {
+                token,
+                back_off: None,
+            };
+            // If that fails as well, the lease ends by itself.
+            drop(guard.take(&key, &step).await);
+        });
+    }
+}
