@@ -6,9 +6,9 @@ use metrics::{
     Counter, Histogram, Label, Unit, counter, describe_counter, describe_histogram, histogram,
 };
 
-use super::cached::{LeaseLost, Load, Read};
-use super::meters::{Meter, count, zero};
-use super::shielded;
+use super::cache_outcome::{LeaseLost, Load, Read};
+use super::counting::{count, zero};
+use super::shield::shielded;
 
 const READ: &str = "leasehold_cache_read_total";
 const WAIT: &str = "leasehold_cache_wait_seconds";
@@ -96,45 +96,38 @@ impl Entries {
                 .map(|(is_sure, word)| (is_sure, number(INVALIDATE, &[("outcome", word)]))),
         }
     }
-}
 
-impl Meter {
     pub(super) fn read(&self, outcome: Read) {
-        shielded(|| count(&self.entries().reads, &outcome));
+        shielded(|| count(&self.reads, &outcome));
     }
 
     pub(super) fn waited(&self, outcome: Read, waited: Duration) {
-        let mut waits = self.entries().waits.iter();
+        let mut waits = self.waits.iter();
         if let Some((_, histogram)) = waits.find(|(of, _)| *of == outcome) {
             shielded(|| histogram.record(waited));
         }
     }
 
     pub(super) fn loaded(&self, outcome: Load, late: bool, took: Duration) {
-        let entries = self.entries();
-        let loads = if late {
-            &entries.late
-        } else {
-            &entries.in_time
-        };
+        let loads = if late { &self.late } else { &self.in_time };
         shielded(|| count(loads, &outcome));
-        shielded(|| entries.took.record(took));
+        shielded(|| self.took.record(took));
     }
 
     pub(super) fn lease_lost(&self, how: LeaseLost) {
-        shielded(|| count(&self.entries().lost, &how));
+        shielded(|| count(&self.lost, &how));
     }
 
     pub(super) fn refreshed_early(&self) {
-        shielded(|| self.entries().early.increment(1));
+        shielded(|| self.early.increment(1));
     }
 
     pub(super) fn backed_off(&self) {
-        shielded(|| self.entries().back_offs.increment(1));
+        shielded(|| self.back_offs.increment(1));
     }
 
     pub(super) fn invalidated(&self, is_sure: bool) {
-        shielded(|| count(&self.entries().invalidations, &is_sure));
+        shielded(|| count(&self.invalidations, &is_sure));
     }
 }
 

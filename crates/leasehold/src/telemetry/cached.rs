@@ -12,96 +12,11 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::Id;
 use tracing::{Level, Span, debug, info_span, warn};
 
+use super::cache_outcome::{LeaseLost, Load, Read};
+use super::listener::{Telemetry, is_watched};
 use super::meters::Meter;
-use super::{TARGET, Telemetry, id, is_watched, ms, shielded};
+use super::shield::{TARGET, id, ms, shielded};
 use crate::clock::{Clock, Moment};
-
-/// What a read came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Read {
-    Fresh,
-    Stale,
-    /// Loaded by this very call.
-    Loaded,
-    /// Loaded by another, here or elsewhere.
-    Waited,
-    /// There is none: the loader of several had none for it, or the caller brought no loader.
-    Nothing,
-    Busy,
-    Failed,
-    /// The store gave no verdict.
-    Unavailable,
-    /// The future was dropped.
-    Cancelled,
-}
-
-impl Read {
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Fresh => "fresh",
-            Self::Stale => "stale",
-            Self::Loaded => "loaded",
-            Self::Waited => "waited",
-            Self::Nothing => "nothing",
-            Self::Busy => "busy",
-            Self::Failed => "failed",
-            Self::Unavailable => "unavailable",
-            Self::Cancelled => "cancelled",
-        }
-    }
-}
-
-/// What a load came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Load {
-    /// Its value is stored as fresh.
-    Fresh,
-    /// As stale, since the entry was invalidated meanwhile.
-    Stale,
-    /// It was dropped: something newer is stored.
-    Overtaken,
-    /// The store did not confirm that it has it.
-    Unconfirmed,
-    /// The loader had no value.
-    Nothing,
-    Failed,
-    Panicked,
-    /// The loader went with its runtime or its client.
-    Gone,
-}
-
-impl Load {
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Fresh => "fresh",
-            Self::Stale => "stale",
-            Self::Overtaken => "overtaken",
-            Self::Unconfirmed => "unconfirmed",
-            Self::Nothing => "nothing",
-            Self::Failed => "failed",
-            Self::Panicked => "panicked",
-            Self::Gone => "gone",
-        }
-    }
-}
-
-/// How the lease of a load ended before the load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LeaseLost {
-    /// It was not renewed in time.
-    Deadline,
-    /// The store said before that time that it is over: the entry was invalidated, or the store has forgotten.
-    NotHeld,
-}
-
-impl LeaseLost {
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Deadline => "deadline",
-            Self::NotHeld => "not_held",
-        }
-    }
-}
 
 impl Telemetry {
     /// Somebody began to read an entry at this moment.
@@ -113,7 +28,7 @@ impl Telemetry {
     ) -> Reading<'a> {
         Reading(is_watched().then(|| Reader {
             telemetry: self,
-            meter: self.0.meters.of(Some(key.as_str())),
+            meter: self.meter(Some(key.as_str())),
             key: key.clone(),
             clock,
             begun,
@@ -148,7 +63,7 @@ impl Telemetry {
         });
         Loading {
             telemetry: self.clone(),
-            meter: self.0.meters.of(Some(key.as_str())),
+            meter: self.meter(Some(key.as_str())),
             key: key.clone(),
             span: Held::new(span),
             clock: clock.clone(),
@@ -161,7 +76,7 @@ impl Telemetry {
     /// A reader of a fresh value sees to the next one.
     pub(crate) fn refreshes_early(&self, key: &LockName) {
         let key = key.as_str();
-        self.0.meters.of(Some(key)).refreshed_early();
+        self.meter(Some(key)).entries().refreshed_early();
         self.tell(
             Level::DEBUG,
             || debug!(target: TARGET, key, "refreshing early"),
@@ -171,7 +86,7 @@ impl Telemetry {
     /// A load failed, here or elsewhere, and this client does not ask for the entry for so long.
     pub(crate) fn backs_off(&self, key: &LockName, left: Duration) {
         let key = key.as_str();
-        self.0.meters.of(Some(key)).backed_off();
+        self.meter(Some(key)).entries().backed_off();
         self.tell(
             Level::DEBUG,
             || debug!(target: TARGET, key, left_ms = ms(left), "backing off"),
@@ -181,7 +96,7 @@ impl Telemetry {
     /// An entry was invalidated; or it may have been, by this error.
     pub(crate) fn invalidated(&self, key: &LockName, error: Option<&dyn std::fmt::Display>) {
         let key = key.as_str();
-        self.0.meters.of(Some(key)).invalidated(error.is_none());
+        self.meter(Some(key)).entries().invalidated(error.is_none());
         match error {
             None => self.tell(Level::DEBUG, || debug!(target: TARGET, key, "invalidated")),
             Some(error) => self.tell(
@@ -257,12 +172,12 @@ impl Drop for Reading<'_> {
 
 impl Reader<'_> {
     fn end(&self, outcome: Read) {
-        self.meter.read(outcome);
+        self.meter.entries().read(outcome);
         if !self.waits {
             return;
         }
         let waited = self.clock.now().since(self.begun);
-        self.meter.waited(outcome, waited);
+        self.meter.entries().waited(outcome, waited);
         self.telemetry.tell(Level::DEBUG, || {
             let (key, outcome, waited_ms) = (self.key.as_str(), outcome.as_str(), ms(waited));
             debug!(target: TARGET, key, outcome, waited_ms, "waited for a value");
@@ -298,7 +213,7 @@ impl Loading {
         if std::mem::replace(&mut self.late, true) {
             return;
         }
-        self.meter.lease_lost(how);
+        self.meter.entries().lease_lost(how);
         self.telemetry.tell(Level::DEBUG, || {
             let (key, cause) = (self.key.as_str(), how.as_str());
             debug!(target: TARGET, parent: self.span.id(), key, cause, "lease of a load lost");
@@ -314,7 +229,7 @@ impl Loading {
         self.ended = true;
         let (key, late) = (self.key.as_str(), self.late);
         let (word, took_ms) = (outcome.as_str(), ms(took));
-        self.meter.loaded(outcome, late, took);
+        self.meter.entries().loaded(outcome, late, took);
         shielded(|| {
             if let Some(span) = self.span.get() {
                 span.record("took_ms", took_ms);

@@ -12,8 +12,11 @@ use metrics::{
     describe_histogram, gauge, histogram,
 };
 
-use super::watched::word;
-use super::{Outcome, shielded};
+#[cfg(feature = "cache")]
+use super::cache_meters::{self, Entries};
+use super::counting::{count, zero};
+use super::outcome::{Outcome, word};
+use super::shield::shielded;
 use crate::error::{LossCause, StoreErrorKind};
 
 pub(super) const ON: bool = true;
@@ -65,14 +68,14 @@ struct Series {
     lost: [(&'static str, Counter); 4],
     renew: Histogram,
     #[cfg(feature = "cache")]
-    entries: super::cache_meters::Entries,
+    entries: Entries,
 }
 
 impl Meters {
     pub(super) fn new(declared: &[String]) -> Self {
         describe();
         #[cfg(feature = "cache")]
-        super::cache_meters::describe();
+        cache_meters::describe();
         let (prefixes, names): (Vec<&String>, Vec<_>) =
             declared.iter().partition(|name| name.ends_with('*'));
         let mut prefixes: Vec<(String, Meter)> = prefixes
@@ -146,12 +149,13 @@ impl Meter {
             .map(|cause| (cause, zero(counter!(LOST, with(&[("cause", cause)]))))),
             renew: histogram!(RENEW, with(&[])),
             #[cfg(feature = "cache")]
-            entries: super::cache_meters::Entries::new(lock),
+            entries: Entries::new(lock),
         }))
     }
 
+    /// The numbers of the cache entries that share the label.
     #[cfg(feature = "cache")]
-    pub(super) fn entries(&self) -> &super::cache_meters::Entries {
+    pub(super) fn entries(&self) -> &Entries {
         &self.0.entries
     }
 
@@ -177,18 +181,6 @@ impl Meter {
 
     pub(super) fn renewed(&self, took: Duration) {
         shielded(|| self.0.renew.record(took));
-    }
-}
-
-/// Shows that it is there.
-pub(super) fn zero(counter: Counter) -> Counter {
-    counter.increment(0);
-    counter
-}
-
-pub(super) fn count<T: PartialEq>(counters: &[(T, Counter)], what: &T) {
-    if let Some((_, counter)) = counters.iter().find(|(of, _)| of == what) {
-        counter.increment(1);
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::Outcome;
+#[cfg(feature = "cache")]
+use super::cache_outcome::{LeaseLost, Load, Read};
+use super::outcome::Outcome;
 use crate::error::{LossCause, StoreErrorKind};
 
 pub(super) const ON: bool = false;
@@ -45,18 +47,26 @@ impl Meter {
     pub(super) fn lost(&self, _: &LossCause) {}
 
     pub(super) fn renewed(&self, _: Duration) {}
+
+    #[cfg(feature = "cache")]
+    pub(super) fn entries(&self) -> Entries {
+        Entries
+    }
 }
 
 #[cfg(feature = "cache")]
+pub(super) struct Entries;
+
+#[cfg(feature = "cache")]
 #[allow(clippy::unused_self, reason = "what `cache_meters.rs` has")]
-impl Meter {
-    pub(super) fn read(&self, _: super::cached::Read) {}
+impl Entries {
+    pub(super) fn read(&self, _: Read) {}
 
-    pub(super) fn waited(&self, _: super::cached::Read, _: Duration) {}
+    pub(super) fn waited(&self, _: Read, _: Duration) {}
 
-    pub(super) fn loaded(&self, _: super::cached::Load, _: bool, _: Duration) {}
+    pub(super) fn loaded(&self, _: Load, _: bool, _: Duration) {}
 
-    pub(super) fn lease_lost(&self, _: super::cached::LeaseLost) {}
+    pub(super) fn lease_lost(&self, _: LeaseLost) {}
 
     pub(super) fn refreshed_early(&self) {}
 

@@ -7,8 +7,10 @@ use std::time::Duration;
 use leasehold_core::{Fence, LockName};
 use tracing::{Level, Span, debug, warn};
 
+use super::listener::Telemetry;
 use super::meters::Meter;
-use super::{TARGET, Telemetry, ms, shielded};
+use super::outcome::word;
+use super::shield::{TARGET, ms, shielded};
 use crate::error::LossCause;
 
 /// How the use of a lease ended.
@@ -107,15 +109,5 @@ impl Ended {
         if let Some((watched, how, held)) = self.0 {
             watched.end(&how, held);
         }
-    }
-}
-
-/// A cause in one word, for labels.
-pub(super) const fn word(cause: &LossCause) -> &'static str {
-    match cause {
-        LossCause::Deadline(_) => "deadline",
-        LossCause::NotHeld(_) => "not_held",
-        LossCause::MaxHold => "max_hold",
-        LossCause::Closed => "closed",
     }
 }
