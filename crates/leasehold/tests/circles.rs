@@ -35,7 +35,6 @@ const KNOWN: &[&str] = &[
     "leasehold/store/redis: (head), doctor",
     "leasehold/store/redis: batch, form, inbox, reply",
     "leasehold/store/redis: link, runner",
-    "leasehold/timestamp: (head), hold, keeper",
     "testkit/: builder, server",
 ];
 

@@ -8,8 +8,9 @@ use leasehold_core::{HolderView, Ttl, poll_after};
 use tokio::sync::oneshot;
 
 use super::hold::TimestampHold;
-use super::keeper::{Grant, Keeper};
-use super::{Key, after, is_transient};
+use super::keeper::Keeper;
+use super::keeping::Grant;
+use super::key::{Key, after, is_transient};
 use crate::backoff::{Backoff, jittered};
 use crate::error::{Error, StoreError, Timeout};
 use crate::lease::{OnWait, Patience, Waiting};

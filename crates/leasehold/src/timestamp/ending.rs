@@ -8,7 +8,7 @@ use leasehold_core::timestamp::{Content, Reply, Step};
 use tokio::sync::oneshot;
 
 use super::keeper::{AGAIN, Keeper};
-use super::{after, is_transient, may_have_taken_effect};
+use super::key::{after, is_transient, may_have_taken_effect};
 use crate::backoff::Backoff;
 use crate::error::{Error, StoreError};
 

@@ -6,10 +6,17 @@ use std::time::Duration;
 use leasehold_core::{LockName, Ttl};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::keeper::Order;
 use super::state::State;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Lost, StoreError};
+
+/// What the user of a hold wants.
+pub(super) enum Order {
+    Extend(Ttl, oneshot::Sender<Result<(), Error>>),
+    Release(oneshot::Sender<Result<(), Error>>),
+    /// Let it end after so long, and not before.
+    Keep(Ttl, oneshot::Sender<Result<(), Error>>),
+}
 
 /// A lock held by the timestamp protocol, for a time. Not a [`Lease`](crate::Lease): it has no fence and no owner, so the resource
 /// cannot tell a late holder from the present one, and [what foreign clients do](crate::timestamp#what-it-cannot-promise) may

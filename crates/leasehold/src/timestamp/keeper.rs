@@ -1,5 +1,4 @@
-//! The task behind a hold: renews it, watches its deadline, ends it. Must never send a request while another one of this hold
-//! is under way (T8), nor anything after the hold is over (T9).
+//! What the task behind a hold knows, and how it renews the hold. Must never let a hold last longer than the server has said (T6).
 
 use std::future::{Future, ready};
 use std::sync::Arc;
@@ -7,11 +6,11 @@ use std::time::Duration;
 
 use leasehold_core::Ttl;
 use leasehold_core::timestamp::{Content, Reply, Step};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
-use super::hold::TimestampHold;
+use super::hold::Order;
+use super::key::{Key, may_have_taken_effect};
 use super::state::{Shown, State};
-use super::{Key, may_have_taken_effect};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Error, LossCause, StoreError};
@@ -24,146 +23,30 @@ pub(super) const AGAIN: Duration = Duration::from_millis(100);
 /// clock may be ahead of the estimate by as much as this request takes longer than the one before it.
 const AIM: Duration = Duration::from_millis(500);
 
-/// What the user of a hold wants.
-pub(super) enum Order {
-    Extend(Ttl, oneshot::Sender<Result<(), Error>>),
-    Release(oneshot::Sender<Result<(), Error>>),
-    /// Let it end after so long, and not before.
-    Keep(Ttl, oneshot::Sender<Result<(), Error>>),
-}
-
-/// A grant, and when it was asked for.
-pub(super) struct Grant {
-    pub(super) deadline: u64,
-    pub(super) at_us: u64,
-    pub(super) sent: Moment,
-    pub(super) ttl: Ttl,
-}
-
-/// What comes next.
-enum Next {
-    Order(Order),
-    Dropped,
-    Closed,
-    Due,
-}
-
+/// The task behind a hold, and all it knows.
 pub(super) struct Keeper {
     pub(super) key: Key,
-    ttl: Ttl,
-    auto_renew: bool,
+    pub(super) ttl: Ttl,
+    pub(super) auto_renew: bool,
     /// Every deadline that may stand there and be ours (T7).
     pub(super) mine: Vec<u64>,
     /// What the server's clock said to a request that was sent then.
     pub(super) server: (u64, Moment),
-    renew_at: Moment,
-    backoff: Backoff,
-    state: Arc<Shown>,
+    pub(super) renew_at: Moment,
+    pub(super) backoff: Backoff,
+    pub(super) state: Arc<Shown>,
     /// The same, to wait for what changes there.
-    seen: watch::Receiver<State>,
-    orders: mpsc::UnboundedReceiver<Order>,
+    pub(super) seen: watch::Receiver<State>,
+    pub(super) orders: mpsc::UnboundedReceiver<Order>,
 }
 
 impl Keeper {
-    /// The hold of a lock that was granted just now.
-    pub(super) fn begin(key: Key, grant: &Grant, auto_renew: bool) -> TimestampHold {
-        let state = State {
-            deadline: grant.deadline,
-            valid_until: certain_until(grant.sent, grant.ttl.get()),
-            doubt: None,
-            lost: None,
-            replaced: None,
-            is_to_be_confirmed: false,
-        };
-        let (state, seen) = watch::channel(state);
-        let state = Arc::new(Shown::new(state));
-        let (sender, orders) = mpsc::unbounded_channel();
-        let hold = TimestampHold {
-            name: key.name.clone(),
-            clock: key.engine.clock.clone(),
-            state: seen.clone(),
-            orders: sender,
-        };
-        let tasks = key.engine.tasks.clone();
-        let mut keeper = Self {
-            key,
-            ttl: grant.ttl,
-            auto_renew,
-            mine: vec![grant.deadline],
-            server: (grant.at_us, grant.sent),
-            renew_at: grant.sent,
-            backoff: Backoff::new(AGAIN, AGAIN),
-            state,
-            seen,
-            orders,
-        };
-        keeper.schedule(grant.sent, grant.ttl);
-        let engine = &keeper.key.engine;
-        engine.beside.add(&keeper.state, grant.sent);
-        tasks.spawn(keeper.run());
-        hold
-    }
-
-    async fn run(mut self) {
-        while self.state.borrow().lost.is_none() {
-            match self.next().await {
-                Next::Due => {
-                    // A failure is told as doubt, a loss as loss.
-                    let _told: Result<(), Error> = self.extend(self.asks_for()).await;
-                }
-                Next::Order(Order::Extend(ttl, reply)) => {
-                    let answer = self.extend(ttl).await;
-                    if answer.is_ok() {
-                        self.ttl = ttl;
-                    }
-                    drop(reply.send(answer));
-                }
-                Next::Order(Order::Release(reply)) => return self.release(Some(reply)).await,
-                Next::Order(Order::Keep(keep, reply)) => return self.keep(keep, reply).await,
-                Next::Dropped => return self.release(None).await,
-                Next::Closed => {
-                    self.lose(LossCause::Closed);
-                    return self.release(None).await;
-                }
-            }
-        }
-    }
-
     pub(super) fn valid_until(&self) -> Moment {
         self.state.borrow().valid_until
     }
 
-    async fn next(&mut self) -> Next {
-        let valid_until = self.valid_until();
-        let renews = self.auto_renew || self.state.borrow().replaced.is_some();
-        let wake = if renews {
-            self.renew_at.min(valid_until)
-        } else {
-            valid_until
-        };
-        let engine = &self.key.engine;
-        let to_be_confirmed = async {
-            // An error would mean that the sender, and so this keeper, is gone.
-            drop(self.seen.wait_for(|state| state.is_to_be_confirmed).await);
-        };
-        tokio::select! {
-            biased;
-            order = self.orders.recv() => order.map_or(Next::Dropped, Next::Order),
-            _ = engine.closing() => Next::Closed,
-            () = to_be_confirmed => Next::Due,
-            () = engine.clock.sleep_until(wake) => Next::Due,
-        }
-    }
-
-    /// What a renewal asks for that nobody asked for by hand: one that is only confirmed lasts no longer for it.
-    fn asks_for(&self) -> Ttl {
-        let left = self.valid_until().since(self.key.engine.clock.now());
-        let left = Ttl::new(left.max(Ttl::MIN)).ok();
-        left.filter(|_| !self.auto_renew).unwrap_or(self.ttl)
-    }
-
     /// Makes it last for `ttl` from now.
-    async fn extend(&mut self, ttl: Ttl) -> Result<(), Error> {
+    pub(super) async fn extend(&mut self, ttl: Ttl) -> Result<(), Error> {
         let clock = self.key.engine.clock.clone();
         // Once more if the server's clock was not where it was thought to be.
         for _ in 0..2 {
@@ -291,7 +174,7 @@ impl Keeper {
         });
     }
 
-    fn schedule(&mut self, sent: Moment, ttl: Ttl) {
+    pub(super) fn schedule(&mut self, sent: Moment, ttl: Ttl) {
         let third = ttl.get() / 3;
         self.renew_at = sent.after(third);
         // Some fifty tries at most, each of which may add to what may be ours.
@@ -323,14 +206,14 @@ impl Keeper {
         self.lose(cause)
     }
 
-    fn lose(&mut self, cause: LossCause) -> Error {
+    pub(super) fn lose(&mut self, cause: LossCause) -> Error {
         self.state.send_modify(|state| {
             state.lost.get_or_insert(cause);
         });
         let state = self.state.borrow();
         match state.loss(&self.key.name, &self.key.engine.clock) {
             Some(lost) => lost.into(),
-            None => crate::error::StoreError::closed().into(),
+            None => StoreError::closed().into(),
         }
     }
 }

@@ -54,6 +54,8 @@ mod acquire;
 mod ending;
 mod hold;
 mod keeper;
+mod keeping;
+mod key;
 mod state;
 #[cfg(test)]
 mod virtual_time;
@@ -62,16 +64,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::timestamp::{Content, Reply, Step};
-use leasehold_core::{HolderView, Invalid, LockName, Owner, Ttl, Who};
+pub use leasehold_core::timestamp::Unit;
+use leasehold_core::{Invalid, LockName, Ttl};
 
 pub use self::hold::TimestampHold;
-pub use leasehold_core::timestamp::Unit;
-
+use self::key::Key;
 use crate::client::Client;
-use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::error::{Error, StoreError};
 use crate::lease::{Engine, OnWait, Patience, Waiting};
-use crate::store::Ask;
 
 impl Client {
     /// The lock of this name, shared with clients of the recipe of [`timestamp`](crate::timestamp). Does no I/O. Only a store in
@@ -221,135 +221,5 @@ impl fmt::Debug for TimestampLock {
             .field("ttl", &self.ttl)
             .field("unit", &self.unit)
             .finish_non_exhaustive()
-    }
-}
-
-/// A key of the protocol, and how to ask for it.
-#[derive(Clone)]
-struct Key {
-    engine: Arc<Engine>,
-    name: LockName,
-    unit: Unit,
-    by_script: bool,
-}
-
-impl Key {
-    /// Takes a step, on the client's own thread. The last one of a hold may take as long as any: nothing has to follow it
-    /// within the TTL.
-    async fn asking(self, step: Step, is_last: bool) -> Result<Reply, Error> {
-        let ask = Ask {
-            unit: self.unit,
-            step,
-            by_script: self.by_script,
-            is_last,
-        };
-        let store = &self.engine.store;
-        let Some(answer) = store.timestamp(&self.name, &ask) else {
-            let why = format!(
-                "is for keys shared with other programs in a Redis, and {} is none: use a mutex",
-                store.label()
-            );
-            return Err(Invalid::new("protocol", "timestamp", why).into());
-        };
-        Ok(answer.await?)
-    }
-
-    /// What is said of a request whose answer is not waited for any longer.
-    fn unanswered(&self) -> Error {
-        let detail = "its deadline passed first";
-        let error = StoreError::new(self.engine.store.label(), StoreErrorKind::TimedOut, detail);
-        error.unknown().into()
-    }
-
-    /// Who has a lock with this deadline, as far as a time can say it.
-    fn holder(&self, deadline: u64, at_us: u64) -> HolderView {
-        let value = deadline.to_string().into();
-        view("string".into(), value, Some(self.left(deadline, at_us)))
-    }
-
-    /// What stands there instead of our deadline.
-    fn instead(&self, content: &Content, at_us: u64) -> Option<HolderView> {
-        let left = content
-            .deadline(self.unit)
-            .map(|deadline| self.left(deadline, at_us));
-        match content {
-            Content::Nothing => None,
-            Content::Text(value) => Some(view("string".into(), value.clone(), left)),
-            Content::Other(kind) => Some(view(kind.clone(), Vec::new(), left)),
-        }
-    }
-
-    /// How long until anybody may take over (T2).
-    fn left(&self, deadline: u64, at_us: u64) -> Duration {
-        let free_at = deadline
-            .saturating_add(1)
-            .saturating_mul(self.unit.micros());
-        Duration::from_micros(free_at.saturating_sub(at_us))
-    }
-
-    /// A verdict that is not one of ours to act on.
-    fn refused(&self, reply: &Reply) -> Error {
-        let detail = match reply {
-            Reply::Foreign(content) => format!(
-                "the key \"{}\" holds {}, which is no time in {}: it is left alone",
-                self.name.key().escape_debug(),
-                described(content),
-                match self.unit {
-                    Unit::Seconds => "seconds",
-                    Unit::Millis => "milliseconds",
-                }
-            ),
-            Reply::BadClock { at_us } => {
-                format!("its clock says that {at_us} microseconds have passed since 1970")
-            }
-            Reply::Again { at_us } => format!(
-                "its clock moved by more than half a second while it was asked twice for a deadline; now it says {at_us} microseconds since 1970"
-            ),
-            other => format!("{other:?}"),
-        };
-        StoreError::new(self.engine.store.label(), StoreErrorKind::Protocol, detail).into()
-    }
-}
-
-/// Whether the same request may succeed a moment later.
-fn is_transient(error: &Error) -> bool {
-    matches!(error, Error::Store(error) if error.kind.is_transient())
-}
-
-fn may_have_taken_effect(error: &Error) -> bool {
-    matches!(error, Error::Store(error) if error.may_have_taken_effect)
-}
-
-/// The failure of a request that was sent `earlier` as well: what may have been carried out stays so.
-fn after(earlier: Option<Error>, error: Error) -> Error {
-    match error {
-        Error::Store(error) if earlier.is_some_and(|earlier| may_have_taken_effect(&earlier)) => {
-            error.unknown().into()
-        }
-        error => error,
-    }
-}
-
-fn view(kind: String, value: Vec<u8>, expires_in: Option<Duration>) -> HolderView {
-    HolderView {
-        who: Who::Foreign { kind, value },
-        fence: None,
-        held_for: None,
-        expires_in,
-    }
-}
-
-/// What stands under a key, without a foreign value, which may be a secret.
-fn described(content: &Content) -> String {
-    match content {
-        Content::Nothing => "nothing".into(),
-        Content::Other(kind) => format!("a {kind}"),
-        Content::Text(value) => {
-            let owner = std::str::from_utf8(value).ok().and_then(Owner::parse);
-            if let Some(owner) = owner {
-                return format!("the token of a mutex, held by {owner}");
-            }
-            format!("a string of {} bytes", value.len())
-        }
     }
 }
