@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use leasehold_core::{LockName, Step, timestamp};
 
-use super::{Ask, Done, Store};
+use super::contract::{Ask, Done, Store};
 use crate::error::StoreError;
 use crate::telemetry::Telemetry;
 

@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, ready};
 use leasehold_core::{ClientId, LockName, Now, Presence, Reply, Step, Waiter, World};
 
 use self::faults::Faults;
-use super::{Attach, Done, Listener, Notice, Store};
+use super::contract::{Attach, Done, Listener, Notice, Store};
 use crate::clock::Clock;
 use crate::doctor::{self, Finding, Report, Server};
 use crate::error::StoreError;
@@ -228,7 +228,7 @@ mod entries {
 
     use super::MemoryStore;
     use crate::error::StoreError;
-    use crate::store::Notice;
+    use crate::store::contract::Notice;
     use crate::store::entries::{Entries, Looked, Taken};
 
     impl MemoryStore {

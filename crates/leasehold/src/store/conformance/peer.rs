@@ -10,7 +10,7 @@ use leasehold_core::{
 };
 
 use super::worlds::World;
-use crate::store::{Attach, Notice, Store};
+use crate::store::contract::{Attach, Notice, Store};
 
 /// How often a notice that is on its way is looked for, each time for a millisecond.
 const LOOKS: u32 = 20_000;

@@ -13,8 +13,8 @@ use super::peer::{name, opened};
 #[cfg(target_os = "linux")]
 use super::worlds::OnRedis;
 use super::worlds::{InMemory, Local, World};
+use crate::store::contract::{Notice, Store};
 use crate::store::entries::Looked;
-use crate::store::{Notice, Store};
 
 pub(super) const LEASE: Duration = Duration::from_secs(2);
 pub(super) const FRESH: Duration = Duration::from_secs(60);

@@ -7,9 +7,9 @@ use leasehold_core::{Counter, Fence};
 use tempfile::TempDir;
 
 use crate::clock::Clock;
+use crate::store::contract::{Attach, Store};
 use crate::store::local::LocalStore;
 use crate::store::memory::Memory;
-use crate::store::{Attach, Store};
 
 /// A store with nothing in it, and the powers of a test over it.
 pub(super) trait World {

@@ -15,9 +15,9 @@ use super::waiting::Waiting;
 use super::{file, path};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::store::contract::{Attach, Notice};
 #[cfg(feature = "cache")]
 use crate::store::entries::{Looked, Taken};
-use crate::store::{Attach, Notice};
 
 /// How many steps pass between two times of tidying up, and how many names one of them touches at most.
 const TIDY_EVERY: u32 = 1024;

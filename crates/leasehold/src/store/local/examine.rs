@@ -9,7 +9,7 @@ use super::{LocalStore, path};
 use crate::clock::Clock;
 use crate::doctor::{Examination, Finding, Report, Server, State};
 use crate::error::Error;
-use crate::store::{Attach, Store};
+use crate::store::contract::{Attach, Store};
 
 /// Opens the file as a client would, and looks at where it is.
 ///

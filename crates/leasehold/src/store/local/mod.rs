@@ -35,7 +35,7 @@ use tokio::sync::oneshot;
 
 use self::db::Db;
 pub(super) use self::examine::examine;
-use super::{Attach, Done, Listener, Notice, Store};
+use super::contract::{Attach, Done, Listener, Notice, Store};
 use crate::clock::Clock;
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::runtime;

@@ -14,7 +14,7 @@ use super::{Memory, MemoryStore};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
-use crate::store::{Attach, Done, Listener, Notice, Store};
+use crate::store::contract::{Attach, Done, Listener, Notice, Store};
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, Default)]

@@ -17,7 +17,7 @@ use super::greet::{Greeted, Greeting};
 use super::placement::Placement;
 use super::{notice, tls};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::Listener;
+use crate::store::contract::Listener;
 
 /// Requests that may be under way at once before the next one waits its turn.
 const PIPELINE: usize = 1024;

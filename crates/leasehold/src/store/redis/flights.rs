@@ -19,7 +19,7 @@ use futures_util::stream::{FuturesOrdered, StreamExt};
 use leasehold_core::Reply;
 
 use super::inbox::Batch;
-use crate::store::Answer;
+use crate::store::contract::Answer;
 
 /// A batch that was answered.
 pub(super) struct Landed {

@@ -25,7 +25,7 @@ pub(super) use self::ending::End;
 use super::form::{Contended, Kind};
 use crate::clock::Moment;
 use crate::error::StoreError;
-use crate::store::{Answer, Done};
+use crate::store::contract::{Answer, Done};
 
 /// Up to so many steps go at once, whatever their kinds. More go kind by kind, so that the server has one batch to work on
 /// while the client works on the answers to another.

@@ -18,7 +18,7 @@ use super::script::Scripts;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
-use crate::store::{Attach, Done, Listener, Notice};
+use crate::store::contract::{Attach, Done, Listener, Notice};
 
 /// A connection that works.
 #[derive(Clone)]

@@ -42,7 +42,7 @@ pub(crate) use self::address::Address;
 pub(in crate::store) use self::doctor::examine;
 use self::link::{Link, Up};
 use self::script::Scripts;
-use super::{Ask, Attach, Done, Store};
+use super::contract::{Ask, Attach, Done, Store};
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::runtime::Tasks;

@@ -3,7 +3,7 @@
 use leasehold_core::{Block, ClientId, Owner, Wake};
 
 use super::reply::{block_of, fence_in};
-use crate::store::Notice;
+use crate::store::contract::Notice;
 
 /// Where a client listens. `acquire.lua` builds the same name from the holder's token.
 pub(super) fn channel(client: ClientId) -> String {

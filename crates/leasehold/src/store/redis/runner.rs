@@ -32,7 +32,7 @@ use super::server::{ServerId, replaced};
 use crate::backoff::Backoff;
 use crate::clock::{Clock, Moment};
 use crate::error::{Replaced, StoreError, StoreErrorKind};
-use crate::store::{Listener, Notice};
+use crate::store::contract::{Listener, Notice};
 
 /// How long a server may take to give a sign of life after it left a request unanswered.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(500);

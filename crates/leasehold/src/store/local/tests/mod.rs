@@ -19,7 +19,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
-use crate::store::Notice;
+use crate::store::contract::Notice;
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -22,7 +22,7 @@ use super::model::channel;
 use super::steps::{FOREIGN_VALUES, Intrusion};
 use crate::clock::Clock;
 use crate::runtime::Tasks;
-use crate::store::Attach;
+use crate::store::contract::Attach;
 
 /// In real time; only a hang takes that long.
 const LIMIT: Duration = Duration::from_secs(20);

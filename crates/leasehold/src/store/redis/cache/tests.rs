@@ -12,8 +12,8 @@ use super::super::{Address, RedisStore};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
+use crate::store::contract::{Attach, Store};
 use crate::store::entries::{Entries, Looked};
-use crate::store::{Attach, Store};
 
 const LIMIT: Duration = Duration::from_secs(20);
 

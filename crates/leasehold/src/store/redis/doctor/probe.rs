@@ -16,7 +16,7 @@ use super::access::{Word, needs};
 use super::facts::Probe;
 use super::talk::Talk;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::Notice;
+use crate::store::contract::Notice;
 
 /// If this process ends meanwhile, the lock goes by then; the end of its queue takes a minute, as ever.
 const TTL: Duration = Duration::from_secs(5);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Inbox, Inner, State};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::Done;
+use crate::store::contract::Done;
 
 /// Why a connection was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Inbox, Inner, State, Waiting};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::Done;
+use crate::store::contract::Done;
 
 /// The shortest pause between two looks.
 const LEAST: Duration = Duration::from_millis(2);

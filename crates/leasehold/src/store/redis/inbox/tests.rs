@@ -9,9 +9,9 @@ use leasehold_core::{Block, ClientId, Fence, Held, LockName, Mode, Owner, Reply,
 use super::{Batch, Call, End, FEW, Inbox, State};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::store::contract::{Answer, Done};
 use crate::store::redis::batch::MOST;
 use crate::store::redis::form::Kind;
-use crate::store::{Answer, Done};
 
 const LIMIT: Duration = Duration::from_secs(2);
 

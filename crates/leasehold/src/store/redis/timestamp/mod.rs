@@ -15,7 +15,7 @@ use redis::{Cmd, ErrorKind, RedisResult, Value};
 use super::script::{Scripts, TIMESTAMP_ACQUIRE, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE};
 use super::{Inner, Up, reply};
 use crate::error::StoreError;
-use crate::store::Ask;
+use crate::store::contract::Ask;
 
 impl Inner {
     /// Takes a step.
