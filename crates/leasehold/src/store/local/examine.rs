@@ -5,7 +5,8 @@ use std::path::Path;
 use leasehold_core::ClientId;
 use nix::unistd::{AccessFlags, access};
 
-use super::{LocalStore, path};
+use super::path;
+use super::store::LocalStore;
 use crate::clock::Clock;
 use crate::doctor::{Examination, Finding, Report, Server, State};
 use crate::error::Error;

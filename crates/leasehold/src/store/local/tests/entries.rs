@@ -5,6 +5,7 @@ use leasehold_core::cache::{
 };
 
 use super::*;
+use crate::error::StoreError;
 use crate::store::entries::Entries;
 
 impl Peer {

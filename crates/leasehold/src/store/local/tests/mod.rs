@@ -14,12 +14,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use leasehold_core::{Block, ClientId, Fence, Mode, Owner, Reply, Step, Ttl, Wait};
+use leasehold_core::{Block, ClientId, Fence, LockName, Mode, Owner, Reply, Step, Ttl, Wait};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use super::*;
-use crate::store::contract::Notice;
+use super::LocalStore;
+use crate::clock::Clock;
+use crate::error::{Error, StoreErrorKind};
+use crate::store::contract::{Attach, Notice, Store};
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -1,0 +1,187 @@
+//! The locks in a file, for one client: each request is one piece of work, done where it may block. Must never let one wait behind steps
+//! that timed out.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+use leasehold_core::{LockName, Step};
+use tokio::sync::oneshot;
+
+use super::db::Db;
+use super::file::PATIENCE;
+use crate::clock::Clock;
+use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::runtime;
+use crate::store::contract::{Attach, Done, Listener, Notice, Store};
+#[cfg(feature = "cache")]
+use crate::store::entries::{Entries, Looked, Taken};
+
+/// One client's access to the locks in a file.
+pub(crate) struct LocalStore {
+    worker: Worker,
+    /// How errors call this store.
+    label: String,
+    clock: Clock,
+    listener: Listener,
+}
+
+/// Where the blocking work is done.
+enum Worker {
+    /// On a thread that ends, and closes the file, when the sender is dropped.
+    Thread(Sender<Work>),
+    /// Wherever a step is asked for: a paused runtime would not see a thread at work, and let time pass meanwhile.
+    Inline(Box<Mutex<Db>>),
+}
+
+type Work = Box<dyn FnOnce(&mut Db) + Send>;
+
+impl LocalStore {
+    /// Opens the file at `path`, which is what follows `local:` in a URL; if empty, a file in the user's runtime directory.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a path that cannot be one, [`Error::Store`] when the file cannot be used as it should.
+    pub(crate) fn open(path: &str, attach: Attach, clock: Clock) -> Result<Self, Error> {
+        let listener = attach.listener.clone();
+        let db = Db::open(path, attach, clock)?;
+        let (label, clock) = (db.label().to_owned(), db.clock().clone());
+        let worker = if clock.is_virtual() {
+            Worker::Inline(Box::new(Mutex::new(db)))
+        } else {
+            let (sender, requests) = mpsc::channel();
+            let tell = listener.clone();
+            runtime::thread("leasehold-local".into(), move || {
+                serve(db, &requests, &*tell);
+            })
+            .map_err(|error| StoreError::new(&label, StoreErrorKind::Exhausted, error))?;
+            Worker::Thread(sender)
+        };
+        Ok(Self {
+            worker,
+            label,
+            clock,
+            listener,
+        })
+    }
+
+    /// Does `work` on the file and passes the outcome on. What waits behind steps that timed out would too, and is told so.
+    fn run<T>(
+        &self,
+        work: impl FnOnce(&mut Db) -> Result<T, StoreError> + Send + 'static,
+        done: impl FnOnce(Result<T, StoreError>) + Send + 'static,
+    ) {
+        match &self.worker {
+            Worker::Inline(db) => {
+                // A step that panicked was rolled back.
+                let mut db = db.lock().unwrap_or_else(PoisonError::into_inner);
+                let outcome = work(&mut db);
+                let notices = db.notices();
+                drop(db);
+                // Not under the lock: whoever is told may take a step at once.
+                for notice in notices {
+                    (self.listener)(notice);
+                }
+                done(outcome);
+            }
+            Worker::Thread(sender) => {
+                let (asked, listener) = (self.clock.now(), self.listener.clone());
+                let in_time = move |db: &mut Db| {
+                    let waited = db.clock().now().since(asked);
+                    let outcome = if waited > PATIENCE {
+                        Err(db.timed_out(waited))
+                    } else {
+                        work(db)
+                    };
+                    for notice in db.notices() {
+                        listener(notice);
+                    }
+                    done(outcome);
+                };
+                // Fails only when the thread has ended; whoever waits for `done` is told when it is dropped.
+                drop(sender.send(Box::new(in_time)));
+            }
+        }
+    }
+
+    /// The same for one who awaits the outcome. If the thread ends first, nobody knows it.
+    fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Db) -> Result<T, StoreError> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T, StoreError>> {
+        async move {
+            let (sender, answer) = oneshot::channel();
+            self.run(work, move |outcome| drop(sender.send(outcome)));
+            answer
+                .await
+                .unwrap_or_else(|_| Err(StoreError::closed().unknown()))
+        }
+        .boxed()
+    }
+}
+
+/// Does what is asked for until nobody can ask any more, and looks for grants by other processes meanwhile.
+fn serve(mut db: Db, requests: &Receiver<Work>, tell: &dyn Fn(Notice)) {
+    loop {
+        let request = match db.next_look() {
+            Some(left) => requests.recv_timeout(left),
+            None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match request {
+            Ok(work) => work(&mut db),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        db.look_if_due();
+        db.notices().into_iter().for_each(tell);
+    }
+}
+
+impl Store for LocalStore {
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// A process sees what others ask for only when it looks, and it looks only while it waits.
+    fn tells_wanted(&self) -> bool {
+        false
+    }
+
+    fn send(&self, name: &LockName, step: Step, done: Done) {
+        let name = name.clone();
+        self.run(
+            move |db| db.step(&name, &step),
+            move |answer| done.answer(answer),
+        );
+    }
+
+    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        // Every name that is held or waited for is known by its rows.
+        if remember.is_some() {
+            return ready(Ok(Vec::new())).boxed();
+        }
+        self.ask(Db::names)
+    }
+
+    #[cfg(feature = "cache")]
+    fn entries(&self) -> Option<&dyn Entries> {
+        Some(self)
+    }
+}
+
+#[cfg(feature = "cache")]
+impl Entries for LocalStore {
+    fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
+        let keys = keys.to_vec();
+        self.ask(move |db| db.entries(&keys))
+    }
+
+    fn take<'a>(
+        &'a self,
+        key: &'a LockName,
+        step: &'a leasehold_core::cache::Step,
+    ) -> BoxFuture<'a, Result<Taken, StoreError>> {
+        let (key, step) = (key.clone(), step.clone());
+        self.ask(move |db| db.entry_step(&key, &step))
+    }
+}
