@@ -29,7 +29,6 @@ const KNOWN: &[&str] = &[
     "lab/rules: (head), act, model, trace, turn",
     "lab/rules: judge, told",
     "lab/storm: (head), campaign, report",
-    "leasehold/store/memory: (head), faults",
     "leasehold/store/redis/inbox: (head), ending",
     "leasehold/store/redis: (head), doctor",
     "leasehold/store/redis: batch, form, inbox, reply",

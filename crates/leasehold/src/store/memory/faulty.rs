@@ -1,118 +1,22 @@
-//! What goes wrong on the way to a store in memory, because a test says so. Must never change what the store itself does with a
+//! A client's way to a store in memory, on which goes wrong what a test says. Must never change what the store itself does with a
 //! step that reaches it.
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use leasehold_core::{LockName, Step};
 
-use super::{Memory, MemoryStore};
+use super::faults::{Faults, Way};
+use super::store::{Memory, MemoryStore};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
-use crate::store::contract::{Attach, Done, Listener, Notice, Store};
-
-/// What becomes of a request.
-#[derive(Debug, Clone, Copy, Default)]
-enum Way {
-    #[default]
-    Open,
-    /// Refused, nothing happened.
-    Fails(StoreErrorKind),
-    /// Neither carried out nor answered.
-    Hangs,
-    /// Carried out, not answered.
-    LosesReplies,
-    /// Carried out and answered this long after.
-    Takes(Duration),
-}
-
-/// Goes wrong on purpose: the way from the clients of one [`Memory`] to what it holds. All of it works until told otherwise, and
-/// what is told counts for the requests that are sent from then on. Clones are the same way.
-///
-/// While it [fails](Faults::fail), [hangs](Faults::hang) or [loses replies](Faults::lose_replies), those clients do not hear either that
-/// it is their turn, or that others wait. The module `testing` has an example.
-#[derive(Clone, Default)]
-pub struct Faults(Arc<Mutex<State>>);
-
-#[derive(Default)]
-struct State {
-    way: Way,
-    /// Of the clients that use it.
-    ears: Vec<Weak<dyn Fn(Notice) + Send + Sync>>,
-}
-
-impl Faults {
-    /// Each request is refused at once with an error of this kind, and nothing happens in the store.
-    pub fn fail(&self, kind: StoreErrorKind) {
-        self.lock().way = Way::Fails(kind);
-    }
-
-    /// Requests are neither carried out nor answered, as by a store that was stopped: each ends at its time limit with
-    /// [`StoreErrorKind::TimedOut`], and its client cannot know that nothing happened.
-    pub fn hang(&self) {
-        self.lock().way = Way::Hangs;
-    }
-
-    /// Requests are carried out at once and not answered: each ends at its time limit with [`StoreErrorKind::TimedOut`].
-    pub fn lose_replies(&self) {
-        self.lock().way = Way::LosesReplies;
-    }
-
-    /// Each request is carried out, and answered, this long after it was sent. If that is longer than its time limit, it ends there
-    /// with [`StoreErrorKind::TimedOut`], and is carried out all the same.
-    pub fn slow(&self, delay: Duration) {
-        self.lock().way = Way::Takes(delay);
-    }
-
-    /// All works again. Clients hear of it as of a new connection to a server: who waits asks again, and what could not be
-    /// renewed is renewed. What hangs does so until its time limit.
-    pub fn heal(&self) {
-        let ears: Vec<Listener> = {
-            let mut state = self.lock();
-            state.way = Way::Open;
-            state.ears.retain(|ear| ear.strong_count() > 0);
-            state.ears.iter().filter_map(Weak::upgrade).collect()
-        };
-        for ear in ears {
-            #[cfg(feature = "cache")]
-            ear(Notice::Changed { keys: None });
-            ear(Notice::Reconnected);
-        }
-    }
-
-    fn way(&self) -> Way {
-        self.lock().way
-    }
-
-    /// A listener that hears nothing while nothing gets through.
-    fn before(&self, listener: Listener) -> Listener {
-        let mut state = self.lock();
-        state.ears.retain(|ear| ear.strong_count() > 0);
-        state.ears.push(Arc::downgrade(&listener));
-        drop(state);
-        let faults = self.clone();
-        Arc::new(move |notice| {
-            if matches!(faults.way(), Way::Open | Way::Takes(_)) {
-                listener(notice);
-            }
-        })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Faults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Faults").field(&self.way()).finish()
-    }
-}
+use crate::store::contract::{Attach, Done, Store};
+#[cfg(feature = "cache")]
+use crate::store::entries::Entries;
 
 /// A step under way to a store that takes its time.
 struct Late {
@@ -148,7 +52,7 @@ impl Memory {
         clock: Clock,
         limit: Duration,
     ) -> Faulty {
-        let faults = self.faults.clone();
+        let faults = self.faults();
         let attach = Attach {
             listener: faults.before(attach.listener),
             ..attach
@@ -264,7 +168,7 @@ impl Store for Faulty {
     }
 
     #[cfg(feature = "cache")]
-    fn entries(&self) -> Option<&dyn crate::store::entries::Entries> {
+    fn entries(&self) -> Option<&dyn Entries> {
         Some(self)
     }
 

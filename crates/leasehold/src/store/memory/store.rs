@@ -1,6 +1,4 @@
-//! Locks in this process only: for tests, examples and programs of one process. Must never be chosen silently.
-
-pub(crate) mod faults;
+//! The store in memory, and each client's access to it. Must never decide a step by itself: the world of core does.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,11 +8,12 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use leasehold_core::{ClientId, LockName, Now, Presence, Reply, Step, Waiter, World};
 
-use self::faults::Faults;
-use super::contract::{Attach, Done, Listener, Notice, Store};
+use super::faults::Faults;
 use crate::clock::Clock;
-use crate::doctor::{self, Finding, Report, Server};
 use crate::error::StoreError;
+use crate::store::contract::{Attach, Done, Listener, Notice, Store};
+#[cfg(feature = "cache")]
+use crate::store::entries::Entries;
 
 /// How many steps pass at least between two sweeps of expired names; as many as there are names, if those are more.
 const SWEEP_EVERY: usize = 1024;
@@ -137,7 +136,7 @@ pub(crate) struct MemoryStore {
 }
 
 impl MemoryStore {
-    fn step(&self, name: &LockName, step: &Step) -> Reply {
+    pub(super) fn step(&self, name: &LockName, step: &Step) -> Reply {
         let mut state = self.memory.lock();
         let State {
             clock,
@@ -194,7 +193,7 @@ impl Store for MemoryStore {
     }
 
     #[cfg(feature = "cache")]
-    fn entries(&self) -> Option<&dyn super::entries::Entries> {
+    fn entries(&self) -> Option<&dyn Entries> {
         Some(self)
     }
 
@@ -232,7 +231,7 @@ mod entries {
     use crate::store::entries::{Entries, Looked, Taken};
 
     impl MemoryStore {
-        pub(super) fn cache_look(&self, keys: &[LockName]) -> Looked {
+        pub(in crate::store::memory) fn cache_look(&self, keys: &[LockName]) -> Looked {
             let state = self.memory.lock();
             let now = state.clock.store_now();
             let values = keys
@@ -243,7 +242,7 @@ mod entries {
             Looked { values, now_ms }
         }
 
-        pub(super) fn cache_step(&self, key: &LockName, step: &Step) -> Taken {
+        pub(in crate::store::memory) fn cache_step(&self, key: &LockName, step: &Step) -> Taken {
             let mut state = self.memory.lock();
             let now = state.clock.store_now();
             let outcome = state.cache.apply(now, key, step);
@@ -291,24 +290,5 @@ mod entries {
 impl Drop for MemoryStore {
     fn drop(&mut self) {
         self.memory.lock().clients.remove(&self.client);
-    }
-}
-
-/// What there is to say of locks in memory.
-pub(super) fn examine() -> Report {
-    Report {
-        store: "memory:".into(),
-        server: Server {
-            engine: "memory".into(),
-            ..Server::default()
-        },
-        findings: vec![Finding {
-            id: "scope.process",
-            efficiency: doctor::State::Info,
-            correctness: doctor::State::Info,
-            text: "these locks are for one client; nobody else sees them".into(),
-            remedy: "for the processes of this host: local:".into(),
-        }],
-        acl: None,
     }
 }
