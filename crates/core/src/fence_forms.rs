@@ -3,7 +3,8 @@
 
 use std::str::FromStr;
 
-use crate::{Fence, Invalid};
+use crate::fence::Fence;
+use crate::invalid::Invalid;
 
 /// Why a number or a text is no fence.
 const WHY: &str = "must be a whole number from 0 to 9007199254740991 (2^53 - 1)";
@@ -67,7 +68,7 @@ mod json {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use crate::Fence;
+    use crate::fence::Fence;
 
     /// A number, which every reader of JSON carries exactly.
     impl Serialize for Fence {
@@ -88,7 +89,7 @@ mod sql {
     use rusqlite::ToSql;
     use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
 
-    use crate::Fence;
+    use crate::fence::Fence;
 
     /// An `INTEGER`.
     impl ToSql for Fence {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::{Block, Fence, Fences};
+use crate::fence::{Block, Fence, Fences};
 
 /// How many times in a row a client hands a lock on inside its process while others are known to wait.
 pub const HAND_OVERS: u32 = 16;

@@ -48,14 +48,17 @@
 
 #![forbid(unsafe_code)]
 
+mod apply;
 pub mod cache;
 mod fence;
 mod fence_forms;
+mod foreign;
 mod hand_over;
 mod invalid;
 mod kind;
 mod line;
 mod lock;
+mod mode;
 #[cfg(all(feature = "mutations", debug_assertions))]
 mod mutation;
 mod name;
@@ -69,14 +72,15 @@ mod state;
 mod step;
 mod time;
 pub mod timestamp;
+mod turn;
 mod world;
 
 pub use fence::{Block, Counter, Fence, Fences};
+pub use foreign::{Foreign, VALUE_SHOWN};
 pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Stay, block_for};
 pub use invalid::Invalid;
-pub use kind::Mode;
-pub use line::{PASSED_OVER, UNHEARD_GRACE};
-pub use lock::{CLAIM_WINDOW, WAITER_GRACE};
+pub use line::{CLAIM_WINDOW, PASSED_OVER, UNHEARD_GRACE, WAITER_GRACE};
+pub use mode::Mode;
 #[cfg(all(feature = "mutations", debug_assertions))]
 pub use mutation::Mutation;
 pub use name::{LockName, RESERVED_SUFFIXES};
@@ -84,7 +88,7 @@ pub use naming::{KeyTemplate, Namespace, Naming};
 pub use owner::{ClientId, Label, Owner};
 pub use poll::poll_after;
 pub use presence::{Nobody, Presence};
-pub use state::{Foreign, Holder, LockState, VALUE_SHOWN, Waiter};
+pub use state::{Holder, LockState, Waiter};
 pub use step::{
     Busy, Held, HolderView, Outcome, Reply, Snapshot, Step, Wait, WaiterView, Wake, Who,
 };

@@ -2,9 +2,18 @@
 
 use std::time::Duration;
 
-use crate::lock::{CLAIM_WINDOW, Turn, WAITER_GRACE, count, is_gone};
-use crate::time::millis;
-use crate::{Owner, Ttl, Waiter, Wake};
+use crate::owner::Owner;
+use crate::state::Waiter;
+use crate::step::Wake;
+use crate::time::{Ttl, millis};
+use crate::turn::{Turn, count, is_gone};
+
+/// How long a waiter that was granted the lock has to extend it to its full TTL (or its TTL, if that is less). One that is
+/// dead or paused delays the queue by that, and until the next step of anyone: [`poll_after`](crate::poll_after) says when that is.
+pub const CLAIM_WINDOW: Duration = Duration::from_secs(3);
+
+/// How long after its next poll was due a waiter still counts as alive.
+pub const WAITER_GRACE: Duration = Duration::from_secs(15);
 
 /// How long a waiter that could not be told of its turn keeps its place, unless it counts as silent before: its client may be
 /// connecting anew. It is passed over meanwhile, so one that is dead delays nobody.
@@ -13,6 +22,7 @@ pub const UNHEARD_GRACE: Duration = Duration::from_secs(2);
 /// How many of those that cannot be told one step passes over. Each has to be looked for at each step on a free lock, which
 /// holds up a store that serves many locks; those behind them lose their places.
 pub const PASSED_OVER: usize = 32;
+
 /// A claim window below this may end long before the next in line asks, who asked last behind another lease.
 const SHORT_CLAIM: Duration = Duration::from_secs(1);
 

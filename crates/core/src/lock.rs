@@ -6,36 +6,20 @@
 
 use std::time::Duration;
 
-use crate::time::millis;
-use crate::{
-    Block, Busy, Counter, Fence, Fences, Held, Holder, HolderView, LockState, Mode, Now, Outcome,
-    Owner, Presence, Reply, Snapshot, Step, Ttl, Wait, Waiter, WaiterView, Wake, Who, poll_after,
-};
-
-/// How long a waiter that was granted the lock has to extend it to its full TTL (or its TTL, if that is less). One that is
-/// dead or paused delays the queue by that, and until the next step of anyone: [`poll_after`] says when that is.
-pub const CLAIM_WINDOW: Duration = Duration::from_secs(3);
-
-/// How long after its next poll was due a waiter still counts as alive.
-pub const WAITER_GRACE: Duration = Duration::from_secs(15);
+use crate::fence::{Block, Counter, Fence, Fences};
+use crate::foreign::shown;
+use crate::line::WAITER_GRACE;
+use crate::mode::Mode;
+use crate::owner::Owner;
+use crate::poll::poll_after;
+use crate::presence::Presence;
+use crate::state::{Holder, LockState, Waiter};
+use crate::step::{Busy, Held, HolderView, Outcome, Reply, Snapshot, Step, Wait, WaiterView, Who};
+use crate::time::{Now, Ttl, millis};
+use crate::turn::{Turn, count, is_gone};
 
 impl LockState {
-    /// Takes one step at `now`. A grant draws its fences from `counter`, which all locks of the store share.
-    pub fn apply(
-        &mut self,
-        counter: &mut Counter,
-        now: Now,
-        step: &Step,
-        presence: &dyn Presence,
-    ) -> Outcome {
-        #[cfg(all(feature = "mutations", debug_assertions))]
-        if let Some(mutation) = crate::Mutation::active() {
-            return mutation.apply((self, counter), now, step, presence);
-        }
-        self.take(counter, now, step, presence)
-    }
-
-    /// Takes it by the sound rules.
+    /// Takes one step by the sound rules, as [`LockState::apply`] says.
     pub(crate) fn take(
         &mut self,
         counter: &mut Counter,
@@ -43,15 +27,7 @@ impl LockState {
         step: &Step,
         presence: &dyn Presence,
     ) -> Outcome {
-        let mut turn = Turn {
-            lock: self,
-            counter,
-            now,
-            presence,
-            wakes: Vec::new(),
-            wanted: None,
-            first: None,
-        };
+        let mut turn = Turn::new((self, counter), now, presence);
         let reply = match step {
             Step::Acquire {
                 owner,
@@ -72,17 +48,6 @@ impl LockState {
             first: turn.first,
         }
     }
-}
-
-/// One step under way.
-pub(crate) struct Turn<'a> {
-    pub(crate) lock: &'a mut LockState,
-    counter: &'a mut Counter,
-    pub(crate) now: Now,
-    pub(crate) presence: &'a dyn Presence,
-    pub(crate) wakes: Vec<Wake>,
-    wanted: Option<Owner>,
-    pub(crate) first: Option<Owner>,
 }
 
 impl Turn<'_> {
@@ -214,23 +179,6 @@ impl Turn<'_> {
         }
     }
 
-    /// The only place where anyone becomes a holder; it draws the fences in the same step.
-    pub(crate) fn grant(
-        &mut self,
-        owner: &Owner,
-        (mode, ttl, block): (Mode, Ttl, Block),
-    ) -> Fences {
-        let fences = self.counter.draw(block, self.now.wall_us);
-        self.lock.holders.push(Holder {
-            owner: owner.clone(),
-            mode,
-            fences,
-            expires_at_ms: self.now.millis() + ttl.millis(),
-            kept: false,
-        });
-        fences
-    }
-
     fn hold_until(&mut self, at: usize, ttl: Ttl) -> Held {
         let holder = &mut self.lock.holders[at];
         holder.expires_at_ms = self.now.millis() + ttl.millis();
@@ -251,10 +199,6 @@ impl Turn<'_> {
             .holders
             .iter()
             .position(|holder| holder.owner == *owner)
-    }
-
-    pub(crate) fn admits(&self, mode: Mode) -> bool {
-        self.lock.foreign.is_none() && mode.admits(&self.lock.holders)
     }
 
     fn view(&self) -> Option<HolderView> {
@@ -283,11 +227,6 @@ impl Turn<'_> {
     }
 }
 
-/// Whether a hold has ended with its owner's process.
-pub(crate) fn is_gone(holder: &Holder, presence: &dyn Presence) -> bool {
-    !holder.kept && presence.holder_gone(&holder.owner)
-}
-
 /// The holder as others see it. Its fence was drawn at the time of the grant and in its microseconds, so it also tells
 /// since when; it runs ahead of the clock only where the clock went back or many fences are drawn in a moment.
 fn view(lock: &LockState, now: Now) -> Option<HolderView> {
@@ -295,7 +234,7 @@ fn view(lock: &LockState, now: Now) -> Option<HolderView> {
         return Some(HolderView {
             who: Who::Foreign {
                 kind: foreign.kind.clone(),
-                value: crate::state::shown(&foreign.value),
+                value: shown(&foreign.value),
             },
             fence: None,
             held_for: None,
@@ -316,8 +255,4 @@ fn view(lock: &LockState, now: Now) -> Option<HolderView> {
             holder.expires_at_ms.saturating_sub(now.millis()),
         )),
     })
-}
-
-pub(crate) fn count(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(u32::MAX)
 }

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::Invalid;
+use crate::invalid::Invalid;
 
 /// Ends of the auxiliary keys; a lock may not be called like one.
 pub const RESERVED_SUFFIXES: [&str; 5] = [

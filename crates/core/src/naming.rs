@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::{Invalid, LockName};
+use crate::invalid::Invalid;
+use crate::name::LockName;
 
 /// A prefix for every lock of a client: 1 to 128 bytes, no control characters, no braces.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

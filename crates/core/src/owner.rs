@@ -3,7 +3,9 @@
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use crate::{Fence, Invalid};
+use crate::fence::Fence;
+use crate::foreign::VALUE_SHOWN;
+use crate::invalid::Invalid;
 
 /// What every token of this protocol begins with.
 const PREFIX: &str = "lh1.";
@@ -102,7 +104,7 @@ impl Owner {
             .split(':')
             .nth(1)
             .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit()));
-        let complete = token.len() < crate::VALUE_SHOWN
+        let complete = token.len() < VALUE_SHOWN
             && hex(id, 32)
             && hex(client, 16)
             && meta.split(':').count() == 3

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::PASSED_OVER;
+use crate::line::PASSED_OVER;
 
 /// Wait per place in the queue between two polls, for a waiter that is told when its turn comes and for one that is not;
 /// its limit; per place after the end of the lease.

@@ -1,6 +1,7 @@
 //! What a store knows of crashed clients. Must never guess: "not known" counts as present.
 
-use crate::{Owner, Waiter};
+use crate::owner::Owner;
+use crate::state::Waiter;
 
 /// A store's knowledge of who is gone for good, asked while the lock advances.
 ///

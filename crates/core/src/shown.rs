@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
+use crate::mode::Mode;
+use crate::owner::{ClientId, Owner};
+use crate::step::{HolderView, Snapshot, WaiterView, Who};
 use crate::time::millis;
-use crate::{ClientId, HolderView, Mode, Owner, Snapshot, WaiterView, Who};
 
 /// 16 hexadecimal digits.
 impl Serialize for ClientId {

@@ -1,17 +1,12 @@
-//! What is kept of one name, and what time alone does to it. Must never hand a lock over: that is `lock.rs`.
+//! What is kept of one name, and what time alone does to it. Must never hand a lock over: that is `line.rs`.
 
 use std::collections::VecDeque;
 
-use crate::{Block, Fence, Fences, Mode, Now, Owner, Ttl};
-
-/// How much of the value of another program is looked at, in bytes: it may have many megabytes, and no token of ours is as
-/// long.
-pub const VALUE_SHOWN: usize = 1_024;
-
-/// As much of it as is looked at.
-pub(crate) fn shown(value: &[u8]) -> Vec<u8> {
-    value[..value.len().min(VALUE_SHOWN)].to_vec()
-}
+use crate::fence::{Block, Fence, Fences};
+use crate::foreign::Foreign;
+use crate::mode::Mode;
+use crate::owner::Owner;
+use crate::time::{Now, Ttl};
 
 /// All that is known of one name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,17 +33,6 @@ pub struct Holder {
     /// Its owner has let go of it for later (at-least-hold, or to be taken up by another process): it outlives the owner's
     /// process, however often it is extended.
     pub kept: bool,
-}
-
-/// A lock taken by a program that does not speak this protocol.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Foreign {
-    /// The Redis type of the key.
-    pub kind: String,
-    /// The value, if a string. Others are told of its first [`VALUE_SHOWN`] bytes only.
-    pub value: Vec<u8>,
-    /// When it expires; `None` is never: we wait for it and do not take it.
-    pub expires_at_ms: Option<u64>,
 }
 
 /// A queued request.

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use crate::{Block, Fence, Mode, Owner, Ttl, Waiter};
+use crate::fence::{Block, Fence};
+use crate::mode::Mode;
+use crate::owner::Owner;
+use crate::state::Waiter;
+use crate::time::Ttl;
 
 /// One atomic step of a store: one round trip.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Invalid;
+use crate::invalid::Invalid;
 
 /// The time at which a store takes a step, by the store's own clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,8 @@
 
 use std::time::Duration;
 
-use crate::Ttl;
+use crate::foreign::{VALUE_SHOWN, shown};
+use crate::time::Ttl;
 
 /// What the deadlines of a lock are counted in, since 1970. All who share a key must use the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -51,7 +52,7 @@ impl Unit {
     /// The deadline that a value stands for, as the greatest one that any client could read in it: a part of a unit counts as
     /// a whole one. `None` for what is no time in this unit (T3).
     pub fn read(self, value: &[u8]) -> Option<u64> {
-        if value.len() > crate::VALUE_SHOWN {
+        if value.len() > VALUE_SHOWN {
             return None;
         }
         let point = value.iter().position(|byte| *byte == b'.');
@@ -113,11 +114,11 @@ impl Content {
         Self::Text(deadline.to_string().into())
     }
 
-    /// What is said of it to others: of a value that is longer than [`VALUE_SHOWN`](crate::VALUE_SHOWN), the beginning.
+    /// What is said of it to others: of a value that is longer than [`VALUE_SHOWN`], the beginning.
     #[must_use]
     pub fn shown(&self) -> Self {
         match self {
-            Self::Text(value) => Self::Text(crate::state::shown(value)),
+            Self::Text(value) => Self::Text(shown(value)),
             other => other.clone(),
         }
     }

@@ -2,7 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Counter, LockName, LockState, Now, Outcome, Presence, Step};
+use crate::fence::Counter;
+use crate::name::LockName;
+use crate::presence::Presence;
+use crate::state::LockState;
+use crate::step::{Outcome, Step};
+use crate::time::Now;
 
 /// Every lock of a store, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

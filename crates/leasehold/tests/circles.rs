@@ -16,8 +16,6 @@ const KNOWN: &[&str] = &[
     "cli/cache: (head), get, invalidate",
     "cli/config: (head), file",
     "cli/token: (head), acquire, check, release, renew",
-    "core/: (head), hand_over, kind, line, lock, mutation, name, naming, owner, poll, presence, state, step, time, world",
-    "core/cache: (head), entry, state, step, world",
     "history/: (head), format, history, judge, lease, read, self_test, verdict",
     "lab/: command, parts, storm",
     "lab/cache: (head), act, model, trace",

@@ -1,6 +1,6 @@
 //! When a fresh value is refreshed early, so that one in use never expires. Must never decide who does it: `Begin` does.
 
-use super::Header;
+use super::entry::Header;
 
 /// The part of its fresh time, the last, in which a value may be refreshed early: one in so many.
 const WINDOW: u64 = 5;

@@ -19,8 +19,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Now;
-use crate::cache::Version;
+use super::version::Version;
+use crate::time::Now;
 
 /// The bytes of a value, without the header; shared, since one load serves many.
 pub type Body = Arc<[u8]>;

@@ -25,9 +25,11 @@ mod early;
 mod entry;
 mod state;
 mod step;
+mod version;
 mod world;
 
 pub use entry::{Body, Format, HEADER_BYTES, Header, Standing, Value};
 pub use state::{BackOff, Control, EntryState, Loader, MEMORY, POLL, POLL_DEAF};
-pub use step::{Begin, Commit, Kept, Outcome, Reply, Step, Token, Version};
+pub use step::{Begin, Commit, Kept, Outcome, Reply, Step, Token};
+pub use version::Version;
 pub use world::CacheWorld;

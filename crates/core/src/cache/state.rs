@@ -6,9 +6,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Begin, Commit, Header, Kept, Outcome, Reply, Standing, Step, Token, Value, Version};
-use crate::time::millis;
-use crate::{ClientId, Now, Ttl};
+use super::entry::{Header, Standing, Value};
+use super::step::{Begin, Commit, Kept, Outcome, Reply, Step, Token};
+use super::version::Version;
+use crate::owner::ClientId;
+use crate::time::{Now, Ttl, millis};
 
 /// How long the control is kept after it was last needed. A load that outlives its lease by that fills as stale (K3).
 pub const MEMORY: Duration = Duration::from_secs(15 * 60);

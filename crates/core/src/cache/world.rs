@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{EntryState, Outcome, Step, Value};
-use crate::{LockName, Now};
+use super::entry::Value;
+use super::state::EntryState;
+use super::step::{Outcome, Step};
+use crate::name::LockName;
+use crate::time::Now;
 
 /// Every entry of a store, by its key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

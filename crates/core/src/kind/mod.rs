@@ -2,15 +2,8 @@
 
 mod mutex;
 
-use crate::Holder;
-
-/// What a request asks for, which decides beside whom it is admitted. A store names each mode that there is, so that one which it does
-/// not know is refused when it is built.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// Alone: the mode of a mutex. The only mode that has a fence.
-    Exclusive,
-}
+use crate::mode::Mode;
+use crate::state::Holder;
 
 impl Mode {
     /// Whether a request of this mode may join these (unexpired) holders.

@@ -7,6 +7,8 @@
 //! a script of Redis instead, and leaves these rules sound. `docs/mutations.md` says which test notices which.
 
 mod broken;
+mod left;
+mod who;
 
 use std::sync::OnceLock;
 

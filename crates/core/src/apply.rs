@@ -1,0 +1,27 @@
+//! One step of a lock, as everyone asks for it: by the rules, or by broken ones where a test of the tests asked for them. Must
+//! never decide anything itself.
+
+use crate::fence::Counter;
+#[cfg(all(feature = "mutations", debug_assertions))]
+use crate::mutation::Mutation;
+use crate::presence::Presence;
+use crate::state::LockState;
+use crate::step::{Outcome, Step};
+use crate::time::Now;
+
+impl LockState {
+    /// Takes one step at `now`. A grant draws its fences from `counter`, which all locks of the store share.
+    pub fn apply(
+        &mut self,
+        counter: &mut Counter,
+        now: Now,
+        step: &Step,
+        presence: &dyn Presence,
+    ) -> Outcome {
+        #[cfg(all(feature = "mutations", debug_assertions))]
+        if let Some(mutation) = Mutation::active() {
+            return mutation.apply((self, counter), now, step, presence);
+        }
+        self.take(counter, now, step, presence)
+    }
+}
