@@ -84,7 +84,7 @@
 
 use serde::Deserialize;
 
-use crate::FaultKind;
+use crate::campaign::FaultKind;
 
 /// What a worker does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]

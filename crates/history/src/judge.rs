@@ -13,8 +13,9 @@ mod truth;
 use std::collections::BTreeMap;
 
 use crate::format::{Outcome, What};
-use crate::verdict::Findings;
-use crate::{Counts, History, Invariant, Status, Verdict};
+use crate::history::History;
+use crate::invariant::Invariant;
+use crate::verdict::{Counts, Findings, Status, Verdict};
 
 /// Judges a history by all invariants.
 pub fn judge(history: &History) -> Verdict {

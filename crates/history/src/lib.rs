@@ -35,11 +35,13 @@
 
 mod campaign;
 pub mod format;
+mod held;
 mod history;
 mod invariant;
 mod judge;
 mod lease;
 mod read;
+mod records;
 mod report;
 mod self_test;
 mod verdict;

@@ -1,38 +1,20 @@
 //! From files to a [`History`]. Must never guess: a line that is not understood makes the whole history unreadable.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::path::Path;
-
-use serde::de::DeserializeOwned;
-
-use crate::format::{NemesisLine, ResourceLine, StoreLine, What};
-use crate::history::{Decision, Fault, Names, Process, Removal, Source, joined};
-use crate::{Campaign, FaultKind, History};
-
+mod lines;
+mod reading;
 mod worker;
 
-/// Why a history cannot be judged: the file, the line (0 for the whole file) and what is wrong there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreadable {
-    /// The name of the file.
-    pub file: String,
-    /// The number of the line, from 1; 0 for the whole file.
-    pub line: u32,
-    /// What is wrong.
-    pub why: String,
-}
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            0 => write!(f, "{}: {}", self.file, self.why),
-            line => write!(f, "{}:{line}: {}", self.file, self.why),
-        }
-    }
-}
+use crate::campaign::{Campaign, FaultKind};
+use crate::format::{NemesisLine, ResourceLine, StoreLine, What};
+use crate::history::{History, joined};
+use crate::records::{Decision, Fault, Names, Process, Removal};
 
-impl std::error::Error for Unreadable {}
+pub use self::lines::Unreadable;
+use self::lines::{at, line_of, lines, whole};
+use self::reading::Reading;
 
 /// Reads the history in a directory.
 pub fn read(dir: &Path) -> Result<History, Unreadable> {
@@ -112,31 +94,7 @@ fn campaign(files: &BTreeMap<String, String>) -> Result<Campaign, Unreadable> {
     Ok(campaign)
 }
 
-fn whole(file: &str, why: &str) -> Unreadable {
-    Unreadable {
-        file: file.to_owned(),
-        line: 0,
-        why: why.to_owned(),
-    }
-}
-
-/// A history that is being put together.
-struct Reading {
-    history: History,
-    /// The process that an owner is of.
-    owners: HashMap<u32, u64>,
-}
-
 impl Reading {
-    fn file(&mut self, name: &str) -> u32 {
-        self.history.files.push(name.to_owned());
-        u32::try_from(self.history.files.len() - 1).unwrap_or(u32::MAX)
-    }
-
-    fn number(&mut self, name: String) -> u32 {
-        self.history.names.number(name)
-    }
-
     fn nemesis(&mut self, files: &BTreeMap<String, String>) -> Result<(), Unreadable> {
         const FILE: &str = "nemesis.jsonl";
         let Some(text) = files.get(FILE) else {
@@ -305,23 +263,4 @@ fn worker_of(target: &str) -> Option<u64> {
 fn number_of(text: &str) -> Option<u64> {
     let number: u64 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
-}
-
-/// The lines of a text with their places.
-fn lines(file: u32, text: &str) -> impl Iterator<Item = (Source, &str)> {
-    text.lines()
-        .zip(1..)
-        .map(move |(text, line)| (Source { file, line }, text))
-}
-
-fn line_of<T: DeserializeOwned>(file: &str, source: Source, text: &str) -> Result<T, Unreadable> {
-    serde_json::from_str(text).map_err(|error| at(file, source, &error.to_string()))
-}
-
-fn at(file: &str, source: Source, why: &str) -> Unreadable {
-    Unreadable {
-        file: file.to_owned(),
-        line: source.line,
-        why: why.to_owned(),
-    }
 }

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use crate::verdict::{Moment, Verdict, Violation};
-use crate::{Counts, Status};
+use crate::verdict::{Counts, Moment, Status, Verdict, Violation};
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

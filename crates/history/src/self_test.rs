@@ -1,47 +1,18 @@
 //! Shows that the judge can say no. Must never build a history with the code that judges it: all are text, broken by hand.
 
 mod broken;
+mod case;
 mod edits;
 mod harmless;
 mod sound;
 
 use std::collections::BTreeMap;
 
-use crate::{Invariant, Status, judge, parse};
-
-/// A sound history, broken in one way.
-struct Broken {
-    name: &'static str,
-    /// What it must be rejected for.
-    by: Invariant,
-    edits: &'static [Edit],
-}
-
-/// A sound history, changed in a way that must not have it rejected, or only as a control.
-struct Harmless {
-    name: &'static str,
-    expected: Expected,
-    edits: &'static [Edit],
-}
-
-/// In a file, a text that occurs once in it becomes another. An empty one stands for the end of the file.
-#[derive(Clone, Copy)]
-struct Edit(&'static str, &'static str, &'static str);
-
-/// What must be said of a history.
-#[derive(Clone, Copy)]
-enum Expected {
-    /// Clean.
-    Sound,
-    /// Violated, by this and nothing else; or invalid, if it is that which makes it so.
-    Rejected(Invariant),
-    /// A control, clean because it shows this and nothing else.
-    Shows(Invariant),
-    /// A control, invalid because it shows only this, which it was not to show.
-    Forgiven(Invariant),
-    /// A control, invalid because it shows nothing.
-    Hollow,
-}
+use self::case::{Broken, Edit, Expected};
+use crate::invariant::Invariant;
+use crate::judge::judge;
+use crate::read::parse;
+use crate::verdict::Status;
 
 /// Judges a sound history, and a number of broken ones: each must be rejected for the reason that it was broken, and for no
 /// other. Says what went wrong.

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::Source;
-use crate::{FaultKind, History, Invariant};
+use crate::campaign::FaultKind;
+use crate::history::History;
+use crate::invariant::Invariant;
+use crate::records::Source;
 
 /// What is said of a history; `Display` is the report for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,7 +16,6 @@ const KNOWN: &[&str] = &[
     "cli/cache: (head), get, invalidate",
     "cli/config: (head), file",
     "cli/token: (head), acquire, check, release, renew",
-    "history/: (head), format, history, judge, lease, read, self_test, verdict",
     "lab/: command, parts, storm",
     "lab/cache: (head), act, model, trace",
     "lab/ladder/race: (head), args, print, referee",

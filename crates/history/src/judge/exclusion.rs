@@ -1,7 +1,7 @@
 //! I3. Must never blame an acquire whose outcome is not known.
 
 use super::show;
-use crate::Invariant::Exclusion;
+use crate::invariant::Invariant::Exclusion;
 use crate::lease::{Lease, Span};
 use crate::verdict::{Findings, milliseconds};
 

@@ -1,10 +1,10 @@
 //! I8. Must never take an acquire without outcome for a holder, only for someone who may have been one.
 
 use super::show;
-use crate::Invariant::UnknownResolves;
 use crate::format::{Outcome, What};
-use crate::history::Operation;
-use crate::lease::may_hold;
+use crate::held::may_hold;
+use crate::invariant::Invariant::UnknownResolves;
+use crate::records::Operation;
 use crate::verdict::{Findings, milliseconds};
 
 /// Sorted by their beginning, with the latest and the second latest end of those who may have held the lock so far: a refusal

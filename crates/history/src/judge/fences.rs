@@ -1,10 +1,11 @@
 //! I1 and I2. Must never compare fences of different locks.
 
 use super::show;
-use crate::Invariant::{FenceOrder, UniqueFence};
+use crate::campaign::Resource;
+use crate::history::History;
+use crate::invariant::Invariant::{FenceOrder, UniqueFence};
 use crate::lease::Lease;
 use crate::verdict::Findings;
-use crate::{History, Resource};
 
 /// I1: sorted by fence, equal ones are neighbours.
 pub(super) fn unique(findings: &mut Findings<'_>) {

@@ -1,10 +1,10 @@
 //! I10. Must never hold an acquire to a bound that does not count those ahead of it.
 
 use super::show;
-use crate::Invariant::Liveness;
 use crate::format::{Outcome, What};
-use crate::history::Operation;
-use crate::lease::may_hold;
+use crate::held::may_hold;
+use crate::invariant::Invariant::Liveness;
+use crate::records::Operation;
 use crate::verdict::{Findings, milliseconds};
 
 pub(super) fn judge(findings: &mut Findings<'_>) {

@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
 use super::show;
-use crate::Invariant::LogsAgree;
-use crate::Resource;
+use crate::campaign::Resource;
 use crate::format::{Outcome, What};
-use crate::history::{Decision, Operation};
+use crate::invariant::Invariant::LogsAgree;
 use crate::lease::Lease;
+use crate::records::{Decision, Operation};
 use crate::verdict::Findings;
 
 /// What an operation and its decision have in common: the fence, where the resource is presented one, process, lock, whether it

@@ -1,6 +1,6 @@
 //! I11: a run that did nothing proves nothing. Must never let an empty history pass.
 
-use crate::Invariant::RealCampaign;
+use crate::invariant::Invariant::RealCampaign;
 use crate::verdict::Findings;
 
 pub(super) fn judge(findings: &mut Findings<'_>) {

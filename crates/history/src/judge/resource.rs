@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::show;
-use crate::Invariant::{FencedResource, NoLostUpdate};
-use crate::Resource;
-use crate::history::Decision;
+use crate::campaign::Resource;
+use crate::invariant::Invariant::{FencedResource, NoLostUpdate};
+use crate::records::Decision;
 use crate::verdict::Findings;
 
 /// I4.

@@ -1,8 +1,8 @@
 //! Lines of a history as moments of a window. Must never decide anything.
 
-use crate::History;
-use crate::history::{Decision, Operation};
+use crate::history::History;
 use crate::lease::Lease;
+use crate::records::{Decision, Operation};
 use crate::verdict::{Findings, Moment, milliseconds};
 
 /// The acquisition of a lease and its end.

@@ -1,8 +1,8 @@
 //! I6, I7 and I9: what a lock says and does to its holder. Must never blame a process for what it did not live to see.
 
 use super::show;
-use crate::Invariant::{NoLateSuccess, OwnLockOnly, ToldInTime};
 use crate::format::{Outcome, What};
+use crate::invariant::Invariant::{NoLateSuccess, OwnLockOnly, ToldInTime};
 use crate::verdict::{Findings, milliseconds};
 
 /// I6.

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::{Reading, Unreadable, at, line_of, lines};
-use crate::History;
+use super::lines::{Unreadable, at, line_of, lines};
+use super::reading::Reading;
 use crate::format::{Outcome, What, WorkerLine};
-use crate::history::{Done, Operation, Source, Told, last_begun};
+use crate::history::{History, last_begun};
 use crate::lease::{Claim, Lease};
+use crate::records::{Done, Operation, Source, Told};
 
 /// How long a signal may take to reach all of a process, with a margin.
 const SIGNAL_NS: u64 = 5_000_000;

@@ -1,11 +1,11 @@
 //! What is broken, and by which invariant it must be rejected. Must never break two things at once.
 
+use super::case::{Broken, Edit};
 use super::edits::{
     ASKED_EARLY, CAMPAIGN, FALLING, FORWARD, LEFT_ALONE, LOST_UPDATE, NEMESIS, NOT_ASKED, REFUSED,
     RESOURCE, STORE, TWO_HOLDERS, W1, W2, W3, left_alone_and,
 };
-use super::{Broken, Edit};
-use crate::Invariant::{
+use crate::invariant::Invariant::{
     self, Exclusion, FenceOrder, FencedResource, Liveness, LogsAgree, NoLateSuccess, NoLostUpdate,
     OwnLockOnly, RealCampaign, ToldInTime, UniqueFence, UnknownResolves,
 };

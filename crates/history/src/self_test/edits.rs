@@ -1,6 +1,6 @@
 //! Changes of the sound history that several cases share, and its files. Must never hold one that only a single case needs.
 
-use super::Edit;
+use super::case::Edit;
 
 pub(super) const W1: &str = "worker-1.jsonl";
 pub(super) const W2: &str = "worker-2.jsonl";

@@ -1,11 +1,11 @@
 //! What must not be rejected, or only as a control. Must never hold a history that a lock could not have left.
 
+use super::case::{Edit, Expected, Harmless};
 use super::edits::{
     ASKED_EARLY, CAMPAIGN, FALLING, FORWARD, LOST_UPDATE, NEMESIS, NOT_ASKED, REFUSED, TWO_HOLDERS,
     W1, W2, W3, left_alone_and,
 };
-use super::{Edit, Expected, Harmless};
-use crate::Invariant::{Exclusion, FenceOrder, NoLostUpdate};
+use crate::invariant::Invariant::{Exclusion, FenceOrder, NoLostUpdate};
 
 const SET_BACK: &[Edit] = &left_alone_and(
     "{\"ev\":\"fault\",\"kind\":\"clock-back\",\"target\":\"server\",\"at_ns\":450000000,\"by_ns\":1000000}\n",
