@@ -30,7 +30,6 @@ const KNOWN: &[&str] = &[
     "leasehold/store/redis: (head), doctor",
     "leasehold/store/redis: batch, form, inbox, reply",
     "leasehold/store/redis: link, runner",
-    "testkit/: builder, server",
 ];
 
 /// A module, by the names from the crate's root.

@@ -20,6 +20,7 @@
 mod builder;
 #[cfg(target_os = "linux")]
 mod clock;
+mod launch;
 mod net;
 mod process;
 mod proxy;

@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::builder::{Launch, RedisServerBuilder};
 #[cfg(target_os = "linux")]
 use crate::clock::ServerClock;
+use crate::launch::Launch;
 use crate::process::Process;
 use crate::resp::{Reply, RespConn};
 use crate::wait::lock;
@@ -24,16 +24,6 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts a plain server and returns when it answers.
-    pub fn start() -> Self {
-        Self::builder().start()
-    }
-
-    /// A server with options.
-    pub fn builder() -> RedisServerBuilder {
-        RedisServerBuilder::default()
-    }
-
     pub(crate) fn new(launch: Launch, process: Process) -> Self {
         Self {
             process: Mutex::new(Some(process)),
