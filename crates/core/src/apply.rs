@@ -2,7 +2,7 @@
 //! never decide anything itself.
 
 use crate::fence::Counter;
-#[cfg(all(feature = "mutations", debug_assertions))]
+#[cfg(all(leasehold_mutations, debug_assertions))]
 use crate::mutation::Mutation;
 use crate::presence::Presence;
 use crate::state::LockState;
@@ -18,7 +18,7 @@ impl LockState {
         step: &Step,
         presence: &dyn Presence,
     ) -> Outcome {
-        #[cfg(all(feature = "mutations", debug_assertions))]
+        #[cfg(all(leasehold_mutations, debug_assertions))]
         if let Some(mutation) = Mutation::active() {
             return mutation.apply((self, counter), now, step, presence);
         }

@@ -59,7 +59,7 @@ mod kind;
 mod line;
 mod lock;
 mod mode;
-#[cfg(all(feature = "mutations", debug_assertions))]
+#[cfg(all(leasehold_mutations, debug_assertions))]
 mod mutation;
 mod name;
 mod naming;
@@ -81,7 +81,7 @@ pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Stay, block_for};
 pub use invalid::Invalid;
 pub use line::{CLAIM_WINDOW, PASSED_OVER, UNHEARD_GRACE, WAITER_GRACE};
 pub use mode::Mode;
-#[cfg(all(feature = "mutations", debug_assertions))]
+#[cfg(all(leasehold_mutations, debug_assertions))]
 pub use mutation::Mutation;
 pub use name::{LockName, RESERVED_SUFFIXES};
 pub use naming::{KeyTemplate, Namespace, Naming};

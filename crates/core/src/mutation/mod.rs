@@ -1,5 +1,5 @@
-//! Rules that are broken on purpose, to try the tests: there only with the feature `mutations`, and never in a release build,
-//! in which the feature does nothing.
+//! Rules that are broken on purpose, to try the tests: there only with `--cfg leasehold_mutations`, which this repository's
+//! `.cargo/config.toml` sets, and never in a release build.
 //!
 //! To read the environment is what the crate promises not to do, and is done here only.
 //!

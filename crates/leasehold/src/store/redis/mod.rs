@@ -15,7 +15,7 @@ mod form;
 mod greet;
 mod inbox;
 mod link;
-#[cfg(all(feature = "mutations", debug_assertions))]
+#[cfg(all(leasehold_mutations, debug_assertions))]
 mod mutation;
 mod notice;
 mod placement;

@@ -107,7 +107,7 @@ impl Source {
     fn new(needed: &[&str], script: &str) -> Self {
         let (flags, body) = script.split_once('\n').unwrap_or((script, ""));
         let plain = needed.concat() + body;
-        #[cfg(all(feature = "mutations", debug_assertions))]
+        #[cfg(all(leasehold_mutations, debug_assertions))]
         let plain = super::mutation::broken(plain);
         Self {
             flagged: Text::new(format!("{flags}\n{plain}")),

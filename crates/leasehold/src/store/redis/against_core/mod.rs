@@ -63,7 +63,7 @@ fn the_scripts_do_what_core_does() {
 /// Whether the scripts or the rules are broken on purpose: then that it fails is enough, and the shortest way there is of
 /// no use.
 fn tries_the_tests() -> bool {
-    cfg!(all(feature = "mutations", debug_assertions))
+    cfg!(all(leasehold_mutations, debug_assertions))
         && std::env::var_os("LEASEHOLD_MUTATION").is_some()
 }
 
