@@ -27,8 +27,6 @@ const KNOWN: &[&str] = &[
     "lab/rules: judge, told",
     "lab/storm: (head), campaign, report",
     "leasehold/store/redis/inbox: (head), ending",
-    "leasehold/store/redis: (head), doctor",
-    "leasehold/store/redis: batch, form, inbox, reply",
     "leasehold/store/redis: link, runner",
 ];
 

@@ -2,28 +2,16 @@
 //! steps, nor let the failure of one be another's.
 
 use futures_util::future::join_all;
-use leasehold_core::{Fence, LockName, Mode, Owner, Reply, Step, Ttl};
+use leasehold_core::{LockName, Reply, Step};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 
+use super::encode::{script_of, write};
 use super::fault::classify;
-use super::form::Kind;
-use super::inbox::Batch;
+use super::form::{Batch, Kind, MOST};
 use super::reply;
-use super::script::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, Scripts, TAKE, is_unknown};
+use super::script::{Scripts, is_unknown};
 use crate::error::StoreErrorKind;
-
-/// The most steps in one batch: long enough for the request to cost next to nothing beside its steps, short enough (half a
-/// millisecond) not to hold up other clients of the server.
-pub(super) const MOST: usize = 32;
-
-/// What all fences are drawn from: the only key that stays when a lock is free.
-pub(super) const COUNTER: &str = "leasehold:fence";
-const QUEUE: &str = ":lh-queue";
-const WAITERS: &str = ":lh-waiters";
-
-/// Says that nobody listens for wakes: a waiter only polls.
-pub(super) const DEAF: &str = "-";
 
 /// How a script is sent.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +38,7 @@ impl Scripts {
     }
 
     /// Carries out the steps of a batch in their order, at one moment. The locks may be different ones or the same; there is no
-    /// cluster as yet, where they would have to share a slot. Waiters are told on `channel`, which is [`DEAF`] when the connection
+    /// cluster as yet, where they would have to share a slot. Waiters are told on `channel`, which is [`DEAF`](super::words::DEAF) when the connection
     /// does not listen.
     ///
     /// A step that the short form does not fit has changed nothing, and goes again in the long one: other steps may come between.
@@ -156,86 +144,11 @@ impl Request<'_> {
         form: Form,
     ) -> RedisResult<Value> {
         debug_assert!(steps.len() <= MOST, "{} steps", steps.len());
-        let script = match (self.kind, steps.first()) {
-            (Kind::Settle, _) => SETTLE,
-            (Kind::SettleLong, _) => SETTLE_MANY,
-            (Kind::Acquire, _) => TAKE,
-            (Kind::AcquireLong, _) => ACQUIRE_MANY,
-            (Kind::Alone, Some((_, Step::Break { .. }))) => BREAK,
-            (Kind::Alone, _) => INSPECT,
-        };
-        let write = |command: &mut Cmd| {
-            let (counters, suffixes): (usize, &[&str]) = match self.kind {
-                Kind::Settle => (0, &[]),
-                Kind::Acquire => (1, &[QUEUE]),
-                Kind::SettleLong | Kind::AcquireLong | Kind::Alone => (1, &[QUEUE, WAITERS]),
-            };
-            command.arg(counters + steps.len() * (1 + suffixes.len()));
-            if counters > 0 {
-                command.arg(COUNTER);
-            }
-            for (name, _) in steps {
-                command.arg(name.key());
-                for suffix in suffixes {
-                    command.arg(name.beside(suffix));
-                }
-            }
-            for (_, step) in steps {
-                self.encode(step, command);
-            }
-        };
+        let script = script_of(self.kind, steps);
+        let write = |command: &mut Cmd| write(self.kind, self.channel, steps, command);
         match form {
             Form::Hash => self.scripts.run_known(script, connection, write).await,
             Form::Any => self.scripts.run(script, connection, write).await,
-        }
-    }
-
-    /// The arguments of a step, as the script of its kind reads them.
-    fn encode(self, step: &Step, into: &mut Cmd) {
-        let is_long = self.kind.is_long();
-        match step {
-            Step::Acquire {
-                owner,
-                mode,
-                ttl,
-                block,
-                wait,
-            } => {
-                into.arg(owner.token()).arg(ttl.millis());
-                if is_long {
-                    into.arg(mode_word(*mode));
-                }
-                into.arg(block.get());
-                if is_long {
-                    into.arg(match wait {
-                        None => "",
-                        Some(wait) if wait.listening => self.channel,
-                        Some(_) => DEAF,
-                    });
-                }
-            }
-            Step::Extend { owner, ttl, fence } => {
-                self.encode_settle(("extend", owner, ttl.millis(), *fence), into);
-            }
-            Step::Release { owner, keep, fence } => {
-                let keep = keep.map_or(0, Ttl::millis);
-                self.encode_settle(("release", owner, keep, *fence), into);
-            }
-            Step::Break { fence } => {
-                into.arg(fence.get());
-            }
-            Step::Inspect => {}
-        }
-    }
-
-    fn encode_settle(self, step: (&str, &Owner, u64, Option<Fence>), into: &mut Cmd) {
-        let (verb, owner, ms, fence) = step;
-        let fence = fence.map_or_else(String::new, |fence| fence.to_string());
-        if self.kind == Kind::Settle {
-            into.arg(format!("{}#{fence}", owner.token()));
-            into.arg(verb).arg(ms);
-        } else {
-            into.arg(verb).arg(owner.token()).arg(ms).arg(fence);
         }
     }
 }
@@ -243,11 +156,4 @@ impl Request<'_> {
 /// Before the script began, or at a command of it.
 fn is_denied(refusal: &RedisError) -> bool {
     classify("", refusal).0.kind == StoreErrorKind::Denied
-}
-
-/// A mode as scripts and records spell it.
-pub(super) fn mode_word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Exclusive => "exclusive",
-    }
 }

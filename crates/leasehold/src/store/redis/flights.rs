@@ -18,7 +18,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use leasehold_core::Reply;
 
-use super::inbox::Batch;
+use super::form::Batch;
 use crate::store::contract::Answer;
 
 /// A batch that was answered.

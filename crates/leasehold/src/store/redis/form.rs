@@ -5,7 +5,9 @@ use std::collections::HashSet;
 
 use leasehold_core::{LockName, Reply, Step};
 
-use super::batch::MOST;
+/// The most steps in one batch: long enough for the request to cost next to nothing beside its steps, short enough (half a
+/// millisecond) not to hold up other clients of the server.
+pub(super) const MOST: usize = 32;
 
 /// Which steps may share a batch: those that one script carries out and a full server treats alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +60,13 @@ impl Kind {
             Self::Alone => Self::Alone,
         }
     }
+}
+
+/// Steps to send together.
+pub(super) struct Batch {
+    pub(super) id: u64,
+    pub(super) kind: Kind,
+    pub(super) steps: Vec<(LockName, Step)>,
 }
 
 /// How many locks are remembered: enough for those that a client has to do with at once. It only costs a second request to know

@@ -22,7 +22,7 @@ use leasehold_core::{LockName, Step};
 use tokio::sync::Notify;
 
 pub(super) use self::ending::End;
-use super::form::{Contended, Kind};
+use super::form::{Batch, Contended, Kind};
 use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::store::contract::{Answer, Done};
@@ -56,13 +56,6 @@ struct Waiting {
     done: Option<Done>,
     until: Moment,
     limit: Duration,
-}
-
-/// Steps to send together.
-pub(super) struct Batch {
-    pub(super) id: u64,
-    pub(super) kind: Kind,
-    pub(super) steps: Vec<(LockName, Step)>,
 }
 
 /// What the runner is to do.

@@ -9,6 +9,7 @@ mod batch;
 mod cache;
 mod dial;
 mod doctor;
+mod encode;
 mod fault;
 mod flights;
 mod form;
@@ -29,6 +30,7 @@ mod url;
 #[cfg(test)]
 mod vectors;
 mod vigil;
+mod words;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,13 +44,11 @@ pub(crate) use self::address::Address;
 pub(in crate::store) use self::doctor::examine;
 use self::link::{Link, Up};
 use self::script::Scripts;
+use self::words::{INDEX, QUEUE};
 use super::contract::{Ask, Attach, Done, Store};
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::runtime::Tasks;
-
-/// Names worth showing to an operator.
-const INDEX: &str = "leasehold:index";
 
 /// A connection to one node, and the scripts it runs there.
 pub(crate) struct RedisStore {
@@ -128,7 +128,7 @@ impl Inner {
             exist
                 .cmd("EXISTS")
                 .arg(name)
-                .arg(LockName::from_key(name).beside(":lh-queue"));
+                .arg(LockName::from_key(name).beside(QUEUE));
         }
         let look = async |up: &Up| exist.query_async(&mut up.connection.clone()).await;
         let exist = reply::integers(&self.link.call(self.limit, look).await?);

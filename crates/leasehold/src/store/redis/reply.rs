@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 use redis::{RedisError, RedisResult, Value, parse_redis_value};
 
-use super::batch::COUNTER;
+use super::words::{COUNTER, QUEUE, WAITERS, mode_word};
 
 /// Reads what a script answered to steps on these locks, for each its reply or its error; `None` if it is not of the form that
 /// the scripts give.
@@ -123,7 +123,7 @@ fn error(said: &Value, name: &LockName) -> Option<RedisError> {
         "ERR "
     };
     let which = if said.contains("WRONGTYPE") {
-        let [queue, waiters] = [":lh-queue", ":lh-waiters"].map(|suffix| name.beside(suffix));
+        let [queue, waiters] = [QUEUE, WAITERS].map(|suffix| name.beside(suffix));
         format!("; look at {COUNTER}, {queue} and {waiters}")
     } else {
         String::new()
@@ -200,7 +200,7 @@ fn waiter(token: &Value, record: &Value, now_ms: u64) -> Option<WaiterView> {
     let mut words = text(record)?.split(' ');
     let mut next = || words.next();
     let (mode, ttl, _block, _channel, seen_until) = (next()?, next()?, next()?, next()?, next()?);
-    let mode = (mode == super::batch::mode_word(Mode::Exclusive)).then_some(Mode::Exclusive)?;
+    let mode = (mode == mode_word(Mode::Exclusive)).then_some(Mode::Exclusive)?;
     let ttl = Ttl::new(Duration::from_millis(ttl.parse().ok()?)).ok()?;
     let seen_for = Duration::from_millis(seen_until.parse::<u64>().ok()?.saturating_sub(now_ms));
     Some(WaiterView {

@@ -13,9 +13,9 @@ use redis::{RedisError, RedisResult};
 use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
-use super::super::batch::COUNTER;
+use super::super::form::Batch;
 use super::super::form::{Contended, Kind};
-use super::super::inbox::Batch;
+use super::super::words::COUNTER;
 use super::super::{Address, RedisStore, Up};
 use super::kept::{holder, waiter};
 use super::model::channel;

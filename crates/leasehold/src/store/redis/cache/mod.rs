@@ -15,10 +15,10 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, cmd, pipe};
 
 pub(super) use self::time::ServerTime;
-use super::batch::DEAF;
 use super::script::{
     CACHE_ABANDON, CACHE_BEGIN, CACHE_COMMIT, CACHE_INVALIDATE, CACHE_RENEW, Scripts,
 };
+use super::words::DEAF;
 use super::{Inner, Up};
 use crate::error::StoreError;
 use crate::store::entries::{Entries, Looked, Taken};

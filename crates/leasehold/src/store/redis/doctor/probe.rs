@@ -8,10 +8,11 @@ use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd
 use tokio::sync::mpsc;
 
 use super::super::fault::classify;
+use super::super::form::Batch;
 use super::super::form::Contended;
-use super::super::inbox::Batch;
 use super::super::notice;
 use super::super::script::{self, Scripts};
+use super::super::words::INDEX;
 use super::access::{Word, needs};
 use super::facts::Probe;
 use super::talk::Talk;
@@ -88,7 +89,7 @@ impl Scratch {
                 Word::String => command.arg(&string),
                 Word::Set => command.arg(&set),
                 Word::Hash => command.arg(&hash),
-                Word::Index => command.arg(super::super::INDEX),
+                Word::Index => command.arg(INDEX),
                 Word::Channel => command.arg(&self.channel),
             };
         }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use leasehold_core::{LockName, Step};
 
-use super::{Batch, Inner, Item};
-use crate::store::redis::form::Kind;
+use super::{Inner, Item};
+use crate::store::redis::form::{Batch, Kind};
 
 impl Inner {
     /// In which form a step is sent. What extends a lock and what frees it keep their order: the second one takes the form of

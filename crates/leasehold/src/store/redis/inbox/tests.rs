@@ -6,12 +6,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use leasehold_core::{Block, ClientId, Fence, Held, LockName, Mode, Owner, Reply, Step, Ttl};
 
-use super::{Batch, Call, End, FEW, Inbox, State};
+use super::{Call, End, FEW, Inbox, State};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::{Answer, Done};
-use crate::store::redis::batch::MOST;
-use crate::store::redis::form::Kind;
+use crate::store::redis::form::{Batch, Kind, MOST};
 
 const LIMIT: Duration = Duration::from_secs(2);
 
