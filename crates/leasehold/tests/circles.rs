@@ -26,7 +26,6 @@ const KNOWN: &[&str] = &[
     "lab/rules: (head), act, model, trace, turn",
     "lab/rules: judge, told",
     "lab/storm: (head), campaign, report",
-    "leasehold/store/redis/inbox: (head), ending",
     "leasehold/store/redis: link, runner",
 ];
 

@@ -9,11 +9,12 @@
 
 mod boarding;
 mod ending;
+mod queue;
 mod sweep;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,7 +23,10 @@ use leasehold_core::{LockName, Step};
 use tokio::sync::Notify;
 
 pub(super) use self::ending::End;
-use super::form::{Batch, Contended, Kind};
+pub(super) use self::queue::State;
+use self::queue::{Item, Queue, Waiting};
+use self::sweep::Swept;
+use super::form::{Batch, Kind};
 use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::store::contract::{Answer, Done};
@@ -30,33 +34,6 @@ use crate::store::contract::{Answer, Done};
 /// Up to so many steps go at once, whatever their kinds. More go kind by kind, so that the server has one batch to work on
 /// while the client works on the answers to another.
 const FEW: usize = 16;
-
-/// What is known of the connection.
-#[derive(Debug, Clone)]
-pub(super) enum State {
-    Dialing,
-    /// It works, and wakes are heard on it, or not.
-    Up {
-        listening: bool,
-    },
-    Down(StoreError),
-}
-
-/// A step and who waits for its answer.
-struct Item {
-    /// When it came, among all.
-    number: u64,
-    name: LockName,
-    step: Step,
-    waiting: Waiting,
-}
-
-struct Waiting {
-    /// Taken when it is answered (I1).
-    done: Option<Done>,
-    until: Moment,
-    limit: Duration,
-}
 
 /// What the runner is to do.
 pub(super) enum Call {
@@ -68,26 +45,10 @@ pub(super) enum Call {
     Leave,
 }
 
-struct Inner {
-    state: State,
-    /// Waiting to be sent, one line for each kind, so that each fills batches of its own.
-    lines: [VecDeque<Item>; Kind::ALL.len()],
-    next_item: u64,
-    contended: Contended,
-    under_way: HashMap<u64, (Kind, Vec<Waiting>)>,
-    next_batch: u64,
-    /// A request was not answered in time.
-    silent: bool,
-    /// It answered a request that is no step as a replica does.
-    demoted: bool,
-    /// When the sweeper looks next: before then no time limit passes.
-    sweep_at: Option<Moment>,
-}
-
 /// The steps on their way.
 pub(super) struct Inbox {
     shown: String,
-    inner: Mutex<Inner>,
+    queue: Mutex<Queue>,
     closed: AtomicBool,
     /// What `state` says of it, to be read without the lock.
     listening: AtomicBool,
@@ -101,17 +62,7 @@ impl Inbox {
     pub(super) fn new(shown: String) -> Self {
         Self {
             shown,
-            inner: Mutex::new(Inner {
-                state: State::Dialing,
-                lines: Default::default(),
-                next_item: 0,
-                contended: Contended::default(),
-                under_way: HashMap::new(),
-                next_batch: 0,
-                silent: false,
-                demoted: false,
-                sweep_at: None,
-            }),
+            queue: Mutex::default(),
             closed: AtomicBool::new(false),
             listening: AtomicBool::new(false),
             bell: Notify::new(),
@@ -130,26 +81,26 @@ impl Inbox {
     ) {
         let until = now.after(limit);
         let refused = {
-            let mut inner = self.lock();
-            if let State::Down(error) = &inner.state {
+            let mut queue = self.lock();
+            if let State::Down(error) = &queue.state {
                 Some((error.clone(), done))
             } else {
-                let number = inner.next_item;
-                let kind = inner.kind(name, &step);
-                inner.next_item += 1;
+                let number = queue.next_item;
+                let kind = queue.kind(name, &step);
+                queue.next_item += 1;
                 let waiting = Waiting {
                     done: Some(done),
                     until,
                     limit,
                 };
-                inner.lines[kind as usize].push_back(Item {
+                queue.lines[kind as usize].push_back(Item {
                     number,
                     name: name.clone(),
                     step,
                     waiting,
                 });
-                if inner.sweep_at.is_none_or(|sweep_at| until < sweep_at) {
-                    inner.sweep_at = Some(until);
+                if queue.sweep_at.is_none_or(|sweep_at| until < sweep_at) {
+                    queue.sweep_at = Some(until);
                     self.alarm.notify_one();
                 }
                 None
@@ -173,23 +124,23 @@ impl Inbox {
     }
 
     fn take(&self, room: bool) -> Option<Call> {
-        let mut inner = self.lock();
-        if std::mem::take(&mut inner.demoted) {
+        let mut queue = self.lock();
+        if std::mem::take(&mut queue.demoted) {
             return Some(Call::Leave);
         }
-        if std::mem::take(&mut inner.silent) {
+        if std::mem::take(&mut queue.silent) {
             return Some(Call::Check);
         }
-        if !room || !matches!(inner.state, State::Up { .. }) {
+        if !room || !matches!(queue.state, State::Up { .. }) {
             return None;
         }
-        let waiting: usize = inner.lines.iter().map(VecDeque::len).sum();
+        let waiting: usize = queue.lines.iter().map(VecDeque::len).sum();
         let batches = if waiting > FEW {
-            inner.board_next().into_iter().collect()
+            queue.board_next().into_iter().collect()
         } else {
             let kinds = Kind::ALL.into_iter();
             kinds
-                .filter_map(|kind| inner.board(kind, u64::MAX))
+                .filter_map(|kind| queue.board(kind, u64::MAX))
                 .collect::<Vec<_>>()
         };
         (!batches.is_empty()).then_some(Call::Send(batches))
@@ -197,10 +148,10 @@ impl Inbox {
 
     /// What the answers to these steps say of their locks.
     pub(super) fn learn(&self, steps: &[(LockName, Step)], answers: &[Answer]) {
-        let mut inner = self.lock();
+        let mut queue = self.lock();
         for ((name, _), answer) in steps.iter().zip(answers) {
             if let Ok(reply) = answer {
-                inner.contended.learn(name, reply);
+                queue.contended.learn(name, reply);
             }
         }
     }
@@ -227,18 +178,18 @@ impl Inbox {
     pub(super) fn set(&self, state: State, tell: impl FnOnce()) {
         let mut refused = Vec::new();
         let error = {
-            let mut inner = self.lock();
+            let mut queue = self.lock();
             tell();
-            (inner.silent, inner.demoted) = (false, false);
+            (queue.silent, queue.demoted) = (false, false);
             if let State::Down(_) = &state {
-                for line in &mut inner.lines {
+                for line in &mut queue.lines {
                     refused.extend(line.drain(..).filter_map(|item| item.waiting.done));
                 }
             }
             let listening = matches!(state, State::Up { listening: true });
             self.listening.store(listening, Ordering::Relaxed);
-            inner.state = state;
-            match &inner.state {
+            queue.state = state;
+            match &queue.state {
                 State::Down(error) => error.clone(),
                 State::Dialing | State::Up { .. } => return,
             }
@@ -246,6 +197,44 @@ impl Inbox {
         for done in refused {
             done.answer(Err(error.clone()));
         }
+    }
+
+    /// The connection is given up; `tell` others. What it carried is unknown.
+    pub(super) fn give_up(&self, why: End, tell: impl FnOnce()) {
+        let mut queue = self.lock();
+        tell();
+        self.listening.store(false, Ordering::Relaxed);
+        let given_up = queue.give_up();
+        drop(queue);
+        let (kind, detail) = why.told();
+        for done in given_up {
+            let error = StoreError::new(&self.shown, kind, detail).unknown();
+            done.answer(Err(error));
+        }
+    }
+
+    /// Looks at the time limits.
+    pub(super) fn sweep(&self, now: Moment) -> Swept {
+        let mut queue = self.lock();
+        let swept = queue.sweep(now, &self.shown);
+        let is_silent = queue.silent;
+        drop(queue);
+        if is_silent {
+            self.bell.notify_one();
+        }
+        swept
+    }
+
+    /// A request that is no step was not answered in time.
+    pub(super) fn is_silent(&self) {
+        self.lock().silent = true;
+        self.bell.notify_one();
+    }
+
+    /// The server said to a request that is no step that it takes no writes.
+    pub(super) fn is_demoted(&self) {
+        self.lock().demoted = true;
+        self.bell.notify_one();
     }
 
     /// What errors call the server.
@@ -274,8 +263,8 @@ impl Inbox {
         self.closed.load(Ordering::SeqCst)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
         // What is under the lock moves steps from one place to another; none is lost if it panics.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use leasehold_core::{LockName, Step};
 
-use super::{Inner, Item};
+use super::queue::{Item, Queue};
 use crate::store::redis::form::{Batch, Kind};
 
-impl Inner {
+impl Queue {
     /// In which form a step is sent. What extends a lock and what frees it keep their order: the second one takes the form of
     /// the first while that one waits, or may yet be followed by the long form.
     pub(super) fn kind(&self, name: &LockName, step: &Step) -> Kind {

@@ -1,9 +1,7 @@
 //! How a connection ends. What it carried is unknown then, and whoever relies on what it said has to be told.
 
-use std::sync::atomic::Ordering;
-
-use super::{Inbox, Inner, State};
-use crate::error::{StoreError, StoreErrorKind};
+use super::queue::{Queue, State};
+use crate::error::StoreErrorKind;
 use crate::store::contract::Done;
 
 /// Why a connection was given up.
@@ -23,25 +21,9 @@ impl End {
     }
 }
 
-impl Inbox {
-    /// The connection is given up; `tell` others. What it carried is unknown.
-    pub(in crate::store::redis) fn give_up(&self, why: End, tell: impl FnOnce()) {
-        let mut inner = self.lock();
-        tell();
-        self.listening.store(false, Ordering::Relaxed);
-        let given_up = inner.give_up();
-        drop(inner);
-        let (kind, detail) = why.told();
-        for done in given_up {
-            let error = StoreError::new(&self.shown, kind, detail).unknown();
-            done.answer(Err(error));
-        }
-    }
-}
-
-impl Inner {
-    /// What was under way, and is to be told.
-    fn give_up(&mut self) -> Vec<Done> {
+impl Queue {
+    /// The connection is given up: what was under way, and is to be told.
+    pub(super) fn give_up(&mut self) -> Vec<Done> {
         self.state = State::Dialing;
         (self.silent, self.demoted) = (false, false);
         let batches = self.under_way.drain();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Inbox, Inner, State, Waiting};
+use super::queue::{Queue, State, Waiting};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Done;
@@ -27,36 +27,18 @@ impl Swept {
     }
 }
 
-impl Inbox {
-    /// Looks at the time limits.
-    pub(in crate::store::redis) fn sweep(&self, now: Moment) -> Swept {
+impl Queue {
+    /// Looks at the time limits; `shown` is what errors call the server.
+    pub(super) fn sweep(&mut self, now: Moment, shown: &str) -> Swept {
         let mut late = Vec::new();
-        let mut inner = self.lock();
-        if inner.sweep_at.is_some_and(|sweep_at| sweep_at <= now) {
-            self.sweep_lines(&mut inner, now, &mut late);
+        if self.sweep_at.is_some_and(|sweep_at| sweep_at <= now) {
+            self.sweep_lines(now, shown, &mut late);
         }
-        let is_silent = inner.silent;
-        let next = inner.sweep_at.map(|next| next.max(now.after(LEAST)));
-        drop(inner);
-        if is_silent {
-            self.bell.notify_one();
-        }
+        let next = self.sweep_at.map(|next| next.max(now.after(LEAST)));
         Swept { late, next }
     }
 
-    /// A request that is no step was not answered in time.
-    pub(in crate::store::redis) fn is_silent(&self) {
-        self.lock().silent = true;
-        self.bell.notify_one();
-    }
-
-    /// The server said to a request that is no step that it takes no writes.
-    pub(in crate::store::redis) fn is_demoted(&self) {
-        self.lock().demoted = true;
-        self.bell.notify_one();
-    }
-
-    fn sweep_lines(&self, inner: &mut Inner, now: Moment, late: &mut Vec<(Done, StoreError)>) {
+    fn sweep_lines(&mut self, now: Moment, shown: &str, late: &mut Vec<(Done, StoreError)>) {
         let mut soonest: Option<Moment> = None;
         let mut look = |waiting: &mut Waiting| {
             let is_late = waiting.until <= now;
@@ -65,13 +47,12 @@ impl Inbox {
             }
             is_late.then(|| waiting.done.take()).flatten()
         };
-        let timed_out =
-            |detail: String| StoreError::new(&self.shown, StoreErrorKind::TimedOut, detail);
-        let not_sent = match inner.state {
+        let timed_out = |detail: String| StoreError::new(shown, StoreErrorKind::TimedOut, detail);
+        let not_sent = match self.state {
             State::Dialing => "still connecting",
             State::Up { .. } | State::Down(_) => "not sent",
         };
-        for line in &mut inner.lines {
+        for line in &mut self.lines {
             line.retain_mut(|item| match look(&mut item.waiting) {
                 None => true,
                 Some(done) => {
@@ -81,16 +62,16 @@ impl Inbox {
                 }
             });
         }
-        let batches = inner.under_way.values_mut();
+        let batches = self.under_way.values_mut();
         for waiting in batches.flat_map(|(_, waiting)| waiting) {
             if waiting.done.is_some()
                 && let Some(done) = look(waiting)
             {
                 let limit = waiting.limit;
                 late.push((done, timed_out(format!("waited {limit:.1?}")).unknown()));
-                inner.silent = true;
+                self.silent = true;
             }
         }
-        inner.sweep_at = soonest;
+        self.sweep_at = soonest;
     }
 }
