@@ -26,7 +26,6 @@ const KNOWN: &[&str] = &[
     "lab/rules: (head), act, model, trace, turn",
     "lab/rules: judge, told",
     "lab/storm: (head), campaign, report",
-    "leasehold/store/redis: link, runner",
 ];
 
 /// A module, by the names from the crate's root.

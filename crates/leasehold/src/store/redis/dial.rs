@@ -2,8 +2,6 @@
 //!
 //! A connection is driven by its runner: when that ends, nothing more is sent.
 
-use std::time::Duration;
-
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
@@ -12,11 +10,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::address::Address;
-use super::fault::classify;
 use super::greet::{Greeted, Greeting};
 use super::placement::Placement;
+use super::refusal::{closed, refusal};
 use super::{notice, tls};
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreError;
 use crate::store::contract::Listener;
 
 /// Requests that may be under way at once before the next one waits its turn.
@@ -117,32 +115,4 @@ pub(super) async fn open(
     let (connection, driver) =
         MultiplexedConnection::new_with_config(settings, stream, config).await?;
     Ok((connection, driver.boxed()))
-}
-
-/// Why a dial failed; nothing was asked for, so nothing can have taken effect.
-pub(super) fn refusal(address: &Address, error: &redis::RedisError) -> StoreError {
-    let (mut refusal, _) = classify(&address.to_string(), error);
-    if refusal.kind == StoreErrorKind::TimedOut {
-        return silent(address, None);
-    }
-    if error.is_connection_dropped() && !error.is_connection_refusal() {
-        refusal.detail += WRONG_DOOR;
-    }
-    refusal.may_have_taken_effect = false;
-    refusal
-}
-
-const WRONG_DOOR: &str = "; is it the right port, and with or without TLS?";
-
-pub(super) fn closed(address: &Address) -> StoreError {
-    let detail = format!("it closed the connection{WRONG_DOOR}");
-    StoreError::new(address.to_string(), StoreErrorKind::Unreachable, detail)
-}
-
-/// It let a dial wait for too long.
-pub(super) fn silent(address: &Address, limit: Option<Duration>) -> StoreError {
-    let waited = limit.map_or_else(String::new, |limit| format!(" for {limit:.1?}"));
-    let detail =
-        format!("it said nothing{waited}; is it the right host and port, and with or without TLS?");
-    StoreError::new(address.to_string(), StoreErrorKind::TimedOut, detail)
 }

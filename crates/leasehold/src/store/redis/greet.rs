@@ -6,6 +6,7 @@ use redis::{RedisError, RedisResult, Value, cmd, pipe};
 
 use super::address::Address;
 use super::fault::classify;
+use super::refusal::refusal;
 use super::script::Scripts;
 use super::server::{Hello, ServerId};
 use crate::error::{StoreError, StoreErrorKind};
@@ -137,7 +138,7 @@ impl Greeting<'_> {
     }
 
     fn refused(&self, error: &RedisError) -> StoreError {
-        super::dial::refusal(self.address, error)
+        refusal(self.address, error)
     }
 
     fn error(&self, kind: StoreErrorKind, detail: &str) -> StoreError {

@@ -5,35 +5,20 @@ use std::time::Duration;
 
 use leasehold_core::{LockName, Step};
 use redis::RedisResult;
-use redis::aio::MultiplexedConnection;
 use tokio::sync::watch;
 
 use super::address::Address;
 use super::fault::classify;
 use super::inbox::Inbox;
+use super::line::{Line, Up};
 use super::notice;
 use super::placement::Placement;
-use super::runner::{Line, Plan, run};
+use super::runner::{Plan, run};
 use super::script::Scripts;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Done, Listener, Notice};
-
-/// A connection that works.
-#[derive(Clone)]
-pub(super) struct Up {
-    pub(super) connection: MultiplexedConnection,
-    /// What time it is on this server: of a connection, since another may lead to another server.
-    #[cfg(feature = "cache")]
-    pub(super) time: Arc<super::cache::ServerTime>,
-    /// The server says what changes of what was looked at.
-    #[cfg_attr(
-        not(feature = "cache"),
-        expect(dead_code, reason = "nothing is looked at")
-    )]
-    pub(super) tracking: bool,
-}
 
 /// The connection to one node.
 pub(super) struct Link {

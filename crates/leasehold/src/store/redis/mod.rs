@@ -15,15 +15,19 @@ mod flights;
 mod form;
 mod greet;
 mod inbox;
+mod line;
 mod link;
 #[cfg(all(leasehold_mutations, debug_assertions))]
 mod mutation;
 mod notice;
 mod placement;
+mod refusal;
 mod reply;
 mod runner;
 mod script;
 mod server;
+#[cfg(feature = "cache")]
+mod server_time;
 mod timestamp;
 mod tls;
 mod url;
@@ -42,7 +46,8 @@ use leasehold_core::{LockName, Step, Ttl};
 
 pub(crate) use self::address::Address;
 pub(in crate::store) use self::doctor::examine;
-use self::link::{Link, Up};
+use self::line::Up;
+use self::link::Link;
 use self::script::Scripts;
 use self::words::{INDEX, QUEUE};
 use super::contract::{Ask, Attach, Done, Store};

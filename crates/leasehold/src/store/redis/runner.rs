@@ -19,14 +19,15 @@ use redis::{RedisError, Value, cmd};
 use tokio::sync::watch;
 
 use super::address::Address;
-use super::dial::{Dialled, dial, silent};
+use super::dial::{Dialled, dial};
 use super::fault::classify;
 use super::flights::{Flights, Landed};
 use super::form::Batch;
 use super::greet::Greeting;
 use super::inbox::{Call, End, Inbox, State};
-use super::link::Up;
+use super::line::{Line, Up};
 use super::placement::Placement;
+use super::refusal::silent;
 use super::script::Scripts;
 use super::server::{ServerId, replaced};
 use super::words::DEAF;
@@ -50,14 +51,6 @@ const BATCHES: usize = 4;
 
 /// An answer that comes within so long is not worth a second batch on its way: the next one fills meanwhile.
 const AT_ONCE: Duration = Duration::from_micros(100);
-
-/// What requests that are no steps are sent over.
-#[derive(Clone)]
-pub(super) enum Line {
-    Dialing,
-    Up(Up),
-    Down(StoreError),
-}
 
 /// What a runner needs.
 pub(super) struct Plan {

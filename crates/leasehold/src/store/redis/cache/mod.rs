@@ -5,7 +5,6 @@ mod against_core;
 mod reply;
 #[cfg(test)]
 mod tests;
-mod time;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join, join_all};
@@ -14,7 +13,6 @@ use leasehold_core::cache::{Begin, Commit, Step, Token, Value};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, cmd, pipe};
 
-pub(super) use self::time::ServerTime;
 use super::script::{
     CACHE_ABANDON, CACHE_BEGIN, CACHE_COMMIT, CACHE_INVALIDATE, CACHE_RENEW, Scripts,
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Value, cmd, pipe};
 
 use super::super::address::Address;
-use super::super::dial;
+use super::super::refusal::closed;
 use super::super::words::INDEX;
 use super::access::{self, For};
 use super::facts::{Facts, Fields, Lock, Way};
@@ -68,7 +68,7 @@ pub(super) async fn gather(
     };
     let mut facts = tokio::select! {
         facts = all => facts?,
-        () = &mut driver => return Err(dial::closed(address)),
+        () = &mut driver => return Err(closed(address)),
     };
     facts.ttl = how.ttl;
     facts.way = Way {

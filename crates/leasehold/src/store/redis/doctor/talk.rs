@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use super::super::address::Address;
 use super::super::dial;
 use super::super::fault::classify;
+use super::super::refusal::{refusal, silent};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -60,8 +61,8 @@ pub(super) async fn open(
     let (connection, driver) = clock
         .within(limit, dial::open(address, config, None))
         .await
-        .ok_or_else(|| dial::silent(address, Some(limit)))?
-        .map_err(|error| dial::refusal(address, &error))?;
+        .ok_or_else(|| silent(address, Some(limit)))?
+        .map_err(|error| refusal(address, &error))?;
     let talk = Talk {
         connection,
         clock: clock.clone(),

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the server of one connection said last of its clock.
 #[derive(Debug, Default)]
-pub(in super::super) struct ServerTime(Mutex<Option<Sample>>);
+pub(super) struct ServerTime(Mutex<Option<Sample>>);
 
 /// The server's clock showed `server_us` at `sent` or later.
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,33 @@
+//! The present connection, for requests that are no steps. Must never be held for longer than a request: the next one may be another.
+
+#[cfg(feature = "cache")]
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+
+#[cfg(feature = "cache")]
+use super::server_time::ServerTime;
+use crate::error::StoreError;
+
+/// A connection that works.
+#[derive(Clone)]
+pub(super) struct Up {
+    pub(super) connection: MultiplexedConnection,
+    /// What time it is on this server: of a connection, since another may lead to another server.
+    #[cfg(feature = "cache")]
+    pub(super) time: Arc<ServerTime>,
+    /// The server says what changes of what was looked at.
+    #[cfg_attr(
+        not(feature = "cache"),
+        expect(dead_code, reason = "nothing is looked at")
+    )]
+    pub(super) tracking: bool,
+}
+
+/// What requests that are no steps are sent over.
+#[derive(Clone)]
+pub(super) enum Line {
+    Dialing,
+    Up(Up),
+    Down(StoreError),
+}

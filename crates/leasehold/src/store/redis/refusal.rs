@@ -1,0 +1,37 @@
+//! Why a server cannot be connected to, with what may help. Must never say that something may have taken effect: nothing was asked for.
+
+use std::time::Duration;
+
+use redis::RedisError;
+
+use super::address::Address;
+use super::fault::classify;
+use crate::error::{StoreError, StoreErrorKind};
+
+/// Why a dial failed; nothing was asked for, so nothing can have taken effect.
+pub(super) fn refusal(address: &Address, error: &RedisError) -> StoreError {
+    let (mut refusal, _) = classify(&address.to_string(), error);
+    if refusal.kind == StoreErrorKind::TimedOut {
+        return silent(address, None);
+    }
+    if error.is_connection_dropped() && !error.is_connection_refusal() {
+        refusal.detail += WRONG_DOOR;
+    }
+    refusal.may_have_taken_effect = false;
+    refusal
+}
+
+const WRONG_DOOR: &str = "; is it the right port, and with or without TLS?";
+
+pub(super) fn closed(address: &Address) -> StoreError {
+    let detail = format!("it closed the connection{WRONG_DOOR}");
+    StoreError::new(address.to_string(), StoreErrorKind::Unreachable, detail)
+}
+
+/// It let a dial wait for too long.
+pub(super) fn silent(address: &Address, limit: Option<Duration>) -> StoreError {
+    let waited = limit.map_or_else(String::new, |limit| format!(" for {limit:.1?}"));
+    let detail =
+        format!("it said nothing{waited}; is it the right host and port, and with or without TLS?");
+    StoreError::new(address.to_string(), StoreErrorKind::TimedOut, detail)
+}
