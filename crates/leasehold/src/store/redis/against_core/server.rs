@@ -15,8 +15,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::super::form::Batch;
 use super::super::form::{Contended, Kind};
+use super::super::line::Up;
 use super::super::words::COUNTER;
-use super::super::{Address, RedisStore, Up};
+use super::super::{Address, RedisStore};
 use super::kept::{holder, waiter};
 use super::model::channel;
 use super::steps::{FOREIGN_VALUES, Intrusion};
@@ -221,11 +222,11 @@ impl Redis {
             _ => String::new(),
         };
         let request = async |up: &Up| {
-            let scripts = &self.store.inner.scripts;
+            let scripts = &self.store.node.scripts;
             let mut connection = up.connection.clone();
             Ok(scripts.run_batch(&mut connection, &channel, &batch).await)
         };
-        let answered = self.store.inner.link.call(LIMIT, request);
+        let answered = self.store.node.link.call(LIMIT, request);
         self.runtime.block_on(answered).unwrap()
     }
 

@@ -13,18 +13,19 @@ use leasehold_core::cache::{Begin, Commit, Step, Token, Value};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, cmd, pipe};
 
+use super::line::Up;
+use super::node::Node;
 use super::script::{
     CACHE_ABANDON, CACHE_BEGIN, CACHE_COMMIT, CACHE_INVALIDATE, CACHE_RENEW, Scripts,
 };
 use super::words::DEAF;
-use super::{Inner, Up};
 use crate::error::StoreError;
 use crate::store::entries::{Entries, Looked, Taken};
 
 /// Keys in one MGET: enough to cost next to nothing beside the values, few enough not to hold up other clients.
 const MOST_KEYS: usize = 512;
 
-impl Entries for Inner {
+impl Entries for Node {
     fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
         let clock = self.link.clock();
         let look = async |up: &Up| {

@@ -33,13 +33,13 @@ fn key(name: &str) -> LockName {
 }
 
 async fn takes(store: &RedisStore, name: &str, step: Step) -> Result<Reply, StoreError> {
-    let taken = store.inner.take(&key(name), &step).await;
+    let taken = store.node.take(&key(name), &step).await;
     taken.map(|taken| taken.reply)
 }
 
 async fn looks(store: &RedisStore, names: &[&str]) -> Looked {
     let names: Vec<_> = names.iter().map(|name| key(name)).collect();
-    store.inner.look(&names).await.unwrap()
+    store.node.look(&names).await.unwrap()
 }
 
 fn begin(token: u128) -> Step {
@@ -258,7 +258,7 @@ async fn the_clock_is_that_of_the_server_at_the_other_end() {
     server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
     server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     let found = loop {
-        match store.inner.look(&[key("a")]).await {
+        match store.node.look(&[key("a")]).await {
             // On the old connection still.
             Ok(found) if found.now_ms < server_ms() => tokio::task::yield_now().await,
             Ok(found) => break found,

@@ -4,20 +4,23 @@
 #[cfg(test)]
 mod against_core;
 mod plain;
+mod reply;
 
 use std::time::Duration;
 
 use leasehold_core::LockName;
-use leasehold_core::timestamp::{Content, Reply, Step, Unit};
+use leasehold_core::timestamp::{Reply, Step, Unit};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, RedisResult, Value};
+use redis::{Cmd, RedisResult};
 
+use self::reply::{decode, no_known_form};
+use super::line::Up;
+use super::node::Node;
 use super::script::{Scripts, TIMESTAMP_ACQUIRE, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE};
-use super::{Inner, Up, reply};
 use crate::error::StoreError;
 use crate::store::contract::Ask;
 
-impl Inner {
+impl Node {
     /// Takes a step.
     pub(super) async fn timestamp(&self, name: &LockName, ask: &Ask) -> Result<Reply, StoreError> {
         let take = async |up: &Up| {
@@ -64,53 +67,4 @@ pub(super) async fn by_script(
     };
     let value = scripts.run(script, connection, write).await?;
     decode(&value).ok_or_else(|| no_known_form(&value))
-}
-
-/// Reads what a script answered; `None` if it is not of the form that the scripts give.
-fn decode(value: &Value) -> Option<Reply> {
-    let Some(parts) = reply::array(value) else {
-        return (reply::text(value)? == "released").then_some(Reply::Released);
-    };
-    let number = |value| u64::try_from(reply::integer(value)?).ok();
-    Some(match (reply::text(parts.first()?)?, &parts[1..]) {
-        ("held", [deadline, now]) => Reply::Held {
-            deadline: number(deadline)?,
-            at_us: number(now)?,
-        },
-        ("busy", [deadline, now]) => Reply::Busy {
-            deadline: number(deadline)?,
-            at_us: number(now)?,
-        },
-        ("foreign", [kind, value, _]) => Reply::Foreign(content(kind, value)?),
-        ("again", [now]) => Reply::Again {
-            at_us: number(now)?,
-        },
-        ("bad-clock", [now]) => Reply::BadClock {
-            at_us: number(now)?,
-        },
-        ("not-held", [kind, value, now]) => Reply::NotHeld {
-            content: content(kind, value)?,
-            at_us: number(now)?,
-        },
-        _ => return None,
-    })
-}
-
-fn content(kind: &Value, value: &Value) -> Option<Content> {
-    Some(match (reply::text(kind)?, value) {
-        ("none", _) => Content::Nothing,
-        ("string", Value::BulkString(value)) => Content::Text(value.clone()),
-        ("string", _) => return None,
-        (other, _) => Content::Other(other.to_owned()),
-    })
-}
-
-fn no_known_form(value: &Value) -> redis::RedisError {
-    let detail = format!("{value:?}");
-    (
-        ErrorKind::UnexpectedReturnType,
-        "an answer has no known form",
-        detail,
-    )
-        .into()
 }

@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd};
 
 use super::super::reply;
-use super::no_known_form;
+use super::reply::no_known_form;
 
 /// How often to begin again when the lock became free meanwhile.
 const TRIES: usize = 3;

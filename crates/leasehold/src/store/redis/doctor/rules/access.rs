@@ -2,7 +2,7 @@
 
 use super::super::access::{Need, Without, needs};
 use super::super::facts::Facts;
-use super::{Rule, Verdict, share};
+use super::rule::{Rule, Verdict, share};
 use crate::doctor::State::{Info, Warn};
 use crate::error::StoreErrorKind;
 

@@ -1,7 +1,7 @@
 //! What a restart forgets, and what keeping it costs. Must never call a server bad for a setting that it does not show.
 
 use super::super::facts::Facts;
-use super::{Rule, Verdict, no_info, share};
+use super::rule::{Rule, Verdict, no_info, share};
 use crate::doctor::State::{Fail, Info, Ok, Warn};
 
 pub(super) const RULES: &[Rule] = &[

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::facts::Facts;
-use super::{Rule, Verdict, share};
+use super::rule::{Rule, Verdict, share};
 use crate::doctor::State::{Fail, Info, Warn};
 
 pub(super) const RULES: &[Rule] = &[

@@ -1,7 +1,7 @@
 //! What is kept under the names of locks. Must never show a value.
 
 use super::super::facts::{Facts, Lock};
-use super::{Rule, Verdict};
+use super::rule::{Rule, Verdict};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

@@ -2,7 +2,7 @@
 //! a bad one.
 
 use super::super::facts::Facts;
-use super::{Rule, Verdict, no_info};
+use super::rule::{Rule, Verdict, no_info};
 use crate::doctor::State::{Fail, Info, Warn};
 
 pub(super) const RULES: &[Rule] = &[

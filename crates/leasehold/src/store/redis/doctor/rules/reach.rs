@@ -2,7 +2,7 @@
 
 use super::super::access::{Need, Without, needs};
 use super::super::facts::Facts;
-use super::{Rule, Verdict, no_info, share};
+use super::rule::{Rule, Verdict, no_info, share};
 use crate::doctor::State::{Fail, Warn};
 
 pub(super) const RULES: &[Rule] = &[

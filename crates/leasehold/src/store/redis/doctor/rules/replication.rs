@@ -2,7 +2,7 @@
 //! any: one server is enough for locks.
 
 use super::super::facts::Facts;
-use super::{Rule, Verdict, no_info};
+use super::rule::{Rule, Verdict, no_info};
 use crate::doctor::State::{Info, Warn};
 
 pub(super) const RULES: &[Rule] = &[

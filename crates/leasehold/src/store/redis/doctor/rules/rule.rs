@@ -1,0 +1,73 @@
+//! A check, and what it comes to. Must never look at a server.
+
+use std::time::Duration;
+
+use super::super::facts::Facts;
+use crate::doctor::State;
+
+/// A check.
+pub(super) struct Rule {
+    /// As in `docs/doctor.md`.
+    pub(super) id: &'static str,
+    /// `None` where it does not apply.
+    pub(super) judge: fn(&Facts) -> Option<Verdict>,
+}
+
+/// What a check comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) efficiency: State,
+    pub(super) correctness: State,
+    pub(super) text: String,
+    pub(super) remedy: String,
+}
+
+impl Verdict {
+    /// The state for locks that save work, and that for locks that prevent damage.
+    pub(super) fn of(efficiency: State, correctness: State, text: impl Into<String>) -> Self {
+        Self {
+            efficiency,
+            correctness,
+            text: text.into(),
+            remedy: String::new(),
+        }
+    }
+
+    pub(super) fn ok(text: impl Into<String>) -> Self {
+        Self::of(State::Ok, State::Ok, text)
+    }
+
+    pub(super) fn info(text: impl Into<String>) -> Self {
+        Self::of(State::Info, State::Info, text)
+    }
+
+    /// The server does not say.
+    pub(super) fn unknown(text: impl Into<String>) -> Self {
+        Self::of(State::Unknown, State::Unknown, text)
+    }
+
+    pub(super) fn warn(text: impl Into<String>) -> Self {
+        Self::of(State::Warn, State::Warn, text)
+    }
+
+    pub(super) fn fail(text: impl Into<String>) -> Self {
+        Self::of(State::Fail, State::Fail, text)
+    }
+
+    pub(super) fn fix(self, remedy: impl Into<String>) -> Self {
+        Self {
+            remedy: remedy.into(),
+            ..self
+        }
+    }
+}
+
+/// What is unknown without INFO.
+pub(super) fn no_info() -> Verdict {
+    Verdict::unknown("INFO is not permitted here").fix("allow +info to this user")
+}
+
+/// A share of the TTL.
+pub(super) fn share(facts: &Facts, of: u32) -> Duration {
+    facts.ttl / of
+}

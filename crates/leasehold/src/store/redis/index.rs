@@ -1,0 +1,69 @@
+//! The index of names that an operator may want to see. Must never be more than a hint: a name may be missing, or stand there for too
+//! long.
+
+use leasehold_core::LockName;
+use redis::{Cmd, Value, cmd, pipe};
+
+use super::line::Up;
+use super::node::Node;
+use super::words::{INDEX, QUEUE};
+use super::{reply, script};
+use crate::error::StoreError;
+
+impl Node {
+    /// Adds this name.
+    pub(super) async fn remember(&self, name: &LockName) -> Result<(), StoreError> {
+        let add = async |up: &Up| {
+            let mut connection = up.connection.clone();
+            let write = |command: &mut Cmd| {
+                command.arg(1).arg(INDEX).arg(name.key());
+            };
+            self.scripts
+                .run(script::INDEX, &mut connection, write)
+                .await
+        };
+        self.link.call(self.limit, add).await.map(drop)
+    }
+
+    /// The index, less the names whose lock and queue are gone, which are dropped from it.
+    pub(super) async fn names(&self) -> Result<Vec<String>, StoreError> {
+        let list = async |up: &Up| {
+            cmd("ZRANGE")
+                .arg(INDEX)
+                .arg(0)
+                .arg(-1)
+                .query_async(&mut up.connection.clone())
+                .await
+        };
+        let names = reply::texts(&self.link.call(self.limit, list).await?);
+        if names.is_empty() {
+            return Ok(names);
+        }
+        let mut exist = pipe();
+        for name in &names {
+            exist
+                .cmd("EXISTS")
+                .arg(name)
+                .arg(LockName::from_key(name).beside(QUEUE));
+        }
+        let look = async |up: &Up| exist.query_async(&mut up.connection.clone()).await;
+        let exist = reply::integers(&self.link.call(self.limit, look).await?);
+        let (kept, gone): (Vec<_>, Vec<_>) = names
+            .into_iter()
+            .zip(exist)
+            .partition(|(_, keys)| *keys > 0);
+        if !gone.is_empty() {
+            let gone: Vec<String> = gone.into_iter().map(|(name, _)| name).collect();
+            let forget = async |up: &Up| {
+                cmd("ZREM")
+                    .arg(INDEX)
+                    .arg(&gone)
+                    .query_async::<Value>(&mut up.connection.clone())
+                    .await
+            };
+            // A server that takes no writes now, or none of this user's, can still be looked at.
+            let _forgotten: Result<Value, StoreError> = self.link.call(self.limit, forget).await;
+        }
+        Ok(kept.into_iter().map(|(name, _)| name).collect())
+    }
+}

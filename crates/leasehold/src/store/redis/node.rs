@@ -1,0 +1,58 @@
+//! One server: its connection, the scripts it runs, and how long it may take. Must never decide which server a step goes to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{LockName, Step, Ttl};
+
+use super::address::Address;
+use super::link::Link;
+use super::script::Scripts;
+use crate::clock::Clock;
+use crate::runtime::Tasks;
+use crate::store::contract::{Attach, Done};
+
+/// A connection to one server, and the scripts it runs there.
+pub(super) struct Node {
+    pub(super) link: Link,
+    pub(super) scripts: Arc<Scripts>,
+    /// The longest a request may take.
+    pub(super) limit: Duration,
+}
+
+impl Node {
+    /// Begins to connect.
+    pub(super) fn open(
+        address: Address,
+        attach: Attach,
+        clock: Clock,
+        tasks: &Tasks,
+        limit: Duration,
+    ) -> Self {
+        let scripts = Arc::new(Scripts::default());
+        let link = Link::open(address, attach, scripts.clone(), clock, tasks, limit);
+        Self {
+            link,
+            scripts,
+            limit,
+        }
+    }
+
+    /// Sends a step; the answer comes within its limit.
+    pub(super) fn send(&self, name: &LockName, step: Step, done: Done) {
+        let limit = self.limit_of(&step);
+        self.link.send(name, step, done, limit);
+    }
+
+    /// A third of the TTL, so that a lease survives two requests that are not answered.
+    pub(super) fn limit_within(&self, ttl: Ttl) -> Duration {
+        (ttl.get() / 3).min(self.limit)
+    }
+
+    fn limit_of(&self, step: &Step) -> Duration {
+        match step {
+            Step::Acquire { ttl, .. } | Step::Extend { ttl, .. } => self.limit_within(*ttl),
+            Step::Release { .. } | Step::Break { .. } | Step::Inspect => self.limit,
+        }
+    }
+}
