@@ -6,7 +6,7 @@ use clap::Args;
 use leasehold::cache::{Got, Origin};
 use serde::Serialize;
 
-use super::{of_value, refused};
+use super::refused::{of_value, refused};
 use crate::exit::{Exit, NO_VALUE};
 use crate::out;
 use crate::seen::millis;

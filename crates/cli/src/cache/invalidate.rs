@@ -5,7 +5,7 @@ use leasehold::Invalid;
 use leasehold::cache::Error;
 use leasehold_core::LockName;
 
-use super::{of_value, refused};
+use super::refused::{of_value, refused};
 use crate::exit::{Exit, LOCK_UNKNOWN};
 use crate::session::with_client;
 use crate::store::StoreArgs;

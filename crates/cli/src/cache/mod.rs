@@ -7,14 +7,14 @@ mod get;
 mod invalidate;
 mod load;
 mod refresh;
+mod refused;
 
 use clap::{Args, Subcommand};
-use leasehold::cache::Error;
 
 use self::args::GetOrRefresh;
 use self::get::Get;
 use self::invalidate::Invalidate;
-use crate::exit::{CONFIG, Exit, LOCK_UNKNOWN, SOFTWARE};
+use crate::exit::Exit;
 use crate::store::{ON_THIS_HOST, WHERE};
 
 const ABOUT: &str = "\
@@ -54,27 +54,4 @@ pub(crate) fn cache(args: &Cache) -> Exit {
     };
     exit.reworded(WHERE, "where are the values kept?")
         .reworded(ON_THIS_HOST, here)
-}
-
-/// An error of the library that is the same for every verb. Busy and failed loads are told with more words where they happen.
-fn refused(error: Error) -> Exit {
-    match error {
-        Error::Invalid(invalid) => invalid.into(),
-        Error::Store(store) => of_value(leasehold::Error::Store(store).into()),
-        Error::Value { .. } => Exit::saying(
-            CONFIG,
-            format!(
-                "{error} (exit {CONFIG})\n    next    choose another key, or a --namespace for what `leasehold cache` stores"
-            ),
-        ),
-        other => Exit::saying(SOFTWARE, format!("{other} (exit {SOFTWARE})")),
-    }
-}
-
-/// An error that was written for locks.
-fn of_value(exit: Exit) -> Exit {
-    exit.reworded(
-        LOCK_UNKNOWN,
-        "Nothing is known of the value: the store did not say.",
-    )
 }

@@ -12,8 +12,9 @@ use leasehold::cache::{Cache, Error, LoadFailed, Origin, Raw};
 use nix::sys::signal::Signal;
 
 use super::args::{GetOrRefresh, How, Otherwise};
+use super::background;
 use super::load::{Failed, Job, Limits, State, patience};
-use super::{background, of_value, refused};
+use super::refused::{of_value, refused};
 use crate::exit::{BUSY, Exit, TIMEOUT, UNAVAILABLE};
 use crate::out;
 use crate::run::program::Program;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
-use super::{KEYS, Layer, Origin, PASSWORD_FILE, RELATIVE, URL, URL_FILE};
+use super::setting::{KEYS, Layer, Origin, PASSWORD_FILE, RELATIVE, URL, URL_FILE};
 use crate::exit::{CONFIG, Exit};
 use crate::text;
 

@@ -5,33 +5,19 @@
 //! each setting, the first layer that has it wins.
 
 mod file;
+mod setting;
 
-use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use self::file::{Missing, read};
-use crate::exit::{CONFIG, Exit, USAGE};
+pub(crate) use self::setting::{
+    KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, RELATIVE, TTL, URL, URL_FILE, Value,
+};
+use self::setting::{KEYS, Layer};
+use crate::exit::{CONFIG, Exit};
 use crate::handed;
-
-pub(crate) const URL: &str = "url";
-pub(crate) const URL_FILE: &str = "url_file";
-pub(crate) const PASSWORD_FILE: &str = "password_file";
-pub(crate) const NAMESPACE: &str = "namespace";
-pub(crate) const KEY_TEMPLATE: &str = "key_template";
-pub(crate) const TTL: &str = "ttl";
-
-/// The keys of a file, and the variable with the same meaning.
-const KEYS: [(&str, &str); 6] = [
-    (URL, "LEASEHOLD_URL"),
-    (URL_FILE, "LEASEHOLD_URL_FILE"),
-    (PASSWORD_FILE, "LEASEHOLD_PASSWORD_FILE"),
-    (NAMESPACE, "LEASEHOLD_NAMESPACE"),
-    (KEY_TEMPLATE, "LEASEHOLD_KEY_TEMPLATE"),
-    (TTL, "LEASEHOLD_TTL"),
-];
 
 /// Set by many hosts for any program. It may name a cache, so everything else is asked before.
 pub(crate) const REDIS_URL: &str = "REDIS_URL";
@@ -43,75 +29,8 @@ const NONE: [(&str, &str); 2] = [
     (KEY_TEMPLATE, "LEASEHOLD_NO_KEY_TEMPLATE"),
 ];
 
-/// What is wrong with `local:locks.db` in a file.
-pub(crate) const RELATIVE: &str =
-    "a relative path means another file in each directory; write local:/path/to/file";
-
 /// The file for all users of this host.
 pub(crate) const HOST_FILE: &str = "/etc/leasehold.toml";
-
-/// Where a setting was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// On the command line, by this option.
-    Typed(String),
-    /// In the environment, by this name.
-    Variable(&'static str),
-    /// In a file, on this line.
-    File {
-        path: PathBuf,
-        line: usize,
-        key: &'static str,
-    },
-}
-
-impl Origin {
-    /// Refuses what was found there.
-    pub(crate) fn refuse(&self, why: impl fmt::Display) -> Exit {
-        let code = match self {
-            Self::File { .. } => CONFIG,
-            _ => USAGE,
-        };
-        Exit::saying(code, format!("{self}: {why} (exit {code})"))
-    }
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Typed(option) => f.write_str(option),
-            Self::Variable(name) => f.write_str(name),
-            Self::File { path, line, key } => {
-                write!(f, "{}, line {line}, {key}", path.display())
-            }
-        }
-    }
-}
-
-/// A setting.
-#[derive(Clone)]
-pub(crate) struct Value {
-    pub(crate) origin: Origin,
-    /// The number of its layer: the smaller, the stronger.
-    pub(crate) level: usize,
-    raw: OsString,
-}
-
-impl Value {
-    /// As text.
-    pub(crate) fn text(&self) -> Result<&str, Exit> {
-        self.raw
-            .to_str()
-            .ok_or_else(|| self.origin.refuse("is not UTF-8"))
-    }
-
-    /// As the name of a file.
-    pub(crate) fn path(&self) -> &Path {
-        Path::new(&self.raw)
-    }
-}
-
-type Layer = BTreeMap<&'static str, (OsString, Origin)>;
 
 /// All settings, the strongest layer first.
 pub(crate) struct Settings(Vec<Layer>);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::unistd::{Pid, setsid};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::Dev;
+use super::args::Dev;
 use super::owner::Owner;
 use super::server::Server;
 use crate::exit::{Exit, UNAVAILABLE};

@@ -5,6 +5,7 @@
 //! this process dies, however it dies. With `eval "$(leasehold dev)"` this process has to end at once; then the last thing
 //! that it writes to the guardian is whose end to wait for instead: that of the shell.
 
+mod args;
 mod guardian;
 mod owner;
 mod server;
@@ -13,14 +14,13 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
-use clap::Args;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 
+pub(crate) use self::args::Dev;
 use self::owner::Owner;
 use crate::exit::{Exit, NOT_EXECUTABLE, NOT_FOUND, Reach, UNAVAILABLE, USAGE};
 use crate::session::{in_runtime, refused_by_system};
@@ -34,33 +34,6 @@ const GUARDIAN: &str = "leasehold-guardian";
 
 /// What else could say where the store is, and would contradict.
 const OTHERS: [&str; 2] = ["LEASEHOLD_URL_FILE", "LEASEHOLD_PASSWORD_FILE"];
-
-/// Start a private redis-server or valkey-server, to try things with
-#[derive(Debug, Args)]
-#[command(override_usage = "leasehold dev [OPTIONS] [-- CMD [ARG...]]", after_help = ABOUT)]
-pub(crate) struct Dev {
-    /// Listen on 127.0.0.1:N instead of a socket, for any user of this host
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    port: Option<u16>,
-
-    /// The server's program; by default redis-server, or else valkey-server
-    #[arg(long, value_name = "PATH")]
-    server: Option<PathBuf>,
-
-    /// A command to run with the server, which ends with it
-    #[arg(last = true, value_name = "CMD")]
-    command: Vec<OsString>,
-}
-
-const ABOUT: &str = "\
-Three ways to use it:
-  eval \"$(leasehold dev)\"       sets LEASEHOLD_URL in this shell; the server ends with the shell
-  leasehold dev -- make test    runs a command with LEASEHOLD_URL set, and ends with its status
-  leasehold dev                 at a terminal: runs until Ctrl-C, and says what to type elsewhere
-
-The server listens on a socket in a new directory that only you may enter, evicts nothing
-(maxmemory-policy noeviction), and writes its data there (appendonly yes). The directory goes
-with the server.";
 
 /// Does it.
 pub(crate) fn dev(args: &Dev) -> Exit {

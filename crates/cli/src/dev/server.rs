@@ -14,7 +14,7 @@ use leasehold::Client;
 use nix::unistd::mkdtemp;
 use tokio::time::{sleep, timeout};
 
-use super::Dev;
+use super::args::Dev;
 use crate::exit::{Exit, NOT_FOUND, UNAVAILABLE};
 use crate::session::refused_by_system;
 use crate::sys;

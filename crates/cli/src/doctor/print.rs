@@ -7,7 +7,7 @@ use std::fmt::Write;
 use leasehold::doctor::{Finding, Purpose, Report, State};
 use serde::Serialize;
 
-use super::{Doctor, For};
+use super::args::{Doctor, For};
 use crate::out;
 use crate::text::{is_direction, span};
 

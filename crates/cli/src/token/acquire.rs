@@ -13,7 +13,7 @@ use nix::sys::stat::fstat;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::{left, unknown};
+use super::lease::{left, unknown};
 use crate::exit::{Exit, SOFTWARE, USAGE};
 use crate::out;
 use crate::seen::millis;

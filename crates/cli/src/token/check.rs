@@ -7,7 +7,7 @@ use clap::Args;
 use leasehold::Error;
 use serde::Serialize;
 
-use super::{LeaseArgs, begin, gone, left, unknown, unprinted};
+use super::lease::{LeaseArgs, begin, gone, left, unknown, unprinted};
 use crate::exit::{Exit, LOST};
 use crate::out;
 use crate::seen::millis;

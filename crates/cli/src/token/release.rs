@@ -3,7 +3,7 @@
 use clap::Args;
 use leasehold::Error;
 
-use super::{LeaseArgs, begin, gone, unknown};
+use super::lease::{LeaseArgs, begin, gone, unknown};
 use crate::exit::Exit;
 use crate::store::StoreArgs;
 

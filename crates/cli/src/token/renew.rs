@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use leasehold::Error;
 
-use super::{LeaseArgs, begin, gone, unknown};
+use super::lease::{LeaseArgs, begin, gone, unknown};
 use crate::exit::Exit;
 use crate::store::StoreArgs;
 use crate::values::ttl;

@@ -2,7 +2,7 @@
 
 use leasehold::Snapshot;
 
-use super::Again;
+use super::args::Again;
 use super::progress::fence;
 use crate::seen::is_for_ever;
 use crate::text::{quoted, span, who};
