@@ -1,6 +1,6 @@
 //! What may happen next. Must never leave out what a client that is slow, or does nothing, could do.
 
-use super::model::Rules;
+use super::given::Rules;
 use super::setup::Fault;
 use super::state::{Phase, Request, State};
 use super::time::{AHEAD_US, NOW};

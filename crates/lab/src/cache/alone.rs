@@ -3,7 +3,7 @@
 
 use leasehold_core::cache::Reply;
 
-use super::model::Rules;
+use super::given::Rules;
 use super::state::{Id, Phase, Request, State};
 use super::time::{TICK_MS, later};
 

@@ -7,11 +7,12 @@
 //! | `state`, `time` | what there is at one moment, always now |
 //! | `act`, `turn` | what may happen, and what follows from it |
 //! | `judge`, `alone` | what must hold: of each step, and of each waiter when others stop |
-//! | `model`, `trace` | the exploration, and a way to a violation |
+//! | `given`, `model`, `trace` | the exploration, and a way to a violation |
 
 mod act;
 mod alone;
 mod configs;
+mod given;
 mod judge;
 mod model;
 mod setup;
@@ -24,20 +25,11 @@ use leasehold_core::Invalid;
 #[cfg(doc)]
 use leasehold_core::cache::EntryState;
 
-pub use self::model::Apply;
-use self::model::Rules;
+pub use self::given::Apply;
+use self::given::Rules;
+pub use self::model::Finding;
 pub use self::setup::Situation;
-use crate::report::Checked;
 use crate::rules::Bounds;
-
-/// What the exploration of one model found.
-#[derive(Debug, Clone)]
-pub struct Finding {
-    /// The verdicts.
-    pub checked: Checked,
-    /// What this model is there to explore and was not reached. To be empty, or its verdicts are worth little.
-    pub missed: Vec<Situation>,
-}
 
 /// The names of the models.
 pub fn names(bounds: Bounds) -> Vec<&'static str> {

@@ -1,52 +1,27 @@
 //! A model as the checker takes it. Must never take a step by other rules than those that it is given.
 
-use leasehold_core::cache::{Body, EntryState, Outcome, Step};
-use leasehold_core::{Invalid, Now, Ttl};
+use leasehold_core::cache::EntryState;
 use stateright::{Model, Property};
 
 use super::act::Action;
+use super::given::Rules;
 use super::judge::Broken;
-use super::setup::{BACK_OFF, FRESH, LEASE, STALE, Setup, Situation, TICK};
+use super::setup::Situation;
 use super::state::{Books, Client, Phase, State};
-use super::time::TICK_MS;
-use super::{Finding, trace};
-use crate::explore::{Reached, explore};
+use super::trace;
+use crate::explore::explore;
+use crate::report::Checked;
 
-/// The rules of an entry: [`EntryState::apply`], or in a test, something worse.
-pub type Apply = fn(&mut EntryState, Now, &Step) -> Outcome;
-
-/// A model: its bounds, and the rules it explores.
+/// What the exploration of one model found.
 #[derive(Debug, Clone)]
-pub(super) struct Rules {
-    pub(super) setup: Setup,
-    pub(super) apply: Apply,
-    pub(super) lease: Ttl,
-    pub(super) back_off: Ttl,
-    pub(super) fresh_ms: u64,
-    pub(super) stale_ms: u64,
-    pub(super) body: Body,
-    reached: Reached,
+pub struct Finding {
+    /// The verdicts.
+    pub checked: Checked,
+    /// What this model is there to explore and was not reached. To be empty, or its verdicts are worth little.
+    pub missed: Vec<Situation>,
 }
 
 impl Rules {
-    pub(super) fn new(setup: Setup, apply: Apply) -> Result<Self, Invalid> {
-        Ok(Self {
-            setup,
-            apply,
-            lease: Ttl::new(TICK * u32::from(LEASE))?,
-            back_off: Ttl::new(TICK * u32::from(BACK_OFF))?,
-            fresh_ms: u64::from(FRESH) * TICK_MS,
-            stale_ms: u64::from(STALE) * TICK_MS,
-            body: Body::from([]),
-            reached: Reached::default(),
-        })
-    }
-
-    /// Notes that a situation was reached.
-    pub(super) fn reached(&self, situation: Situation) {
-        self.reached.note(situation as u64);
-    }
-
     /// Explores everything within the bounds.
     pub(super) fn explore(&self) -> Finding {
         let checked = explore(self, self.setup.name, self.setup.bounds(), trace::lines);

@@ -156,7 +156,7 @@ mod tests {
     use super::{NOW, TICK_MS, later};
     use crate::cache::act::Action;
     use crate::cache::configs::all;
-    use crate::cache::model::Rules;
+    use crate::cache::given::Rules;
     use crate::cache::state::{Id, Phase};
     use crate::rules::Bounds;
 

@@ -3,7 +3,7 @@
 use leasehold_core::cache::{EntryState, Kept, Reply, Standing};
 
 use super::act::Action;
-use super::model::Rules;
+use super::given::Rules;
 use super::setup::TICK;
 use super::state::{Id, Load, Message, Phase, Request, State};
 use super::time::NOW;

@@ -6,8 +6,8 @@ use leasehold_core::cache::{
 };
 
 use super::act::Action;
+use super::given::Rules;
 use super::judge::{self, Taken};
-use super::model::Rules;
 use super::setup::Situation;
 use super::state::{Client, Id, Load, Message, Phase, Request, State};
 use super::time::{NOW, set_back, settle, tick};

@@ -2,7 +2,7 @@
 
 use leasehold_core::Counter;
 
-use super::model::Rules;
+use super::given::Rules;
 use super::setup::Fault;
 use super::state::{Message, Phase, State, Verb};
 use super::time::NOW;

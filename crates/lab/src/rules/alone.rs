@@ -4,7 +4,7 @@
 
 use leasehold_core::{Busy, CLAIM_WINDOW, Nobody, Reply};
 
-use super::model::Rules;
+use super::given::Rules;
 use super::state::{Id, Phase, State, Verb};
 use super::time::{TICK_MS, later};
 

@@ -1,7 +1,15 @@
 //! The models that are explored, by name. Must never hold two that differ in nothing but size: size is what [`Bounds`] says.
 
-use super::Bounds;
 use super::setup::{Fault, Setup, Situation as S};
+
+/// How much is explored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bounds {
+    /// What takes seconds.
+    Ci,
+    /// What takes minutes.
+    Deep,
+}
 
 /// The models within these bounds.
 pub(super) fn all(bounds: Bounds) -> Vec<Setup> {

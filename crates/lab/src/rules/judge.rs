@@ -1,12 +1,9 @@
 //! What every single step of the store must keep. Must never be asked what a step should do: it judges what one did, by what
 //! there was before and after.
 
-use leasehold_core::{
-    Block, Counter, Fence, Fences, LockName, LockState, Outcome, Owner, Presence, Reply, Step,
-    UNHEARD_GRACE, Waiter, World,
-};
+use leasehold_core::{Block, Counter, Fence, Fences, LockState, Outcome, Owner, Reply, Step};
 
-use super::time::NOW;
+use super::before::{Before, Kept, holds};
 use super::told;
 
 /// A rule that a step can break: a bit of [`super::state::State::broken`].
@@ -20,52 +17,6 @@ pub(super) enum Broken {
     FreeQueue = 1 << 5,
     Answers = 1 << 6,
     Told = 1 << 7,
-}
-
-/// The locks and the counter of a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kept<'a> {
-    pub(super) lock: &'a LockState,
-    pub(super) counter: Counter,
-}
-
-impl<'a> Kept<'a> {
-    pub(super) fn of(world: &'a World, name: &LockName, nothing: &'a LockState) -> Self {
-        Self {
-            lock: world.get(name).unwrap_or(nothing),
-            counter: world.counter,
-        }
-    }
-}
-
-/// What there was before a step.
-pub(super) struct Before<'a> {
-    pub(super) lock: &'a LockState,
-    pub(super) counter: Counter,
-    pub(super) step: &'a Step,
-    pub(super) presence: &'a dyn Presence,
-    /// The highest fence ever issued; afterwards, too.
-    pub(super) issued: u64,
-}
-
-impl Before<'_> {
-    /// Whether a waiter has been silent, or its process is gone: it may lose its place.
-    fn is_dead(&self, waiter: &Waiter) -> bool {
-        waiter.seen_until_ms < NOW.millis() || self.presence.holder_gone(&waiter.owner)
-    }
-
-    /// Whether it is granted the lock when it comes first: it is alive and can be told.
-    pub(super) fn is_able(&self, waiter: &Waiter) -> bool {
-        let unheard = waiter.listening && self.presence.waiter_gone(waiter);
-        !(self.is_dead(waiter) || unheard)
-    }
-
-    /// Whether it may stand in line while those behind it are granted the lock: it cannot be told, and that not for long.
-    fn passes_over(&self, waiter: &Waiter) -> bool {
-        let grace = u64::try_from(UNHEARD_GRACE.as_millis()).unwrap_or(u64::MAX);
-        let is_brief = waiter.seen_until_ms <= NOW.millis().saturating_add(grace);
-        !self.is_dead(waiter) && !self.is_able(waiter) && is_brief
-    }
 }
 
 /// Which rules a step broke, of those that it gave this answer, and of its repeat.
@@ -233,8 +184,4 @@ fn may_be_repeated(
         (_, reply, again) => reply == again,
     };
     same_answer && after == repeated && second.wakes.is_empty()
-}
-
-pub(super) fn holds(lock: &LockState, owner: &Owner) -> bool {
-    lock.holders.iter().any(|holder| holder.owner == *owner)
 }

@@ -6,13 +6,15 @@
 //! | `configs`, `setup` | the models: how many clients, which faults, what has to be reached |
 //! | `state`, `time` | what there is at one moment, always now |
 //! | `act`, `turn`, `store`, `client` | what may happen, and what follows from it |
-//! | `judge`, `told`, `alone` | what must hold: of each step, of what it tells, and of each waiter when others stop |
-//! | `model`, `trace` | the exploration, and a way to a violation |
+//! | `before`, `judge`, `told`, `alone` | what must hold: of each step, of what it tells, and of each waiter when others stop |
+//! | `given`, `model`, `trace` | the exploration, and a way to a violation |
 
 mod act;
 mod alone;
+mod before;
 mod client;
 mod configs;
+mod given;
 mod judge;
 mod model;
 mod setup;
@@ -25,28 +27,11 @@ mod turn;
 
 use leasehold_core::Invalid;
 
-pub use self::model::Apply;
-use self::model::Rules;
+pub use self::configs::Bounds;
+pub use self::given::Apply;
+use self::given::Rules;
+pub use self::model::Finding;
 pub use self::setup::Situation;
-use crate::report::Checked;
-
-/// How much is explored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bounds {
-    /// What takes seconds.
-    Ci,
-    /// What takes minutes.
-    Deep,
-}
-
-/// What the exploration of one model found.
-#[derive(Debug, Clone)]
-pub struct Finding {
-    /// The verdicts.
-    pub checked: Checked,
-    /// What this model is there to explore and was not reached. To be empty, or its verdicts are worth little.
-    pub missed: Vec<Situation>,
-}
 
 /// The names of the models.
 pub fn names(bounds: Bounds) -> Vec<&'static str> {

@@ -1,68 +1,29 @@
 //! A model as the checker takes it. Must never take a step by other rules than those that it is given.
 
-use std::sync::Arc;
-
-use leasehold_core::{
-    CLAIM_WINDOW, ClientId, Fence, Holder, Invalid, LockName, Now, Outcome, Owner, Presence, Step,
-    Ttl, World,
-};
+use leasehold_core::World;
 use stateright::{Model, Property};
 
 use super::act::Action;
+use super::before::is_its_hold;
+use super::given::Rules;
 use super::judge::Broken;
-use super::setup::{Setup, Situation, TICK};
-use super::state::{Client, Id, Phase, Span, State};
+use super::setup::Situation;
+use super::state::{Client, Id, Phase, State};
 use super::time::{NOW, TICK_MS};
-use super::turn::NUMBERS;
-use super::{Finding, trace};
-use crate::explore::{Reached, explore};
+use super::trace;
+use crate::explore::explore;
+use crate::report::Checked;
 
-/// The rules of a lock: [`World::apply`], or in a test, something worse.
-pub type Apply = fn(&mut World, Now, &LockName, &Step, &dyn Presence) -> Outcome;
-
-/// A model: its bounds, and the rules it explores.
+/// What the exploration of one model found.
 #[derive(Debug, Clone)]
-pub(super) struct Rules {
-    pub(super) setup: Setup,
-    pub(super) apply: Apply,
-    pub(super) name: LockName,
-    pub(super) ttl: Ttl,
-    /// How many ticks a claim window lasts.
-    pub(super) window: u8,
-    owners: Arc<[Owner]>,
-    reached: Reached,
+pub struct Finding {
+    /// The verdicts.
+    pub checked: Checked,
+    /// What this model is there to explore and was not reached. To be empty, or its verdicts are worth little.
+    pub missed: Vec<Situation>,
 }
 
 impl Rules {
-    pub(super) fn new(setup: Setup, apply: Apply) -> Result<Self, Invalid> {
-        let ttl = Ttl::new(TICK * u32::from(setup.ttl))?;
-        let ids =
-            (0..setup.clients).flat_map(|client| (0..NUMBERS).map(move |nth| Id { client, nth }));
-        let owners: Result<Vec<_>, _> = ids
-            .map(|id| Owner::new(id.bits(), ClientId::new(id.client.into()), "lab", 1, ""))
-            .collect();
-        let window = CLAIM_WINDOW.min(ttl.get()).as_secs() / TICK.as_secs();
-        Ok(Self {
-            setup,
-            apply,
-            name: LockName::new("lab")?,
-            ttl,
-            window: u8::try_from(window).unwrap_or(u8::MAX),
-            owners: owners?.into(),
-            reached: Reached::default(),
-        })
-    }
-
-    pub(super) fn owner(&self, id: Id) -> Option<&Owner> {
-        self.owners
-            .get(usize::from(id.client) * usize::from(NUMBERS) + usize::from(id.nth))
-    }
-
-    /// Notes that a situation was reached.
-    pub(super) fn reached(&self, situation: Situation) {
-        self.reached.note(situation as u64);
-    }
-
     /// Explores everything within the bounds.
     pub(super) fn explore(&self) -> Finding {
         let checked = explore(self, self.setup.name, self.setup.bounds(), trace::lines);
@@ -170,13 +131,6 @@ fn believers(state: &State) -> impl Iterator<Item = &Client> {
         .clients
         .iter()
         .filter(|client| matches!(client.phase, Phase::Holding { .. }))
-}
-
-/// Whether it is an owner's, by a grant of these fences, until then or longer.
-pub(super) fn is_its_hold(holder: &Holder, (id, fences): (Id, Span), until_ms: u64) -> bool {
-    let has = |fence| holder.fences.contains(Fence::new(fence));
-    let is_its = Id::of(&holder.owner) == id && has(fences.first) && has(fences.last);
-    is_its && holder.expires_at_ms >= until_ms
 }
 
 /// The store holds the lock for it, by the grant of its fences, at least until its own deadline.

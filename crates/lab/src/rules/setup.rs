@@ -8,6 +8,9 @@ use std::time::Duration;
 /// One tick.
 pub(super) const TICK: Duration = Duration::from_secs(3);
 
+/// How many acquisitions of a client the store and the network may know at once. Their numbers are used again.
+pub(super) const NUMBERS: u8 = 8;
+
 /// What may go wrong, besides that any client may do nothing for as long as it likes, which is what a pause is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {

@@ -5,8 +5,9 @@ use leasehold_core::{
     Wait, Waiter,
 };
 
-use super::judge::{self, Before, Kept};
-use super::model::Rules;
+use super::before::{Before, Kept};
+use super::given::Rules;
+use super::judge;
 use super::setup::{Fault, Situation};
 use super::state::{Client, Got, Id, Message, Phase, Span, Verb};
 use super::time::{NOW, TICK_MS};

@@ -186,7 +186,7 @@ mod tests {
     use crate::rules::Bounds;
     use crate::rules::act::Action;
     use crate::rules::configs::all;
-    use crate::rules::model::Rules;
+    use crate::rules::given::Rules;
     use crate::rules::state::{Id, Span, Verb};
 
     /// The same steps at moments that pass, and where time is moved instead, are answered the same.

@@ -2,7 +2,7 @@
 
 use leasehold_core::{Fence, LockState, Outcome, Owner, Reply, Snapshot, Step, Waiter, Wake, Who};
 
-use super::judge::{Before, holds};
+use super::before::{Before, holds};
 use super::time::NOW;
 
 /// Whether an answer is true of what the step left.

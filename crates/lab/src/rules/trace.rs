@@ -3,7 +3,7 @@
 use leasehold_core::{LockState, Owner, Reply};
 
 use super::act::Action;
-use super::model::Rules;
+use super::given::Rules;
 use super::setup::TICK;
 use super::state::{Id, Message, Phase, State};
 

@@ -5,13 +5,11 @@ use leasehold_core::{
 };
 
 use super::act::Action;
-use super::model::{Rules, is_its_hold};
-use super::setup::{Fault, Situation};
+use super::before::is_its_hold;
+use super::given::Rules;
+use super::setup::{Fault, NUMBERS, Situation};
 use super::state::{Client, Id, Message, Phase, State, Verb};
 use super::time::{NOW, TICK_MS, settle, tick};
-
-/// How many acquisitions of a client the store and the network may know at once. Their numbers are used again.
-pub(super) const NUMBERS: u8 = 8;
 
 /// One step under way.
 pub(super) struct Turn<'a> {

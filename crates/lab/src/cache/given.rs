@@ -1,0 +1,44 @@
+//! What a model is given: its bounds, and the rules that it explores. Must never know what may happen, or what must hold.
+
+use leasehold_core::cache::{Body, EntryState, Outcome, Step};
+use leasehold_core::{Invalid, Now, Ttl};
+
+use super::setup::{BACK_OFF, FRESH, LEASE, STALE, Setup, Situation, TICK};
+use super::time::TICK_MS;
+use crate::explore::Reached;
+
+/// The rules of an entry: [`EntryState::apply`], or in a test, something worse.
+pub type Apply = fn(&mut EntryState, Now, &Step) -> Outcome;
+
+/// A model: its bounds, and the rules it explores.
+#[derive(Debug, Clone)]
+pub(super) struct Rules {
+    pub(super) setup: Setup,
+    pub(super) apply: Apply,
+    pub(super) lease: Ttl,
+    pub(super) back_off: Ttl,
+    pub(super) fresh_ms: u64,
+    pub(super) stale_ms: u64,
+    pub(super) body: Body,
+    pub(super) reached: Reached,
+}
+
+impl Rules {
+    pub(super) fn new(setup: Setup, apply: Apply) -> Result<Self, Invalid> {
+        Ok(Self {
+            setup,
+            apply,
+            lease: Ttl::new(TICK * u32::from(LEASE))?,
+            back_off: Ttl::new(TICK * u32::from(BACK_OFF))?,
+            fresh_ms: u64::from(FRESH) * TICK_MS,
+            stale_ms: u64::from(STALE) * TICK_MS,
+            body: Body::from([]),
+            reached: Reached::default(),
+        })
+    }
+
+    /// Notes that a situation was reached.
+    pub(super) fn reached(&self, situation: Situation) {
+        self.reached.note(situation as u64);
+    }
+}
