@@ -14,11 +14,6 @@ use syn::{Attribute, ItemMod, ItemUse, UseTree};
 /// Circles that there are yet. The list only becomes shorter.
 const KNOWN: &[&str] = &[
     "lab/: command, parts, storm",
-    "lab/ladder/race: (head), args, print, referee",
-    "lab/ladder/replay: (head), play",
-    "lab/ladder/show/swim: (head), frame, lanes, messages, rows",
-    "lab/ladder/show: (head), json, list, swim, table",
-    "lab/ladder: property, rungs, state",
     "lab/storm: (head), campaign, report",
 ];
 

@@ -3,6 +3,7 @@
 
 pub mod check;
 pub mod model;
+mod offence;
 pub mod place;
 pub mod program;
 pub mod property;

@@ -80,6 +80,9 @@ impl Memory {
     }
 }
 
+/// At most so many clients.
+pub const CLIENTS: usize = 3;
+
 /// Where every program ends.
 pub const AT_REST: u8 = u8::MAX;
 

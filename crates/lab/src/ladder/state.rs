@@ -3,12 +3,11 @@
 
 use std::hash::{Hash, Hasher};
 
+pub use super::program::CLIENTS;
 use super::program::Memory;
 use super::redis::{Command, Reply, Server, Tick};
 use super::rungs::Rung;
 
-/// At most so many clients.
-pub const CLIENTS: usize = 3;
 /// At most so many servers.
 pub const SERVERS: usize = 3;
 

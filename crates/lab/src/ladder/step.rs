@@ -3,11 +3,11 @@
 
 use super::model::{Action, Ladder};
 use super::program::{AT_REST, Intent, Memory};
-use super::property::{Property, carried_out};
+use super::property::Property;
 use super::redis::{Command, Key, Reply};
 use super::rungs::Bounds;
 use super::state::{Client, Flight, State};
-use super::trace::Event;
+use super::trace::{Event, carried_out};
 
 /// What came of an action.
 #[derive(Debug, Clone)]

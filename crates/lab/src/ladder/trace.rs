@@ -98,3 +98,24 @@ pub enum Event {
         by: Tick,
     },
 }
+
+/// Client, server, command and reply, if a command was carried out.
+pub(super) fn carried_out(event: &Event) -> Option<(u8, u8, Command, Reply)> {
+    match *event {
+        Event::Asks {
+            client,
+            server,
+            command,
+            reply,
+            ..
+        }
+        | Event::Arrives {
+            client,
+            server,
+            command,
+            reply,
+            ..
+        } => Some((client, server, command, reply)),
+        _ => None,
+    }
+}

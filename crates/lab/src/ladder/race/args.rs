@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::Settings;
+use super::settings::Settings;
 use crate::ladder::place::Place;
 use crate::ladder::rungs::{self, Rung};
 

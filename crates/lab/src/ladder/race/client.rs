@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use redis::Connection;
 
+use super::course::{Course, read, since};
 use super::referee::{Hold, Log, Write};
-use super::{Course, read, since};
 use crate::host_time;
-use crate::ladder::program::{AT_REST, FOR_EVER, Intent, Memory};
+use crate::ladder::program::{AT_REST, CLIENTS, FOR_EVER, Intent, Memory};
 use crate::ladder::property::Property;
 use crate::ladder::redis::{Command, Key, Reply, Tick, Value};
-use crate::ladder::state::CLIENTS;
 use crate::ladder::wire::Said;
 use crate::rng::Rng;
 

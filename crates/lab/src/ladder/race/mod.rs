@@ -3,151 +3,30 @@
 
 mod args;
 mod client;
+mod course;
 mod nemesis;
 mod print;
+mod raced;
 mod referee;
+mod settings;
 
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use serde::Serialize;
-
-use super::place::{Place, Servers};
+use super::place::Servers;
 use super::property::Property;
 use super::rungs::Rung;
 use super::wire::Wire;
 use crate::host_time;
 
-pub use args::RaceArgs;
-pub use print::table;
-
-use referee::{Found, Log};
-
-/// How a race is run.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Where.
-    pub place: Place,
-    /// How many clients, at most 200.
-    pub clients: u8,
-    /// How long a tick is; the TTLs of the rungs are two or so.
-    pub tick: Duration,
-    /// It ends after so many acquisitions,
-    pub acquisitions: u64,
-    /// or after so long.
-    pub at_most: Duration,
-    /// How long a client works once it has the lock, at most.
-    pub work: Duration,
-    /// How many of a thousand steps begin late, by up to three TTLs; so many commands arrive late where the rung has that.
-    pub pauses: u64,
-    /// What the random numbers begin with.
-    pub seed: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            place: Place::Own,
-            clients: 8,
-            tick: Duration::from_millis(3),
-            acquisitions: 100_000,
-            at_most: Duration::from_secs(90),
-            work: Duration::ZERO,
-            pauses: 20,
-            seed: 1,
-        }
-    }
-}
-
-/// What came of a race.
-#[derive(Debug, Clone, Serialize)]
-#[non_exhaustive]
-pub struct Raced {
-    /// The name of the rung.
-    pub rung: &'static str,
-    /// The property that the rung breaks in its model, or `None` if it breaks none.
-    pub breaks: Option<&'static str>,
-    /// How many clients ran.
-    pub clients: u8,
-    /// How long a tick was, in milliseconds.
-    pub tick_ms: f64,
-    /// How long it took, in seconds.
-    pub took_s: f64,
-    /// How often a client got the lock.
-    pub acquisitions: u64,
-    /// How often a client got the lock while another held it, each by its own clock.
-    pub overlaps: u64,
-    /// The same for each 100,000 acquisitions.
-    pub overlaps_per_100k: f64,
-    /// When that was first, in seconds since the race began; `None` if never.
-    pub first_overlap_s: Option<f64>,
-    /// How often nobody got the lock any more, although nobody alive held it, until the race deleted it. Here and
-    /// below `None` where the rung does not ask for it.
-    pub stuck: Option<u64>,
-    /// How many acquisitions there were before that, on average.
-    pub acquisitions_per_stuck: Option<f64>,
-    /// Writes of an earlier holder that were accepted after one of a later holder.
-    pub stale_writes: Option<u64>,
-    /// Accepted writes that the data does not contain in the end.
-    pub lost_updates: Option<u64>,
-    /// Writes of a client that had lost the lock, while another held it.
-    pub orphan_writes: Option<u64>,
-    /// What went wrong on purpose.
-    pub faults: Faults,
-    /// Whether it is what the model says: what it calls broken broke, and what it calls safe did not.
-    pub as_the_model_says: bool,
-}
-
-/// How often something went wrong on purpose.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Faults {
-    /// Steps that began late.
-    pub pauses: u64,
-    /// Commands that arrived late.
-    pub delays: u64,
-    /// Commands that arrived after their client had given up.
-    pub given_up: u64,
-    /// Replies that were lost.
-    pub losses: u64,
-    /// Clients that died.
-    pub crashes: u64,
-    /// Servers that lost their data.
-    pub restarts: u64,
-    /// Clocks that jumped ahead.
-    pub jumps: u64,
-}
-
-/// What all threads of a race see.
-struct Course<'a> {
-    rung: &'static Rung,
-    settings: &'a Settings,
-    servers: &'a RwLock<Servers>,
-    wire: &'a Wire,
-    /// When the round began, on the clock of this host.
-    from: Duration,
-    acquired: AtomicU64,
-    commands: AtomicU64,
-    /// Counts so many acquisitions, then the round ends.
-    enough: u64,
-    ended: AtomicBool,
-}
-
-impl Course<'_> {
-    fn is_over(&self) -> bool {
-        self.ended.load(Ordering::Relaxed) || self.acquired.load(Ordering::Relaxed) >= self.enough
-    }
-
-    /// A failure is reported at once, not at the end of the round.
-    fn ends_if_failed(&self, log: Result<Log, String>) -> Result<Log, String> {
-        if log.is_err() {
-            self.ended.store(true, Ordering::Relaxed);
-        }
-        log
-    }
-}
+pub use self::args::RaceArgs;
+use self::course::{Course, read, since};
+pub use self::print::table;
+pub use self::raced::{Faults, Raced};
+use self::referee::{Found, Log};
+pub use self::settings::Settings;
 
 /// The times and fences of a rung have 15 bits, and so has the number of its writes: a race has rounds, each from empty keys.
 const ROUND: u32 = 2_000;
@@ -279,37 +158,7 @@ fn raced(
     }
 }
 
-impl Raced {
-    /// Whether it broke what its model exhausted. That a race did not show what its model breaks says only that it was too
-    /// short or too calm.
-    pub fn contradicts_the_model(&self) -> bool {
-        self.breaks.is_none() && !self.as_the_model_says
-    }
-}
-
-impl Faults {
-    fn add(&mut self, more: &Self) {
-        self.pauses += more.pauses;
-        self.delays += more.delays;
-        self.given_up += more.given_up;
-        self.losses += more.losses;
-        self.crashes += more.crashes;
-        self.restarts += more.restarts;
-        self.jumps += more.jumps;
-    }
-}
-
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 fn ratio(count: u64, of: u64) -> f64 {
     count as f64 / of as f64
-}
-
-fn since(then: Duration) -> Duration {
-    host_time::up().saturating_sub(then)
-}
-
-fn read(servers: &RwLock<Servers>) -> Result<std::sync::RwLockReadGuard<'_, Servers>, String> {
-    servers
-        .read()
-        .map_err(|_| "a thread of the race panicked".to_owned())
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use super::course::{Course, read, since};
 use super::referee::Log;
-use super::{Course, read, since};
 use crate::host_time;
 use crate::ladder::place::jump;
 use crate::ladder::property::Property;

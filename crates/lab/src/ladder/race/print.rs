@@ -1,6 +1,6 @@
 //! Races as text. Must never show a zero for what was not counted.
 
-use super::Raced;
+use super::raced::Raced;
 use crate::text::markdown;
 
 /// A table in Markdown, a row for each race.

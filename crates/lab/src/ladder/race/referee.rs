@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::Faults;
+use super::raced::Faults;
 
 /// What one thread of a race did in a round. Times are those of this host.
 #[derive(Debug, Default)]

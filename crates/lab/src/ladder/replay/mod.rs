@@ -4,82 +4,24 @@
 mod args;
 mod play;
 mod print;
+mod replayed;
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::place::{Place, Servers};
-use super::property::carried_out;
-use super::redis::{Command, Key, Tick, Value};
-use super::trace::{Event, Trace};
+use super::redis::{Command, Key, Value};
+use super::trace::{Event, Trace, carried_out};
 use super::wire::Wire;
-use play::{Player, Stopped};
 
-pub use args::ReplayArgs;
+pub use self::args::ReplayArgs;
+use self::play::{Player, Stopped};
+pub use self::replayed::{Replayed, Step, Verdict};
 
 /// How long a tick is, unless somebody says otherwise: long for a server, short for a person.
 pub const TICK: Duration = Duration::from_millis(200);
 
 /// How often a story is tried, each time with ticks twice as long, until each step is done in its tick.
 const ATTEMPTS: u32 = 5;
-
-/// What came of it.
-#[derive(Debug, Clone, Serialize)]
-#[non_exhaustive]
-pub struct Replayed {
-    /// The name of the rung.
-    pub rung: &'static str,
-    /// The servers, without passwords.
-    pub servers: Vec<String>,
-    /// How long a tick was in the end, in milliseconds.
-    pub tick_ms: u128,
-    /// How often it was tried until each step was done in its tick.
-    pub attempts: u32,
-    /// What was not done as the model does it, and how instead.
-    pub remarks: Vec<&'static str>,
-    /// What happened.
-    pub steps: Vec<Step>,
-    /// Whether it was the same.
-    pub verdict: Verdict,
-}
-
-/// A step of the story.
-#[derive(Debug, Clone, Serialize)]
-#[non_exhaustive]
-pub struct Step {
-    /// Ticks since the beginning.
-    pub time: Tick,
-    /// Who does it.
-    pub who: String,
-    /// What: the command as it was sent, but for the prefix of the keys.
-    pub what: String,
-    /// What the model answered, if it was a command.
-    pub model: Option<String>,
-    /// What the server answered.
-    pub real: Option<String>,
-    /// What the client concluded in the model.
-    pub note: String,
-    /// Why it goes wrong here.
-    pub wrong: Option<String>,
-    /// What was different; `None` if the reply, the keys and what was left of their TTLs were the same.
-    pub differs: Option<String>,
-}
-
-/// Whether a story happened on real servers as in the model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "is", rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Every reply and every key, after each step, was the same.
-    Reproduced,
-    /// Something was different, here for the first time.
-    NotReproduced {
-        /// At which step, from 1.
-        step: usize,
-        /// What.
-        differs: String,
-    },
-}
 
 /// Plays a story. Each client has a connection of its own to each server; the steps are done in their order, each in its tick.
 ///

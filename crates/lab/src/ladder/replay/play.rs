@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::Connection;
 
-use super::Step;
+use super::replayed::Step;
 use crate::host_time;
 use crate::ladder::place::{Keys, Servers, jump, look};
 use crate::ladder::redis::{Command, Key, Reply, Tick, Value};

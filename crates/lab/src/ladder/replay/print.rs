@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Replayed, Step, Verdict};
+use super::replayed::{Replayed, Step, Verdict};
 use crate::text::{WIDTH, gaps, grid, widths};
 
 const COMMAND: usize = 4;

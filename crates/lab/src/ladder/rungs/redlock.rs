@@ -1,7 +1,8 @@
 //! P8 on a majority of servers that know nothing of each other. Must never ask the servers in the same order for all clients:
 //! real ones ask all at once, and a fixed order would hide stories.
 
-use super::{Bounds, Rung};
+use super::bounds::Bounds;
+use super::rung::Rung;
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::Property;
 use crate::ladder::redis::{Command, Reply, Tick};

@@ -1,7 +1,8 @@
 //! `SET NX EX`, and a release that may hit another's lock. Must never look at the clock before it releases: that is what
 //! these recipes forget.
 
-use super::{Bounds, Rung};
+use super::bounds::Bounds;
+use super::rung::Rung;
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::Property;
 use crate::ladder::redis::{Command, Key, Reply, Tick};

@@ -1,7 +1,8 @@
 //! `SET NX PX` with a random value, and a script that compares and deletes; then what happens at the thing that the lock is
 //! for. Must never let the lock excuse the resource: each rung says which of the two it trusts.
 
-use super::{Bounds, Rung};
+use super::bounds::Bounds;
+use super::rung::Rung;
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::Property;
 use crate::ladder::redis::{Command, Key, Reply, Tick, Value};

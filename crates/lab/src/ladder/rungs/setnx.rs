@@ -1,7 +1,8 @@
 //! `SETNX`, and the first ways to give its lock an end. Must never let a program clean up after a crash: these recipes have
 //! nobody who could.
 
-use super::{Bounds, Rung};
+use super::bounds::Bounds;
+use super::rung::Rung;
 use crate::ladder::program::{FOR_EVER, Intent, Memory, Program};
 use crate::ladder::property::Property;
 use crate::ladder::redis::{Command, Key, Reply, Tick};

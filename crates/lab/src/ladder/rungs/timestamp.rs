@@ -5,7 +5,8 @@
 //! deadline has not passed; that a loser overwrites the deadline "is not a problem". What people make of it: `DEL` and
 //! `SETNX` to take over (the page warns of it); a plain `DEL`; a `DEL` in `finally`, also of those who were refused.
 
-use super::{Bounds, Rung};
+use super::bounds::Bounds;
+use super::rung::Rung;
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::Property;
 use crate::ladder::redis::{Command, Key, Reply, Tick, Value};

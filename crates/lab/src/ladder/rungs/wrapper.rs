@@ -1,7 +1,8 @@
 //! The command that takes a lock and starts another under it. Must never tell the child that the lock is lost: that is what
 //! these wrappers forget.
 
-use super::{Bounds, Rung};
+use super::bounds::Bounds;
+use super::rung::Rung;
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::Property;
 use crate::ladder::redis::{Command, Key, Reply, Tick};

@@ -9,7 +9,7 @@ use crate::ladder::trace::{Event, Line, Trace};
 use crate::text::json_line;
 
 use super::table::scripts;
-use super::{Outcome, Told};
+use super::told::{Outcome, Told};
 use crate::ladder::words::{self, client, server, shown, typed};
 
 /// A rung with its story, as a document of one line: `leasehold.lab-show/1`.

@@ -2,7 +2,7 @@
 
 use crate::text::{Paint, WIDTH, counted, gaps, grid, paragraph, widths};
 
-use super::{Outcome, Told};
+use super::told::{Outcome, Told};
 
 /// The rungs in this order, a paragraph for each recipe, in at most 100 columns.
 pub fn list(rungs: &[Told], colour: bool) -> String {

@@ -9,7 +9,7 @@ use crate::ladder::words::{self, Script, client, script, server, shown, typed, v
 use crate::text::{Paint, WIDTH, counted, gaps, grid, paragraph, widths};
 
 use super::steps::{Step, actor, entry, steps};
-use super::{Outcome, Told};
+use super::told::{Outcome, Told};
 
 const COMMAND: usize = 3;
 /// What commands and remarks may take at least where there is little room.

@@ -7,7 +7,7 @@ use crate::svg::Svg;
 use super::super::steps::{Step, actor, entry};
 use super::lanes::{HALF, Lanes, Who};
 use super::rows::Rows;
-use super::{FAINT, INK, MONO, RULE, WRONG, colour};
+use super::style::{FAINT, INK, MONO, RULE, WRONG, colour};
 
 /// Lanes, and the bars in them.
 pub(super) fn draw(svg: &mut Svg, steps: &[Step], lanes: &Lanes, rows: &Rows) {

@@ -5,12 +5,12 @@ use crate::ladder::trace::Event;
 use crate::svg::Svg;
 use crate::text::{counted, wrap};
 
-use super::super::Told;
 use super::super::steps::Step;
+use super::super::told::Told;
 use super::lanes::{HALF, Lanes, Who};
 use super::messages::cross;
 use super::rows::{Row, Rows};
-use super::{EM, FAINT, INK, MONO, RULE, WRONG, colour, length, wide};
+use super::style::{EM, FAINT, INK, MONO, RULE, WRONG, colour, length, wide};
 use crate::ladder::words::{client, server};
 
 const LEFT: f64 = 24.0;

@@ -1,12 +1,10 @@
 //! Who has a lane, and where it stands: the first client to the left of the servers, the others to the right. Must never put
 //! lanes so near to each other that a label does not fit between them.
 
-use crate::ladder::trace::{Event, Trace};
-use crate::text::wrap;
-
 use super::super::steps::{Step, actor};
-use super::rows::{label, remark, reply_label};
-use super::{CODE, SENTENCE, wide};
+use super::labels::{label, remark_lines, reply_label};
+use super::style::{CODE, SENTENCE, wide};
+use crate::ladder::trace::{Event, Trace};
 use crate::ladder::words::is_for_resource;
 
 /// Half of what a server's lane takes.
@@ -15,8 +13,6 @@ pub(super) const HALF: f64 = 25.0;
 pub(super) const BESIDE: f64 = 14.0;
 /// Of the margin with the numbers of the steps and the time.
 const MARGIN: f64 = 92.0;
-/// At which a remark is broken, in characters.
-const REMARK: usize = 24;
 const NARROWEST: f64 = 700.0;
 
 /// What a lane is for. All are counted from 0.
@@ -160,14 +156,4 @@ fn label_width(step: &Step) -> f64 {
     let event = &step.line.event;
     let lines = label(event).into_iter().chain(reply_label(event));
     lines.map(|line| wide(&line, CODE)).fold(0.0, f64::max)
-}
-
-/// The lines of what is said beside a client's lane.
-pub(super) fn remark_lines(step: &Step) -> Vec<String> {
-    let text = remark(step);
-    if text.is_empty() {
-        Vec::new()
-    } else {
-        wrap(&text, REMARK)
-    }
 }

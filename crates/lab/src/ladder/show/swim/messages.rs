@@ -4,9 +4,10 @@ use crate::ladder::trace::Event;
 use crate::svg::Svg;
 
 use super::super::steps::{Step, actor};
-use super::lanes::{BESIDE, HALF, Lanes, Who, remark_lines, target};
-use super::rows::{LINE, Row, Rows, label, reply_label};
-use super::{CODE, FAINT, INK, MONO, RULE, SENTENCE, WRONG, colour};
+use super::labels::{label, remark_lines, reply_label};
+use super::lanes::{BESIDE, HALF, Lanes, Who, target};
+use super::rows::{LINE, Row, Rows};
+use super::style::{CODE, FAINT, INK, MONO, RULE, SENTENCE, WRONG, colour, length, wide};
 
 /// Draws one step.
 pub(super) fn draw(svg: &mut Svg, steps: &[Step], at: usize, lanes: &Lanes, rows: &Rows) {
@@ -63,7 +64,7 @@ impl Message<'_> {
         let wait = edge - side * 12.0;
         let start = self.from + side * 7.0;
         let lines = label(self.event);
-        let above = |nth: usize, count: usize| asked - 5.0 - super::length(count - 1 - nth) * LINE;
+        let above = |nth: usize, count: usize| asked - 5.0 - length(count - 1 - nth) * LINE;
         for (nth, line) in lines.iter().enumerate() {
             self.label(svg, above(nth, lines.len()), line);
         }
@@ -172,9 +173,9 @@ fn beside(svg: &mut Svg, step: &Step, client: u8, row: Row, lanes: &Lanes) {
     );
     let remarks = remark_lines(step);
     let middle = f64::midpoint(row.asked, row.answered);
-    let first = middle + 4.0 - super::length(remarks.len().saturating_sub(1)) * LINE / 2.0;
+    let first = middle + 4.0 - length(remarks.len().saturating_sub(1)) * LINE / 2.0;
     for (nth, text) in remarks.iter().enumerate() {
-        let y = first + super::length(nth) * LINE;
+        let y = first + length(nth) * LINE;
         svg.text(
             (lanes.x(Who::Client(client)) + side * BESIDE, y),
             &style,
@@ -209,7 +210,7 @@ fn time(svg: &mut Svg, step: &Step, row: Row, lanes: &Lanes) {
 
 /// What happens to a server, on its lane.
 fn badge(svg: &mut Svg, x: f64, row: Row, text: &str) {
-    let half = super::wide(text, 10.5) / 2.0 + 6.0;
+    let half = wide(text, 10.5) / 2.0 + 6.0;
     let y = row.asked;
     let style = format!(r#"rx="9" fill="white" stroke="{WRONG}" stroke-width="1.5""#);
     svg.rect((x - half, y - 10.0), (2.0 * half, 19.0), &style);

@@ -3,29 +3,20 @@
 
 mod bars;
 mod frame;
+mod labels;
 mod lanes;
 mod messages;
 mod rows;
+mod style;
 
-use crate::svg::Svg;
-
+use self::frame::Frame;
+use self::labels::event_in_words;
+use self::lanes::Lanes;
+use self::rows::Rows;
 use super::steps::{Step, actor, steps};
-use super::{Outcome, Told};
+use super::told::{Outcome, Told};
 use crate::ladder::words::client;
-
-use frame::Frame;
-use lanes::Lanes;
-use rows::Rows;
-
-/// Of a character of the fonts used, per unit of its size: monospace has it exactly, in sentences it is an upper estimate.
-const EM: f64 = 0.6;
-const CODE: f64 = 11.5;
-const SENTENCE: f64 = 11.5;
-const MONO: &str = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace";
-const INK: &str = "#1f2430";
-const FAINT: &str = "#6b7280";
-const RULE: &str = "#d4d8e0";
-const WRONG: &str = "#c0182f";
+use crate::svg::Svg;
 
 /// The picture of a rung that goes wrong; `None` for one that does not within its bounds: there is no story.
 pub fn svg(told: &Told) -> Option<String> {
@@ -52,7 +43,7 @@ pub fn svg(told: &Told) -> Option<String> {
 fn in_words(steps: &[Step]) -> String {
     let sentences = steps.iter().map(|step| {
         let who = actor(&step.line.event).map(client).unwrap_or_default();
-        let mut words = vec![who, rows::event_in_words(&step.line.event)];
+        let mut words = vec![who, event_in_words(&step.line.event)];
         words.extend(step.remarks().iter().map(|remark| format!("({remark})")));
         words.extend(
             step.line
@@ -64,18 +55,4 @@ fn in_words(steps: &[Step]) -> String {
         format!("{}. {}", step.number(), words.join(" "))
     });
     sentences.collect::<Vec<_>>().join("; ")
-}
-
-/// How wide a text is, at most.
-fn wide(text: &str, size: f64) -> f64 {
-    length(crate::text::columns(text)) * EM * size
-}
-
-fn length(count: usize) -> f64 {
-    u32::try_from(count).map_or(f64::MAX, f64::from)
-}
-
-/// The colour of a client: told apart by people who see few colours, and never the only sign.
-fn colour(client: u8) -> &'static str {
-    ["#0b65b0", "#8a3fa0", "#00755e", "#8a5a00"][usize::from(client) % 4]
 }

@@ -1,12 +1,9 @@
 //! Where each step stands, and what is written beside it. Must never make a row too low for its labels.
 
-use crate::ladder::trace::Event;
-use crate::text::columns;
-
 use super::super::steps::Step;
-use super::lanes::remark_lines;
-use super::length;
-use crate::ladder::words::{client, in_short, shown};
+use super::labels::{label, remark_lines, reply_label};
+use super::style::length;
+use crate::ladder::trace::Event;
 
 /// Of a line of text.
 pub(super) const LINE: f64 = 14.0;
@@ -78,74 +75,6 @@ impl Row {
             asked,
             answered,
             bottom: below.max(asked + remarks / 2.0 + PAD + 4.0),
-        }
-    }
-}
-
-/// What stands above the arrow of a command.
-pub(super) fn label(event: &Event) -> Vec<String> {
-    match event {
-        Event::Asks { command, .. } | Event::Sends { command, .. } => in_short(*command),
-        Event::Arrives { command, .. } => {
-            let mut lines = in_short(*command);
-            if let Some(last) = lines.last_mut() {
-                last.push_str(" arrives");
-            }
-            lines
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// What stands below the arrow of a reply.
-pub(super) fn reply_label(event: &Event) -> Vec<String> {
-    match event {
-        Event::Asks { reply, lost, .. } | Event::Arrives { reply, lost, .. } => {
-            let late = matches!(event, Event::Arrives { .. });
-            let lost = match (*lost, late) {
-                (false, _) => "",
-                (true, false) => ", lost",
-                (true, true) => ", unheard",
-            };
-            vec![shown(*reply).join("  ") + lost]
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// What is said beside the lane of a client.
-pub(super) fn remark(step: &Step) -> String {
-    let own = match &step.line.event {
-        Event::Does { what, .. } => what,
-        Event::Crashes { .. } => "crashes",
-        Event::Tick | Event::Restarts { .. } | Event::ClockJumps { .. } => {
-            let stopped: Vec<_> = step.stopped().map(client).collect();
-            return if stopped.is_empty() {
-                String::new()
-            } else {
-                "time is up".into()
-            };
-        }
-        _ => "",
-    };
-    let parts = [own, step.line.note.as_str()];
-    let parts = parts.into_iter().filter(|part| columns(part) > 0);
-    parts.collect::<Vec<_>>().join(": ")
-}
-
-/// An event in words, without who.
-pub(super) fn event_in_words(event: &Event) -> String {
-    let asked = label(event).join(" ");
-    let answered = reply_label(event).join(" ");
-    match event {
-        Event::Tick => "time passes".into(),
-        Event::Sends { .. } => format!("sends {asked}"),
-        Event::Asks { .. } | Event::Arrives { .. } => format!("{asked}, answered {answered}"),
-        Event::Does { what, .. } => (*what).to_owned(),
-        Event::Crashes { .. } => "crashes".into(),
-        Event::Restarts { server } => format!("server {} restarts without its data", server + 1),
-        Event::ClockJumps { server, by } => {
-            format!("the clock of server {} jumps {by} s ahead", server + 1)
         }
     }
 }

@@ -1,0 +1,233 @@
+//! Whether a step breaks a property, and how. Must never know one rung from another: each property speaks of holders, keys and
+//! writes alone.
+
+use super::property::Property;
+use super::redis::{Command, Key, Reply, Tick, Value};
+use super::rungs::Rung;
+use super::state::State;
+use super::trace::{Event, carried_out};
+
+impl Property {
+    /// Why a step breaks it, in one sentence; `None` if it does not.
+    pub fn why(self, rung: &Rung, before: &State, event: &Event, after: &State) -> Option<String> {
+        let step = Step {
+            rung,
+            before,
+            event,
+            after,
+        };
+        let offence = step.offence(self)?;
+        Some(offence.to_string())
+    }
+
+    /// Whether a step breaks it.
+    pub(super) fn is_broken(
+        self,
+        rung: &Rung,
+        before: &State,
+        event: &Event,
+        after: &State,
+    ) -> bool {
+        let step = Step {
+            rung,
+            before,
+            event,
+            after,
+        };
+        step.offence(self).is_some()
+    }
+}
+
+/// One step, to be judged.
+struct Step<'a> {
+    rung: &'a Rung,
+    before: &'a State,
+    event: &'a Event,
+    after: &'a State,
+}
+
+/// How a property is broken. Clients count from 0.
+enum Offence {
+    TwoHolders(u8, u8),
+    LockedOut {
+        dead: u8,
+        since: Tick,
+        now: Tick,
+        is_for_ever: bool,
+    },
+    Removed {
+        by: u8,
+        holder: u8,
+    },
+    Stale {
+        writer: u8,
+    },
+    Lost {
+        writer: u8,
+        from: i16,
+        current: i16,
+    },
+    Orphan {
+        of: u8,
+        holder: u8,
+    },
+}
+
+impl std::fmt::Display for Offence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = |client: &u8| format!("C{}", client + 1);
+        match self {
+            Self::TwoHolders(one, other) => write!(
+                f,
+                "{} and {} both hold the lock, and no deadline has passed.",
+                name(one),
+                name(other)
+            ),
+            Self::LockedOut {
+                dead,
+                since,
+                now,
+                is_for_ever: true,
+            } => write!(
+                f,
+                "{} has been dead since {since}, now it is {now}, and nothing will ever end its lock.",
+                name(dead)
+            ),
+            Self::LockedOut {
+                dead, since, now, ..
+            } => write!(
+                f,
+                "{} has been dead since {since}, now it is {now}, and its lock lives on past its TTL.",
+                name(dead)
+            ),
+            Self::Removed { by, holder } => {
+                write!(
+                    f,
+                    "{} removes the lock that {} holds.",
+                    name(by),
+                    name(holder)
+                )
+            }
+            Self::Stale { writer } => write!(
+                f,
+                "A write of {}, which has lost the lock, lands on top of one of a later holder.",
+                name(writer)
+            ),
+            Self::Lost {
+                writer,
+                from,
+                current,
+            } => write!(
+                f,
+                "{} computed its write from version {from}, but version {current} is overwritten: an update is lost.",
+                name(writer)
+            ),
+            Self::Orphan { of, holder } => write!(
+                f,
+                "{} has lost the lock to {}, and its child works on.",
+                name(of),
+                name(holder)
+            ),
+        }
+    }
+}
+
+impl Step<'_> {
+    fn offence(&self, property: Property) -> Option<Offence> {
+        match property {
+            Property::Exclusion => self.two_holders(),
+            Property::Recovery => self.locked_out(),
+            Property::Ownership => self.removed(),
+            Property::StaleWrite => self.stale_write(),
+            Property::LostUpdate => self.lost_update(),
+            Property::Child => self.orphan(),
+        }
+    }
+
+    fn two_holders(&self) -> Option<Offence> {
+        let mut holders = self.after.holders(self.rung);
+        Some(Offence::TwoHolders(holders.next()?, holders.next()?))
+    }
+
+    fn locked_out(&self) -> Option<Offence> {
+        let (client, server, command, reply) = carried_out(self.event)?;
+        let is_refused = match (command, reply) {
+            (Command::SetNx(Key::Lock, Value::Owner(..)), Reply::Int(0))
+            | (Command::SetNxPx(..) | Command::TakeWithFence(..), Reply::Nil)
+            | (Command::SetNxAndExpire(..), Reply::Both(0, _)) => true,
+            // A time in the key: whoever reads it decides.
+            (Command::Get(Key::Lock), Reply::Bulk(Value::Number(deadline))) => {
+                deadline > self.before.clock(self.rung, client)
+            }
+            _ => false,
+        };
+        let (dead, taken) = self.before.taken?;
+        let since = self.before.clients[dead as usize].crashed?;
+        let now = self.after.time;
+        let is_overdue = now > since.max(taken) + self.rung.ttl + self.rung.spread();
+        let expires = self.after.servers[server as usize].expires(Key::Lock);
+        (is_refused && is_overdue).then_some(Offence::LockedOut {
+            dead,
+            since,
+            now,
+            is_for_ever: expires.is_none(),
+        })
+    }
+
+    fn removed(&self) -> Option<Offence> {
+        let (by, server, command, reply) = carried_out(self.event)?;
+        if !command.is_release() || reply != Reply::Int(1) {
+            return None;
+        }
+        let removed = self.before.servers[server as usize].get(Key::Lock);
+        let holder = self
+            .before
+            .holders(self.rung)
+            .find(|&holder| match removed {
+                Some(Value::Owner(owner, _)) => owner == holder && holder != by,
+                _ => holder != by,
+            })?;
+        Some(Offence::Removed { by, holder })
+    }
+
+    fn stale_write(&self) -> Option<Offence> {
+        let writer = self.written()?.0;
+        (self.after.written < self.before.written).then_some(Offence::Stale { writer })
+    }
+
+    fn lost_update(&self) -> Option<Offence> {
+        let (writer, Value::Number(version)) = self.written()? else {
+            return None;
+        };
+        let current = match self.before.servers[0].get(Key::Data) {
+            Some(Value::Number(version)) => version,
+            _ => 0,
+        };
+        (version != current + 1).then_some(Offence::Lost {
+            writer,
+            from: version - 1,
+            current,
+        })
+    }
+
+    fn orphan(&self) -> Option<Offence> {
+        let of = self.written()?.0;
+        let mut holders = self.after.holders(self.rung);
+        let holder = holders.next()?;
+        let holds = holder == of || holders.any(|other| other == of);
+        (!holds).then_some(Offence::Orphan { of, holder })
+    }
+
+    /// Who wrote the data in this step, and what.
+    fn written(&self) -> Option<(u8, Value)> {
+        match carried_out(self.event)? {
+            (
+                client,
+                _,
+                Command::Set(Key::Data, value) | Command::WriteWithFence(_, value),
+                Reply::Ok,
+            ) => Some((client, value)),
+            _ => None,
+        }
+    }
+}

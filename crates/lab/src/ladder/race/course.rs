@@ -1,0 +1,54 @@
+//! One round of a race, as its threads see it. Must never judge.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use super::referee::Log;
+use super::settings::Settings;
+use crate::host_time;
+use crate::ladder::place::Servers;
+use crate::ladder::rungs::Rung;
+use crate::ladder::wire::Wire;
+
+/// What all threads of a race see.
+pub(super) struct Course<'a> {
+    pub(super) rung: &'static Rung,
+    pub(super) settings: &'a Settings,
+    pub(super) servers: &'a RwLock<Servers>,
+    pub(super) wire: &'a Wire,
+    /// When the round began, on the clock of this host.
+    pub(super) from: Duration,
+    pub(super) acquired: AtomicU64,
+    pub(super) commands: AtomicU64,
+    /// Counts so many acquisitions, then the round ends.
+    pub(super) enough: u64,
+    pub(super) ended: AtomicBool,
+}
+
+impl Course<'_> {
+    /// Whether the round has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.ended.load(Ordering::Relaxed) || self.acquired.load(Ordering::Relaxed) >= self.enough
+    }
+
+    /// A failure is reported at once, not at the end of the round.
+    pub(super) fn ends_if_failed(&self, log: Result<Log, String>) -> Result<Log, String> {
+        if log.is_err() {
+            self.ended.store(true, Ordering::Relaxed);
+        }
+        log
+    }
+}
+
+/// How long ago that was, on the clock of this host.
+pub(super) fn since(then: Duration) -> Duration {
+    host_time::up().saturating_sub(then)
+}
+
+/// The servers, shared with the other threads.
+pub(super) fn read(servers: &RwLock<Servers>) -> Result<RwLockReadGuard<'_, Servers>, String> {
+    servers
+        .read()
+        .map_err(|_| "a thread of the race panicked".to_owned())
+}

@@ -1,0 +1,61 @@
+//! A rung and what its model found, to be shown in one way or another. Must never hold a verdict without its bounds.
+
+use crate::ladder::check::Found;
+use crate::ladder::redis::Tick;
+use crate::ladder::rungs::Rung;
+use crate::ladder::trace::Trace;
+use crate::report::Checked;
+
+/// A rung and what its model found.
+#[derive(Debug, Clone, Copy)]
+pub struct Told<'a> {
+    /// What to type: `set-ex-del`.
+    pub name: &'a str,
+    /// Its place on the ladder: `P4`.
+    pub step: &'a str,
+    /// The recipe in one line, as people write it.
+    pub recipe: &'a str,
+    /// The seed of its failure, in one sentence; for a rung that nothing was found against, what keeps it.
+    pub why: &'a str,
+    /// What the next rung changes, in one sentence.
+    pub next: &'a str,
+    /// How far the clock of each client is ahead.
+    pub ahead: &'a [Tick],
+    /// What the model found.
+    pub outcome: Outcome<'a>,
+}
+
+impl<'a> Told<'a> {
+    /// What is known of a rung.
+    pub fn of(rung: &'a Rung, found: &'a Found) -> Self {
+        Self {
+            name: rung.name,
+            step: rung.number,
+            recipe: rung.recipe,
+            why: rung.why,
+            next: rung.next,
+            ahead: &rung.skew,
+            outcome: match found {
+                Found::Broken(_, trace) => Outcome::Broken(trace),
+                Found::Explored(checked) if checked.is_exhausted() => Outcome::Exhausted(checked),
+                Found::Explored(checked) => Outcome::Unsettled(checked),
+            },
+        }
+    }
+
+    /// How far the clock of a client is ahead, if it is.
+    pub(super) fn ahead_of(&self, client: usize) -> Option<Tick> {
+        self.ahead.get(client).copied().filter(|ahead| *ahead != 0)
+    }
+}
+
+/// What the model of a rung found.
+#[derive(Debug, Clone, Copy)]
+pub enum Outcome<'a> {
+    /// The shortest story that goes wrong.
+    Broken(&'a Trace),
+    /// There is none within these bounds.
+    Exhausted(&'a Checked),
+    /// Not what it is known for, but not all was seen, or something else goes wrong.
+    Unsettled(&'a Checked),
+}
