@@ -150,3 +150,10 @@ impl Client {
         block_on(self.0.close_within(limit))
     }
 }
+
+impl TimestampLock {
+    /// The lock of this name; see [`TimestampLock::new`](crate::TimestampLock::new).
+    pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
+        client.timestamp_lock(name)
+    }
+}

@@ -15,11 +15,6 @@ use crate::timestamp::Unit;
 pub struct TimestampLock(pub(super) crate::TimestampLock);
 
 impl TimestampLock {
-    /// The lock of this name; see [`TimestampLock::new`](crate::TimestampLock::new).
-    pub fn new(client: &super::Client, name: impl AsRef<str>) -> Self {
-        client.timestamp_lock(name)
-    }
-
     /// Changes the settings by those of the async one: `lock.map(|lock| lock.ttl(ttl).unit(Unit::Millis))`.
     pub fn map(self, change: impl FnOnce(crate::TimestampLock) -> crate::TimestampLock) -> Self {
         Self(change(self.0))
