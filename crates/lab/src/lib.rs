@@ -25,6 +25,7 @@ mod process;
 pub mod report;
 mod rng;
 pub mod rules;
+mod said;
 pub mod scale;
 pub mod server;
 pub mod storm;

@@ -7,13 +7,13 @@ use clap::Args;
 use leasehold_core::cache::EntryState;
 use leasehold_core::{Invalid, World};
 
-use super::{Asked, Refused, Said};
 use crate::cache;
 use crate::check_table;
 use crate::ladder::check::check_rung;
 use crate::ladder::rungs;
 use crate::report::{Checked, Verdict};
 use crate::rules;
+use crate::said::{Asked, Refused, Said};
 
 /// Explore all models, the recipes' and our own, to the end of their bounds
 #[derive(Debug, Args)]

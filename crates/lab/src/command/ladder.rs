@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::{Asked, Refused, Said, save};
+use super::save::save;
 use crate::ladder::check::{Found, find_out};
 use crate::ladder::race::{self, RaceArgs, Raced};
 use crate::ladder::replay::{self, ReplayArgs};
 use crate::ladder::rungs::{self, Rung};
 use crate::ladder::show::{self, Told};
+use crate::said::{Asked, Refused, Said};
 use crate::text::json_line;
 
 /// Print the shortest story in which a recipe goes wrong

@@ -3,12 +3,14 @@
 
 mod check;
 mod ladder;
+mod save;
 mod scale;
 
 use clap::{Args, Subcommand};
 
 use crate::ladder::race::RaceArgs;
 use crate::ladder::replay::ReplayArgs;
+pub use crate::said::{Asked, Refused, Said};
 use crate::storm::args::{Judge, Storm};
 
 /// Find and replay what is wrong with other locks, and check our own rules
@@ -40,45 +42,6 @@ enum Verb {
     Scale(scale::Scale),
 }
 
-/// Who asked: what its terminal can show, and where it hears how far a long experiment is.
-#[expect(missing_debug_implementations, reason = "it holds a function")]
-pub struct Asked<'a> {
-    /// Whether there is to be colour.
-    pub colour: bool,
-    /// Hears a line now and then.
-    pub progress: &'a dyn Fn(&str),
-}
-
-/// What was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
-    /// To be printed.
-    pub text: String,
-    /// Whether it is as it should be: no violation, no difference, no control that showed nothing.
-    pub fine: bool,
-}
-
-impl Said {
-    fn fine(text: String) -> Self {
-        Self { text, fine: true }
-    }
-}
-
-/// Why nothing was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refused {
-    /// The words make no sense; says what would.
-    Usage(String),
-    /// A server, file or process was not to be had.
-    Failed(String),
-}
-
-impl From<String> for Refused {
-    fn from(why: String) -> Self {
-        Self::Failed(why)
-    }
-}
-
 /// Does what was asked for.
 ///
 /// # Errors
@@ -95,10 +58,4 @@ pub fn run(lab: &Lab, asked: &Asked) -> Result<Said, Refused> {
         Some(Verb::Judge(judge)) => judge.run(json),
         Some(Verb::Scale(scale)) => scale.run(json, asked),
     }
-}
-
-/// Writes a picture.
-fn save(path: &std::path::Path, picture: &str) -> Result<(), Refused> {
-    std::fs::write(path, picture)
-        .map_err(|error| Refused::Failed(format!("cannot write {}: {error}", path.display())))
 }

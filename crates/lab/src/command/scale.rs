@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::{Asked, Refused, Said, save};
+use super::save::save;
+use crate::said::{Asked, Refused, Said};
 use crate::scale::{self, Figures, Settings};
 
 /// Simulate ten to a million clients that want one lock

@@ -7,8 +7,8 @@ use clap::Args;
 use leasehold_history::{Status, judge, read};
 
 use super::{Conclusion, Fencing, Settings, storm};
-use crate::command::{Asked, Refused, Said};
 use crate::host_time;
+use crate::said::{Asked, Refused, Said};
 use crate::text::json_line;
 
 /// Let processes fight for locks while they and the server are stopped and killed, and judge what they did

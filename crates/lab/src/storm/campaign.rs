@@ -12,11 +12,13 @@ use serde_json::json;
 
 use super::crew::Crew;
 use super::nemesis::{self, Nemesis};
+use super::part::Part;
+use super::resource::Fencing;
 use super::servers::Servers;
+use super::settings::Settings;
 use super::worker::{self, System};
-use super::{Fencing, Settings, judged, resource};
+use super::{judged, resource};
 use crate::host_time;
-use crate::parts::Part;
 use crate::process::Process;
 
 /// Whatever it has confirmed outlives a kill.
@@ -111,7 +113,7 @@ impl Campaign {
         resource.kill()?;
         drop(server);
 
-        let verdict = judged::verdict(directory)?;
+        let verdict = verdict(directory)?;
         let stalled = worker::stalls::longest(directory, &stops);
         Ok(Outcome {
             verdict,
@@ -188,6 +190,28 @@ impl Campaign {
             enough: enough.clone(),
         }
     }
+}
+
+/// Has a history judged. The verdict stays beside it.
+fn verdict(directory: &Path) -> Result<Verdict, String> {
+    let verdict = directory.join("verdict.json");
+    let orders = judged::Orders {
+        history: directory.to_owned(),
+        verdict: verdict.clone(),
+    };
+    let mut judge = Part::Judge(orders).start()?;
+    let ended = loop {
+        if let Some(status) = judge.ended().map_err(|error| error.to_string())? {
+            break status;
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    if !ended.success() {
+        return Err(format!("the judge has failed: {ended}"));
+    }
+    let text = fs::read_to_string(&verdict);
+    let text = text.map_err(|error| format!("{}: {error}", verdict.display()))?;
+    serde_json::from_str::<Result<Verdict, String>>(&text).map_err(|error| error.to_string())?
 }
 
 fn refused(path: &Path, error: &std::io::Error) -> String {

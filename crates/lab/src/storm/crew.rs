@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use super::part::Part;
 use super::worker::Orders;
 use crate::host_time;
-use crate::parts::Part;
 use crate::process::Process;
 
 /// How long workers may take to come to an end.

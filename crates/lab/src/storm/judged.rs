@@ -2,20 +2,16 @@
 //! campaign knows and did not write down.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
+use std::path::PathBuf;
 
 use leasehold_history::Verdict;
 use serde::{Deserialize, Serialize};
 
-use crate::parts::Part;
-
 /// What it judges, and where its verdict goes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Orders {
-    history: PathBuf,
-    verdict: PathBuf,
+    pub(super) history: PathBuf,
+    pub(super) verdict: PathBuf,
 }
 
 /// Reads and judges, and writes down what came of it.
@@ -27,26 +23,4 @@ pub(crate) fn judge(orders: &Orders) -> Result<(), String> {
     let text = serde_json::to_string(&verdict).map_err(|error| error.to_string())?;
     fs::write(&orders.verdict, text)
         .map_err(|error| format!("{}: {error}", orders.verdict.display()))
-}
-
-/// Has a history judged. The verdict stays beside it.
-pub(super) fn verdict(directory: &Path) -> Result<Verdict, String> {
-    let verdict = directory.join("verdict.json");
-    let orders = Orders {
-        history: directory.to_owned(),
-        verdict: verdict.clone(),
-    };
-    let mut judge = Part::Judge(orders).start()?;
-    let ended = loop {
-        if let Some(status) = judge.ended().map_err(|error| error.to_string())? {
-            break status;
-        }
-        thread::sleep(Duration::from_millis(2));
-    };
-    if !ended.success() {
-        return Err(format!("the judge has failed: {ended}"));
-    }
-    let text = fs::read_to_string(&verdict);
-    let text = text.map_err(|error| format!("{}: {error}", verdict.display()))?;
-    serde_json::from_str::<Result<Verdict, String>>(&text).map_err(|error| error.to_string())?
 }

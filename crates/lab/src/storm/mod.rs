@@ -9,8 +9,8 @@
 //! | `campaign` | one run, from the first process to the verdict |
 //! | `nemesis`, `crew` | the faults; the worker processes |
 //! | `servers`, `road`, `clock` | the server, the one that follows it, the way to them and what time they have |
-//! | `worker`, `resource`, `judged` | what runs as processes of their own |
-//! | `args`, `report` | how it is asked for and shown |
+//! | `part`; `worker`, `resource`, `judged` | what runs as processes of their own |
+//! | `args`, `settings`, `report` | how it is asked for and shown |
 
 pub mod args;
 mod campaign;
@@ -18,10 +18,12 @@ mod clock;
 mod crew;
 pub(crate) mod judged;
 mod nemesis;
+pub(crate) mod part;
 mod report;
 pub(crate) mod resource;
 mod road;
 mod servers;
+mod settings;
 pub(crate) mod worker;
 
 use std::cell::Cell;
@@ -35,35 +37,12 @@ use tempfile::TempDir;
 use self::campaign::Campaign;
 pub use self::report::{Conclusion, Control, Found, Report};
 pub use self::resource::Fencing;
+pub use self::settings::Settings;
 use self::worker::System;
 
 /// The names of the controls, and of the storm itself.
 const CONTROLS: [&str; 2] = ["set-del", "unfenced"];
 const STORM: &str = "storm";
-
-/// What a storm is to be.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// How many processes want the locks, and how many locks there are.
-    pub workers: u64,
-    /// How many locks there are.
-    pub locks: u64,
-    /// Of each lease.
-    pub ttl: Duration,
-    /// For all of it: an eighth for each control, the rest for the storm itself, of which a seventh is calm.
-    pub time: Duration,
-    /// How late a process may come to write what happened to it. A machine that has more to do than it has processors for keeps
-    /// processes from running for a while.
-    pub tolerance: Duration,
-    /// What faults and work are drawn from.
-    pub seed: u64,
-    /// What the resource of the storm itself asks for.
-    pub resource: Fencing,
-    /// A server to use instead of one of its own. Only workers are then stopped and killed.
-    pub url: Option<String>,
-    /// Where histories are kept. By default they are kept only if something is wrong.
-    pub directory: Option<PathBuf>,
-}
 
 impl Settings {
     fn campaigns(&self) -> [Campaign; 3] {

@@ -9,8 +9,8 @@ use humantime::format_duration;
 use leasehold_history::{Invariant, Status, Verdict};
 use serde::Serialize;
 
-use super::Settings;
 use super::campaign::Outcome;
+use super::settings::Settings;
 
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

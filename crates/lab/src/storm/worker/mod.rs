@@ -4,81 +4,33 @@
 //! | module | what it is for |
 //! |---|---|
 //! | `ours`, `plain` | a lock of the library; a key that is set and deleted |
+//! | `orders`, `shared` | who it is; what its tasks share |
 //! | `plan` | what is done under a lock, and for how long |
 //! | `visit`, `log` | the resource; the history |
 //! | `stalls` | when the worker could not run |
 
 mod log;
+mod orders;
 mod ours;
 mod plain;
 mod plan;
+mod shared;
 pub(super) mod stalls;
 mod visit;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::runtime;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use self::log::Log;
 pub(super) use self::log::append;
+pub(crate) use self::orders::{Orders, System};
+use self::shared::Worker;
 use self::visit::Visit;
 use crate::rng::Rng;
-
-/// What locks are made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum System {
-    /// The library.
-    Leasehold,
-    /// `SET NX PX`, work, `DEL`: the rung P4, which is mostly written with `EX` and seconds.
-    SetDel,
-}
-
-/// Who the worker is and what it works with.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Orders {
-    pub(crate) proc: u64,
-    pub(crate) seed: u64,
-    pub(crate) system: System,
-    pub(crate) url: String,
-    /// What the names of the locks begin with, and how many there are.
-    pub(crate) prefix: String,
-    pub(crate) locks: u64,
-    pub(crate) ttl_ms: u64,
-    /// Each of them acquires and releases.
-    pub(crate) tasks: u64,
-    /// Of a hundred leases, how many are outlived on purpose.
-    pub(crate) outlived: u64,
-    /// Where the history is written.
-    pub(crate) directory: PathBuf,
-    /// Of the resource.
-    pub(crate) socket: PathBuf,
-    /// When it exists, no more locks are wanted.
-    pub(crate) enough: PathBuf,
-}
-
-impl Orders {
-    pub(crate) const fn ttl(&self) -> Duration {
-        Duration::from_millis(self.ttl_ms)
-    }
-
-    /// Whether to come to an end.
-    fn is_enough(&self) -> bool {
-        self.enough.exists()
-    }
-}
-
-/// What all tasks of a worker share.
-#[derive(Debug)]
-struct Worker {
-    orders: Orders,
-    log: Log,
-}
 
 /// Works until it is enough.
 pub(crate) fn work(orders: Orders) -> Result<(), String> {

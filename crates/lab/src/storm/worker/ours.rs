@@ -9,9 +9,10 @@ use leasehold::{Client, Clock, Error, Lease, Moment, Mutex};
 use tokio::time::{sleep, timeout};
 
 use super::log::{Known, Log, Name};
+use super::orders::Orders;
 use super::plan::{self, Stay};
+use super::shared::Worker;
 use super::visit::Visit;
-use super::{Orders, Worker};
 use crate::host_time;
 use crate::rng::Rng;
 

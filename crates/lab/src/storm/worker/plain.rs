@@ -8,9 +8,10 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::log::{self, Known, Name};
+use super::orders::Orders;
 use super::plan::{self, Stay};
+use super::shared::Worker;
 use super::visit::Visit;
-use super::{Orders, Worker};
 use crate::host_time;
 use crate::rng::Rng;
 

@@ -1,0 +1,47 @@
+//! What runs as a process of its own: this same program, executed again with orders. Must never begin by accident: it takes a
+//! word that nobody types and orders in the environment.
+
+use std::env;
+use std::process::Stdio;
+
+use serde::{Deserialize, Serialize};
+
+use super::{judged, resource, worker};
+use crate::process::Process;
+
+/// The one word of its command line.
+const WORD: &str = "leasehold-lab-part";
+
+/// Where its orders are.
+const ORDERS: &str = "LEASEHOLD_LAB_PART";
+
+/// Who a process is.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "part", rename_all = "kebab-case")]
+pub(crate) enum Part {
+    Worker(worker::Orders),
+    Resource(resource::Orders),
+    Judge(judged::Orders),
+}
+
+impl Part {
+    /// Starts it. It ends with this process at the latest.
+    pub(crate) fn start(&self) -> Result<Process, String> {
+        let program =
+            env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        let orders = serde_json::to_string(self).map_err(|error| error.to_string())?;
+        Process::start(&program, |command| {
+            command.arg(WORD).env(ORDERS, orders).stdout(Stdio::null());
+        })
+    }
+
+    /// What this process was started as; `None` if it is no part of an experiment.
+    pub(crate) fn ordered() -> Option<Result<Self, String>> {
+        let mut words = env::args_os().skip(1);
+        if words.next()? != WORD || words.next().is_some() {
+            return None;
+        }
+        let orders = env::var(ORDERS).ok()?;
+        Some(serde_json::from_str(&orders).map_err(|error| format!("{ORDERS}: {error}")))
+    }
+}
