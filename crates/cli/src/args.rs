@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+#[cfg(feature = "lab")]
 use leasehold_lab::command::Lab;
 
 use crate::break_lock::Break;
@@ -76,6 +77,7 @@ pub(crate) enum Verb {
     Cache(Cache),
     Doctor(Doctor),
     Dev(Dev),
+    #[cfg(feature = "lab")]
     Lab(Lab),
     Completions(Completions),
     Man(ManPage),

@@ -13,7 +13,7 @@
 //! | [`run`] | `leasehold run`: a command under a lock |
 //! | `cache` | `leasehold cache`: what a slow command prints, kept for all hosts |
 //! | [`dev`] | `leasehold dev`: a private server to try it with |
-//! | [`lab`] | `leasehold lab`: what is wrong with other locks, and how we know of ours |
+//! | `lab` | `leasehold lab`: what is wrong with other locks, and how we know of ours |
 //! | [`pages`] | `leasehold help`, `completions`, `man` |
 //! | [`inspect`], [`until_free`], [`watch`], [`break_lock`] | the verbs that look: `inspect`, `wait`, `watch`, and `break` |
 //! | [`seen`], [`out`] | a lock as others see it, and what goes to stdout |
@@ -34,6 +34,7 @@ mod handed;
 mod help;
 mod hold;
 mod inspect;
+#[cfg(feature = "lab")]
 mod lab;
 mod out;
 mod pages;
@@ -61,6 +62,7 @@ use crate::args::Verb;
 use crate::exit::Exit;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "lab")]
     if let Some(played) = leasehold_lab::parts::play() {
         return played;
     }
@@ -76,6 +78,7 @@ fn verb() -> Exit {
     match args::parse() {
         Ok(Verb::Run(args)) => run::run(&args),
         Ok(Verb::Dev(args)) => dev::dev(&args),
+        #[cfg(feature = "lab")]
         Ok(Verb::Lab(args)) => lab::lab(&args),
         Ok(Verb::Completions(args)) => pages::completions(&args, args::command()),
         Ok(Verb::Man(args)) => pages::man(&args, args::command()),

@@ -47,6 +47,8 @@
 //!   nothing, and the release frees whatever the owner has.
 
 #![forbid(unsafe_code)]
+// Docs.rs says which feature each item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod apply;
 pub mod cache;

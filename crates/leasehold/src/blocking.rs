@@ -29,6 +29,7 @@
 #[cfg(feature = "cache")]
 mod cache;
 mod mutex;
+#[cfg(feature = "timestamp")]
 mod timestamp;
 
 use std::time::Duration;
@@ -39,6 +40,7 @@ use pollster::block_on;
 #[cfg(feature = "cache")]
 pub use self::cache::{Cache, GetManyOrRefresh, GetOrRefresh};
 pub use self::mutex::{Detached, Lease, LossWatch, Mutex};
+#[cfg(feature = "timestamp")]
 pub use self::timestamp::{TimestampHold, TimestampLock};
 use crate::ClientBuilder;
 use crate::doctor::{Examination, Report};
@@ -100,6 +102,7 @@ impl Client {
     }
 
     /// See [`Client::timestamp_lock`](crate::Client::timestamp_lock).
+    #[cfg(feature = "timestamp")]
     pub fn timestamp_lock(&self, name: impl AsRef<str>) -> TimestampLock {
         TimestampLock(self.0.timestamp_lock(name))
     }
@@ -151,6 +154,7 @@ impl Client {
     }
 }
 
+#[cfg(feature = "timestamp")]
 impl TimestampLock {
     /// The lock of this name; see [`TimestampLock::new`](crate::TimestampLock::new).
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {

@@ -5,7 +5,6 @@
 //! [`Clock::sleep_until`].
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -198,7 +197,12 @@ impl Clock {
     }
 
     /// What `future` gives, or `None` if it takes longer than `limit`.
-    pub(crate) async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+    #[cfg(any(feature = "redis", feature = "cache"))]
+    pub(crate) async fn within<F: std::future::Future>(
+        &self,
+        limit: Duration,
+        future: F,
+    ) -> Option<F::Output> {
         tokio::time::timeout(limit, future).await.ok()
     }
 

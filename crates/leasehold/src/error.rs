@@ -7,8 +7,10 @@
 //! | [`Error::Store`] | no verdict | yes; [`StoreError::may_have_taken_effect`] says whether the request may count |
 //! | [`Error::Invalid`] | never | not with the same input |
 
+use std::fmt;
+#[cfg(any(feature = "redis", feature = "local"))]
+use std::io;
 use std::time::Duration;
-use std::{fmt, io};
 
 use leasehold_core::{Fence, HolderView, Invalid};
 
@@ -240,6 +242,7 @@ impl StoreErrorKind {
     }
 
     /// `Exhausted` if `error` says that this process or its host lacks something, and `otherwise` if not.
+    #[cfg(any(feature = "redis", feature = "local"))]
     pub(crate) fn of_io(error: &io::Error, otherwise: Self) -> Self {
         use nix::libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
         match error.raw_os_error() {

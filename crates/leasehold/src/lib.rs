@@ -33,8 +33,13 @@
 //! that are shared with programs of the oldest recipe. The rules themselves are in `leasehold-core`.
 
 #![forbid(unsafe_code)]
+// Docs.rs says which feature each item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "redis")]
+mod access;
 mod backoff;
+#[cfg(feature = "blocking")]
 pub mod blocking;
 #[cfg(feature = "cache")]
 pub mod cache;
@@ -53,8 +58,11 @@ mod store;
 mod sync;
 mod telemetry;
 pub mod testing;
+#[cfg(feature = "timestamp")]
 pub mod timestamp;
 
+#[cfg(feature = "redis")]
+pub use access::Credentials;
 pub use client::{Client, ClientBuilder};
 pub use clock::{Clock, Moment};
 pub use error::{Error, LossCause, Lost, Replaced, StoreError, StoreErrorKind, Timeout};
@@ -69,7 +77,11 @@ pub use leasehold_core::{
     ClientId, Fence, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView, Who,
 };
 pub use mutex::Mutex;
+/// The version of rustls whose [`ClientConfig`](rustls::ClientConfig) [`ClientBuilder::tls`] takes.
+#[cfg(feature = "tls")]
+pub use rustls;
 pub use store::memory::Memory;
+#[cfg(feature = "timestamp")]
 pub use timestamp::{TimestampHold, TimestampLock};
 
 /// The README's examples are compiled as tests.

@@ -17,6 +17,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 pub(crate) struct Tasks {
     handle: Handle,
     /// The runtime of whoever made the client.
+    #[cfg(any(feature = "redis", feature = "cache"))]
     near: Option<Handle>,
     tracker: TaskTracker,
     /// They are tasks of shuttle, and not of tokio.
@@ -30,6 +31,7 @@ impl Tasks {
         let handle = Handle::try_current().ok()?;
         Some(Self {
             handle,
+            #[cfg(any(feature = "redis", feature = "cache"))]
             near: None,
             tracker: TaskTracker::new(),
             #[cfg(test)]
@@ -45,6 +47,7 @@ impl Tasks {
             std::sync::LazyLock::new(|| Builder::new_current_thread().build().unwrap());
         Self {
             handle: IDLE.handle().clone(),
+            #[cfg(any(feature = "redis", feature = "cache"))]
             near: None,
             tracker: TaskTracker::new(),
             explored: true,
@@ -65,6 +68,7 @@ impl Tasks {
         thread(name, move || runtime.run(main()))?;
         Ok(Self {
             handle,
+            #[cfg(any(feature = "redis", feature = "cache"))]
             near: Handle::try_current().ok(),
             tracker: TaskTracker::new(),
             #[cfg(test)]
@@ -88,6 +92,7 @@ impl Tasks {
 
     /// Starts such a task on the runtime of whoever made the client. It may never be run, or be dropped at any moment: at once if there
     /// is no such runtime.
+    #[cfg(feature = "redis")]
     pub(crate) fn spawn_near(&self, future: impl Future<Output = ()> + Send + 'static) {
         if let Some(near) = &self.near {
             drop(near.spawn(future));

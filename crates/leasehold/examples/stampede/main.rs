@@ -1,6 +1,6 @@
 //! A page that everybody reads expires: how often is it rendered, and who waits? Four processes, with the guard and without.
 //!
-//! `cargo run -p leasehold --features cache --example stampede`, or with `-- --url redis://127.0.0.1:6379/` on a server.
+//! `cargo run -p leasehold --example stampede`, or with `-- --url redis://127.0.0.1:6379/` on a server.
 
 mod picture;
 mod process;
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["--url", url] => Some(url),
         _ => {
             eprintln!(
-                "usage: cargo run -p leasehold --features cache --example stampede [-- --url redis://127.0.0.1:6379/]"
+                "usage: cargo run -p leasehold --example stampede [-- --url redis://127.0.0.1:6379/]"
             );
             std::process::exit(64);
         }

@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::entries::{Entries, Looked, Taken};
 use crate::store::memory::{Memory, MemoryStore};
-use crate::store::{Done, Notice, Store};
+use crate::store::{Done, Notice, Opened, Store};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -42,10 +42,6 @@ impl Store for Lossy {
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
         self.store.index(remember)
-    }
-
-    fn entries(&self) -> Option<&dyn Entries> {
-        Some(self)
     }
 }
 
@@ -126,7 +122,7 @@ impl Scene {
         let builder = Client::builder().clock(self.clock.clone());
         let client = builder.build(|attach, _| {
             let (store, left) = (memory.attach(attach), AtomicU32::new(count));
-            Ok(Arc::new(Lossy {
+            Ok(Opened::whole(Lossy {
                 store,
                 loses,
                 left,

@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::store::entries::{Entries, Looked, Taken};
 use crate::store::memory::{Memory, MemoryStore};
-use crate::store::{Done, Store};
+use crate::store::{Done, Opened, Store};
 
 /// `SplitMix64`, so that a seed tells the schedule.
 struct Dice(Mutex<u64>);
@@ -55,10 +55,6 @@ impl Store for Far {
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
         self.store.index(remember)
-    }
-
-    fn entries(&self) -> Option<&dyn Entries> {
-        Some(self)
     }
 }
 
@@ -178,7 +174,7 @@ async fn schedule(seed: u64) -> (u64, u64) {
         let (memory, dice) = (memory.clone(), dice.clone());
         let client = Client::builder().clock(clock.clone()).build(|attach, _| {
             let store = memory.attach(attach);
-            Ok(Arc::new(Far { store, dice }))
+            Ok(Opened::whole(Far { store, dice }))
         });
         let client = client.unwrap();
         for _ in 0..2 {

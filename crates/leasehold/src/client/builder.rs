@@ -1,5 +1,6 @@
 //! Settings of a client, and how it is put together. Must never do anything before it connects.
 
+#[cfg(feature = "cache")]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use leasehold_core::{Invalid, KeyTemplate, Namespace, Naming};
 use tokio::sync::oneshot;
 
 use super::handle::Client;
+#[cfg(feature = "redis")]
+use crate::access::{Access, Credentials, Source};
 use crate::clock::Clock;
 use crate::doctor::{Examination, Report};
 use crate::error::{Error, StoreError, StoreErrorKind, within};
@@ -17,7 +20,7 @@ use crate::guard::{Ears, Guard, LayerSettings};
 use crate::lease::{Engine, Identity, Plan, Wire};
 use crate::runtime::Tasks;
 use crate::store::memory::Memory;
-use crate::store::{self, Attach, Store};
+use crate::store::{self, Attach, Opened};
 use crate::telemetry::Telemetry;
 
 impl Client {
@@ -67,6 +70,8 @@ pub struct ClientBuilder {
     patience: Duration,
     clock: Clock,
     metric_names: Vec<String>,
+    #[cfg(feature = "redis")]
+    access: Access,
     #[cfg(feature = "cache")]
     cache_layer: Option<LayerSettings>,
 }
@@ -81,6 +86,8 @@ impl Default for ClientBuilder {
             patience: Duration::from_secs(30),
             clock: Clock::system(),
             metric_names: Vec::new(),
+            #[cfg(feature = "redis")]
+            access: Access::default(),
             #[cfg(feature = "cache")]
             cache_layer: None,
         }
@@ -149,12 +156,57 @@ impl ClientBuilder {
         self
     }
 
+    /// Asks for user and password at each dial, so that they can change while the client lives: a token that expires, a secret that is
+    /// rotated. The URL must have none. Until the source answers nobody connects, and a source that fails is asked again. It runs on the
+    /// client's own thread: let it wait, but not block. Default: those of the URL, if any.
+    ///
+    /// ```no_run
+    /// use leasehold::{Client, Credentials};
+    ///
+    /// # async fn example() -> Result<(), leasehold::Error> {
+    /// let source = async || std::fs::read_to_string("/run/secrets/redis").map(Credentials::password);
+    /// let client = Client::builder().credentials(source).connect("redis://db.internal/").await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn credentials<F, E>(mut self, source: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.access.credentials = Some(Source::new(source));
+        self
+    }
+
+    /// How `rediss://` connections are encrypted: authorities, a certificate of the client's own, a provider of cryptography. Takes a
+    /// [`ClientConfig`](rustls::ClientConfig) of [`leasehold::rustls`](crate::rustls). Default: the authorities that this system trusts, with the provider that the
+    /// program has installed, or ring.
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use leasehold::Client;
+    /// use leasehold::rustls::{ClientConfig, RootCertStore, crypto::ring};
+    ///
+    /// # async fn example(authorities: RootCertStore) -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    ///     .with_safe_default_protocol_versions()?
+    ///     .with_root_certificates(authorities)
+    ///     .with_no_client_auth();
+    /// let client = Client::builder().tls(config).connect("rediss://db.internal/").await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, config: impl Into<std::sync::Arc<rustls::ClientConfig>>) -> Self {
+        self.access.tls = Some(config.into());
+        self
+    }
+
     /// Connects to the store at `url`; see [`Client::connect`].
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad setting or URL, [`Error::Store`] when the store does not answer as it should.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
-        let target = store::Target::parse(url)?;
+        let target = self.target(url)?;
         let limit = self.request_timeout;
         let clock = self.clock.clone();
         let client =
@@ -182,7 +234,7 @@ impl ClientBuilder {
     /// is in the report, and what it refuses to tell is no error.
     pub async fn examine(self, url: &str, how: &Examination) -> Result<Report, Error> {
         self.check_request_timeout()?;
-        let target = store::Target::parse(url)?;
+        let target = self.target(url)?;
         let how = how.clone().keys(self.naming()?.pattern(&how.keys));
         let limit = self.request_timeout;
         let (reply, answer) = oneshot::channel();
@@ -203,7 +255,14 @@ impl ClientBuilder {
     /// [`Error::Invalid`] for a bad setting, [`Error::Store`] when the system refuses a thread.
     pub fn embedded(self, memory: &Memory) -> Result<Client, Error> {
         let (clock, limit) = (self.clock.clone(), self.request_timeout);
-        self.build(|attach, tasks| Ok(Arc::new(memory.open(attach, tasks, clock, limit))))
+        self.build(|attach, tasks| Ok(Opened::whole(memory.open(attach, tasks, clock, limit))))
+    }
+
+    fn target(&self, url: &str) -> Result<store::Target, Invalid> {
+        let target = store::Target::parse(url)?;
+        #[cfg(feature = "redis")]
+        let target = target.with(&self.access)?;
+        Ok(target)
     }
 
     fn check_request_timeout(&self) -> Result<(), Invalid> {
@@ -231,7 +290,7 @@ impl ClientBuilder {
 
     pub(crate) fn build(
         self,
-        open: impl FnOnce(Attach, &Tasks) -> Result<Arc<dyn Store>, Error>,
+        open: impl FnOnce(Attach, &Tasks) -> Result<Opened, Error>,
     ) -> Result<Client, Error> {
         self.check_request_timeout()?;
         within(
@@ -278,9 +337,9 @@ impl ClientBuilder {
             keeps_values: false,
         };
         let telemetry = Telemetry::here(&self.metric_names);
-        let store = open(attach, &tasks)?;
+        let opened = open(attach, &tasks)?;
         #[cfg(feature = "metrics")]
-        let store = store::counted::counted(store, telemetry.clone());
+        let opened = store::counted::counted(&opened, &telemetry);
         let plan = Plan {
             clock: self.clock,
             tasks,
@@ -288,14 +347,16 @@ impl ClientBuilder {
             patience: self.patience,
             telemetry,
         };
-        let (engine, run) = Engine::new(store, plan, &wire);
+        let (engine, run) = Engine::new(opened.store, plan, &wire);
         // Fails only if the thread has ended, which every later request will say.
         drop(start.send(run.boxed()));
         Ok(Client {
             #[cfg(feature = "cache")]
-            guard: Arc::new(Guard::new(engine.clone(), &ears, layer)),
+            guard: Arc::new(Guard::new(engine.clone(), opened.entries, &ears, layer)),
             #[cfg(feature = "cache")]
             entries,
+            #[cfg(feature = "timestamp")]
+            timestamps: opened.timestamps,
             engine,
             naming,
             patience_to_close: (limit * 2).max(Duration::from_secs(1)),

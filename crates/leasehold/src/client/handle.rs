@@ -12,6 +12,8 @@ use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::guard::Guard;
 use crate::lease::{Detached, Engine};
 use crate::mutex::Mutex;
+#[cfg(feature = "timestamp")]
+use crate::store::timestamps::Timestamps;
 
 /// A connection to a store, shared by all the locks made from it. Cheap to clone.
 ///
@@ -26,6 +28,9 @@ pub struct Client {
     pub(crate) guard: Arc<Guard>,
     #[cfg(feature = "cache")]
     pub(super) entries: Naming,
+    /// None where the store has no such keys.
+    #[cfg(feature = "timestamp")]
+    pub(crate) timestamps: Option<Arc<dyn Timestamps>>,
     pub(super) naming: Naming,
     /// How long `close` waits.
     pub(super) patience_to_close: Duration,

@@ -146,7 +146,8 @@ impl Pilot {
             lease,
             listener: engine
                 .store
-                .tells_wanted()
+                .capabilities()
+                .tells_wanted
                 .then_some(engine.identity.client),
         });
         self.guard.take(&self.key, &step).await

@@ -28,6 +28,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// What all handles and flights of a guard share.
 pub(crate) struct Inner {
     pub(super) engine: Arc<Engine>,
+    entries: Option<Arc<dyn Entries>>,
     flights: Mutex<HashMap<LockName, Arc<Flight>>>,
     pub(super) layer: Option<Layer>,
     /// No handle is left, or the client is being closed.
@@ -35,9 +36,14 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    pub(super) fn new(engine: Arc<Engine>, layer: Option<Layer>) -> Self {
+    pub(super) fn new(
+        engine: Arc<Engine>,
+        entries: Option<Arc<dyn Entries>>,
+        layer: Option<Layer>,
+    ) -> Self {
         Self {
             engine,
+            entries,
             flights: Mutex::default(),
             layer,
             leaving: watch::Sender::new(false),
@@ -55,6 +61,11 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// The entries of the store. Only one that a test plays has none.
+    pub(super) fn entries(&self) -> Option<&dyn Entries> {
+        self.entries.as_deref()
     }
 
     /// What is stored, without loading anything.
@@ -92,7 +103,7 @@ impl Inner {
         &'a self,
         request: impl Fn(&'a dyn Entries) -> BoxFuture<'a, Result<T, StoreError>>,
     ) -> Result<T, Refusal> {
-        let Some(entries) = self.engine.store.entries() else {
+        let Some(entries) = self.entries() else {
             return Err(Refusal::Store(StoreError::closed()));
         };
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);

@@ -127,7 +127,7 @@ impl Pilot {
                 engine.clock.sleep_until(*certain).await;
                 return Some(LeaseLost::Deadline);
             }
-            match engine.store.entries()?.take(&self.key, &step).await {
+            match self.guard.entries()?.take(&self.key, &step).await {
                 Ok(taken) if taken.reply == Reply::Renewed => *certain = sent.after(lease.get()),
                 // It ended, or what it loads was invalidated; the value may still be of use.
                 Ok(_) if engine.clock.now() > *certain => return Some(LeaseLost::Deadline),

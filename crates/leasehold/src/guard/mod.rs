@@ -45,6 +45,7 @@ pub use self::policy::{MOST_BYTES, Policy};
 pub(crate) use self::request::Request;
 use crate::lease::Engine;
 use crate::store::Listener;
+use crate::store::entries::Entries;
 use crate::telemetry::Held;
 
 /// The guard of a client's entries. When the last handle goes, flights that only wait end; loads go on.
@@ -68,8 +69,13 @@ impl Ears {
 }
 
 impl Guard {
-    pub(crate) fn new(engine: Arc<Engine>, ears: &Ears, layer: Option<LayerSettings>) -> Self {
-        let inner = Arc::new(Inner::new(engine, layer.map(Layer::new)));
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        entries: Option<Arc<dyn Entries>>,
+        ears: &Ears,
+        layer: Option<LayerSettings>,
+    ) -> Self {
+        let inner = Arc::new(Inner::new(engine, entries, layer.map(Layer::new)));
         // Set once: ears belong to one guard.
         drop(ears.0.set(Arc::downgrade(&inner)));
         Self(inner)

@@ -18,6 +18,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::alarm::{Alarm, Watch};
+#[cfg(feature = "timestamp")]
 use super::beside::Beside;
 use super::effects::{Effect, Effects, To, Verdict};
 use super::events::{Event, Release};
@@ -31,6 +32,7 @@ use super::seat::{Outcome, Request, Told, Waiter};
 use super::settle::Settle;
 use super::timers::Next;
 use crate::clock::Clock;
+#[cfg(any(feature = "cache", feature = "timestamp"))]
 use crate::error::StoreError;
 use crate::runtime::Tasks;
 use crate::store::{Done, Listener, Notice, Store};
@@ -44,9 +46,11 @@ pub(crate) struct Engine {
     pub(crate) tasks: Tasks,
     pub(crate) identity: Arc<Identity>,
     /// How long a waiter in line puts up with a store that does not answer.
+    #[cfg(feature = "timestamp")]
     pub(crate) patience: Duration,
     pub(crate) telemetry: Telemetry,
     /// What is held beside leases, and hears of a replaced server as well.
+    #[cfg(feature = "timestamp")]
     pub(crate) beside: Beside,
     state: Mutex<State>,
     alarm: Arc<Alarm>,
@@ -111,8 +115,10 @@ impl Engine {
             clock: plan.clock,
             tasks: plan.tasks,
             identity,
+            #[cfg(feature = "timestamp")]
             patience: plan.patience,
             telemetry: plan.telemetry,
+            #[cfg(feature = "timestamp")]
             beside: Beside::default(),
             state: Mutex::new(state),
             alarm: Arc::default(),
@@ -266,7 +272,7 @@ impl Engine {
         verdict: Option<Verdict>,
     ) {
         // Asked now: a store that connects anew tells nothing meanwhile.
-        let tells_wanted = || self.store.tells_wanted();
+        let tells_wanted = || self.store.capabilities().tells_wanted;
         if let Some(release) = Release::once(hold, keep, verdict, tells_wanted) {
             self.handle(Event::Released(release));
         }
@@ -281,6 +287,7 @@ impl Engine {
     pub(super) fn hear(self: &Arc<Self>, notice: Notice) {
         match &notice {
             Notice::Cut(why) => self.telemetry.cut(self.store.label(), why),
+            #[cfg(feature = "timestamp")]
             Notice::Replaced(how) => self.beside.replaced(*how, self.clock.now()),
             Notice::Reconnected => self.identity.renew(),
             _ => {}
@@ -312,6 +319,7 @@ impl Engine {
     }
 
     /// Waits until the client is being closed.
+    #[cfg(any(feature = "cache", feature = "timestamp"))]
     pub(crate) async fn closing(&self) -> StoreError {
         let mut closing = self.closing.subscribe();
         // An error would mean that the sender, and so `self`, is gone.

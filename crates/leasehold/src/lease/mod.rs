@@ -2,6 +2,7 @@
 
 mod alarm;
 mod asking;
+#[cfg(feature = "timestamp")]
 mod beside;
 mod detached;
 mod effects;
@@ -33,6 +34,7 @@ mod timers;
 mod virtual_time;
 mod watch;
 
+#[cfg(feature = "timestamp")]
 pub(crate) use self::beside::Doubtful;
 pub use self::detached::{Detached, Tenure};
 pub(crate) use self::engine::{Engine, Plan, Wire};
@@ -43,5 +45,7 @@ pub(crate) use self::pending::Pending;
 pub use self::run::Ran;
 pub use self::seat::Waiting;
 pub(crate) use self::seat::{OnWait, Patience, Request};
-pub(crate) use self::terms::{Terms, certain_until};
+pub(crate) use self::terms::Terms;
+#[cfg(feature = "timestamp")]
+pub(crate) use self::terms::certain_until;
 pub use self::watch::LossWatch;

@@ -29,7 +29,7 @@ use tokio::time::sleep;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, StoreError, StoreErrorKind};
 use crate::store::memory::{Memory, MemoryStore};
-use crate::store::{Attach, Done, Store};
+use crate::store::{Attach, Done, Opened, Store};
 use crate::{Client, Lease};
 
 const MS: Duration = Duration::from_millis(1);
@@ -187,13 +187,13 @@ impl Scene {
             plan: Mutex::new(Box::new(|_| Fate::Pass)),
             sent: Mutex::default(),
         });
-        let open = |attach: Attach, _: &_| -> Result<Arc<dyn Store>, Error> {
-            Ok(Arc::new(Scripted {
+        let open = |attach: Attach, _: &_| -> Result<Opened, Error> {
+            Ok(Opened::new(Arc::new(Scripted {
                 inner: Arc::new(Inner {
                     store: memory.attach(attach),
                     script: script.clone(),
                 }),
-            }))
+            })))
         };
         // With a namespace, so that a key is not just a name.
         let builder = || Client::builder().namespace("test").clock(clock.clone());

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold_core::timestamp::{self, Unit};
 use leasehold_core::{ClientId, LockName, Owner, Reply, Step, Wake};
 use tokio::sync::oneshot;
 
-#[cfg(feature = "cache")]
-use super::entries::Entries;
 use crate::error::{Replaced, StoreError};
 
 /// What a store tells a client without being asked. Each is a hint: a waiter also polls.
+#[cfg_attr(
+    not(any(test, feature = "redis")),
+    expect(dead_code, reason = "only a server can be cut off or replaced")
+)]
 #[derive(Debug, Clone)]
 pub(crate) enum Notice {
     /// A waiter of this client was granted the lock with this key, for the claim window. A wake without a fence is all that
@@ -68,6 +69,19 @@ impl Drop for Done {
     }
 }
 
+/// What a store can do beyond the steps of a lock. A connection that was lost may leave it with less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Capabilities {
+    /// The client is told by [`Notice::Wanted`] that others wait. If not, it has to assume that they do.
+    pub(crate) tells_wanted: bool,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self { tells_wanted: true }
+    }
+}
+
 /// A place where locks live. One method matters.
 pub(crate) trait Store: Send + Sync + 'static {
     /// Carries out one step atomically, or says why it gave no verdict. Safe to repeat. Steps of one kind
@@ -92,9 +106,9 @@ pub(crate) trait Store: Send + Sync + 'static {
         .boxed()
     }
 
-    /// Whether the client is told by [`Notice::Wanted`] that others wait. If not, it has to assume that they do.
-    fn tells_wanted(&self) -> bool {
-        true
+    /// What it can do, at present.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
     }
 
     /// What errors call it: its address, without user and password.
@@ -105,36 +119,9 @@ pub(crate) trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Takes a step of the timestamp protocol, which only servers have that others reach too: `None` for other stores. To be
-    /// awaited on the client's own thread. Not safe to repeat.
-    fn timestamp<'a>(
-        &'a self,
-        _name: &'a LockName,
-        _ask: &'a Ask,
-    ) -> Option<BoxFuture<'a, Result<timestamp::Reply, StoreError>>> {
-        None
-    }
-
-    /// Its cache entries. Only stores that a test plays have none.
-    #[cfg(feature = "cache")]
-    fn entries(&self) -> Option<&dyn Entries> {
-        None
-    }
-
     /// The names worth showing to an operator, from an index that holds hints only. With `remember`, adds that
     /// one instead and answers nothing.
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
-}
-
-/// A step of the timestamp protocol, and how it is to be taken.
-#[derive(Debug, Clone)]
-pub(crate) struct Ask {
-    pub(crate) unit: Unit,
-    pub(crate) step: timestamp::Step,
-    /// As one script, or else, for a server that runs none, as the commands of the recipe.
-    pub(crate) by_script: bool,
-    /// No other has to follow it within its TTL, so that it may take as long as any request.
-    pub(crate) is_last: bool,
 }
 
 /// What a store needs to know of the client it works for.
@@ -145,5 +132,9 @@ pub(crate) struct Attach {
     /// Where its wakes go.
     pub(crate) listener: Listener,
     /// It wants to hear of changes to the cache entries that it has looked at.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "embedded stores tell nothing of entries")
+    )]
     pub(crate) keeps_values: bool,
 }

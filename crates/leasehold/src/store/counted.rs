@@ -4,37 +4,59 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold_core::{LockName, Step, timestamp};
+#[cfg(feature = "timestamp")]
+use leasehold_core::timestamp;
+use leasehold_core::{LockName, Step};
 
-use super::contract::{Ask, Done, Store};
+use super::contract::{Capabilities, Done, Store};
+#[cfg(feature = "cache")]
+use super::entries::{Entries, Looked, Taken};
+use super::opened::Opened;
+#[cfg(feature = "timestamp")]
+use super::timestamps::{Ask, Timestamps};
 use crate::error::StoreError;
 use crate::telemetry::Telemetry;
 
-/// The same store, with its failures counted.
-pub(crate) fn counted(store: Arc<dyn Store>, telemetry: Telemetry) -> Arc<dyn Store> {
-    Arc::new(Counted { store, telemetry })
+/// The same store, with the failures of all its doors counted.
+pub(crate) fn counted(opened: &Opened, telemetry: &Telemetry) -> Opened {
+    Opened {
+        store: count(&opened.store, telemetry),
+        #[cfg(feature = "cache")]
+        entries: (opened.entries.as_ref()).map(|entries| count(entries, telemetry) as _),
+        #[cfg(feature = "timestamp")]
+        timestamps: (opened.timestamps.as_ref()).map(|keys| count(keys, telemetry) as _),
+    }
 }
 
-struct Counted {
-    store: Arc<dyn Store>,
+fn count<T: ?Sized>(door: &Arc<T>, telemetry: &Telemetry) -> Arc<Counted<T>> {
+    Arc::new(Counted {
+        door: door.clone(),
+        telemetry: telemetry.clone(),
+    })
+}
+
+/// A door of a store.
+struct Counted<T: ?Sized> {
+    door: Arc<T>,
     telemetry: Telemetry,
 }
 
-impl Counted {
-    fn count<'a, T: 'a>(
+impl<T: ?Sized> Counted<T> {
+    fn count<'a, A: 'a>(
         &'a self,
-        request: BoxFuture<'a, Result<T, StoreError>>,
-    ) -> BoxFuture<'a, Result<T, StoreError>> {
-        let counting = async {
+        request: BoxFuture<'a, Result<A, StoreError>>,
+    ) -> BoxFuture<'a, Result<A, StoreError>> {
+        let telemetry = &self.telemetry;
+        let counting = async move {
             request
                 .await
-                .inspect_err(|error| self.telemetry.failed(error.kind))
+                .inspect_err(|error| telemetry.failed(error.kind))
         };
         counting.boxed()
     }
 }
 
-impl Store for Counted {
+impl Store for Counted<dyn Store> {
     fn send(&self, name: &LockName, step: Step, done: Done) {
         let telemetry = self.telemetry.clone();
         let counting = move |answer| {
@@ -44,68 +66,48 @@ impl Store for Counted {
             }
             done.answer(answer);
         };
-        self.store.send(name, step, Done::new(counting));
+        self.door.send(name, step, Done::new(counting));
     }
 
-    fn tells_wanted(&self) -> bool {
-        self.store.tells_wanted()
+    fn capabilities(&self) -> Capabilities {
+        self.door.capabilities()
     }
 
     fn label(&self) -> &str {
-        self.store.label()
+        self.door.label()
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.count(self.store.ready())
-    }
-
-    fn timestamp<'a>(
-        &'a self,
-        name: &'a LockName,
-        ask: &'a Ask,
-    ) -> Option<BoxFuture<'a, Result<timestamp::Reply, StoreError>>> {
-        let request = self.store.timestamp(name, ask)?;
-        Some(self.count(request))
-    }
-
-    #[cfg(feature = "cache")]
-    fn entries(&self) -> Option<&dyn super::entries::Entries> {
-        self.store.entries().map(|_| self as _)
+        self.count(self.door.ready())
     }
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
-        self.count(self.store.index(remember))
+        self.count(self.door.index(remember))
     }
 }
 
 #[cfg(feature = "cache")]
-mod entries {
-    use futures_util::FutureExt;
-    use futures_util::future::{BoxFuture, ready};
-    use leasehold_core::LockName;
-    use leasehold_core::cache::Step;
+impl Entries for Counted<dyn Entries> {
+    fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
+        self.count(self.door.look(keys))
+    }
 
-    use super::Counted;
-    use crate::error::StoreError;
-    use crate::store::entries::{Entries, Looked, Taken};
+    fn take<'a>(
+        &'a self,
+        key: &'a LockName,
+        step: &'a leasehold_core::cache::Step,
+    ) -> BoxFuture<'a, Result<Taken, StoreError>> {
+        self.count(self.door.take(key, step))
+    }
+}
 
-    impl Entries for Counted {
-        fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
-            match self.store.entries() {
-                Some(entries) => self.count(entries.look(keys)),
-                None => ready(Err(StoreError::closed())).boxed(),
-            }
-        }
-
-        fn take<'a>(
-            &'a self,
-            key: &'a LockName,
-            step: &'a Step,
-        ) -> BoxFuture<'a, Result<Taken, StoreError>> {
-            match self.store.entries() {
-                Some(entries) => self.count(entries.take(key, step)),
-                None => ready(Err(StoreError::closed())).boxed(),
-            }
-        }
+#[cfg(feature = "timestamp")]
+impl Timestamps for Counted<dyn Timestamps> {
+    fn take<'a>(
+        &'a self,
+        name: &'a LockName,
+        ask: &'a Ask,
+    ) -> BoxFuture<'a, Result<timestamp::Reply, StoreError>> {
+        self.count(self.door.take(name, ask))
     }
 }

@@ -3,22 +3,30 @@
 //! A new store is one file here, one scheme in [`open`] and one row in `conformance.rs`.
 
 #[cfg(test)]
+#[cfg(all(feature = "redis", feature = "local"))]
 mod conformance;
 mod contract;
 #[cfg(feature = "metrics")]
 pub(crate) mod counted;
 #[cfg(feature = "cache")]
 pub(crate) mod entries;
+#[cfg(feature = "local")]
 pub(crate) mod local;
 pub(crate) mod memory;
+mod opened;
+#[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "timestamp")]
+pub(crate) mod timestamps;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::Invalid;
 
-pub(crate) use self::contract::{Answer, Ask, Attach, Done, Listener, Notice, Store};
+pub(crate) use self::contract::{Answer, Attach, Done, Listener, Notice, Store};
+pub(crate) use self::opened::Opened;
+#[cfg(feature = "redis")]
+use crate::access::Access;
 use crate::clock::Clock;
 use crate::doctor::{Examination, Report};
 use crate::error::Error;
@@ -26,7 +34,9 @@ use crate::runtime::Tasks;
 
 /// A store, as named by a URL.
 pub(crate) enum Target {
+    #[cfg(feature = "redis")]
     Redis(Box<redis::Address>),
+    #[cfg(feature = "local")]
     Local(String),
     Memory,
 }
@@ -55,14 +65,24 @@ impl Target {
             return refuse(shown, why.into());
         }
         match scheme {
+            #[cfg(feature = "local")]
             "local" => Ok(Self::Local(rest.into())),
+            #[cfg(not(feature = "local"))]
+            "local" => refuse("local:...", left_out("local")),
             "memory" if rest.is_empty() => Ok(Self::Memory),
             "memory" => refuse(
                 "memory:...",
                 "has something after the scheme; write memory:".into(),
             ),
+            #[cfg(all(feature = "redis", not(feature = "tls")))]
+            "rediss" | "valkeys" => refuse(&format!("{scheme}:..."), left_out("tls")),
+            #[cfg(feature = "redis")]
             _ if redis::Address::has_scheme(scheme) => {
                 redis::Address::parse(url).map(|address| Self::Redis(Box::new(address)))
+            }
+            #[cfg(not(feature = "redis"))]
+            "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" => {
+                refuse(&format!("{scheme}:..."), left_out("redis"))
             }
             _ if !is_scheme(scheme) || !rest.starts_with("//") => {
                 refuse(shown, format!("has no scheme that is known; {SCHEMES}"))
@@ -70,6 +90,26 @@ impl Target {
             _ => refuse(&format!("{scheme}:..."), unknown(scheme)),
         }
     }
+}
+
+#[cfg(feature = "redis")]
+impl Target {
+    /// To be reached like this. Credentials must not stand in the URL as well.
+    pub(crate) fn with(self, access: &Access) -> Result<Self, Invalid> {
+        match self {
+            Self::Redis(address) => {
+                let address = address.with(access.clone())?;
+                Ok(Self::Redis(Box::new(address)))
+            }
+            other => Ok(other),
+        }
+    }
+}
+
+/// A store that is not in this build.
+#[cfg(not(all(feature = "redis", feature = "local", feature = "tls")))]
+fn left_out(feature: &str) -> String {
+    format!("this program was built without the feature `{feature}` of leasehold")
 }
 
 /// What to do about a scheme that is none of ours.
@@ -85,23 +125,33 @@ fn unknown(scheme: &str) -> String {
 }
 
 /// Opens a store for a client. Returns at once; [`Store::ready`] says whether it can be used.
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(unused_variables, reason = "of use to a server only")
+)]
 pub(crate) fn open(
     target: Target,
     attach: Attach,
     clock: Clock,
     tasks: &Tasks,
     limit: Duration,
-) -> Result<Arc<dyn Store>, Error> {
+) -> Result<Opened, Error> {
     Ok(match target {
-        Target::Redis(address) => Arc::new(redis::RedisStore::open(
-            *address, attach, clock, tasks, limit,
-        )),
-        Target::Local(path) => Arc::new(local::LocalStore::open(&path, attach, clock)?),
-        Target::Memory => Arc::new(memory::Memory::new(clock).attach(attach)),
+        #[cfg(feature = "redis")]
+        Target::Redis(address) => {
+            redis::RedisStore::open(*address, attach, clock, tasks, limit).opened()
+        }
+        #[cfg(feature = "local")]
+        Target::Local(path) => Opened::whole(local::LocalStore::open(&path, attach, clock)?),
+        Target::Memory => Opened::whole(memory::Memory::new(clock).attach(attach)),
     })
 }
 
 /// Examines the store at `target` over a connection of its own; each request may take `limit`.
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(unused_variables, reason = "of use to a server only")
+)]
 pub(crate) async fn examine(
     target: &Target,
     how: &Examination,
@@ -109,7 +159,9 @@ pub(crate) async fn examine(
     limit: Duration,
 ) -> Result<Report, Error> {
     match target {
+        #[cfg(feature = "redis")]
         Target::Redis(address) => Ok(redis::examine(address, how, clock, limit).await?),
+        #[cfg(feature = "local")]
         Target::Local(path) => local::examine(path, how, clock).await,
         Target::Memory => Ok(memory::examine()),
     }

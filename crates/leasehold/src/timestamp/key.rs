@@ -8,12 +8,14 @@ use leasehold_core::{HolderView, Invalid, LockName, Owner, Who};
 
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::lease::Engine;
-use crate::store::Ask;
+use crate::store::timestamps::{Ask, Timestamps};
 
 /// A key of the protocol, and how to ask for it.
 #[derive(Clone)]
 pub(super) struct Key {
     pub(super) engine: Arc<Engine>,
+    /// None where the store has no such keys.
+    pub(super) keys: Option<Arc<dyn Timestamps>>,
     pub(super) name: LockName,
     pub(super) unit: Unit,
     pub(super) by_script: bool,
@@ -29,15 +31,14 @@ impl Key {
             by_script: self.by_script,
             is_last,
         };
-        let store = &self.engine.store;
-        let Some(answer) = store.timestamp(&self.name, &ask) else {
+        let Some(keys) = &self.keys else {
             let why = format!(
                 "is for keys shared with other programs in a Redis, and {} is none: use a mutex",
-                store.label()
+                self.engine.store.label()
             );
             return Err(Invalid::new("protocol", "timestamp", why).into());
         };
-        Ok(answer.await?)
+        Ok(keys.take(&self.name, &ask).await?)
     }
 
     /// What is said of a request whose answer is not waited for any longer.

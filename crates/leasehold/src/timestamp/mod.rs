@@ -72,6 +72,7 @@ use self::key::Key;
 use crate::client::Client;
 use crate::error::{Error, StoreError};
 use crate::lease::{Engine, OnWait, Patience, Waiting};
+use crate::store::timestamps::Timestamps;
 
 impl Client {
     /// The lock of this name, shared with clients of the recipe of [`timestamp`](crate::timestamp). Does no I/O. Only a store in
@@ -106,6 +107,7 @@ impl Client {
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct TimestampLock {
     engine: Arc<Engine>,
+    keys: Option<Arc<dyn Timestamps>>,
     name: Result<LockName, Invalid>,
     ttl: Duration,
     unit: Unit,
@@ -119,6 +121,7 @@ impl TimestampLock {
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         Self {
             engine: client.engine.clone(),
+            keys: client.timestamps.clone(),
             name: client.name(name.as_ref()),
             ttl: Duration::from_secs(30),
             unit: Unit::Seconds,
@@ -204,6 +207,7 @@ impl TimestampLock {
     async fn request(&self, patience: Patience) -> Result<Option<TimestampHold>, Error> {
         let key = Key {
             engine: self.engine.clone(),
+            keys: self.keys.clone(),
             name: self.name.clone()?,
             unit: self.unit,
             by_script: self.by_script,

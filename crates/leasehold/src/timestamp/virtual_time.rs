@@ -19,7 +19,8 @@ use super::{TimestampHold, TimestampLock};
 use crate::Client;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, Replaced, StoreError, StoreErrorKind};
-use crate::store::{Ask, Attach, Done, Listener, Notice, Store};
+use crate::store::timestamps::{Ask, Timestamps};
+use crate::store::{Attach, Done, Listener, Notice, Opened, Store};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -67,12 +68,18 @@ impl Store for Server {
         drop(done);
     }
 
-    fn timestamp<'a>(
+    fn index(&self, _: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        async { Ok(Vec::new()) }.boxed()
+    }
+}
+
+impl Timestamps for Server {
+    fn take<'a>(
         &'a self,
         name: &'a LockName,
         ask: &'a Ask,
-    ) -> Option<BoxFuture<'a, Result<Reply, StoreError>>> {
-        let answer = async move {
+    ) -> BoxFuture<'a, Result<Reply, StoreError>> {
+        async move {
             let fate = self.0.fates.lock().unwrap().pop_front();
             match fate.unwrap_or(Fate::AnswerAfter(Duration::ZERO)) {
                 Fate::Refuse => {
@@ -87,12 +94,8 @@ impl Store for Server {
                     Ok(reply)
                 }
             }
-        };
-        Some(answer.boxed())
-    }
-
-    fn index(&self, _: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
-        async { Ok(Vec::new()) }.boxed()
+        }
+        .boxed()
     }
 }
 
@@ -112,9 +115,10 @@ impl Scene {
             extended: Mutex::default(),
         });
         let mut listener = None;
-        let open = |attach: Attach, _: &_| -> Result<Arc<dyn Store>, Error> {
+        let open = |attach: Attach, _: &_| -> Result<Opened, Error> {
             listener = Some(attach.listener);
-            Ok(Arc::new(Server(keys.clone())))
+            let server = Arc::new(Server(keys.clone()));
+            Ok(Opened::new(server.clone()).with_timestamps(server))
         };
         let client = Client::builder().clock(clock).build(open).unwrap();
         Self {

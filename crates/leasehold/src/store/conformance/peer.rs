@@ -11,6 +11,7 @@ use leasehold_core::{
 
 use super::worlds::World;
 use crate::store::contract::{Attach, Notice, Store};
+use crate::store::opened::Opened;
 
 /// How often a notice that is on its way is looked for, each time for a millisecond.
 const LOOKS: u32 = 20_000;
@@ -32,26 +33,23 @@ pub(super) struct Peer {
 }
 
 /// The store as this client has it, and what it tells that client.
-pub(super) async fn opened(
-    world: &impl World,
-    client: ClientId,
-) -> (Arc<dyn Store>, Receiver<Notice>) {
+pub(super) async fn opened(world: &impl World, client: ClientId) -> (Opened, Receiver<Notice>) {
     let (tell, heard) = channel();
     let listener = Arc::new(move |notice| drop(tell.send(notice)));
-    let store = world.open(Attach {
+    let opened = world.open(Attach {
         client,
         listener,
         keeps_values: false,
     });
-    store.ready().await.unwrap();
-    (store, heard)
+    opened.store.ready().await.unwrap();
+    (opened, heard)
 }
 
 impl Peer {
     /// The client of this number, which wants leases of 30 s.
     pub(super) async fn of(world: &impl World, number: u64) -> Self {
         let client = ClientId::new(number);
-        let (store, heard) = opened(world, client).await;
+        let (Opened { store, .. }, heard) = opened(world, client).await;
         let owner = Owner::new(number.into(), client, "host", 1, "a test").unwrap();
         let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
         let name = name();

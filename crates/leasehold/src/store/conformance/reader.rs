@@ -14,7 +14,8 @@ use super::peer::{name, opened};
 use super::worlds::OnRedis;
 use super::worlds::{InMemory, Local, World};
 use crate::store::contract::{Notice, Store};
-use crate::store::entries::Looked;
+use crate::store::entries::{self, Looked};
+use crate::store::opened::Opened;
 
 pub(super) const LEASE: Duration = Duration::from_secs(2);
 pub(super) const FRESH: Duration = Duration::from_secs(60);
@@ -54,6 +55,7 @@ impl Entries for OnRedis {
 /// A client of a store that wants one value.
 pub(super) struct Reader {
     pub(super) store: Arc<dyn Store>,
+    entries: Arc<dyn entries::Entries>,
     pub(super) client: ClientId,
     pub(super) key: LockName,
     pub(super) begin: Begin,
@@ -63,7 +65,9 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) async fn of(world: &impl World, number: u64) -> Self {
         let client = ClientId::new(number);
-        let (store, heard) = opened(world, client).await;
+        let (opened, heard) = opened(world, client).await;
+        let Opened { store, entries, .. } = opened;
+        let entries = entries.unwrap();
         let begin = Begin {
             token: Token(number.into()),
             seen: Version::default(),
@@ -74,6 +78,7 @@ impl Reader {
         let key = name();
         Self {
             store,
+            entries,
             client,
             key,
             begin,
@@ -82,8 +87,7 @@ impl Reader {
     }
 
     pub(super) async fn step(&self, step: Step) -> Reply {
-        let entries = self.store.entries().unwrap();
-        entries.take(&self.key, &step).await.unwrap().reply
+        self.entries.take(&self.key, &step).await.unwrap().reply
     }
 
     pub(super) async fn asks(&self) -> Reply {
@@ -147,7 +151,7 @@ impl Reader {
     }
 
     pub(super) async fn looks_at(&self, keys: &[LockName]) -> Looked {
-        self.store.entries().unwrap().look(keys).await.unwrap()
+        self.entries.look(keys).await.unwrap()
     }
 
     /// Whether it is told that a load ended. On a connection, what was said before an answer has been heard.

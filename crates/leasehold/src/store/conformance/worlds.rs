@@ -1,15 +1,15 @@
 //! The stores under test, one row each, and what a test can do to them. Must never let time pass by itself.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Counter, Fence};
 use tempfile::TempDir;
 
 use crate::clock::Clock;
-use crate::store::contract::{Attach, Store};
+use crate::store::contract::Attach;
 use crate::store::local::LocalStore;
 use crate::store::memory::Memory;
+use crate::store::opened::Opened;
 
 /// A store with nothing in it, and the powers of a test over it.
 pub(super) trait World {
@@ -27,7 +27,7 @@ pub(super) trait World {
         Self::start()
     }
 
-    fn open(&self, attach: Attach) -> Arc<dyn Store>;
+    fn open(&self, attach: Attach) -> Opened;
 
     /// Lets time pass for the store.
     fn advance(&self, by: Duration);
@@ -56,8 +56,8 @@ impl World for InMemory {
         }
     }
 
-    fn open(&self, attach: Attach) -> Arc<dyn Store> {
-        Arc::new(self.memory.attach(attach))
+    fn open(&self, attach: Attach) -> Opened {
+        Opened::whole(self.memory.attach(attach))
     }
 
     fn advance(&self, by: Duration) {
@@ -113,9 +113,9 @@ impl World for Local {
         Self::new(Clock::system())
     }
 
-    fn open(&self, attach: Attach) -> Arc<dyn Store> {
+    fn open(&self, attach: Attach) -> Opened {
         let store = LocalStore::open(&self.file(), attach, self.clock.clone());
-        Arc::new(store.unwrap())
+        Opened::whole(store.unwrap())
     }
 
     fn advance(&self, by: Duration) {
@@ -158,19 +158,13 @@ impl World for OnRedis {
         Self(testkit::RedisServer::builder().virtual_clock().start())
     }
 
-    fn open(&self, attach: Attach) -> Arc<dyn Store> {
+    fn open(&self, attach: Attach) -> Opened {
         use crate::store::redis::{Address, RedisStore};
 
         let address = Address::parse(&self.0.url()).unwrap();
         let tasks = crate::runtime::Tasks::here().unwrap();
         let limit = Duration::from_secs(20);
-        Arc::new(RedisStore::open(
-            address,
-            attach,
-            Clock::system(),
-            &tasks,
-            limit,
-        ))
+        RedisStore::open(address, attach, Clock::system(), &tasks, limit).opened()
     }
 
     fn advance(&self, by: Duration) {

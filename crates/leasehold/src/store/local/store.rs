@@ -14,7 +14,7 @@ use super::file::PATIENCE;
 use crate::clock::Clock;
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::runtime;
-use crate::store::contract::{Attach, Done, Listener, Notice, Store};
+use crate::store::contract::{Attach, Capabilities, Done, Listener, Notice, Store};
 #[cfg(feature = "cache")]
 use crate::store::entries::{Entries, Looked, Taken};
 
@@ -143,8 +143,10 @@ impl Store for LocalStore {
     }
 
     /// A process sees what others ask for only when it looks, and it looks only while it waits.
-    fn tells_wanted(&self) -> bool {
-        false
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            tells_wanted: false,
+        }
     }
 
     fn send(&self, name: &LockName, step: Step, done: Done) {
@@ -161,11 +163,6 @@ impl Store for LocalStore {
             return ready(Ok(Vec::new())).boxed();
         }
         self.ask(Db::names)
-    }
-
-    #[cfg(feature = "cache")]
-    fn entries(&self) -> Option<&dyn Entries> {
-        Some(self)
     }
 }
 

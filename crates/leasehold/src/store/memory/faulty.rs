@@ -15,8 +15,6 @@ use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Done, Store};
-#[cfg(feature = "cache")]
-use crate::store::entries::Entries;
 
 /// A step under way to a store that takes its time.
 struct Late {
@@ -165,11 +163,6 @@ impl Store for Faulty {
                 });
             }
         }
-    }
-
-    #[cfg(feature = "cache")]
-    fn entries(&self) -> Option<&dyn Entries> {
-        Some(self)
     }
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {

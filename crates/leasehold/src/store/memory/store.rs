@@ -12,8 +12,6 @@ use super::faults::Faults;
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::store::contract::{Attach, Done, Listener, Notice, Store};
-#[cfg(feature = "cache")]
-use crate::store::entries::Entries;
 
 /// How many steps pass at least between two sweeps of expired names; as many as there are names, if those are more.
 const SWEEP_EVERY: usize = 1024;
@@ -190,11 +188,6 @@ impl Store for MemoryStore {
 
     fn send(&self, name: &LockName, step: Step, done: Done) {
         done.answer(Ok(self.step(name, &step)));
-    }
-
-    #[cfg(feature = "cache")]
-    fn entries(&self) -> Option<&dyn Entries> {
-        Some(self)
     }
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {

@@ -2,24 +2,30 @@
 
 use std::fmt;
 use std::io;
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 #[cfg(target_os = "linux")]
 use std::time::Duration;
 
 use leasehold_core::Invalid;
-#[cfg(target_os = "linux")]
-use nix::sys::socket::{setsockopt, sockopt};
 use redis::io::tcp::TcpSettings;
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{
+    ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo, RedisError, RedisResult,
+};
 use tokio::net::TcpStream;
+
+use crate::access::Access;
 
 /// How long a peer may leave sent bytes unconfirmed before the kernel gives the connection up.
 #[cfg(target_os = "linux")]
-const UNCONFIRMED_MS: u32 = 10_000;
+const UNCONFIRMED: Duration = Duration::from_secs(10);
 
 /// A parsed URL.
 pub(crate) struct Address {
     info: ConnectionInfo,
     shown: String,
+    access: Access,
 }
 
 impl Address {
@@ -36,11 +42,46 @@ impl Address {
             .set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
         let tcp = TcpSettings::default().set_nodelay(true);
         #[cfg(target_os = "linux")]
-        let tcp = tcp.set_user_timeout(Duration::from_millis(UNCONFIRMED_MS.into()));
+        let tcp = tcp.set_user_timeout(UNCONFIRMED);
         Ok(Self {
             info: info.set_redis_settings(settings).set_tcp_settings(tcp),
             shown: parsed.shown,
+            access: Access::default(),
         })
+    }
+
+    /// To be reached like this.
+    pub(crate) fn with(self, access: Access) -> Result<Self, Invalid> {
+        let settings = self.info.redis_settings();
+        let has_its_own = settings.username().is_some() || settings.password().is_some();
+        if access.credentials.is_some() && has_its_own {
+            let why = "has a user or a password, and credentials were given besides: leave one of them out";
+            return Err(Invalid::new("store URL", &self.shown, why));
+        }
+        Ok(Self { access, ..self })
+    }
+
+    /// What redis-rs needs to begin with a server: database, user, password.
+    pub(super) async fn settings(&self) -> RedisResult<RedisConnectionInfo> {
+        let settings = self.info.redis_settings().clone();
+        let Some(source) = &self.access.credentials else {
+            return Ok(settings);
+        };
+        let credentials = source
+            .ask()
+            .await
+            .map_err(|why| RedisError::from((ErrorKind::Io, "no credentials", why)))?;
+        let settings = settings.set_password(credentials.password);
+        Ok(match credentials.user {
+            Some(user) => settings.set_username(user),
+            None => settings,
+        })
+    }
+
+    /// How it is encrypted, if not by default.
+    #[cfg(feature = "tls")]
+    pub(super) fn tls(&self) -> Option<&Arc<rustls::ClientConfig>> {
+        self.access.tls.as_ref()
     }
 
     /// Whether a URL of this scheme can be one of a server.
@@ -58,7 +99,7 @@ impl Address {
         // A lock sends little and waits for it: never hold back a request to fill a packet.
         stream.set_nodelay(true)?;
         #[cfg(target_os = "linux")]
-        setsockopt(stream, sockopt::TcpUserTimeout, &UNCONFIRMED_MS)?;
+        socket2::SockRef::from(stream).set_tcp_user_timeout(Some(UNCONFIRMED))?;
         Ok(())
     }
 

@@ -11,9 +11,11 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::address::Address;
 use super::greet::{Greeted, Greeting};
+use super::notice;
 use super::placement::Placement;
 use super::refusal::{closed, refusal};
-use super::{notice, tls};
+#[cfg(feature = "tls")]
+use super::tls;
 use crate::error::StoreError;
 use crate::store::contract::Listener;
 
@@ -106,13 +108,14 @@ pub(super) async fn open(
         }
     };
     let stream = match address.info().addr() {
-        ConnectionAddr::TcpTls { host, insecure, .. } => {
-            Box::new(tls::over(stream, host, *insecure).await?)
+        #[cfg(feature = "tls")]
+        ConnectionAddr::TcpTls { host, .. } => {
+            Box::new(tls::over(stream, host, address.tls()).await?)
         }
         _ => stream,
     };
-    let settings = address.info().redis_settings();
+    let settings = address.settings().await?;
     let (connection, driver) =
-        MultiplexedConnection::new_with_config(settings, stream, config).await?;
+        MultiplexedConnection::new_with_config(&settings, stream, config).await?;
     Ok((connection, driver.boxed()))
 }

@@ -31,7 +31,9 @@ mod script;
 mod server;
 #[cfg(feature = "cache")]
 mod server_time;
+#[cfg(feature = "timestamp")]
 mod timestamp;
+#[cfg(feature = "tls")]
 mod tls;
 mod url;
 #[cfg(test)]

@@ -1,23 +1,23 @@
 //! A client's access to its locks on Redis: which server each of them is on. Today all are on one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold_core::{LockName, Step, timestamp};
+use leasehold_core::{LockName, Step};
 
 use super::address::Address;
 use super::node::Node;
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::runtime::Tasks;
-use crate::store::contract::{Ask, Attach, Done, Store};
-#[cfg(feature = "cache")]
-use crate::store::entries::Entries;
+use crate::store::contract::{Attach, Capabilities, Done, Store};
+use crate::store::opened::Opened;
 
 /// The locks on one server.
 pub(crate) struct RedisStore {
-    pub(super) node: Node,
+    pub(super) node: Arc<Node>,
 }
 
 impl RedisStore {
@@ -30,7 +30,20 @@ impl RedisStore {
         limit: Duration,
     ) -> Self {
         let node = Node::open(address, attach, clock, tasks, limit);
+        let node = Arc::new(node);
         Self { node }
+    }
+
+    /// All its doors.
+    pub(crate) fn opened(self) -> Opened {
+        let node = self.node.clone();
+        let opened = Opened::new(Arc::new(self));
+        #[cfg(feature = "cache")]
+        let opened = opened.with_entries(node.clone());
+        #[cfg(feature = "timestamp")]
+        let opened = opened.with_timestamps(node.clone());
+        drop(node);
+        opened
     }
 }
 
@@ -43,25 +56,14 @@ impl Store for RedisStore {
         self.node.send(name, step, done);
     }
 
-    fn tells_wanted(&self) -> bool {
-        self.node.link.is_listening()
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            tells_wanted: self.node.link.is_listening(),
+        }
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         self.node.link.ready().boxed()
-    }
-
-    fn timestamp<'a>(
-        &'a self,
-        name: &'a LockName,
-        ask: &'a Ask,
-    ) -> Option<BoxFuture<'a, Result<timestamp::Reply, StoreError>>> {
-        Some(self.node.timestamp(name, ask).boxed())
-    }
-
-    #[cfg(feature = "cache")]
-    fn entries(&self) -> Option<&dyn Entries> {
-        Some(&self.node)
     }
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {

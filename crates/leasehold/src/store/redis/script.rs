@@ -14,24 +14,29 @@ pub(super) const SETTLE_MANY: usize = 3;
 pub(super) const BREAK: usize = 4;
 pub(super) const INSPECT: usize = 5;
 pub(super) const INDEX: usize = 6;
+/// Those of the timestamp protocol, and of cache entries, come after those of locks.
+#[cfg(feature = "timestamp")]
 pub(super) const TIMESTAMP_ACQUIRE: usize = 7;
+#[cfg(feature = "timestamp")]
 pub(super) const TIMESTAMP_EXTEND: usize = 8;
+#[cfg(feature = "timestamp")]
 pub(super) const TIMESTAMP_RELEASE: usize = 9;
 #[cfg(feature = "cache")]
-pub(super) const CACHE_BEGIN: usize = 10;
+pub(super) const CACHE_BEGIN: usize = if cfg!(feature = "timestamp") { 10 } else { 7 };
 #[cfg(feature = "cache")]
-pub(super) const CACHE_RENEW: usize = 11;
+pub(super) const CACHE_RENEW: usize = CACHE_BEGIN + 1;
 #[cfg(feature = "cache")]
-pub(super) const CACHE_COMMIT: usize = 12;
+pub(super) const CACHE_COMMIT: usize = CACHE_BEGIN + 2;
 #[cfg(feature = "cache")]
-pub(super) const CACHE_ABANDON: usize = 13;
+pub(super) const CACHE_ABANDON: usize = CACHE_BEGIN + 3;
 #[cfg(feature = "cache")]
-pub(super) const CACHE_INVALIDATE: usize = 14;
+pub(super) const CACHE_INVALIDATE: usize = CACHE_BEGIN + 4;
 
 /// What every lock needs, in the order in which they are loaded.
 const HOT: [usize; 4] = [SETTLE, SETTLE_MANY, TAKE, ACQUIRE_MANY];
 
 const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
+#[cfg(feature = "timestamp")]
 const TIMESTAMP: &str = include_str!("../../../lua/timestamp/prelude.lua");
 #[cfg(feature = "cache")]
 const CACHE: &str = include_str!("../../../lua/cache/prelude.lua");
@@ -77,14 +82,17 @@ fn sources() -> Vec<Source> {
         Source::new(&[PRELUDE], include_str!("../../../lua/mutex/break.lua")),
         Source::new(&[PRELUDE], include_str!("../../../lua/mutex/inspect.lua")),
         Source::new(&[], include_str!("../../../lua/index.lua")),
+        #[cfg(feature = "timestamp")]
         Source::new(
             &[TIMESTAMP],
             include_str!("../../../lua/timestamp/acquire.lua"),
         ),
+        #[cfg(feature = "timestamp")]
         Source::new(
             &[TIMESTAMP],
             include_str!("../../../lua/timestamp/extend.lua"),
         ),
+        #[cfg(feature = "timestamp")]
         Source::new(
             &[TIMESTAMP],
             include_str!("../../../lua/timestamp/release.lua"),

@@ -11,29 +11,26 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Encrypts a connection to `host`, whose certificate has to be signed by an authority that this system trusts.
+/// Encrypts a connection to `host` as `config` says. By default an authority that this system trusts has to have signed its certificate.
 pub(super) async fn over<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     host: &str,
-    insecure: bool,
+    config: Option<&Arc<ClientConfig>>,
 ) -> RedisResult<TlsStream<S>> {
-    if insecure {
-        return Err(settings(
-            "certificates that nobody has signed are not accepted (#insecure)",
-        ));
-    }
-    let name = ServerName::try_from(host.trim_matches(['[', ']']))?.to_owned();
-    let connector = TlsConnector::from(Arc::new(config()?));
-    Ok(connector.connect(name, stream).await?)
+    let name = ServerName::try_from(host.trim_matches(['[', ']']))
+        .map_err(|error| refused(&error))?
+        .to_owned();
+    let config = config.map_or_else(|| usual().map(Arc::new), |config| Ok(config.clone()))?;
+    Ok(TlsConnector::from(config).connect(name, stream).await?)
 }
 
-fn config() -> RedisResult<ClientConfig> {
+fn usual() -> RedisResult<ClientConfig> {
     let provider = CryptoProvider::get_default()
         .cloned()
         .unwrap_or_else(|| Arc::new(ring::default_provider()));
     let mut found = rustls_native_certs::load_native_certs();
     if let Some(error) = found.errors.pop() {
-        return Err(error.into());
+        return Err(refused(&error));
     }
     let mut trusted = RootCertStore::empty();
     for certificate in found.certs {
@@ -45,12 +42,8 @@ fn config() -> RedisResult<ClientConfig> {
     Ok(config.with_root_certificates(trusted).with_no_client_auth())
 }
 
-fn refused(error: &rustls::Error) -> RedisError {
+fn refused(error: &impl ToString) -> RedisError {
     (ErrorKind::Io, "cannot encrypt", error.to_string()).into()
-}
-
-fn settings(why: &'static str) -> RedisError {
-    (ErrorKind::InvalidClientConfig, why).into()
 }
 
 #[cfg(test)]
@@ -60,7 +53,7 @@ mod tests {
     #[test]
     fn the_program_keeps_its_choice_of_cryptography() {
         // Whatever certificates this host has.
-        drop(config());
+        drop(usual());
         // The process of this test has made none, and must find none made for it.
         assert!(CryptoProvider::get_default().is_none());
     }

@@ -1,13 +1,14 @@
 //! The socket of a connection. Whoever polls reads and writes it directly; it must never wake home for what the poller sees by itself.
 
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Context, Poll, Waker, ready};
 
-use nix::sys::socket::{Shutdown, shutdown};
+use socket2::SockRef;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::task::coop::poll_proceed;
@@ -121,7 +122,7 @@ fn listen<S: AsRawFd>(connected: Arc<S>, interest: Interest) -> io::Result<Async
 
 impl<S> AsyncRead for Socket<S>
 where
-    S: AsRawFd + Unpin,
+    S: AsRawFd + AsFd + Unpin,
     for<'a> &'a S: Read,
 {
     fn poll_read(
@@ -144,7 +145,7 @@ where
 
 impl<S> AsyncWrite for Socket<S>
 where
-    S: AsRawFd + Unpin,
+    S: AsRawFd + AsFd + Unpin,
     for<'a> &'a S: Write,
 {
     fn poll_write(
@@ -166,6 +167,6 @@ where
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(shutdown(self.connected.as_raw_fd(), Shutdown::Write)?))
+        Poll::Ready(SockRef::from(&*self.connected).shutdown(Shutdown::Write))
     }
 }

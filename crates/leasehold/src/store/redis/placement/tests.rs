@@ -265,9 +265,9 @@ async fn ticking(home: Home) {
 
 /// Has little room for what is on its way.
 fn small(stream: &impl std::os::fd::AsFd) {
-    use nix::sys::socket::{setsockopt, sockopt};
-    setsockopt(stream, sockopt::SndBuf, &32_768).unwrap();
-    setsockopt(stream, sockopt::RcvBuf, &32_768).unwrap();
+    let socket = socket2::SockRef::from(stream);
+    socket.set_send_buffer_size(32_768).unwrap();
+    socket.set_recv_buffer_size(32_768).unwrap();
 }
 
 const MANY: usize = 1_000_000;

@@ -8,6 +8,8 @@ mod reply;
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use leasehold_core::LockName;
 use leasehold_core::timestamp::{Reply, Step, Unit};
 use redis::aio::MultiplexedConnection;
@@ -18,22 +20,9 @@ use super::line::Up;
 use super::node::Node;
 use super::script::{Scripts, TIMESTAMP_ACQUIRE, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE};
 use crate::error::StoreError;
-use crate::store::contract::Ask;
+use crate::store::timestamps::{Ask, Timestamps};
 
 impl Node {
-    /// Takes a step.
-    pub(super) async fn timestamp(&self, name: &LockName, ask: &Ask) -> Result<Reply, StoreError> {
-        let take = async |up: &Up| {
-            let mut connection = up.connection.clone();
-            if ask.by_script {
-                by_script(&self.scripts, &mut connection, name, ask.unit, &ask.step).await
-            } else {
-                plain::take(&mut connection, name, ask.unit, &ask.step).await
-            }
-        };
-        self.link.call(self.limit_of_timestamp(ask), take).await
-    }
-
     fn limit_of_timestamp(&self, ask: &Ask) -> Duration {
         match &ask.step {
             Step::Acquire { ttl } | Step::Extend { ttl, .. } if !ask.is_last => {
@@ -41,6 +30,24 @@ impl Node {
             }
             _ => self.limit,
         }
+    }
+}
+
+impl Timestamps for Node {
+    fn take<'a>(
+        &'a self,
+        name: &'a LockName,
+        ask: &'a Ask,
+    ) -> BoxFuture<'a, Result<Reply, StoreError>> {
+        let take = async move |up: &Up| {
+            let mut connection = up.connection.clone();
+            if ask.by_script {
+                by_script(&self.scripts, &mut connection, name, ask.unit, &ask.step).await
+            } else {
+                plain::take(&mut connection, name, ask.unit, &ask.step).await
+            }
+        };
+        self.link.call(self.limit_of_timestamp(ask), take).boxed()
     }
 }
 

@@ -1,0 +1,105 @@
+//! A client's access to a server: its user and password, and how it encrypts. Must never show a password.
+
+use std::error;
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+/// A user and a password of a server.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    pub(crate) user: Option<String>,
+    pub(crate) password: String,
+}
+
+impl Credentials {
+    /// The password of the server's default user.
+    pub fn password(password: impl Into<String>) -> Self {
+        Self {
+            user: None,
+            password: password.into(),
+        }
+    }
+
+    /// The password of this user.
+    #[must_use]
+    pub fn user(self, user: impl Into<String>) -> Self {
+        let user = Some(user.into());
+        Self { user, ..self }
+    }
+}
+
+/// Without the password.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}
+
+type Asked = BoxFuture<'static, Result<Credentials, String>>;
+
+/// A source of credentials, which is asked at each dial.
+#[derive(Clone)]
+pub(crate) struct Source(Arc<dyn Fn() -> Asked + Send + Sync>);
+
+impl Source {
+    pub(crate) fn new<F, E>(ask: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn error::Error + Send + Sync>>,
+    {
+        Self(Arc::new(move || {
+            let asked = ask();
+            async move { asked.await.map_err(|error| error.into().to_string()) }.boxed()
+        }))
+    }
+
+    pub(crate) fn ask(&self) -> Asked {
+        (self.0)()
+    }
+}
+
+/// Settings of connections, apart from the address.
+#[derive(Clone, Default)]
+pub(crate) struct Access {
+    /// Asked at each dial, if they do not stand in the URL.
+    pub(crate) credentials: Option<Source>,
+    /// For encrypted connections; by default the authorities that the system trusts.
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access")
+            .field("credentials", &self.credentials.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let credentials = Credentials::password("S3CR3T").user("app");
+        let source = Source::new({
+            let credentials = credentials.clone();
+            move || std::future::ready(Ok::<_, String>(credentials.clone()))
+        });
+        let access = Access {
+            credentials: Some(source),
+            ..Access::default()
+        };
+        let shown = format!("{credentials:?} {access:?}");
+        assert!(
+            shown.contains("app") && !shown.contains("S3CR3T"),
+            "{shown}"
+        );
+    }
+}
