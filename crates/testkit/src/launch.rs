@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -109,10 +109,9 @@ impl Launch {
             .then(|| self.dir.path().join("redis.sock"))
     }
 
-    pub(crate) fn tls(&self) -> Option<(u16, &Path)> {
-        self.certificates
-            .as_ref()
-            .map(|files| (self.tls_port, files.ca.as_path()))
+    pub(crate) fn tls(&self) -> Option<(u16, &Certificates)> {
+        let files = self.certificates.as_ref()?;
+        Some((self.tls_port, files))
     }
 
     fn log_path(&self) -> PathBuf {

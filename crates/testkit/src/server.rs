@@ -9,6 +9,7 @@ use crate::clock::ServerClock;
 use crate::launch::Launch;
 use crate::process::Process;
 use crate::resp::{Reply, RespConn};
+use crate::tls::Certificates;
 use crate::wait::lock;
 
 /// A redis-server of the test's own, on 127.0.0.1, without persistence. Dropping it kills it and
@@ -67,6 +68,18 @@ impl RedisServer {
     /// The certificate (PEM) of the CA that signed the server's; panics unless started with `tls`.
     #[track_caller]
     pub fn ca_path(&self) -> &Path {
+        &self.certificates().ca
+    }
+
+    /// The certificate (PEM) that the CA signed, and its key: the server's own, and fit for a client. Panics unless started with `tls`.
+    #[track_caller]
+    pub fn certificate_paths(&self) -> (&Path, &Path) {
+        let files = self.certificates();
+        (&files.cert, &files.key)
+    }
+
+    #[track_caller]
+    fn certificates(&self) -> &Certificates {
         self.launch
             .tls()
             .expect("the server was started without `.tls()`")

@@ -1,4 +1,4 @@
-//! A certificate authority and a server certificate made for one server and thrown away with it.
+//! A certificate authority and a certificate made for one server and thrown away with it.
 //! It must never write outside that server's directory or reuse a key.
 
 use std::fs;
@@ -20,7 +20,7 @@ subjectKeyIdentifier = hash
 [leaf]
 basicConstraints = critical, CA:FALSE
 keyUsage = critical, digitalSignature
-extendedKeyUsage = serverAuth
+extendedKeyUsage = serverAuth, clientAuth
 subjectKeyIdentifier = hash
 authorityKeyIdentifier = keyid
 subjectAltName = IP:127.0.0.1, DNS:localhost

@@ -3,6 +3,7 @@
 
 mod access;
 mod connections;
+mod credentials;
 mod executor;
 mod failover;
 mod foreign;

@@ -7,7 +7,11 @@ use std::env;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use leasehold::Client;
+use leasehold::rustls::crypto::ring;
+use leasehold::rustls::pki_types::pem::PemObject;
+use leasehold::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use leasehold::rustls::{ClientConfig, RootCertStore};
+use leasehold::{Client, Error};
 use testkit::RedisServer;
 
 use crate::scene::{CANARY, millis, within};
@@ -53,6 +57,57 @@ fn a_server_whose_authority_is_not_trusted() {
         "{said}"
     );
     assert!(said.contains(&host) && !said.contains(CANARY), "{said}");
+}
+
+/// A configuration that trusts this server's authority alone, with a certificate of the client's own if wanted.
+fn config(server: &RedisServer, with_certificate: bool) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(server.ca_path()).expect("a certificate");
+    roots.add(authority).expect("an authority");
+    let config = ClientConfig::builder_with_provider(ring::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots);
+    if !with_certificate {
+        return config.with_no_client_auth();
+    }
+    let (certificate, key) = server.certificate_paths();
+    let certificate = CertificateDer::from_pem_file(certificate).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_file(key).expect("a key");
+    config
+        .with_client_auth_cert(vec![certificate], key)
+        .expect("they belong together")
+}
+
+async fn connects(url: &str, config: ClientConfig) -> Result<Client, Error> {
+    let builder = Client::builder().request_timeout(millis(2000)).tls(config);
+    within("a verdict", builder.connect(url)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_authority_that_the_program_names() {
+    let (server, other) = (tls_server(), tls_server());
+    let url = format!("rediss://:{CANARY}@127.0.0.1:{}/", server.tls_port());
+    let client = connects(&url, config(&server, false))
+        .await
+        .expect("trusted");
+    let lease = client.mutex("a").acquire().await.expect("a lease");
+    lease.release().await.expect("held");
+    let refused = crate::scene::store_error(connects(&url, config(&other, false)).await);
+    assert!(refused.to_string().contains("certificate"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_wants_a_certificate_of_its_clients() {
+    let builder = RedisServer::builder().tls().password(CANARY);
+    let server = builder.arg("--tls-auth-clients").arg("yes").start();
+    let url = format!("rediss://:{CANARY}@localhost:{}/", server.tls_port());
+    let client = connects(&url, config(&server, true))
+        .await
+        .expect("it has one");
+    assert!(client.mutex("a").try_acquire().await.is_ok());
+    let refused = crate::scene::store_error(connects(&url, config(&server, false)).await);
+    println!("{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,96 @@
+//! Passwords that change while a client lives: it asks for them at each dial.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use leasehold::{Client, Credentials, Error, StoreErrorKind};
+use testkit::RedisServer;
+
+use crate::scene::{CANARY, millis, store_error, within};
+
+/// A place where an operator puts the password of the day.
+#[derive(Clone, Default)]
+struct Vault {
+    password: Arc<Mutex<Option<String>>>,
+    asked: Arc<AtomicU32>,
+}
+
+impl Vault {
+    fn put(&self, password: &str) {
+        *self.password.lock().expect("no panic") = Some(password.to_owned());
+    }
+
+    fn get(&self) -> Result<Credentials, String> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let password = self.password.lock().expect("no panic").clone();
+        let password = password.ok_or("the vault is sealed")?;
+        Ok(Credentials::password(password).user("default"))
+    }
+
+    async fn connects(&self, url: &str) -> Result<Client, Error> {
+        let vault = self.clone();
+        let builder = Client::builder()
+            .request_timeout(millis(1000))
+            .credentials(move || std::future::ready(vault.get()));
+        within("a verdict", builder.connect(url)).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_is_rotated_costs_no_lease() {
+    let server = RedisServer::builder().password(CANARY).start();
+    let vault = Vault::default();
+    vault.put(CANARY);
+    let client = vault.connects(&server.url()).await.expect("it is right");
+    let lease = client.mutex("a").acquire().await.expect("a lease");
+    let asked = vault.asked.load(Ordering::SeqCst);
+
+    server.cli(&["CONFIG", "SET", "requirepass", "of tomorrow"]);
+    vault.put("of tomorrow");
+    // Whoever is connected stays so; the next dial needs the new one.
+    server.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let renewed = async {
+        while let Err(error) = lease.extend(millis(30_000)).await {
+            assert!(matches!(error, Error::Store(_)), "{error}");
+        }
+    };
+    within("a renewal", renewed).await;
+    assert!(vault.asked.load(Ordering::SeqCst) > asked);
+    lease.release().await.expect("held all the time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_without_credentials_is_asked_again() {
+    let server = RedisServer::builder().password(CANARY).start();
+    let vault = Vault::default();
+    let error = store_error(vault.connects(&server.url()).await);
+    assert!(error.to_string().contains("the vault is sealed"), "{error}");
+    assert!(error.kind.is_transient() && !error.may_have_taken_effect);
+
+    vault.put("wrong");
+    let error = store_error(vault.connects(&server.url()).await);
+    assert_eq!(error.kind, StoreErrorKind::Denied, "{error}");
+    assert!(!error.to_string().contains("wrong"), "{error}");
+
+    vault.put(CANARY);
+    vault.connects(&server.url()).await.expect("it is right");
+}
+
+#[tokio::test]
+async fn a_url_that_has_a_password_besides_is_refused() {
+    let vault = Vault::default();
+    for url in [
+        "redis://:S3CR3T@127.0.0.1:1/",
+        "redis://app:S3CR3T@127.0.0.1:1/",
+    ] {
+        let Err(Error::Invalid(refused)) = vault.connects(url).await else {
+            panic!("{url} was taken");
+        };
+        let refused = refused.to_string();
+        assert!(
+            refused.contains("credentials") && !refused.contains("S3CR3T"),
+            "{refused}"
+        );
+    }
+    assert_eq!(vault.asked.load(Ordering::SeqCst), 0);
+}
