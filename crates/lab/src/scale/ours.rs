@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use leasehold::simulated::{Client as Machine, Sent, Stage, Ticket, Time, Told};
+use leasehold::simulated::{News, Outgoing, Phase, ReplyTo, Simulated, SimulatedTime};
 use leasehold_core::{
     Block, Busy, CLAIM_WINDOW, HolderView, LockName, Mode, Now, Owner, Presence, Reply, Step, Ttl,
     WAITER_GRACE, Waiter, Who, World, poll_after,
@@ -17,9 +17,9 @@ use super::settings::{Crash, DEEP, Settings, nanos};
 /// A message of the store.
 pub(super) enum Answer {
     /// The answer to a step.
-    Reply(Ticket, Reply),
+    Reply(ReplyTo, Reply),
     /// News that it did not ask for.
-    Told(Told),
+    News(News),
 }
 
 /// An act of a client by itself.
@@ -34,9 +34,9 @@ pub(super) enum Timer {
 }
 
 struct Member {
-    machine: Machine,
+    machine: Simulated,
     /// Its stage when it was looked at last.
-    stage: Stage,
+    stage: Phase,
     ended: Option<Crash>,
     /// For when a timer was set last; one for another time is an old one.
     pass_at: Option<u64>,
@@ -49,7 +49,7 @@ pub(super) struct Ours {
     world: World,
     name: LockName,
     ttl: Ttl,
-    time: Time,
+    time: SimulatedTime,
     members: Vec<Member>,
     joined: u64,
     deep_polls: u64,
@@ -77,7 +77,7 @@ impl Ours {
             world: World::default(),
             name,
             ttl,
-            time: Time::new(settings.seed),
+            time: SimulatedTime::new(settings.seed),
             members: Vec::with_capacity(settings.clients as usize),
             joined: 0,
             deep_polls: settings.deep_polls.max(1),
@@ -116,7 +116,7 @@ impl Ours {
     }
 
     /// Lets the machine of a client act, and follows what it does.
-    fn drive(&mut self, bench: &mut Bench<Self>, client: Client, act: impl FnOnce(&mut Machine)) {
+    fn drive(&mut self, bench: &mut Bench<Self>, client: Client, act: impl FnOnce(&mut Simulated)) {
         let now = bench.now();
         self.time.set(Duration::from_nanos(now));
         let member = &mut self.members[client as usize];
@@ -126,14 +126,14 @@ impl Ours {
         }
         let before = std::mem::replace(&mut member.stage, member.machine.stage());
         match (before, member.stage) {
-            (Stage::Waits, Stage::Holds(until)) => {
+            (Phase::Waits, Phase::Holds(until)) => {
                 member.ticket = None;
                 bench.knows(client, nanos(until), Timer::Finish);
             }
-            (Stage::Holds(before), Stage::Holds(until)) if before != until => {
+            (Phase::Holds(before), Phase::Holds(until)) if before != until => {
                 bench.meter.extends(client, nanos(until));
             }
-            (Stage::Releases, Stage::Idle) => bench.again(client, Timer::Begin),
+            (Phase::Releases, Phase::Idle) => bench.again(client, Timer::Begin),
             _ => {}
         }
         let next = member.machine.next().map(nanos);
@@ -159,8 +159,8 @@ impl Ours {
             heard.push((EPOCH - silent_for, client));
             let number = u64::from(client);
             self.members.push(Member {
-                machine: Machine::new(&self.time, &self.name, number, bench.rng.next()),
-                stage: Stage::Idle,
+                machine: Simulated::new(&self.time, &self.name, number, bench.rng.next()),
+                stage: Phase::Idle,
                 ended: None,
                 pass_at: None,
                 ticket: Some(number),
@@ -171,7 +171,7 @@ impl Ours {
 }
 
 impl Clients for Ours {
-    type Command = Sent;
+    type Command = Outgoing;
     type Answer = Answer;
     type Timer = Timer;
 
@@ -192,8 +192,8 @@ impl Clients for Ours {
             self.time.set(Duration::from_nanos(at));
             let member = &mut self.members[client as usize];
             member.machine.acquire(self.ttl);
-            member.stage = Stage::Waits;
-            for Sent { step, ticket } in member.machine.take_sent() {
+            member.stage = Phase::Waits;
+            for Outgoing { step, ticket } in member.machine.take_sent() {
                 let Step::Acquire { owner, .. } = step else {
                     continue;
                 };
@@ -213,8 +213,8 @@ impl Clients for Ours {
                 seen_until_ms: (at + pause + nanos(WAITER_GRACE)) / 1_000_000,
             });
             if client == 0 {
-                let first = Told::First(owner);
-                bench.agenda.answer(EPOCH, client, Answer::Told(first));
+                let first = News::First(owner);
+                bench.agenda.answer(EPOCH, client, Answer::News(first));
             }
         }
         self.joined = u64::from(bench.clients);
@@ -223,8 +223,8 @@ impl Clients for Ours {
         }
     }
 
-    fn arrives(&mut self, bench: &mut Bench<Self>, client: Client, sent: Sent) {
-        let Sent { step, ticket } = sent;
+    fn arrives(&mut self, bench: &mut Bench<Self>, client: Client, sent: Outgoing) {
+        let Outgoing { step, ticket } = sent;
         let now = bench.now();
         let at_us = bench.server.begins(now) / 1_000;
         if self.is_skipped(client, &step) {
@@ -251,16 +251,16 @@ impl Clients for Ours {
         let done = bench.server.serve(now, cost);
         let mut tell = |owner: &Owner, told| {
             let client = Client::try_from(index(owner)).unwrap_or_default();
-            bench.answer(done, client, Answer::Told(told));
+            bench.answer(done, client, Answer::News(told));
         };
         for wake in outcome.wakes {
-            tell(&wake.owner.clone(), Told::Granted(wake));
+            tell(&wake.owner.clone(), News::Granted(wake));
         }
         if let Some(owner) = outcome.wanted {
-            tell(&owner.clone(), Told::Wanted(owner));
+            tell(&owner.clone(), News::Wanted(owner));
         }
         if let Some(owner) = outcome.first {
-            tell(&owner.clone(), Told::First(owner));
+            tell(&owner.clone(), News::First(owner));
         }
         let member = &mut self.members[client as usize];
         match &outcome.reply {
@@ -278,9 +278,9 @@ impl Clients for Ours {
 
     fn answered(&mut self, bench: &mut Bench<Self>, client: Client, answer: Answer) {
         match (answer, self.members[client as usize].ended) {
-            (Answer::Told(Told::Granted(_)), Some(_)) => bench.meter.lapsed += 1,
+            (Answer::News(News::Granted(_)), Some(_)) => bench.meter.lapsed += 1,
             (_, Some(_)) => {}
-            (Answer::Told(told), None) => {
+            (Answer::News(told), None) => {
                 self.drive(bench, client, |machine| machine.told(told));
             }
             (Answer::Reply(ticket, reply), None) => {
@@ -300,19 +300,19 @@ impl Clients for Ours {
                 self.drive(bench, client, |machine| machine.acquire(ttl));
             }
             Timer::Pass if member.pass_at == Some(now) => {
-                self.drive(bench, client, Machine::pass);
+                self.drive(bench, client, Simulated::pass);
             }
             Timer::Pass => {}
             Timer::Finish => {
                 bench.meter.lets_go(client, now);
-                self.drive(bench, client, Machine::release);
+                self.drive(bench, client, Simulated::release);
             }
         }
     }
 
     fn crash(&mut self, client: Client, crash: Crash) -> bool {
         let member = &mut self.members[client as usize];
-        let waits = member.stage == Stage::Waits && member.ended.is_none();
+        let waits = member.stage == Phase::Waits && member.ended.is_none();
         if waits {
             member.ended = Some(crash);
         }
@@ -337,5 +337,5 @@ fn busy(owner: &Owner, ahead: u32, poll_after: Duration, at_us: u64) -> Busy {
 
 /// The number of the client that an owner belongs to.
 fn index(owner: &Owner) -> usize {
-    usize::try_from(Machine::number(owner)).unwrap_or(usize::MAX)
+    usize::try_from(Simulated::number(owner)).unwrap_or(usize::MAX)
 }

@@ -28,22 +28,22 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The time of all clients of a simulation.
 #[derive(Clone)]
-pub struct Time {
+pub struct SimulatedTime {
     clock: Clock,
     begun: Moment,
     /// Tells nobody.
     telemetry: Telemetry,
 }
 
-impl fmt::Debug for Time {
+impl fmt::Debug for SimulatedTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Time")
+        f.debug_tuple("SimulatedTime")
             .field(&self.tells(self.clock.now()))
             .finish()
     }
 }
 
-impl Time {
+impl SimulatedTime {
     /// Time that stands still at zero. The random parts of pauses depend on `seed` alone, on this thread and from now on.
     pub fn new(seed: u64) -> Self {
         backoff::seed(seed);
@@ -69,20 +69,20 @@ impl Time {
 
 /// A step that a client sends.
 #[derive(Debug)]
-pub struct Sent {
+pub struct Outgoing {
     /// The step.
     pub step: Step,
     /// Where its answer goes.
-    pub ticket: Ticket,
+    pub ticket: ReplyTo,
 }
 
 /// The way of an answer back to the part of a client that waits for it.
 #[derive(Debug)]
-pub struct Ticket(To);
+pub struct ReplyTo(To);
 
 /// The stage of a client's request for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum Phase {
     /// There is none.
     Idle,
     /// It waits.
@@ -95,7 +95,7 @@ pub enum Stage {
 
 /// What a client hears without having asked.
 #[derive(Debug)]
-pub enum Told {
+pub enum News {
     /// It was granted the lock.
     Granted(Wake),
     /// Another one waits for the lock that this owner has.
@@ -112,28 +112,28 @@ enum User {
 }
 
 /// A client that asks for one lock at a time.
-pub struct Client {
+pub struct Simulated {
     machine: Machine,
     effects: Effects,
-    time: Time,
+    time: SimulatedTime,
     name: LockName,
     user: User,
     asked: u64,
-    sent: Vec<Sent>,
+    sent: Vec<Outgoing>,
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for Simulated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client")
+        f.debug_struct("Simulated")
             .field("name", &self.name)
             .field("next", &self.next())
             .finish_non_exhaustive()
     }
 }
 
-impl Client {
+impl Simulated {
     /// A client with this number, whose owners depend on it and on `seed` alone.
-    pub fn new(time: &Time, name: &LockName, number: u64, seed: u64) -> Self {
+    pub fn new(time: &SimulatedTime, name: &LockName, number: u64, seed: u64) -> Self {
         let about = About {
             store: "simulated:".into(),
             patience: PATIENCE,
@@ -195,17 +195,17 @@ impl Client {
     }
 
     /// The server has answered a step.
-    pub fn answered(&mut self, ticket: Ticket, answer: Result<Reply, StoreError>) {
+    pub fn answered(&mut self, ticket: ReplyTo, answer: Result<Reply, StoreError>) {
         self.handle(Event::Answered(ticket.0, answer));
     }
 
     /// The server tells something.
-    pub fn told(&mut self, told: Told) {
+    pub fn told(&mut self, told: News) {
         let key = self.name.as_str().to_owned();
         self.handle(Event::Noticed(match told {
-            Told::Granted(wake) => Notice::Granted { key, wake },
-            Told::Wanted(owner) => Notice::Wanted { key, owner },
-            Told::First(owner) => Notice::First { key, owner },
+            News::Granted(wake) => Notice::Granted { key, wake },
+            News::Wanted(owner) => Notice::Wanted { key, owner },
+            News::First(owner) => Notice::First { key, owner },
         }));
     }
 
@@ -224,27 +224,27 @@ impl Client {
     }
 
     /// Takes the steps that it sends.
-    pub fn take_sent(&mut self) -> Vec<Sent> {
+    pub fn take_sent(&mut self) -> Vec<Outgoing> {
         std::mem::take(&mut self.sent)
     }
 
     /// The stage of its request, which ends when that has failed or was carried out.
-    pub fn stage(&mut self) -> Stage {
+    pub fn stage(&mut self) -> Phase {
         match &mut self.user {
             User::Asks(outcome) => match outcome.try_recv() {
                 Ok(Ok(Some(hold))) => self.user = User::Works(hold),
-                Err(oneshot::error::TryRecvError::Empty) => return Stage::Waits,
+                Err(oneshot::error::TryRecvError::Empty) => return Phase::Waits,
                 Ok(_) | Err(_) => self.user = User::Idle,
             },
             User::Ends(verdict) => match verdict.try_recv() {
-                Err(oneshot::error::TryRecvError::Empty) => return Stage::Releases,
+                Err(oneshot::error::TryRecvError::Empty) => return Phase::Releases,
                 Ok(_) | Err(_) => self.user = User::Idle,
             },
             User::Idle | User::Works(_) => {}
         }
         match &self.user {
-            User::Works(hold) => Stage::Holds(self.time.tells(hold.valid_until())),
-            _ => Stage::Idle,
+            User::Works(hold) => Phase::Holds(self.time.tells(hold.valid_until())),
+            _ => Phase::Idle,
         }
     }
 
@@ -254,9 +254,9 @@ impl Client {
         for effect in self.effects.take() {
             let outbox = &mut self.sent;
             let send = |_, step, to| {
-                outbox.push(Sent {
+                outbox.push(Outgoing {
                     step,
-                    ticket: Ticket(to),
+                    ticket: ReplyTo(to),
                 });
             };
             // It waits for the answer, so that no lease comes back.
