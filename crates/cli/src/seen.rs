@@ -174,47 +174,46 @@ pub(crate) mod samples {
     }
 
     pub(crate) fn held(fence: u64) -> Snapshot {
-        Snapshot {
-            holder: Some(HolderView {
-                who: Who::Owner(owner(u128::from(fence), "migrate.sh")),
-                fence: Some(Fence::new(fence)),
-                held_for: Some(Duration::from_secs(192)),
-                expires_in: Some(Duration::from_secs(24)),
-            }),
-            queue: Vec::new(),
-        }
+        Snapshot::new(
+            Some(HolderView::new(
+                Who::Owner(owner(u128::from(fence), "migrate.sh")),
+                Some(Fence::new(fence)),
+                Some(Duration::from_secs(192)),
+                Some(Duration::from_secs(24)),
+            )),
+            Vec::new(),
+        )
     }
 
     pub(crate) fn foreign(kind: &str, value: &[u8]) -> Snapshot {
-        Snapshot {
-            holder: Some(HolderView {
-                who: Who::Foreign {
+        Snapshot::new(
+            Some(HolderView::new(
+                Who::Foreign {
                     kind: kind.into(),
                     value: value.to_vec(),
                 },
-                fence: None,
-                held_for: None,
-                expires_in: None,
-            }),
-            queue: Vec::new(),
-        }
+                None,
+                None,
+                None,
+            )),
+            Vec::new(),
+        )
     }
 
     pub(crate) fn free() -> Snapshot {
-        Snapshot {
-            holder: None,
-            queue: Vec::new(),
-        }
+        Snapshot::new(None, Vec::new())
     }
 
     pub(crate) fn with_queue(mut snapshot: Snapshot, alive_for: &[u64]) -> Snapshot {
         snapshot.queue = (100..)
             .zip(alive_for)
-            .map(|(random, seconds)| WaiterView {
-                owner: owner(random, "next"),
-                mode: Mode::Exclusive,
-                ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
-                seen_for: Duration::from_secs(*seconds),
+            .map(|(random, seconds)| {
+                WaiterView::new(
+                    owner(random, "next"),
+                    Mode::Exclusive,
+                    Ttl::new(Duration::from_secs(30)).unwrap(),
+                    Duration::from_secs(*seconds),
+                )
             })
             .collect();
         snapshot

@@ -101,6 +101,7 @@ pub struct Busy {
 
 /// A holder as others see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HolderView {
     /// Who it is.
     pub who: Who,
@@ -114,6 +115,21 @@ pub struct HolderView {
 }
 
 impl HolderView {
+    /// A holder, for those who show or play one.
+    pub const fn new(
+        who: Who,
+        fence: Option<Fence>,
+        held_for: Option<Duration>,
+        expires_in: Option<Duration>,
+    ) -> Self {
+        Self {
+            who,
+            fence,
+            held_for,
+            expires_in,
+        }
+    }
+
     /// Whether it is this owner.
     pub fn is(&self, owner: &Owner) -> bool {
         matches!(&self.who, Who::Owner(holder) if holder == owner)
@@ -137,6 +153,7 @@ pub enum Who {
 
 /// One lock as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// Who holds it.
     pub holder: Option<HolderView>,
@@ -145,6 +162,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// A lock, for those who show or play one.
+    pub const fn new(holder: Option<HolderView>, queue: Vec<WaiterView>) -> Self {
+        Self { holder, queue }
+    }
+
     // Hidden are the rules of stores.
 
     /// Whether `owner` holds the lock, by the grant of `fence` (C8).
@@ -157,6 +179,7 @@ impl Snapshot {
 
 /// A waiter as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WaiterView {
     /// Who it is.
     pub owner: Owner,
@@ -169,6 +192,16 @@ pub struct WaiterView {
 }
 
 impl WaiterView {
+    /// A waiter, for those who show or play one.
+    pub const fn new(owner: Owner, mode: Mode, ttl: Ttl, seen_for: Duration) -> Self {
+        Self {
+            owner,
+            mode,
+            ttl,
+            seen_for,
+        }
+    }
+
     pub(crate) fn of(waiter: &Waiter, now_ms: u64) -> Self {
         Self {
             owner: waiter.owner.clone(),

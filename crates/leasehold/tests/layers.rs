@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 9] = [
     &["store"],
     &["telemetry"],
     &["doctor", "error"],
-    &["backoff", "clock", "foreign", "runtime", "sync"],
+    &["access", "backoff", "clock", "foreign", "runtime", "sync"],
 ];
 
 fn sources(folder: &Path) -> Vec<(PathBuf, String)> {

@@ -68,10 +68,7 @@ mod tests {
             command: " -- ...",
         };
         let says = "is busy (exit 75)";
-        let snapshot = Snapshot {
-            holder: Some(holder(41)),
-            queue: vec![],
-        };
+        let snapshot = Snapshot::new(Some(holder(41)), vec![]);
         assert_eq!(
             busy("db migrate", says, &snapshot, "-w 5m ", again),
             "\"db migrate\" is busy (exit 75)\n    \
@@ -82,10 +79,7 @@ mod tests {
              leasehold watch 'db migrate'\n            \
              leasehold break --if-fence 41 'db migrate'  (if its holder is gone for good)"
         );
-        let snapshot = Snapshot {
-            holder: Some(foreign()),
-            queue: vec![],
-        };
+        let snapshot = Snapshot::new(Some(foreign()), vec![]);
         let block = busy("x", "is busy", &snapshot, "", again);
         assert!(
             block.contains("a foreign client (string)\n")

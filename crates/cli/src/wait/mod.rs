@@ -194,10 +194,7 @@ async fn refused(client: &Client, wish: Wanted<'_>, answer: Result<(), Refusal>)
         Ok(snapshot) => snapshot,
         Err(exit) if code == TIMEOUT => return exit,
         // It has answered just now: say what is known.
-        Err(_) => Snapshot {
-            holder,
-            queue: Vec::new(),
-        },
+        Err(_) => Snapshot::new(holder, Vec::new()),
     };
     // We may still be in line ourselves, behind those who count.
     snapshot.queue.truncate(before);

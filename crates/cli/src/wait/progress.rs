@@ -199,12 +199,12 @@ pub(super) mod tests {
             Some(Duration::from_secs(192)),
             Some(Duration::from_secs(24)),
         );
-        HolderView {
-            who: Who::Owner(owner),
-            fence: Some(Fence::new(fence)),
+        HolderView::new(
+            Who::Owner(owner),
+            Some(Fence::new(fence)),
             held_for,
             expires_in,
-        }
+        )
     }
 
     pub(crate) fn foreign() -> HolderView {
@@ -212,12 +212,7 @@ pub(super) mod tests {
             kind: "string".into(),
             value: b"d2f1".to_vec(),
         };
-        HolderView {
-            who,
-            fence: None,
-            held_for: None,
-            expires_in: None,
-        }
+        HolderView::new(who, None, None, None)
     }
 
     fn seen(holder: HolderView, ahead: u32, at: u64) -> Seen {

@@ -323,12 +323,7 @@ impl Clients for Ours {
 /// The answer to a client that has so many before it. Of the holder it learns nothing that it uses.
 fn busy(owner: &Owner, ahead: u32, poll_after: Duration, at_us: u64) -> Busy {
     Busy {
-        holder: HolderView {
-            who: Who::Owner(owner.clone()),
-            fence: None,
-            held_for: None,
-            expires_in: None,
-        },
+        holder: HolderView::new(Who::Owner(owner.clone()), None, None, None),
         ahead,
         poll_after,
         at_us,

@@ -118,12 +118,7 @@ pub(super) fn after(earlier: Option<Error>, error: Error) -> Error {
 }
 
 fn view(kind: String, value: Vec<u8>, expires_in: Option<Duration>) -> HolderView {
-    HolderView {
-        who: Who::Foreign { kind, value },
-        fence: None,
-        held_for: None,
-        expires_in,
-    }
+    HolderView::new(Who::Foreign { kind, value }, None, None, expires_in)
 }
 
 /// What stands under a key, without a foreign value, which may be a secret.

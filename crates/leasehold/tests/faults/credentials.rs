@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use leasehold::{Client, Credentials, Error, StoreErrorKind};
 use testkit::RedisServer;
 
-use crate::scene::{CANARY, millis, store_error, within};
+use crate::scene::{CANARY, kill_until_connected, millis, store_error, within};
 
 /// A place where an operator puts the password of the day.
 #[derive(Clone, Default)]
@@ -48,7 +48,7 @@ async fn a_password_that_is_rotated_costs_no_lease() {
     server.cli(&["CONFIG", "SET", "requirepass", "of tomorrow"]);
     vault.put("of tomorrow");
     // Whoever is connected stays so; the next dial needs the new one.
-    server.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    kill_until_connected(&server);
     let renewed = async {
         while let Err(error) = lease.extend(millis(30_000)).await {
             assert!(matches!(error, Error::Store(_)), "{error}");

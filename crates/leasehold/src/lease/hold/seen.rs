@@ -10,12 +10,12 @@ use crate::error::Lost;
 impl Hold {
     /// What others here are told of it.
     pub(crate) fn view(&self) -> HolderView {
-        HolderView {
-            who: Who::Owner(self.owner.clone()),
-            fence: Some(self.fence),
-            held_for: Some(self.clock.now().since(self.since)),
-            expires_in: Some(self.valid_until().since(self.clock.now())),
-        }
+        HolderView::new(
+            Who::Owner(self.owner.clone()),
+            Some(self.fence),
+            Some(self.clock.now().since(self.since)),
+            Some(self.valid_until().since(self.clock.now())),
+        )
     }
 
     /// How it ended, if it has.

@@ -143,12 +143,7 @@ mod tests {
             kind: "string".into(),
             value: Vec::new(),
         };
-        let holder = leasehold_core::HolderView {
-            who,
-            fence: None,
-            held_for: None,
-            expires_in: None,
-        };
+        let holder = leasehold_core::HolderView::new(who, None, None, None);
         let busy = Busy {
             ahead: 0,
             poll_after: Duration::ZERO,

@@ -39,10 +39,7 @@ fn one(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
                 .chunks_exact(2)
                 .filter_map(|pair| waiter(&pair[0], &pair[1], now))
                 .collect();
-            Reply::Seen(Snapshot {
-                holder: view(holder)?,
-                queue,
-            })
+            Reply::Seen(Snapshot::new(view(holder)?, queue))
         }
         ("error", [said]) => return Some(Err(error(said, name)?)),
         _ => return None,
@@ -182,16 +179,16 @@ fn view(value: &Value) -> Option<Option<HolderView>> {
         },
         Who::Owner,
     );
-    Some(Some(HolderView {
+    Some(Some(HolderView::new(
         who,
         fence,
-        held_for: u64::try_from(integer(held_for)?)
+        u64::try_from(integer(held_for)?)
             .ok()
             .map(Duration::from_micros),
-        expires_in: u64::try_from(integer(expires_in)?)
+        u64::try_from(integer(expires_in)?)
             .ok()
             .map(Duration::from_millis),
-    }))
+    )))
 }
 
 /// A waiter in the queue; `None` for a record of another form, which no living client wrote.
@@ -203,12 +200,7 @@ fn waiter(token: &Value, record: &Value, now_ms: u64) -> Option<WaiterView> {
     let mode = (mode == mode_word(Mode::Exclusive)).then_some(Mode::Exclusive)?;
     let ttl = Ttl::new(Duration::from_millis(ttl.parse().ok()?)).ok()?;
     let seen_for = Duration::from_millis(seen_until.parse::<u64>().ok()?.saturating_sub(now_ms));
-    Some(WaiterView {
-        owner,
-        mode,
-        ttl,
-        seen_for,
-    })
+    Some(WaiterView::new(owner, mode, ttl, seen_for))
 }
 
 fn fence_of(value: &Value) -> Option<Fence> {

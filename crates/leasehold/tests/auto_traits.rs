@@ -1,0 +1,70 @@
+//! What can cross threads and outlive its maker. The compiler checks it: a type that loses this breaks programs that build today.
+
+use std::time::Duration;
+
+use leasehold::cache::{Cache, Got, Policy};
+use leasehold::timestamp::Unit;
+use leasehold::{
+    Client, ClientBuilder, Clock, Credentials, Detached, Error, Fence, Gate, HolderView, Lease,
+    LeaseEnd, LossWatch, Lost, Memory, Moment, Mutex, Snapshot, StoreError, Tenure, Timeout,
+    TimestampHold, TimestampLock, Waiting, blocking,
+};
+
+fn crosses<T: Send + Sync + 'static>() {}
+
+fn moves<T: Send + 'static>(future: T) {
+    drop(future);
+}
+
+fn sends<T: Send>(future: T) {
+    drop(future);
+}
+
+#[test]
+fn types_cross_threads() {
+    crosses::<Client>();
+    crosses::<ClientBuilder>();
+    crosses::<Clock>();
+    crosses::<Moment>();
+    crosses::<Memory>();
+    crosses::<Mutex>();
+    crosses::<Lease>();
+    crosses::<LeaseEnd>();
+    crosses::<LossWatch>();
+    crosses::<Detached>();
+    crosses::<Tenure>();
+    crosses::<Waiting>();
+    crosses::<Fence>();
+    crosses::<Gate>();
+    crosses::<HolderView>();
+    crosses::<Snapshot>();
+    crosses::<Credentials>();
+    crosses::<(Error, StoreError, Lost, Timeout)>();
+    crosses::<(Cache, Got<String>, Policy, leasehold::cache::Error)>();
+    crosses::<(TimestampLock, TimestampHold, Unit)>();
+    crosses::<(blocking::Client, blocking::Mutex, blocking::Lease)>();
+    crosses::<(blocking::LossWatch, blocking::Detached, blocking::Cache)>();
+    crosses::<(blocking::TimestampLock, blocking::TimestampHold)>();
+}
+
+#[tokio::test]
+async fn futures_cross_threads() -> Result<(), Error> {
+    let client = Client::embedded()?;
+    let mutex = client.mutex("m");
+    moves(Client::connect("memory:"));
+    moves(mutex.clone().acquire_owned());
+    moves(mutex.clone().try_acquire_owned());
+    moves(mutex.clone().acquire_within_owned(Duration::from_secs(1)));
+    sends(mutex.acquire());
+    sends(mutex.try_acquire());
+    sends(mutex.acquire_within(Duration::from_secs(1)));
+    sends(mutex.run(async |lease| lease.fence()));
+    sends(client.inspect("m"));
+    sends(client.close());
+    sends(client.cache().invalidate("k"));
+    let lease = mutex.acquire().await?;
+    sends(lease.lost());
+    sends(lease.extend(Duration::from_secs(30)));
+    moves(lease.release());
+    Ok(())
+}
