@@ -6,11 +6,11 @@ use leasehold_core::{LockName, Reply, Step};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 
-use super::encode::{script_of, write};
+use super::codec::encode::{script_of, write};
+use super::codec::form::{Batch, Kind, MOST};
+use super::codec::reply;
 use super::fault::classify;
-use super::form::{Batch, Kind, MOST};
-use super::reply;
-use super::script::{Scripts, is_unknown};
+use super::scripts::{Scripts, is_unknown};
 use crate::error::StoreErrorKind;
 
 /// How a script is sent.
@@ -38,7 +38,7 @@ impl Scripts {
     }
 
     /// Carries out the steps of a batch in their order, at one moment. The locks may be different ones or the same; there is no
-    /// cluster as yet, where they would have to share a slot. Waiters are told on `channel`, which is [`DEAF`](super::words::DEAF) when the connection
+    /// cluster as yet, where they would have to share a slot. Waiters are told on `channel`, which is [`DEAF`](super::codec::words::DEAF) when the connection
     /// does not listen.
     ///
     /// A step that the short form does not fit has changed nothing, and goes again in the long one: other steps may come between.

@@ -11,11 +11,11 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::address::Address;
 use super::greet::{Greeted, Greeting};
-use super::notice;
 use super::placement::Placement;
 use super::refusal::{closed, refusal};
 #[cfg(feature = "tls")]
 use super::tls;
+use super::wake;
 use crate::error::StoreError;
 use crate::store::contract::Listener;
 
@@ -47,13 +47,13 @@ pub(super) async fn dial(
             match push.kind {
                 PushKind::Message => {
                     if let Some(Value::BulkString(payload)) = push.data.get(1)
-                        && let Some(notice) = notice::parse(payload)
+                        && let Some(notice) = wake::parse(payload)
                     {
                         hears(notice);
                     }
                 }
                 #[cfg(feature = "cache")]
-                PushKind::Invalidate => hears(notice::changed(&push.data)),
+                PushKind::Invalidate => hears(wake::changed(&push.data)),
                 _ => {}
             }
             Ok::<(), redis::aio::SendError>(())

@@ -18,7 +18,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use leasehold_core::Reply;
 
-use super::form::Batch;
+use super::codec::form::Batch;
 use crate::store::contract::Answer;
 
 /// A batch that was answered.
@@ -120,7 +120,7 @@ mod tests {
     use leasehold_core::Busy;
     use testkit::block_on;
 
-    use super::super::form::Kind;
+    use super::super::codec::form::Kind;
     use super::*;
 
     fn batch(id: u64) -> Batch {

@@ -7,7 +7,7 @@ use redis::{RedisError, RedisResult, Value, cmd, pipe};
 use super::address::Address;
 use super::fault::classify;
 use super::refusal::refusal;
-use super::script::Scripts;
+use super::scripts::Scripts;
 use super::server::{Hello, ServerId};
 use crate::error::{StoreError, StoreErrorKind};
 

@@ -26,7 +26,7 @@ pub(super) use self::ending::End;
 pub(super) use self::queue::State;
 use self::queue::{Item, Queue, Waiting};
 use self::sweep::Swept;
-use super::form::{Batch, Kind};
+use super::codec::form::{Batch, Kind};
 use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::store::contract::{Answer, Done};

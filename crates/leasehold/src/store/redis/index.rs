@@ -4,10 +4,11 @@
 use leasehold_core::LockName;
 use redis::{Cmd, Value, cmd, pipe};
 
+use super::codec::reply;
+use super::codec::words::{INDEX, QUEUE};
 use super::line::Up;
 use super::node::Node;
-use super::words::{INDEX, QUEUE};
-use super::{reply, script};
+use super::scripts;
 use crate::error::StoreError;
 
 impl Node {
@@ -19,7 +20,7 @@ impl Node {
                 command.arg(1).arg(INDEX).arg(name.key());
             };
             self.scripts
-                .run(script::INDEX, &mut connection, write)
+                .run(scripts::INDEX, &mut connection, write)
                 .await
         };
         self.link.call(self.limit, add).await.map(drop)

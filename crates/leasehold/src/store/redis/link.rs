@@ -11,10 +11,10 @@ use super::address::Address;
 use super::fault::classify;
 use super::inbox::Inbox;
 use super::line::{Line, Up};
-use super::notice;
 use super::placement::Placement;
 use super::runner::{Plan, run};
-use super::script::Scripts;
+use super::scripts::Scripts;
+use super::wake;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
@@ -39,7 +39,7 @@ impl Link {
         let plan = Arc::new_cyclic(|plan: &Weak<Plan>| Plan {
             inbox: Inbox::new(address.to_string()),
             address,
-            channel: notice::channel(attach.client),
+            channel: wake::channel(attach.client),
             listener: hearing(plan.clone(), attach.listener),
             tracks: attach.keeps_values,
             clock,

@@ -7,12 +7,11 @@ mod against_core;
 mod batch;
 #[cfg(feature = "cache")]
 mod cache;
+mod codec;
 mod dial;
 mod doctor;
-mod encode;
 mod fault;
 mod flights;
-mod form;
 mod greet;
 mod inbox;
 mod index;
@@ -21,13 +20,11 @@ mod link;
 #[cfg(all(leasehold_mutations, debug_assertions))]
 mod mutation;
 mod node;
-mod notice;
 mod placement;
 mod refusal;
-mod reply;
 mod router;
 mod runner;
-mod script;
+mod scripts;
 mod server;
 #[cfg(feature = "cache")]
 mod server_time;
@@ -39,7 +36,7 @@ mod url;
 #[cfg(test)]
 mod vectors;
 mod vigil;
-mod words;
+mod wake;
 
 pub(crate) use self::address::Address;
 pub(in crate::store) use self::doctor::examine;

@@ -7,7 +7,7 @@ use leasehold_core::{LockName, Step, Ttl};
 
 use super::address::Address;
 use super::link::Link;
-use super::script::Scripts;
+use super::scripts::Scripts;
 use crate::clock::Clock;
 use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Done};

@@ -11,7 +11,7 @@ use redis::{AsyncConnectionConfig, Cmd, Value};
 use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
-use super::script::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, Scripts, TAKE};
+use super::scripts::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, Scripts, TAKE};
 
 const PAGE: &str = include_str!("../../../../../docs/protocol.md");
 

@@ -3,10 +3,10 @@
 
 use leasehold_core::{Block, Fence, Held, LockName, Mode, Owner, Reply, Step, Ttl, Wait};
 
+use super::super::codec::form::MOST;
+use super::super::codec::form::{Contended, Kind};
+use super::super::codec::words::COUNTER;
 use super::super::fault::classify;
-use super::super::form::MOST;
-use super::super::form::{Contended, Kind};
-use super::super::words::COUNTER;
 use super::model::START_US;
 use super::server::Redis;
 use crate::error::StoreErrorKind;

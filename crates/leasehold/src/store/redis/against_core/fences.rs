@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use leasehold_core::{Block, Fence, LockName, Mode, Owner, Reply, Step, Ttl};
 
-use super::super::form::Kind;
-use super::super::words::COUNTER;
+use super::super::codec::form::Kind;
+use super::super::codec::words::COUNTER;
 use super::model::START_US;
 use super::server::Redis;
 

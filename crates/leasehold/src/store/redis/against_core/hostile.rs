@@ -16,7 +16,7 @@ use leasehold_core::{Block, ClientId, Fence, LockName, Mode, Owner, Reply, Step,
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 use self::events::{Event, KEYS, MEMBERS, NO_FENCES, OWNERS, RECORDS, SCORES, events};
-use super::super::words::COUNTER;
+use super::super::codec::words::COUNTER;
 use super::model::START_US;
 use super::server::Redis;
 

@@ -13,10 +13,10 @@ use redis::{RedisError, RedisResult};
 use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
-use super::super::form::Batch;
-use super::super::form::{Contended, Kind};
+use super::super::codec::form::Batch;
+use super::super::codec::form::{Contended, Kind};
+use super::super::codec::words::COUNTER;
 use super::super::line::Up;
-use super::super::words::COUNTER;
 use super::super::{Address, RedisStore};
 use super::kept::{holder, waiter};
 use super::model::channel;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Busy, Fence, Fences, LockState, Outcome, Owner, Reply, Step, Who};
 
-use super::super::form::Kind;
+use super::super::codec::form::Kind;
 use super::model::passed_over;
 
 /// How often each outcome occurred.

@@ -13,12 +13,12 @@ use leasehold_core::cache::{Begin, Commit, Step, Token, Value};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, cmd, pipe};
 
+use super::codec::words::DEAF;
 use super::line::Up;
 use super::node::Node;
-use super::script::{
+use super::scripts::{
     CACHE_ABANDON, CACHE_BEGIN, CACHE_COMMIT, CACHE_INVALIDATE, CACHE_RENEW, Scripts,
 };
-use super::words::DEAF;
 use crate::error::StoreError;
 use crate::store::entries::{Entries, Looked, Taken};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::cache::{Kept, Reply, Value as Entry, Version};
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
-use super::super::reply::{array, integer, integers, text};
+use super::super::codec::reply::{array, integer, integers, text};
 use crate::store::entries::Taken;
 
 /// Reads what a script answered; `None` if it is not of the form that the scripts give.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::{Cmd, Value, cmd, pipe};
 
 use super::super::address::Address;
+use super::super::codec::words::INDEX;
 use super::super::refusal::closed;
-use super::super::words::INDEX;
 use super::access::{self, For};
 use super::facts::{Facts, Fields, Lock, Way};
 use super::talk::{Opened, Talk, open};

@@ -7,12 +7,12 @@ use leasehold_core::{Block, ClientId, Fence, LockName, Mode, Owner, Step, Ttl, W
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd};
 use tokio::sync::mpsc;
 
+use super::super::codec::form::Batch;
+use super::super::codec::form::Contended;
+use super::super::codec::words::INDEX;
 use super::super::fault::classify;
-use super::super::form::Batch;
-use super::super::form::Contended;
-use super::super::notice;
-use super::super::script::{self, Scripts};
-use super::super::words::INDEX;
+use super::super::scripts::{self, Scripts};
+use super::super::wake;
 use super::access::{Word, needs};
 use super::facts::Probe;
 use super::talk::Talk;
@@ -60,7 +60,7 @@ impl Scratch {
         let client = ClientId::new(bits()?);
         Ok(Self {
             name: LockName::from_key(&format!("leasehold:doctor:{:016x}", bits()?)),
-            channel: notice::channel(client),
+            channel: wake::channel(client),
             client,
         })
     }
@@ -174,7 +174,7 @@ async fn use_lock(
         command.arg(1).arg(&index).arg(scratch.name.key());
     };
     let said = talk
-        .answered(scripts.run(script::INDEX, &mut connection, write))
+        .answered(scripts.run(scripts::INDEX, &mut connection, write))
         .await?;
     probe.count("index", said);
     talk.told::<Value>(cmd("DEL").arg(&scratch.keys())).await?;
@@ -203,7 +203,7 @@ impl Probe {
 async fn hear(talk: &Talk, messages: &mut mpsc::UnboundedReceiver<Vec<u8>>) -> bool {
     let heard = async {
         while let Some(message) = messages.recv().await {
-            if let Some(Notice::Wanted { .. } | Notice::Granted { .. }) = notice::parse(&message) {
+            if let Some(Notice::Wanted { .. } | Notice::Granted { .. }) = wake::parse(&message) {
                 return true;
             }
         }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use leasehold_core::{LockName, Step};
 
 use super::queue::{Item, Queue};
-use crate::store::redis::form::{Batch, Kind};
+use crate::store::redis::codec::form::{Batch, Kind};
 
 impl Queue {
     /// In which form a step is sent. What extends a lock and what frees it keep their order: the second one takes the form of

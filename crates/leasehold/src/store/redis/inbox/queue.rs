@@ -8,7 +8,7 @@ use leasehold_core::{LockName, Step};
 use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::store::contract::Done;
-use crate::store::redis::form::{Contended, Kind};
+use crate::store::redis::codec::form::{Contended, Kind};
 
 /// What is known of the connection.
 #[derive(Debug, Clone, Default)]

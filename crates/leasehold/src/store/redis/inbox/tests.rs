@@ -10,7 +10,7 @@ use super::{Call, End, FEW, Inbox, State};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::{Answer, Done};
-use crate::store::redis::form::{Batch, Kind, MOST};
+use crate::store::redis::codec::form::{Batch, Kind, MOST};
 
 const LIMIT: Duration = Duration::from_secs(2);
 

@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
-use super::super::script::Scripts;
+use super::super::scripts::Scripts;
 use super::super::vectors::patient;
 use super::{by_script, plain};
 

@@ -18,7 +18,7 @@ use redis::{Cmd, RedisResult};
 use self::reply::{decode, no_known_form};
 use super::line::Up;
 use super::node::Node;
-use super::script::{Scripts, TIMESTAMP_ACQUIRE, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE};
+use super::scripts::{Scripts, TIMESTAMP_ACQUIRE, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE};
 use crate::error::StoreError;
 use crate::store::timestamps::{Ask, Timestamps};
 

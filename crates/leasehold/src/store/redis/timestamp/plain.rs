@@ -7,7 +7,7 @@ use leasehold_core::timestamp::{Content, Reply, Step, Unit, fits, has_passed, is
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd};
 
-use super::super::reply;
+use super::super::codec::reply;
 use super::reply::no_known_form;
 
 /// How often to begin again when the lock became free meanwhile.

@@ -3,7 +3,7 @@
 use leasehold_core::timestamp::{Content, Reply};
 use redis::{ErrorKind, RedisError, Value};
 
-use super::super::reply;
+use super::super::codec::reply;
 
 /// Reads what a script answered; `None` if it is not of the form that the scripts give.
 pub(super) fn decode(value: &Value) -> Option<Reply> {

@@ -3,22 +3,22 @@
 use leasehold_core::Mode;
 
 /// What all fences are drawn from: the only key that stays when a lock is free.
-pub(super) const COUNTER: &str = "leasehold:fence";
+pub(in crate::store::redis) const COUNTER: &str = "leasehold:fence";
 
 /// Names worth showing to an operator.
-pub(super) const INDEX: &str = "leasehold:index";
+pub(in crate::store::redis) const INDEX: &str = "leasehold:index";
 
 /// What the key of a lock's queue ends with.
-pub(super) const QUEUE: &str = ":lh-queue";
+pub(in crate::store::redis) const QUEUE: &str = ":lh-queue";
 
 /// What the key of its waiters' records ends with.
-pub(super) const WAITERS: &str = ":lh-waiters";
+pub(in crate::store::redis) const WAITERS: &str = ":lh-waiters";
 
 /// Says that nobody listens for wakes: a waiter only polls.
-pub(super) const DEAF: &str = "-";
+pub(in crate::store::redis) const DEAF: &str = "-";
 
 /// A mode as scripts and records spell it.
-pub(super) fn mode_word(mode: Mode) -> &'static str {
+pub(in crate::store::redis) fn mode_word(mode: Mode) -> &'static str {
     match mode {
         Mode::Exclusive => "exclusive",
     }

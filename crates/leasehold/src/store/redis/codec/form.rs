@@ -7,11 +7,11 @@ use leasehold_core::{LockName, Reply, Step};
 
 /// The most steps in one batch: long enough for the request to cost next to nothing beside its steps, short enough (half a
 /// millisecond) not to hold up other clients of the server.
-pub(super) const MOST: usize = 32;
+pub(in crate::store::redis) const MOST: usize = 32;
 
 /// Which steps may share a batch: those that one script carries out and a full server treats alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::store::redis) enum Kind {
     /// Extends or releases, which also a full server carries out.
     Settle,
     /// Such, for locks that others may wait for.
@@ -26,7 +26,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// In the order in which they are sent: what frees a lock goes before what takes one.
-    pub(super) const ALL: [Self; 5] = [
+    pub(in crate::store::redis) const ALL: [Self; 5] = [
         Self::Settle,
         Self::SettleLong,
         Self::Acquire,
@@ -35,12 +35,12 @@ impl Kind {
     ];
 
     /// Whether it frees locks, or keeps them.
-    pub(super) const fn settles(self) -> bool {
+    pub(in crate::store::redis) const fn settles(self) -> bool {
         matches!(self, Self::Settle | Self::SettleLong)
     }
 
     /// How many steps of this kind may go together.
-    pub(super) const fn most(self) -> usize {
+    pub(in crate::store::redis) const fn most(self) -> usize {
         match self {
             Self::Alone => 1,
             _ => MOST,
@@ -48,12 +48,12 @@ impl Kind {
     }
 
     /// Whether no other form follows.
-    pub(super) fn is_long(self) -> bool {
+    pub(in crate::store::redis) fn is_long(self) -> bool {
         self == self.long()
     }
 
     /// Which form follows where this one did not fit.
-    pub(super) const fn long(self) -> Self {
+    pub(in crate::store::redis) const fn long(self) -> Self {
         match self {
             Self::Settle | Self::SettleLong => Self::SettleLong,
             Self::Acquire | Self::AcquireLong => Self::AcquireLong,
@@ -63,10 +63,10 @@ impl Kind {
 }
 
 /// Steps to send together.
-pub(super) struct Batch {
-    pub(super) id: u64,
-    pub(super) kind: Kind,
-    pub(super) steps: Vec<(LockName, Step)>,
+pub(in crate::store::redis) struct Batch {
+    pub(in crate::store::redis) id: u64,
+    pub(in crate::store::redis) kind: Kind,
+    pub(in crate::store::redis) steps: Vec<(LockName, Step)>,
 }
 
 /// How many locks are remembered: enough for those that a client has to do with at once. It only costs a second request to know
@@ -75,11 +75,11 @@ const KNOWN: usize = 1_024;
 
 /// The locks that others were last heard to hold or to wait for.
 #[derive(Debug, Default)]
-pub(super) struct Contended(HashSet<String>);
+pub(in crate::store::redis) struct Contended(HashSet<String>);
 
 impl Contended {
     /// Which batch a step may go into.
-    pub(super) fn kind(&self, name: &LockName, step: &Step) -> Kind {
+    pub(in crate::store::redis) fn kind(&self, name: &LockName, step: &Step) -> Kind {
         let kind = match step {
             Step::Acquire { .. } => Kind::Acquire,
             // The short form compares the whole value.
@@ -97,7 +97,7 @@ impl Contended {
     }
 
     /// What a reply says of a lock.
-    pub(super) fn learn(&mut self, name: &LockName, reply: &Reply) {
+    pub(in crate::store::redis) fn learn(&mut self, name: &LockName, reply: &Reply) {
         match reply {
             Reply::Held(held) => self.is(name.key(), held.queued > 0),
             Reply::Busy(_) => self.is(name.key(), true),
@@ -107,7 +107,7 @@ impl Contended {
     }
 
     /// Others are heard to hold or wait for the lock with this key, or not.
-    pub(super) fn is(&mut self, key: &str, contended: bool) {
+    pub(in crate::store::redis) fn is(&mut self, key: &str, contended: bool) {
         if !contended {
             if !self.0.is_empty() {
                 self.0.remove(key);

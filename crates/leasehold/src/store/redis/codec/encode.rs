@@ -4,11 +4,11 @@ use leasehold_core::{Fence, LockName, Owner, Step, Ttl};
 use redis::Cmd;
 
 use super::form::Kind;
-use super::script::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, TAKE};
 use super::words::{COUNTER, DEAF, QUEUE, WAITERS, mode_word};
+use crate::store::redis::scripts::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, TAKE};
 
 /// Which script carries out these steps of one kind.
-pub(super) fn script_of(kind: Kind, steps: &[(LockName, Step)]) -> usize {
+pub(in crate::store::redis) fn script_of(kind: Kind, steps: &[(LockName, Step)]) -> usize {
     match (kind, steps.first()) {
         (Kind::Settle, _) => SETTLE,
         (Kind::SettleLong, _) => SETTLE_MANY,
@@ -20,7 +20,12 @@ pub(super) fn script_of(kind: Kind, steps: &[(LockName, Step)]) -> usize {
 }
 
 /// Writes the keys and the arguments of these steps of one kind, as its script reads them. Waiters are told on `channel`.
-pub(super) fn write(kind: Kind, channel: &str, steps: &[(LockName, Step)], into: &mut Cmd) {
+pub(in crate::store::redis) fn write(
+    kind: Kind,
+    channel: &str,
+    steps: &[(LockName, Step)],
+    into: &mut Cmd,
+) {
     let (counters, suffixes): (usize, &[&str]) = match kind {
         Kind::Settle => (0, &[]),
         Kind::Acquire => (1, &[QUEUE]),

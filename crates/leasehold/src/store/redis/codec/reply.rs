@@ -12,7 +12,7 @@ use super::words::{COUNTER, QUEUE, WAITERS, mode_word};
 
 /// Reads what a script answered to steps on these locks, for each its reply or its error; `None` if it is not of the form that
 /// the scripts give.
-pub(super) fn decode<'a>(
+pub(in crate::store::redis) fn decode<'a>(
     value: &Value,
     names: impl ExactSizeIterator<Item = &'a LockName>,
 ) -> Option<Vec<RedisResult<Reply>>> {
@@ -53,7 +53,7 @@ fn one(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
     clippy::type_complexity,
     reason = "one answer for each, if there is one"
 )]
-pub(super) fn decode_short(
+pub(in crate::store::redis) fn decode_short(
     value: &Value,
     steps: &[(LockName, Step)],
 ) -> Option<Vec<Option<RedisResult<Reply>>>> {
@@ -84,7 +84,7 @@ pub(super) fn decode_short(
 }
 
 /// How many fences were drawn, as it stands behind the first of them: `/<how many>`, or nothing for one.
-pub(super) fn block_of(text: &str) -> Option<Block> {
+pub(in crate::store::redis) fn block_of(text: &str) -> Option<Block> {
     if text.is_empty() {
         return Some(Block::ONE);
     }
@@ -132,7 +132,7 @@ fn error(said: &Value, name: &LockName) -> Option<RedisError> {
 }
 
 /// The texts of an array.
-pub(super) fn texts(value: &Value) -> Vec<String> {
+pub(in crate::store::redis) fn texts(value: &Value) -> Vec<String> {
     array(value)
         .unwrap_or_default()
         .iter()
@@ -142,7 +142,7 @@ pub(super) fn texts(value: &Value) -> Vec<String> {
 }
 
 /// The integers of an array.
-pub(super) fn integers(value: &Value) -> Vec<i64> {
+pub(in crate::store::redis) fn integers(value: &Value) -> Vec<i64> {
     array(value)
         .unwrap_or_default()
         .iter()
@@ -208,7 +208,7 @@ fn fence_of(value: &Value) -> Option<Fence> {
 }
 
 /// A fence as it is written.
-pub(super) fn fence_in(text: &str) -> Option<Fence> {
+pub(in crate::store::redis) fn fence_in(text: &str) -> Option<Fence> {
     let fence = text.parse().ok().map(Fence::new);
     fence.filter(|fence| *fence <= Fence::MAX)
 }
@@ -231,14 +231,14 @@ fn millis(value: &Value) -> Option<Duration> {
         .map(Duration::from_millis)
 }
 
-pub(super) fn integer(value: &Value) -> Option<i64> {
+pub(in crate::store::redis) fn integer(value: &Value) -> Option<i64> {
     match value {
         Value::Int(number) => Some(*number),
         other => text(other)?.parse().ok(),
     }
 }
 
-pub(super) fn text(value: &Value) -> Option<&str> {
+pub(in crate::store::redis) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) => Some(text),
@@ -246,7 +246,7 @@ pub(super) fn text(value: &Value) -> Option<&str> {
     }
 }
 
-pub(super) fn array(value: &Value) -> Option<&[Value]> {
+pub(in crate::store::redis) fn array(value: &Value) -> Option<&[Value]> {
     match value {
         Value::Array(items) => Some(items),
         _ => None,

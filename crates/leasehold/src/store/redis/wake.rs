@@ -1,8 +1,8 @@
-//! What the scripts say to a client on its channel. Must never guess: a message of another form is none.
+//! Wakes: what the scripts say to a client on its channel. Must never guess: a message of another form is none.
 
 use leasehold_core::{Block, ClientId, Owner, Wake};
 
-use super::reply::{block_of, fence_in};
+use super::codec::reply::{block_of, fence_in};
 use crate::store::contract::Notice;
 
 /// Where a client listens. `acquire.lua` builds the same name from the holder's token.
