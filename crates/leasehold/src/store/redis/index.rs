@@ -6,7 +6,7 @@ use redis::{Cmd, Value, cmd, pipe};
 
 use super::codec::reply;
 use super::codec::words::{INDEX, QUEUE};
-use super::line::Up;
+use super::connection::line::Up;
 use super::node::Node;
 use super::scripts;
 use crate::error::StoreError;

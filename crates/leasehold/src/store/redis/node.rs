@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::{LockName, Step, Ttl};
 
 use super::address::Address;
-use super::link::Link;
+use super::connection::link::Link;
 use super::scripts::Scripts;
 use crate::clock::Clock;
 use crate::runtime::Tasks;

@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::super::codec::form::Batch;
 use super::super::codec::form::{Contended, Kind};
 use super::super::codec::words::COUNTER;
-use super::super::line::Up;
+use super::super::connection::line::Up;
 use super::super::{Address, RedisStore};
 use super::kept::{holder, waiter};
 use super::model::channel;

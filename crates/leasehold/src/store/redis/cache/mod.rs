@@ -14,7 +14,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, cmd, pipe};
 
 use super::codec::words::DEAF;
-use super::line::Up;
+use super::connection::line::Up;
 use super::node::Node;
 use super::scripts::{
     CACHE_ABANDON, CACHE_BEGIN, CACHE_COMMIT, CACHE_INVALIDATE, CACHE_RENEW, Scripts,

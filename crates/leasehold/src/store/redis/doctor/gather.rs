@@ -6,7 +6,7 @@ use redis::{Cmd, Value, cmd, pipe};
 
 use super::super::address::Address;
 use super::super::codec::words::INDEX;
-use super::super::refusal::closed;
+use super::super::connection::refusal::closed;
 use super::access::{self, For};
 use super::facts::{Facts, Fields, Lock, Way};
 use super::talk::{Opened, Talk, open};

@@ -11,9 +11,9 @@ use redis::{
 use tokio::sync::mpsc;
 
 use super::super::address::Address;
-use super::super::dial;
+use super::super::connection::dial;
+use super::super::connection::refusal::{refusal, silent};
 use super::super::fault::classify;
-use super::super::refusal::{refusal, silent};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 

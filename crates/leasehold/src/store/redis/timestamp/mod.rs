@@ -16,7 +16,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult};
 
 use self::reply::{decode, no_known_form};
-use super::line::Up;
+use super::connection::line::Up;
 use super::node::Node;
 use super::scripts::{Scripts, TIMESTAMP_ACQUIRE, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE};
 use crate::error::StoreError;

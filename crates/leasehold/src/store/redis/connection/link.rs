@@ -7,27 +7,27 @@ use leasehold_core::{LockName, Step};
 use redis::RedisResult;
 use tokio::sync::watch;
 
-use super::address::Address;
-use super::fault::classify;
-use super::inbox::Inbox;
 use super::line::{Line, Up};
 use super::placement::Placement;
 use super::runner::{Plan, run};
-use super::scripts::Scripts;
-use super::wake;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Done, Listener, Notice};
+use crate::store::redis::address::Address;
+use crate::store::redis::fault::classify;
+use crate::store::redis::inbox::Inbox;
+use crate::store::redis::scripts::Scripts;
+use crate::store::redis::wake;
 
 /// The connection to one node.
-pub(super) struct Link {
+pub(in crate::store::redis) struct Link {
     plan: Arc<Plan>,
     line: watch::Receiver<Line>,
 }
 
 impl Link {
-    pub(super) fn open(
+    pub(in crate::store::redis) fn open(
         address: Address,
         attach: Attach,
         scripts: Arc<Scripts>,
@@ -57,35 +57,41 @@ impl Link {
     }
 
     /// What errors call the server.
-    pub(super) fn label(&self) -> &str {
+    pub(in crate::store::redis) fn label(&self) -> &str {
         self.plan.inbox.label()
     }
 
     /// Sends a step; the answer comes within `limit`.
-    pub(super) fn send(&self, name: &LockName, step: Step, done: Done, limit: Duration) {
+    pub(in crate::store::redis) fn send(
+        &self,
+        name: &LockName,
+        step: Step,
+        done: Done,
+        limit: Duration,
+    ) {
         let now = self.plan.clock.now();
         self.plan.inbox.push(name, step, done, now, limit);
     }
 
     /// The clock that its limits are kept by.
     #[cfg(feature = "cache")]
-    pub(super) fn clock(&self) -> &Clock {
+    pub(in crate::store::redis) fn clock(&self) -> &Clock {
         &self.plan.clock
     }
 
     /// Whether the server's messages are heard.
-    pub(super) fn is_listening(&self) -> bool {
+    pub(in crate::store::redis) fn is_listening(&self) -> bool {
         self.plan.inbox.is_listening()
     }
 
     /// Waits for the first connection, or why there is none.
-    pub(super) async fn ready(&self) -> Result<(), StoreError> {
+    pub(in crate::store::redis) async fn ready(&self) -> Result<(), StoreError> {
         // The dial has a limit of its own.
         self.up(self.plan.limit * 2).await.map(drop)
     }
 
     /// Sends a request that is no step over the present connection and awaits the answer, for at most `limit` in all.
-    pub(super) async fn call<T>(
+    pub(in crate::store::redis) async fn call<T>(
         &self,
         limit: Duration,
         request: impl AsyncFnOnce(&Up) -> RedisResult<T>,

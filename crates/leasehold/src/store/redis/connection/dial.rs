@@ -9,15 +9,15 @@ use redis::{AsyncConnectionConfig, ConnectionAddr, PushInfo, PushKind, RedisResu
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::address::Address;
 use super::greet::{Greeted, Greeting};
 use super::placement::Placement;
 use super::refusal::{closed, refusal};
 #[cfg(feature = "tls")]
 use super::tls;
-use super::wake;
 use crate::error::StoreError;
 use crate::store::contract::Listener;
+use crate::store::redis::address::Address;
+use crate::store::redis::wake;
 
 /// Requests that may be under way at once before the next one waits its turn.
 const PIPELINE: usize = 1024;
@@ -73,7 +73,7 @@ pub(super) async fn dial(
 }
 
 /// A connection, and what drives it.
-pub(super) type Opened = (MultiplexedConnection, BoxFuture<'static, ()>);
+pub(in crate::store::redis) type Opened = (MultiplexedConnection, BoxFuture<'static, ()>);
 
 /// A stream that carries bytes both ways.
 trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -81,7 +81,7 @@ trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
 /// Connects, without a look at what answers. Without a placement, the current runtime does the work.
-pub(super) async fn open(
+pub(in crate::store::redis) async fn open(
     address: &Address,
     config: AsyncConnectionConfig,
     placement: Option<&Placement>,

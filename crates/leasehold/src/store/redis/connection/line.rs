@@ -5,23 +5,23 @@ use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 
-#[cfg(feature = "cache")]
-use super::server_time::ServerTime;
 use crate::error::StoreError;
+#[cfg(feature = "cache")]
+use crate::store::redis::server_time::ServerTime;
 
 /// A connection that works.
 #[derive(Clone)]
-pub(super) struct Up {
-    pub(super) connection: MultiplexedConnection,
+pub(in crate::store::redis) struct Up {
+    pub(in crate::store::redis) connection: MultiplexedConnection,
     /// What time it is on this server: of a connection, since another may lead to another server.
     #[cfg(feature = "cache")]
-    pub(super) time: Arc<ServerTime>,
+    pub(in crate::store::redis) time: Arc<ServerTime>,
     /// The server says what changes of what was looked at.
     #[cfg_attr(
         not(feature = "cache"),
         expect(dead_code, reason = "nothing is looked at")
     )]
-    pub(super) tracking: bool,
+    pub(in crate::store::redis) tracking: bool,
 }
 
 /// What requests that are no steps are sent over.

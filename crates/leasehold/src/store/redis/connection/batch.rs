@@ -6,12 +6,12 @@ use leasehold_core::{LockName, Reply, Step};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 
-use super::codec::encode::{script_of, write};
-use super::codec::form::{Batch, Kind, MOST};
-use super::codec::reply;
-use super::fault::classify;
-use super::scripts::{Scripts, is_unknown};
 use crate::error::StoreErrorKind;
+use crate::store::redis::codec::encode::{script_of, write};
+use crate::store::redis::codec::form::{Batch, Kind, MOST};
+use crate::store::redis::codec::reply;
+use crate::store::redis::fault::classify;
+use crate::store::redis::scripts::{Scripts, is_unknown};
 
 /// How a script is sent.
 #[derive(Debug, Clone, Copy)]
@@ -38,14 +38,14 @@ impl Scripts {
     }
 
     /// Carries out the steps of a batch in their order, at one moment. The locks may be different ones or the same; there is no
-    /// cluster as yet, where they would have to share a slot. Waiters are told on `channel`, which is [`DEAF`](super::codec::words::DEAF) when the connection
+    /// cluster as yet, where they would have to share a slot. Waiters are told on `channel`, which is [`DEAF`](crate::store::redis::codec::words::DEAF) when the connection
     /// does not listen.
     ///
     /// A step that the short form does not fit has changed nothing, and goes again in the long one: other steps may come between.
     ///
     /// An error inside of the answer is that step's own. The outer one is about the whole request: that it was refused
     /// (and then none of the steps was carried out) or lost (and then nobody knows).
-    pub(super) async fn run_batch(
+    pub(in crate::store::redis) async fn run_batch(
         &self,
         connection: &mut MultiplexedConnection,
         channel: &str,

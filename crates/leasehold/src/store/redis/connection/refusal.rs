@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use redis::RedisError;
 
-use super::address::Address;
-use super::fault::classify;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::store::redis::address::Address;
+use crate::store::redis::fault::classify;
 
 /// Why a dial failed; nothing was asked for, so nothing can have taken effect.
-pub(super) fn refusal(address: &Address, error: &RedisError) -> StoreError {
+pub(in crate::store::redis) fn refusal(address: &Address, error: &RedisError) -> StoreError {
     let (mut refusal, _) = classify(&address.to_string(), error);
     if refusal.kind == StoreErrorKind::TimedOut {
         return silent(address, None);
@@ -23,13 +23,13 @@ pub(super) fn refusal(address: &Address, error: &RedisError) -> StoreError {
 
 const WRONG_DOOR: &str = "; is it the right port, and with or without TLS?";
 
-pub(super) fn closed(address: &Address) -> StoreError {
+pub(in crate::store::redis) fn closed(address: &Address) -> StoreError {
     let detail = format!("it closed the connection{WRONG_DOOR}");
     StoreError::new(address.to_string(), StoreErrorKind::Unreachable, detail)
 }
 
 /// It let a dial wait for too long.
-pub(super) fn silent(address: &Address, limit: Option<Duration>) -> StoreError {
+pub(in crate::store::redis) fn silent(address: &Address, limit: Option<Duration>) -> StoreError {
     let waited = limit.map_or_else(String::new, |limit| format!(" for {limit:.1?}"));
     let detail =
         format!("it said nothing{waited}; is it the right host and port, and with or without TLS?");

@@ -16,7 +16,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
+use super::super::dial::open;
 use super::*;
+use crate::store::redis::Address;
 use crate::sync::explore;
 
 const PLENTY: Duration = Duration::from_secs(20);
@@ -343,12 +345,12 @@ fn both_directions_go_on_while_there_is_no_room() {
 fn a_server_over_tls_is_spoken_to_over_a_placed_socket() {
     let server = testkit::RedisServer::builder().tls().start();
     let url = format!("rediss://127.0.0.1:{}/", server.tls_port());
-    let address = super::super::address::Address::parse(&url).unwrap();
+    let address = Address::parse(&url).unwrap();
     let placement = Placement::new();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let config = redis::AsyncConnectionConfig::new();
-        let mut opening = pin!(super::super::dial::open(&address, config, Some(&placement)));
+        let mut opening = pin!(open(&address, config, Some(&placement)));
         let greeted = poll_fn(|context| {
             let opened = opening.as_mut().poll(context);
             if placement.0.wrote.load(SeqCst) {

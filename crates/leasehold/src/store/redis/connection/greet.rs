@@ -4,12 +4,12 @@
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult, Value, cmd, pipe};
 
-use super::address::Address;
-use super::fault::classify;
 use super::refusal::refusal;
-use super::scripts::Scripts;
 use super::server::{Hello, ServerId};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::store::redis::address::Address;
+use crate::store::redis::fault::classify;
+use crate::store::redis::scripts::Scripts;
 
 /// What is asked of a server, and what for.
 #[derive(Clone, Copy)]

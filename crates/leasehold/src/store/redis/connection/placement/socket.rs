@@ -19,7 +19,7 @@ use super::calls::{Calls, ForSocket};
 const CHUNK: usize = 16 * 1024;
 
 /// A socket that whoever polls reads and writes by itself. Home's reactor listens to it when nobody looks.
-pub(in crate::store::redis) struct Socket<S: AsRawFd> {
+pub(in crate::store::redis::connection) struct Socket<S: AsRawFd> {
     connected: Arc<S>,
     chunk: Vec<u8>,
     ear: Option<AsyncFd<Arc<S>>>,

@@ -18,8 +18,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use leasehold_core::Reply;
 
-use super::codec::form::Batch;
 use crate::store::contract::Answer;
+use crate::store::redis::codec::form::Batch;
 
 /// A batch that was answered.
 pub(super) struct Landed {
@@ -120,8 +120,8 @@ mod tests {
     use leasehold_core::Busy;
     use testkit::block_on;
 
-    use super::super::codec::form::Kind;
     use super::*;
+    use crate::store::redis::codec::form::Kind;
 
     fn batch(id: u64) -> Batch {
         let (kind, steps) = (Kind::Acquire, Vec::new());

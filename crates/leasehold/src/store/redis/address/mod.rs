@@ -1,5 +1,7 @@
 //! Where a Redis is and who we are there. Must never show user or password.
 
+mod url;
+
 use std::fmt;
 use std::io;
 #[cfg(feature = "tls")]
@@ -33,7 +35,7 @@ impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
         let scheme = url.split(':').next().unwrap_or_default();
         let refuse = |why| Invalid::new("store URL", &format!("{scheme}:..."), why);
-        let parsed = super::url::parse(url).map_err(refuse)?;
+        let parsed = url::parse(url).map_err(refuse)?;
         let info = (parsed.addr.into_connection_info())
             .map_err(|_| refuse("has an address that cannot be used".into()))?;
         let settings = parsed
@@ -86,7 +88,7 @@ impl Address {
 
     /// Whether a URL of this scheme can be one of a server.
     pub(crate) fn has_scheme(scheme: &str) -> bool {
-        super::url::knows(scheme)
+        url::knows(scheme)
     }
 
     /// What redis-rs needs to connect.

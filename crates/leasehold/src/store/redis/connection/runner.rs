@@ -18,23 +18,23 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value, cmd};
 use tokio::sync::watch;
 
-use super::address::Address;
-use super::codec::form::Batch;
-use super::codec::words::DEAF;
 use super::dial::{Dialled, dial};
-use super::fault::classify;
 use super::flights::{Flights, Landed};
 use super::greet::Greeting;
-use super::inbox::{Call, End, Inbox, State};
 use super::line::{Line, Up};
 use super::placement::Placement;
 use super::refusal::silent;
-use super::scripts::Scripts;
 use super::server::{ServerId, replaced};
 use crate::backoff::Backoff;
 use crate::clock::{Clock, Moment};
 use crate::error::{Replaced, StoreError, StoreErrorKind};
 use crate::store::contract::{Listener, Notice};
+use crate::store::redis::address::Address;
+use crate::store::redis::codec::form::Batch;
+use crate::store::redis::codec::words::DEAF;
+use crate::store::redis::fault::classify;
+use crate::store::redis::inbox::{Call, End, Inbox, State};
+use crate::store::redis::scripts::Scripts;
 
 /// How long a server may take to give a sign of life after it left a request unanswered.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(500);

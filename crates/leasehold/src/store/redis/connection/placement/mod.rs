@@ -18,6 +18,7 @@ mod calls;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod vigil;
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::SeqCst;
@@ -32,7 +33,7 @@ use tokio::task::coop::has_budget_remaining;
 
 use self::calls::{Bell, Calls};
 pub(super) use self::socket::Socket;
-use super::vigil::Vigil;
+use self::vigil::Vigil;
 use crate::clock::Clock;
 use crate::runtime::Tasks;
 use crate::sync::{AtomicBool, Mutex};
@@ -41,7 +42,7 @@ use crate::sync::{AtomicBool, Mutex};
 const TICK: Duration = Duration::from_millis(20);
 
 /// Decides which thread does the work of one connection.
-pub(super) struct Placement(Arc<Calls>);
+pub(in crate::store::redis) struct Placement(Arc<Calls>);
 
 impl Placement {
     pub(super) fn new() -> Self {

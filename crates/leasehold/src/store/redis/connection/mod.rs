@@ -1,0 +1,26 @@
+//! One connection to one server: how it is made, kept and given up. Must never know what the steps are that it carries, but for their
+//! form.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`link`] | the connection, for whoever sends over it |
+//! | [`line`](self::line) | the present connection, for requests that are no steps |
+//! | [`runner`] | dials, sends what waits in the inbox, hears the answers, and dials again |
+//! | [`flights`], [`batch`] | batches on their way, and sent again where they were refused; how one is sent |
+//! | [`dial`], `tls` | makes a connection, encrypted or not |
+//! | [`greet`], [`server`] | the first words over it; which server it leads to |
+//! | [`refusal`] | why there is none, with what may help |
+//! | [`placement`] | which thread does the work of a connection |
+
+mod batch;
+pub(super) mod dial;
+mod flights;
+mod greet;
+pub(super) mod line;
+pub(super) mod link;
+mod placement;
+pub(super) mod refusal;
+mod runner;
+mod server;
+#[cfg(feature = "tls")]
+mod tls;
