@@ -10,11 +10,11 @@ mod codec;
 mod connection;
 mod doctor;
 mod fault;
-mod inbox;
 mod index;
 #[cfg(all(leasehold_mutations, debug_assertions))]
 mod mutation;
 mod node;
+mod queue;
 mod router;
 mod scripts;
 #[cfg(feature = "cache")]

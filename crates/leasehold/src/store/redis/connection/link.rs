@@ -16,7 +16,7 @@ use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Done, Listener, Notice};
 use crate::store::redis::address::Address;
 use crate::store::redis::fault::classify;
-use crate::store::redis::inbox::Inbox;
+use crate::store::redis::queue::Inbox;
 use crate::store::redis::scripts::Scripts;
 use crate::store::redis::wake;
 

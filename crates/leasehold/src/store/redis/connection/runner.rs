@@ -33,7 +33,7 @@ use crate::store::redis::address::Address;
 use crate::store::redis::codec::form::Batch;
 use crate::store::redis::codec::words::DEAF;
 use crate::store::redis::fault::classify;
-use crate::store::redis::inbox::{Call, End, Inbox, State};
+use crate::store::redis::queue::{Call, End, Inbox, State};
 use crate::store::redis::scripts::Scripts;
 
 /// How long a server may take to give a sign of life after it left a request unanswered.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::queue::{Queue, State, Waiting};
+use super::contents::{Queue, State, Waiting};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Done;

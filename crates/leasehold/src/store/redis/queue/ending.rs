@@ -1,6 +1,6 @@
 //! How a connection ends. What it carried is unknown then, and whoever relies on what it said has to be told.
 
-use super::queue::{Queue, State};
+use super::contents::{Queue, State};
 use crate::error::StoreErrorKind;
 use crate::store::contract::Done;
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use leasehold_core::{LockName, Step};
 
-use super::queue::{Item, Queue};
+use super::contents::{Item, Queue};
 use crate::store::redis::codec::form::{Batch, Kind};
 
 impl Queue {

@@ -8,8 +8,8 @@
 //! - **I3** No lock is held while an answer is delivered: its taker may send the next step at once.
 
 mod boarding;
+mod contents;
 mod ending;
-mod queue;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -22,9 +22,9 @@ use std::time::Duration;
 use leasehold_core::{LockName, Step};
 use tokio::sync::Notify;
 
+pub(super) use self::contents::State;
+use self::contents::{Item, Queue, Waiting};
 pub(super) use self::ending::End;
-pub(super) use self::queue::State;
-use self::queue::{Item, Queue, Waiting};
 use self::sweep::Swept;
 use super::codec::form::{Batch, Kind};
 use crate::clock::Moment;
