@@ -1,5 +1,5 @@
 //! The batches on their way over one connection. Must never let a batch be overtaken because it was refused and has to be sent
-//! again. A step that its short form does not fit goes again in the long one; `Queue::kind` of the inbox sees to its order.
+//! again. A step that its short form does not fit goes again in the long one; the queue's `Contents::kind` sees to its order.
 //!
 //! A server carries out what it is sent in order. But it may refuse a batch as a whole: it does not know the script by its hash, or
 //! a right is missing for one of the keys. That batch has to be sent in another form, when later ones are on their way already.

@@ -16,7 +16,7 @@ use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Done, Listener, Notice};
 use crate::store::redis::address::Address;
 use crate::store::redis::fault::classify;
-use crate::store::redis::queue::Inbox;
+use crate::store::redis::queue::SubmissionQueue;
 use crate::store::redis::scripts::Scripts;
 use crate::store::redis::wake;
 
@@ -37,7 +37,7 @@ impl Link {
     ) -> Self {
         let (status, line) = watch::channel(Line::Dialing);
         let plan = Arc::new_cyclic(|plan: &Weak<Plan>| Plan {
-            inbox: Inbox::new(address.to_string()),
+            queue: SubmissionQueue::new(address.to_string()),
             address,
             channel: wake::channel(attach.client),
             listener: hearing(plan.clone(), attach.listener),
@@ -58,7 +58,7 @@ impl Link {
 
     /// What errors call the server.
     pub(in crate::store::redis) fn label(&self) -> &str {
-        self.plan.inbox.label()
+        self.plan.queue.label()
     }
 
     /// Sends a step; the answer comes within `limit`.
@@ -70,7 +70,7 @@ impl Link {
         limit: Duration,
     ) {
         let now = self.plan.clock.now();
-        self.plan.inbox.push(name, step, done, now, limit);
+        self.plan.queue.push(name, step, done, now, limit);
     }
 
     /// The clock that its limits are kept by.
@@ -81,7 +81,7 @@ impl Link {
 
     /// Whether the server's messages are heard.
     pub(in crate::store::redis) fn is_listening(&self) -> bool {
-        self.plan.inbox.is_listening()
+        self.plan.queue.is_listening()
     }
 
     /// Waits for the first connection, or why there is none.
@@ -96,7 +96,7 @@ impl Link {
         limit: Duration,
         request: impl AsyncFnOnce(&Up) -> RedisResult<T>,
     ) -> Result<T, StoreError> {
-        let Plan { clock, inbox, .. } = &*self.plan;
+        let Plan { clock, queue, .. } = &*self.plan;
         let begun = clock.now();
         let up = self.up(limit).await?;
         let left = limit.saturating_sub(clock.now().since(begun));
@@ -105,14 +105,14 @@ impl Link {
             Some(Err(error)) => {
                 let (error, in_step) = classify(self.label(), &error);
                 if error.kind == StoreErrorKind::ReadOnly {
-                    inbox.is_demoted();
+                    queue.is_demoted();
                 } else if !in_step {
-                    inbox.is_silent();
+                    queue.is_silent();
                 }
                 Err(error)
             }
             None => {
-                inbox.is_silent();
+                queue.is_silent();
                 let detail = format!("waited {limit:.1?}");
                 Err(StoreError::new(self.label(), StoreErrorKind::TimedOut, detail).unknown())
             }
@@ -146,7 +146,7 @@ fn hearing(plan: Weak<Plan>, listener: Listener) -> Listener {
             _ => None,
         };
         if let Some(((key, contended), plan)) = said.zip(plan.upgrade()) {
-            plan.inbox.is_contended(key, contended);
+            plan.queue.is_contended(key, contended);
         }
         listener(notice);
     })
@@ -154,17 +154,17 @@ fn hearing(plan: Weak<Plan>, listener: Listener) -> Listener {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.plan.inbox.close();
+        self.plan.queue.close();
     }
 }
 
 /// Sees to it that time limits are kept.
 async fn sweep(plan: Arc<Plan>) {
-    while !plan.inbox.is_closed() {
-        let swept = plan.inbox.sweep(plan.clock.now());
+    while !plan.queue.is_closed() {
+        let swept = plan.queue.sweep(plan.clock.now());
         let next = swept.next;
         swept.tell();
-        let alarm = plan.inbox.alarm.notified();
+        let alarm = plan.queue.alarm.notified();
         match next {
             Some(next) => tokio::select! {
                 () = alarm => {}

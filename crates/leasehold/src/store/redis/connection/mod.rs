@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`link`] | the connection, for whoever sends over it |
 //! | [`line`](self::line) | the present connection, for requests that are no steps |
-//! | [`runner`] | dials, sends what waits in the inbox, hears the answers, and dials again |
+//! | [`runner`] | dials, sends what waits in the submission queue, hears the answers, and dials again |
 //! | [`flights`], [`batch`] | batches on their way, and sent again where they were refused; how one is sent |
 //! | [`dial`], `tls` | makes a connection, encrypted or not |
 //! | [`greet`], [`server`] | the first words over it; which server it leads to |

@@ -1,4 +1,4 @@
-//! Runs the connection: dials, sends what waits in the inbox, hears the answers, and dials again. Must never keep a connection
+//! Runs the connection: dials, sends what waits in the submission queue, hears the answers, and dials again. Must never keep a connection
 //! that does not answer.
 //!
 //! redis-rs gives a connection that carries any number of requests at once; it does not notice a peer that fell silent and
@@ -33,7 +33,7 @@ use crate::store::redis::address::Address;
 use crate::store::redis::codec::form::Batch;
 use crate::store::redis::codec::words::DEAF;
 use crate::store::redis::fault::classify;
-use crate::store::redis::queue::{Call, End, Inbox, State};
+use crate::store::redis::queue::{Call, End, State, SubmissionQueue};
 use crate::store::redis::scripts::Scripts;
 
 /// How long a server may take to give a sign of life after it left a request unanswered.
@@ -62,7 +62,7 @@ pub(super) struct Plan {
     pub(super) clock: Clock,
     pub(super) limit: Duration,
     pub(super) scripts: Arc<Scripts>,
-    pub(super) inbox: Inbox,
+    pub(super) queue: SubmissionQueue,
     pub(super) line: watch::Sender<Line>,
     /// The server that the last connection led to, as far as it said; `None` before the first one.
     #[allow(
@@ -73,14 +73,14 @@ pub(super) struct Plan {
     pub(super) placement: Placement,
 }
 
-/// Runs the connection until the inbox is closed.
+/// Runs the connection until the queue is closed.
 pub(super) async fn run(plan: Arc<Plan>) {
     let runner = Runner { plan: &plan };
     let mut work = std::pin::pin!(runner.run());
     future::poll_fn(|context| {
         let polled = work.as_mut().poll(context);
         // Looked at afterwards: the work may have taken the bell for another call.
-        if plan.inbox.is_closed() {
+        if plan.queue.is_closed() {
             std::task::Poll::Ready(())
         } else {
             polled
@@ -145,7 +145,7 @@ impl Runner<'_> {
         let first = Duration::from_millis(20);
         let mut refused = Backoff::new(first, Duration::from_secs(1));
         let mut cut = Backoff::new(first, CUT_PAUSE);
-        if plan.inbox.is_up() {
+        if plan.queue.is_up() {
             // Another one ran this connection, and panicked.
             self.give_up(End::Lost);
         }
@@ -169,7 +169,7 @@ impl Runner<'_> {
                 Err(error) => {
                     let line = Line::Down(error.clone());
                     let down = State::Down(error);
-                    plan.inbox.set(down, || plan.tell(line));
+                    plan.queue.set(down, || plan.tell(line));
                     self.meanwhile(plan.clock.sleep(refused.pause())).await;
                 }
             }
@@ -180,7 +180,7 @@ impl Runner<'_> {
     fn give_up(&self, why: End) {
         let plan = self.plan;
         (plan.listener)(Notice::Cut(why.told().1));
-        plan.inbox.give_up(why, || plan.tell(Line::Dialing));
+        plan.queue.give_up(why, || plan.tell(Line::Dialing));
     }
 
     /// Answers calls while something else goes on.
@@ -191,7 +191,7 @@ impl Runner<'_> {
                 biased;
                 done = &mut what => return done,
                 // Nothing is under way that could be checked.
-                _ = self.plan.inbox.call(false) => {}
+                _ = self.plan.queue.call(false) => {}
             }
         }
     }
@@ -212,7 +212,7 @@ impl Runner<'_> {
             time: Arc::default(),
         });
         let up = State::Up { listening };
-        plan.inbox.set(up, || plan.tell(line));
+        plan.queue.set(up, || plan.tell(line));
         if let Some(how) = plan.meet(greeted.server.as_ref()) {
             (plan.listener)(Notice::Replaced(how));
         }
@@ -235,7 +235,7 @@ impl Runner<'_> {
                     pace.answered(plan.clock.now());
                     landed.extend(batch);
                 }
-                call = plan.inbox.call(room) => match call {
+                call = plan.queue.call(room) => match call {
                     Call::Send(batches) => {
                         if flights.is_empty() {
                             pace.sent(plan.clock.now());
@@ -308,8 +308,8 @@ impl Runner<'_> {
     /// Whether the connection can be relied on further.
     fn deliver(&self, landed: Landed) -> bool {
         let answers = landed.answers.unwrap_or_default();
-        self.plan.inbox.learn(&landed.batch.steps, &answers);
-        self.plan.inbox.answer(landed.batch.id, answers);
+        self.plan.queue.learn(&landed.batch.steps, &answers);
+        self.plan.queue.answer(landed.batch.id, answers);
         landed.fit
     }
 

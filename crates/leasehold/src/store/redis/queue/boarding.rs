@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use leasehold_core::{LockName, Step};
 
-use super::contents::{Item, Queue};
+use super::contents::{Contents, Item};
 use crate::store::redis::codec::form::{Batch, Kind};
 
-impl Queue {
+impl Contents {
     /// In which form a step is sent. What extends a lock and what frees it keep their order: the second one takes the form of
     /// the first while that one waits, or may yet be followed by the long form.
     pub(super) fn kind(&self, name: &LockName, step: &Step) -> Kind {

@@ -41,7 +41,7 @@ pub(super) struct Waiting {
 
 /// The steps that wait and those that are under way, and what is known of the connection that carries them.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct Contents {
     pub(super) state: State,
     /// Waiting to be sent, one line for each kind, so that each fills batches of its own.
     pub(super) lines: [VecDeque<Item>; Kind::ALL.len()],

@@ -1,6 +1,6 @@
 //! How a connection ends. What it carried is unknown then, and whoever relies on what it said has to be told.
 
-use super::contents::{Queue, State};
+use super::contents::{Contents, State};
 use crate::error::StoreErrorKind;
 use crate::store::contract::Done;
 
@@ -21,7 +21,7 @@ impl End {
     }
 }
 
-impl Queue {
+impl Contents {
     /// The connection is given up: what was under way, and is to be told.
     pub(super) fn give_up(&mut self) -> Vec<Done> {
         self.state = State::Dialing;

@@ -1,5 +1,5 @@
-//! The steps on their way to one server, from whoever sends them to whoever runs the connection. Must never leave one without
-//! an answer, nor call what may have been carried out a refusal.
+//! The submission queue: the steps on their way to one server, from whoever sends them to whoever runs the connection. Must never
+//! leave one without an answer, nor call what may have been carried out a refusal.
 //!
 //! # Invariants
 //!
@@ -23,7 +23,7 @@ use leasehold_core::{LockName, Step};
 use tokio::sync::Notify;
 
 pub(super) use self::contents::State;
-use self::contents::{Item, Queue, Waiting};
+use self::contents::{Contents, Item, Waiting};
 pub(super) use self::ending::End;
 use self::sweep::Swept;
 use super::codec::form::{Batch, Kind};
@@ -45,10 +45,10 @@ pub(super) enum Call {
     Leave,
 }
 
-/// The steps on their way.
-pub(super) struct Inbox {
+/// The steps on their way to one server.
+pub(super) struct SubmissionQueue {
     shown: String,
-    queue: Mutex<Queue>,
+    contents: Mutex<Contents>,
     closed: AtomicBool,
     /// What `state` says of it, to be read without the lock.
     listening: AtomicBool,
@@ -58,11 +58,11 @@ pub(super) struct Inbox {
     pub(super) alarm: Notify,
 }
 
-impl Inbox {
+impl SubmissionQueue {
     pub(super) fn new(shown: String) -> Self {
         Self {
             shown,
-            queue: Mutex::default(),
+            contents: Mutex::default(),
             closed: AtomicBool::new(false),
             listening: AtomicBool::new(false),
             bell: Notify::new(),
@@ -81,26 +81,26 @@ impl Inbox {
     ) {
         let until = now.after(limit);
         let refused = {
-            let mut queue = self.lock();
-            if let State::Down(error) = &queue.state {
+            let mut contents = self.lock();
+            if let State::Down(error) = &contents.state {
                 Some((error.clone(), done))
             } else {
-                let number = queue.next_item;
-                let kind = queue.kind(name, &step);
-                queue.next_item += 1;
+                let number = contents.next_item;
+                let kind = contents.kind(name, &step);
+                contents.next_item += 1;
                 let waiting = Waiting {
                     done: Some(done),
                     until,
                     limit,
                 };
-                queue.lines[kind as usize].push_back(Item {
+                contents.lines[kind as usize].push_back(Item {
                     number,
                     name: name.clone(),
                     step,
                     waiting,
                 });
-                if queue.sweep_at.is_none_or(|sweep_at| until < sweep_at) {
-                    queue.sweep_at = Some(until);
+                if contents.sweep_at.is_none_or(|sweep_at| until < sweep_at) {
+                    contents.sweep_at = Some(until);
                     self.alarm.notify_one();
                 }
                 None
@@ -124,23 +124,23 @@ impl Inbox {
     }
 
     fn take(&self, room: bool) -> Option<Call> {
-        let mut queue = self.lock();
-        if std::mem::take(&mut queue.demoted) {
+        let mut contents = self.lock();
+        if std::mem::take(&mut contents.demoted) {
             return Some(Call::Leave);
         }
-        if std::mem::take(&mut queue.silent) {
+        if std::mem::take(&mut contents.silent) {
             return Some(Call::Check);
         }
-        if !room || !matches!(queue.state, State::Up { .. }) {
+        if !room || !matches!(contents.state, State::Up { .. }) {
             return None;
         }
-        let waiting: usize = queue.lines.iter().map(VecDeque::len).sum();
+        let waiting: usize = contents.lines.iter().map(VecDeque::len).sum();
         let batches = if waiting > FEW {
-            queue.board_next().into_iter().collect()
+            contents.board_next().into_iter().collect()
         } else {
             let kinds = Kind::ALL.into_iter();
             kinds
-                .filter_map(|kind| queue.board(kind, u64::MAX))
+                .filter_map(|kind| contents.board(kind, u64::MAX))
                 .collect::<Vec<_>>()
         };
         (!batches.is_empty()).then_some(Call::Send(batches))
@@ -148,10 +148,10 @@ impl Inbox {
 
     /// What the answers to these steps say of their locks.
     pub(super) fn learn(&self, steps: &[(LockName, Step)], answers: &[Answer]) {
-        let mut queue = self.lock();
+        let mut contents = self.lock();
         for ((name, _), answer) in steps.iter().zip(answers) {
             if let Ok(reply) = answer {
-                queue.contended.learn(name, reply);
+                contents.contended.learn(name, reply);
             }
         }
     }
@@ -178,18 +178,18 @@ impl Inbox {
     pub(super) fn set(&self, state: State, tell: impl FnOnce()) {
         let mut refused = Vec::new();
         let error = {
-            let mut queue = self.lock();
+            let mut contents = self.lock();
             tell();
-            (queue.silent, queue.demoted) = (false, false);
+            (contents.silent, contents.demoted) = (false, false);
             if let State::Down(_) = &state {
-                for line in &mut queue.lines {
+                for line in &mut contents.lines {
                     refused.extend(line.drain(..).filter_map(|item| item.waiting.done));
                 }
             }
             let listening = matches!(state, State::Up { listening: true });
             self.listening.store(listening, Ordering::Relaxed);
-            queue.state = state;
-            match &queue.state {
+            contents.state = state;
+            match &contents.state {
                 State::Down(error) => error.clone(),
                 State::Dialing | State::Up { .. } => return,
             }
@@ -201,11 +201,11 @@ impl Inbox {
 
     /// The connection is given up; `tell` others. What it carried is unknown.
     pub(super) fn give_up(&self, why: End, tell: impl FnOnce()) {
-        let mut queue = self.lock();
+        let mut contents = self.lock();
         tell();
         self.listening.store(false, Ordering::Relaxed);
-        let given_up = queue.give_up();
-        drop(queue);
+        let given_up = contents.give_up();
+        drop(contents);
         let (kind, detail) = why.told();
         for done in given_up {
             let error = StoreError::new(&self.shown, kind, detail).unknown();
@@ -215,10 +215,10 @@ impl Inbox {
 
     /// Looks at the time limits.
     pub(super) fn sweep(&self, now: Moment) -> Swept {
-        let mut queue = self.lock();
-        let swept = queue.sweep(now, &self.shown);
-        let is_silent = queue.silent;
-        drop(queue);
+        let mut contents = self.lock();
+        let swept = contents.sweep(now, &self.shown);
+        let is_silent = contents.silent;
+        drop(contents);
         if is_silent {
             self.bell.notify_one();
         }
@@ -263,8 +263,8 @@ impl Inbox {
         self.closed.load(Ordering::SeqCst)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, Contents> {
         // What is under the lock moves steps from one place to another; none is lost if it panics.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::contents::{Queue, State, Waiting};
+use super::contents::{Contents, State, Waiting};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Done;
@@ -27,7 +27,7 @@ impl Swept {
     }
 }
 
-impl Queue {
+impl Contents {
     /// Looks at the time limits; `shown` is what errors call the server.
     pub(super) fn sweep(&mut self, now: Moment, shown: &str) -> Swept {
         let mut late = Vec::new();

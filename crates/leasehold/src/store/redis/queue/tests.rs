@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use leasehold_core::{Block, ClientId, Fence, Held, LockName, Mode, Owner, Reply, Step, Ttl};
 
-use super::{Call, End, FEW, Inbox, State};
+use super::{Call, End, FEW, State, SubmissionQueue};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::{Answer, Done};
@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 type Answers = Arc<Mutex<Vec<(u64, Answer)>>>;
 
 struct Scene {
-    inbox: Inbox,
+    queue: SubmissionQueue,
     answers: Answers,
 }
 
@@ -78,10 +78,10 @@ impl Scene {
     /// The connection works.
     fn up() -> Self {
         let scene = Self {
-            inbox: Inbox::new("redis://there/".into()),
+            queue: SubmissionQueue::new("redis://there/".into()),
             answers: Answers::default(),
         };
-        scene.inbox.set(State::Up { listening: true }, || {});
+        scene.queue.set(State::Up { listening: true }, || {});
         scene
     }
 
@@ -89,12 +89,12 @@ impl Scene {
         let answers = self.answers.clone();
         let done = Done::new(move |answer| answers.lock().unwrap().push((number, answer)));
         let name = LockName::new("m").unwrap();
-        self.inbox.push(&name, step, done, now, limit);
+        self.queue.push(&name, step, done, now, limit);
     }
 
     /// What the runner is given, if it asks.
     fn call(&self, room: bool) -> Option<Call> {
-        self.inbox.call(room).now_or_never()
+        self.queue.call(room).now_or_never()
     }
 
     fn batches(&self) -> Vec<Batch> {
@@ -131,7 +131,7 @@ fn a_few_steps_go_at_once_and_what_frees_goes_first() {
     assert_eq!(sent, [vec![2], vec![1], vec![0]]);
     assert!(scene.batches().is_empty());
     for batch in batches {
-        scene.inbox.answer(batch.id, [Ok(Reply::Released)]);
+        scene.queue.answer(batch.id, [Ok(Reply::Released)]);
     }
     assert_eq!(scene.answered(), [(2, None), (1, None), (3, None)]);
 }
@@ -174,22 +174,22 @@ fn a_lock_that_others_want_goes_in_a_batch_of_its_own() {
         scene.push(2, release_under(2), at(0), LIMIT);
         let batches = scene.batches();
         for batch in &batches {
-            scene.inbox.answer(batch.id, [Ok(Reply::Released)]);
+            scene.queue.answer(batch.id, [Ok(Reply::Released)]);
         }
         batches.iter().map(|batch| batch.kind).collect::<Vec<_>>()
     };
     assert_eq!(kinds(&scene), [Kind::Settle, Kind::Acquire]);
-    scene.inbox.is_contended("m", true);
+    scene.queue.is_contended("m", true);
     assert_eq!(kinds(&scene), [Kind::SettleLong, Kind::AcquireLong]);
-    scene.inbox.is_contended("m", false);
-    scene.inbox.is_contended("another", true);
+    scene.queue.is_contended("m", false);
+    scene.queue.is_contended("another", true);
     assert_eq!(kinds(&scene), [Kind::Settle, Kind::Acquire]);
 
     // Answers say it, too.
     let steps = [(LockName::new("m").unwrap(), release_under(2))];
     let taken = Reply::NotHeld(None);
     for (reply, kind) in [(held(2), Kind::SettleLong), (taken, Kind::Settle)] {
-        scene.inbox.learn(&steps, &[Ok(reply)]);
+        scene.queue.learn(&steps, &[Ok(reply)]);
         assert_eq!(kinds(&scene)[0], kind);
     }
 }
@@ -200,7 +200,7 @@ fn what_settles_one_lock_keeps_its_order_in_whatever_form() {
     let scene = Scene::up();
     let kind_of = |batches: &[Batch]| batches.iter().map(|batch| batch.kind).collect::<Vec<_>>();
     scene.push(1, release_under(1), at(0), LIMIT);
-    scene.inbox.is_contended("m", true);
+    scene.queue.is_contended("m", true);
     scene.push(2, release_under(2), at(0), LIMIT);
     let sent = scene.batches();
     assert_eq!(
@@ -216,9 +216,9 @@ fn what_settles_one_lock_keeps_its_order_in_whatever_form() {
     );
 
     let scene = Scene::up();
-    scene.inbox.is_contended("m", true);
+    scene.queue.is_contended("m", true);
     scene.push(1, release_under(1), at(0), LIMIT);
-    scene.inbox.is_contended("m", false);
+    scene.queue.is_contended("m", false);
     scene.push(2, release_under(2), at(0), LIMIT);
     let sent = scene.batches();
     assert_eq!(kind_of(&sent), [Kind::SettleLong]);
@@ -235,9 +235,9 @@ fn each_step_is_answered_once_by_its_time_limit_or_by_the_server() {
     scene.push(2, acquire(2), at(0), short);
     let sent = scene.batches();
     scene.push(3, acquire(3), at(0), short);
-    scene.inbox.sweep(at(99)).tell();
+    scene.queue.sweep(at(99)).tell();
     assert!(scene.answered().is_empty());
-    scene.inbox.sweep(at(100)).tell();
+    scene.queue.sweep(at(100)).tell();
     let mut late = scene.answered();
     late.sort_by_key(|(number, _)| *number);
     let timed_out = |sent| Some((StoreErrorKind::TimedOut, sent));
@@ -245,10 +245,10 @@ fn each_step_is_answered_once_by_its_time_limit_or_by_the_server() {
     assert!(matches!(scene.call(true), Some(Call::Check)));
 
     let replies = [Ok(Reply::Released), Ok(Reply::Released)];
-    scene.inbox.answer(sent[0].id, replies);
+    scene.queue.answer(sent[0].id, replies);
     assert_eq!(scene.answered(), [(1, None)]);
-    scene.inbox.give_up(End::Lost, || {});
-    scene.inbox.sweep(at(60_000)).tell();
+    scene.queue.give_up(End::Lost, || {});
+    scene.queue.sweep(at(60_000)).tell();
     assert!(scene.answered().is_empty() && scene.batches().is_empty());
 }
 
@@ -257,7 +257,7 @@ fn nothing_hangs_on_a_server_that_is_down() {
     let scene = Scene::up();
     scene.push(1, acquire(1), at(0), LIMIT);
     let down = StoreError::new("redis://there/", StoreErrorKind::Unreachable, "refused");
-    scene.inbox.set(State::Down(down), || {});
+    scene.queue.set(State::Down(down), || {});
     scene.push(2, acquire(2), at(1), LIMIT);
     let refused = Some((StoreErrorKind::Unreachable, false));
     assert_eq!(scene.answered(), [(1, refused), (2, refused)]);
@@ -270,15 +270,15 @@ fn a_connection_that_is_given_up_leaves_what_it_carried_unknown_and_the_rest_in_
     let sent = scene.batches();
     scene.push(2, acquire(2), at(0), LIMIT);
     let mut told = false;
-    scene.inbox.give_up(End::Lost, || told = true);
+    scene.queue.give_up(End::Lost, || told = true);
     let unknown = Some((StoreErrorKind::Unreachable, true));
     assert_eq!(scene.answered(), [(1, unknown)], "it may have been sent");
-    assert!(told && !scene.inbox.is_listening());
-    scene.inbox.answer(sent[0].id, [Ok(Reply::Released)]);
+    assert!(told && !scene.queue.is_listening());
+    scene.queue.answer(sent[0].id, [Ok(Reply::Released)]);
     assert!(scene.answered().is_empty());
 
     assert!(scene.call(true).is_none(), "there is no connection yet");
-    scene.inbox.set(State::Up { listening: true }, || {});
+    scene.queue.set(State::Up { listening: true }, || {});
     assert_eq!(numbers(&scene.batches()[0]), [2]);
 }
 
@@ -286,9 +286,9 @@ fn a_connection_that_is_given_up_leaves_what_it_carried_unknown_and_the_rest_in_
 #[test]
 fn the_sweeper_sleeps_until_the_next_time_limit() {
     let scene = Scene::up();
-    let rings = || scene.inbox.alarm.notified().now_or_never().is_some();
+    let rings = || scene.queue.alarm.notified().now_or_never().is_some();
     let next = |now| {
-        let swept = scene.inbox.sweep(at(now));
+        let swept = scene.queue.sweep(at(now));
         let next = swept.next;
         swept.tell();
         next
@@ -307,7 +307,7 @@ fn the_sweeper_sleeps_until_the_next_time_limit() {
     while let Some(Call::Send(batches)) = scene.call(true) {
         for batch in batches {
             let replies = batch.steps.iter().map(|_| Ok(Reply::Released));
-            scene.inbox.answer(batch.id, replies);
+            scene.queue.answer(batch.id, replies);
         }
     }
     // Nothing is under way, and nothing wakes it any more.
