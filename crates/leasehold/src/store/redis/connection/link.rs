@@ -9,7 +9,8 @@ use tokio::sync::watch;
 
 use super::line::{Line, Up};
 use super::placement::Placement;
-use super::runner::{Plan, run};
+use super::plan::Plan;
+use super::runner::run;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;

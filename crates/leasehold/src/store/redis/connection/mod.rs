@@ -6,6 +6,7 @@
 //! | [`link`] | the connection, for whoever sends over it |
 //! | [`line`](self::line) | the present connection, for requests that are no steps |
 //! | [`runner`] | dials, sends what waits in the submission queue, hears the answers, and dials again |
+//! | [`plan`], [`pace`] | what the runner works with; how many batches it has on their way |
 //! | [`flights`], [`batch`] | batches on their way, and sent again where they were refused; how one is sent |
 //! | [`dial`], `tls` | makes a connection, encrypted or not |
 //! | [`greet`], [`server`] | the first words over it; which server it leads to |
@@ -18,7 +19,9 @@ mod flights;
 mod greet;
 pub(super) mod line;
 pub(super) mod link;
+mod pace;
 mod placement;
+mod plan;
 pub(super) mod refusal;
 mod runner;
 mod server;

@@ -1,5 +1,5 @@
-//! Runs the connection: dials, sends what waits in the submission queue, hears the answers, and dials again. Must never keep a connection
-//! that does not answer.
+//! Runs the connection: dials, sends what waits in the submission queue, hears the answers, and dials again. Must never keep a
+//! connection that does not answer.
 //!
 //! redis-rs gives a connection that carries any number of requests at once; it does not notice a peer that fell silent and
 //! does not subscribe again. So:
@@ -9,32 +9,27 @@
 //! - after every new connection all waiters are told to ask again, since wakes may have been missed.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, OptionFuture};
 use futures_util::{FutureExt, future};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value, cmd};
-use tokio::sync::watch;
 
 use super::dial::{Dialled, dial};
 use super::flights::{Flights, Landed};
-use super::greet::Greeting;
 use super::line::{Line, Up};
-use super::placement::Placement;
+use super::pace::Pace;
+use super::plan::Plan;
 use super::refusal::silent;
-use super::server::{ServerId, replaced};
 use crate::backoff::Backoff;
-use crate::clock::{Clock, Moment};
-use crate::error::{Replaced, StoreError, StoreErrorKind};
-use crate::store::contract::{Listener, Notice};
-use crate::store::redis::address::Address;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::store::contract::Notice;
 use crate::store::redis::codec::form::Batch;
 use crate::store::redis::codec::words::DEAF;
 use crate::store::redis::fault::classify;
-use crate::store::redis::queue::{Call, End, State, SubmissionQueue};
-use crate::store::redis::scripts::Scripts;
+use crate::store::redis::queue::{Call, End, State};
 
 /// How long a server may take to give a sign of life after it left a request unanswered.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
@@ -45,33 +40,6 @@ const LIVED: Duration = Duration::from_secs(1);
 /// The longest pause after a connection that came up and did not live: no more than the poll that a missed wake costs. Those who wait
 /// and leases that could not be renewed ask at each new one.
 const CUT_PAUSE: Duration = Duration::from_millis(250);
-
-/// Batches under way at once: the next ones fill while these are on their way.
-const BATCHES: usize = 4;
-
-/// An answer that comes within so long is not worth a second batch on its way: the next one fills meanwhile.
-const AT_ONCE: Duration = Duration::from_micros(100);
-
-/// What a runner needs.
-pub(super) struct Plan {
-    pub(super) address: Address,
-    pub(super) channel: String,
-    pub(super) listener: Listener,
-    /// The server is to say when something changes that was looked at.
-    pub(super) tracks: bool,
-    pub(super) clock: Clock,
-    pub(super) limit: Duration,
-    pub(super) scripts: Arc<Scripts>,
-    pub(super) queue: SubmissionQueue,
-    pub(super) line: watch::Sender<Line>,
-    /// The server that the last connection led to, as far as it said; `None` before the first one.
-    #[allow(
-        clippy::option_option,
-        reason = "the inner one says that it did not say"
-    )]
-    pub(super) last: Mutex<Option<Option<ServerId>>>,
-    pub(super) placement: Placement,
-}
 
 /// Runs the connection until the queue is closed.
 pub(super) async fn run(plan: Arc<Plan>) {
@@ -87,52 +55,6 @@ pub(super) async fn run(plan: Arc<Plan>) {
         }
     })
     .await;
-}
-
-impl Plan {
-    fn tell(&self, line: Line) {
-        self.line.send_replace(line);
-    }
-
-    /// A connection leads to this server: how it has replaced the one of before, if it has.
-    fn meet(&self, server: Option<&ServerId>) -> Option<Replaced> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = last.replace(server.cloned())?;
-        replaced(before.as_ref(), server)
-    }
-
-    fn greeting(&self) -> Greeting<'_> {
-        Greeting {
-            address: &self.address,
-            scripts: &self.scripts,
-            channel: &self.channel,
-            tracks: self.tracks,
-        }
-    }
-}
-
-/// How soon answers come.
-#[derive(Default)]
-struct Pace {
-    sent: Option<Moment>,
-    is_fast: bool,
-}
-
-impl Pace {
-    fn batches(&self) -> usize {
-        if self.is_fast { 1 } else { BATCHES }
-    }
-
-    /// Something was sent, and nothing else is under way.
-    const fn sent(&mut self, now: Moment) {
-        self.sent = Some(now);
-    }
-
-    fn answered(&mut self, now: Moment) {
-        if let Some(sent) = self.sent.take() {
-            self.is_fast = now.since(sent) <= AT_ONCE;
-        }
-    }
 }
 
 struct Runner<'a> {

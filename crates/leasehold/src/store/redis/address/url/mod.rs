@@ -1,18 +1,21 @@
 //! Reads the URL of a server. Must never quote a part of one after its scheme, which may be a secret, and never pass over a part
 //! that it does not understand.
 
+mod host;
+mod login;
+mod percent;
 #[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use redis::{ConnectionAddr, RedisConnectionInfo};
 
-/// The port if a URL names none.
-const PORT: u16 = 6379;
+use self::host::host_and_port;
+use self::login::{Login, once};
+use self::percent::{decoded, text};
 
 const ENCODE: &str = "in user and password, percent-encode / : @ # ? % and spaces";
 
@@ -22,14 +25,6 @@ pub(super) struct Parsed {
     pub(super) settings: RedisConnectionInfo,
     /// The URL without user and password.
     pub(super) shown: String,
-}
-
-/// Who we are to the server, and which of its databases is meant.
-#[derive(Default)]
-struct Login {
-    user: Option<String>,
-    password: Option<String>,
-    database: Option<u32>,
 }
 
 /// Whether a URL of this scheme is one of a server.
@@ -170,100 +165,6 @@ fn socket(rest: &str) -> Result<Parsed, String> {
     })
 }
 
-impl Login {
-    fn take_user(&mut self, who: &str) -> Result<(), String> {
-        let (user, password) = who.split_once(':').unwrap_or((who, ""));
-        let given = |part: &str| match part {
-            "" => Ok(None),
-            part => text(part).map(Some),
-        };
-        (self.user, self.password) = (given(user)?, given(password)?);
-        Ok(())
-    }
-
-    fn take_path(&mut self, path: &str) -> Result<(), String> {
-        let path = path.strip_prefix('/').unwrap_or(path);
-        match path.strip_suffix('/').unwrap_or(path) {
-            "" => Ok(()),
-            number => self.take_database(number),
-        }
-    }
-
-    fn take_database(&mut self, text: &str) -> Result<(), String> {
-        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = text.parse().ok().filter(|_| is_number);
-        let number = number.ok_or("names a database that is no number")?;
-        once(&mut self.database, number, "databases")
-    }
-
-    fn settings(self) -> RedisConnectionInfo {
-        let mut settings = RedisConnectionInfo::default();
-        if let Some(user) = self.user {
-            settings = settings.set_username(user);
-        }
-        if let Some(password) = self.password {
-            settings = settings.set_password(password);
-        }
-        settings.set_db(self.database.unwrap_or_default().into())
-    }
-}
-
-/// Keeps a value that may be said twice, but not in two ways.
-fn once<T: PartialEq>(place: &mut Option<T>, value: T, what: &str) -> Result<(), String> {
-    match place {
-        Some(other) if *other != value => Err(format!("names two {what}")),
-        _ => {
-            *place = Some(value);
-            Ok(())
-        }
-    }
-}
-
-fn host_and_port(text: &str) -> Result<(String, u16), String> {
-    if text.contains(',') {
-        let why = "names several hosts, and Leasehold keeps its locks on one server: name that one";
-        return Err(why.into());
-    }
-    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
-        let (host, port) = rest.split_once(']').ok_or("has a [ without its ]")?;
-        host.parse::<Ipv6Addr>()
-            .map_err(|_| "has no IPv6 address between [ and ]")?;
-        match port.strip_prefix(':') {
-            None if port.is_empty() => (host, None),
-            None => return Err("has something between ] and the port".into()),
-            Some(port) => (host, Some(port)),
-        }
-    } else if text.matches(':').count() > 1 {
-        return Err("has more than one colon in its host; an IPv6 address stands in [ ]".into());
-    } else {
-        let (host, port) = match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        };
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-        if host.is_empty() {
-            return Err("names no host".into());
-        }
-        if !host.chars().all(plain) {
-            return Err("has a host that is no name and no address".into());
-        }
-        (host, port)
-    };
-    let is_wildcard = |address: IpAddr| address.is_unspecified();
-    if host.parse().is_ok_and(is_wildcard) {
-        return Err("names every address of a host, to which nobody connects: name one".into());
-    }
-    let port = match port {
-        None => PORT,
-        Some(port) => port
-            .parse()
-            .ok()
-            .filter(|number| *number > 0 && port.bytes().all(|byte| byte.is_ascii_digit()))
-            .ok_or("has a port that is no number from 1 to 65535")?,
-    };
-    Ok((host.to_owned(), port))
-}
-
 /// A path, and the options after it.
 fn split_tail(tail: &str) -> Result<(&str, &str), String> {
     if tail.contains('#') {
@@ -284,26 +185,4 @@ fn speaks(protocol: &str) -> Result<(), String> {
         "3" | "resp3" => Ok(()),
         _ => Err("asks for another protocol than RESP3".into()),
     }
-}
-
-fn text(encoded: &str) -> Result<String, String> {
-    String::from_utf8(decoded(encoded)?)
-        .map_err(|_| "has a user or a password that is not UTF-8".into())
-}
-
-/// The bytes that a percent-encoded text means.
-fn decoded(text: &str) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        let pair = digit().zip(digit());
-        let byte = pair.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
-        bytes.push(byte.ok_or("has a % without two hexadecimal digits; write %25 for it")?);
-    }
-    Ok(bytes)
 }

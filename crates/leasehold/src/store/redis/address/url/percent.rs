@@ -1,0 +1,23 @@
+//! What a percent-encoded part of a URL means. Must never quote it in an error, since it may be a secret.
+
+pub(super) fn text(encoded: &str) -> Result<String, String> {
+    String::from_utf8(decoded(encoded)?)
+        .map_err(|_| "has a user or a password that is not UTF-8".into())
+}
+
+/// The bytes that a percent-encoded text means.
+pub(super) fn decoded(text: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(rest.next()?).to_digit(16);
+        let pair = digit().zip(digit());
+        let byte = pair.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+        bytes.push(byte.ok_or("has a % without two hexadecimal digits; write %25 for it")?);
+    }
+    Ok(bytes)
+}
