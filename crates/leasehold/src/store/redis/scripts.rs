@@ -10,6 +10,9 @@ use redis::{
     Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value, cmd, pipe,
 };
 
+#[cfg(all(leasehold_mutations, debug_assertions))]
+use super::mutation::broken;
+
 pub(super) const TAKE: usize = 0;
 pub(super) const SETTLE: usize = 1;
 pub(super) const ACQUIRE_MANY: usize = 2;
@@ -119,7 +122,7 @@ impl Source {
         let (flags, body) = script.split_once('\n').unwrap_or((script, ""));
         let plain = needed.concat() + body;
         #[cfg(all(leasehold_mutations, debug_assertions))]
-        let plain = super::mutation::broken(plain);
+        let plain = broken(plain);
         Self {
             flagged: Text::new(format!("{flags}\n{plain}")),
             plain: Text::new(plain),

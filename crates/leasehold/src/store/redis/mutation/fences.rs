@@ -1,0 +1,36 @@
+//! Which fence is drawn, and the counter.
+
+use super::mutated::{Mutation, mutation};
+
+pub(super) const FENCES: &[Mutation] = &[
+    mutation(
+        "lua/fence-not-stored",
+        "A grant draws a fence and does not count it.",
+        "call('SET', COUNTER, digits(first + block - 1))",
+        "",
+    ),
+    mutation(
+        "lua/fence-without-last",
+        "A fence is the time, even if the last one drawn was higher.",
+        "return last and last >= first and last <= FENCE_MAX - BLOCK_MOST and last + 1 or first",
+        "return first",
+    ),
+    mutation(
+        "lua/fence-without-clock",
+        "Fences are counted and begin anew when the counter is lost.",
+        "local last, first = call('GET', COUNTER), time()",
+        "local last, first = call('GET', COUNTER), 64",
+    ),
+    mutation(
+        "lua/counter-expires",
+        "The counter is forgotten after a minute.",
+        "call('SET', COUNTER, digits(first + block - 1))",
+        "call('SET', COUNTER, digits(first + block - 1), 'PX', '60000')",
+    ),
+    mutation(
+        "lua/block-not-counted",
+        "The counter goes on by one, however many fences a grant draws.",
+        "call('SET', COUNTER, digits(first + block - 1))",
+        "call('SET', COUNTER, digits(first))",
+    ),
+];
