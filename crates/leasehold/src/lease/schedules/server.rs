@@ -192,7 +192,7 @@ impl Wire {
         }
         let next = match moving[thread_rng().gen_range(0..moving.len())] {
             0 => {
-                // What takes a lock and what frees it may overtake each other, as it may in an inbox.
+                // What takes a lock and what frees it may overtake each other, as it may in a submission queue.
                 let frees = thread_rng().gen_bool(0.5);
                 let kind = |(step, _): &(Step, Done)| frees != matches!(step, Step::Acquire { .. });
                 let at = requests.iter().position(kind).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Where a Redis is and who we are there. Must never show user or password.
+//! Where a Redis is and who we are there; [`url`] reads how that is written. Must never show user or password.
 
 mod url;
 

@@ -38,8 +38,8 @@ impl Scripts {
     }
 
     /// Carries out the steps of a batch in their order, at one moment. The locks may be different ones or the same; there is no
-    /// cluster as yet, where they would have to share a slot. Waiters are told on `channel`, which is [`DEAF`](crate::store::redis::codec::words::DEAF) when the connection
-    /// does not listen.
+    /// cluster as yet, where they would have to share a slot. Waiters are told on `channel`, which is
+    /// [`DEAF`](crate::store::redis::codec::words::DEAF) when the connection does not listen.
     ///
     /// A step that the short form does not fit has changed nothing, and goes again in the long one: other steps may come between.
     ///

@@ -4,7 +4,7 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`link`] | the connection, for whoever sends over it |
-//! | [`line`](self::line) | the present connection, for requests that are no steps |
+//! | [`mod@line`] | the present connection, for requests that are no steps |
 //! | [`runner`] | dials, sends what waits in the submission queue, hears the answers, and dials again |
 //! | [`plan`], [`pace`] | what the runner works with; how many batches it has on their way |
 //! | [`flights`], [`batch`] | batches on their way, and sent again where they were refused; how one is sent |

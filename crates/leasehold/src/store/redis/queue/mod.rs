@@ -1,6 +1,13 @@
 //! The submission queue: the steps on their way to one server, from whoever sends them to whoever runs the connection. Must never
 //! leave one without an answer, nor call what may have been carried out a refusal.
 //!
+//! | module | what it is for |
+//! |---|---|
+//! | [`contents`] | what waits, what is under way, and what is known of the connection |
+//! | [`boarding`] | which steps go together, and when |
+//! | [`sweep`] | time limits |
+//! | [`ending`] | why a connection was given up, and what it carried |
+//!
 //! # Invariants
 //!
 //! - **I1** A step is answered once: by the server, by its time limit, or when its connection is given up.
