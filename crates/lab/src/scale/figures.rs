@@ -109,11 +109,16 @@ impl Meter {
         self.waiting += 1;
     }
 
-    /// A client ended while it waited.
-    pub(super) fn ends(&mut self, client: Client) {
+    /// A client waits no longer, and has no lock.
+    pub(super) fn gives_up(&mut self, client: Client) {
         if std::mem::replace(&mut self.asked[client as usize], NEVER) != NEVER {
             self.waiting -= 1;
         }
+    }
+
+    /// A client ended while it waited.
+    pub(super) fn ends(&mut self, client: Client) {
+        self.gives_up(client);
         self.grants[client as usize] = None;
     }
 

@@ -133,6 +133,12 @@ impl Ours {
             (Phase::Holds(before), Phase::Holds(until)) if before != until => {
                 bench.meter.extends(client, nanos(until));
             }
+            // It got no lease, or has given it back.
+            (Phase::Waits, Phase::Idle) => {
+                member.ticket = None;
+                bench.meter.gives_up(client);
+                bench.again(client, Timer::Begin);
+            }
             (Phase::Releases, Phase::Idle) => bench.again(client, Timer::Begin),
             _ => {}
         }
@@ -143,8 +149,8 @@ impl Ours {
         member.pass_at = next;
     }
 
-    /// Each client joined when those behind it had not yet; since then it polled, at some time within the last pause. Whoever joined
-    /// first is first in line.
+    /// Each client joined when those behind it had not yet; since then it polled, at some time within the last pause. The line is in the
+    /// order in which they joined.
     fn join(&mut self, bench: &mut Bench<Self>, pause: u64) -> Vec<(u64, Client)> {
         let turn = bench.costs.section + 2 * bench.costs.latency;
         let mut heard = Vec::with_capacity(bench.clients as usize);
@@ -299,7 +305,8 @@ impl Clients for Ours {
                 bench.meter.wants(client, now);
                 self.drive(bench, client, |machine| machine.acquire(ttl));
             }
-            Timer::Pass if member.pass_at == Some(now) => {
+            // One that was due while a message was dealt with is late.
+            Timer::Pass if member.pass_at.is_some_and(|at| at <= now) => {
                 self.drive(bench, client, Simulated::pass);
             }
             Timer::Pass => {}

@@ -24,7 +24,7 @@ use crate::store::Notice;
 use crate::telemetry::Telemetry;
 
 /// For how long a waiter in line puts up with a server that does not answer, as with a client that is built without settings.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The time of all clients of a simulation.
 #[derive(Clone)]
