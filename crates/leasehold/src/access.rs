@@ -2,6 +2,7 @@
 
 use std::error;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -53,8 +54,19 @@ impl Source {
         E: Into<Box<dyn error::Error + Send + Sync>>,
     {
         Self(Arc::new(move || {
-            let asked = ask();
-            async move { asked.await.map_err(|error| error.into().to_string()) }.boxed()
+            // A panic must not end who dials: it is asked again.
+            let asked = catch_unwind(AssertUnwindSafe(&ask));
+            let answer = async move {
+                let asked = asked.map_err(drop)?;
+                let answered = AssertUnwindSafe(asked).catch_unwind().await;
+                answered.map_err(drop)
+            };
+            answer
+                .map(|answered| match answered {
+                    Ok(answer) => answer.map_err(|error| error.into().to_string()),
+                    Err(()) => Err("their source panicked".into()),
+                })
+                .boxed()
         }))
     }
 

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! A [`Client`] connects to a store and makes [`Mutex`]es, which cost nothing until acquired. A [`Lease`] is the proof of
-//! holding one. [`Gate`] is the half that belongs to the protected resource. [`blocking`] has the same nouns without
+//! holding one. [`Gate`] is the half that belongs to the protected resource. `blocking` (a feature) has the same nouns without
 //! `async`.
 //!
 //! # What it does not do
@@ -29,7 +29,7 @@
 //!
 //! [`Client`] → [`Mutex`] → [`Lease`] → the stores. [`error`] has the four kinds of error. [`Clock`] is time as a value,
 //! so that your tests can run on virtual time, and [`testing`] makes a store fail. With the feature `cache`, `Client::cache` guards
-//! cached values: one caller in the fleet loads, the others take the stale value or wait. [`timestamp`] is for keys
+//! cached values: one caller in the fleet loads, the others take the stale value or wait. `timestamp` (a feature) is for keys
 //! that are shared with programs of the oldest recipe. The rules themselves are in `leasehold-core`.
 
 #![forbid(unsafe_code)]

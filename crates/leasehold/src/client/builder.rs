@@ -157,14 +157,19 @@ impl ClientBuilder {
     }
 
     /// Asks for user and password at each dial, so that they can change while the client lives: a token that expires, a secret that is
-    /// rotated. The URL must have none. Until the source answers nobody connects, and a source that fails is asked again. It runs on the
-    /// client's own thread: let it wait, but not block. Default: those of the URL, if any.
+    /// rotated. The URL must have none. The source may take as long as a request; one that takes longer, fails or panics is asked again, and
+    /// its error is told to people. It may run on the runtime that the client was made on: let it wait, but not block for long. Of use
+    /// to a server only. Default: the credentials of the URL, if any.
     ///
     /// ```no_run
+    /// use std::io;
     /// use leasehold::{Client, Credentials};
     ///
     /// # async fn example() -> Result<(), leasehold::Error> {
-    /// let source = async || std::fs::read_to_string("/run/secrets/redis").map(Credentials::password);
+    /// let source = async || {
+    ///     let secret = std::fs::read_to_string("/run/secrets/redis")?;
+    ///     Ok::<_, io::Error>(Credentials::password(secret.trim_end()))
+    /// };
     /// let client = Client::builder().credentials(source).connect("redis://db.internal/").await?;
     /// # Ok(()) }
     /// ```
@@ -179,8 +184,8 @@ impl ClientBuilder {
     }
 
     /// How `rediss://` connections are encrypted: authorities, a certificate of the client's own, a provider of cryptography. Takes a
-    /// [`ClientConfig`](rustls::ClientConfig) of [`leasehold::rustls`](crate::rustls). Default: the authorities that this system trusts, with the provider that the
-    /// program has installed, or ring.
+    /// [`ClientConfig`](rustls::ClientConfig) of [`leasehold::rustls`](crate::rustls). With it, a URL that would send in clear is refused.
+    /// Default: the authorities that this system trusts, with the provider that the program has installed, or ring.
     ///
     /// ```no_run
     /// use std::sync::Arc;

@@ -41,7 +41,7 @@ pub(crate) enum Target {
     Memory,
 }
 
-/// The schemes, for those who typed another.
+/// The schemes, for those who typed another. A build without some of these stores says so when it is given one.
 const SCHEMES: &str = "use redis://host:6379/, rediss://..., valkey://..., valkeys://..., unix:/path/to/socket, local: or local:/path/to/file, or memory:";
 
 impl Target {
@@ -81,7 +81,9 @@ impl Target {
                 redis::Address::parse(url).map(|address| Self::Redis(Box::new(address)))
             }
             #[cfg(not(feature = "redis"))]
-            "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" => {
+            "rediss" | "valkeys" => refuse(&format!("{scheme}:..."), left_out("tls")),
+            #[cfg(not(feature = "redis"))]
+            "redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix" => {
                 refuse(&format!("{scheme}:..."), left_out("redis"))
             }
             _ if !is_scheme(scheme) || !rest.starts_with("//") => {

@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use leasehold::doctor::{Examination, Purpose, State};
 use leasehold::{Client, Credentials, Error, StoreErrorKind};
 use testkit::RedisServer;
 
-use crate::scene::{CANARY, kill_until_connected, millis, store_error, within};
+use crate::scene::{CANARY, kill_connections, kill_until_connected, millis, store_error, within};
 
 /// A place where an operator puts the password of the day.
 #[derive(Clone, Default)]
@@ -47,7 +48,7 @@ async fn a_password_that_is_rotated_costs_no_lease() {
 
     server.cli(&["CONFIG", "SET", "requirepass", "of tomorrow"]);
     vault.put("of tomorrow");
-    // Whoever is connected stays so; the next dial needs the new one.
+    // A connection that is there stays; the next dial needs the new password.
     kill_until_connected(&server);
     let renewed = async {
         while let Err(error) = lease.extend(millis(30_000)).await {
@@ -74,6 +75,58 @@ async fn a_source_without_credentials_is_asked_again() {
 
     vault.put(CANARY);
     vault.connects(&server.url()).await.expect("it is right");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_hangs_or_panics_is_to_blame_and_is_asked_again() {
+    let server = RedisServer::builder().password(CANARY).start();
+    let turn = Arc::new(AtomicU32::new(0));
+    let asked = turn.clone();
+    let source = move || {
+        let turn = asked.fetch_add(1, Ordering::SeqCst);
+        assert!(turn != 1, "the source is broken");
+        async move {
+            assert!(turn != 2, "the source is broken, and says so late");
+            if turn == 3 {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, String>(Credentials::password(CANARY))
+        }
+    };
+    let builder = Client::builder().request_timeout(millis(500));
+    let url = server.url();
+    let connecting = builder.credentials(source).connect(&url);
+    let client = within("a connection", connecting)
+        .await
+        .expect("it is right");
+    let lease = client.mutex("a").acquire().await.expect("a lease");
+    kill_connections(&server);
+    let renewed = async {
+        while let Err(error) = lease.extend(millis(30_000)).await {
+            let text = error.to_string();
+            let is_known = text.contains("credentials") || !text.contains("port");
+            assert!(is_known, "{text}");
+        }
+    };
+    within("a renewal", renewed).await;
+    assert!(turn.load(Ordering::SeqCst) > 4);
+    lease.release().await.expect("held all the time");
+}
+
+#[tokio::test]
+async fn a_password_in_clear_is_seen_by_the_doctor() {
+    let server = RedisServer::builder().password(CANARY).start();
+    let vault = Vault::default();
+    vault.put(CANARY);
+    // A name of this host that does not look like one.
+    let url = server.url().replace("127.0.0.1", "2130706433");
+    let builder = Client::builder().credentials(move || std::future::ready(vault.get()));
+    let how = Examination::new(millis(30_000)).quick(true);
+    let report = builder.examine(&url, &how).await.expect("it answers");
+    let mut findings = report.findings.iter();
+    let found = findings.find(|finding| finding.id == "sec.tls");
+    let found = found.expect("a check of encryption");
+    assert_eq!(found.state(Purpose::Correctness), State::Warn, "{found:?}");
 }
 
 #[tokio::test]

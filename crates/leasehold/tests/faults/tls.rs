@@ -11,7 +11,7 @@ use leasehold::rustls::crypto::ring;
 use leasehold::rustls::pki_types::pem::PemObject;
 use leasehold::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use leasehold::rustls::{ClientConfig, RootCertStore};
-use leasehold::{Client, Error};
+use leasehold::{Client, Error, StoreErrorKind};
 use testkit::RedisServer;
 
 use crate::scene::{CANARY, millis, within};
@@ -107,7 +107,19 @@ async fn a_server_that_wants_a_certificate_of_its_clients() {
         .expect("it has one");
     assert!(client.mutex("a").try_acquire().await.is_ok());
     let refused = crate::scene::store_error(connects(&url, config(&server, false)).await);
-    println!("{refused}");
+    assert_eq!(refused.kind, StoreErrorKind::Unreachable, "{refused}");
+}
+
+#[tokio::test]
+async fn nothing_is_sent_in_clear_by_a_program_that_says_how_to_encrypt() {
+    let server = tls_server();
+    let url = format!("redis://:{CANARY}@127.0.0.1:{}/", server.port());
+    let Err(Error::Invalid(refused)) = connects(&url, config(&server, false)).await else {
+        panic!("it was taken");
+    };
+    let refused = refused.to_string();
+    assert!(refused.contains("rediss://"), "{refused}");
+    assert!(!refused.contains(CANARY), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,13 +11,10 @@ use std::time::Duration;
 
 use leasehold_core::Invalid;
 use redis::io::tcp::TcpSettings;
-use redis::{
-    ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo, RedisError, RedisResult,
-};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 use tokio::net::TcpStream;
 
-use crate::access::Access;
+use crate::access::{Access, Source};
 
 /// How long a peer may leave sent bytes unconfirmed before the kernel gives the connection up.
 #[cfg(target_os = "linux")]
@@ -60,24 +57,22 @@ impl Address {
             let why = "has a user or a password, and credentials were given besides: leave one of them out";
             return Err(Invalid::new("store URL", &self.shown, why));
         }
+        #[cfg(feature = "tls")]
+        if access.tls.is_some() && !self.is_private() {
+            let why = "is not encrypted, and a configuration of TLS was given besides: write rediss:// or leave it out";
+            return Err(Invalid::new("store URL", &self.shown, why));
+        }
         Ok(Self { access, ..self })
     }
 
-    /// What redis-rs needs to begin with a server: database, user, password.
-    pub(super) async fn settings(&self) -> RedisResult<RedisConnectionInfo> {
-        let settings = self.info.redis_settings().clone();
-        let Some(source) = &self.access.credentials else {
-            return Ok(settings);
-        };
-        let credentials = source
-            .ask()
-            .await
-            .map_err(|why| RedisError::from((ErrorKind::Io, "no credentials", why)))?;
-        let settings = settings.set_password(credentials.password);
-        Ok(match credentials.user {
-            Some(user) => settings.set_username(user),
-            None => settings,
-        })
+    /// The source of credentials that do not stand in the URL.
+    pub(super) fn source(&self) -> Option<&Source> {
+        self.access.credentials.as_ref()
+    }
+
+    /// Whether a password is sent to it.
+    pub(super) fn has_password(&self) -> bool {
+        self.source().is_some() || self.info.redis_settings().password().is_some()
     }
 
     /// How it is encrypted, if not by default.

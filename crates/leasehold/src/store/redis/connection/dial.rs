@@ -5,7 +5,10 @@
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ConnectionAddr, PushInfo, PushKind, RedisResult, Value};
+use redis::{
+    AsyncConnectionConfig, ConnectionAddr, PushInfo, PushKind, RedisConnectionInfo, RedisResult,
+    Value,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -33,6 +36,7 @@ pub(super) struct Dialled {
 /// Connects, makes sure that it is a primary, and listens for wakes.
 pub(super) async fn dial(
     greeting: Greeting<'_>,
+    settings: &RedisConnectionInfo,
     listener: &Listener,
     placement: &Placement,
 ) -> Result<Dialled, StoreError> {
@@ -58,7 +62,7 @@ pub(super) async fn dial(
             }
             Ok::<(), redis::aio::SendError>(())
         });
-    let (mut connection, mut driver) = open(address, config, Some(placement))
+    let (mut connection, mut driver) = open(address, settings, config, Some(placement))
         .await
         .map_err(|error| refusal(address, &error))?;
     let greeted = tokio::select! {
@@ -83,6 +87,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 /// Connects, without a look at what answers. Without a placement, the current runtime does the work.
 pub(in crate::store::redis) async fn open(
     address: &Address,
+    settings: &RedisConnectionInfo,
     config: AsyncConnectionConfig,
     placement: Option<&Placement>,
 ) -> RedisResult<Opened> {
@@ -114,8 +119,7 @@ pub(in crate::store::redis) async fn open(
         }
         _ => stream,
     };
-    let settings = address.settings().await?;
     let (connection, driver) =
-        MultiplexedConnection::new_with_config(&settings, stream, config).await?;
+        MultiplexedConnection::new_with_config(settings, stream, config).await?;
     Ok((connection, driver.boxed()))
 }

@@ -9,6 +9,7 @@
 //! | [`plan`], [`pace`] | what the runner works with; how many batches it has on their way |
 //! | [`flights`], [`batch`] | batches on their way, and sent again where they were refused; how one is sent |
 //! | [`dial`], `tls` | makes a connection, encrypted or not |
+//! | [`login`] | the credentials that a connection begins with |
 //! | [`greet`], [`server`] | the first words over it; which server it leads to |
 //! | [`refusal`] | why there is none, with what may help |
 //! | [`placement`] | which thread does the work of a connection |
@@ -19,6 +20,7 @@ mod flights;
 mod greet;
 pub(super) mod line;
 pub(super) mod link;
+pub(super) mod login;
 mod pace;
 mod placement;
 mod plan;

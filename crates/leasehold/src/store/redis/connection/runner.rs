@@ -20,6 +20,7 @@ use redis::{RedisError, Value, cmd};
 use super::dial::{Dialled, dial};
 use super::flights::{Flights, Landed};
 use super::line::{Line, Up};
+use super::login::login;
 use super::pace::Pace;
 use super::plan::Plan;
 use super::refusal::silent;
@@ -73,11 +74,7 @@ impl Runner<'_> {
         }
         loop {
             let begun = plan.clock.now();
-            let dialling = dial(plan.greeting(), &plan.listener, &plan.placement);
-            let dialled = self
-                .meanwhile(plan.clock.within(plan.limit, dialling))
-                .await;
-            match dialled.unwrap_or_else(|| Err(silent(&plan.address, Some(plan.limit)))) {
+            match self.meanwhile(self.dial()).await {
                 Ok(dialled) => {
                     refused.reset();
                     let end = self.pump(dialled).await;
@@ -96,6 +93,21 @@ impl Runner<'_> {
                 }
             }
         }
+    }
+
+    /// Makes a connection; the source of credentials and the server have a limit each.
+    async fn dial(&self) -> Result<Dialled, StoreError> {
+        let Plan {
+            address,
+            clock,
+            limit,
+            ..
+        } = &**self.plan;
+        let settings = login(address, clock, *limit).await?;
+        let (greeting, listener) = (self.plan.greeting(), &self.plan.listener);
+        let dialling = dial(greeting, &settings, listener, &self.plan.placement);
+        let dialled = clock.within(*limit, dialling).await;
+        dialled.unwrap_or_else(|| Err(silent(address, Some(*limit))))
     }
 
     /// What the connection carried is unknown; whoever relies on what it said is told before.

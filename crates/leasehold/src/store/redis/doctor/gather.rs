@@ -74,7 +74,7 @@ pub(super) async fn gather(
     facts.way = Way {
         is_private: address.is_private(),
         is_loopback: address.is_loopback(),
-        has_password: address.info().redis_settings().password().is_some(),
+        has_password: address.has_password(),
     };
     facts.acl = access::line(&For {
         version: facts.redis_version(),

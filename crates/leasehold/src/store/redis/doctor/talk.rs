@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::super::address::Address;
 use super::super::connection::dial;
+use super::super::connection::login::login;
 use super::super::connection::refusal::{refusal, silent};
 use super::super::fault::classify;
 use crate::clock::Clock;
@@ -58,8 +59,9 @@ pub(super) async fn open(
             }
             Ok::<(), redis::aio::SendError>(())
         });
+    let settings = login(address, clock, limit).await?;
     let (connection, driver) = clock
-        .within(limit, dial::open(address, config, None))
+        .within(limit, dial::open(address, &settings, config, None))
         .await
         .ok_or_else(|| silent(address, Some(limit)))?
         .map_err(|error| refusal(address, &error))?;

@@ -350,7 +350,8 @@ fn a_server_over_tls_is_spoken_to_over_a_placed_socket() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let config = redis::AsyncConnectionConfig::new();
-        let mut opening = pin!(open(&address, config, Some(&placement)));
+        let settings = address.info().redis_settings();
+        let mut opening = pin!(open(&address, settings, config, Some(&placement)));
         let greeted = poll_fn(|context| {
             let opened = opening.as_mut().poll(context);
             if placement.0.wrote.load(SeqCst) {
