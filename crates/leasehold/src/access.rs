@@ -2,7 +2,7 @@
 
 use std::error;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -53,19 +53,14 @@ impl Source {
         F: Future<Output = Result<Credentials, E>> + Send + 'static,
         E: Into<Box<dyn error::Error + Send + Sync>>,
     {
+        let ask = Arc::new(ask);
         Self(Arc::new(move || {
+            let ask = ask.clone();
+            let answer = async move { ask().await.map_err(|error| error.into().to_string()) };
             // A panic must not end who dials: it is asked again.
-            let asked = catch_unwind(AssertUnwindSafe(&ask));
-            let answer = async move {
-                let asked = asked.map_err(drop)?;
-                let answered = AssertUnwindSafe(asked).catch_unwind().await;
-                answered.map_err(drop)
-            };
+            let answer = AssertUnwindSafe(answer).catch_unwind();
             answer
-                .map(|answered| match answered {
-                    Ok(answer) => answer.map_err(|error| error.into().to_string()),
-                    Err(()) => Err("their source panicked".into()),
-                })
+                .map(|answer| answer.unwrap_or_else(|_| Err("their source panicked".into())))
                 .boxed()
         }))
     }

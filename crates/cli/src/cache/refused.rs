@@ -1,4 +1,4 @@
-//! What an error of the library is called for a value. Must never speak of a lock.
+//! The words for an error of the library that concerns a value. Must never speak of a lock.
 
 use leasehold::cache::Error;
 

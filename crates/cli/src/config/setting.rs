@@ -24,7 +24,7 @@ pub(super) const KEYS: [(&str, &str); 6] = [
     (TTL, "LEASEHOLD_TTL"),
 ];
 
-/// What is wrong with `local:locks.db` in a file.
+/// The fault of `local:locks.db` in a file.
 pub(crate) const RELATIVE: &str =
     "a relative path means another file in each directory; write local:/path/to/file";
 
@@ -89,5 +89,5 @@ impl Value {
     }
 }
 
-/// What one source says: the settings by their keys.
+/// The settings of one source, by their keys.
 pub(super) type Layer = BTreeMap<&'static str, (OsString, Origin)>;

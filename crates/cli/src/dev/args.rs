@@ -1,4 +1,4 @@
-//! What `leasehold dev` is asked for.
+//! The arguments of `leasehold dev`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What `leasehold doctor` is asked for.
+//! The arguments of `leasehold doctor`.
 
 use std::time::Duration;
 

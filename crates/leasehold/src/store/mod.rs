@@ -74,14 +74,12 @@ impl Target {
                 "memory:...",
                 "has something after the scheme; write memory:".into(),
             ),
-            #[cfg(all(feature = "redis", not(feature = "tls")))]
+            #[cfg(not(feature = "tls"))]
             "rediss" | "valkeys" => refuse(&format!("{scheme}:..."), left_out("tls")),
             #[cfg(feature = "redis")]
             _ if redis::Address::has_scheme(scheme) => {
                 redis::Address::parse(url).map(|address| Self::Redis(Box::new(address)))
             }
-            #[cfg(not(feature = "redis"))]
-            "rediss" | "valkeys" => refuse(&format!("{scheme}:..."), left_out("tls")),
             #[cfg(not(feature = "redis"))]
             "redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix" => {
                 refuse(&format!("{scheme}:..."), left_out("redis"))

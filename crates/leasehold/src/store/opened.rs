@@ -36,26 +36,15 @@ impl Opened {
     #[cfg(feature = "cache")]
     pub(crate) fn whole<T: Store + Entries>(store: T) -> Self {
         let store = Arc::new(store);
-        Self::new(store.clone()).with_entries(store)
+        Self {
+            entries: Some(store.clone()),
+            ..Self::new(store)
+        }
     }
 
     /// A store that keeps locks and, where this build has them, cache entries.
     #[cfg(not(feature = "cache"))]
     pub(crate) fn whole<T: Store>(store: T) -> Self {
         Self::new(Arc::new(store))
-    }
-
-    /// It keeps cache entries as well.
-    #[cfg(feature = "cache")]
-    pub(crate) fn with_entries(self, entries: Arc<dyn Entries>) -> Self {
-        let entries = Some(entries);
-        Self { entries, ..self }
-    }
-
-    /// It has keys of the timestamp protocol as well.
-    #[cfg(feature = "timestamp")]
-    pub(crate) fn with_timestamps(self, timestamps: Arc<dyn Timestamps>) -> Self {
-        let timestamps = Some(timestamps);
-        Self { timestamps, ..self }
     }
 }

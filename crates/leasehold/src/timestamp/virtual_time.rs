@@ -118,7 +118,10 @@ impl Scene {
         let open = |attach: Attach, _: &_| -> Result<Opened, Error> {
             listener = Some(attach.listener);
             let server = Arc::new(Server(keys.clone()));
-            Ok(Opened::new(server.clone()).with_timestamps(server))
+            Ok(Opened {
+                timestamps: Some(server.clone()),
+                ..Opened::new(server)
+            })
         };
         let client = Client::builder().clock(clock).build(open).unwrap();
         Self {

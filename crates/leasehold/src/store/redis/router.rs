@@ -36,14 +36,13 @@ impl RedisStore {
 
     /// All its doors.
     pub(crate) fn opened(self) -> Opened {
-        let node = self.node.clone();
-        let opened = Opened::new(Arc::new(self));
-        #[cfg(feature = "cache")]
-        let opened = opened.with_entries(node.clone());
-        #[cfg(feature = "timestamp")]
-        let opened = opened.with_timestamps(node.clone());
-        drop(node);
-        opened
+        Opened {
+            #[cfg(feature = "cache")]
+            entries: Some(self.node.clone()),
+            #[cfg(feature = "timestamp")]
+            timestamps: Some(self.node.clone()),
+            store: Arc::new(self),
+        }
     }
 }
 
