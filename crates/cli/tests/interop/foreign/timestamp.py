@@ -56,6 +56,6 @@ for line in sys.stdin:
         print('released' if lock.release() else 'lost', flush=True)
     elif words[0] == 'count':
         count(lock, words[1], int(words[2]), int(words[3]))
-        print('counted', flush=True)
+        print('counted, 0 lost', flush=True)
     else:
         raise ValueError(line)
