@@ -39,7 +39,7 @@ pub(crate) fn foreign(kind: &str, value: &[u8]) -> String {
     format!("{}{shown}{looks}", kind.escape_debug())
 }
 
-/// Whether it is no lock but the entry of a cache, whose key in Redis is that of the lock: `docs/cache-protocol.md`.
+/// Whether it is no lock but the entry of a cache, whose key in Redis is that of the lock: `docs/reference/cache-protocol.md`.
 pub(crate) fn is_cache_entry(kind: &str, value: &[u8]) -> bool {
     kind == "string" && value.starts_with(b"lhc1 ")
 }

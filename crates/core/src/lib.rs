@@ -4,7 +4,7 @@
 //! random number or depend on another crate (the features `serde` and `rusqlite` only say how others write a fence): time arrives as a [`Now`], random bits arrive inside an [`Owner`], and what
 //! the world knows about crashed clients arrives as a [`Presence`]. That is what lets one function,
 //! [`World::apply`], be four things at once: the embedded stores, the oracle that the Redis scripts are compared
-//! with, the next-state function of a model checker, and the text behind `docs/protocol.md`.
+//! with, the next-state function of a model checker, and the text behind `docs/reference/protocol.md`.
 //!
 //! ```
 //! use leasehold_core::{Block, ClientId, LockName, Mode, Nobody, Now, Owner, Reply, Step, Ttl, World};

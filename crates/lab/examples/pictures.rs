@@ -8,7 +8,7 @@ use leasehold_lab::ladder::rungs;
 use leasehold_lab::ladder::show::{Told, svg};
 
 fn main() -> io::Result<()> {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-we-know/lab");
     let folder = env::args_os().nth(1).map_or(docs, PathBuf::from);
     fs::create_dir_all(&folder)?;
     for rung in rungs::all().iter().filter(|rung| rung.breaks.is_some()) {

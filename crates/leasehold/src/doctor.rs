@@ -114,7 +114,7 @@ impl State {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Finding {
-    /// The check, as in `docs/doctor.md`.
+    /// The check, as in `docs/reference/doctor.md`.
     pub id: &'static str,
     /// How bad it is for locks that save work.
     pub efficiency: State,
@@ -145,7 +145,7 @@ pub struct Report {
     pub store: String,
     /// What it is.
     pub server: Server,
-    /// In the order of `docs/doctor.md`.
+    /// In the order of `docs/reference/doctor.md`.
     pub findings: Vec<Finding>,
     /// On Redis and Valkey: the line that makes a user who may do what locks need, and nothing else.
     pub acl: Option<String>,

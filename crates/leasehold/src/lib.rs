@@ -23,7 +23,7 @@
 //!
 //! No lock service can guarantee that two holders never overlap in an asynchronous network: a holder can be paused for
 //! longer than its lease and not know. What you get is a lease that knows its own deadline, and a [fence](Gate) with
-//! which the resource can refuse the late one. `docs/safety.md` says what each store promises and what it does not.
+//! which the resource can refuse the late one. `docs/guarantees.md` says what each store promises and what it does not.
 //!
 //! # Map
 //!
@@ -91,5 +91,5 @@ struct Readme;
 
 /// So are those of the guide to the cache.
 #[cfg(all(doctest, feature = "cache"))]
-#[doc = include_str!("../../../docs/cache.md")]
+#[doc = include_str!("../../../docs/reference/cache.md")]
 struct CacheGuide;

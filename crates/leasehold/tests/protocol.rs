@@ -1,4 +1,4 @@
-//! The test vectors in `docs/protocol.md`, `docs/compatibility.md`, `docs/cache-protocol.md` and `docs/timestamp.md` are what the code
+//! The test vectors in `docs/reference/protocol.md`, `docs/compatibility.md`, `docs/reference/cache-protocol.md` and `docs/reference/timestamp.md` are what the code
 //! does.
 
 use std::time::Duration;
@@ -14,12 +14,12 @@ use leasehold_core::{
 use testkit::{RedisServer, Reply};
 use tokio::runtime::Builder;
 
-const PROTOCOL: &str = include_str!("../../../docs/protocol.md");
+const PROTOCOL: &str = include_str!("../../../docs/reference/protocol.md");
 const COMPATIBILITY: &str = include_str!("../../../docs/compatibility.md");
-const CACHE: &str = include_str!("../../../docs/cache-protocol.md");
-const TIMESTAMP: &str = include_str!("../../../docs/timestamp.md");
+const CACHE: &str = include_str!("../../../docs/reference/cache-protocol.md");
+const TIMESTAMP: &str = include_str!("../../../docs/reference/timestamp.md");
 
-/// The rows of a vector table of `docs/protocol.md`, without the backquotes.
+/// The rows of a vector table of `docs/reference/protocol.md`, without the backquotes.
 fn vectors(table: &str) -> Vec<Vec<String>> {
     vectors_of(PROTOCOL, table)
 }
@@ -228,7 +228,7 @@ fn commits_to_a_cache() {
     }
 }
 
-/// The value in a cell of `docs/timestamp.md`.
+/// The value in a cell of `docs/reference/timestamp.md`.
 fn content(cell: &str) -> Content {
     match cell {
         "nothing" => Content::Nothing,

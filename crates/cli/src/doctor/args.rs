@@ -14,7 +14,7 @@ const ABOUT: &str = "\
 Prints what is wrong, the worst first, and what to do about it. What the server refuses to tell is
 \"unknown\" and never a failure. It takes 5 s, or less with --quick. A scratch lock
 leasehold:doctor:... is taken and freed; only the fence counter leasehold:fence stays. Nothing
-else is changed. docs/doctor.md lists the checks.
+else is changed. docs/reference/doctor.md lists the checks.
   leasehold doctor --for correctness
   leasehold doctor --acl --keys 'jobs:*'
 

@@ -4,7 +4,7 @@
 //! To read the environment is what the crate promises not to do, and is done here only.
 //!
 //! A process has at most one, named by the environment variable `LEASEHOLD_MUTATION` as `core/NAME`; `lua/NAME` breaks
-//! a script of Redis instead, and leaves these rules sound. `docs/mutations.md` says which test notices which.
+//! a script of Redis instead, and leaves these rules sound. `docs/how-we-know/mutations.md` says which test notices which.
 
 mod broken;
 mod left;

@@ -56,7 +56,7 @@ pub fn picture(figures: &[Figures]) -> String {
     let mut svg = Svg::on_white(
         (WIDTH, HEIGHT),
         "Hand-over gap, commands and fairness over the number of clients that want one lock",
-        "Three ways to wait side by side, from 10 clients on; docs/scale.md has the figures.",
+        "Three ways to wait side by side, from 10 clients on; docs/how-we-know/scale.md has the figures.",
     );
     svg.text(
         (24.0, 34.0),
@@ -70,7 +70,7 @@ pub fn picture(figures: &[Figures]) -> String {
     svg.text(
         (24.0, HEIGHT - 14.0),
         r##"font-size="11.5" fill="#5a5a5a""##,
-        "Simulated; docs/scale.md says what is assumed. Hollow: the server is busy all the time. Unfairness ends where ten turns for each client were too many to simulate.",
+        "Simulated; docs/how-we-know/scale.md says what is assumed. Hollow: the server is busy all the time. Unfairness ends where ten turns for each client were too many to simulate.",
     );
     svg.end()
 }

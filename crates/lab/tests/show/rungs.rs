@@ -44,7 +44,7 @@ fn each_rung_that_goes_wrong_is_told_in_all_forms() {
 /// `cargo run -p leasehold-lab --example pictures` draws them again.
 #[test]
 fn the_docs_have_the_pictures_that_the_models_give() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-we-know/lab");
     for told in told() {
         let kept = fs::read_to_string(folder.join(format!("{}.svg", told.name)));
         let drawn = svg(&told).unwrap();
@@ -59,7 +59,7 @@ fn the_docs_have_the_pictures_that_the_models_give() {
 /// The story that the docs quote is the one that is printed.
 #[test]
 fn the_docs_quote_a_story_as_it_is_printed() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab.md");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-we-know/lab.md");
     let docs = fs::read_to_string(docs).unwrap();
     let told = told();
     let quoted = told.iter().find(|told| told.name == "set-ex-del").unwrap();

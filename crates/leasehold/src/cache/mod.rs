@@ -35,7 +35,7 @@
 //!   value is kept if there is none that is newer, and never replaces a newer one.
 //! - A loader runs in a task of its own on the caller's runtime: a caller that times out, is dropped or panics ends no load.
 //! - The entries share the key space with everything else in the store. What is no entry is never overwritten; see
-//!   `docs/cache-protocol.md` for the form of one, which other languages can read.
+//!   `docs/reference/cache-protocol.md` for the form of one, which other languages can read.
 
 mod call;
 mod codec;

@@ -35,7 +35,7 @@
 //!
 //! Without scripts ([`TimestampLock::without_scripts`]) there are races between ours as well, named there.
 //!
-//! [How to get rid of it](TimestampLock#away-from-it); `docs/timestamp.md` says more.
+//! [How to get rid of it](TimestampLock#away-from-it); `docs/reference/timestamp.md` says more.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! `docs/telemetry.md` against the sources: what the page lists is what the code says, and nothing else.
+//! `docs/reference/telemetry.md` against the sources: what the page lists is what the code says, and nothing else.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ fn quoted(text: &str) -> Vec<String> {
 
 /// The cells of the rows of the page's table below this heading.
 fn rows(heading: &str) -> Vec<Vec<String>> {
-    let page = file("../../docs/telemetry.md");
+    let page = file("../../docs/reference/telemetry.md");
     let (_, below) = page
         .split_once(&format!("\n## {heading}\n"))
         .unwrap_or_else(|| panic!("no {heading}"));

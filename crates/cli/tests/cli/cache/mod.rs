@@ -311,11 +311,11 @@ fn an_entry_in_the_way_of_a_lock_is_called_one() {
     done.is(78, &["name of a cache entry of leasehold", "locks only"]);
 }
 
-/// `docs/cache.md` has a script that does what its comments say.
+/// `docs/reference/cache.md` has a script that does what its comments say.
 #[test]
 fn the_documented_script_runs() {
     let store = Store::redis();
-    let document = include_str!("../../../../../docs/cache.md");
+    let document = include_str!("../../../../../docs/reference/cache.md");
     let (_, section) = document.split_once("## From the command line").unwrap();
     let (_, script) = section.split_once("```sh\n").unwrap();
     let (script, _) = script.split_once("```").unwrap();

@@ -1,4 +1,4 @@
-//! `docs/json.md` beside what is written.
+//! `docs/reference/json.md` beside what is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ on_each_store! {
     the_documented_json_is_what_is_written,
 }
 
-/// `docs/json.md` has samples: for each schema of ours, all their fields are written, and no others.
+/// `docs/reference/json.md` has samples: for each schema of ours, all their fields are written, and no others.
 fn the_documented_json_is_what_is_written(store: &Store) {
     let mut written = Vec::new();
     let watching = store
@@ -48,8 +48,8 @@ fn the_documented_json_is_what_is_written(store: &Store) {
         schemas.push("cache-get");
     }
 
-    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md"))
-        .expect("docs/json.md");
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/json.md"))
+        .expect("docs/reference/json.md");
     let blocks = text.split("```json\n").skip(1);
     let samples: Vec<Value> = blocks
         .flat_map(|block| {

@@ -1,4 +1,4 @@
-//! The same for programs: `docs/json.md` has the fields. Must never change one without a new number in its schema.
+//! The same for programs: `docs/reference/json.md` has the fields. Must never change one without a new number in its schema.
 
 use std::collections::BTreeMap;
 

@@ -16,7 +16,7 @@
 //! | [`fault`] | what a failed request means |
 //! | `server_time` | what time it is on the server |
 //! | [`address`] | where a server is and who we are there: reads its URL |
-//! | `against_core`, `vectors` | tests: real servers do what core does, and what `docs/protocol.md` says |
+//! | `against_core`, `vectors` | tests: real servers do what core does, and what `docs/reference/protocol.md` says |
 //!
 //! A module knows only those below it in the table. [`codec`] knows neither [`queue`] nor [`connection`]; [`queue`] knows the forms of [`codec`] and
 //! not the [`connection`], which knows both.

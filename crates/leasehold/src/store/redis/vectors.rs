@@ -1,4 +1,4 @@
-//! The scripts' test vectors in `docs/protocol.md`, read from there and sent to a real server whose clock is the test's. Must never
+//! The scripts' test vectors in `docs/reference/protocol.md`, read from there and sent to a real server whose clock is the test's. Must never
 //! know what a script should answer: the page says it.
 
 use std::env;
@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::scripts::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, Scripts, TAKE};
 
-const PAGE: &str = include_str!("../../../../../docs/protocol.md");
+const PAGE: &str = include_str!("../../../../../docs/reference/protocol.md");
 
 /// When a table begins, by the server's clock.
 const START_US: u64 = 1_795_203_291_536_740;

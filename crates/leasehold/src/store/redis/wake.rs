@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_messages_of_the_document_are_understood() {
-        let text = include_str!("../../../../../docs/protocol.md");
+        let text = include_str!("../../../../../docs/reference/protocol.md");
         let table = text.split("<!-- vectors:messages ").nth(1).unwrap();
         let rows = table.split("<!-- end -->").next().unwrap().lines();
         let rows = rows.filter(|line| line.starts_with('|')).skip(2);

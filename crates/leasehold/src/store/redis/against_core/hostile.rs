@@ -225,7 +225,7 @@ impl<'a> Case<'a> {
             _ => 3,
         };
         if key == FENCE {
-            // A counter that is lost before the clock has passed it may give fences out again: docs/safety.md.
+            // A counter that is lost before the clock has passed it may give fences out again: docs/guarantees.md.
             self.pass_to(self.clock_us.max(self.highest + 1));
         }
         let key = self.key(key);

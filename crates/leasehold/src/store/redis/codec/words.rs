@@ -1,4 +1,4 @@
-//! The keys and words that the scripts and this client share. Must never differ from what stands in `lua/` and `docs/protocol.md`.
+//! The keys and words that the scripts and this client share. Must never differ from what stands in `lua/` and `docs/reference/protocol.md`.
 
 use leasehold_core::Mode;
 

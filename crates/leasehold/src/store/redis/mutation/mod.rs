@@ -1,7 +1,7 @@
 //! Scripts that are broken on purpose, to try the tests: there only with `--cfg leasehold_mutations`, which this
 //! repository's `.cargo/config.toml` sets, and never in a release build.
 //!
-//! A process has at most one, named by `LEASEHOLD_MUTATION` as `lua/NAME`. `docs/mutations.md` says which test notices
+//! A process has at most one, named by `LEASEHOLD_MUTATION` as `lua/NAME`. `docs/how-we-know/mutations.md` says which test notices
 //! which.
 
 mod fences;

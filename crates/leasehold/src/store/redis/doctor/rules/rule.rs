@@ -7,7 +7,7 @@ use crate::doctor::State;
 
 /// A check.
 pub(super) struct Rule {
-    /// As in `docs/doctor.md`.
+    /// As in `docs/reference/doctor.md`.
     pub(super) id: &'static str,
     /// `None` where it does not apply.
     pub(super) judge: fn(&Facts) -> Option<Verdict>,

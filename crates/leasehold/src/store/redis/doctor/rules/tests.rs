@@ -316,7 +316,7 @@ fn who_tells_nothing_is_never_failed() {
 
 #[test]
 fn the_document_has_every_check() {
-    let text = include_str!("../../../../../../../docs/doctor.md");
+    let text = include_str!("../../../../../../../docs/reference/doctor.md");
     let ids = |mark: &str| -> Vec<String> {
         let table = text.split(mark).nth(1).unwrap();
         let table = table.split("<!-- end -->").next().unwrap();
