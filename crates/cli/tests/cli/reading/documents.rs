@@ -48,8 +48,11 @@ fn the_documented_json_is_what_is_written(store: &Store) {
         schemas.push("cache-get");
     }
 
-    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/json.md"))
-        .expect("docs/reference/json.md");
+    let text = fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/reference/json.md"
+    ))
+    .expect("docs/reference/json.md");
     let blocks = text.split("```json\n").skip(1);
     let samples: Vec<Value> = blocks
         .flat_map(|block| {
