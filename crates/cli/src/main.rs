@@ -28,6 +28,7 @@ mod break_lock;
 mod cache;
 mod config;
 mod dev;
+mod diagnosis;
 mod doctor;
 mod exit;
 mod handed;

@@ -6,7 +6,7 @@ use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::doctor::{Examination, Finding, Purpose, Report, State};
+use leasehold::doctor::{Examination, Examined};
 use leasehold::{Client, ClientBuilder};
 use leasehold_core::{KeyTemplate, Namespace};
 
@@ -15,6 +15,7 @@ use crate::config::{
     self, KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, REDIS_URL, Settings, TTL, Typed, URL,
     URL_FILE, Value,
 };
+use crate::diagnosis::{Finding, Purpose, State, diagnose};
 use crate::exit::{CONFIG, Exit};
 use crate::handed::Place;
 use crate::text::pasteable;
@@ -135,7 +136,7 @@ impl Target {
             return;
         }
         let glance = Examination::new(DEFAULT_TTL).glance();
-        let Ok(report) = self
+        let Ok(examined) = self
             .builder
             .clone()
             .examine(&self.place.whole, &glance)
@@ -146,7 +147,7 @@ impl Target {
         let evicts = |finding: &&Finding| {
             finding.id == "mem.policy" && finding.state(Purpose::Correctness) == State::Fail
         };
-        if let Some(finding) = report.findings.iter().find(evicts) {
+        if let Some(finding) = diagnose(examined).findings.iter().find(evicts) {
             text::say(&format!(
                 "the store is that of REDIS_URL, which may be a cache: {}\n    next    leasehold doctor; then set LEASEHOLD_URL, which ends this notice",
                 finding.text
@@ -170,7 +171,7 @@ impl Target {
     }
 
     /// Looks whether it is fit for locks.
-    pub(crate) async fn examine(self, how: &Examination) -> Result<Report, leasehold::Error> {
+    pub(crate) async fn examine(self, how: &Examination) -> Result<Examined, leasehold::Error> {
         self.builder.examine(&self.place.whole, how).await
     }
 }

@@ -43,7 +43,8 @@ pub use self::mutex::{Detached, Lease, LossWatch, Mutex};
 #[cfg(feature = "timestamp")]
 pub use self::timestamp::{TimestampHold, TimestampLock};
 use crate::ClientBuilder;
-use crate::doctor::{Examination, Report};
+#[cfg(feature = "doctor")]
+use crate::doctor::{Examination, Examined};
 use crate::error::Error;
 
 /// A blocking [`Client`](crate::Client).
@@ -71,11 +72,12 @@ impl ClientBuilder {
         block_on(self.connect(url)).map(Client)
     }
 
-    /// Looks whether the store at `url` is fit for locks and blocks meanwhile; see [`ClientBuilder::examine`].
+    /// Gathers the facts that decide whether the store at `url` is fit for locks; see [`ClientBuilder::examine`].
     ///
     /// # Errors
     /// As [`ClientBuilder::examine`].
-    pub fn examine_blocking(self, url: &str, how: &Examination) -> Result<Report, Error> {
+    #[cfg(feature = "doctor")]
+    pub fn examine_blocking(self, url: &str, how: &Examination) -> Result<Examined, Error> {
         block_on(self.examine(url, how))
     }
 }

@@ -45,6 +45,7 @@ pub mod blocking;
 pub mod cache;
 mod client;
 mod clock;
+#[cfg(feature = "doctor")]
 pub mod doctor;
 pub mod error;
 mod foreign;

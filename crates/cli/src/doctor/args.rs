@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use leasehold::doctor::Purpose;
 
+use crate::diagnosis::Purpose;
 use crate::store::StoreArgs;
 use crate::values;
 

@@ -4,10 +4,11 @@
 mod args;
 mod print;
 
-use leasehold::doctor::{Examination, Report, State};
+use leasehold::doctor::Examination;
 use leasehold::{Error, StoreErrorKind};
 
 pub(crate) use self::args::Doctor;
+use crate::diagnosis::{Report, State, diagnose};
 use crate::exit::{CONFIG, DENIED, Exit, MORE_RESOURCES, SOFTWARE, UNAVAILABLE};
 use crate::session::in_runtime;
 use crate::{out, text};
@@ -24,8 +25,8 @@ fn examined(args: &Doctor) -> Result<Exit, Exit> {
         .quick(args.quick || args.acl)
         .keys(&args.keys);
     let mut report = in_runtime(async {
-        let report = target.examine(&how).await;
-        report.map_err(|error| unexamined(&error))
+        let examined = target.examine(&how).await;
+        examined.map(diagnose).map_err(|error| unexamined(&error))
     })?;
     if args.acl {
         return acl(&report);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use std::fmt::Write;
 
-use leasehold::doctor::{Finding, Purpose, Report, State};
 use serde::Serialize;
 
 use super::args::{Doctor, For};
+use crate::diagnosis::{Finding, Purpose, Report, State};
 use crate::out;
 use crate::text::{is_direction, span};
 

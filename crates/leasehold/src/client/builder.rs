@@ -13,7 +13,8 @@ use super::handle::Client;
 #[cfg(feature = "redis")]
 use crate::access::{Access, Credentials, Source};
 use crate::clock::Clock;
-use crate::doctor::{Examination, Report};
+#[cfg(feature = "doctor")]
+use crate::doctor::{Examination, Examined};
 use crate::error::{Error, StoreError, StoreErrorKind, within};
 #[cfg(feature = "cache")]
 use crate::guard::{Ears, Guard, LayerSettings};
@@ -231,13 +232,17 @@ impl ClientBuilder {
         Ok(client)
     }
 
-    /// Looks whether the store at `url` is fit for locks. On Redis it uses a scratch lock `leasehold:doctor:*`, of which nothing is
-    /// left, and changes nothing else. Takes about five seconds, or well under one if it is quick. Always in real time.
+    /// Gathers the facts that decide whether the store at `url` is fit for locks. On Redis it uses a scratch lock
+    /// `leasehold:doctor:*`, removes it, and changes nothing else. It takes about five seconds, or well under one second if
+    /// `how` is quick, always in real time.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a bad setting or URL, [`Error::Store`] when there is no store that answers. Whatever else is wrong with it
-    /// is in the report, and what it refuses to tell is no error.
-    pub async fn examine(self, url: &str, how: &Examination) -> Result<Report, Error> {
+    /// [`Error::Invalid`] for a bad setting or URL. [`Error::Store`] if no store answers. A refusal by the store is a fact, not an error.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops nothing: the examination ends by itself on its own thread, and removes its scratch lock.
+    #[cfg(feature = "doctor")]
+    pub async fn examine(self, url: &str, how: &Examination) -> Result<Examined, Error> {
         self.check_request_timeout()?;
         let target = self.target(url)?;
         let how = how.clone().keys(self.naming()?.pattern(&how.keys));
@@ -380,6 +385,7 @@ mod tests {
     use super::*;
 
     /// Each request would time out, or none ever.
+    #[cfg(feature = "doctor")]
     #[tokio::test]
     async fn examine_refuses_the_timeouts_that_connect_refuses() {
         for timeout in [Duration::ZERO, Duration::from_secs(61)] {

@@ -28,7 +28,8 @@ pub(crate) use self::opened::Opened;
 #[cfg(feature = "redis")]
 use crate::access::Access;
 use crate::clock::Clock;
-use crate::doctor::{Examination, Report};
+#[cfg(feature = "doctor")]
+use crate::doctor::{Examination, Examined, Facts};
 use crate::error::Error;
 use crate::runtime::Tasks;
 
@@ -147,6 +148,7 @@ pub(crate) fn open(
     })
 }
 
+#[cfg(feature = "doctor")]
 /// Examines the store at `target` over a connection of its own; each request may take `limit`.
 #[cfg_attr(
     not(feature = "redis"),
@@ -157,13 +159,13 @@ pub(crate) async fn examine(
     how: &Examination,
     clock: &Clock,
     limit: Duration,
-) -> Result<Report, Error> {
+) -> Result<Examined, Error> {
     match target {
         #[cfg(feature = "redis")]
         Target::Redis(address) => Ok(redis::examine(address, how, clock, limit).await?),
         #[cfg(feature = "local")]
-        Target::Local(path) => local::examine(path, how, clock).await,
-        Target::Memory => Ok(memory::examine()),
+        Target::Local(path) => local::examine(path, clock).await,
+        Target::Memory => Ok(Examined::new("memory:", Facts::Memory)),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use leasehold::doctor::{Examination, Purpose, State};
+use leasehold::doctor::{Examination, Facts};
 use leasehold::{Client, Credentials, Error, StoreErrorKind};
 use testkit::RedisServer;
 
@@ -122,11 +122,14 @@ async fn a_password_in_clear_is_seen_by_the_doctor() {
     let url = server.url().replace("127.0.0.1", "2130706433");
     let builder = Client::builder().credentials(move || std::future::ready(vault.get()));
     let how = Examination::new(millis(30_000)).quick(true);
-    let report = builder.examine(&url, &how).await.expect("it answers");
-    let mut findings = report.findings.iter();
-    let found = findings.find(|finding| finding.id == "sec.tls");
-    let found = found.expect("a check of encryption");
-    assert_eq!(found.state(Purpose::Correctness), State::Warn, "{found:?}");
+    let examined = builder.examine(&url, &how).await.expect("it answers");
+    let Facts::Server(server) = examined.facts else {
+        panic!("a server");
+    };
+    let transport = server.transport;
+    assert!(transport.has_password, "{transport:?}");
+    assert!(!transport.is_private, "{transport:?}");
+    assert!(!transport.is_loopback, "{transport:?}");
 }
 
 #[tokio::test]

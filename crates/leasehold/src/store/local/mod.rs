@@ -15,6 +15,7 @@
 #[cfg(feature = "cache")]
 mod cache;
 mod db;
+#[cfg(feature = "doctor")]
 mod examine;
 mod fault;
 mod file;
@@ -26,5 +27,6 @@ mod store;
 mod tests;
 mod waiting;
 
+#[cfg(feature = "doctor")]
 pub(super) use self::examine::examine;
 pub(super) use self::store::LocalStore;

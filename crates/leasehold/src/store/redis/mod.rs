@@ -28,6 +28,7 @@ mod against_core;
 mod cache;
 mod codec;
 mod connection;
+#[cfg(feature = "doctor")]
 mod doctor;
 mod fault;
 mod index;
@@ -46,5 +47,6 @@ mod vectors;
 mod wake;
 
 pub(crate) use self::address::Address;
+#[cfg(feature = "doctor")]
 pub(in crate::store) use self::doctor::examine;
 pub(crate) use self::router::RedisStore;

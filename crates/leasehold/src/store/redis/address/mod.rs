@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use leasehold_core::Invalid;
 use redis::io::tcp::TcpSettings;
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 use tokio::net::TcpStream;
 
 use crate::access::{Access, Source};
@@ -70,11 +70,6 @@ impl Address {
         self.access.credentials.as_ref()
     }
 
-    /// Whether a password is sent to it.
-    pub(super) fn has_password(&self) -> bool {
-        self.source().is_some() || self.info.redis_settings().password().is_some()
-    }
-
     /// How it is encrypted, if not by default.
     #[cfg(feature = "tls")]
     pub(super) fn tls(&self) -> Option<&Arc<rustls::ClientConfig>> {
@@ -100,28 +95,13 @@ impl Address {
         Ok(())
     }
 
-    /// Whether nobody between here and the server can read along.
+    /// True if the connection is encrypted or does not leave this host's kernel.
+    #[cfg(any(feature = "doctor", feature = "tls"))]
     pub(super) fn is_private(&self) -> bool {
-        self.is_tls() || matches!(self.info.addr(), ConnectionAddr::Unix(_))
-    }
-
-    /// Whether the server is on this host, by its name.
-    pub(super) fn is_loopback(&self) -> bool {
-        match self.info.addr() {
-            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => {
-                let host = host.trim_matches(['[', ']']);
-                host == "localhost"
-                    || host
-                        .parse::<std::net::IpAddr>()
-                        .is_ok_and(|address| address.is_loopback())
-            }
-            _ => true,
-        }
-    }
-
-    /// Whether the connection is encrypted.
-    fn is_tls(&self) -> bool {
-        matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
+        matches!(
+            self.info.addr(),
+            redis::ConnectionAddr::TcpTls { .. } | redis::ConnectionAddr::Unix(_)
+        )
     }
 }
 

@@ -1,17 +1,6 @@
 //! What a user must be allowed. Must never ask for more than this library uses: taking away any part breaks something.
 
-/// What goes wrong without a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Without {
-    /// There are no locks.
-    NoLocks,
-    /// Waiters poll, operators see less, a replica is found late, scripts are sent in full.
-    Worse,
-    /// Locks work, cache entries do not.
-    NoCache,
-    /// Only the doctor knows less.
-    Unseen,
-}
+use crate::doctor::{Part, Without};
 
 /// A word of a command that tries it; see [`Need::words`].
 #[derive(Debug, Clone, Copy)]
@@ -33,18 +22,15 @@ use Word::{Channel, Hash, Index, Set, String as Key, Text};
 /// A command that the scripts, the connection or the doctor use.
 #[derive(Debug)]
 pub(super) struct Need {
-    /// As ACL rules spell it.
-    pub(super) part: &'static str,
-    pub(super) without: Without,
+    pub(super) part: Part,
     /// A use of it that leaves nothing behind: it changes only what is there already, which on a scratch key is nothing.
     /// HSET cannot be told so, and is given a field without a value: it is refused, but only after the permission was looked at.
     pub(super) words: &'static [Word],
 }
 
-const fn need(part: &'static str, without: Without, words: &'static [Word]) -> Need {
+const fn need(name: &'static str, without: Without, words: &'static [Word]) -> Need {
     Need {
-        part,
-        without,
+        part: Part { name, without },
         words,
     }
 }
@@ -125,14 +111,14 @@ pub(super) struct For<'a> {
 /// The line that makes a user who may do what locks and cache entries need, and nothing else. An older server refuses all of it for one
 /// command that it does not know.
 pub(super) fn line(what: &For<'_>) -> String {
-    let is_wanted = |need: &&Need| match need.part {
+    let is_wanted = |need: &&Need| match need.part.name {
         "client|setinfo" => what.version.is_some_and(|version| version >= (7, 2)),
         "select" => what.database != 0,
         _ => true,
     };
     let commands: Vec<String> = needs()
         .filter(is_wanted)
-        .map(|need| format!("+{}", need.part))
+        .map(|need| format!("+{}", need.part.name))
         .collect();
     format!(
         "ACL SETUSER leasehold on >SECRET resetkeys {} resetchannels &leasehold:wake:* -@all {}",
@@ -168,7 +154,7 @@ mod tests {
     use super::*;
 
     fn parts() -> BTreeSet<&'static str> {
-        needs().map(|need| need.part).collect()
+        needs().map(|need| need.part.name).collect()
     }
 
     /// Every command that a script calls, as ACL rules spell it.

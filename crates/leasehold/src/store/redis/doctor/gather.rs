@@ -1,18 +1,18 @@
 //! Asks a server all there is to ask. Must never write anything but what `probe` does, nor judge.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
-use redis::{Cmd, Value, cmd, pipe};
+use redis::{Cmd, ConnectionAddr, Value, cmd, pipe};
 
 use super::super::address::Address;
 use super::super::codec::words::INDEX;
 use super::super::connection::refusal::closed;
 use super::access::{self, For};
-use super::facts::{Facts, Fields, Lock, Way};
 use super::talk::{Opened, Talk, open};
 use super::{probe, watch};
 use crate::clock::Clock;
-use crate::doctor::Examination;
+use crate::doctor::{Examination, Fields, IndexedKey, ServerFacts, Transport};
 use crate::error::StoreError;
 
 /// Between the two looks at what counts up.
@@ -46,7 +46,7 @@ pub(super) async fn gather(
     how: &Examination,
     clock: &Clock,
     limit: Duration,
-) -> Result<Facts, StoreError> {
+) -> Result<ServerFacts, StoreError> {
     let Opened {
         talk,
         mut driver,
@@ -71,11 +71,7 @@ pub(super) async fn gather(
         () = &mut driver => return Err(closed(address)),
     };
     facts.ttl = how.ttl;
-    facts.way = Way {
-        is_private: address.is_private(),
-        is_loopback: address.is_loopback(),
-        has_password: address.has_password(),
-    };
+    facts.transport = transport(address);
     facts.acl = access::line(&For {
         version: facts.redis_version(),
         database: address.info().redis_settings().db(),
@@ -84,20 +80,37 @@ pub(super) async fn gather(
     Ok(facts)
 }
 
+fn transport(address: &Address) -> Transport {
+    let info = address.info();
+    let is_loopback = match info.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => {
+            let host = host.trim_matches(['[', ']']);
+            let is_loopback = |ip: IpAddr| ip.is_loopback();
+            host == "localhost" || host.parse().is_ok_and(is_loopback)
+        }
+        _ => true,
+    };
+    Transport {
+        is_private: address.is_private(),
+        is_loopback,
+        has_password: address.source().is_some() || info.redis_settings().password().is_some(),
+    }
+}
+
 /// What can be asked for without waiting, but for what counts up.
 async fn at_once(
     talk: &Talk,
     how: &Examination,
     messages: &mut tokio::sync::mpsc::UnboundedReceiver<Vec<u8>>,
-) -> Result<Facts, StoreError> {
+) -> Result<ServerFacts, StoreError> {
     let info = info(talk).await?;
     if how.glance {
-        return Ok(Facts {
+        return Ok(ServerFacts {
             info,
-            ..Facts::default()
+            ..ServerFacts::default()
         });
     }
-    let mut facts = Facts {
+    let mut facts = ServerFacts {
         info,
         role: role(talk).await?,
         config: config(talk).await?,
@@ -107,7 +120,7 @@ async fn at_once(
         ping: watch::ping(talk, how.quick).await?,
         offset: watch::offset(talk).await?,
         locks: locks(talk).await?,
-        ..Facts::default()
+        ..ServerFacts::default()
     };
     let begun = talk.clock.now();
     facts.probe = probe::probe(talk, messages).await?;
@@ -168,7 +181,7 @@ async fn latency(talk: &Talk) -> Result<Option<Vec<(String, u64)>>, StoreError> 
 }
 
 /// The locks of the index that this user may see; those of others are none of its business.
-async fn locks(talk: &Talk) -> Result<Option<Vec<Lock>>, StoreError> {
+async fn locks(talk: &Talk) -> Result<Option<Vec<IndexedKey>>, StoreError> {
     let newest = cmd("ZRANGE").arg(INDEX).arg(-NAMES).arg(-1).to_owned();
     let Some(names) = talk.told::<Vec<Vec<u8>>>(&newest).await? else {
         return Ok(None);
@@ -189,7 +202,7 @@ async fn locks(talk: &Talk) -> Result<Option<Vec<Lock>>, StoreError> {
         .unwrap_or_default();
     let locks = names.into_iter().zip(answers.chunks_exact(2));
     let seen = |(name, answer): (Vec<u8>, &[Value])| {
-        Some(Lock {
+        Some(IndexedKey {
             // Anything may stand in the index; one odd name must not hide the others.
             name: String::from_utf8_lossy(&name).into_owned(),
             kind: redis::from_redis_value_ref(&answer[0]).ok()?,

@@ -14,8 +14,8 @@ use super::super::fault::classify;
 use super::super::scripts::{self, Scripts};
 use super::super::wake;
 use super::access::{Word, needs};
-use super::facts::Probe;
 use super::talk::Talk;
+use crate::doctor::{Part, Probe};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Notice;
 
@@ -45,9 +45,18 @@ pub(super) async fn probe(
         .answered(connection.subscribe(&scratch.channel))
         .await?;
     let listens = subscribed.is_ok();
-    probe.note("subscribe", subscribed.err().as_ref());
+    let subscribe = needs().find(|need| need.part.name == "subscribe");
+    if let Some(need) = subscribe {
+        probe.note(need.part, subscribed.err().as_ref());
+    }
+    probe.denied.sort_by_key(place);
     use_lock(talk, &scratch, listens, messages, &mut probe).await?;
     Ok(probe)
+}
+
+/// The place of a command in the list of all.
+fn place(part: &Part) -> Option<usize> {
+    needs().position(|need| need.part == *part)
 }
 
 impl Scratch {
@@ -99,7 +108,7 @@ impl Scratch {
 
 impl Probe {
     /// Remembers that a command was refused as such; any other error says that it may be used.
-    fn note(&mut self, part: &'static str, error: Option<&RedisError>) {
+    fn note(&mut self, part: Part, error: Option<&RedisError>) {
         let Some(error) = error else { return };
         if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) {
             self.denied.push(part);
@@ -179,7 +188,7 @@ async fn use_lock(
     probe.count("index", said);
     talk.told::<Value>(cmd("DEL").arg(&scratch.keys())).await?;
     if listens && probe.failed.is_empty() {
-        probe.told = hear(talk, messages).await;
+        probe.heard = hear(talk, messages).await;
     }
     Ok(())
 }

@@ -1,10 +1,9 @@
 //! Whether this user may do what locks need, and no more. Must never show a password.
 
-use super::super::access::{Need, Without, needs};
-use super::super::facts::Facts;
+use super::report::State::{Info, Warn};
 use super::rule::{Rule, Verdict, share};
-use crate::doctor::State::{Info, Warn};
-use crate::error::StoreErrorKind;
+use leasehold::StoreErrorKind;
+use leasehold::doctor::{ServerFacts, Without};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -33,17 +32,16 @@ pub(super) const RULES: &[Rule] = &[
 const TOLD_ELSEWHERE: [&str; 5] = ["OOM", "MISCONF", "NOREPLICAS", "READONLY", "LOADING"];
 
 /// What this user may not use, by what goes wrong without it, as an ACL rule.
-fn denied(facts: &Facts, without: Without) -> String {
-    let is_denied =
-        |need: &&Need| need.without == without && facts.probe.denied.contains(&need.part);
-    let parts: Vec<String> = needs()
-        .filter(is_denied)
-        .map(|need| format!("+{}", need.part))
+fn denied(facts: &ServerFacts, without: Without) -> String {
+    let denied = facts.probe.denied.iter();
+    let parts: Vec<String> = denied
+        .filter(|part| part.without == without)
+        .map(|part| format!("+{}", part.name))
         .collect();
     parts.join(" ")
 }
 
-fn probe(facts: &Facts) -> Option<Verdict> {
+fn probe(facts: &ServerFacts) -> Option<Verdict> {
     let probe = &facts.probe;
     let lacks = denied(facts, Without::NoLocks);
     if !lacks.is_empty() {
@@ -82,7 +80,7 @@ fn probe(facts: &Facts) -> Option<Verdict> {
         ));
     }
     let of_entries = denied(facts, Without::NoCache);
-    if probe.told && !of_entries.is_empty() {
+    if probe.heard && !of_entries.is_empty() {
         return Some(
             Verdict::info(format!(
                 "locks work, wakes arrive; for cache entries, this user lacks {of_entries}"
@@ -90,7 +88,7 @@ fn probe(facts: &Facts) -> Option<Verdict> {
             .fix(&facts.acl),
         );
     }
-    Some(if probe.told {
+    Some(if probe.heard {
         Verdict::ok(
             "a scratch lock was taken, waited for, renewed, handed over and freed; wakes arrive",
         )
@@ -99,7 +97,7 @@ fn probe(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn wide(facts: &Facts) -> Option<Verdict> {
+fn wide(facts: &ServerFacts) -> Option<Verdict> {
     let fix = || format!("use a user for locks only:\n{}", facts.acl);
     Some(match (facts.user.as_deref(), facts.config.is_some()) {
         (Some("default"), _) => Verdict::of(
@@ -124,18 +122,18 @@ fn wide(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn tls(facts: &Facts) -> Option<Verdict> {
-    let way = &facts.way;
-    Some(if way.is_private {
+fn tls(facts: &ServerFacts) -> Option<Verdict> {
+    let transport = &facts.transport;
+    Some(if transport.is_private {
         Verdict::ok("nobody on the way can read along")
-    } else if way.has_password && !way.is_loopback {
+    } else if transport.has_password && !transport.is_loopback {
         Verdict::warn("the password goes over the network in clear").fix("use rediss:// (TLS)")
     } else {
         Verdict::ok("no TLS, and no password that leaves this host")
     })
 }
 
-fn timeout(facts: &Facts) -> Option<Verdict> {
+fn timeout(facts: &ServerFacts) -> Option<Verdict> {
     let Some(seconds) = facts.config_number("timeout") else {
         return Some(
             Verdict::unknown("CONFIG is not permitted here")
@@ -152,7 +150,7 @@ fn timeout(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn clients(facts: &Facts) -> Option<Verdict> {
+fn clients(facts: &ServerFacts) -> Option<Verdict> {
     let most = facts
         .info_number("maxclients")
         .or_else(|| facts.config_number("maxclients"));

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::facts::Facts;
+use super::report::State::{Fail, Info, Warn};
 use super::rule::{Rule, Verdict, share};
-use crate::doctor::State::{Fail, Info, Warn};
+use leasehold::doctor::ServerFacts;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -25,7 +25,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn offset(facts: &Facts) -> Option<Verdict> {
+fn offset(facts: &ServerFacts) -> Option<Verdict> {
     let Some((apart, give)) = facts.offset else {
         return Some(Verdict::unknown("TIME is not permitted here"));
     };
@@ -42,7 +42,7 @@ fn offset(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn step(facts: &Facts) -> Option<Verdict> {
+fn step(facts: &ServerFacts) -> Option<Verdict> {
     let apart = facts.step?;
     let text = format!("in 5 s the server's clock ran {apart:.1?} off this host's");
     Some(if apart > Duration::from_millis(50) {
@@ -57,7 +57,7 @@ fn step(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn stall(facts: &Facts) -> Option<Verdict> {
+fn stall(facts: &ServerFacts) -> Option<Verdict> {
     let stall = facts.stall?;
     let text = format!("in 1 s this host stood still for {stall:.1?} at most");
     Some(if stall > share(facts, 20) {
@@ -68,7 +68,7 @@ fn stall(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn hz(facts: &Facts) -> Option<Verdict> {
+fn hz(facts: &ServerFacts) -> Option<Verdict> {
     let rise = facts.rise("expired_time_cap_reached_count")?;
     Some(if rise > 0 {
         Verdict::info(

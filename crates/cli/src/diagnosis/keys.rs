@@ -1,7 +1,7 @@
 //! What is kept under the names of locks. Must never show a value.
 
-use super::super::facts::{Facts, Lock};
 use super::rule::{Rule, Verdict};
+use leasehold::doctor::{IndexedKey, ServerFacts};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -28,7 +28,7 @@ fn unseen() -> Verdict {
     Verdict::unknown("this user may not read the index of names")
 }
 
-fn listed(locks: &[&Lock]) -> String {
+fn listed(locks: &[&IndexedKey]) -> String {
     let names: Vec<String> = locks
         .iter()
         .take(SHOWN)
@@ -43,11 +43,11 @@ fn listed(locks: &[&Lock]) -> String {
     names.join(", ") + &more
 }
 
-fn immortal(facts: &Facts) -> Option<Verdict> {
+fn immortal(facts: &ServerFacts) -> Option<Verdict> {
     let Some(locks) = &facts.locks else {
         return Some(unseen());
     };
-    let forever: Vec<&Lock> = locks.iter().filter(|lock| lock.left == -1).collect();
+    let forever: Vec<&IndexedKey> = locks.iter().filter(|lock| lock.left == -1).collect();
     let Some(first) = forever.first() else {
         return Some(Verdict::ok(format!(
             "{} locks in the index, all with a TTL",
@@ -59,11 +59,11 @@ fn immortal(facts: &Facts) -> Option<Verdict> {
         .fix(format!("leasehold inspect \"{name}\" says who has it; then leasehold break \"{name}\" --if-fence N, or DEL if it is foreign")))
 }
 
-fn kind(facts: &Facts) -> Option<Verdict> {
+fn kind(facts: &ServerFacts) -> Option<Verdict> {
     let Some(locks) = &facts.locks else {
         return Some(unseen());
     };
-    let foreign: Vec<&Lock> = locks.iter().filter(|lock| lock.kind != "string").collect();
+    let foreign: Vec<&IndexedKey> = locks.iter().filter(|lock| lock.kind != "string").collect();
     Some(if foreign.is_empty() {
         Verdict::ok("no lock of another program's form in the index")
     } else {
@@ -72,7 +72,7 @@ fn kind(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn shared(facts: &Facts) -> Option<Verdict> {
+fn shared(facts: &ServerFacts) -> Option<Verdict> {
     let spaces = facts.info.as_ref()?.0.iter().filter(|(name, _)| {
         name.strip_prefix("db")
             .is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))

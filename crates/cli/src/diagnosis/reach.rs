@@ -1,9 +1,8 @@
 //! Whether there is a server that takes locks, and what it is. Must never judge by the version that it calls itself.
 
-use super::super::access::{Need, Without, needs};
-use super::super::facts::Facts;
+use super::report::State::{Fail, Warn};
 use super::rule::{Rule, Verdict, no_info, share};
-use crate::doctor::State::{Fail, Warn};
+use leasehold::doctor::{Part, ServerFacts, Without};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -44,7 +43,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn ping(facts: &Facts) -> Option<Verdict> {
+fn ping(facts: &ServerFacts) -> Option<Verdict> {
     let Some(p99) = facts.ping else {
         return Some(Verdict::unknown(
             "PING is refused, so round trips were not timed",
@@ -67,7 +66,7 @@ fn ping(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn role(facts: &Facts) -> Option<Verdict> {
+fn role(facts: &ServerFacts) -> Option<Verdict> {
     match facts.role() {
         None if facts.probe.refused_by("READONLY").is_some() => Some(
             Verdict::fail("it refuses writes (READONLY): a replica?")
@@ -88,7 +87,7 @@ fn role(facts: &Facts) -> Option<Verdict> {
     }
 }
 
-fn loading(facts: &Facts) -> Option<Verdict> {
+fn loading(facts: &ServerFacts) -> Option<Verdict> {
     let loading = ["loading", "async_loading"]
         .into_iter()
         .any(|field| facts.info(field) == Some("1"));
@@ -105,14 +104,14 @@ fn loading(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn engine(facts: &Facts) -> Option<Verdict> {
+fn engine(facts: &ServerFacts) -> Option<Verdict> {
     Some(match facts.engine() {
         Some((engine, version)) => Verdict::info(format!("{engine} {version}")),
         None => Verdict::unknown("it does not say what it is (INFO)"),
     })
 }
 
-fn mode(facts: &Facts) -> Option<Verdict> {
+fn mode(facts: &ServerFacts) -> Option<Verdict> {
     Some(match facts.mode() {
         None => Verdict::unknown("it does not say whether it is part of a cluster (INFO)"),
         Some("cluster") => Verdict::fail("it is in cluster mode, which leasehold does not speak yet: locks on other nodes are refused (MOVED)")
@@ -123,7 +122,7 @@ fn mode(facts: &Facts) -> Option<Verdict> {
 }
 
 /// A server that came up within the TTL may have forgotten locks that are still held.
-fn restart(facts: &Facts) -> Option<Verdict> {
+fn restart(facts: &ServerFacts) -> Option<Verdict> {
     let Some(uptime) = facts.info_number("uptime_in_seconds") else {
         return Some(no_info());
     };
@@ -138,13 +137,12 @@ fn restart(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn lua(facts: &Facts) -> Option<Verdict> {
+fn lua(facts: &ServerFacts) -> Option<Verdict> {
     let probe = &facts.probe;
-    let missing = probe.missing.join(", ").to_uppercase();
-    let is_vital = |need: &'static Need| {
-        need.without == Without::NoLocks && probe.missing.contains(&need.part)
-    };
-    if needs().any(is_vital) {
+    let missing: Vec<&str> = probe.missing.iter().map(|part| part.name).collect();
+    let missing = missing.join(", ").to_uppercase();
+    let is_vital = |part: &Part| part.without == Without::NoLocks;
+    if probe.missing.iter().any(is_vital) {
         return Some(
             Verdict::fail(format!(
                 "unknown here (renamed?): {missing}; locks are scripts that need it"
@@ -162,7 +160,7 @@ fn lua(facts: &Facts) -> Option<Verdict> {
     }
     let denied = ["eval", "evalsha"]
         .into_iter()
-        .any(|part| probe.denied.contains(&part));
+        .any(|name| probe.denied.iter().any(|part| part.name == name));
     Some(if denied {
         Verdict::unknown("this user may run no scripts; see acl.probe")
     } else {
@@ -170,7 +168,7 @@ fn lua(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn cas(facts: &Facts) -> Option<Verdict> {
+fn cas(facts: &ServerFacts) -> Option<Verdict> {
     let Some(known) = &facts.commands else {
         return Some(Verdict::unknown("COMMAND is not permitted here"));
     };
@@ -184,7 +182,7 @@ fn cas(facts: &Facts) -> Option<Verdict> {
     }))
 }
 
-fn wait(facts: &Facts) -> Option<Verdict> {
+fn wait(facts: &ServerFacts) -> Option<Verdict> {
     let Some(known) = &facts.commands else {
         return Some(Verdict::unknown("COMMAND is not permitted here"));
     };

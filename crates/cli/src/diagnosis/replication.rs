@@ -1,9 +1,9 @@
 //! What a failover forgets, and whether too few replicas stop all writes. Must never ask for replicas where nobody wants
 //! any: one server is enough for locks.
 
-use super::super::facts::Facts;
+use super::report::State::{Info, Warn};
 use super::rule::{Rule, Verdict, no_info};
-use crate::doctor::State::{Info, Warn};
+use leasehold::doctor::ServerFacts;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -20,11 +20,11 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn is_replica(facts: &Facts) -> bool {
+fn is_replica(facts: &ServerFacts) -> bool {
     facts.role().is_some_and(|role| role != "master")
 }
 
-fn count(facts: &Facts) -> Option<Verdict> {
+fn count(facts: &ServerFacts) -> Option<Verdict> {
     if is_replica(facts) {
         return None;
     }
@@ -58,7 +58,7 @@ fn count(facts: &Facts) -> Option<Verdict> {
 }
 
 /// INFO shows the number of good replicas only where writes depend on it.
-fn ack(facts: &Facts) -> Option<Verdict> {
+fn ack(facts: &ServerFacts) -> Option<Verdict> {
     if is_replica(facts) {
         return None;
     }
@@ -76,7 +76,7 @@ fn ack(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn short(facts: &Facts) -> Option<Verdict> {
+fn short(facts: &ServerFacts) -> Option<Verdict> {
     let fix = "bring the replicas back, or lower min-replicas-to-write";
     let refused = |why: String| {
         Verdict::fail(format!(

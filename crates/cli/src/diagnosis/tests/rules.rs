@@ -1,12 +1,12 @@
-//! Each rule on facts that were made for it, what real servers seldom show included.
+//! Each rule on facts that were made for it, also on facts that real servers seldom show.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::super::facts::{Facts, Fields, Lock, Probe, Way};
-use super::{judge, rules};
-use crate::doctor::State;
-use crate::error::StoreErrorKind;
+use crate::diagnosis::report::State;
+use crate::diagnosis::{embedded, judge, rules};
+use leasehold::StoreErrorKind;
+use leasehold::doctor::{Fields, FileFacts, IndexedKey, Part, ServerFacts, Transport, Without};
 
 /// A server on which all is well.
 const WELL: &str = "redis_version:7.0.15\nredis_mode:standalone\nrole:master\nuptime_in_seconds:90000\n\
@@ -19,36 +19,33 @@ const WELL: &str = "redis_version:7.0.15\nredis_mode:standalone\nrole:master\nup
 const SETTINGS: &str = "appendfsync:always\ntimeout:0\nbusy-reply-threshold:5000\n\
     latency-monitor-threshold:100\nmin-replicas-to-write:1\nsave:\n";
 
-fn well() -> Facts {
-    Facts {
-        ttl: Duration::from_secs(30),
-        way: Way {
-            is_private: true,
-            is_loopback: true,
-            has_password: true,
-        },
-        info: Some(Fields::of_info(WELL)),
-        later: Some(Fields::of_info(WELL)),
-        config: Some(Fields::of_info(SETTINGS)),
-        role: Some("master".into()),
-        user: Some("leasehold".into()),
-        commands: Some(vec!["wait".into()]),
-        latency: Some(Vec::new()),
-        ping: Some(Duration::from_millis(1)),
-        offset: Some((Duration::from_millis(1), Duration::ZERO)),
-        step: Some(Duration::ZERO),
-        stall: Some(Duration::ZERO),
-        probe: Probe {
-            told: true,
-            ..Probe::default()
-        },
-        locks: Some(Vec::new()),
-        acl: "ACL SETUSER leasehold".into(),
-    }
+fn well() -> ServerFacts {
+    let mut facts = ServerFacts::default();
+    facts.ttl = Duration::from_secs(30);
+    facts.transport = Transport {
+        is_private: true,
+        is_loopback: true,
+        has_password: true,
+    };
+    facts.info = Some(Fields::of_info(WELL));
+    facts.later = Some(Fields::of_info(WELL));
+    facts.config = Some(Fields::of_info(SETTINGS));
+    facts.role = Some("master".into());
+    facts.user = Some("leasehold".into());
+    facts.commands = Some(vec!["wait".into()]);
+    facts.latency = Some(Vec::new());
+    facts.ping = Some(Duration::from_millis(1));
+    facts.offset = Some((Duration::from_millis(1), Duration::ZERO));
+    facts.step = Some(Duration::ZERO);
+    facts.stall = Some(Duration::ZERO);
+    facts.probe.heard = true;
+    facts.locks = Some(Vec::new());
+    facts.acl = "ACL SETUSER leasehold".into();
+    facts
 }
 
-/// The same, with these fields of INFO or of the settings.
-fn with(change: &str) -> Facts {
+/// A good server, with these fields of INFO or of the settings.
+fn with(change: &str) -> ServerFacts {
     let mut facts = well();
     for fields in [&mut facts.info, &mut facts.config] {
         let fields = fields.as_mut().unwrap();
@@ -57,7 +54,7 @@ fn with(change: &str) -> Facts {
     facts
 }
 
-fn states(facts: &Facts, id: &str) -> (State, State) {
+fn states(facts: &ServerFacts, id: &str) -> (State, State) {
     let finding = judge(facts).into_iter().find(|finding| finding.id == id);
     let finding = finding.unwrap_or_else(|| panic!("{id} says nothing"));
     let bad = finding.efficiency.max(finding.correctness);
@@ -164,7 +161,7 @@ fn what_rises_is_judged_by_its_rise() {
 
 #[test]
 fn what_was_measured_is_judged_by_the_ttl() {
-    type Change = fn(&mut Facts);
+    type Change = fn(&mut ServerFacts);
     let millis = Duration::from_millis;
     let cases: [(Change, &str, (State, State)); 12] = [
         (
@@ -213,12 +210,12 @@ fn what_was_measured_is_judged_by_the_ttl() {
             "acl.wide",
             (Info, Warn),
         ),
-        (|facts| facts.probe.told = false, "acl.probe", (Warn, Warn)),
+        (|facts| facts.probe.heard = false, "acl.probe", (Warn, Warn)),
         (
             |facts| {
-                facts.way = Way {
+                facts.transport = Transport {
                     has_password: true,
-                    ..Way::default()
+                    ..Transport::default()
                 }
             },
             "sec.tls",
@@ -267,23 +264,27 @@ fn what_the_lock_was_refused_by_is_told_once_and_by_its_name() {
     assert_eq!(states(&facts, "reach.role"), (Fail, Fail));
 }
 
+fn part(name: &'static str, without: Without) -> Part {
+    Part { name, without }
+}
+
 #[test]
 fn what_a_user_lacks_is_named() {
     let mut facts = well();
-    facts.probe.denied.push("publish");
+    facts.probe.denied.push(part("publish", Without::Worse));
     assert_eq!(states(&facts, "acl.probe"), (Warn, Warn));
-    facts.probe.denied.push("hset");
+    facts.probe.denied.push(part("hset", Without::NoLocks));
     assert_eq!(states(&facts, "acl.probe"), (Fail, Fail));
-    facts.probe.denied = vec!["evalsha"];
+    facts.probe.denied = vec![part("evalsha", Without::NoLocks)];
     assert_eq!(states(&facts, "cap.lua"), (Unknown, Unknown));
     facts.probe.denied.clear();
-    facts.probe.missing = vec!["evalsha"];
+    facts.probe.missing = vec![part("evalsha", Without::NoLocks)];
     assert_eq!(states(&facts, "cap.lua"), (Fail, Fail));
 }
 
 #[test]
 fn locks_that_are_none_of_ours() {
-    let lock = |kind: &str, left| Lock {
+    let lock = |kind: &str, left| IndexedKey {
         name: "x".into(),
         kind: kind.into(),
         left,
@@ -300,14 +301,9 @@ fn locks_that_are_none_of_ours() {
 
 #[test]
 fn who_tells_nothing_is_never_failed() {
-    let silent = Facts {
-        ttl: Duration::from_secs(30),
-        probe: Probe {
-            told: true,
-            ..Probe::default()
-        },
-        ..Facts::default()
-    };
+    let mut silent = ServerFacts::default();
+    silent.ttl = Duration::from_secs(30);
+    silent.probe.heard = true;
     for finding in judge(&silent) {
         let worst = finding.efficiency.max(finding.correctness);
         assert!(worst <= Unknown, "{finding:?}");
@@ -316,7 +312,7 @@ fn who_tells_nothing_is_never_failed() {
 
 #[test]
 fn the_document_has_every_check() {
-    let text = include_str!("../../../../../../../docs/reference/doctor.md");
+    let text = include_str!("../../../../../docs/reference/doctor.md");
     let ids = |mark: &str| -> Vec<String> {
         let table = text.split(mark).nth(1).unwrap();
         let table = table.split("<!-- end -->").next().unwrap();
@@ -328,14 +324,13 @@ fn the_document_has_every_check() {
     assert_eq!(ids("<!-- checks:redis -->"), known);
     let unique: BTreeSet<_> = known.iter().collect();
     assert_eq!(unique.len(), known.len());
-    let embedded = ids("<!-- checks:embedded -->");
-    let sources = [
-        include_str!("../../../local/examine.rs"),
-        include_str!("../../../memory.rs"),
-    ]
-    .concat();
-    assert_eq!(embedded.len(), 4);
-    for id in embedded {
-        assert!(sources.contains(&format!("\"{id}\"")), "{id}");
-    }
+    let listed = ids("<!-- checks:embedded -->");
+    let file = FileFacts::new("/tmp/locks.db", "3");
+    let made = embedded::file(&file);
+    let made = made
+        .iter()
+        .chain([&embedded::memory()])
+        .map(|finding| finding.id)
+        .collect::<Vec<_>>();
+    assert_eq!(listed, made);
 }

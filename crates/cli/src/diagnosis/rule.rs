@@ -1,19 +1,19 @@
-//! A check, and what it comes to. Must never look at a server.
+//! The form of a check, and of its outcome.
 
 use std::time::Duration;
 
-use super::super::facts::Facts;
-use crate::doctor::State;
+use super::report::{Finding, State};
+use leasehold::doctor::ServerFacts;
 
 /// A check.
 pub(super) struct Rule {
     /// As in `docs/reference/doctor.md`.
     pub(super) id: &'static str,
     /// `None` where it does not apply.
-    pub(super) judge: fn(&Facts) -> Option<Verdict>,
+    pub(super) judge: fn(&ServerFacts) -> Option<Verdict>,
 }
 
-/// What a check comes to.
+/// The outcome of a check.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) efficiency: State,
@@ -41,7 +41,7 @@ impl Verdict {
         Self::of(State::Info, State::Info, text)
     }
 
-    /// The server does not say.
+    /// The server does not say, or this user may not ask.
     pub(super) fn unknown(text: impl Into<String>) -> Self {
         Self::of(State::Unknown, State::Unknown, text)
     }
@@ -54,6 +54,17 @@ impl Verdict {
         Self::of(State::Fail, State::Fail, text)
     }
 
+    /// This verdict as the finding of a check.
+    pub(super) fn of_check(self, id: &'static str) -> Finding {
+        Finding {
+            id,
+            efficiency: self.efficiency,
+            correctness: self.correctness,
+            text: self.text,
+            remedy: self.remedy,
+        }
+    }
+
     pub(super) fn fix(self, remedy: impl Into<String>) -> Self {
         Self {
             remedy: remedy.into(),
@@ -62,12 +73,12 @@ impl Verdict {
     }
 }
 
-/// What is unknown without INFO.
+/// The verdict of a check that needs `INFO`, without it.
 pub(super) fn no_info() -> Verdict {
     Verdict::unknown("INFO is not permitted here").fix("allow +info to this user")
 }
 
 /// A share of the TTL.
-pub(super) fn share(facts: &Facts, of: u32) -> Duration {
+pub(super) fn share(facts: &ServerFacts, of: u32) -> Duration {
     facts.ttl / of
 }

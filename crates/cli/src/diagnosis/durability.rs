@@ -1,8 +1,8 @@
 //! What a restart forgets, and what keeping it costs. Must never call a server bad for a setting that it does not show.
 
-use super::super::facts::Facts;
+use super::report::State::{Fail, Info, Ok, Warn};
 use super::rule::{Rule, Verdict, no_info, share};
-use crate::doctor::State::{Fail, Info, Ok, Warn};
+use leasehold::doctor::ServerFacts;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -33,14 +33,14 @@ pub(super) const RULES: &[Rule] = &[
 
 const KEEP: &str = "appendonly yes and appendfsync always; or start it again only after the longest TTL; or check fences at the resource";
 
-fn has_aof(facts: &Facts) -> Option<bool> {
+fn has_aof(facts: &ServerFacts) -> Option<bool> {
     match (facts.info("aof_enabled"), facts.config("appendonly")) {
         (Some(on), _) => Some(on == "1"),
         (None, on) => on.map(|on| on == "yes"),
     }
 }
 
-fn mode(facts: &Facts) -> Option<Verdict> {
+fn mode(facts: &ServerFacts) -> Option<Verdict> {
     let Some(aof) = has_aof(facts) else {
         return Some(
             Verdict::unknown("it does not say what it writes to disk")
@@ -77,7 +77,7 @@ fn mode(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn health(facts: &Facts) -> Option<Verdict> {
+fn health(facts: &ServerFacts) -> Option<Verdict> {
     let fix = "look at the server's log and its disk; with stop-writes-on-bgsave-error no, locks go on meanwhile";
     if let Some(said) = facts.probe.refused_by("MISCONF") {
         return Some(
@@ -118,7 +118,7 @@ fn health(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn fsync(facts: &Facts) -> Option<Verdict> {
+fn fsync(facts: &ServerFacts) -> Option<Verdict> {
     if facts.info("aof_enabled") != Some("1") {
         return None;
     }
@@ -133,7 +133,7 @@ fn fsync(facts: &Facts) -> Option<Verdict> {
     })
 }
 
-fn fork(facts: &Facts) -> Option<Verdict> {
+fn fork(facts: &ServerFacts) -> Option<Verdict> {
     let Some(micros) = facts.info_number("latest_fork_usec") else {
         return Some(no_info());
     };
@@ -153,7 +153,7 @@ fn fork(facts: &Facts) -> Option<Verdict> {
     )
 }
 
-fn monitor(facts: &Facts) -> Option<Verdict> {
+fn monitor(facts: &ServerFacts) -> Option<Verdict> {
     let long = share(facts, 10);
     let slow = facts
         .latency
@@ -183,7 +183,7 @@ fn monitor(facts: &Facts) -> Option<Verdict> {
 }
 
 /// From this time on a slow script of anyone can be stopped, and others hear BUSY; until then they hear nothing.
-fn script(facts: &Facts) -> Option<Verdict> {
+fn script(facts: &ServerFacts) -> Option<Verdict> {
     let limit = facts
         .config_number("busy-reply-threshold")
         .or_else(|| facts.config_number("lua-time-limit"));

@@ -1,9 +1,9 @@
 //! Whether a held lock can be deleted, or a new one refused, for want of memory. Must never take a policy that is not told for
 //! a bad one.
 
-use super::super::facts::Facts;
+use super::report::State::{Fail, Info, Warn};
 use super::rule::{Rule, Verdict, no_info};
-use crate::doctor::State::{Fail, Info, Warn};
+use leasehold::doctor::ServerFacts;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
 const NO_EVICTION: &str =
     "CONFIG SET maxmemory-policy noeviction, or give the locks a server of their own";
 
-fn policy(facts: &Facts) -> Option<Verdict> {
+fn policy(facts: &ServerFacts) -> Option<Verdict> {
     let policy = facts
         .info("maxmemory_policy")
         .or_else(|| facts.config("maxmemory-policy"))
@@ -61,7 +61,7 @@ fn policy(facts: &Facts) -> Option<Verdict> {
     )
 }
 
-fn full(facts: &Facts) -> Option<Verdict> {
+fn full(facts: &ServerFacts) -> Option<Verdict> {
     if let Some(said) = facts.probe.refused_by("OOM") {
         return Some(
             Verdict::fail(format!("memory is full, and new locks are refused: {said}"))
@@ -91,7 +91,7 @@ fn full(facts: &Facts) -> Option<Verdict> {
 }
 
 /// Only while it happens: the counter since the start says nothing of today.
-fn evicted(facts: &Facts) -> Option<Verdict> {
+fn evicted(facts: &ServerFacts) -> Option<Verdict> {
     let Some(before) = facts.info_number("evicted_keys") else {
         return Some(no_info());
     };

@@ -1,0 +1,3 @@
+//! Tests of the rules on facts that were made for them.
+
+mod rules;

@@ -1,0 +1,133 @@
+//! The facts about a store that decide whether it is fit for locks. The library gathers them and judges none: the command
+//! `leasehold doctor` has the rules.
+//!
+//! ```
+//! use std::time::Duration;
+//! use leasehold::doctor::{Examination, Facts};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+//! # let url = "memory:"; // in your program: redis://127.0.0.1/
+//! let scope = Examination::new(Duration::from_secs(30));
+//! let examined = leasehold::Client::builder().examine(url, &scope).await?;
+//! if let Facts::Server(server) = &examined.facts {
+//!     println!("{}: {:?}", examined.store, server.engine());
+//! }
+//! # Ok(()) }
+//! ```
+
+mod server;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use self::server::{Fields, IndexedKey, Part, Probe, ServerFacts, Transport, Without};
+
+/// The scope of an examination.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Examination {
+    /// The TTL that the locks will have: most limits are a share of it.
+    pub ttl: Duration,
+    /// Leaves out what takes seconds: whether keys are being evicted, whether a clock jumps, whether this host stalls.
+    pub quick: bool,
+    /// Asks only what the server says of itself by one `INFO`, and writes nothing: what that does not show is *unknown*.
+    pub glance: bool,
+    /// The names of the locks, as a pattern of the server's, for [`ServerFacts::acl`]; the client's namespace and template go around it.
+    /// Default: `*`, all names, and so all keys where neither is set.
+    pub keys: String,
+}
+
+impl Examination {
+    /// Everything, for locks with this TTL.
+    pub fn new(ttl: Duration) -> Self {
+        Self {
+            ttl,
+            quick: false,
+            glance: false,
+            keys: "*".into(),
+        }
+    }
+
+    /// Whether to leave out what takes seconds.
+    #[must_use]
+    pub fn quick(self, quick: bool) -> Self {
+        Self { quick, ..self }
+    }
+
+    /// Only what one `INFO` shows, for a look at every start of a program.
+    #[must_use]
+    pub fn glance(self) -> Self {
+        Self {
+            quick: true,
+            glance: true,
+            ..self
+        }
+    }
+
+    /// The pattern of the locks' names.
+    #[must_use]
+    pub fn keys(self, pattern: impl Into<String>) -> Self {
+        Self {
+            keys: pattern.into(),
+            ..self
+        }
+    }
+}
+
+/// A store, and its facts.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Examined {
+    /// The store's address, without user and password.
+    pub store: String,
+    /// The facts, by kind of store.
+    pub facts: Facts,
+}
+
+impl Examined {
+    pub(crate) fn new(store: impl Into<String>, facts: Facts) -> Self {
+        let store = store.into();
+        Self { store, facts }
+    }
+}
+
+/// The facts about a store, by its kind.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Facts {
+    /// A Redis, a Valkey, or a server that speaks their protocol.
+    Server(Box<ServerFacts>),
+    /// A file of `local:`.
+    File(FileFacts),
+    /// The memory of one client.
+    Memory,
+}
+
+/// The facts about a file of locks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FileFacts {
+    /// The file.
+    pub path: PathBuf,
+    /// The version of SQLite that reads it.
+    pub sqlite: String,
+    /// The number of locks in it.
+    pub locks: usize,
+    /// True if this user may write the file and its directory.
+    pub is_writable: bool,
+    /// The kind of its file system, if it is known to be one that hosts do not share.
+    pub file_system: Option<String>,
+}
+
+impl FileFacts {
+    /// Facts for a test of rules.
+    pub fn new(path: impl Into<PathBuf>, sqlite: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            sqlite: sqlite.into(),
+            locks: 0,
+            is_writable: true,
+            file_system: None,
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The facts about a server. `None` says that the server did not tell, or that nobody asked it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::error::StoreErrorKind;
+
+/// The facts about a server, as far as this user may see them.
+#[derive(Debug, Default, Clone)]
+#[non_exhaustive]
+pub struct ServerFacts {
+    /// The TTL that the locks will have.
+    pub ttl: Duration,
+    /// The connection.
+    pub transport: Transport,
+    /// The reply to `INFO`.
+    pub info: Option<Fields>,
+    /// The reply to a second `INFO`, two seconds later.
+    pub later: Option<Fields>,
+    /// The settings that the server told; empty values as well.
+    pub config: Option<Fields>,
+    /// The first word of the reply to `ROLE`.
+    pub role: Option<String>,
+    /// The reply to `ACL WHOAMI`.
+    pub user: Option<String>,
+    /// The commands that only some servers have, and that this one has.
+    pub commands: Option<Vec<String>>,
+    /// The reply to `LATENCY LATEST`: each event and its longest duration, in ms.
+    pub latency: Option<Vec<(String, u64)>>,
+    /// The round trip time that 99 of 100 requests did not exceed.
+    pub ping: Option<Duration>,
+    /// The difference between the server's clock and this host's, and the error of that measurement.
+    pub offset: Option<(Duration, Duration)>,
+    /// The change of that difference within five seconds.
+    pub step: Option<Duration>,
+    /// The longest delay of a timer on this host.
+    pub stall: Option<Duration>,
+    /// The outcome of using a scratch lock.
+    pub probe: Probe,
+    /// The newest keys of the index of locks, as far as this user may read them.
+    pub locks: Option<Vec<IndexedKey>>,
+    /// The ACL rule of a user who may do what locks need, and nothing else.
+    pub acl: String,
+}
+
+/// The connection to a server.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[allow(
+    clippy::exhaustive_structs,
+    reason = "three independent facts, and no more"
+)]
+pub struct Transport {
+    /// True for TLS and for a Unix socket.
+    pub is_private: bool,
+    /// True if the server's address is one of this host.
+    pub is_loopback: bool,
+    /// True if the client logs in with a password.
+    pub has_password: bool,
+}
+
+/// The consequence of a command that a user may not use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Without {
+    /// There are no locks.
+    NoLocks,
+    /// Waiters poll, operators see less, the client detects a replica late, or it sends scripts in full.
+    Worse,
+    /// Locks work, cache entries do not.
+    NoCache,
+    /// An examination learns less.
+    Unseen,
+}
+
+/// A command that the scripts, the connection or the examination use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(
+    clippy::exhaustive_structs,
+    reason = "rules are tested on values of it"
+)]
+pub struct Part {
+    /// Its name, as ACL rules spell it.
+    pub name: &'static str,
+    /// The consequence of its absence.
+    pub without: Without,
+}
+
+/// The outcome of using a scratch lock as this user.
+#[derive(Debug, Default, Clone)]
+#[non_exhaustive]
+pub struct Probe {
+    /// Commands that this user may not use.
+    pub denied: Vec<Part>,
+    /// Commands that the server does not know.
+    pub missing: Vec<Part>,
+    /// The uses of the lock that failed: verb, kind and the server's message.
+    pub failed: Vec<(&'static str, StoreErrorKind, String)>,
+    /// True if a notification of a script arrived.
+    pub heard: bool,
+}
+
+impl Probe {
+    /// The first message of a failed use that contains `word`.
+    pub fn refused_by(&self, word: &str) -> Option<&str> {
+        let mut failed = self.failed.iter().map(|(_, _, said)| said.as_str());
+        failed.find(|said| said.contains(word))
+    }
+}
+
+/// A key of the index of locks.
+#[derive(Debug, Clone)]
+#[allow(
+    clippy::exhaustive_structs,
+    reason = "rules are tested on values of it"
+)]
+pub struct IndexedKey {
+    /// The key.
+    pub name: String,
+    /// The reply to `TYPE`.
+    pub kind: String,
+    /// The reply to `PTTL` in ms; -1 if the key never expires.
+    pub left: i64,
+}
+
+/// Names and values, as in the replies to `INFO` and `CONFIG GET`.
+#[derive(Debug, Default, Clone)]
+#[allow(
+    clippy::exhaustive_structs,
+    reason = "rules are tested on values of it"
+)]
+pub struct Fields(pub BTreeMap<String, String>);
+
+impl Fields {
+    /// Reads `name:value` lines.
+    pub fn of_info(text: &str) -> Self {
+        let pairs = text.lines().filter_map(|line| line.split_once(':'));
+        Self(
+            pairs
+                .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+                .collect(),
+        )
+    }
+
+    /// The value of a field.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// The value of a field that is a whole number.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.text(name)?.parse().ok()
+    }
+}
+
+impl ServerFacts {
+    /// A field of `INFO` that is not empty.
+    pub fn info(&self, name: &str) -> Option<&str> {
+        self.info
+            .as_ref()?
+            .text(name)
+            .filter(|text| !text.is_empty())
+    }
+
+    /// A field of `INFO` that is a whole number.
+    pub fn info_number(&self, name: &str) -> Option<u64> {
+        self.info.as_ref()?.number(name)
+    }
+
+    /// A setting.
+    pub fn config(&self, name: &str) -> Option<&str> {
+        self.config.as_ref()?.text(name)
+    }
+
+    /// A setting that is a whole number.
+    pub fn config_number(&self, name: &str) -> Option<u64> {
+        self.config.as_ref()?.number(name)
+    }
+
+    /// The growth of a counter between the two replies to `INFO`; `None` without the second one.
+    pub fn rise(&self, name: &str) -> Option<u64> {
+        let later = self.later.as_ref()?.number(name)?;
+        Some(later.saturating_sub(self.info_number(name)?))
+    }
+
+    /// `master`, `slave` or `sentinel`.
+    pub fn role(&self) -> Option<&str> {
+        let sentinel = (self.mode() == Some("sentinel")).then_some("sentinel");
+        sentinel
+            .or(self.role.as_deref())
+            .or_else(|| self.info("role"))
+    }
+
+    /// `standalone`, `cluster` or `sentinel`.
+    pub fn mode(&self) -> Option<&str> {
+        if self.info("cluster_enabled") == Some("1") {
+            return Some("cluster");
+        }
+        self.info("redis_mode").or_else(|| self.info("server_mode"))
+    }
+
+    /// The name of the server software and its version. A Valkey also calls itself an old Redis.
+    pub fn engine(&self) -> Option<(String, String)> {
+        if let Some(version) = self.info("valkey_version") {
+            return Some(("Valkey".into(), version.into()));
+        }
+        for (field, engine) in [
+            ("dragonfly_version", "Dragonfly"),
+            ("kvrocks_version", "Kvrocks"),
+        ] {
+            if let Some(version) = self.info(field) {
+                return Some((engine.into(), version.trim_start_matches("df-v").into()));
+            }
+        }
+        let version = self.info("redis_version")?.to_owned();
+        Some(match self.info("server_name") {
+            Some(name) if !name.eq_ignore_ascii_case("redis") => (name.to_owned(), version),
+            _ => ("Redis".into(), version),
+        })
+    }
+
+    /// The version of Redis whose commands the server has.
+    pub fn redis_version(&self) -> Option<(u32, u32)> {
+        let mut parts = self
+            .info("redis_version")?
+            .split('.')
+            .map(|part| part.parse().ok());
+        Some((parts.next()??, parts.next()??))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(info: &str) -> ServerFacts {
+        ServerFacts {
+            info: Some(Fields::of_info(info)),
+            ..ServerFacts::default()
+        }
+    }
+
+    #[test]
+    fn a_valkey_that_calls_itself_redis_is_a_valkey() {
+        let valkey = facts(
+            "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\nserver_mode:standalone\r\n",
+        );
+        assert_eq!(valkey.engine(), Some(("Valkey".into(), "9.1.2".into())));
+        assert_eq!(valkey.redis_version(), Some((7, 2)));
+        assert_eq!(valkey.mode(), Some("standalone"));
+        let redis = facts("# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n");
+        assert_eq!(redis.engine(), Some(("Redis".into(), "7.0.15".into())));
+        assert_eq!(facts("").engine(), None);
+    }
+
+    #[test]
+    fn a_counter_rises_only_if_it_was_seen_twice() {
+        let mut facts = facts("evicted_keys:5");
+        assert_eq!(facts.rise("evicted_keys"), None);
+        facts.later = Some(Fields::of_info("evicted_keys:7"));
+        assert_eq!(facts.rise("evicted_keys"), Some(2));
+        assert_eq!(facts.rise("other"), None);
+    }
+}
