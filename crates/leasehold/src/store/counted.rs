@@ -13,7 +13,7 @@ use super::contract::{Capabilities, Done, Store};
 use super::entries::{Entries, Looked, Taken};
 use super::opened::Opened;
 #[cfg(feature = "timestamp")]
-use super::timestamps::{Ask, Timestamps};
+use super::timestamps::{TimestampRequest, Timestamps};
 use crate::error::StoreError;
 use crate::telemetry::Telemetry;
 
@@ -106,7 +106,7 @@ impl Timestamps for Counted<dyn Timestamps> {
     fn take<'a>(
         &'a self,
         name: &'a LockName,
-        ask: &'a Ask,
+        ask: &'a TimestampRequest,
     ) -> BoxFuture<'a, Result<timestamp::Reply, StoreError>> {
         self.count(self.door.take(name, ask))
     }

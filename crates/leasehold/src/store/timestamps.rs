@@ -12,13 +12,13 @@ pub(crate) trait Timestamps: Send + Sync {
     fn take<'a>(
         &'a self,
         name: &'a LockName,
-        ask: &'a Ask,
+        ask: &'a TimestampRequest,
     ) -> BoxFuture<'a, Result<Reply, StoreError>>;
 }
 
 /// A step, and how it is to be taken.
 #[derive(Debug, Clone)]
-pub(crate) struct Ask {
+pub(crate) struct TimestampRequest {
     pub(crate) unit: Unit,
     pub(crate) step: Step,
     /// As one script, or else, for a server that runs none, as the commands of the recipe.

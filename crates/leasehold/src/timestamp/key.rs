@@ -8,7 +8,7 @@ use leasehold_core::{HolderView, Invalid, LockName, Owner, Who};
 
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::lease::Engine;
-use crate::store::timestamps::{Ask, Timestamps};
+use crate::store::timestamps::{TimestampRequest, Timestamps};
 
 /// A key of the protocol, and how to ask for it.
 #[derive(Clone)]
@@ -25,7 +25,7 @@ impl Key {
     /// Takes a step, on the client's own thread. The last one of a hold may take as long as any: nothing has to follow it
     /// within the TTL.
     pub(super) async fn asking(self, step: Step, is_last: bool) -> Result<Reply, Error> {
-        let ask = Ask {
+        let ask = TimestampRequest {
             unit: self.unit,
             step,
             by_script: self.by_script,

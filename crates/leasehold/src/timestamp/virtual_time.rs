@@ -19,7 +19,7 @@ use super::{TimestampHold, TimestampLock};
 use crate::Client;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, Replaced, StoreError, StoreErrorKind};
-use crate::store::timestamps::{Ask, Timestamps};
+use crate::store::timestamps::{TimestampRequest, Timestamps};
 use crate::store::{Attach, Done, Listener, Notice, Opened, Store};
 
 const MS: Duration = Duration::from_millis(1);
@@ -45,7 +45,7 @@ struct Keys {
 }
 
 impl Keys {
-    fn take(&self, name: &LockName, ask: &Ask) -> Reply {
+    fn take(&self, name: &LockName, ask: &TimestampRequest) -> Reply {
         if matches!(ask.step, Step::Extend { .. }) {
             self.extended.lock().unwrap().push(name.clone());
         }
@@ -77,7 +77,7 @@ impl Timestamps for Server {
     fn take<'a>(
         &'a self,
         name: &'a LockName,
-        ask: &'a Ask,
+        ask: &'a TimestampRequest,
     ) -> BoxFuture<'a, Result<Reply, StoreError>> {
         async move {
             let fate = self.0.fates.lock().unwrap().pop_front();

@@ -11,7 +11,7 @@ use super::cache;
 use super::fault::Fault;
 use super::process::{self, Process, Processes};
 use super::rows::{Rows, signed};
-use super::waiting::Waiting;
+use super::waiters::LocalWaiters;
 use super::{file, path};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, StoreError, StoreErrorKind};
@@ -26,7 +26,7 @@ const TIDY_AT_MOST: usize = 256;
 #[cfg(feature = "cache")]
 const ENTRIES_AT_MOST: u32 = 2048;
 
-/// One client's connection to the file. Its methods block, for about [`file::PATIENCE`] at most.
+/// One client's connection to the file. Its methods block, for about [`file::BUSY_LIMIT`] at most.
 pub(super) struct Db {
     conn: Connection,
     /// What followed `local:` in the URL.
@@ -35,13 +35,13 @@ pub(super) struct Db {
     /// How errors call this store.
     label: String,
     /// The file that `conn` is open on.
-    identity: Option<file::Identity>,
+    identity: Option<file::FileId>,
     clock: Clock,
     attach: Attach,
     /// What the client is to be told.
     notices: Vec<Notice>,
     process: Process,
-    waiting: Waiting,
+    waiting: LocalWaiters,
     looked_at: Moment,
     steps: u32,
 }
@@ -49,14 +49,15 @@ pub(super) struct Db {
 impl Db {
     /// Opens the file that `given` means.
     pub(super) fn open(given: &str, attach: Attach, clock: Clock) -> Result<Self, Error> {
-        let path::Place { path, mode } = path::locate(given)?;
+        let path::FileLocation { path, mode } = path::locate(given)?;
         let label = path::label(&path);
         if !clock.is_virtual() && !process::has_hosts_clock() {
             let detail = "this process is in a time namespace, so that its deadlines mean nothing to other processes of the host";
             return Err(StoreError::new(label, StoreErrorKind::Unavailable, detail).into());
         }
         let (conn, identity) = file::open(&path, mode, &label)?;
-        let (process, waiting, looked_at) = (Process::current(), Waiting::default(), clock.now());
+        let (process, waiting, looked_at) =
+            (Process::current(), LocalWaiters::default(), clock.now());
         let given = given.to_owned();
         let this = Self {
             conn,

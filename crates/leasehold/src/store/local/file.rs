@@ -38,21 +38,21 @@ const LAYOUT: &str = "
 ";
 
 /// How long to wait for other processes, about; a step of one takes some 50 microseconds.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const BUSY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Opening is one at a time in a process: closing any descriptor of a file drops all locks that the process has on it, so
 /// that no other connection may be on a new file while its creator closes it.
 static OPENING: Mutex<()> = Mutex::new(());
 
 /// Device and inode: the file itself, whatever its name is by now.
-pub(super) type Identity = (u64, u64);
+pub(super) type FileId = (u64, u64);
 
 /// Opens the database at `path`, creating it with this mode if need be.
 pub(super) fn open(
     path: &Path,
     mode: u32,
     store: &str,
-) -> Result<(Connection, Option<Identity>), StoreError> {
+) -> Result<(Connection, Option<FileId>), StoreError> {
     let _one_at_a_time = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
     refuse_network(path, store)?;
     let in_its_place = |error: &io::Error| fault::of_io(store, "cannot create the file", error);
@@ -102,7 +102,7 @@ fn refuse_network(_path: &Path, _store: &str) -> Result<(), StoreError> {
 }
 
 /// Which file `path` leads to now, if any.
-pub(super) fn identity(path: &Path) -> Option<Identity> {
+pub(super) fn identity(path: &Path) -> Option<FileId> {
     fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
@@ -111,7 +111,7 @@ pub(super) fn identity(path: &Path) -> Option<Identity> {
 fn lock_directory(path: &Path) -> io::Result<File> {
     let directory = File::open(path.parent().unwrap_or(Path::new("/")))?;
     let pause = Duration::from_millis(1);
-    for _ in 0..PATIENCE.as_millis() {
+    for _ in 0..BUSY_LIMIT.as_millis() {
         match directory.try_lock() {
             Ok(()) => return Ok(directory),
             Err(TryLockError::WouldBlock) => sleep(pause),
@@ -252,7 +252,7 @@ fn wait_a_little(tries: i32) -> bool {
         .saturating_mul(1 << tries.clamp(0, 10))
         .min(LONGEST);
     let waited = LONGEST.saturating_mul(tries.cast_unsigned());
-    let patient = waited < PATIENCE;
+    let patient = waited < BUSY_LIMIT;
     if patient {
         sleep(pause);
     }

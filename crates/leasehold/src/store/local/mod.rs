@@ -3,7 +3,7 @@
 //! Each step is one transaction, in which `leasehold-core` decides on the rows of one name ([`db`]). Time is the clock that
 //! counts from boot, the same for all processes of the host. That they share a kernel allows two things more: a lock whose
 //! holder's process is gone is free at once ([`process`]), and a client that waits sees a grant by another process within
-//! 5 ms, by looking whether the file has changed ([`waiting`]).
+//! 5 ms, by looking whether the file has changed ([`waiters`]).
 //!
 //! # What is promised
 //!
@@ -25,7 +25,7 @@ mod rows;
 mod store;
 #[cfg(test)]
 mod tests;
-mod waiting;
+mod waiters;
 
 #[cfg(feature = "doctor")]
 pub(super) use self::examine::examine;

@@ -19,7 +19,7 @@ const PRIVATE: u32 = 0o600;
 
 /// What follows `local:` in a URL.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FileLocation {
     /// The absolute path of the file.
     pub(super) path: PathBuf,
     /// The mode of the file, if it has to be made.
@@ -27,12 +27,12 @@ pub(super) struct Place {
 }
 
 /// The file for what follows `local:`. Creates the default directory, and no other.
-pub(super) fn locate(given: &str) -> Result<Place, Error> {
+pub(super) fn locate(given: &str) -> Result<FileLocation, Error> {
     if given.is_empty() {
         let surroundings = Surroundings::look();
         let directory = surroundings.directory();
         make_private(&directory, surroundings.uid)?;
-        return Ok(Place {
+        return Ok(FileLocation {
             path: directory.join(FILE),
             mode: PRIVATE,
         });
@@ -40,7 +40,7 @@ pub(super) fn locate(given: &str) -> Result<Place, Error> {
     let (path, options) = given.split_once('?').unwrap_or((given, ""));
     let mode = mode(given, options)?;
     let path = explicit(path)?;
-    Ok(Place { path, mode })
+    Ok(FileLocation { path, mode })
 }
 
 /// Who may use the file: its user, as long as nothing else is said, or also its group, or everybody.

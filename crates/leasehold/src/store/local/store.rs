@@ -10,7 +10,7 @@ use leasehold_core::{LockName, Step};
 use tokio::sync::oneshot;
 
 use super::db::Db;
-use super::file::PATIENCE;
+use super::file::BUSY_LIMIT;
 use crate::clock::Clock;
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::runtime;
@@ -30,12 +30,12 @@ pub(crate) struct LocalStore {
 /// Where the blocking work is done.
 enum Worker {
     /// On a thread that ends, and closes the file, when the sender is dropped.
-    Thread(Sender<Work>),
+    Thread(Sender<DbJob>),
     /// Wherever a step is asked for: a paused runtime would not see a thread at work, and let time pass meanwhile.
     Inline(Box<Mutex<Db>>),
 }
 
-type Work = Box<dyn FnOnce(&mut Db) + Send>;
+type DbJob = Box<dyn FnOnce(&mut Db) + Send>;
 
 impl LocalStore {
     /// Opens the file at `path`, which is what follows `local:` in a URL; if empty, a file in the user's runtime directory.
@@ -88,7 +88,7 @@ impl LocalStore {
                 let (asked, listener) = (self.clock.now(), self.listener.clone());
                 let in_time = move |db: &mut Db| {
                     let waited = db.clock().now().since(asked);
-                    let outcome = if waited > PATIENCE {
+                    let outcome = if waited > BUSY_LIMIT {
                         Err(db.timed_out(waited))
                     } else {
                         work(db)
@@ -121,7 +121,7 @@ impl LocalStore {
 }
 
 /// Does what is asked for until nobody can ask any more, and looks for grants by other processes meanwhile.
-fn serve(mut db: Db, requests: &Receiver<Work>, tell: &dyn Fn(Notice)) {
+fn serve(mut db: Db, requests: &Receiver<DbJob>, tell: &dyn Fn(Notice)) {
     loop {
         let request = match db.next_look() {
             Some(left) => requests.recv_timeout(left),

@@ -10,7 +10,7 @@ use crate::store::contract::{Listener, Notice};
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) enum Way {
+pub(super) enum FaultMode {
     #[default]
     Open,
     /// Refused, nothing happened.
@@ -29,79 +29,83 @@ pub(super) enum Way {
 /// While it [fails](Faults::fail), [hangs](Faults::hang) or [loses replies](Faults::lose_replies), those clients do not hear either that
 /// it is their turn, or that others wait. The module `testing` has an example.
 #[derive(Clone, Default)]
-pub struct Faults(Arc<Mutex<State>>);
+pub struct Faults(Arc<Mutex<FaultState>>);
 
 #[derive(Default)]
-struct State {
-    way: Way,
+struct FaultState {
+    mode: FaultMode,
     /// Of the clients that use it.
-    ears: Vec<Weak<dyn Fn(Notice) + Send + Sync>>,
+    listeners: Vec<Weak<dyn Fn(Notice) + Send + Sync>>,
 }
 
 impl Faults {
     /// Each request is refused at once with an error of this kind, and nothing happens in the store.
     pub fn fail(&self, kind: StoreErrorKind) {
-        self.lock().way = Way::Fails(kind);
+        self.lock().mode = FaultMode::Fails(kind);
     }
 
     /// Requests are neither carried out nor answered, as by a store that was stopped: each ends at its time limit with
     /// [`StoreErrorKind::TimedOut`], and its client cannot know that nothing happened.
     pub fn hang(&self) {
-        self.lock().way = Way::Hangs;
+        self.lock().mode = FaultMode::Hangs;
     }
 
     /// Requests are carried out at once and not answered: each ends at its time limit with [`StoreErrorKind::TimedOut`].
     pub fn lose_replies(&self) {
-        self.lock().way = Way::LosesReplies;
+        self.lock().mode = FaultMode::LosesReplies;
     }
 
     /// Each request is carried out, and answered, this long after it was sent. If that is longer than its time limit, it ends there
     /// with [`StoreErrorKind::TimedOut`], and is carried out all the same.
     pub fn slow(&self, delay: Duration) {
-        self.lock().way = Way::Takes(delay);
+        self.lock().mode = FaultMode::Takes(delay);
     }
 
     /// All works again. Clients hear of it as of a new connection to a server: who waits asks again, and what could not be
     /// renewed is renewed. What hangs does so until its time limit.
     pub fn heal(&self) {
-        let ears: Vec<Listener> = {
+        let listeners: Vec<Listener> = {
             let mut state = self.lock();
-            state.way = Way::Open;
-            state.ears.retain(|ear| ear.strong_count() > 0);
-            state.ears.iter().filter_map(Weak::upgrade).collect()
+            state.mode = FaultMode::Open;
+            state
+                .listeners
+                .retain(|listener| listener.strong_count() > 0);
+            state.listeners.iter().filter_map(Weak::upgrade).collect()
         };
-        for ear in ears {
+        for listener in listeners {
             #[cfg(feature = "cache")]
-            ear(Notice::Changed { keys: None });
-            ear(Notice::Reconnected);
+            listener(Notice::Changed { keys: None });
+            listener(Notice::Reconnected);
         }
     }
 
-    pub(super) fn way(&self) -> Way {
-        self.lock().way
+    pub(super) fn mode(&self) -> FaultMode {
+        self.lock().mode
     }
 
     /// A listener that hears nothing while nothing gets through.
     pub(super) fn before(&self, listener: Listener) -> Listener {
         let mut state = self.lock();
-        state.ears.retain(|ear| ear.strong_count() > 0);
-        state.ears.push(Arc::downgrade(&listener));
+        state
+            .listeners
+            .retain(|listener| listener.strong_count() > 0);
+        state.listeners.push(Arc::downgrade(&listener));
         drop(state);
         let faults = self.clone();
         Arc::new(move |notice| {
-            if matches!(faults.way(), Way::Open | Way::Takes(_)) {
+            if matches!(faults.mode(), FaultMode::Open | FaultMode::Takes(_)) {
                 listener(notice);
             }
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FaultState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Faults").field(&self.way()).finish()
+        f.debug_tuple("Faults").field(&self.mode()).finish()
     }
 }

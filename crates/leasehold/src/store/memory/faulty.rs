@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use leasehold_core::{LockName, Step};
 
-use super::faults::{Faults, Way};
+use super::faults::{FaultMode, Faults};
 use super::store::{Memory, MemoryStore};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
@@ -29,9 +29,9 @@ fn take(done: &Mutex<Option<Done>>) -> Option<Done> {
 }
 
 /// One client's way to a [`Memory`], whatever its faults.
-pub(crate) struct Faulty(Arc<Inner>);
+pub(crate) struct Faulty(Arc<FaultyInner>);
 
-struct Inner {
+struct FaultyInner {
     store: MemoryStore,
     faults: Faults,
     /// In the order they were sent, which is that in which they are carried out.
@@ -55,7 +55,7 @@ impl Memory {
             listener: faults.before(attach.listener),
             ..attach
         };
-        Faulty(Arc::new(Inner {
+        Faulty(Arc::new(FaultyInner {
             store: self.attach(attach),
             faults,
             late: Mutex::default(),
@@ -66,7 +66,7 @@ impl Memory {
     }
 }
 
-impl Inner {
+impl FaultyInner {
     fn limit_of(&self, step: &Step) -> Duration {
         match step {
             Step::Acquire { ttl, .. } | Step::Extend { ttl, .. } => (ttl.get() / 3).min(self.limit),
@@ -110,18 +110,18 @@ impl Inner {
     /// Waits as a request does that is no step of a lock; an error if it has no answer. What `work` does is done unless it fails or
     /// hangs.
     async fn ask<T>(&self, work: impl FnOnce() -> T) -> Result<T, StoreError> {
-        match self.faults.way() {
-            Way::Open => Ok(work()),
-            Way::Fails(kind) => Err(self.refused(kind)),
-            Way::Takes(delay) if delay < self.limit => {
+        match self.faults.mode() {
+            FaultMode::Open => Ok(work()),
+            FaultMode::Fails(kind) => Err(self.refused(kind)),
+            FaultMode::Takes(delay) if delay < self.limit => {
                 self.clock.sleep(delay).await;
                 Ok(work())
             }
-            Way::Hangs => {
+            FaultMode::Hangs => {
                 self.clock.sleep(self.limit).await;
                 Err(self.timed_out(self.limit))
             }
-            Way::LosesReplies | Way::Takes(_) => {
+            FaultMode::LosesReplies | FaultMode::Takes(_) => {
                 self.clock.sleep(self.limit).await;
                 drop(work());
                 Err(self.timed_out(self.limit))
@@ -138,15 +138,15 @@ impl Store for Faulty {
     fn send(&self, name: &LockName, step: Step, done: Done) {
         let inner = &self.0;
         let limit = inner.limit_of(&step);
-        match inner.faults.way() {
-            Way::Open => inner.store.send(name, step, done),
-            Way::Fails(kind) => done.answer(Err(inner.refused(kind))),
-            Way::Hangs => inner.gives_up(limit, Arc::new(Mutex::new(Some(done)))),
-            Way::LosesReplies => {
+        match inner.faults.mode() {
+            FaultMode::Open => inner.store.send(name, step, done),
+            FaultMode::Fails(kind) => done.answer(Err(inner.refused(kind))),
+            FaultMode::Hangs => inner.gives_up(limit, Arc::new(Mutex::new(Some(done)))),
+            FaultMode::LosesReplies => {
                 drop(inner.store.step(name, &step));
                 inner.gives_up(limit, Arc::new(Mutex::new(Some(done))));
             }
-            Way::Takes(delay) => {
+            FaultMode::Takes(delay) => {
                 let done = Arc::new(Mutex::new(Some(done)));
                 inner.gives_up(limit, done.clone());
                 let mut late = inner.late.lock().unwrap_or_else(PoisonError::into_inner);

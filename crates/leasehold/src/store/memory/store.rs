@@ -19,11 +19,11 @@ const SWEEP_EVERY: usize = 1024;
 /// A store in this process, shared by the clients that are given a clone of it.
 #[derive(Clone)]
 pub struct Memory {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<MemoryState>>,
     faults: Faults,
 }
 
-struct State {
+struct MemoryState {
     clock: Clock,
     world: World,
     #[cfg(feature = "cache")]
@@ -36,7 +36,7 @@ struct State {
 impl Memory {
     /// An empty store that judges expiry by `clock`.
     pub fn new(clock: Clock) -> Self {
-        let state = State {
+        let state = MemoryState {
             clock,
             world: World::default(),
             #[cfg(feature = "cache")]
@@ -97,13 +97,13 @@ impl Memory {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MemoryState> {
         // A step has no point at which it can panic half-way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl MemoryState {
     /// Forgets what expired without anyone asking for it again, every so many steps.
     fn sweep_if_due(&mut self, now: Now) {
         self.steps_to_sweep -= 1;
@@ -136,7 +136,7 @@ pub(crate) struct MemoryStore {
 impl MemoryStore {
     pub(super) fn step(&self, name: &LockName, step: &Step) -> Reply {
         let mut state = self.memory.lock();
-        let State {
+        let MemoryState {
             clock,
             world,
             clients,

@@ -6,7 +6,7 @@ use redis::{Cmd, Value, cmd, pipe};
 
 use super::codec::reply;
 use super::codec::words::{INDEX, QUEUE};
-use super::connection::line::Up;
+use super::connection::current::Connected;
 use super::node::Node;
 use super::scripts;
 use crate::error::StoreError;
@@ -14,8 +14,8 @@ use crate::error::StoreError;
 impl Node {
     /// Adds this name.
     pub(super) async fn remember(&self, name: &LockName) -> Result<(), StoreError> {
-        let add = async |up: &Up| {
-            let mut connection = up.connection.clone();
+        let add = async |connected: &Connected| {
+            let mut connection = connected.connection.clone();
             let write = |command: &mut Cmd| {
                 command.arg(1).arg(INDEX).arg(name.key());
             };
@@ -23,20 +23,20 @@ impl Node {
                 .run(scripts::INDEX, &mut connection, write)
                 .await
         };
-        self.link.call(self.limit, add).await.map(drop)
+        self.connection.call(self.limit, add).await.map(drop)
     }
 
     /// The index, less the names whose lock and queue are gone, which are dropped from it.
     pub(super) async fn names(&self) -> Result<Vec<String>, StoreError> {
-        let list = async |up: &Up| {
+        let list = async |connected: &Connected| {
             cmd("ZRANGE")
                 .arg(INDEX)
                 .arg(0)
                 .arg(-1)
-                .query_async(&mut up.connection.clone())
+                .query_async(&mut connected.connection.clone())
                 .await
         };
-        let names = reply::texts(&self.link.call(self.limit, list).await?);
+        let names = reply::texts(&self.connection.call(self.limit, list).await?);
         if names.is_empty() {
             return Ok(names);
         }
@@ -47,23 +47,26 @@ impl Node {
                 .arg(name)
                 .arg(LockName::from_key(name).beside(QUEUE));
         }
-        let look = async |up: &Up| exist.query_async(&mut up.connection.clone()).await;
-        let exist = reply::integers(&self.link.call(self.limit, look).await?);
+        let look = async |connected: &Connected| {
+            exist.query_async(&mut connected.connection.clone()).await
+        };
+        let exist = reply::integers(&self.connection.call(self.limit, look).await?);
         let (kept, gone): (Vec<_>, Vec<_>) = names
             .into_iter()
             .zip(exist)
             .partition(|(_, keys)| *keys > 0);
         if !gone.is_empty() {
             let gone: Vec<String> = gone.into_iter().map(|(name, _)| name).collect();
-            let forget = async |up: &Up| {
+            let forget = async |connected: &Connected| {
                 cmd("ZREM")
                     .arg(INDEX)
                     .arg(&gone)
-                    .query_async::<Value>(&mut up.connection.clone())
+                    .query_async::<Value>(&mut connected.connection.clone())
                     .await
             };
             // A server that takes no writes now, or none of this user's, can still be looked at.
-            let _forgotten: Result<Value, StoreError> = self.link.call(self.limit, forget).await;
+            let _forgotten: Result<Value, StoreError> =
+                self.connection.call(self.limit, forget).await;
         }
         Ok(kept.into_iter().map(|(name, _)| name).collect())
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::{LockName, Step, Ttl};
 
 use super::address::Address;
-use super::connection::link::Link;
+use super::connection::handle::ConnectionHandle;
 use super::scripts::Scripts;
 use crate::clock::Clock;
 use crate::runtime::Tasks;
@@ -14,7 +14,7 @@ use crate::store::contract::{Attach, Done};
 
 /// A connection to one server, and the scripts it runs there.
 pub(super) struct Node {
-    pub(super) link: Link,
+    pub(super) connection: ConnectionHandle,
     pub(super) scripts: Arc<Scripts>,
     /// The longest a request may take.
     pub(super) limit: Duration,
@@ -30,9 +30,10 @@ impl Node {
         limit: Duration,
     ) -> Self {
         let scripts = Arc::new(Scripts::default());
-        let link = Link::open(address, attach, scripts.clone(), clock, tasks, limit);
+        let connection =
+            ConnectionHandle::open(address, attach, scripts.clone(), clock, tasks, limit);
         Self {
-            link,
+            connection,
             scripts,
             limit,
         }
@@ -41,7 +42,7 @@ impl Node {
     /// Sends a step; the answer comes within its limit.
     pub(super) fn send(&self, name: &LockName, step: Step, done: Done) {
         let limit = self.limit_of(&step);
-        self.link.send(name, step, done, limit);
+        self.connection.send(name, step, done, limit);
     }
 
     /// A third of the TTL, so that a lease survives two requests that are not answered.

@@ -48,7 +48,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn label(&self) -> &str {
-        self.node.link.label()
+        self.node.connection.label()
     }
 
     fn send(&self, name: &LockName, step: Step, done: Done) {
@@ -57,12 +57,12 @@ impl Store for RedisStore {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            tells_wanted: self.node.link.is_listening(),
+            tells_wanted: self.node.connection.is_listening(),
         }
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.node.link.ready().boxed()
+        self.node.connection.ready().boxed()
     }
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {

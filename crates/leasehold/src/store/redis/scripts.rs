@@ -48,7 +48,7 @@ const TIMESTAMP: &str = include_str!("../../../lua/timestamp/prelude.lua");
 const CACHE: &str = include_str!("../../../lua/cache/prelude.lua");
 
 /// A script in the two forms that servers understand.
-struct Source {
+struct ScriptSource {
     /// With the `#!lua` line, which Redis 7 and Valkey want for its flags.
     flagged: Text,
     /// Without it, for Redis 6.2, which takes it for a syntax error.
@@ -69,15 +69,15 @@ impl Text {
 
 /// By the numbers above. The long ones of the mutex begin with the prelude and the verbs that they call, those of the timestamp
 /// protocol and of cache entries with a prelude of their own; the short ones and the index stand alone.
-fn sources() -> Vec<Source> {
+fn sources() -> Vec<ScriptSource> {
     vec![
-        Source::new(&[], include_str!("../../../lua/mutex/take.lua")),
-        Source::new(&[], include_str!("../../../lua/mutex/settle.lua")),
-        Source::new(
+        ScriptSource::new(&[], include_str!("../../../lua/mutex/take.lua")),
+        ScriptSource::new(&[], include_str!("../../../lua/mutex/settle.lua")),
+        ScriptSource::new(
             &[PRELUDE, include_str!("../../../lua/mutex/acquire.lua")],
             include_str!("../../../lua/mutex/acquire_many.lua"),
         ),
-        Source::new(
+        ScriptSource::new(
             &[
                 PRELUDE,
                 include_str!("../../../lua/mutex/extend.lua"),
@@ -85,38 +85,38 @@ fn sources() -> Vec<Source> {
             ],
             include_str!("../../../lua/mutex/settle_many.lua"),
         ),
-        Source::new(&[PRELUDE], include_str!("../../../lua/mutex/break.lua")),
-        Source::new(&[PRELUDE], include_str!("../../../lua/mutex/inspect.lua")),
-        Source::new(&[], include_str!("../../../lua/index.lua")),
+        ScriptSource::new(&[PRELUDE], include_str!("../../../lua/mutex/break.lua")),
+        ScriptSource::new(&[PRELUDE], include_str!("../../../lua/mutex/inspect.lua")),
+        ScriptSource::new(&[], include_str!("../../../lua/index.lua")),
         #[cfg(feature = "timestamp")]
-        Source::new(
+        ScriptSource::new(
             &[TIMESTAMP],
             include_str!("../../../lua/timestamp/acquire.lua"),
         ),
         #[cfg(feature = "timestamp")]
-        Source::new(
+        ScriptSource::new(
             &[TIMESTAMP],
             include_str!("../../../lua/timestamp/extend.lua"),
         ),
         #[cfg(feature = "timestamp")]
-        Source::new(
+        ScriptSource::new(
             &[TIMESTAMP],
             include_str!("../../../lua/timestamp/release.lua"),
         ),
         #[cfg(feature = "cache")]
-        Source::new(&[CACHE], include_str!("../../../lua/cache/begin.lua")),
+        ScriptSource::new(&[CACHE], include_str!("../../../lua/cache/begin.lua")),
         #[cfg(feature = "cache")]
-        Source::new(&[CACHE], include_str!("../../../lua/cache/renew.lua")),
+        ScriptSource::new(&[CACHE], include_str!("../../../lua/cache/renew.lua")),
         #[cfg(feature = "cache")]
-        Source::new(&[CACHE], include_str!("../../../lua/cache/commit.lua")),
+        ScriptSource::new(&[CACHE], include_str!("../../../lua/cache/commit.lua")),
         #[cfg(feature = "cache")]
-        Source::new(&[CACHE], include_str!("../../../lua/cache/abandon.lua")),
+        ScriptSource::new(&[CACHE], include_str!("../../../lua/cache/abandon.lua")),
         #[cfg(feature = "cache")]
-        Source::new(&[CACHE], include_str!("../../../lua/cache/invalidate.lua")),
+        ScriptSource::new(&[CACHE], include_str!("../../../lua/cache/invalidate.lua")),
     ]
 }
 
-impl Source {
+impl ScriptSource {
     /// What `script` needs comes before it, but after its first line, which has the flags.
     fn new(needed: &[&str], script: &str) -> Self {
         let (flags, body) = script.split_once('\n').unwrap_or((script, ""));
@@ -136,7 +136,7 @@ impl Source {
 
 /// All scripts, and which form the server understands.
 pub(super) struct Scripts {
-    sources: Vec<Source>,
+    sources: Vec<ScriptSource>,
     /// The server refused a `#!lua` line once.
     plain: AtomicBool,
 }

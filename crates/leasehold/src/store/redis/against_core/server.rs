@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::super::codec::form::Batch;
 use super::super::codec::form::{Contended, Kind};
 use super::super::codec::words::COUNTER;
-use super::super::connection::line::Up;
+use super::super::connection::current::Connected;
 use super::super::{Address, RedisStore};
 use super::kept::{holder, waiter};
 use super::model::channel;
@@ -221,12 +221,12 @@ impl Redis {
             Step::Acquire { owner, .. } => format!("leasehold:wake:{}", owner.client()),
             _ => String::new(),
         };
-        let request = async |up: &Up| {
+        let request = async |connected: &Connected| {
             let scripts = &self.store.node.scripts;
-            let mut connection = up.connection.clone();
+            let mut connection = connected.connection.clone();
             Ok(scripts.run_batch(&mut connection, &channel, &batch).await)
         };
-        let answered = self.store.node.link.call(LIMIT, request);
+        let answered = self.store.node.connection.call(LIMIT, request);
         self.runtime.block_on(answered).unwrap()
     }
 

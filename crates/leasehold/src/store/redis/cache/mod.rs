@@ -13,8 +13,8 @@ use leasehold_core::cache::{Begin, Commit, Step, Token, Value};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, cmd, pipe};
 
-use super::codec::words::DEAF;
-use super::connection::line::Up;
+use super::codec::words::POLL_ONLY;
+use super::connection::current::Connected;
 use super::node::Node;
 use super::scripts::{
     CACHE_ABANDON, CACHE_BEGIN, CACHE_COMMIT, CACHE_INVALIDATE, CACHE_RENEW, Scripts,
@@ -27,11 +27,11 @@ const MOST_KEYS: usize = 512;
 
 impl Entries for Node {
     fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
-        let clock = self.link.clock();
-        let look = async |up: &Up| {
-            let mut connection = up.connection.clone();
+        let clock = self.connection.clock();
+        let look = async |connected: &Connected| {
+            let mut connection = connected.connection.clone();
             let sent = clock.now();
-            let asks_time = up.time.is_to_be_asked(sent);
+            let asks_time = connected.time.is_to_be_asked(sent);
             // Begun one after the other: they leave in one packet.
             let time = async |mut connection: MultiplexedConnection| {
                 if asks_time {
@@ -44,17 +44,17 @@ impl Entries for Node {
             };
             let (time, values) = join(
                 time(connection.clone()),
-                values(&mut connection, keys, up.tracking),
+                values(&mut connection, keys, connected.tracking),
             )
             .await;
             let values = values?;
             if let Some(server_us) = time {
-                up.time.learn(server_us, sent);
+                connected.time.learn(server_us, sent);
             }
-            let now_ms = up.time.now_ms(clock.now());
+            let now_ms = connected.time.now_ms(clock.now());
             Ok(Looked { values, now_ms })
         };
-        self.link.call(self.limit, look).boxed()
+        self.connection.call(self.limit, look).boxed()
     }
 
     fn take<'a>(
@@ -62,15 +62,15 @@ impl Entries for Node {
         key: &'a LockName,
         step: &'a Step,
     ) -> BoxFuture<'a, Result<Taken, StoreError>> {
-        let take = async |up: &Up| {
-            let mut connection = up.connection.clone();
-            let sent = self.link.clock().now();
-            let listens = self.link.is_listening();
+        let take = async |connected: &Connected| {
+            let mut connection = connected.connection.clone();
+            let sent = self.connection.clock().now();
+            let listens = self.connection.is_listening();
             let taken = by_script(&self.scripts, &mut connection, key, step, listens).await?;
-            up.time.learn_ms(taken.now_ms, sent);
+            connected.time.learn_ms(taken.now_ms, sent);
             Ok(taken)
         };
-        self.link.call(self.limit, take).boxed()
+        self.connection.call(self.limit, take).boxed()
     }
 }
 
@@ -155,7 +155,7 @@ fn encode(step: &Step, listens: bool, into: &mut Cmd) {
                 .arg(seen.get())
                 .arg(u8::from(*over))
                 .arg(lease.millis())
-                .arg(client.map_or_else(|| DEAF.to_owned(), |client| client.to_string()));
+                .arg(client.map_or_else(|| POLL_ONLY.to_owned(), |client| client.to_string()));
         }
         Step::Renew { token, lease } => {
             into.arg(word(*token)).arg(lease.millis());

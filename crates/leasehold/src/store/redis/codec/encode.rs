@@ -4,7 +4,7 @@ use leasehold_core::{Fence, LockName, Owner, Step, Ttl};
 use redis::Cmd;
 
 use super::form::Kind;
-use super::words::{COUNTER, DEAF, QUEUE, WAITERS, mode_word};
+use super::words::{COUNTER, POLL_ONLY, QUEUE, WAITERS, mode_word};
 use crate::store::redis::scripts::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, TAKE};
 
 /// Which script carries out these steps of one kind.
@@ -66,7 +66,7 @@ fn encode(kind: Kind, channel: &str, step: &Step, into: &mut Cmd) {
                 into.arg(match wait {
                     None => "",
                     Some(wait) if wait.listening => channel,
-                    Some(_) => DEAF,
+                    Some(_) => POLL_ONLY,
                 });
             }
         }

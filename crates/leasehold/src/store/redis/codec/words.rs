@@ -15,7 +15,7 @@ pub(in crate::store::redis) const QUEUE: &str = ":lh-queue";
 pub(in crate::store::redis) const WAITERS: &str = ":lh-waiters";
 
 /// Says that nobody listens for wakes: a waiter only polls.
-pub(in crate::store::redis) const DEAF: &str = "-";
+pub(in crate::store::redis) const POLL_ONLY: &str = "-";
 
 /// A mode as scripts and records spell it.
 pub(in crate::store::redis) fn mode_word(mode: Mode) -> &'static str {

@@ -15,7 +15,7 @@ use crate::store::redis::scripts::{Scripts, is_unknown};
 
 /// How a script is sent.
 #[derive(Debug, Clone, Copy)]
-enum Form {
+enum SendForm {
     /// By its hash only.
     Hash,
     /// In whatever form the server takes it.
@@ -33,13 +33,13 @@ impl Scripts {
         let is_refused =
             |error: &RedisError| is_unknown(error) || batch.steps.len() > 1 && is_denied(error);
         let request = self.request(channel, batch);
-        let answer = request.send(connection, &batch.steps, Form::Hash);
+        let answer = request.send(connection, &batch.steps, SendForm::Hash);
         Some(answer.await).filter(|answer| !answer.as_ref().is_err_and(is_refused))
     }
 
     /// Carries out the steps of a batch in their order, at one moment. The locks may be different ones or the same; there is no
     /// cluster as yet, where they would have to share a slot. Waiters are told on `channel`, which is
-    /// [`DEAF`](crate::store::redis::codec::words::DEAF) when the connection does not listen.
+    /// [`POLL_ONLY`](crate::store::redis::codec::words::POLL_ONLY) when the connection does not listen.
     ///
     /// A step that the short form does not fit has changed nothing, and goes again in the long one: other steps may come between.
     ///
@@ -55,8 +55,8 @@ impl Scripts {
         request.send_in_full(connection, &batch.steps).await
     }
 
-    const fn request<'a>(&'a self, channel: &'a str, batch: &Batch) -> Request<'a> {
-        Request {
+    const fn request<'a>(&'a self, channel: &'a str, batch: &Batch) -> BatchRequest<'a> {
+        BatchRequest {
             scripts: self,
             channel,
             kind: batch.kind,
@@ -66,29 +66,29 @@ impl Scripts {
 
 /// Steps of one kind, to be sent together.
 #[derive(Clone, Copy)]
-struct Request<'a> {
+struct BatchRequest<'a> {
     scripts: &'a Scripts,
     channel: &'a str,
     kind: Kind,
 }
 
-impl Request<'_> {
+impl BatchRequest<'_> {
     async fn send_in_full(
         self,
         connection: &mut MultiplexedConnection,
         steps: &[(LockName, Step)],
     ) -> RedisResult<Vec<RedisResult<Reply>>> {
-        match self.send(connection, steps, Form::Any).await {
+        match self.send(connection, steps, SendForm::Any).await {
             // Redis checks the permission for all keys at once, so this says nothing of each step.
             Err(error) if steps.len() > 1 && is_denied(&error) => {
                 let alone = |step| {
                     let mut connection = connection.clone();
                     async move {
-                        let reply = self.send(&mut connection, step, Form::Any).await;
+                        let reply = self.send(&mut connection, step, SendForm::Any).await;
                         reply.unwrap_or_else(|error| vec![Err(error)])
                     }
                 };
-                // The connection keeps their order, and nothing else is under way (`flights`, F1).
+                // The connection keeps their order, and nothing else is under way (`in_flight`, F1).
                 let replies = join_all(steps.chunks(1).map(alone)).await;
                 Ok(replies.into_iter().flatten().collect())
             }
@@ -101,7 +101,7 @@ impl Request<'_> {
         self,
         connection: &mut MultiplexedConnection,
         steps: &[(LockName, Step)],
-        form: Form,
+        form: SendForm,
     ) -> RedisResult<Vec<RedisResult<Reply>>> {
         let value = self.ask(connection, steps, form).await?;
         let replies = if self.kind.is_long() {
@@ -122,7 +122,7 @@ impl Request<'_> {
             Vec::new()
         } else {
             let kind = self.kind.long();
-            let long = Request { kind, ..self };
+            let long = BatchRequest { kind, ..self };
             match Box::pin(long.send_in_full(connection, &left)).await {
                 Ok(rest) => rest,
                 Err(error) => vec![Err(error); left.len()],
@@ -141,14 +141,14 @@ impl Request<'_> {
         self,
         connection: &mut MultiplexedConnection,
         steps: &[(LockName, Step)],
-        form: Form,
+        form: SendForm,
     ) -> RedisResult<Value> {
         debug_assert!(steps.len() <= MOST, "{} steps", steps.len());
         let script = script_of(self.kind, steps);
         let write = |command: &mut Cmd| write(self.kind, self.channel, steps, command);
         match form {
-            Form::Hash => self.scripts.run_known(script, connection, write).await,
-            Form::Any => self.scripts.run(script, connection, write).await,
+            SendForm::Hash => self.scripts.run_known(script, connection, write).await,
+            SendForm::Any => self.scripts.run(script, connection, write).await,
         }
     }
 }

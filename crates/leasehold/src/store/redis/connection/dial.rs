@@ -12,7 +12,7 @@ use redis::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::greet::{Greeted, Greeting};
+use super::handshake::{Handshake, HandshakeResult};
 use super::placement::Placement;
 use super::refusal::{closed, refusal};
 #[cfg(feature = "tls")]
@@ -26,21 +26,21 @@ use crate::store::redis::wake;
 const PIPELINE: usize = 1024;
 
 /// A connection that works.
-pub(super) struct Dialled {
+pub(super) struct EstablishedConnection {
     pub(super) connection: MultiplexedConnection,
     /// What moves its bytes; it ends when the connection does.
     pub(super) driver: BoxFuture<'static, ()>,
-    pub(super) greeted: Greeted,
+    pub(super) agreed: HandshakeResult,
 }
 
 /// Connects, makes sure that it is a primary, and listens for wakes.
 pub(super) async fn dial(
-    greeting: Greeting<'_>,
+    handshake: Handshake<'_>,
     settings: &RedisConnectionInfo,
     listener: &Listener,
     placement: &Placement,
-) -> Result<Dialled, StoreError> {
-    let address = greeting.address;
+) -> Result<EstablishedConnection, StoreError> {
+    let address = handshake.address;
     let hears = listener.clone();
     let config = AsyncConnectionConfig::new()
         // Whoever dials has a time limit, and each request has one of its own.
@@ -65,14 +65,14 @@ pub(super) async fn dial(
     let (mut connection, mut driver) = open(address, settings, config, Some(placement))
         .await
         .map_err(|error| refusal(address, &error))?;
-    let greeted = tokio::select! {
-        greeted = greeting.exchange(&mut connection) => greeted?,
+    let agreed = tokio::select! {
+        agreed = handshake.exchange(&mut connection) => agreed?,
         () = &mut driver => return Err(closed(address)),
     };
-    Ok(Dialled {
+    Ok(EstablishedConnection {
         connection,
         driver,
-        greeted,
+        agreed,
     })
 }
 

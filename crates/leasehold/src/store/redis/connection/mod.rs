@@ -15,15 +15,15 @@
 //! | [`placement`] | which thread does the work of a connection |
 
 mod batch;
+mod batch_limit;
+mod context;
+pub(super) mod current;
 pub(super) mod dial;
-mod flights;
-mod greet;
-pub(super) mod line;
-pub(super) mod link;
+pub(super) mod handle;
+mod handshake;
+mod in_flight;
 pub(super) mod login;
-mod pace;
 mod placement;
-mod plan;
 pub(super) mod refusal;
 mod runner;
 mod server;

@@ -17,20 +17,20 @@ use futures_util::{FutureExt, future};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value, cmd};
 
-use super::dial::{Dialled, dial};
-use super::flights::{Flights, Landed};
-use super::line::{Line, Up};
+use super::batch_limit::BatchLimit;
+use super::context::ConnectionContext;
+use super::current::{Connected, CurrentConnection};
+use super::dial::{EstablishedConnection, dial};
+use super::in_flight::{CompletedBatch, InFlight};
 use super::login::login;
-use super::pace::Pace;
-use super::plan::Plan;
 use super::refusal::silent;
 use crate::backoff::Backoff;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Notice;
 use crate::store::redis::codec::form::Batch;
-use crate::store::redis::codec::words::DEAF;
+use crate::store::redis::codec::words::POLL_ONLY;
 use crate::store::redis::fault::classify;
-use crate::store::redis::queue::{Call, End, State};
+use crate::store::redis::queue::{ConnectionState, DisconnectReason, RunnerAction};
 
 /// How long a server may take to give a sign of life after it left a request unanswered.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
@@ -43,13 +43,13 @@ const LIVED: Duration = Duration::from_secs(1);
 const CUT_PAUSE: Duration = Duration::from_millis(250);
 
 /// Runs the connection until the queue is closed.
-pub(super) async fn run(plan: Arc<Plan>) {
-    let runner = Runner { plan: &plan };
+pub(super) async fn run(context: Arc<ConnectionContext>) {
+    let runner = Runner { context: &context };
     let mut work = std::pin::pin!(runner.run());
-    future::poll_fn(|context| {
-        let polled = work.as_mut().poll(context);
+    future::poll_fn(|cx| {
+        let polled = work.as_mut().poll(cx);
         // Looked at afterwards: the work may have taken the bell for another call.
-        if plan.queue.is_closed() {
+        if context.queue.is_closed() {
             std::task::Poll::Ready(())
         } else {
             polled
@@ -59,62 +59,64 @@ pub(super) async fn run(plan: Arc<Plan>) {
 }
 
 struct Runner<'a> {
-    plan: &'a Arc<Plan>,
+    context: &'a Arc<ConnectionContext>,
 }
 
 impl Runner<'_> {
     async fn run(&self) {
-        let plan = self.plan;
+        let context = self.context;
         let first = Duration::from_millis(20);
         let mut refused = Backoff::new(first, Duration::from_secs(1));
         let mut cut = Backoff::new(first, CUT_PAUSE);
-        if plan.queue.is_up() {
+        if context.queue.is_up() {
             // Another one ran this connection, and panicked.
-            self.give_up(End::Lost);
+            self.disconnect(DisconnectReason::Lost);
         }
         loop {
-            let begun = plan.clock.now();
+            let begun = context.clock.now();
             match self.meanwhile(self.dial()).await {
-                Ok(dialled) => {
+                Ok(established) => {
                     refused.reset();
-                    let end = self.pump(dialled).await;
-                    self.give_up(end);
-                    if plan.clock.now().since(begun) >= LIVED {
+                    let end = self.pump(established).await;
+                    self.disconnect(end);
+                    if context.clock.now().since(begun) >= LIVED {
                         cut.reset();
                     } else {
-                        self.meanwhile(plan.clock.sleep(cut.pause())).await;
+                        self.meanwhile(context.clock.sleep(cut.pause())).await;
                     }
                 }
                 Err(error) => {
-                    let line = Line::Down(error.clone());
-                    let down = State::Down(error);
-                    plan.queue.set(down, || plan.tell(line));
-                    self.meanwhile(plan.clock.sleep(refused.pause())).await;
+                    let current = CurrentConnection::Down(error.clone());
+                    let down = ConnectionState::Down(error);
+                    context.queue.set(down, || context.tell(current));
+                    self.meanwhile(context.clock.sleep(refused.pause())).await;
                 }
             }
         }
     }
 
     /// Makes a connection; the source of credentials and the server have a limit each.
-    async fn dial(&self) -> Result<Dialled, StoreError> {
-        let Plan {
+    async fn dial(&self) -> Result<EstablishedConnection, StoreError> {
+        let ConnectionContext {
             address,
             clock,
             limit,
             ..
-        } = &**self.plan;
+        } = &**self.context;
         let settings = login(address, clock, *limit).await?;
-        let (greeting, listener) = (self.plan.greeting(), &self.plan.listener);
-        let dialling = dial(greeting, &settings, listener, &self.plan.placement);
-        let dialled = clock.within(*limit, dialling).await;
-        dialled.unwrap_or_else(|| Err(silent(address, Some(*limit))))
+        let (handshake, listener) = (self.context.handshake(), &self.context.listener);
+        let dialling = dial(handshake, &settings, listener, &self.context.placement);
+        let established = clock.within(*limit, dialling).await;
+        established.unwrap_or_else(|| Err(silent(address, Some(*limit))))
     }
 
     /// What the connection carried is unknown; whoever relies on what it said is told before.
-    fn give_up(&self, why: End) {
-        let plan = self.plan;
-        (plan.listener)(Notice::Cut(why.told().1));
-        plan.queue.give_up(why, || plan.tell(Line::Dialing));
+    fn disconnect(&self, why: DisconnectReason) {
+        let context = self.context;
+        (context.listener)(Notice::Cut(why.describe().1));
+        context
+            .queue
+            .disconnect(why, || context.tell(CurrentConnection::Connecting));
     }
 
     /// Answers calls while something else goes on.
@@ -125,102 +127,105 @@ impl Runner<'_> {
                 biased;
                 done = &mut what => return done,
                 // Nothing is under way that could be checked.
-                _ = self.plan.queue.call(false) => {}
+                _ = self.context.queue.next_action(false) => {}
             }
         }
     }
 
     /// Carries steps and answers until the connection is to be discarded: why.
-    async fn pump(&self, dialled: Dialled) -> End {
-        let plan = self.plan;
-        let Dialled {
+    async fn pump(&self, established: EstablishedConnection) -> DisconnectReason {
+        let context = self.context;
+        let EstablishedConnection {
             connection,
             mut driver,
-            greeted,
-        } = dialled;
-        let (listening, tracking) = (greeted.listening, greeted.tracking);
-        let line = Line::Up(Up {
+            agreed,
+        } = established;
+        let (listening, tracking) = (agreed.listening, agreed.tracking);
+        let current = CurrentConnection::Up(Connected {
             connection: connection.clone(),
             tracking,
             #[cfg(feature = "cache")]
             time: Arc::default(),
         });
-        let up = State::Up { listening };
-        plan.queue.set(up, || plan.tell(line));
-        if let Some(how) = plan.meet(greeted.server.as_ref()) {
-            (plan.listener)(Notice::Replaced(how));
+        let state = ConnectionState::Up { listening };
+        context.queue.set(state, || context.tell(current));
+        if let Some(how) = context.meet(agreed.server.as_ref()) {
+            (context.listener)(Notice::Replaced(how));
         }
-        (plan.listener)(Notice::Reconnected);
+        (context.listener)(Notice::Reconnected);
         let channel = if listening {
-            plan.channel.as_str()
+            context.channel.as_str()
         } else {
-            DEAF
+            POLL_ONLY
         };
-        let in_full = |batch| self.carry(connection.clone(), channel, batch, true).boxed();
-        let mut flights = Flights::new(in_full);
-        let mut landed = VecDeque::new();
+        let resend = |batch| {
+            self.execute(connection.clone(), channel, batch, true)
+                .boxed()
+        };
+        let mut in_flight = InFlight::new(resend);
+        let mut completed = VecDeque::new();
         let mut check: Option<BoxFuture<'_, bool>> = None;
-        let mut pace = Pace::default();
+        let mut limiter = BatchLimit::default();
         let end = loop {
-            let room = flights.has_room(pace.batches());
+            let room = in_flight.has_room(limiter.batches());
             tokio::select! {
                 biased;
-                Some(batch) = flights.next(), if !flights.is_empty() => {
-                    pace.answered(plan.clock.now());
-                    landed.extend(batch);
+                Some(batch) = in_flight.next(), if !in_flight.is_empty() => {
+                    limiter.answered(context.clock.now());
+                    completed.extend(batch);
                 }
-                call = plan.queue.call(room) => match call {
-                    Call::Send(batches) => {
-                        if flights.is_empty() {
-                            pace.sent(plan.clock.now());
+                action = context.queue.next_action(room) => match action {
+                    RunnerAction::Send(batches) => {
+                        if in_flight.is_empty() {
+                            limiter.sent(context.clock.now());
                         }
                         for batch in batches {
-                            let carrying = self.carry(connection.clone(), channel, batch, false);
-                            flights.begin(carrying.boxed());
+                            let executing = self.execute(connection.clone(), channel, batch, false);
+                            in_flight.begin(executing.boxed());
                         }
                     }
-                    Call::Check if check.is_none() => {
+                    RunnerAction::CheckLiveness if check.is_none() => {
                         check = Some(self.is_alive(connection.clone()).boxed());
                     }
-                    Call::Check => {}
-                    Call::Leave => break End::Lost,
+                    RunnerAction::CheckLiveness => {}
+                    RunnerAction::Reconnect => break DisconnectReason::Lost,
                 },
                 Some(alive) = OptionFuture::from(check.as_mut()), if check.is_some() => {
                     if !alive {
-                        break End::Silent;
+                        break DisconnectReason::Silent;
                     }
                     check = None;
                 }
                 // Here, so that what was just begun is sent before answers are delivered: the server works meanwhile.
-                () = &mut driver => break End::Lost,
-                () = future::ready(()), if !landed.is_empty() => {
-                    if !landed.pop_front().is_none_or(|batch| self.deliver(batch)) {
-                        break End::Lost;
+                () = &mut driver => break DisconnectReason::Lost,
+                () = future::ready(()), if !completed.is_empty() => {
+                    if !completed.pop_front().is_none_or(|batch| self.deliver(batch)) {
+                        break DisconnectReason::Lost;
                     }
                 }
             }
         };
         // Answers that came with the end of the connection.
-        while let Some(batch) = flights.next_by_now() {
-            landed.push_back(batch);
+        while let Some(batch) = in_flight.next_by_now() {
+            completed.push_back(batch);
         }
-        for batch in landed {
+        for batch in completed {
             self.deliver(batch);
         }
         end
     }
 
-    /// Sends a batch and waits for its answers; `in_full` if the server refused it before.
-    async fn carry(
+    /// Sends a batch and waits for its answers; `resend` if the server refused it before.
+    async fn execute(
         &self,
         mut connection: MultiplexedConnection,
         channel: &str,
         batch: Batch,
-        in_full: bool,
-    ) -> Landed {
-        let scripts = &self.plan.scripts;
-        let mut fit = true;
-        let replies = if in_full {
+        resend: bool,
+    ) -> CompletedBatch {
+        let scripts = &self.context.scripts;
+        let mut is_reliable = true;
+        let replies = if resend {
             Some(scripts.run_batch(&mut connection, channel, &batch).await)
         } else {
             scripts.try_batch(&mut connection, channel, &batch).await
@@ -228,28 +233,28 @@ impl Runner<'_> {
         let answers = replies.map(|replies| match replies {
             Ok(replies) => replies
                 .into_iter()
-                .map(|reply| reply.map_err(|error| self.judge(&error, &mut fit)))
+                .map(|reply| reply.map_err(|error| self.judge(&error, &mut is_reliable)))
                 .collect(),
-            Err(error) => vec![Err(self.judge(&error, &mut fit)); batch.steps.len()],
+            Err(error) => vec![Err(self.judge(&error, &mut is_reliable)); batch.steps.len()],
         });
-        Landed {
+        CompletedBatch {
             batch,
             answers,
-            fit,
+            is_reliable,
         }
     }
 
     /// Whether the connection can be relied on further.
-    fn deliver(&self, landed: Landed) -> bool {
-        let answers = landed.answers.unwrap_or_default();
-        self.plan.queue.learn(&landed.batch.steps, &answers);
-        self.plan.queue.answer(landed.batch.id, answers);
-        landed.fit
+    fn deliver(&self, completed: CompletedBatch) -> bool {
+        let answers = completed.answers.unwrap_or_default();
+        self.context.queue.learn(&completed.batch.steps, &answers);
+        self.context.queue.answer(completed.batch.id, answers);
+        completed.is_reliable
     }
 
-    fn judge(&self, error: &RedisError, fit: &mut bool) -> StoreError {
-        let (error, in_step) = classify(&self.plan.address.to_string(), error);
-        *fit &= in_step && error.kind != StoreErrorKind::ReadOnly;
+    fn judge(&self, error: &RedisError, is_reliable: &mut bool) -> StoreError {
+        let (error, in_step) = classify(&self.context.address.to_string(), error);
+        *is_reliable &= in_step && error.kind != StoreErrorKind::ReadOnly;
         error
     }
 
@@ -257,7 +262,7 @@ impl Runner<'_> {
     async fn is_alive(&self, mut connection: MultiplexedConnection) -> bool {
         let ping = cmd("PING");
         let answer = self
-            .plan
+            .context
             .clock
             .within(SIGN_OF_LIFE, ping.query_async::<Value>(&mut connection))
             .await;

@@ -11,9 +11,9 @@ const FLAGS: u32 = 7;
 
 /// What a server says of itself to everybody.
 #[derive(Debug, Default)]
-pub(super) struct Hello(HashMap<String, Value>);
+pub(super) struct HelloReply(HashMap<String, Value>);
 
-impl Hello {
+impl HelloReply {
     pub(super) fn read(answer: Option<Value>) -> Self {
         let fields = answer.and_then(|answer| redis::from_redis_value(answer).ok());
         Self(fields.unwrap_or_default())
@@ -134,13 +134,13 @@ mod tests {
                 (field("mode"), field("standalone")),
                 (field("modules"), Value::Array(Vec::new())),
             ];
-            Hello::read(Some(Value::Map(fields)))
+            HelloReply::read(Some(Value::Map(fields)))
         };
         for (version, is_old) in [("6.2.14", true), ("7.0.15", false), ("9.1.2", false)] {
             let hello = hello(version);
             assert_eq!((hello.is_old(), hello.is_cluster()), (Some(is_old), false));
         }
         assert_eq!(hello("df-1").is_old(), None);
-        assert_eq!(Hello::read(None).is_old(), None);
+        assert_eq!(HelloReply::read(None).is_old(), None);
     }
 }

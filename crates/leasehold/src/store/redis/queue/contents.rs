@@ -12,9 +12,9 @@ use crate::store::redis::codec::form::{Contended, Kind};
 
 /// What is known of the connection.
 #[derive(Debug, Clone, Default)]
-pub(in crate::store::redis) enum State {
+pub(in crate::store::redis) enum ConnectionState {
     #[default]
-    Dialing,
+    Connecting,
     /// It works, and wakes are heard on it, or not.
     Up {
         listening: bool,
@@ -23,16 +23,16 @@ pub(in crate::store::redis) enum State {
 }
 
 /// A step and who waits for its answer.
-pub(super) struct Item {
+pub(super) struct QueuedStep {
     /// When it came, among all.
-    pub(super) number: u64,
+    pub(super) sequence: u64,
     pub(super) name: LockName,
     pub(super) step: Step,
-    pub(super) waiting: Waiting,
+    pub(super) waiting: PendingReply,
 }
 
 /// Whoever waits for the answer to a step.
-pub(super) struct Waiting {
+pub(super) struct PendingReply {
     /// Taken when it is answered (I1).
     pub(super) done: Option<Done>,
     pub(super) until: Moment,
@@ -42,13 +42,13 @@ pub(super) struct Waiting {
 /// The steps that wait and those that are under way, and what is known of the connection that carries them.
 #[derive(Default)]
 pub(super) struct Contents {
-    pub(super) state: State,
+    pub(super) state: ConnectionState,
     /// Waiting to be sent, one line for each kind, so that each fills batches of its own.
-    pub(super) lines: [VecDeque<Item>; Kind::ALL.len()],
-    pub(super) next_item: u64,
+    pub(super) queues: [VecDeque<QueuedStep>; Kind::ALL.len()],
+    pub(super) next_sequence: u64,
     pub(super) contended: Contended,
-    pub(super) under_way: HashMap<u64, (Kind, Vec<Waiting>)>,
-    pub(super) next_batch: u64,
+    pub(super) under_way: HashMap<u64, (Kind, Vec<PendingReply>)>,
+    pub(super) next_batch_id: u64,
     /// A request was not answered in time.
     pub(super) silent: bool,
     /// It answered a request that is no step as a replica does.

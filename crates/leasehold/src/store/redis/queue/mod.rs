@@ -4,9 +4,9 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`contents`] | what waits, what is under way, and what is known of the connection |
-//! | [`boarding`] | which steps go together, and when |
+//! | [`batching`] | which steps go together, and when |
 //! | [`sweep`] | time limits |
-//! | [`ending`] | why a connection was given up, and what it carried |
+//! | [`disconnect`] | why a connection was given up, and what it carried |
 //!
 //! # Invariants
 //!
@@ -14,9 +14,9 @@
 //! - **I2** A step is taken out once, so that two connections never carry the same one.
 //! - **I3** No lock is held while an answer is delivered: its taker may send the next step at once.
 
-mod boarding;
+mod batching;
 mod contents;
-mod ending;
+mod disconnect;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -29,10 +29,10 @@ use std::time::Duration;
 use leasehold_core::{LockName, Step};
 use tokio::sync::Notify;
 
-pub(super) use self::contents::State;
-use self::contents::{Contents, Item, Waiting};
-pub(super) use self::ending::End;
-use self::sweep::Swept;
+pub(super) use self::contents::ConnectionState;
+use self::contents::{Contents, PendingReply, QueuedStep};
+pub(super) use self::disconnect::DisconnectReason;
+use self::sweep::SweepResult;
 use super::codec::form::{Batch, Kind};
 use crate::clock::Moment;
 use crate::error::StoreError;
@@ -43,13 +43,13 @@ use crate::store::contract::{Answer, Done};
 const FEW: usize = 16;
 
 /// What the runner is to do.
-pub(super) enum Call {
+pub(super) enum RunnerAction {
     /// One batch of each kind at most.
     Send(Vec<Batch>),
     /// A request was not answered in time: is the server there?
-    Check,
+    CheckLiveness,
     /// The server has become a replica: leave it.
-    Leave,
+    Reconnect,
 }
 
 /// The steps on their way to one server.
@@ -60,9 +60,9 @@ pub(super) struct SubmissionQueue {
     /// What `state` says of it, to be read without the lock.
     listening: AtomicBool,
     /// Rings for the runner.
-    pub(super) bell: Notify,
+    pub(super) runner_wake: Notify,
     /// Rings for the sweeper.
-    pub(super) alarm: Notify,
+    pub(super) sweeper_wake: Notify,
 }
 
 impl SubmissionQueue {
@@ -72,8 +72,8 @@ impl SubmissionQueue {
             contents: Mutex::default(),
             closed: AtomicBool::new(false),
             listening: AtomicBool::new(false),
-            bell: Notify::new(),
-            alarm: Notify::new(),
+            runner_wake: Notify::new(),
+            sweeper_wake: Notify::new(),
         }
     }
 
@@ -89,68 +89,68 @@ impl SubmissionQueue {
         let until = now.after(limit);
         let refused = {
             let mut contents = self.lock();
-            if let State::Down(error) = &contents.state {
+            if let ConnectionState::Down(error) = &contents.state {
                 Some((error.clone(), done))
             } else {
-                let number = contents.next_item;
+                let sequence = contents.next_sequence;
                 let kind = contents.kind(name, &step);
-                contents.next_item += 1;
-                let waiting = Waiting {
+                contents.next_sequence += 1;
+                let waiting = PendingReply {
                     done: Some(done),
                     until,
                     limit,
                 };
-                contents.lines[kind as usize].push_back(Item {
-                    number,
+                contents.queues[kind as usize].push_back(QueuedStep {
+                    sequence,
                     name: name.clone(),
                     step,
                     waiting,
                 });
                 if contents.sweep_at.is_none_or(|sweep_at| until < sweep_at) {
                     contents.sweep_at = Some(until);
-                    self.alarm.notify_one();
+                    self.sweeper_wake.notify_one();
                 }
                 None
             }
         };
         match refused {
             Some((error, done)) => done.answer(Err(error)),
-            None => self.bell.notify_one(),
+            None => self.runner_wake.notify_one(),
         }
     }
 
-    /// What the runner is to do next; a batch only if there is `room` for one.
-    pub(super) async fn call(&self, room: bool) -> Call {
+    /// What the runner is to do next; a batch only if there is `has_room` for one.
+    pub(super) async fn next_action(&self, has_room: bool) -> RunnerAction {
         loop {
-            let rung = self.bell.notified();
-            if let Some(call) = self.take(room) {
-                return call;
+            let woken = self.runner_wake.notified();
+            if let Some(action) = self.take(has_room) {
+                return action;
             }
-            rung.await;
+            woken.await;
         }
     }
 
-    fn take(&self, room: bool) -> Option<Call> {
+    fn take(&self, has_room: bool) -> Option<RunnerAction> {
         let mut contents = self.lock();
         if std::mem::take(&mut contents.demoted) {
-            return Some(Call::Leave);
+            return Some(RunnerAction::Reconnect);
         }
         if std::mem::take(&mut contents.silent) {
-            return Some(Call::Check);
+            return Some(RunnerAction::CheckLiveness);
         }
-        if !room || !matches!(contents.state, State::Up { .. }) {
+        if !has_room || !matches!(contents.state, ConnectionState::Up { .. }) {
             return None;
         }
-        let waiting: usize = contents.lines.iter().map(VecDeque::len).sum();
+        let waiting: usize = contents.queues.iter().map(VecDeque::len).sum();
         let batches = if waiting > FEW {
-            contents.board_next().into_iter().collect()
+            contents.next_batch().into_iter().collect()
         } else {
             let kinds = Kind::ALL.into_iter();
             kinds
-                .filter_map(|kind| contents.board(kind, u64::MAX))
+                .filter_map(|kind| contents.take_batch(kind, u64::MAX))
                 .collect::<Vec<_>>()
         };
-        (!batches.is_empty()).then_some(Call::Send(batches))
+        (!batches.is_empty()).then_some(RunnerAction::Send(batches))
     }
 
     /// What the answers to these steps say of their locks.
@@ -164,7 +164,7 @@ impl SubmissionQueue {
     }
 
     /// Others wait for the lock with this key, or not.
-    pub(super) fn is_contended(&self, key: &str, contended: bool) {
+    pub(super) fn set_contended(&self, key: &str, contended: bool) {
         self.lock().contended.is(key, contended);
     }
 
@@ -182,23 +182,23 @@ impl SubmissionQueue {
     }
 
     /// What is known of the connection; `tell` others. What waits for one that cannot be had is answered.
-    pub(super) fn set(&self, state: State, tell: impl FnOnce()) {
+    pub(super) fn set(&self, state: ConnectionState, tell: impl FnOnce()) {
         let mut refused = Vec::new();
         let error = {
             let mut contents = self.lock();
             tell();
             (contents.silent, contents.demoted) = (false, false);
-            if let State::Down(_) = &state {
-                for line in &mut contents.lines {
-                    refused.extend(line.drain(..).filter_map(|item| item.waiting.done));
+            if let ConnectionState::Down(_) = &state {
+                for queue in &mut contents.queues {
+                    refused.extend(queue.drain(..).filter_map(|item| item.waiting.done));
                 }
             }
-            let listening = matches!(state, State::Up { listening: true });
+            let listening = matches!(state, ConnectionState::Up { listening: true });
             self.listening.store(listening, Ordering::Relaxed);
             contents.state = state;
             match &contents.state {
-                State::Down(error) => error.clone(),
-                State::Dialing | State::Up { .. } => return,
+                ConnectionState::Down(error) => error.clone(),
+                ConnectionState::Connecting | ConnectionState::Up { .. } => return,
             }
         };
         for done in refused {
@@ -207,41 +207,41 @@ impl SubmissionQueue {
     }
 
     /// The connection is given up; `tell` others. What it carried is unknown.
-    pub(super) fn give_up(&self, why: End, tell: impl FnOnce()) {
+    pub(super) fn disconnect(&self, why: DisconnectReason, tell: impl FnOnce()) {
         let mut contents = self.lock();
         tell();
         self.listening.store(false, Ordering::Relaxed);
-        let given_up = contents.give_up();
+        let unanswered = contents.disconnect();
         drop(contents);
-        let (kind, detail) = why.told();
-        for done in given_up {
+        let (kind, detail) = why.describe();
+        for done in unanswered {
             let error = StoreError::new(&self.shown, kind, detail).unknown();
             done.answer(Err(error));
         }
     }
 
     /// Looks at the time limits.
-    pub(super) fn sweep(&self, now: Moment) -> Swept {
+    pub(super) fn sweep(&self, now: Moment) -> SweepResult {
         let mut contents = self.lock();
         let swept = contents.sweep(now, &self.shown);
         let is_silent = contents.silent;
         drop(contents);
         if is_silent {
-            self.bell.notify_one();
+            self.runner_wake.notify_one();
         }
         swept
     }
 
     /// A request that is no step was not answered in time.
-    pub(super) fn is_silent(&self) {
+    pub(super) fn report_silent(&self) {
         self.lock().silent = true;
-        self.bell.notify_one();
+        self.runner_wake.notify_one();
     }
 
     /// The server said to a request that is no step that it takes no writes.
-    pub(super) fn is_demoted(&self) {
+    pub(super) fn report_demoted(&self) {
         self.lock().demoted = true;
-        self.bell.notify_one();
+        self.runner_wake.notify_one();
     }
 
     /// What errors call the server.
@@ -256,14 +256,14 @@ impl SubmissionQueue {
 
     /// Whether there is a connection that works.
     pub(super) fn is_up(&self) -> bool {
-        matches!(self.lock().state, State::Up { .. })
+        matches!(self.lock().state, ConnectionState::Up { .. })
     }
 
     /// Nothing is sent any more.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        self.bell.notify_one();
-        self.alarm.notify_one();
+        self.runner_wake.notify_one();
+        self.sweeper_wake.notify_one();
     }
 
     pub(super) fn is_closed(&self) -> bool {

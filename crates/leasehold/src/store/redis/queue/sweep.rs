@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::contents::{Contents, State, Waiting};
+use super::contents::{ConnectionState, Contents, PendingReply};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Done;
@@ -12,15 +12,15 @@ const LEAST: Duration = Duration::from_millis(2);
 
 /// What time has brought.
 #[must_use = "those whose time limit has passed are to be told"]
-pub(in crate::store::redis) struct Swept {
+pub(in crate::store::redis) struct SweepResult {
     late: Vec<(Done, StoreError)>,
     /// When to look again, if nothing happens before.
     pub(in crate::store::redis) next: Option<Moment>,
 }
 
-impl Swept {
+impl SweepResult {
     /// Answers those whose time limit has passed.
-    pub(in crate::store::redis) fn tell(self) {
+    pub(in crate::store::redis) fn answer(self) {
         for (done, error) in self.late {
             done.answer(Err(error));
         }
@@ -29,18 +29,18 @@ impl Swept {
 
 impl Contents {
     /// Looks at the time limits; `shown` is what errors call the server.
-    pub(super) fn sweep(&mut self, now: Moment, shown: &str) -> Swept {
+    pub(super) fn sweep(&mut self, now: Moment, shown: &str) -> SweepResult {
         let mut late = Vec::new();
         if self.sweep_at.is_some_and(|sweep_at| sweep_at <= now) {
             self.sweep_lines(now, shown, &mut late);
         }
         let next = self.sweep_at.map(|next| next.max(now.after(LEAST)));
-        Swept { late, next }
+        SweepResult { late, next }
     }
 
     fn sweep_lines(&mut self, now: Moment, shown: &str, late: &mut Vec<(Done, StoreError)>) {
         let mut soonest: Option<Moment> = None;
-        let mut look = |waiting: &mut Waiting| {
+        let mut look = |waiting: &mut PendingReply| {
             let is_late = waiting.until <= now;
             if !is_late {
                 soonest = Some(soonest.map_or(waiting.until, |soonest| soonest.min(waiting.until)));
@@ -49,11 +49,11 @@ impl Contents {
         };
         let timed_out = |detail: String| StoreError::new(shown, StoreErrorKind::TimedOut, detail);
         let not_sent = match self.state {
-            State::Dialing => "still connecting",
-            State::Up { .. } | State::Down(_) => "not sent",
+            ConnectionState::Connecting => "still connecting",
+            ConnectionState::Up { .. } | ConnectionState::Down(_) => "not sent",
         };
-        for line in &mut self.lines {
-            line.retain_mut(|item| match look(&mut item.waiting) {
+        for queue in &mut self.queues {
+            queue.retain_mut(|item| match look(&mut item.waiting) {
                 None => true,
                 Some(done) => {
                     let limit = item.waiting.limit;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use leasehold_core::{Block, ClientId, Fence, Held, LockName, Mode, Owner, Reply, Step, Ttl};
 
-use super::{Call, End, FEW, State, SubmissionQueue};
+use super::{ConnectionState, DisconnectReason, FEW, RunnerAction, SubmissionQueue};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::{Answer, Done};
@@ -81,7 +81,9 @@ impl Scene {
             queue: SubmissionQueue::new("redis://there/".into()),
             answers: Answers::default(),
         };
-        scene.queue.set(State::Up { listening: true }, || {});
+        scene
+            .queue
+            .set(ConnectionState::Up { listening: true }, || {});
         scene
     }
 
@@ -93,13 +95,13 @@ impl Scene {
     }
 
     /// What the runner is given, if it asks.
-    fn call(&self, room: bool) -> Option<Call> {
-        self.queue.call(room).now_or_never()
+    fn next_action(&self, has_room: bool) -> Option<RunnerAction> {
+        self.queue.next_action(has_room).now_or_never()
     }
 
     fn batches(&self) -> Vec<Batch> {
-        match self.call(true) {
-            Some(Call::Send(batches)) => batches,
+        match self.next_action(true) {
+            Some(RunnerAction::Send(batches)) => batches,
             _ => Vec::new(),
         }
     }
@@ -125,7 +127,7 @@ fn a_few_steps_go_at_once_and_what_frees_goes_first() {
     for (number, step) in [(1, acquire(1)), (2, release(2)), (3, Step::Inspect)] {
         scene.push(number, step, at(0), LIMIT);
     }
-    assert!(scene.call(false).is_none(), "there is no room");
+    assert!(scene.next_action(false).is_none(), "there is no has_room");
     let batches = scene.batches();
     let sent: Vec<_> = batches.iter().map(numbers).collect();
     assert_eq!(sent, [vec![2], vec![1], vec![0]]);
@@ -179,10 +181,10 @@ fn a_lock_that_others_want_goes_in_a_batch_of_its_own() {
         batches.iter().map(|batch| batch.kind).collect::<Vec<_>>()
     };
     assert_eq!(kinds(&scene), [Kind::Settle, Kind::Acquire]);
-    scene.queue.is_contended("m", true);
+    scene.queue.set_contended("m", true);
     assert_eq!(kinds(&scene), [Kind::SettleLong, Kind::AcquireLong]);
-    scene.queue.is_contended("m", false);
-    scene.queue.is_contended("another", true);
+    scene.queue.set_contended("m", false);
+    scene.queue.set_contended("another", true);
     assert_eq!(kinds(&scene), [Kind::Settle, Kind::Acquire]);
 
     // Answers say it, too.
@@ -200,7 +202,7 @@ fn what_settles_one_lock_keeps_its_order_in_whatever_form() {
     let scene = Scene::up();
     let kind_of = |batches: &[Batch]| batches.iter().map(|batch| batch.kind).collect::<Vec<_>>();
     scene.push(1, release_under(1), at(0), LIMIT);
-    scene.queue.is_contended("m", true);
+    scene.queue.set_contended("m", true);
     scene.push(2, release_under(2), at(0), LIMIT);
     let sent = scene.batches();
     assert_eq!(
@@ -216,9 +218,9 @@ fn what_settles_one_lock_keeps_its_order_in_whatever_form() {
     );
 
     let scene = Scene::up();
-    scene.queue.is_contended("m", true);
+    scene.queue.set_contended("m", true);
     scene.push(1, release_under(1), at(0), LIMIT);
-    scene.queue.is_contended("m", false);
+    scene.queue.set_contended("m", false);
     scene.push(2, release_under(2), at(0), LIMIT);
     let sent = scene.batches();
     assert_eq!(kind_of(&sent), [Kind::SettleLong]);
@@ -235,20 +237,23 @@ fn each_step_is_answered_once_by_its_time_limit_or_by_the_server() {
     scene.push(2, acquire(2), at(0), short);
     let sent = scene.batches();
     scene.push(3, acquire(3), at(0), short);
-    scene.queue.sweep(at(99)).tell();
+    scene.queue.sweep(at(99)).answer();
     assert!(scene.answered().is_empty());
-    scene.queue.sweep(at(100)).tell();
+    scene.queue.sweep(at(100)).answer();
     let mut late = scene.answered();
-    late.sort_by_key(|(number, _)| *number);
+    late.sort_by_key(|(sequence, _)| *sequence);
     let timed_out = |sent| Some((StoreErrorKind::TimedOut, sent));
     assert_eq!(late, [(2, timed_out(true)), (3, timed_out(false))]);
-    assert!(matches!(scene.call(true), Some(Call::Check)));
+    assert!(matches!(
+        scene.next_action(true),
+        Some(RunnerAction::CheckLiveness)
+    ));
 
     let replies = [Ok(Reply::Released), Ok(Reply::Released)];
     scene.queue.answer(sent[0].id, replies);
     assert_eq!(scene.answered(), [(1, None)]);
-    scene.queue.give_up(End::Lost, || {});
-    scene.queue.sweep(at(60_000)).tell();
+    scene.queue.disconnect(DisconnectReason::Lost, || {});
+    scene.queue.sweep(at(60_000)).answer();
     assert!(scene.answered().is_empty() && scene.batches().is_empty());
 }
 
@@ -257,7 +262,7 @@ fn nothing_hangs_on_a_server_that_is_down() {
     let scene = Scene::up();
     scene.push(1, acquire(1), at(0), LIMIT);
     let down = StoreError::new("redis://there/", StoreErrorKind::Unreachable, "refused");
-    scene.queue.set(State::Down(down), || {});
+    scene.queue.set(ConnectionState::Down(down), || {});
     scene.push(2, acquire(2), at(1), LIMIT);
     let refused = Some((StoreErrorKind::Unreachable, false));
     assert_eq!(scene.answered(), [(1, refused), (2, refused)]);
@@ -270,15 +275,22 @@ fn a_connection_that_is_given_up_leaves_what_it_carried_unknown_and_the_rest_in_
     let sent = scene.batches();
     scene.push(2, acquire(2), at(0), LIMIT);
     let mut told = false;
-    scene.queue.give_up(End::Lost, || told = true);
+    scene
+        .queue
+        .disconnect(DisconnectReason::Lost, || told = true);
     let unknown = Some((StoreErrorKind::Unreachable, true));
     assert_eq!(scene.answered(), [(1, unknown)], "it may have been sent");
     assert!(told && !scene.queue.is_listening());
     scene.queue.answer(sent[0].id, [Ok(Reply::Released)]);
     assert!(scene.answered().is_empty());
 
-    assert!(scene.call(true).is_none(), "there is no connection yet");
-    scene.queue.set(State::Up { listening: true }, || {});
+    assert!(
+        scene.next_action(true).is_none(),
+        "there is no connection yet"
+    );
+    scene
+        .queue
+        .set(ConnectionState::Up { listening: true }, || {});
     assert_eq!(numbers(&scene.batches()[0]), [2]);
 }
 
@@ -286,11 +298,11 @@ fn a_connection_that_is_given_up_leaves_what_it_carried_unknown_and_the_rest_in_
 #[test]
 fn the_sweeper_sleeps_until_the_next_time_limit() {
     let scene = Scene::up();
-    let rings = || scene.queue.alarm.notified().now_or_never().is_some();
+    let rings = || scene.queue.sweeper_wake.notified().now_or_never().is_some();
     let next = |now| {
         let swept = scene.queue.sweep(at(now));
         let next = swept.next;
-        swept.tell();
+        swept.answer();
         next
     };
     assert_eq!(next(0), None);
@@ -304,7 +316,7 @@ fn the_sweeper_sleeps_until_the_next_time_limit() {
     scene.push(100, acquire(100), at(100), LIMIT / 2);
     assert!(rings());
     assert_eq!(next(100), Some(at(1_100)));
-    while let Some(Call::Send(batches)) = scene.call(true) {
+    while let Some(RunnerAction::Send(batches)) = scene.next_action(true) {
         for batch in batches {
             let replies = batch.steps.iter().map(|_| Ok(Reply::Released));
             scene.queue.answer(batch.id, replies);

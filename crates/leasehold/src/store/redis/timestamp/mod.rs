@@ -16,14 +16,14 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult};
 
 use self::reply::{decode, no_known_form};
-use super::connection::line::Up;
+use super::connection::current::Connected;
 use super::node::Node;
 use super::scripts::{Scripts, TIMESTAMP_ACQUIRE, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE};
 use crate::error::StoreError;
-use crate::store::timestamps::{Ask, Timestamps};
+use crate::store::timestamps::{TimestampRequest, Timestamps};
 
 impl Node {
-    fn limit_of_timestamp(&self, ask: &Ask) -> Duration {
+    fn limit_of_timestamp(&self, ask: &TimestampRequest) -> Duration {
         match &ask.step {
             Step::Acquire { ttl } | Step::Extend { ttl, .. } if !ask.is_last => {
                 self.limit_within(*ttl)
@@ -37,17 +37,19 @@ impl Timestamps for Node {
     fn take<'a>(
         &'a self,
         name: &'a LockName,
-        ask: &'a Ask,
+        ask: &'a TimestampRequest,
     ) -> BoxFuture<'a, Result<Reply, StoreError>> {
-        let take = async move |up: &Up| {
-            let mut connection = up.connection.clone();
+        let take = async move |connected: &Connected| {
+            let mut connection = connected.connection.clone();
             if ask.by_script {
                 by_script(&self.scripts, &mut connection, name, ask.unit, &ask.step).await
             } else {
                 plain::take(&mut connection, name, ask.unit, &ask.step).await
             }
         };
-        self.link.call(self.limit_of_timestamp(ask), take).boxed()
+        self.connection
+            .call(self.limit_of_timestamp(ask), take)
+            .boxed()
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) async fn take(
     unit: Unit,
     step: &Step,
 ) -> RedisResult<Reply> {
-    let mut key = Key {
+    let mut key = PlainKey {
         connection,
         key: name.key(),
     };
@@ -69,12 +69,12 @@ pub(super) async fn take(
     }
 }
 
-struct Key<'a> {
+struct PlainKey<'a> {
     connection: &'a mut MultiplexedConnection,
     key: &'a str,
 }
 
-impl Key<'_> {
+impl PlainKey<'_> {
     async fn acquire(
         &mut self,
         unit: Unit,

@@ -5,7 +5,7 @@
 //! to neither thread: it is one future, and both may poll it. Its timers and its socket belong to home.
 //!
 //! - A call goes to near. If near does not come, home is called too, until near comes again.
-//! - After something was sent, the last thread that polled looks for the answer for a moment ([`Vigil`]). Only after that does
+//! - After something was sent, the last thread that polled looks for the answer for a moment ([`AdaptiveSpin`]). Only after that does
 //!   home's reactor listen to the socket, so that an answer that comes at once wakes no thread.
 //!
 //! # Invariants
@@ -14,11 +14,11 @@
 //! - **N2** A poll begins after each call, within three ticks even if near never comes.
 //! - **N3** When home ends, the work has ended: its timers and its reactor are gone.
 
-mod calls;
+mod adaptive_spin;
+mod signals;
 mod socket;
 #[cfg(test)]
 mod tests;
-mod vigil;
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::SeqCst;
@@ -31,9 +31,9 @@ use futures_util::future::{BoxFuture, poll_fn};
 use tokio::runtime::Handle;
 use tokio::task::coop::has_budget_remaining;
 
-use self::calls::{Bell, Calls};
+use self::adaptive_spin::AdaptiveSpin;
+use self::signals::{PollSignals, WakeFlag};
 pub(super) use self::socket::Socket;
-use self::vigil::Vigil;
 use crate::clock::Clock;
 use crate::runtime::Tasks;
 use crate::sync::{AtomicBool, Mutex};
@@ -42,24 +42,24 @@ use crate::sync::{AtomicBool, Mutex};
 const TICK: Duration = Duration::from_millis(20);
 
 /// Decides which thread does the work of one connection.
-pub(in crate::store::redis) struct Placement(Arc<Calls>);
+pub(in crate::store::redis) struct Placement(Arc<PollSignals>);
 
 impl Placement {
     pub(super) fn new() -> Self {
         Self(Arc::default())
     }
 
-    /// Does the work that `make` makes, until it ends or the client's thread does. Work that panics near is made again.
+    /// Does the work that `make` makes, until it ends or the client's thread does. ConnectionWork that panics near is made again.
     pub(super) fn run<F>(&self, tasks: &Tasks, clock: Clock, make: impl Fn() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let work = self.work(tasks, clock, make);
         // Dropped where there is no such runtime, or none any more: then near is gone.
-        let near = Near(work.clone());
-        tasks.spawn_near(poll_fn(move |context| near.poll(context)));
-        tasks.spawn_aside(Home(work).run());
-        self.0.call();
+        let caller_runtime = CallerRuntime(work.clone());
+        tasks.spawn_near(poll_fn(move |context| caller_runtime.poll(context)));
+        tasks.spawn_aside(ClientThread(work).run());
+        self.0.request_poll();
     }
 
     fn work<F>(
@@ -67,19 +67,19 @@ impl Placement {
         tasks: &Tasks,
         clock: Clock,
         make: impl Fn() -> F + Send + 'static,
-    ) -> Arc<Work>
+    ) -> Arc<ConnectionWork>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        Arc::new(Work {
-            calls: self.0.clone(),
-            home: tasks.handle().clone(),
+        Arc::new(ConnectionWork {
+            signals: self.0.clone(),
+            client_thread: tasks.handle().clone(),
             clock,
-            missed: AtomicBool::new(false),
+            poll_again: AtomicBool::new(false),
             slot: Mutex::new(Slot {
                 work: None,
                 make: Some(Box::new(move || make().boxed())),
-                vigil: Vigil::default(),
+                spin: AdaptiveSpin::default(),
             }),
         })
     }
@@ -91,114 +91,114 @@ impl Placement {
 }
 
 /// The work of one connection.
-struct Work {
-    calls: Arc<Calls>,
-    home: Handle,
+struct ConnectionWork {
+    signals: Arc<PollSignals>,
+    client_thread: Handle,
     clock: Clock,
     /// A thread came while the other one polled, which then polls once more (N2).
-    missed: AtomicBool,
+    poll_again: AtomicBool,
     slot: Mutex<Slot>,
 }
 
-type Make = Box<dyn Fn() -> BoxFuture<'static, ()> + Send>;
+type WorkFactory = Box<dyn Fn() -> BoxFuture<'static, ()> + Send>;
 
 struct Slot {
     /// `None` before the first poll, and after a panic.
     work: Option<BoxFuture<'static, ()>>,
     /// `None` when the work has ended.
-    make: Option<Make>,
-    vigil: Vigil,
+    make: Option<WorkFactory>,
+    spin: AdaptiveSpin,
 }
 
 /// When to poll again.
-enum Next {
+enum NextPoll {
     WhenCalled,
     Soon,
     Never,
 }
 
-impl Work {
+impl ConnectionWork {
     /// Answers a call of this bell; ready when the work has ended.
-    fn answer(&self, bell: &Bell, context: &mut Context<'_>) -> Poll<()> {
+    fn answer(&self, bell: &WakeFlag, context: &mut Context<'_>) -> Poll<()> {
         match self.poll() {
-            Next::WhenCalled => Poll::Pending,
-            Next::Soon => {
-                bell.ring_after_others(context);
+            NextPoll::WhenCalled => Poll::Pending,
+            NextPoll::Soon => {
+                bell.raise_after_others(context);
                 Poll::Pending
             }
-            Next::Never => Poll::Ready(()),
+            NextPoll::Never => Poll::Ready(()),
         }
     }
 
-    fn poll(&self) -> Next {
+    fn poll(&self) -> NextPoll {
         loop {
-            self.missed.store(true, SeqCst);
+            self.poll_again.store(true, SeqCst);
             let mut slot = match self.slot.try_lock() {
                 Ok(slot) => slot,
                 Err(TryLockError::Poisoned(slot)) => slot.into_inner(),
-                Err(TryLockError::WouldBlock) => return Next::WhenCalled,
+                Err(TryLockError::WouldBlock) => return NextPoll::WhenCalled,
             };
-            self.missed.store(false, SeqCst);
+            self.poll_again.store(false, SeqCst);
             let next = self.poll_alone(&mut slot);
             drop(slot);
             // Looked at after the lock is free: who came before found it taken (N1).
-            if !self.missed.load(SeqCst) || matches!(next, Next::Never) {
+            if !self.poll_again.load(SeqCst) || matches!(next, NextPoll::Never) {
                 return next;
             }
         }
     }
 
-    fn poll_alone(&self, slot: &mut Slot) -> Next {
+    fn poll_alone(&self, slot: &mut Slot) -> NextPoll {
         let Some(make) = &slot.make else {
-            return Next::Never;
+            return NextPoll::Never;
         };
         // Whoever is called back from here finds home's runtime as the current one, on either thread.
-        let _timers = self.home.enter();
-        let waker = Waker::from(self.calls.clone());
+        let _timers = self.client_thread.enter();
+        let waker = Waker::from(self.signals.clone());
         let mut context = Context::from_waker(&waker);
         let mut work = slot.work.take().unwrap_or_else(make);
         loop {
-            self.calls.is_dry.store(false, SeqCst);
+            self.signals.nothing_to_read.store(false, SeqCst);
             if work.as_mut().poll(&mut context).is_ready() {
                 slot.make = None;
-                self.calls.near.ring();
-                self.calls.home.ring();
-                return Next::Never;
+                self.signals.caller_runtime.raise();
+                self.signals.client_thread.raise();
+                return NextPoll::Never;
             }
             if !has_budget_remaining() {
                 // Part of it may not have been polled, and waits for this thread alone.
                 slot.work = Some(work);
-                return Next::Soon;
+                return NextPoll::Soon;
             }
-            let looks_on = self.looks_on(&mut slot.vigil);
-            // Once more if the vigil is over, so that the socket finds that it is listened to.
-            if looks_on || self.calls.is_listened_to.swap(true, SeqCst) {
-                self.calls.is_listened_to.store(!looks_on, SeqCst);
+            let keeps_spinning = self.keeps_spinning(&mut slot.spin);
+            // Once more if the spin is over, so that the socket finds that it is listened to.
+            if keeps_spinning || self.signals.reactor_listens.swap(true, SeqCst) {
+                self.signals.reactor_listens.store(!keeps_spinning, SeqCst);
                 slot.work = Some(work);
-                return if looks_on {
-                    Next::Soon
+                return if keeps_spinning {
+                    NextPoll::Soon
                 } else {
-                    Next::WhenCalled
+                    NextPoll::WhenCalled
                 };
             }
         }
     }
 
     /// Whether to look for an answer a while longer.
-    fn looks_on(&self, vigil: &mut Vigil) -> bool {
-        let read = self.calls.read.swap(false, SeqCst);
-        let wrote = self.calls.wrote.swap(false, SeqCst);
-        if !wrote && !vigil.is_kept() {
+    fn keeps_spinning(&self, spin: &mut AdaptiveSpin) -> bool {
+        let read = self.signals.read.swap(false, SeqCst);
+        let wrote = self.signals.wrote.swap(false, SeqCst);
+        if !wrote && !spin.is_spinning() {
             return false;
         }
         let now = self.clock.now();
         if read {
-            vigil.rewarded(now);
+            spin.answered(now);
         }
         if wrote {
-            vigil.begin(now);
+            spin.sent(now);
         }
-        vigil.lasts(now)
+        spin.continues(now)
     }
 
     /// Drops the work, after a poll that is under way.
@@ -206,46 +206,46 @@ impl Work {
         let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
         (slot.work, slot.make) = (None, None);
         drop(slot);
-        self.calls.near.ring();
+        self.signals.caller_runtime.raise();
     }
 }
 
 /// Does the work on the runtime that the client was made on.
-struct Near(Arc<Work>);
+struct CallerRuntime(Arc<ConnectionWork>);
 
-impl Near {
+impl CallerRuntime {
     fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
-        let calls = &self.0.calls;
-        if !calls.near.is_heard(context) {
+        let signals = &self.0.signals;
+        if !signals.caller_runtime.take(context) {
             return Poll::Pending;
         }
-        calls.near_is_late.store(false, SeqCst);
-        calls.near_came.store(true, SeqCst);
-        let answered = self.0.answer(&calls.near, context);
-        if calls.near.is_rung() {
+        signals.caller_is_late.store(false, SeqCst);
+        signals.caller_came.store(true, SeqCst);
+        let answered = self.0.answer(&signals.caller_runtime, context);
+        if signals.caller_runtime.is_raised() {
             // This thread is to look again soon, and may be blocked before.
-            calls.watch();
+            signals.watch_caller();
         }
         answered
     }
 }
 
-impl Drop for Near {
+impl Drop for CallerRuntime {
     fn drop(&mut self) {
-        self.0.calls.near_is_gone.store(true, SeqCst);
-        self.0.calls.home.ring();
+        self.0.signals.caller_is_gone.store(true, SeqCst);
+        self.0.signals.client_thread.raise();
     }
 }
 
 /// Does the work on the client's own thread.
-struct Home(Arc<Work>);
+struct ClientThread(Arc<ConnectionWork>);
 
-impl Home {
+impl ClientThread {
     async fn run(self) {
-        let calls = &self.0.calls;
+        let signals = &self.0.signals;
         let mut was_overdue = false;
         loop {
-            let watches = calls.home_watches.load(SeqCst);
+            let watches = signals.client_watches.load(SeqCst);
             let work = poll_fn(|context| self.poll(watches, context));
             let next = if watches {
                 self.0.clock.within(TICK, work).await
@@ -253,36 +253,38 @@ impl Home {
                 Some(work.await)
             };
             match next {
-                Some(Next::Never) => return,
+                Some(NextPoll::Never) => return,
                 Some(_) => was_overdue = false,
-                None => was_overdue = self.look_after_near(was_overdue),
+                None => was_overdue = self.check_caller(was_overdue),
             }
         }
     }
 
     /// Whether near has not come when it was called; if so twice, home does the work.
-    fn look_after_near(&self, was_overdue: bool) -> bool {
-        let is_overdue = self.0.calls.look_for_near();
+    fn check_caller(&self, was_overdue: bool) -> bool {
+        let is_overdue = self.0.signals.check_caller();
         if is_overdue && was_overdue {
-            self.0.calls.take_over();
+            self.0.signals.take_over();
         }
         is_overdue
     }
 
     /// Answers calls until the work has ended, or near has to be watched.
-    fn poll(&self, watches: bool, context: &mut Context<'_>) -> Poll<Next> {
-        let calls = &self.0.calls;
-        if calls.home.is_heard(context) && self.0.answer(&calls.home, context).is_ready() {
-            return Poll::Ready(Next::Never);
+    fn poll(&self, watches: bool, context: &mut Context<'_>) -> Poll<NextPoll> {
+        let signals = &self.0.signals;
+        if signals.client_thread.take(context)
+            && self.0.answer(&signals.client_thread, context).is_ready()
+        {
+            return Poll::Ready(NextPoll::Never);
         }
-        if !watches && calls.home_watches.load(SeqCst) {
-            return Poll::Ready(Next::WhenCalled);
+        if !watches && signals.client_watches.load(SeqCst) {
+            return Poll::Ready(NextPoll::WhenCalled);
         }
         Poll::Pending
     }
 }
 
-impl Drop for Home {
+impl Drop for ClientThread {
     fn drop(&mut self) {
         // (N3)
         self.0.end();

@@ -13,82 +13,82 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::task::coop::poll_proceed;
 
-use super::calls::{Calls, ForSocket};
+use super::signals::{PollSignals, SocketWaker};
 
 /// How much is read at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// A socket that whoever polls reads and writes by itself. Home's reactor listens to it when nobody looks.
+/// A socket that whoever polls reads and writes by itself. ClientThread's reactor listens to it when nobody looks.
 pub(in crate::store::redis::connection) struct Socket<S: AsRawFd> {
     connected: Arc<S>,
     chunk: Vec<u8>,
-    ear: Option<AsyncFd<Arc<S>>>,
+    readiness: Option<AsyncFd<Arc<S>>>,
     /// The ear also hears when there is room to write.
-    hears_room: bool,
-    home: Waker,
-    calls: Arc<Calls>,
+    awaits_writable: bool,
+    client_thread: Waker,
+    signals: Arc<PollSignals>,
 }
 
 impl<S: AsRawFd> Socket<S> {
-    pub(super) fn new(connected: S, calls: Arc<Calls>) -> Self {
+    pub(super) fn new(connected: S, signals: Arc<PollSignals>) -> Self {
         Self {
             connected: Arc::new(connected),
             chunk: vec![0; CHUNK],
-            ear: None,
-            hears_room: false,
-            home: Waker::from(Arc::new(ForSocket(calls.clone()))),
-            calls,
+            readiness: None,
+            awaits_writable: false,
+            client_thread: Waker::from(Arc::new(SocketWaker(signals.clone()))),
+            signals,
         }
     }
 
     /// Tries `io` until it works or has to wait. Pending as well where the poller looks again by itself.
     fn poll_io<T>(
         &mut self,
-        room: bool,
+        to_write: bool,
         mut io: impl FnMut(&S, &mut [u8]) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
-        let (connected, chunk, calls) = (&*self.connected, &mut self.chunk, &*self.calls);
-        let is_listened_to = calls.is_listened_to.load(SeqCst);
-        if !is_listened_to {
+        let (connected, chunk, signals) = (&*self.connected, &mut self.chunk, &*self.signals);
+        let reactor_listens = signals.reactor_listens.load(SeqCst);
+        if !reactor_listens {
             // So that home sleeps on when the answer comes.
-            self.ear = None;
+            self.readiness = None;
         }
-        let is_heard = self.ear.is_some() && (self.hears_room || !room);
+        let is_heard = self.readiness.is_some() && (self.awaits_writable || !to_write);
         // Once in a poll is enough to know that there is nothing to read.
-        if !is_heard && (room || !calls.is_dry.load(SeqCst)) {
+        if !is_heard && (to_write || !signals.nothing_to_read.load(SeqCst)) {
             match attempt(|| io(connected, chunk)) {
                 Some(done) => return Poll::Ready(done),
-                None if !room => calls.is_dry.store(true, SeqCst),
+                None if !to_write => signals.nothing_to_read.store(true, SeqCst),
                 None => {}
             }
         }
-        if !is_listened_to {
+        if !reactor_listens {
             return Poll::Pending;
         }
-        let ear = match &self.ear {
-            Some(ear) if is_heard => ear,
+        let readiness = match &self.readiness {
+            Some(readiness) if is_heard => readiness,
             _ => {
-                self.ear = None;
-                self.hears_room = room;
-                let also = if room {
+                self.readiness = None;
+                self.awaits_writable = to_write;
+                let also = if to_write {
                     Interest::WRITABLE
                 } else {
                     Interest::READABLE
                 };
-                let ear = listen(self.connected.clone(), Interest::READABLE | also)?;
-                self.ear.insert(ear)
+                let readiness = listen(self.connected.clone(), Interest::READABLE | also)?;
+                self.readiness.insert(readiness)
             }
         };
-        let mut home = Context::from_waker(&self.home);
-        if room && ear.poll_read_ready(&mut home).is_ready() {
+        let mut client_thread = Context::from_waker(&self.client_thread);
+        if to_write && readiness.poll_read_ready(&mut client_thread).is_ready() {
             // Who waits to read may have been waiting for the ear of before.
-            self.home.wake_by_ref();
+            self.client_thread.wake_by_ref();
         }
         loop {
-            let heard = if room {
-                ear.poll_write_ready(&mut home)
+            let heard = if to_write {
+                readiness.poll_write_ready(&mut client_thread)
             } else {
-                ear.poll_read_ready(&mut home)
+                readiness.poll_read_ready(&mut client_thread)
             };
             let mut heard = ready!(heard)?;
             match attempt(|| io(connected, chunk)) {
@@ -137,7 +137,7 @@ where
         let read = |mut connected: &S, chunk: &mut [u8]| connected.read(&mut chunk[..most]);
         let count = ready!(this.poll_io(false, read))?;
         into.put_slice(&this.chunk[..count]);
-        this.calls.read.store(true, SeqCst);
+        this.signals.read.store(true, SeqCst);
         budget.made_progress();
         Poll::Ready(Ok(()))
     }
@@ -157,7 +157,7 @@ where
         let budget = ready!(poll_proceed(context));
         let write = |mut connected: &S, _: &mut [u8]| connected.write(bytes);
         let count = ready!(this.poll_io(true, write))?;
-        this.calls.wrote.store(true, SeqCst);
+        this.signals.wrote.store(true, SeqCst);
         budget.made_progress();
         Poll::Ready(Ok(count))
     }

@@ -1,4 +1,4 @@
-//! Work that says where it is done: on real threads, and in as many orders as shuttle draws.
+//! ConnectionWork that says where it is done: on real threads, and in as many orders as shuttle draws.
 
 use std::future::pending;
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ use crate::sync::explore;
 
 const PLENTY: Duration = Duration::from_secs(20);
 
-/// Work that never ends, and notes which thread polled it.
+/// ConnectionWork that never ends, and notes which thread polled it.
 #[derive(Default)]
 struct Noted {
     threads: Lock<Vec<ThreadId>>,
@@ -57,10 +57,10 @@ impl Noted {
 /// A client's own thread, and a runtime beside it whose one thread can be made to wait.
 struct Scene {
     tasks: Tasks,
-    near: Option<Runtime>,
+    caller_runtime: Option<Runtime>,
     /// Dropped, it ends the client's thread.
     open: Option<oneshot::Sender<()>>,
-    home: ThreadId,
+    client_thread: ThreadId,
     noted: Arc<Noted>,
 }
 
@@ -83,8 +83,8 @@ fn client_thread() -> (Tasks, oneshot::Sender<()>, ThreadId) {
 
 impl Scene {
     fn begin(make: impl Fn(&Arc<Noted>) -> BoxFuture<'static, ()> + Send + 'static) -> Self {
-        let near = one_worker();
-        let (tasks, open, home) = near.block_on(async { client_thread() });
+        let caller_runtime = one_worker();
+        let (tasks, open, client_thread) = caller_runtime.block_on(async { client_thread() });
         let noted = Arc::<Noted>::default();
         let placement = Placement::new();
         let same = noted.clone();
@@ -92,9 +92,9 @@ impl Scene {
         eventually(PLENTY, "the work has begun", || noted.polls() > 0);
         Self {
             tasks,
-            near: Some(near),
+            caller_runtime: Some(caller_runtime),
             open: Some(open),
-            home,
+            client_thread,
             noted,
         }
     }
@@ -107,22 +107,22 @@ impl Scene {
             say.send(()).unwrap();
             freed.recv().ok();
         };
-        drop(self.near.as_ref().unwrap().spawn(blocks));
+        drop(self.caller_runtime.as_ref().unwrap().spawn(blocks));
         said.recv().unwrap();
         free
     }
 }
 
 #[test]
-fn near_does_the_work_and_home_while_near_is_blocked() {
+fn near_does_the_work_and_home_while_caller_is_blocked() {
     let scene = Scene::begin(Noted::work);
     for _ in 0..3 {
         eventually(PLENTY, "near comes again", || {
-            scene.noted.comes() != scene.home
+            scene.noted.comes() != scene.client_thread
         });
         let free = scene.block();
-        assert_eq!(scene.noted.comes(), scene.home);
-        assert_eq!(scene.noted.comes(), scene.home);
+        assert_eq!(scene.noted.comes(), scene.client_thread);
+        assert_eq!(scene.noted.comes(), scene.client_thread);
         drop(free);
     }
 }
@@ -130,8 +130,8 @@ fn near_does_the_work_and_home_while_near_is_blocked() {
 #[test]
 fn home_goes_on_where_near_has_ended() {
     let mut scene = Scene::begin(Noted::work);
-    drop(scene.near.take());
-    assert_eq!(scene.noted.comes(), scene.home);
+    drop(scene.caller_runtime.take());
+    assert_eq!(scene.noted.comes(), scene.client_thread);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn work_ends_with_the_client_though_near_goes_on() {
 }
 
 #[test]
-fn work_that_panics_near_is_made_again() {
+fn work_that_panics_caller_is_made_again() {
     let made = Arc::new(AtomicU64::new(0));
     let count = made.clone();
     let scene = Scene::begin(move |noted| {
@@ -167,7 +167,7 @@ fn work_that_panics_near_is_made_again() {
         noted.work()
     });
     eventually(PLENTY, "it goes on", || scene.noted.polls() > 1);
-    assert_eq!(scene.noted.comes(), scene.home);
+    assert_eq!(scene.noted.comes(), scene.client_thread);
     assert_eq!(made.load(SeqCst), 2);
 }
 
@@ -178,9 +178,9 @@ fn in_every_order_each_call_is_followed_by_a_poll() {
     const CALLS: [u64; 2] = [2, 6];
     explore(8_000, || async {
         let (asked, placement) = (Arc::new(AtomicU64::new(0)), Placement::new());
-        let calls = placement.0.clone();
+        let signals = placement.0.clone();
         let (wanted, clock) = (asked.clone(), Clock::manual());
-        let (time, traffic) = (clock.clone(), calls.clone());
+        let (time, traffic) = (clock.clone(), signals.clone());
         let alone = crate::sync::AtomicBool::default();
         let polls = poll_fn(move |_| {
             assert!(!alone.swap(true, SeqCst), "another polls (N1)");
@@ -199,10 +199,10 @@ fn in_every_order_each_call_is_followed_by_a_poll() {
             let polls = polls.lock().unwrap().take();
             polls.unwrap_or_else(|| pending().boxed())
         });
-        let near = Near(work.clone());
+        let caller_runtime = CallerRuntime(work.clone());
         // Its thread is busy with something else for a while, now and then for ever.
         let mut busy = 0_u32;
-        let near = shuttle::future::spawn(poll_fn(move |context| {
+        let caller_runtime = shuttle::future::spawn(poll_fn(move |context| {
             if busy > 0 {
                 busy -= 1;
                 context.waker().wake_by_ref();
@@ -216,49 +216,49 @@ fn in_every_order_each_call_is_followed_by_a_poll() {
             if thread_rng().gen_bool(0.15) {
                 return Poll::Pending;
             }
-            near.poll(context)
+            caller_runtime.poll(context)
         }));
-        let home = shuttle::future::spawn(ticking(Home(work)));
+        let client_thread = shuttle::future::spawn(ticking(ClientThread(work)));
         let mut callers = Vec::new();
         for is_socket in [false, true] {
-            let (asked, calls) = (asked.clone(), calls.clone());
+            let (asked, signals) = (asked.clone(), signals.clone());
             callers.push(shuttle::future::spawn(async move {
                 for _ in 0..CALLS[usize::from(is_socket)] {
                     asked.fetch_add(1, SeqCst);
                     if !is_socket {
-                        calls.call();
-                    } else if calls.is_listened_to.load(SeqCst) {
-                        calls.call_for_socket();
+                        signals.request_poll();
+                    } else if signals.reactor_listens.load(SeqCst) {
+                        signals.request_poll_for_socket();
                     }
                     shuttle::future::yield_now().await;
                 }
             }));
         }
         if thread_rng().gen_bool(0.2) {
-            near.abort();
+            caller_runtime.abort();
         }
         for caller in callers {
             caller.await.unwrap();
         }
-        home.await.unwrap();
-        near.abort();
+        client_thread.await.unwrap();
+        caller_runtime.abort();
     });
 }
 
-/// As [`Home::run`], with a tick whenever there is nothing to do.
-async fn ticking(home: Home) {
+/// As [`ClientThread::run`], with a tick whenever there is nothing to do.
+async fn ticking(client_thread: ClientThread) {
     let mut was_overdue = false;
     loop {
-        let watches = home.0.calls.home_watches.load(SeqCst);
-        let next = poll_fn(|context| match home.poll(watches, context) {
+        let watches = client_thread.0.signals.client_watches.load(SeqCst);
+        let next = poll_fn(|context| match client_thread.poll(watches, context) {
             Poll::Pending if watches => Poll::Ready(None),
             polled => polled.map(Some),
         });
         match next.await {
-            Some(Next::Never) => return,
+            Some(NextPoll::Never) => return,
             Some(_) => was_overdue = false,
             None => {
-                was_overdue = home.look_after_near(was_overdue);
+                was_overdue = client_thread.check_caller(was_overdue);
                 shuttle::future::yield_now().await;
             }
         }
@@ -322,9 +322,9 @@ async fn talk_both_ways(placement: Arc<Placement>) -> usize {
 #[test]
 fn both_directions_go_on_while_there_is_no_room() {
     for has_near in [true, false] {
-        let near = one_worker();
+        let caller_runtime = one_worker();
         let (tasks, open, _) = if has_near {
-            near.block_on(async { client_thread() })
+            caller_runtime.block_on(async { client_thread() })
         } else {
             client_thread()
         };

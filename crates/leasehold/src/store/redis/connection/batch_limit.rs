@@ -12,12 +12,12 @@ const AT_ONCE: Duration = Duration::from_micros(100);
 
 /// How soon answers come.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(super) struct BatchLimit {
     sent: Option<Moment>,
     is_fast: bool,
 }
 
-impl Pace {
+impl BatchLimit {
     pub(super) fn batches(&self) -> usize {
         if self.is_fast { 1 } else { BATCHES }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::greet::Greeting;
-use super::line::Line;
+use super::current::CurrentConnection;
+use super::handshake::Handshake;
 use super::placement::Placement;
 use super::server::{ServerId, replaced};
 use crate::clock::Clock;
@@ -17,7 +17,7 @@ use crate::store::redis::queue::SubmissionQueue;
 use crate::store::redis::scripts::Scripts;
 
 /// What a runner needs.
-pub(super) struct Plan {
+pub(super) struct ConnectionContext {
     pub(super) address: Address,
     pub(super) channel: String,
     pub(super) listener: Listener,
@@ -27,7 +27,7 @@ pub(super) struct Plan {
     pub(super) limit: Duration,
     pub(super) scripts: Arc<Scripts>,
     pub(super) queue: SubmissionQueue,
-    pub(super) line: watch::Sender<Line>,
+    pub(super) current: watch::Sender<CurrentConnection>,
     /// The server that the last connection led to, as far as it said; `None` before the first one.
     #[allow(
         clippy::option_option,
@@ -37,9 +37,9 @@ pub(super) struct Plan {
     pub(super) placement: Placement,
 }
 
-impl Plan {
-    pub(super) fn tell(&self, line: Line) {
-        self.line.send_replace(line);
+impl ConnectionContext {
+    pub(super) fn tell(&self, current: CurrentConnection) {
+        self.current.send_replace(current);
     }
 
     /// A connection leads to this server: how it has replaced the one of before, if it has.
@@ -49,8 +49,8 @@ impl Plan {
         replaced(before.as_ref(), server)
     }
 
-    pub(super) fn greeting(&self) -> Greeting<'_> {
-        Greeting {
+    pub(super) fn handshake(&self) -> Handshake<'_> {
+        Handshake {
             address: &self.address,
             scripts: &self.scripts,
             channel: &self.channel,

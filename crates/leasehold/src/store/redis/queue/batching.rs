@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use leasehold_core::{LockName, Step};
 
-use super::contents::{Contents, Item};
+use super::contents::{Contents, QueuedStep};
 use crate::store::redis::codec::form::{Batch, Kind};
 
 impl Contents {
@@ -32,43 +32,43 @@ impl Contents {
     }
 
     fn waits(&self, kind: Kind, name: &LockName) -> bool {
-        self.lines[kind as usize]
+        self.queues[kind as usize]
             .iter()
             .any(|item| item.name == *name)
     }
 
     /// The next batch of the kind that has waited longest. What frees a lock may go before what takes one, and not after it.
-    pub(super) fn board_next(&mut self) -> Option<Batch> {
-        let first = |line: &VecDeque<Item>| line.front().map(|item| item.number);
+    pub(super) fn next_batch(&mut self) -> Option<Batch> {
+        let first = |queue: &VecDeque<QueuedStep>| queue.front().map(|item| item.sequence);
         let fronts = Kind::ALL
             .into_iter()
-            .filter_map(|kind| Some((first(&self.lines[kind as usize])?, kind)));
-        let (_, kind) = fronts.min_by_key(|(number, _)| *number)?;
+            .filter_map(|kind| Some((first(&self.queues[kind as usize])?, kind)));
+        let (_, kind) = fronts.min_by_key(|(sequence, _)| *sequence)?;
         let before = if kind.settles() {
             u64::MAX
         } else {
             let settle = Kind::ALL.into_iter().filter(|kind| kind.settles());
-            let fronts = settle.filter_map(|kind| first(&self.lines[kind as usize]));
+            let fronts = settle.filter_map(|kind| first(&self.queues[kind as usize]));
             fronts.min().unwrap_or(u64::MAX)
         };
-        self.board(kind, before)
+        self.take_batch(kind, before)
     }
 
     /// The next batch of a kind, of what came before that number.
-    pub(super) fn board(&mut self, kind: Kind, before: u64) -> Option<Batch> {
-        let line = &mut self.lines[kind as usize];
-        let fits = line.iter().take(kind.most());
-        let count = fits.take_while(|item| item.number < before).count();
+    pub(super) fn take_batch(&mut self, kind: Kind, before: u64) -> Option<Batch> {
+        let line = &mut self.queues[kind as usize];
+        let fits = queue.iter().take(kind.most());
+        let count = fits.take_while(|item| item.sequence < before).count();
         if count == 0 {
             return None;
         }
         let (mut steps, mut waiting) = (Vec::with_capacity(count), Vec::with_capacity(count));
-        for item in line.drain(..count) {
+        for item in queue.drain(..count) {
             steps.push((item.name, item.step));
             waiting.push(item.waiting);
         }
-        let id = self.next_batch;
-        self.next_batch += 1;
+        let id = self.next_batch_id;
+        self.next_batch_id += 1;
         self.under_way.insert(id, (kind, waiting));
         Some(Batch { id, kind, steps })
     }

@@ -5,7 +5,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult, Value, cmd, pipe};
 
 use super::refusal::refusal;
-use super::server::{Hello, ServerId};
+use super::server::{HelloReply, ServerId};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
 use crate::store::redis::fault::classify;
@@ -13,7 +13,7 @@ use crate::store::redis::scripts::Scripts;
 
 /// What is asked of a server, and what for.
 #[derive(Clone, Copy)]
-pub(super) struct Greeting<'a> {
+pub(super) struct Handshake<'a> {
     pub(super) address: &'a Address,
     pub(super) scripts: &'a Scripts,
     /// Where the client's messages arrive.
@@ -24,7 +24,7 @@ pub(super) struct Greeting<'a> {
 
 /// What came of it.
 #[derive(Debug)]
-pub(super) struct Greeted {
+pub(super) struct HandshakeResult {
     /// Messages are heard; not if the user may not subscribe.
     pub(super) listening: bool,
     /// The server says what changes.
@@ -33,12 +33,12 @@ pub(super) struct Greeted {
     pub(super) server: Option<ServerId>,
 }
 
-impl Greeting<'_> {
+impl Handshake<'_> {
     /// Two round trips: the questions; then what depends on the answers.
     pub(super) async fn exchange(
         &self,
         connection: &mut MultiplexedConnection,
-    ) -> Result<Greeted, StoreError> {
+    ) -> Result<HandshakeResult, StoreError> {
         let mut questions = pipe();
         questions.cmd("ROLE");
         questions.cmd("HELLO").arg(3);
@@ -51,7 +51,7 @@ impl Greeting<'_> {
         let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
         // A user who may not ask for the role learns it by READONLY.
         self.check_role(self.allowed(next())?)?;
-        let hello = Hello::read(self.allowed(next())?);
+        let hello = HelloReply::read(self.allowed(next())?);
         self.check_mode(&hello)?;
         let (server, replication) = (self.allowed(next())?, self.allowed(next())?);
         let server = ServerId::read(server, replication);
@@ -82,7 +82,7 @@ impl Greeting<'_> {
         let listening = async { self.permitted(connection.subscribe(self.channel).await) };
         // Begun one after the other: they leave in one packet.
         let ((), listening, tracking) = futures_util::join!(loaded, listening, tracking);
-        Ok(Greeted {
+        Ok(HandshakeResult {
             listening: listening?,
             tracking: tracking?,
             server,
@@ -108,7 +108,7 @@ impl Greeting<'_> {
     }
 
     /// The locks of a batch would have to share a slot.
-    fn check_mode(&self, hello: &Hello) -> Result<(), StoreError> {
+    fn check_mode(&self, hello: &HelloReply) -> Result<(), StoreError> {
         if !hello.is_cluster() {
             return Ok(());
         }

@@ -22,31 +22,31 @@ use crate::store::contract::Answer;
 use crate::store::redis::codec::form::Batch;
 
 /// A batch that was answered.
-pub(super) struct Landed {
+pub(super) struct CompletedBatch {
     pub(super) batch: Batch,
     /// `None` if it was refused as a whole, and none of it was carried out.
     pub(super) answers: Option<Vec<Answer>>,
     /// The connection can be relied on further.
-    pub(super) fit: bool,
+    pub(super) is_reliable: bool,
 }
 
-/// Batches under way. `carry` sends a batch in full, whatever form that takes.
-pub(super) struct Flights<'a, C: Fn(Batch) -> BoxFuture<'a, Landed>> {
+/// Batches under way. `execute` sends a batch in full, whatever form that takes.
+pub(super) struct InFlight<'a, C: Fn(Batch) -> BoxFuture<'a, CompletedBatch>> {
     /// In the order in which they were sent, which is that of the answers.
-    under_way: FuturesOrdered<BoxFuture<'a, Landed>>,
-    again: BTreeMap<u64, Batch>,
+    under_way: FuturesOrdered<BoxFuture<'a, CompletedBatch>>,
+    resend: BTreeMap<u64, Batch>,
     /// One at a time (F1).
     serial: bool,
-    carry: C,
+    execute: C,
 }
 
-impl<'a, C: Fn(Batch) -> BoxFuture<'a, Landed>> Flights<'a, C> {
-    pub(super) fn new(carry: C) -> Self {
+impl<'a, C: Fn(Batch) -> BoxFuture<'a, CompletedBatch>> InFlight<'a, C> {
+    pub(super) fn new(execute: C) -> Self {
         Self {
             under_way: FuturesOrdered::new(),
-            again: BTreeMap::new(),
+            resend: BTreeMap::new(),
             serial: false,
-            carry,
+            execute,
         }
     }
 
@@ -60,8 +60,8 @@ impl<'a, C: Fn(Batch) -> BoxFuture<'a, Landed>> Flights<'a, C> {
     }
 
     /// A batch has been sent.
-    pub(super) fn begin(&mut self, flight: BoxFuture<'a, Landed>) {
-        self.under_way.push_back(flight);
+    pub(super) fn begin(&mut self, request: BoxFuture<'a, CompletedBatch>) {
+        self.under_way.push_back(request);
     }
 
     /// Waits until a batch comes back, and says so even if it has to go again: there may be no room then any more. `None` if nothing
@@ -70,44 +70,44 @@ impl<'a, C: Fn(Batch) -> BoxFuture<'a, Landed>> Flights<'a, C> {
         clippy::option_option,
         reason = "the outer one says that nothing is under way"
     )]
-    pub(super) async fn next(&mut self) -> Option<Option<Landed>> {
-        let landed = self.under_way.next().await?;
-        Some(self.land(landed))
+    pub(super) async fn next(&mut self) -> Option<Option<CompletedBatch>> {
+        let completed = self.under_way.next().await?;
+        Some(self.complete(completed))
     }
 
     /// The next one that has been answered by now.
-    pub(super) fn next_by_now(&mut self) -> Option<Landed> {
-        while let Some(Some(landed)) = self.next().now_or_never() {
-            if landed.is_some() {
-                return landed;
+    pub(super) fn next_by_now(&mut self) -> Option<CompletedBatch> {
+        while let Some(Some(completed)) = self.next().now_or_never() {
+            if completed.is_some() {
+                return completed;
             }
         }
         None
     }
 
     /// A batch came back; it may have to go again.
-    fn land(&mut self, landed: Landed) -> Option<Landed> {
-        let landed = if self.is_to_go_again(&landed) {
+    fn complete(&mut self, completed: CompletedBatch) -> Option<CompletedBatch> {
+        let completed = if self.must_resend(&completed) {
             self.serial = true;
-            self.again.insert(landed.batch.id, landed.batch);
+            self.resend.insert(completed.batch.id, completed.batch);
             None
         } else {
-            Some(landed)
+            Some(completed)
         };
         if self.under_way.is_empty() {
-            match self.again.pop_first() {
-                Some((_, batch)) => self.under_way.push_back((self.carry)(batch)),
+            match self.resend.pop_first() {
+                Some((_, batch)) => self.under_way.push_back((self.execute)(batch)),
                 None => self.serial = false,
             }
         }
-        landed
+        completed
     }
 
-    fn is_to_go_again(&self, landed: &Landed) -> bool {
-        let Some(answers) = &landed.answers else {
+    fn must_resend(&self, completed: &CompletedBatch) -> bool {
+        let Some(answers) = &completed.answers else {
             return true;
         };
-        let refused_before = self.again.range(..landed.batch.id).next().is_some();
+        let refused_before = self.resend.range(..completed.batch.id).next().is_some();
         refused_before && (answers.iter()).any(|answer| matches!(answer, Ok(Reply::Busy(_))))
     }
 }
@@ -128,14 +128,14 @@ mod tests {
         Batch { id, kind, steps }
     }
 
-    fn flight<'a>(id: u64, answers: Option<Vec<Answer>>) -> BoxFuture<'a, Landed> {
-        let (batch, fit) = (batch(id), true);
-        let landed = Landed {
+    fn request<'a>(id: u64, answers: Option<Vec<Answer>>) -> BoxFuture<'a, CompletedBatch> {
+        let (batch, is_reliable) = (batch(id), true);
+        let completed = CompletedBatch {
             batch,
             answers,
-            fit,
+            is_reliable,
         };
-        std::future::ready(landed).boxed()
+        std::future::ready(completed).boxed()
     }
 
     fn busy() -> Vec<Answer> {
@@ -159,33 +159,37 @@ mod tests {
 
     #[test]
     fn what_is_refused_goes_again_before_anything_new_and_in_order() {
-        let again = Mutex::new(Vec::new());
-        let mut flights = Flights::new(|batch: Batch| {
-            again.lock().unwrap().push(batch.id);
-            flight(batch.id, Some(freed()))
+        let resend = Mutex::new(Vec::new());
+        let mut in_flight = InFlight::new(|batch: Batch| {
+            resend.lock().unwrap().push(batch.id);
+            request(batch.id, Some(freed()))
         });
         // The third found busy what the first was to free; the fourth did not.
         for (id, answers) in [(1, None), (2, None), (3, Some(busy())), (4, Some(freed()))] {
-            assert!(flights.has_room(5));
-            flights.begin(flight(id, answers));
+            assert!(in_flight.has_room(5));
+            in_flight.begin(request(id, answers));
         }
-        let mut landed = Vec::new();
-        while let Some(next) = block_on(flights.next()) {
-            landed.extend(next.map(|next| next.batch.id));
-            assert_eq!(flights.has_room(5), flights.is_empty(), "after {landed:?}");
+        let mut completed = Vec::new();
+        while let Some(next) = block_on(in_flight.next()) {
+            completed.extend(next.map(|next| next.batch.id));
+            assert_eq!(
+                in_flight.has_room(5),
+                in_flight.is_empty(),
+                "after {completed:?}"
+            );
         }
-        assert_eq!(landed, [4, 1, 2, 3]);
-        assert_eq!(*again.lock().unwrap(), [1, 2, 3]);
+        assert_eq!(completed, [4, 1, 2, 3]);
+        assert_eq!(*resend.lock().unwrap(), [1, 2, 3]);
     }
 
     #[test]
     fn what_was_answered_before_a_refusal_is_not_sent_again() {
-        let mut flights = Flights::new(|batch: Batch| flight(batch.id, Some(freed())));
-        flights.begin(flight(1, Some(busy())));
-        flights.begin(flight(2, None));
-        let first = flights.next_by_now().unwrap();
+        let mut in_flight = InFlight::new(|batch: Batch| request(batch.id, Some(freed())));
+        in_flight.begin(request(1, Some(busy())));
+        in_flight.begin(request(2, None));
+        let first = in_flight.next_by_now().unwrap();
         assert!(matches!(first.answers.unwrap()[0], Ok(Reply::Busy(_))));
-        assert_eq!(flights.next_by_now().unwrap().batch.id, 2);
-        assert!(flights.next_by_now().is_none() && flights.has_room(1));
+        assert_eq!(in_flight.next_by_now().unwrap().batch.id, 2);
+        assert!(in_flight.next_by_now().is_none() && in_flight.has_room(1));
     }
 }

@@ -7,9 +7,9 @@ use leasehold_core::{LockName, Step};
 use redis::RedisResult;
 use tokio::sync::watch;
 
-use super::line::{Line, Up};
+use super::context::ConnectionContext;
+use super::current::{Connected, CurrentConnection};
 use super::placement::Placement;
-use super::plan::Plan;
 use super::runner::run;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
@@ -22,12 +22,12 @@ use crate::store::redis::scripts::Scripts;
 use crate::store::redis::wake;
 
 /// The connection to one node.
-pub(in crate::store::redis) struct Link {
-    plan: Arc<Plan>,
-    line: watch::Receiver<Line>,
+pub(in crate::store::redis) struct ConnectionHandle {
+    context: Arc<ConnectionContext>,
+    current: watch::Receiver<CurrentConnection>,
 }
 
-impl Link {
+impl ConnectionHandle {
     pub(in crate::store::redis) fn open(
         address: Address,
         attach: Attach,
@@ -36,30 +36,30 @@ impl Link {
         tasks: &Tasks,
         limit: Duration,
     ) -> Self {
-        let (status, line) = watch::channel(Line::Dialing);
-        let plan = Arc::new_cyclic(|plan: &Weak<Plan>| Plan {
+        let (status, current) = watch::channel(CurrentConnection::Connecting);
+        let context = Arc::new_cyclic(|context: &Weak<ConnectionContext>| ConnectionContext {
             queue: SubmissionQueue::new(address.to_string()),
             address,
             channel: wake::channel(attach.client),
-            listener: hearing(plan.clone(), attach.listener),
+            listener: contention_listener(context.clone(), attach.listener),
             tracks: attach.keeps_values,
             clock,
             limit,
             scripts,
-            line: status,
+            current: status,
             last: Mutex::default(),
             placement: Placement::new(),
         });
-        let runner = plan.clone();
+        let runner = context.clone();
         let run = move || run(runner.clone());
-        plan.placement.run(tasks, plan.clock.clone(), run);
-        tasks.spawn_aside(sweep(plan.clone()));
-        Self { plan, line }
+        context.placement.run(tasks, context.clock.clone(), run);
+        tasks.spawn_aside(sweep(context.clone()));
+        Self { context, current }
     }
 
     /// What errors call the server.
     pub(in crate::store::redis) fn label(&self) -> &str {
-        self.plan.queue.label()
+        self.context.queue.label()
     }
 
     /// Sends a step; the answer comes within `limit`.
@@ -70,50 +70,50 @@ impl Link {
         done: Done,
         limit: Duration,
     ) {
-        let now = self.plan.clock.now();
-        self.plan.queue.push(name, step, done, now, limit);
+        let now = self.context.clock.now();
+        self.context.queue.push(name, step, done, now, limit);
     }
 
     /// The clock that its limits are kept by.
     #[cfg(feature = "cache")]
     pub(in crate::store::redis) fn clock(&self) -> &Clock {
-        &self.plan.clock
+        &self.context.clock
     }
 
     /// Whether the server's messages are heard.
     pub(in crate::store::redis) fn is_listening(&self) -> bool {
-        self.plan.queue.is_listening()
+        self.context.queue.is_listening()
     }
 
     /// Waits for the first connection, or why there is none.
     pub(in crate::store::redis) async fn ready(&self) -> Result<(), StoreError> {
         // The dial has a limit of its own.
-        self.up(self.plan.limit * 2).await.map(drop)
+        self.connected(self.context.limit * 2).await.map(drop)
     }
 
     /// Sends a request that is no step over the present connection and awaits the answer, for at most `limit` in all.
     pub(in crate::store::redis) async fn call<T>(
         &self,
         limit: Duration,
-        request: impl AsyncFnOnce(&Up) -> RedisResult<T>,
+        request: impl AsyncFnOnce(&Connected) -> RedisResult<T>,
     ) -> Result<T, StoreError> {
-        let Plan { clock, queue, .. } = &*self.plan;
+        let ConnectionContext { clock, queue, .. } = &*self.context;
         let begun = clock.now();
-        let up = self.up(limit).await?;
+        let connected = self.connected(limit).await?;
         let left = limit.saturating_sub(clock.now().since(begun));
-        match clock.within(left, request(&up)).await {
+        match clock.within(left, request(&connected)).await {
             Some(Ok(value)) => Ok(value),
             Some(Err(error)) => {
                 let (error, in_step) = classify(self.label(), &error);
                 if error.kind == StoreErrorKind::ReadOnly {
-                    queue.is_demoted();
+                    queue.report_demoted();
                 } else if !in_step {
-                    queue.is_silent();
+                    queue.report_silent();
                 }
                 Err(error)
             }
             None => {
-                queue.is_silent();
+                queue.report_silent();
                 let detail = format!("waited {limit:.1?}");
                 Err(StoreError::new(self.label(), StoreErrorKind::TimedOut, detail).unknown())
             }
@@ -121,14 +121,14 @@ impl Link {
     }
 
     /// The present connection; fails at once while the server is known to be down, so that nothing hangs on it.
-    async fn up(&self, limit: Duration) -> Result<Up, StoreError> {
-        let mut line = self.line.clone();
-        let settled = line.wait_for(|line| !matches!(line, Line::Dialing));
-        let settled = self.plan.clock.within(limit, settled).await;
-        match settled.map(|line| line.map(|line| line.clone())) {
-            Some(Ok(Line::Up(up))) => Ok(up),
-            Some(Ok(Line::Down(error))) => Err(error),
-            Some(Ok(Line::Dialing)) | None => Err(StoreError::new(
+    async fn connected(&self, limit: Duration) -> Result<Connected, StoreError> {
+        let mut current = self.current.clone();
+        let settled = current.wait_for(|current| !matches!(current, CurrentConnection::Connecting));
+        let settled = self.context.clock.within(limit, settled).await;
+        match settled.map(|current| current.map(|current| current.clone())) {
+            Some(Ok(CurrentConnection::Up(connected))) => Ok(connected),
+            Some(Ok(CurrentConnection::Down(error))) => Err(error),
+            Some(Ok(CurrentConnection::Connecting)) | None => Err(StoreError::new(
                 self.label(),
                 StoreErrorKind::TimedOut,
                 format!("still connecting after {limit:.1?}"),
@@ -139,39 +139,39 @@ impl Link {
 }
 
 /// A listener that remembers which locks others want: their next steps go the long way at once.
-fn hearing(plan: Weak<Plan>, listener: Listener) -> Listener {
+fn contention_listener(context: Weak<ConnectionContext>, listener: Listener) -> Listener {
     Arc::new(move |notice| {
         let said = match &notice {
             Notice::Wanted { key, .. } => Some((key, true)),
             Notice::Granted { key, wake } => Some((key, wake.queued > 0)),
             _ => None,
         };
-        if let Some(((key, contended), plan)) = said.zip(plan.upgrade()) {
-            plan.queue.is_contended(key, contended);
+        if let Some(((key, contended), context)) = said.zip(context.upgrade()) {
+            context.queue.set_contended(key, contended);
         }
         listener(notice);
     })
 }
 
-impl Drop for Link {
+impl Drop for ConnectionHandle {
     fn drop(&mut self) {
-        self.plan.queue.close();
+        self.context.queue.close();
     }
 }
 
 /// Sees to it that time limits are kept.
-async fn sweep(plan: Arc<Plan>) {
-    while !plan.queue.is_closed() {
-        let swept = plan.queue.sweep(plan.clock.now());
+async fn sweep(context: Arc<ConnectionContext>) {
+    while !context.queue.is_closed() {
+        let swept = context.queue.sweep(context.clock.now());
         let next = swept.next;
-        swept.tell();
-        let alarm = plan.queue.alarm.notified();
+        swept.answer();
+        let woken = context.queue.sweeper_wake.notified();
         match next {
             Some(next) => tokio::select! {
-                () = alarm => {}
-                () = plan.clock.sleep_until(next) => {}
+                () = woken => {}
+                () = context.clock.sleep_until(next) => {}
             },
-            None => alarm.await,
+            None => woken.await,
         }
     }
 }

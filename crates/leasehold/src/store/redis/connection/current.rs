@@ -11,7 +11,7 @@ use crate::store::redis::server_time::ServerTime;
 
 /// A connection that works.
 #[derive(Clone)]
-pub(in crate::store::redis) struct Up {
+pub(in crate::store::redis) struct Connected {
     pub(in crate::store::redis) connection: MultiplexedConnection,
     /// What time it is on this server: of a connection, since another may lead to another server.
     #[cfg(feature = "cache")]
@@ -26,8 +26,8 @@ pub(in crate::store::redis) struct Up {
 
 /// What requests that are no steps are sent over.
 #[derive(Clone)]
-pub(super) enum Line {
-    Dialing,
-    Up(Up),
+pub(super) enum CurrentConnection {
+    Connecting,
+    Up(Connected),
     Down(StoreError),
 }

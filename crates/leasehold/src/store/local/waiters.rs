@@ -10,20 +10,20 @@ const FIRST_LOOK: Duration = Duration::from_micros(100);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Who of this client stands in line, as far as the answers told.
-pub(super) struct Waiting {
-    owners: HashMap<Owner, Place>,
+pub(super) struct LocalWaiters {
+    owners: HashMap<Owner, WaiterEntry>,
     /// The version of the file that was last looked at; it changes when another connection commits.
     pub(super) seen_version: Option<i64>,
     pause: Duration,
 }
 
-struct Place {
+struct WaiterEntry {
     key: String,
     /// Past it, the store has given up on the waiter, and so may we.
     until_ms: u64,
 }
 
-impl Default for Waiting {
+impl Default for LocalWaiters {
     fn default() -> Self {
         Self {
             owners: HashMap::new(),
@@ -33,7 +33,7 @@ impl Default for Waiting {
     }
 }
 
-impl Waiting {
+impl LocalWaiters {
     /// Takes note of what a step was answered.
     pub(super) fn note(&mut self, key: &str, step: &Step, reply: &Reply, now: Now) {
         match (step, reply) {
@@ -48,11 +48,11 @@ impl Waiting {
                 let grace =
                     u64::try_from((busy.poll_after + WAITER_GRACE).as_millis()).unwrap_or(u64::MAX);
                 let until_ms = now.millis().saturating_add(grace);
-                let place = Place {
+                let entry = WaiterEntry {
                     key: key.into(),
                     until_ms,
                 };
-                if self.owners.insert(owner.clone(), place).is_none() {
+                if self.owners.insert(owner.clone(), entry).is_none() {
                     self.pause = FIRST_LOOK;
                 }
             }
@@ -81,12 +81,12 @@ impl Waiting {
 
     /// The waiter as this owner, and the key it waits for; it waits no more.
     pub(super) fn granted(&mut self, owner: &Owner) -> Option<String> {
-        self.owners.remove(owner).map(|place| place.key)
+        self.owners.remove(owner).map(|entry| entry.key)
     }
 
     /// Forgets those that were not heard of for long.
     pub(super) fn forget_silent(&mut self, now: Now) {
         self.owners
-            .retain(|_, place| place.until_ms >= now.millis());
+            .retain(|_, entry| entry.until_ms >= now.millis());
     }
 }
