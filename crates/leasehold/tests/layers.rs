@@ -81,7 +81,7 @@ fn no_module_imports_upwards() {
 fn only_the_redis_store_knows_redis() {
     for (path, text) in sources(&root()) {
         if path.starts_with(root().join("store/redis"))
-            || path.starts_with(root().join("store/conformance"))
+            || path.starts_with(root().join("store/tests/conformance"))
         {
             continue;
         }

@@ -1,10 +1,7 @@
 //! Where locks live. A store carries out steps of `leasehold-core` atomically; it must never decide one by itself.
 //!
-//! A new store is one file here, one scheme in [`open`] and one row in `conformance.rs`.
+//! A new store is one file here, one scheme in [`open`] and one row in `tests/conformance/mod.rs`.
 
-#[cfg(test)]
-#[cfg(all(feature = "redis", feature = "local"))]
-mod conformance;
 mod contract;
 #[cfg(feature = "metrics")]
 pub(crate) mod counted;
@@ -16,6 +13,8 @@ pub(crate) mod memory;
 mod opened;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(test)]
+mod tests;
 #[cfg(feature = "timestamp")]
 pub(crate) mod timestamps;
 
@@ -166,37 +165,5 @@ pub(crate) async fn examine(
         #[cfg(feature = "local")]
         Target::Local(path) => local::examine(path, clock).await,
         Target::Memory => Ok(Examined::new("memory:", Facts::Memory)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_of_no_store_is_refused_with_what_to_write() {
-        for (url, why) in [
-            ("", "has no scheme"),
-            ("S3CR3T@host", "has no scheme"),
-            ("S3CR3T:x@host", "has no scheme"),
-            ("127.0.0.1:6379", "write redis://host:port/"),
-            ("localhost:6379/0", "write redis://host:port/"),
-            ("etcd://S3CR3T@h/", "unknown scheme"),
-            (
-                "redis+sentinel://:S3CR3T@h/",
-                "Sentinel is not supported yet",
-            ),
-            ("redis-cluster://h/", "Cluster is not supported yet"),
-            ("rediss+cluster://h/", "Cluster is not supported yet"),
-            ("memory://x", "write memory:"),
-            ("redis://a,b", "several hosts"),
-        ] {
-            let Err(refused) = Target::parse(url) else {
-                panic!("{url} was taken")
-            };
-            let refused = refused.to_string();
-            assert!(refused.contains(why), "{url}: {refused}");
-            assert!(!refused.contains("S3CR3T"), "{url}: {refused}");
-        }
     }
 }

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_the_runtime_directory_then_the_one_of_the_user_then_a_temporary_one() {
+    fn default_is_runtime_directory_then_run_user_then_temporary() {
         let directory = |xdg, run| surroundings(xdg, run).directory();
         assert_eq!(
             directory(Some("/x"), Some("/run/user/7")),

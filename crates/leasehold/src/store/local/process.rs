@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_present_until_it_has_exited_even_if_nobody_took_notice() {
+    fn child_is_present_until_exit_even_if_not_reaped() {
         let here = Process::current();
         assert!(!here.is_gone(&here));
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();

@@ -22,8 +22,6 @@
 //! not the [`connection`], which knows both.
 
 mod address;
-#[cfg(test)]
-mod against_core;
 #[cfg(feature = "cache")]
 mod cache;
 mod codec;
@@ -40,10 +38,10 @@ mod router;
 mod scripts;
 #[cfg(feature = "cache")]
 mod server_time;
+#[cfg(test)]
+mod tests;
 #[cfg(feature = "timestamp")]
 mod timestamp;
-#[cfg(test)]
-mod vectors;
 mod wake;
 
 pub(crate) use self::address::Address;

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_asked_for_again_after_ten_seconds_and_an_earlier_one_is_not_taken() {
+    fn sample_is_renewed_after_ten_seconds_and_older_one_ignored() {
         let time = ServerTime::default();
         time.learn(7_000_000, at(5_000));
         assert!(!time.is_to_be_asked(at(10_005_000)));

@@ -65,7 +65,7 @@ async fn a_hold_that_is_kept_after_its_release_outlives_the_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kept_hold_that_another_process_extends_outlives_the_process_that_took_it() {
+async fn kept_hold_extended_by_other_process_outlives_its_taker() {
     let host = Host::new(Clock::virtual_time());
     let (a, b) = (host.peer(1), host.peer(2));
     assert!(held(&a.acquire(30).await));

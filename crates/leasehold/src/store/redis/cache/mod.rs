@@ -1,7 +1,5 @@
 //! Cache entries on a server. Must never decide a step: the scripts under `lua/cache` do.
 
-#[cfg(test)]
-mod against_core;
 mod reply;
 #[cfg(test)]
 mod tests;

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_that_others_want_goes_the_long_way_until_they_are_gone() {
+    fn contended_lock_uses_long_form_until_others_are_gone() {
         let name = LockName::new("orders:42").unwrap();
         let extend = |fence| Step::Extend {
             owner: Owner::new(1, ClientId::new(1), "h", 1, "").unwrap(),

@@ -139,7 +139,7 @@ fn a_few_steps_go_at_once_and_what_frees_goes_first() {
 }
 
 #[test]
-fn many_go_kind_by_kind_in_order_and_what_takes_a_lock_never_before_what_freed_it() {
+fn many_steps_go_kind_by_kind_and_acquire_never_before_release() {
     let scene = Scene::up();
     let most = u64::try_from(MOST).unwrap();
     let count = most + u64::try_from(FEW).unwrap();
@@ -230,7 +230,7 @@ fn what_settles_one_lock_keeps_its_order_in_whatever_form() {
 }
 
 #[test]
-fn each_step_is_answered_once_by_its_time_limit_or_by_the_server() {
+fn step_is_answered_once_by_time_limit_or_server() {
     let scene = Scene::up();
     let short = Duration::from_millis(100);
     scene.push(1, acquire(1), at(0), LIMIT);
@@ -269,7 +269,7 @@ fn nothing_hangs_on_a_server_that_is_down() {
 }
 
 #[test]
-fn a_connection_that_is_given_up_leaves_what_it_carried_unknown_and_the_rest_in_line() {
+fn lost_connection_leaves_sent_steps_unknown_and_others_queued() {
     let scene = Scene::up();
     scene.push(1, acquire(1), at(0), LIMIT);
     let sent = scene.batches();

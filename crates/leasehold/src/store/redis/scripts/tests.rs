@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn each_script_declares_its_flags_first_and_carries_what_it_calls() {
+fn script_begins_with_flags_and_contains_what_it_calls() {
     for source in &Scripts::default().sources[ACQUIRE_MANY..=INSPECT] {
         let (flagged, plain) = (&source.flagged.code, &source.plain.code);
         assert!(flagged.starts_with("#!lua"), "{flagged}");

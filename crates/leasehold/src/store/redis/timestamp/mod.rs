@@ -1,10 +1,10 @@
 //! The steps of the timestamp protocol on a server. Must never decide one: the scripts under `lua/timestamp` do, or
 //! `leasehold_core::timestamp` where a server runs none.
 
-#[cfg(test)]
-mod against_core;
 mod plain;
 mod reply;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

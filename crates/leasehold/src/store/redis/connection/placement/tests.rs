@@ -128,14 +128,14 @@ fn near_does_the_work_and_home_while_caller_is_blocked() {
 }
 
 #[test]
-fn home_goes_on_where_near_has_ended() {
+fn client_thread_takes_over_when_caller_runtime_has_ended() {
     let mut scene = Scene::begin(Noted::work);
     drop(scene.caller_runtime.take());
     assert_eq!(scene.noted.comes(), scene.client_thread);
 }
 
 #[test]
-fn work_ends_with_the_client_though_near_goes_on() {
+fn work_ends_with_client_though_caller_runtime_goes_on() {
     let mut scene = Scene::begin(Noted::work);
     let polls = scene.noted.polls();
     assert_eq!(

@@ -80,9 +80,7 @@ pub(super) async fn a_waiter_that_does_not_listen_asks_more_often(world: &impl W
     assert_eq!(poll_after, POLL_DEAF);
 }
 
-pub(super) async fn a_value_is_fresh_until_its_soft_expiry_and_then_stale_for_a_while(
-    world: &impl World,
-) {
+pub(super) async fn value_is_fresh_until_soft_expiry_then_stale_for_a_while(world: &impl World) {
     let (a, b) = two(world).await;
     let version = a.loads().await;
     a.commits(version, "1").await;

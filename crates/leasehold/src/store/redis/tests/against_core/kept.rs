@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Block, Fence, Fences, Mode, Owner, Ttl, Waiter};
 
-use super::super::codec::words::mode_word;
+use crate::store::redis::codec::words::mode_word;
 
 /// Reads a holder's value without the production code: whose it is, its fences, and whether others are said to wait.
 pub(super) fn holder(value: &str) -> Option<(Owner, Fences, bool)> {

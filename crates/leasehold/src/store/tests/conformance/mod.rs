@@ -43,7 +43,7 @@ macro_rules! row {
                 names_do_not_touch_each_other
                 only_the_holder_extends
                 an_extension_can_shorten
-                a_lease_counts_until_its_last_millisecond_and_is_never_taken_again
+                lease_counts_until_last_millisecond_and_is_not_retaken
                 an_expired_lock_is_taken_over
                 a_release_by_a_stranger_changes_nothing
                 a_lock_can_be_kept_taken_after_its_release
@@ -87,7 +87,7 @@ macro_rules! row {
                 a_hold_goes_on_by_any_fence_of_its_own
                 a_holder_of_another_grant_is_not_extended_and_lets_go
                 a_waiter_that_believes_to_hold_is_told_and_leaves
-                a_hold_goes_on_by_its_own_fence_only_when_the_counter_is_lost
+                hold_goes_on_by_own_fence_only_if_counter_is_lost
                 who_names_its_fence_hands_over_all_the_same
                 who_names_its_fence_may_keep_the_lock_taken
                 an_expired_hold_does_not_go_on_by_its_fence;
@@ -128,7 +128,7 @@ macro_rules! entries_row {
                 all_who_ask_meanwhile_wait
                 a_waiter_that_listens_is_told_when_the_load_ends
                 a_waiter_that_does_not_listen_asks_more_often
-                a_value_is_fresh_until_its_soft_expiry_and_then_stale_for_a_while
+                value_is_fresh_until_soft_expiry_then_stale_for_a_while
                 what_a_caller_has_seen_is_not_sent_again
                 who_wants_a_newer_value_loads_even_if_there_is_a_fresh_one
                 a_dead_loader_is_taken_over_when_its_lease_ends

@@ -134,7 +134,7 @@ fn where_counting_is_not_permitted_a_grant_has_to_be_claimed() {
 }
 
 #[test]
-fn a_waiter_is_kept_until_it_is_granted_the_lock_and_for_a_minute_at_most() {
+fn waiter_record_is_kept_until_grant_and_at_most_a_minute() {
     let mut redis = Redis::start();
     redis.reset(START_US);
     let name = LockName::new("orders").unwrap();

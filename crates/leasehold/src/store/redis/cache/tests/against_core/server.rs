@@ -11,9 +11,9 @@ use redis::aio::MultiplexedConnection;
 use testkit::{RedisServer, Reply, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
-use super::super::super::vectors::patient;
-use super::super::{Scripts, by_script};
+use super::super::super::{Scripts, by_script};
 use crate::store::entries::Taken;
+use crate::store::redis::tests::vectors::patient;
 
 const CHANNELS: &str = "leasehold:wake:";
 

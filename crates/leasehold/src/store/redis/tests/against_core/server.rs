@@ -13,17 +13,17 @@ use redis::{RedisError, RedisResult};
 use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
-use super::super::codec::form::Batch;
-use super::super::codec::form::{Contended, Kind};
-use super::super::codec::words::COUNTER;
-use super::super::connection::current::Connected;
-use super::super::{Address, RedisStore};
 use super::kept::{holder, waiter};
 use super::model::channel;
 use super::steps::{FOREIGN_VALUES, Intrusion};
 use crate::clock::Clock;
 use crate::runtime::Tasks;
 use crate::store::contract::Attach;
+use crate::store::redis::codec::form::Batch;
+use crate::store::redis::codec::form::{Contended, Kind};
+use crate::store::redis::codec::words::COUNTER;
+use crate::store::redis::connection::current::Connected;
+use crate::store::redis::{Address, RedisStore};
 
 /// In real time; only a hang takes that long.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -77,9 +77,7 @@ pub(super) async fn a_waiter_that_believes_to_hold_is_told_and_leaves(world: &im
     assert_eq!(a.sees_holder().await, Some((1, TTL)));
 }
 
-pub(super) async fn a_hold_goes_on_by_its_own_fence_only_when_the_counter_is_lost(
-    world: &impl World,
-) {
+pub(super) async fn hold_goes_on_by_own_fence_only_if_counter_is_lost(world: &impl World) {
     let (a, b) = two(world).await;
     let own = a.takes().await;
     world.advance(SECOND);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use leasehold_core::{Block, Fence, LockName, Mode, Owner, Reply, Step, Ttl};
 
-use super::super::codec::form::Kind;
-use super::super::codec::words::COUNTER;
 use super::model::START_US;
 use super::server::Redis;
+use crate::store::redis::codec::form::Kind;
+use crate::store::redis::codec::words::COUNTER;
 
 fn acquire(block: u64) -> (LockName, Step) {
     let step = Step::Acquire {
@@ -41,7 +41,7 @@ fn grants(redis: &mut Redis, counter: &str, block: u64) -> u64 {
 }
 
 #[test]
-fn a_grant_draws_its_block_from_the_counter_or_the_clock_whichever_is_ahead() {
+fn grant_draws_block_from_counter_or_clock_whichever_is_ahead() {
     let mut redis = Redis::start();
     redis.reset(START_US);
     let last = START_US + 5_000;
@@ -84,7 +84,7 @@ fn what_nobody_could_have_counted_is_taken_for_lost() {
 }
 
 #[test]
-fn a_counter_of_another_type_is_an_error_that_has_changed_nothing() {
+fn counter_of_another_type_is_error_that_changes_nothing() {
     let mut redis = Redis::start();
     redis.reset(START_US);
     for kind in [Kind::Acquire, Kind::AcquireLong] {

@@ -1,6 +1,8 @@
 //! What only a server does: it is full, it refuses, its clock is another after a failover. Must never ask for what the suites of
 //! all stores ask for.
 
+mod against_core;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,7 +88,7 @@ fn calls(server: &RedisServer, command: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_full_server_renews_abandons_and_invalidates_and_a_refused_step_leaves_nothing() {
+async fn full_server_renews_abandons_invalidates_and_refuses_cleanly() {
     let server = RedisServer::builder()
         .option("maxmemory-policy", "noeviction")
         .start();
@@ -138,7 +140,7 @@ async fn a_full_server_renews_abandons_and_invalidates_and_a_refused_step_leaves
 }
 
 #[tokio::test]
-async fn a_look_is_one_command_and_the_clock_is_asked_for_now_and_then() {
+async fn look_is_one_command_and_samples_clock_now_and_then() {
     let server = RedisServer::start();
     let store = open(&server.url());
     store.ready().await.unwrap();
@@ -203,7 +205,7 @@ async fn a_value_of_some_megabytes_comes_back_as_it_was() {
 }
 
 #[tokio::test]
-async fn who_may_not_ask_for_the_time_reads_all_the_same_and_all_of_it_is_stale() {
+async fn user_without_time_permission_reads_everything_as_stale() {
     let server = RedisServer::start();
     let version = loads(&open(&server.url()), "a", 1).await;
     let owner = open(&server.url());
@@ -270,7 +272,7 @@ async fn the_clock_is_that_of_the_server_at_the_other_end() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_load_from_before_a_clock_step_and_a_lost_control_is_dropped() {
+async fn load_from_before_clock_step_and_lost_control_is_dropped() {
     let server = RedisServer::builder().virtual_clock().start();
     let store = open(&server.url());
     let old = loads(&store, "page", 1).await;

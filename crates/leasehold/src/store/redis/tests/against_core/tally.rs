@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use leasehold_core::{Busy, Fence, Fences, LockState, Outcome, Owner, Reply, Step, Who};
 
-use super::super::codec::form::Kind;
 use super::model::passed_over;
+use crate::store::redis::codec::form::Kind;
 
 /// How often each outcome occurred.
 #[derive(Debug, Default, Clone)]

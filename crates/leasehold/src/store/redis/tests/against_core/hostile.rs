@@ -16,9 +16,9 @@ use leasehold_core::{Block, ClientId, Fence, LockName, Mode, Owner, Reply, Step,
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 use self::events::{Event, KEYS, MEMBERS, NO_FENCES, OWNERS, RECORDS, SCORES, events};
-use super::super::codec::words::COUNTER;
 use super::model::START_US;
 use super::server::Redis;
+use crate::store::redis::codec::words::COUNTER;
 
 /// Seeds that are tried in each run, besides a random one. A seed that has failed is added here.
 const KEPT: [u64; 4] = [1, 7, 20_261, 1_795_316_158];

@@ -12,9 +12,9 @@ use redis::aio::MultiplexedConnection;
 use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
-use super::super::scripts::Scripts;
-use super::super::vectors::patient;
-use super::{by_script, plain};
+use super::super::{by_script, plain};
+use crate::store::redis::scripts::Scripts;
+use crate::store::redis::tests::vectors::patient;
 
 const START_US: u64 = 1_767_225_600_123_456;
 const KEY: &str = "{orders} 42";
@@ -265,7 +265,7 @@ fn a_server_whose_clock_was_never_set_is_refused() {
 }
 
 #[test]
-fn a_full_server_refuses_acquires_and_extends_and_releases_all_the_same() {
+fn full_server_refuses_acquire_but_extends_and_releases() {
     for scripts in [Scripts::default(), Scripts::without_flags()] {
         let mut redis = Redis::start();
         redis.scripts = scripts;

@@ -3,13 +3,13 @@
 
 use leasehold_core::{Block, Fence, Held, LockName, Mode, Owner, Reply, Step, Ttl, Wait};
 
-use super::super::codec::form::MOST;
-use super::super::codec::form::{Contended, Kind};
-use super::super::codec::words::COUNTER;
-use super::super::fault::classify;
 use super::model::START_US;
 use super::server::Redis;
 use crate::error::StoreErrorKind;
+use crate::store::redis::codec::form::MOST;
+use crate::store::redis::codec::form::{Contended, Kind};
+use crate::store::redis::codec::words::COUNTER;
+use crate::store::redis::fault::classify;
 
 fn names() -> Vec<LockName> {
     let name = |at: usize| LockName::new(&format!("lock-{at}")).unwrap();
@@ -195,7 +195,7 @@ fn a_full_server_refuses_acquires_and_settles_all_the_same() {
 }
 
 #[test]
-fn extensions_and_releases_go_together_and_the_seldom_ones_alone() {
+fn extend_and_release_share_batch_and_rare_steps_go_alone() {
     let names = names();
     let kinds = |steps: &[(LockName, Step)]| -> Vec<Kind> {
         let kind = |(name, step): &(LockName, Step)| Contended::default().kind(name, step);

@@ -11,9 +11,9 @@ use redis::{AsyncConnectionConfig, Cmd, Value};
 use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
-use super::scripts::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, Scripts, TAKE};
+use super::super::scripts::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, Scripts, TAKE};
 
-const PAGE: &str = include_str!("../../../../../docs/reference/protocol.md");
+const PAGE: &str = include_str!("../../../../../../docs/reference/protocol.md");
 
 /// When a table begins, by the server's clock.
 const START_US: u64 = 1_795_203_291_536_740;
@@ -132,7 +132,7 @@ struct Scene {
 }
 
 /// Settings of a connection that puts up with a machine that is late: redis-rs waits for half a second by itself.
-pub(super) fn patient() -> AsyncConnectionConfig {
+pub(in crate::store::redis) fn patient() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)

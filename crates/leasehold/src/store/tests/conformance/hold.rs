@@ -62,9 +62,7 @@ pub(super) async fn an_extension_can_shorten(world: &impl World) {
     assert_eq!(a.sees_holder().await, Some((1, SECOND * 5)));
 }
 
-pub(super) async fn a_lease_counts_until_its_last_millisecond_and_is_never_taken_again(
-    world: &impl World,
-) {
+pub(super) async fn lease_counts_until_last_millisecond_and_is_not_retaken(world: &impl World) {
     let (a, b) = two(world).await;
     a.takes().await;
     world.advance(TTL);

@@ -1,0 +1,3 @@
+//! Tests of the timestamp protocol on a real server.
+
+mod against_core;

@@ -1,0 +1,33 @@
+//! Tests of store URLs, and the conformance suite.
+
+#[cfg(all(feature = "redis", feature = "local"))]
+mod conformance;
+
+use super::*;
+
+#[test]
+fn a_url_of_no_store_is_refused_with_what_to_write() {
+    for (url, why) in [
+        ("", "has no scheme"),
+        ("S3CR3T@host", "has no scheme"),
+        ("S3CR3T:x@host", "has no scheme"),
+        ("127.0.0.1:6379", "write redis://host:port/"),
+        ("localhost:6379/0", "write redis://host:port/"),
+        ("etcd://S3CR3T@h/", "unknown scheme"),
+        (
+            "redis+sentinel://:S3CR3T@h/",
+            "Sentinel is not supported yet",
+        ),
+        ("redis-cluster://h/", "Cluster is not supported yet"),
+        ("rediss+cluster://h/", "Cluster is not supported yet"),
+        ("memory://x", "write memory:"),
+        ("redis://a,b", "several hosts"),
+    ] {
+        let Err(refused) = Target::parse(url) else {
+            panic!("{url} was taken")
+        };
+        let refused = refused.to_string();
+        assert!(refused.contains(why), "{url}: {refused}");
+        assert!(!refused.contains("S3CR3T"), "{url}: {refused}");
+    }
+}
