@@ -17,13 +17,13 @@ use crate::exit::{self, Exit};
 use crate::help;
 use crate::hold::Hold;
 use crate::inspect::Inspect;
+use crate::messages;
 use crate::pages::{self, Completions, Help, ManPage};
 use crate::run::Run;
-use crate::style::{self, When};
-use crate::text;
+use crate::style::{self, ColorChoice};
 use crate::token::{Acquire, Check, Release, Renew};
-use crate::until_free::UntilFree;
 use crate::verbose;
+use crate::wait::Wait;
 use crate::watch::Watch;
 
 const ABOUT: &str = "\
@@ -50,7 +50,7 @@ struct Cli {
         hide_possible_values = true,
         help = "When to use colour: auto, always, never; auto heeds NO_COLOR and CLICOLOR_FORCE"
     )]
-    color: When,
+    color: ColorChoice,
 
     /// Show what happens to the connection, to locks and to cached values; twice: every renewal as well
     #[arg(short, long, global = true, display_order = 901, action = ArgAction::Count)]
@@ -70,7 +70,7 @@ pub(crate) enum Verb {
     Release(Release),
     Check(Check),
     Inspect(Inspect),
-    Wait(UntilFree),
+    Wait(Wait),
     Watch(Watch),
     Break(Break),
     #[cfg(feature = "cache")]
@@ -117,9 +117,9 @@ fn answer(error: &clap::Error) -> Exit {
     // What was typed is quoted, and may be a URL in the wrong place.
     let typed = env::args_os().skip(1);
     let message = typed.fold(error.to_string(), |message, word| {
-        text::without_url(&message, &word.to_string_lossy())
+        messages::without_url(&message, &word.to_string_lossy())
     });
-    let message = text::without_passwords(&message)
+    let message = messages::without_passwords(&message)
         .replace("unrecognized subcommand", "no such verb:")
         .replace("a similar subcommand exists", "a similar verb exists")
         .replace(
@@ -195,7 +195,7 @@ fn understood(words: impl Iterator<Item = OsString>) -> String {
 
 /// `--color` on a command line that has no meaning as a whole: an error, or `--help`. It is found as far as the line is
 /// understood.
-fn colour_of_a_faulty_line(words: impl IntoIterator<Item: Into<OsString> + Clone>) -> When {
+fn colour_of_a_faulty_line(words: impl IntoIterator<Item: Into<OsString> + Clone>) -> ColorChoice {
     // Options like any other: clap's own would end the reading.
     let ordinary = |name, short| {
         Arg::new(name)
@@ -257,21 +257,27 @@ mod tests {
         for (words, when) in [
             (
                 ["leasehold", "--color=always", "--tyr"].as_slice(),
-                When::Always,
+                ColorChoice::Always,
             ),
             (
                 &["leasehold", "run", "--color", "never", "--help"],
-                When::Never,
+                ColorChoice::Never,
             ),
-            (&["leasehold", "run", "-h", "--color=never"], When::Never),
-            (&["leasehold", "run", "--tyr", "x"], When::Auto),
-            (&["leasehold", "--version", "--color=always"], When::Always),
+            (
+                &["leasehold", "run", "-h", "--color=never"],
+                ColorChoice::Never,
+            ),
+            (&["leasehold", "run", "--tyr", "x"], ColorChoice::Auto),
+            (
+                &["leasehold", "--version", "--color=always"],
+                ColorChoice::Always,
+            ),
             (
                 &["leasehold", "--color=always", "no-such-verb"],
-                When::Always,
+                ColorChoice::Always,
             ),
-            (&["leasehold", "--color=purple"], When::Auto),
-            (&["leasehold"], When::Auto),
+            (&["leasehold", "--color=purple"], ColorChoice::Auto),
+            (&["leasehold"], ColorChoice::Auto),
         ] {
             assert_eq!(colour_of_a_faulty_line(words.iter()), when, "{words:?}");
         }

@@ -7,11 +7,11 @@ use leasehold_core::{Block, Fences, LockName};
 use serde::Serialize;
 
 use crate::exit::{BUSY, CONFIG, Exit, USAGE};
-use crate::out;
-use crate::seen::{Holder, foreign, is_cache_entry, millis};
+use crate::messages::{quoted, say, span, who};
+use crate::output;
 use crate::session::with_client;
 use crate::store::StoreArgs;
-use crate::text::{quoted, say, span, who};
+use crate::view::{HolderJson, foreign, is_cache_entry, millis};
 
 /// Free the lock of a holder that is gone for good, if it is still the holder of this fence
 #[derive(Debug, Args)]
@@ -46,13 +46,13 @@ bad name; 78 another program's lock, or no store; 69 the store does not answer: 
 `leasehold inspect`; 77 it refuses user, password or permission";
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct BreakReport<'a> {
     schema: &'static str,
     store: &'a str,
     name: &'a str,
     outcome: &'static str,
     if_fence: Option<u64>,
-    holder: Option<Holder>,
+    holder: Option<HolderJson>,
     fence: Option<u64>,
     told_within_ms: Option<u64>,
 }
@@ -234,13 +234,13 @@ fn report(
         return Ok(());
     }
     let left = holder.and_then(|holder| holder.expires_in);
-    out::tell_json(&Report {
+    output::tell_json(&BreakReport {
         schema: "leasehold.break/1",
         store: client.store(),
         name: &args.name,
         outcome,
         if_fence: args.if_fence,
-        holder: holder.map(|holder| Holder::of(&holder.who)),
+        holder: holder.map(|holder| HolderJson::of(&holder.who)),
         fence: holder.and_then(|holder| holder.fence).map(Fence::get),
         told_within_ms: left.filter(|_| outcome == "broken").map(millis),
     })

@@ -9,7 +9,7 @@ use std::process::{ExitCode, ExitStatus};
 use leasehold::{Error, Invalid, StoreErrorKind};
 use nix::sys::signal::Signal;
 
-use crate::{sys, text};
+use crate::{messages, sys};
 
 /// Wrong use of the command line, or a name or TTL that the library refuses.
 pub(crate) const USAGE: u8 = 64;
@@ -112,14 +112,14 @@ pub(crate) fn help() -> String {
 pub(crate) struct Exit {
     code: u8,
     message: Option<String>,
-    interrupted: Option<Reach>,
+    interrupted: Option<InterruptTarget>,
 }
 
 /// Whom an interrupt from the terminal has not reached yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum InterruptTarget {
     /// This process, which caught it.
-    Us,
+    Process,
     /// All of our process group, since the terminal belonged to the command's.
     Group,
 }
@@ -217,7 +217,7 @@ impl Exit {
     }
 
     /// The same end, by dying of SIGINT: a shell goes on with its script after an exit code of 130, and stops after this.
-    pub(crate) fn by_interrupt(self, reach: Reach) -> Self {
+    pub(crate) fn by_interrupt(self, reach: InterruptTarget) -> Self {
         Self {
             interrupted: Some(reach),
             ..self
@@ -227,10 +227,10 @@ impl Exit {
     /// Says it, and makes it the end of `main`.
     pub(crate) fn leave(self) -> ExitCode {
         if let Some(message) = &self.message {
-            text::say_error(message);
+            messages::say_error(message);
         }
         if let Some(reach) = self.interrupted {
-            sys::die_of_interrupt(reach == Reach::Group);
+            sys::die_of_interrupt(reach == InterruptTarget::Group);
         }
         ExitCode::from(self.code)
     }

@@ -7,12 +7,12 @@ use std::io;
 use leasehold_lab::command::{self, Asked, Lab, Refused, Said};
 
 use crate::exit::{Exit, SOFTWARE, UNAVAILABLE, USAGE};
-use crate::text::{CLEAR, can_rewrite, rewritten, say, write_raw};
-use crate::{out, style, sys, verbose};
+use crate::messages::{CLEAR, can_rewrite, rewritten, say, write_raw};
+use crate::{output, style, sys, verbose};
 
 /// Does it.
 pub(crate) fn lab(args: &Lab) -> Exit {
-    let progress = Progress::default();
+    let progress = LabProgress::default();
     let asked = Asked {
         colour: style::applies_to(&io::stdout()),
         progress: &|line| progress.tell(line),
@@ -20,7 +20,7 @@ pub(crate) fn lab(args: &Lab) -> Exit {
     let found = command::run(args, &asked);
     progress.end();
     match found {
-        Ok(Said { text, fine }) => match out::print(&text) {
+        Ok(Said { text, fine }) => match output::print(&text) {
             Ok(()) if fine => Exit::quiet(0),
             // A fault of this program, or of what it says about others.
             Ok(()) => Exit::quiet(SOFTWARE),
@@ -33,12 +33,12 @@ pub(crate) fn lab(args: &Lab) -> Exit {
 
 /// How far an experiment is: with `-v` a line each time; at a terminal one line that is rewritten; else nothing.
 #[derive(Default)]
-struct Progress {
+struct LabProgress {
     /// There is such a line.
     stands: Cell<bool>,
 }
 
-impl Progress {
+impl LabProgress {
     fn tell(&self, line: &str) {
         if verbose::is_on() {
             say(line);

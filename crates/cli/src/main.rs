@@ -15,12 +15,13 @@
 //! | [`dev`] | `leasehold dev`: a private server to try it with |
 //! | `lab` | `leasehold lab`: what is wrong with other locks, and how we know of ours |
 //! | [`pages`] | `leasehold help`, `completions`, `man` |
-//! | [`inspect`], [`until_free`], [`watch`], [`break_lock`] | the verbs that look: `inspect`, `wait`, `watch`, and `break` |
+//! | [`inspect`], [`wait`], [`watch`], [`break_lock`] | the verbs that look: `inspect`, `wait`, `watch`, and `break` |
 //! | [`seen`], [`out`] | a lock as others see it, and what goes to stdout |
 //! | [`doctor`] | `leasehold doctor`: whether a store is fit for locks |
 //! | [`signals`], [`terminal`], [`sys`] | what processes, signals and terminals need |
 //! | [`text`], [`style`], [`verbose`] | what people read, and its colour |
 
+mod acquire_ui;
 mod address;
 mod args;
 mod break_lock;
@@ -31,28 +32,27 @@ mod dev;
 mod diagnosis;
 mod doctor;
 mod exit;
-mod handed;
 mod help;
 mod hold;
+mod inherited_store;
 mod inspect;
 #[cfg(feature = "lab")]
 mod lab;
-mod out;
+mod messages;
+mod output;
 mod pages;
 mod run;
 mod secret;
-mod seen;
 mod session;
 mod signals;
 mod store;
 mod style;
 mod sys;
 mod terminal;
-mod text;
 mod token;
-mod until_free;
 mod values;
 mod verbose;
+mod view;
 mod wait;
 mod watch;
 
@@ -85,7 +85,7 @@ fn verb() -> Exit {
         Ok(Verb::Man(args)) => pages::man(&args, args::command()),
         Ok(Verb::Help(args)) => pages::help(&args, args::command()),
         Ok(Verb::Inspect(args)) => inspect::inspect(&args),
-        Ok(Verb::Wait(args)) => until_free::until_free(&args),
+        Ok(Verb::Wait(args)) => wait::wait(&args),
         Ok(Verb::Watch(args)) => watch::watch(&args),
         Ok(Verb::Break(args)) => break_lock::break_lock(&args),
         Ok(Verb::Hold(args)) => hold::hold(&args),

@@ -14,7 +14,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::exit::{self, Exit, SOFTWARE, USAGE};
-use crate::{out, style, text};
+use crate::{messages, output, style};
 
 /// The topic that is no verb.
 const EXIT_CODES: &str = "exit-codes";
@@ -124,7 +124,7 @@ fn named<'a>(command: &'a Command, words: &[String]) -> Result<&'a Command, Exit
             }
             let message = format!(
                 "no such verb: {} (exit {USAGE})\n    there are    {}",
-                text::quoted(word),
+                messages::quoted(word),
                 if there_are.is_empty() {
                     "none below this one"
                 } else {
@@ -132,7 +132,7 @@ fn named<'a>(command: &'a Command, words: &[String]) -> Result<&'a Command, Exit
                 },
             );
             // Whatever was meant, it may be a URL.
-            Exit::saying(USAGE, text::without_url(&message, word))
+            Exit::saying(USAGE, messages::without_url(&message, word))
         })
     })
 }
@@ -203,7 +203,7 @@ pub(crate) fn print_styled(text: &StyledStr) -> Exit {
 }
 
 fn print(bytes: &[u8]) -> Exit {
-    match out::write(bytes) {
+    match output::write(bytes) {
         // A closed pipe (`leasehold --help | head -1`) is not an error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Exit::saying(SOFTWARE, format!("cannot write: {error} (exit {SOFTWARE})"))

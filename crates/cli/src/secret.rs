@@ -7,8 +7,8 @@ use std::path::Path;
 
 use crate::config::Value;
 use crate::exit::{CONFIG, Exit};
-use crate::handed;
-use crate::text::{pasteable, say};
+use crate::inherited_store;
+use crate::messages::{pasteable, say};
 
 /// More than any URL or password is: `/dev/zero` in the wrong place must not fill the memory.
 const MOST: u64 = 64 * 1024;
@@ -29,15 +29,15 @@ pub(crate) fn line(setting: &Value) -> Result<String, Exit> {
     let mut text = String::new();
     File::open(path)
         .and_then(|file| {
-            if handed::is_handed(path) && !handed::is_private(&file)? {
+            if inherited_store::is_run_url_file(path) && !inherited_store::is_private(&file)? {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
             file.take(MOST + 1).read_to_string(&mut text)
         })
         .map_err(|error| {
             let exit = refuse(&reason(&error));
-            if handed::is_handed(path) {
-                exit.adding(handed::advice(&error))
+            if inherited_store::is_run_url_file(path) {
+                exit.adding(inherited_store::advice(&error))
             } else {
                 exit
             }

@@ -17,9 +17,9 @@ use crate::config::{
 };
 use crate::diagnosis::{Finding, Purpose, State, diagnose};
 use crate::exit::{CONFIG, Exit};
-use crate::handed::Place;
-use crate::text::pasteable;
-use crate::{secret, text, values};
+use crate::inherited_store::StoreLocation;
+use crate::messages::pasteable;
+use crate::{messages, secret, values};
 
 const URL_HELP: &str = "Where locks live: redis://[user:password@]host[:port][/db], rediss://..., unix:/path/to/socket, local: for your processes on this host, or local:/path/to/file [env: LEASEHOLD_URL]";
 
@@ -94,7 +94,7 @@ pub(crate) struct TtlArgs {
 
 /// A store to connect to.
 pub(crate) struct Target {
-    place: Place,
+    place: StoreLocation,
     origin: Origin,
     builder: ClientBuilder,
     /// The variables by which a command makes the same keys.
@@ -104,7 +104,7 @@ pub(crate) struct Target {
 
 impl Target {
     /// Where it was given, from which a command learns how to find it.
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &StoreLocation {
         &self.place
     }
 
@@ -148,7 +148,7 @@ impl Target {
             finding.id == "mem.policy" && finding.state(Purpose::Correctness) == State::Fail
         };
         if let Some(finding) = diagnose(examined).findings.iter().find(evicts) {
-            text::say(&format!(
+            messages::say(&format!(
                 "the store is that of REDIS_URL, which may be a cache: {}\n    next    leasehold doctor; then set LEASEHOLD_URL, which ends this notice",
                 finding.text
             ));
@@ -255,7 +255,7 @@ impl StoreArgs {
 }
 
 /// The whole URL, and where it came from.
-fn place(settings: &Settings) -> Result<(Place, Origin), Exit> {
+fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
     let Some((key, setting)) = settings.either(URL, URL_FILE)? else {
         return Err(Exit::saying(
             CONFIG,
@@ -308,7 +308,7 @@ fn place(settings: &Settings) -> Result<(Place, Origin), Exit> {
         None => (url.clone(), None),
     };
     let files = [url_file, password_file];
-    let place = Place {
+    let place = StoreLocation {
         url,
         whole,
         files,

@@ -10,7 +10,7 @@ use clap::builder::styling::{AnsiColor, Style};
 
 /// When to use colour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum When {
+pub(crate) enum ColorChoice {
     // On a terminal that can show it, unless the environment says otherwise. No doc comment: it would become help.
     #[default]
     Auto,
@@ -20,10 +20,10 @@ pub(crate) enum When {
 
 /// What was typed. The one thing that all of this process knows without being told: whoever says something would have to
 /// carry it along otherwise. Set once, before anything is said.
-static TYPED: OnceLock<When> = OnceLock::new();
+static TYPED: OnceLock<ColorChoice> = OnceLock::new();
 
 /// Sets what was typed.
-pub(crate) fn choose(when: When) {
+pub(crate) fn choose(when: ColorChoice) {
     TYPED.get_or_init(|| when);
 }
 
@@ -33,16 +33,18 @@ pub(crate) fn applies_to(stream: &impl IsTerminal) -> bool {
     decide(when, stream.is_terminal(), |name| env::var_os(name))
 }
 
-fn decide(when: When, terminal: bool, variable: impl Fn(&str) -> Option<OsString>) -> bool {
+fn decide(when: ColorChoice, terminal: bool, variable: impl Fn(&str) -> Option<OsString>) -> bool {
     let variable = |name| variable(name).filter(|value| !value.is_empty());
     let is = |name, value: &str| variable(name).is_some_and(|set| set == value);
     match when {
-        When::Always => true,
-        When::Never => false,
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
         // <https://no-color.org>: whatever its value.
-        When::Auto if variable("NO_COLOR").is_some() => false,
-        When::Auto if variable("CLICOLOR_FORCE").is_some() && !is("CLICOLOR_FORCE", "0") => true,
-        When::Auto => {
+        ColorChoice::Auto if variable("NO_COLOR").is_some() => false,
+        ColorChoice::Auto if variable("CLICOLOR_FORCE").is_some() && !is("CLICOLOR_FORCE", "0") => {
+            true
+        }
+        ColorChoice::Auto => {
             terminal && variable("TERM").is_some() && !is("TERM", "dumb") && !is("CLICOLOR", "0")
         }
     }
@@ -88,23 +90,28 @@ mod tests {
     fn what_is_typed_comes_before_the_environment_and_that_before_the_terminal() {
         let xterm = ("TERM", "xterm");
         for (when, terminal, variables, colour) in [
-            (When::Auto, true, [xterm].as_slice(), true),
-            (When::Auto, false, &[xterm], false),
-            (When::Auto, true, &[], false),
-            (When::Auto, true, &[("TERM", "dumb")], false),
-            (When::Auto, true, &[xterm, ("NO_COLOR", "1")], false),
-            (When::Auto, true, &[xterm, ("NO_COLOR", "")], true),
-            (When::Auto, true, &[xterm, ("CLICOLOR", "0")], false),
-            (When::Auto, false, &[("CLICOLOR_FORCE", "1")], true),
-            (When::Auto, false, &[("CLICOLOR_FORCE", "0")], false),
+            (ColorChoice::Auto, true, [xterm].as_slice(), true),
+            (ColorChoice::Auto, false, &[xterm], false),
+            (ColorChoice::Auto, true, &[], false),
+            (ColorChoice::Auto, true, &[("TERM", "dumb")], false),
+            (ColorChoice::Auto, true, &[xterm, ("NO_COLOR", "1")], false),
+            (ColorChoice::Auto, true, &[xterm, ("NO_COLOR", "")], true),
+            (ColorChoice::Auto, true, &[xterm, ("CLICOLOR", "0")], false),
+            (ColorChoice::Auto, false, &[("CLICOLOR_FORCE", "1")], true),
+            (ColorChoice::Auto, false, &[("CLICOLOR_FORCE", "0")], false),
             (
-                When::Auto,
+                ColorChoice::Auto,
                 false,
                 &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")],
                 false,
             ),
-            (When::Always, false, &[("NO_COLOR", "1")], true),
-            (When::Never, true, &[xterm, ("CLICOLOR_FORCE", "1")], false),
+            (ColorChoice::Always, false, &[("NO_COLOR", "1")], true),
+            (
+                ColorChoice::Never,
+                true,
+                &[xterm, ("CLICOLOR_FORCE", "1")],
+                false,
+            ),
         ] {
             let variable = |name: &str| {
                 let found = variables.iter().find(|(set, _)| *set == name);

@@ -15,7 +15,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::text::{quoted, without_passwords};
+use crate::messages::{quoted, without_passwords};
 
 /// What the library calls itself in its events.
 const LIBRARY: &str = "leasehold";
@@ -28,7 +28,7 @@ pub(crate) fn listen(verbose: u8) {
         _ => LevelFilter::TRACE,
     };
     let lines = tracing_subscriber::fmt::layer()
-        .event_format(Lines)
+        .event_format(EventFormatter)
         .with_writer(io::stderr)
         .with_filter(Targets::new().with_target(LIBRARY, level));
     // Fails only if there is one already.
@@ -41,9 +41,9 @@ pub(crate) fn is_on() -> bool {
 }
 
 /// `leasehold: 03:12:45.123Z lease lost, lock "x", fence 41, ...`
-struct Lines;
+struct EventFormatter;
 
-impl<S, N> FormatEvent<S, N> for Lines
+impl<S, N> FormatEvent<S, N> for EventFormatter
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -54,14 +54,14 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut line = Line::default();
+        let mut line = EventText::default();
         event.record(&mut line);
         let warning = if *event.metadata().level() <= Level::WARN {
             "WARNING "
         } else {
             ""
         };
-        let Line { message, fields } = line;
+        let EventText { message, fields } = line;
         let said = without_passwords(&format!("{message}{fields}"));
         writeln!(writer, "leasehold: {}{warning}{said}", time())
     }
@@ -81,12 +81,12 @@ fn time() -> String {
 
 /// An event as text.
 #[derive(Default)]
-struct Line {
+struct EventText {
     message: String,
     fields: String,
 }
 
-impl Visit for Line {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let value = format!("{value:?}");
         // What others wrote, a note or a server's message, must not steer the terminal.
@@ -110,7 +110,7 @@ impl Visit for Line {
     }
 }
 
-impl Line {
+impl EventText {
     fn add(&mut self, name: &str, value: &str) {
         // Writing to a string does not fail.
         let _written: fmt::Result = match name {
@@ -161,7 +161,7 @@ mod tests {
         let page = Page::default();
         let written = page.clone();
         let layer = tracing_subscriber::fmt::layer()
-            .event_format(Lines)
+            .event_format(EventFormatter)
             .with_writer(move || page.clone());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), say);
         let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();

@@ -66,7 +66,7 @@ pub(crate) struct GetOrRefresh {
         hide_possible_values = true,
         help = "How to refresh a stale value: background, or inline (wait for the fresh one)"
     )]
-    pub(super) refresh: How,
+    pub(super) refresh: RefreshMode,
 
     /// Where a background refresh writes what CMD says on stderr, at the end of the file; by default nowhere
     #[arg(long, value_name = "FILE")]
@@ -94,7 +94,7 @@ pub(crate) struct GetOrRefresh {
         hide_possible_values = true,
         help = "What to do if the store does not answer: fail (exit with 69), or run (run CMD, as every host then does)"
     )]
-    pub(super) if_unavailable: Otherwise,
+    pub(super) if_unavailable: IfUnavailable,
 
     /// The name of the value
     pub(super) key: String,
@@ -106,7 +106,7 @@ pub(crate) struct GetOrRefresh {
 
 /// How a stale value is refreshed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum How {
+pub(super) enum RefreshMode {
     #[default]
     Background,
     Inline,
@@ -114,7 +114,7 @@ pub(super) enum How {
 
 /// What is done without a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum Otherwise {
+pub(super) enum IfUnavailable {
     #[default]
     Fail,
     Run,

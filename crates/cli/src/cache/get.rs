@@ -6,13 +6,13 @@ use clap::Args;
 use leasehold::cache::{Got, Origin};
 use serde::Serialize;
 
-use super::refused::{of_value, refused};
+use super::errors::{of_value, refused};
 use crate::exit::{Exit, NO_VALUE};
-use crate::out;
-use crate::seen::millis;
+use crate::messages::{quoted, span};
+use crate::output;
 use crate::session::with_client;
 use crate::store::StoreArgs;
-use crate::text::{quoted, span};
+use crate::view::millis;
 
 const ABOUT: &str = "\
 Prints the bytes as they were stored, fresh or stale, and runs nothing. What a program has stored through the
@@ -42,7 +42,7 @@ pub(crate) struct Get {
 
 /// What is printed with `--json`.
 #[derive(Serialize)]
-struct Found<'a> {
+struct CachedValue<'a> {
     schema: &'static str,
     store: &'a str,
     key: &'a str,
@@ -66,7 +66,7 @@ pub(crate) fn get(args: &Get) -> Exit {
             found = cache.get::<Vec<u8>>(&args.key) => found.map_err(refused)?,
         };
         if args.json {
-            out::tell_json(&about(client.store(), &args.key, found.as_ref()))?;
+            output::tell_json(&about(client.store(), &args.key, found.as_ref()))?;
         }
         match found {
             Some(got) if args.must_be_fresh && got.origin() == Origin::Stale => {
@@ -77,7 +77,7 @@ pub(crate) fn get(args: &Get) -> Exit {
                 tokio::select! {
                     biased;
                     signal = signals.next_ending() => Err(Exit::by(signal)),
-                    printed = out::print_aside(got.into_inner()) => printed.map(|()| Exit::quiet(0)),
+                    printed = output::print_aside(got.into_inner()) => printed.map(|()| Exit::quiet(0)),
                 }
             }
             None => Err(nothing(&args.key, None)),
@@ -86,8 +86,8 @@ pub(crate) fn get(args: &Get) -> Exit {
     of_value(exit).without_command()
 }
 
-fn about<'a>(store: &'a str, key: &'a str, found: Option<&Got<Vec<u8>>>) -> Found<'a> {
-    Found {
+fn about<'a>(store: &'a str, key: &'a str, found: Option<&Got<Vec<u8>>>) -> CachedValue<'a> {
+    CachedValue {
         schema: "leasehold.cache-get/1",
         store,
         key,

@@ -5,11 +5,11 @@ use leasehold::Invalid;
 use leasehold::cache::Error;
 use leasehold_core::LockName;
 
-use super::refused::{of_value, refused};
+use super::errors::{of_value, refused};
 use crate::exit::{Exit, LOCK_UNKNOWN};
+use crate::messages::quoted;
 use crate::session::with_client;
 use crate::store::StoreArgs;
-use crate::text::quoted;
 
 const ABOUT: &str = "\
 From here on the values are stale, and so is what loads that are under way will bring: no reader on any host

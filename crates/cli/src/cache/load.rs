@@ -16,11 +16,11 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::exit::{CONFIG, Exit, TIMEOUT};
-use crate::handed::{Place, UrlFile, Variables};
-use crate::run::program::Program;
+use crate::inherited_store::{StoreLocation, UrlFile, Variables};
+use crate::messages::span;
+use crate::run::command::ResolvedCommand;
 use crate::store::Target;
 use crate::sys;
-use crate::text::span;
 
 /// Between TERM and KILL, and between KILL and no more patience.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
@@ -30,19 +30,19 @@ const BURIAL: Duration = Duration::from_secs(1);
 const LONGEST_NAME: usize = 100;
 
 /// A command that may be run, once, and how far it is.
-pub(super) struct Job {
-    program: Program,
+pub(super) struct LoadJob {
+    program: ResolvedCommand,
     /// Where its store was given.
-    place: Place,
+    place: StoreLocation,
     /// The variables by which it makes the same keys of names.
     naming: Variables,
-    limits: Limits,
-    state: watch::Sender<State>,
+    limits: LoadLimits,
+    state: watch::Sender<LoadState>,
 }
 
 /// What it may take.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct LoadLimits {
     /// Its time; then it is stopped.
     pub(super) time: Duration,
     /// What it may print, in bytes.
@@ -51,7 +51,7 @@ pub(super) struct Limits {
 
 /// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum LoadState {
     /// It was not started.
     Idle,
     /// It runs, as this process group, and was asked to end by this signal to us.
@@ -64,7 +64,7 @@ pub(super) enum State {
 
 /// Why it brought no value.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct LoadFailure {
     /// What this process exits with.
     pub(super) code: u8,
     /// What happened, for all hosts to know.
@@ -73,23 +73,23 @@ pub(super) struct Failed {
     pub(super) next: &'static str,
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for LoadFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)
     }
 }
 
-impl std::error::Error for Failed {}
+impl std::error::Error for LoadFailure {}
 
 /// Why it is stopped.
-enum Stop {
+enum StopCause {
     Time,
     Size,
     Unreadable(io::Error),
 }
 
-impl Job {
-    pub(super) fn new(program: Program, target: &Target, limits: Limits) -> Self {
+impl LoadJob {
+    pub(super) fn new(program: ResolvedCommand, target: &Target, limits: LoadLimits) -> Self {
         let naming = target.naming().iter();
         let naming = naming.map(|(name, value)| (*name, Some(value.into())));
         Self {
@@ -97,75 +97,83 @@ impl Job {
             place: target.place().clone(),
             naming: naming.collect(),
             limits,
-            state: watch::Sender::new(State::Idle),
+            state: watch::Sender::new(LoadState::Idle),
         }
     }
 
     /// Runs it. Never ends after an interrupt that ended the command.
-    pub(super) async fn load(self: Arc<Self>) -> Result<Vec<u8>, Failed> {
-        let mut process = Process::start(&self).map_err(|error| {
+    pub(super) async fn load(self: Arc<Self>) -> Result<Vec<u8>, LoadFailure> {
+        let mut process = LoadProcess::start(&self).map_err(|error| {
             let exit = self.program.failed(&error);
             self.failed(exit.code(), &format!("cannot be started: {error}"), "")
         })?;
-        self.state.send_replace(State::Running(process.group, None));
+        self.state
+            .send_replace(LoadState::Running(process.group, None));
         let ended = self.until_end(&mut process).await;
         let interrupted = match *self.state.borrow() {
-            State::Running(_, signal) => signal,
+            LoadState::Running(_, signal) => signal,
             _ => None,
         };
         match (ended, interrupted) {
             // Whatever it says: what it printed may be half of it.
             (Ok((status, _)), Some(signal)) => {
-                self.state.send_replace(State::Interrupted(status, signal));
+                self.state
+                    .send_replace(LoadState::Interrupted(status, signal));
                 std::future::pending().await
             }
             (ended, _) => {
-                self.state.send_replace(State::Over);
+                self.state.send_replace(LoadState::Over);
                 self.judge(ended)
             }
         }
     }
 
-    fn judge(&self, ended: Result<(ExitStatus, Vec<u8>), Stop>) -> Result<Vec<u8>, Failed> {
+    fn judge(
+        &self,
+        ended: Result<(ExitStatus, Vec<u8>), StopCause>,
+    ) -> Result<Vec<u8>, LoadFailure> {
         Err(match ended {
             Ok((status, value)) if status.success() => return Ok(value),
             Ok((status, _)) => {
                 self.failed(Exit::of_command(status).code(), &how_it_ended(status), "")
             }
-            Err(Stop::Time) => {
+            Err(StopCause::Time) => {
                 let what = format!("was stopped after {}", span(self.limits.time));
                 self.failed(TIMEOUT, &what, "--timeout DUR lets it run longer")
             }
-            Err(Stop::Size) => {
+            Err(StopCause::Size) => {
                 let what = format!("printed more than {} bytes", self.limits.size);
                 self.failed(CONFIG, &what, "--max-size SIZE allows more, up to 24MiB")
             }
-            Err(Stop::Unreadable(error)) => {
+            Err(StopCause::Unreadable(error)) => {
                 let what = format!("printed what cannot be read: {error}");
                 self.failed(crate::exit::SOFTWARE, &what, "")
             }
         })
     }
 
-    fn failed(&self, code: u8, how: &str, next: &'static str) -> Failed {
+    fn failed(&self, code: u8, how: &str, next: &'static str) -> LoadFailure {
         let name = self.program.note(LONGEST_NAME);
         let host = gethostname().unwrap_or_default();
         let what = format!("{name} {how}, on {}", host.to_string_lossy());
-        Failed { code, what, next }
+        LoadFailure { code, what, next }
     }
 
     /// What it printed, and how it ended; or why it was stopped.
-    async fn until_end(&self, process: &mut Process) -> Result<(ExitStatus, Vec<u8>), Stop> {
+    async fn until_end(
+        &self,
+        process: &mut LoadProcess,
+    ) -> Result<(ExitStatus, Vec<u8>), StopCause> {
         let Some(mut stdout) = process.child.stdout.take() else {
-            return Err(Stop::Unreadable(io::Error::other("no pipe")));
+            return Err(StopCause::Unreadable(io::Error::other("no pipe")));
         };
         let run = async {
             let value = all_of(&mut stdout, self.limits.size).await?;
-            let status = process.child.wait().await.map_err(Stop::Unreadable)?;
+            let status = process.child.wait().await.map_err(StopCause::Unreadable)?;
             Ok((status, value))
         };
         let ended = timeout(self.limits.time, run).await;
-        let ended = ended.unwrap_or(Err(Stop::Time));
+        let ended = ended.unwrap_or(Err(StopCause::Time));
         if ended.is_err() {
             // Or it might wait for someone to read.
             drop(stdout);
@@ -179,7 +187,7 @@ impl Job {
     /// Passes a signal to us on to it.
     pub(super) fn pass_on(&self, group: Pid, signal: Signal, ends: bool) {
         self.state.send_if_modified(|state| match state {
-            State::Running(_, interrupted) => {
+            LoadState::Running(_, interrupted) => {
                 *interrupted = interrupted.or(ends.then_some(signal));
                 ends
             }
@@ -192,7 +200,7 @@ impl Job {
         }
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> LoadState {
         *self.state.borrow()
     }
 
@@ -200,7 +208,7 @@ impl Job {
     pub(super) async fn interrupted(&self) -> (ExitStatus, Signal) {
         let mut state = self.state.subscribe();
         loop {
-            if let State::Interrupted(status, signal) = *state.borrow_and_update() {
+            if let LoadState::Interrupted(status, signal) = *state.borrow_and_update() {
                 return (status, signal);
             }
             // An error would mean that the sender, and so `self`, is gone.
@@ -212,13 +220,13 @@ impl Job {
 }
 
 /// Reads to the end, which is when nobody is left who could write, as for `$(...)`.
-async fn all_of(stdout: &mut (impl AsyncRead + Unpin), size: usize) -> Result<Vec<u8>, Stop> {
+async fn all_of(stdout: &mut (impl AsyncRead + Unpin), size: usize) -> Result<Vec<u8>, StopCause> {
     let mut value = Vec::new();
     let most = u64::try_from(size).unwrap_or(u64::MAX).saturating_add(1);
     let read = stdout.take(most).read_to_end(&mut value).await;
-    read.map_err(Stop::Unreadable)?;
+    read.map_err(StopCause::Unreadable)?;
     if value.len() > size {
-        return Err(Stop::Size);
+        return Err(StopCause::Size);
     }
     Ok(value)
 }
@@ -235,7 +243,7 @@ fn how_it_ended(status: ExitStatus) -> String {
 }
 
 /// The running command, in a session and process group of its own. Dropping it kills the group.
-struct Process {
+struct LoadProcess {
     child: Child,
     group: Pid,
     has_ended: bool,
@@ -243,9 +251,9 @@ struct Process {
     _url_file: Option<UrlFile>,
 }
 
-impl Process {
+impl LoadProcess {
     /// To be called from the main thread: see [`sys::prepare`].
-    fn start(job: &Job) -> io::Result<Self> {
+    fn start(job: &LoadJob) -> io::Result<Self> {
         let mut command = job.program.command();
         let (store, url_file) = job.place.hand_on();
         for (name, value) in store.iter().chain(&job.naming) {
@@ -280,7 +288,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for LoadProcess {
     fn drop(&mut self) {
         if !self.has_ended {
             send(self.group, Signal::SIGKILL);
@@ -294,9 +302,9 @@ fn send(group: Pid, signal: Signal) {
 }
 
 /// Ends after `limit`, but not while it runs or has run.
-pub(super) async fn patience(job: &Job, limit: Duration) {
+pub(super) async fn patience(job: &LoadJob, limit: Duration) {
     sleep(limit).await;
-    if job.state() != State::Idle {
+    if job.state() != LoadState::Idle {
         std::future::pending::<()>().await;
     }
 }

@@ -3,11 +3,11 @@
 
 mod args;
 mod background;
+mod errors;
 mod get;
+mod get_or_refresh;
 mod invalidate;
 mod load;
-mod refresh;
-mod refused;
 
 use clap::{Args, Subcommand};
 
@@ -29,11 +29,11 @@ KEY is a name for what CMD prints: whatever it depends on belongs in it (report:
 #[command(after_help = ABOUT)]
 pub(crate) struct Cache {
     #[command(subcommand)]
-    verb: Verb,
+    verb: CacheVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum CacheVerb {
     GetOrRefresh(GetOrRefresh),
     Get(Get),
     Invalidate(Invalidate),
@@ -42,12 +42,12 @@ enum Verb {
 /// Does it.
 pub(crate) fn cache(args: &Cache) -> Exit {
     let (exit, here) = match &args.verb {
-        Verb::GetOrRefresh(args) => (
-            refresh::get_or_refresh(args),
+        CacheVerb::GetOrRefresh(args) => (
+            get_or_refresh::get_or_refresh(args),
             "leasehold cache get-or-refresh --url local: KEY -- CMD",
         ),
-        Verb::Get(args) => (get::get(args), "leasehold cache get --url local: KEY"),
-        Verb::Invalidate(args) => (
+        CacheVerb::Get(args) => (get::get(args), "leasehold cache get --url local: KEY"),
+        CacheVerb::Invalidate(args) => (
             invalidate::invalidate(args),
             "leasehold cache invalidate --url local: KEY",
         ),

@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::setting::{KEYS, Layer, Origin, PASSWORD_FILE, RELATIVE, URL, URL_FILE};
 use crate::exit::{CONFIG, Exit};
-use crate::text;
+use crate::messages;
 
 /// What a file that is not there means.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,10 @@ fn unknown(name: &str) -> String {
     } else {
         ""
     };
-    format!("unknown key {}{hint}; known: {known}", text::quoted(name))
+    format!(
+        "unknown key {}{hint}; known: {known}",
+        messages::quoted(name)
+    )
 }
 
 /// The number of the line with the byte `at`.

@@ -17,7 +17,7 @@ pub(crate) use self::setting::{
 };
 use self::setting::{KEYS, Layer};
 use crate::exit::{CONFIG, Exit};
-use crate::handed;
+use crate::inherited_store;
 
 /// Set by many hosts for any program. It may name a cache, so everything else is asked before.
 pub(crate) const REDIS_URL: &str = "REDIS_URL";
@@ -54,7 +54,7 @@ impl Settings {
             .filter_map(|(key, name)| named(key, name))
             .collect();
         if let (Some(_), Some((file, _))) = (variables.get(URL), variables.get(URL_FILE))
-            && handed::is_handed(Path::new(file))
+            && inherited_store::is_run_url_file(Path::new(file))
         {
             // Whoever named a store since then means that one.
             variables.remove(URL_FILE);
@@ -62,7 +62,7 @@ impl Settings {
         let named_here = [&typed.0, &variables]
             .iter()
             .any(|layer| layer.contains_key(URL) || layer.contains_key(URL_FILE));
-        if let (false, Some(why)) = (named_here, variable(handed::WITHHELD)) {
+        if let (false, Some(why)) = (named_here, variable(inherited_store::WITHHELD)) {
             return Err(withheld(&why.to_string_lossy()));
         }
         let hidden = NONE.map(|(key, marker)| (key, variable(marker)));

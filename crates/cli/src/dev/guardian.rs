@@ -8,10 +8,10 @@ use nix::unistd::{Pid, setsid};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::args::Dev;
-use super::owner::Owner;
-use super::server::Server;
+use super::calling_shell::CallingShell;
+use super::server::DevServer;
 use crate::exit::{Exit, UNAVAILABLE};
-use crate::out;
+use crate::output;
 use crate::session::{in_runtime, refused_by_system};
 use crate::signals::Signals;
 
@@ -30,7 +30,7 @@ pub(super) fn keep(args: &Dev) -> Exit {
         Ok(exit) => exit,
         // Heard by the one that started us.
         Err(why) => {
-            let _said: io::Result<()> = out::write(format!("{}\n", why.text()).as_bytes());
+            let _said: io::Result<()> = output::write(format!("{}\n", why.text()).as_bytes());
             Exit::quiet(UNAVAILABLE)
         }
     }
@@ -42,16 +42,16 @@ async fn guard(args: &Dev) -> Result<Exit, Exit> {
         let mut text = String::new();
         // An error is an end as well.
         let _read: io::Result<usize> = io::stdin().read_to_string(&mut text);
-        Owner::parse(&text)
+        CallingShell::parse(&text)
     });
     let mut server = tokio::select! {
-        server = Server::start(args) => server?,
+        server = DevServer::start(args) => server?,
         // Given up before it answered.
         _ = &mut told => return Ok(Exit::quiet(0)),
         signal = signals.next_ending() => return Ok(Exit::by(signal)),
     };
     let line = format!("{READY}{}\n", server.url());
-    out::write(line.as_bytes()).map_err(|error| refused_by_system(&error))?;
+    output::write(line.as_bytes()).map_err(|error| refused_by_system(&error))?;
     let unneeded = async {
         if let Ok(Some(owner)) = told.await {
             until(|| owner.is_gone()).await;

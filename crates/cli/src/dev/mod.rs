@@ -6,8 +6,8 @@
 //! that it writes to the guardian is whose end to wait for instead: that of the shell.
 
 mod args;
+mod calling_shell;
 mod guardian;
-mod owner;
 mod server;
 
 use std::env;
@@ -21,13 +21,13 @@ use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) use self::args::Dev;
-use self::owner::Owner;
-use crate::exit::{Exit, NOT_EXECUTABLE, NOT_FOUND, Reach, UNAVAILABLE, USAGE};
+use self::calling_shell::CallingShell;
+use crate::exit::{Exit, InterruptTarget, NOT_EXECUTABLE, NOT_FOUND, UNAVAILABLE, USAGE};
+use crate::messages::{say, shown};
 use crate::session::{in_runtime, refused_by_system};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
-use crate::text::{say, shown};
-use crate::{out, sys};
+use crate::{output, sys};
 
 /// What a guardian is called. A name is nothing that help and completions would have to hide.
 const GUARDIAN: &str = "leasehold-guardian";
@@ -45,9 +45,9 @@ fn begin(args: &Dev) -> Result<Exit, Exit> {
         return Ok(guardian::keep(args));
     }
     // First of all: whoever started us may be gone later.
-    let owner = Owner::calling_shell();
+    let owner = CallingShell::find();
     let program = server::find(args.server.as_deref())?;
-    let server = Guarded::start(&program, args.port)?;
+    let server = GuardedServer::start(&program, args.port)?;
     if let Some((program, words)) = args.command.split_first() {
         let mut command = Command::new(program);
         command.args(words).env("LEASEHOLD_URL", &server.url);
@@ -63,13 +63,13 @@ fn begin(args: &Dev) -> Result<Exit, Exit> {
 }
 
 /// A server, and the guardian that ends it. Dropping it waits until both are gone.
-struct Guarded {
+struct GuardedServer {
     guardian: Child,
     said: Option<BufReader<ChildStdout>>,
     url: String,
 }
 
-impl Guarded {
+impl GuardedServer {
     /// Starts both. Returns when the server answers.
     fn start(program: &std::path::Path, port: Option<u16>) -> Result<Self, Exit> {
         let ours = env::current_exe().map_err(|error| refused_by_system(&error))?;
@@ -125,7 +125,7 @@ impl Guarded {
     }
 
     /// Makes the server end with `owner` instead of with this process.
-    fn leave_to(mut self, owner: &Owner) -> io::Result<()> {
+    fn leave_to(mut self, owner: &CallingShell) -> io::Result<()> {
         if let Some(mut stdin) = self.guardian.stdin.take() {
             stdin.write_all(owner.to_string().as_bytes())?;
         }
@@ -135,7 +135,7 @@ impl Guarded {
     }
 }
 
-impl Drop for Guarded {
+impl Drop for GuardedServer {
     fn drop(&mut self) {
         drop(self.guardian.stdin.take());
         // There is nothing else to do for it.
@@ -144,7 +144,7 @@ impl Drop for Guarded {
 }
 
 /// Prints what the shell is to evaluate, and leaves the server to it.
-fn hand_over(server: Guarded, owner: Option<Owner>) -> Result<Exit, Exit> {
+fn hand_over(server: GuardedServer, owner: Option<CallingShell>) -> Result<Exit, Exit> {
     let owner = owner.ok_or_else(|| {
         Exit::saying(
             USAGE,
@@ -162,18 +162,18 @@ fn hand_over(server: Guarded, owner: Option<Owner>) -> Result<Exit, Exit> {
         .chain(set.map(|name| format!("unset {name}\n")))
         .collect();
     // If nobody reads it, nobody can use the server.
-    out::write(lines.as_bytes())
+    output::write(lines.as_bytes())
         .and_then(|()| server.leave_to(&owner))
         .map_err(|error| refused_by_system(&error))?;
     Ok(Exit::quiet(0))
 }
 
 /// Keeps the server until Ctrl-C.
-async fn foreground(mut server: Guarded) -> Result<Exit, Exit> {
+async fn foreground(mut server: GuardedServer) -> Result<Exit, Exit> {
     let mut signals = Signals::catch().map_err(|error| refused_by_system(&error))?;
     say("a private server runs here until Ctrl-C; in another shell, type");
     let line = format!("export LEASEHOLD_URL={}\n", server.url);
-    out::write(line.as_bytes()).map_err(|error| refused_by_system(&error))?;
+    output::write(line.as_bytes()).map_err(|error| refused_by_system(&error))?;
     // The guardian says no more: what comes is its end.
     let said = server.said.take();
     let ended =
@@ -182,7 +182,7 @@ async fn foreground(mut server: Guarded) -> Result<Exit, Exit> {
         signal = signals.next_ending() => {
             drop(server);
             let exit = Exit::by(signal);
-            Ok(if signal == Signal::SIGINT { exit.by_interrupt(Reach::Us) } else { exit })
+            Ok(if signal == Signal::SIGINT { exit.by_interrupt(InterruptTarget::Process) } else { exit })
         }
         _ = ended => Err(Exit::saying(
             UNAVAILABLE,
@@ -211,7 +211,7 @@ async fn run(mut command: Command, name: &OsString) -> Result<Exit, Exit> {
             // A script around us is to stop then, as it would without us.
             let interrupted = status.signal() == Some(Signal::SIGINT as i32) && is_at_terminal();
             return Ok(if interrupted {
-                exit.by_interrupt(Reach::Us)
+                exit.by_interrupt(InterruptTarget::Process)
             } else {
                 exit
             });

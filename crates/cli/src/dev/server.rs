@@ -1,5 +1,5 @@
 //! A redis-server or valkey-server with safe settings, in a directory that only this user may enter. Must never survive its
-//! [`Server`], or listen where others can reach it unless that was asked for.
+//! [`DevServer`], or listen where others can reach it unless that was asked for.
 
 use std::env;
 use std::ffi::OsStr;
@@ -16,9 +16,9 @@ use tokio::time::{sleep, timeout};
 
 use super::args::Dev;
 use crate::exit::{Exit, NOT_FOUND, UNAVAILABLE};
+use crate::messages::shown;
 use crate::session::refused_by_system;
 use crate::sys;
-use crate::text::shown;
 
 /// In this order.
 const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
@@ -81,13 +81,13 @@ fn is_program(file: &Path) -> bool {
 }
 
 /// A server that runs. Dropping it kills it; its data was not meant to last.
-pub(super) struct Server {
+pub(super) struct DevServer {
     child: Child,
     url: String,
     directory: Directory,
 }
 
-impl Server {
+impl DevServer {
     /// Starts one and waits until it answers.
     pub(super) async fn start(args: &Dev) -> Result<Self, Exit> {
         let refused = |error: io::Error| refused_by_system(&error);
@@ -143,7 +143,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for DevServer {
     fn drop(&mut self) {
         // Errors mean that it has ended, which is the aim.
         let _killed: io::Result<()> = self.child.kill();

@@ -11,7 +11,7 @@ pub(crate) use self::args::Doctor;
 use crate::diagnosis::{Report, State, diagnose};
 use crate::exit::{CONFIG, DENIED, Exit, MORE_RESOURCES, SOFTWARE, UNAVAILABLE};
 use crate::session::in_runtime;
-use crate::{out, text};
+use crate::{messages, output};
 
 /// Examines, and says what was found.
 pub(crate) fn doctor(args: &Doctor) -> Exit {
@@ -33,9 +33,9 @@ fn examined(args: &Doctor) -> Result<Exit, Exit> {
     }
     for id in &args.ignore {
         if report.findings.iter().all(|finding| finding.id != id) {
-            text::say(&format!(
+            messages::say(&format!(
                 "warning: --ignore {}: no such check was made; `leasehold doctor --all` lists them",
-                text::quoted(id)
+                messages::quoted(id)
             ));
         }
     }
@@ -53,7 +53,7 @@ fn examined(args: &Doctor) -> Result<Exit, Exit> {
 
 fn tell(text: &str) {
     // Whoever reads no further (`leasehold doctor | head -1`) has the exit code.
-    let _read: std::io::Result<()> = out::write(text.as_bytes());
+    let _read: std::io::Result<()> = output::write(text.as_bytes());
 }
 
 /// The code for what was found.
@@ -107,7 +107,7 @@ fn unexamined(error: &Error) -> Exit {
         code,
         format!(
             "{} (exit {code})\n    There was nothing to examine.\n    next    {advice}",
-            text::without_passwords(&store.to_string())
+            messages::without_passwords(&store.to_string())
         ),
     )
 }

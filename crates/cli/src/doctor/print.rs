@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::args::{Doctor, For};
 use crate::diagnosis::{Finding, Purpose, Report, State};
-use crate::out;
-use crate::text::{is_direction, span};
+use crate::messages::{is_direction, span};
+use crate::output;
 
 /// Where the texts begin, after state and id.
 const COLUMN: usize = 19;
@@ -213,7 +213,7 @@ pub(super) fn json(report: &Report, args: &Doctor, ttl: Duration, code: u8) -> S
         exit_code: code,
     };
     // Fails only for maps whose keys are no text; there are none.
-    out::json_for_people(&document).unwrap_or_default() + "\n"
+    output::json_for_people(&document).unwrap_or_default() + "\n"
 }
 
 fn said(text: &str) -> Option<&str> {

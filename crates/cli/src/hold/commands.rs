@@ -14,22 +14,22 @@ const AHEAD: usize = 16;
 
 /// A line of stdin.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
-    Command(Command),
+pub(super) enum StdinLine {
+    Command(HoldCommand),
     /// What is wrong with it.
-    Nonsense(String),
+    Invalid(String),
 }
 
 /// What can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub(super) enum Command {
+pub(super) enum HoldCommand {
     Release,
     Check,
 }
 
 /// The lines of stdin from now on. It ends where stdin does.
-pub(super) fn listen() -> io::Result<Receiver<Said>> {
+pub(super) fn listen() -> io::Result<Receiver<StdinLine>> {
     let (sender, said) = channel(AHEAD);
     // A read of stdin cannot be called off: the thread ends with the process.
     let read = move || {
@@ -45,7 +45,7 @@ pub(super) fn listen() -> io::Result<Receiver<Said>> {
 }
 
 /// The next line that is not empty; `None` at the end, which a failure is as well.
-fn next(input: &mut impl BufRead) -> Option<Said> {
+fn next(input: &mut impl BufRead) -> Option<StdinLine> {
     loop {
         let mut line = Vec::new();
         let length = input
@@ -58,7 +58,7 @@ fn next(input: &mut impl BufRead) -> Option<Said> {
         }
         if line.last() != Some(&b'\n') && line.len() as u64 == LONGEST {
             skip_line(input)?;
-            return Some(Said::Nonsense(format!(
+            return Some(StdinLine::Invalid(format!(
                 "a line is longer than {LONGEST} bytes"
             )));
         }
@@ -83,14 +83,14 @@ fn skip_line(input: &mut impl BufRead) -> Option<()> {
     }
 }
 
-fn parse(line: &[u8]) -> Said {
+fn parse(line: &[u8]) -> StdinLine {
     serde_json::from_slice(line).map_or_else(
         |error| {
-            Said::Nonsense(format!(
+            StdinLine::Invalid(format!(
                 r#"not understood: {error}; write {{"do":"release"}} or {{"do":"check"}}, one per line"#
             ))
         },
-        Said::Command,
+        StdinLine::Command,
     )
 }
 
@@ -98,7 +98,7 @@ fn parse(line: &[u8]) -> Said {
 mod tests {
     use super::*;
 
-    fn all(mut text: &[u8]) -> Vec<Said> {
+    fn all(mut text: &[u8]) -> Vec<StdinLine> {
         std::iter::from_fn(|| next(&mut text)).collect()
     }
 
@@ -110,10 +110,10 @@ mod tests {
         );
         let said = all(text.as_bytes());
         assert_eq!(said.len(), 5, "{said:?}");
-        assert_eq!(said[0], Said::Command(Command::Check));
-        assert!(matches!(&said[1], Said::Nonsense(why) if why.contains("dance")));
-        assert!(matches!(&said[2], Said::Nonsense(why) if why.contains("longer")));
-        assert!(matches!(&said[3], Said::Nonsense(_)));
-        assert_eq!(said[4], Said::Command(Command::Release));
+        assert_eq!(said[0], StdinLine::Command(HoldCommand::Check));
+        assert!(matches!(&said[1], StdinLine::Invalid(why) if why.contains("dance")));
+        assert!(matches!(&said[2], StdinLine::Invalid(why) if why.contains("longer")));
+        assert!(matches!(&said[3], StdinLine::Invalid(_)));
+        assert_eq!(said[4], StdinLine::Command(HoldCommand::Release));
     }
 }

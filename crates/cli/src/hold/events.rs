@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 
-use crate::out;
+use crate::output;
 
 const SCHEMA: &str = "leasehold.hold/1";
 
@@ -22,7 +22,7 @@ const LAST: Duration = Duration::from_secs(1);
 /// What happens to the lock, in the order of a life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(super) enum Event {
+pub(super) enum HoldEvent {
     /// It is busy: told anew when the place in line or the holder changes.
     Waiting {
         lock: String,
@@ -65,7 +65,7 @@ pub(super) enum Event {
     Error { code: Option<u8>, message: String },
 }
 
-impl Event {
+impl HoldEvent {
     /// Whether nothing comes after it.
     fn is_last(&self) -> bool {
         match self {
@@ -86,10 +86,10 @@ impl Event {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct EventLine<'a> {
     schema: &'static str,
     #[serde(flatten)]
-    event: &'a Event,
+    event: &'a HoldEvent,
 }
 
 /// The way to the parent.
@@ -133,14 +133,14 @@ impl Events {
     }
 
     /// Tells the parent, without waiting for it.
-    pub(super) fn tell(&mut self, event: &Event) {
+    pub(super) fn tell(&mut self, event: &HoldEvent) {
         if self.is_over {
             return;
         }
         self.is_over = event.is_last();
         let schema = SCHEMA;
         // Texts and numbers can always be written.
-        let line = out::json(&Line { schema, event }).unwrap_or_default() + "\n";
+        let line = output::json(&EventLine { schema, event }).unwrap_or_default() + "\n";
         let sent = self.lines.as_ref().map(|lines| lines.try_send(line));
         self.is_broken |= !matches!(sent, Some(Ok(())));
     }
@@ -173,11 +173,11 @@ mod tests {
 
     #[test]
     fn each_line_says_what_it_is_first() {
-        let event = Event::Doubtful {
+        let event = HoldEvent::Doubtful {
             valid_for_ms: 7,
             reason: "no".into(),
         };
-        let line = serde_json::to_string(&Line {
+        let line = serde_json::to_string(&EventLine {
             schema: SCHEMA,
             event: &event,
         });

@@ -13,15 +13,15 @@ use nix::sys::signal::Signal;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
 
-use self::commands::{Command, Said};
-use self::events::{Event, Events};
+use self::commands::{HoldCommand, StdinLine};
+use self::events::{Events, HoldEvent};
+use crate::acquire_ui::{self, WaitArgs};
 use crate::exit::{BUSY, Exit, LOST, TIMEOUT};
-use crate::seen::millis;
+use crate::messages::{quoted, who, without_advice};
 use crate::session::{refused_by_system, with_client};
 use crate::signals::Signals;
 use crate::store::{StoreArgs, TtlArgs};
-use crate::text::{quoted, who, without_advice};
-use crate::wait::{self, WaitArgs};
+use crate::view::millis;
 
 /// How long to wait for the store to confirm a release. The TTL ends the lease without it.
 const RELEASE: Duration = Duration::from_secs(3);
@@ -66,7 +66,7 @@ pub(crate) fn hold(args: &Hold) -> Exit {
     };
     let exit = begin(args, &mut events).unwrap_or_else(|exit| exit);
     // If the end was told already, this is not.
-    events.tell(&Event::Error {
+    events.tell(&HoldEvent::Error {
         code: Some(exit.code()),
         message: match exit.text() {
             "" => "ended by a signal".to_owned(),
@@ -90,7 +90,7 @@ fn begin(args: &Hold, events: &mut Events) -> Result<Exit, Exit> {
             signals,
         };
         let (lease, waited) = acquire(client, args, (ttl, limit), &mut parent).await?;
-        parent.events.tell(&Event::Acquired {
+        parent.events.tell(&HoldEvent::Acquired {
             lock: args.lock.clone(),
             fence: lease.fence().get(),
             token: lease.token(),
@@ -105,13 +105,13 @@ fn begin(args: &Hold, events: &mut Events) -> Result<Exit, Exit> {
 
 /// The one who started this process.
 struct Parent<'a> {
-    said: &'a mut Receiver<Said>,
+    said: &'a mut Receiver<StdinLine>,
     events: &'a mut Events,
     signals: &'a mut Signals,
 }
 
 /// Something that may end the hold, or the waiting for it.
-enum Heard {
+enum ParentEvent {
     Check,
     Release,
     /// It has closed stdin, or reads no more.
@@ -123,23 +123,23 @@ enum Heard {
 
 impl Parent<'_> {
     /// What it wants, at the latest after [`LOOK`]. Dropping the future loses nothing.
-    async fn hear(&mut self) -> Heard {
+    async fn hear(&mut self) -> ParentEvent {
         if self.events.is_broken() {
-            return Heard::Gone;
+            return ParentEvent::Gone;
         }
         tokio::select! {
             biased;
-            signal = self.signals.next_ending() => Heard::Signal(signal),
+            signal = self.signals.next_ending() => ParentEvent::Signal(signal),
             said = self.said.recv() => match said {
-                Some(Said::Command(Command::Check)) => Heard::Check,
-                Some(Said::Command(Command::Release)) => Heard::Release,
-                Some(Said::Nonsense(message)) => {
-                    self.events.tell(&Event::Error { code: None, message });
-                    Heard::Nothing
+                Some(StdinLine::Command(HoldCommand::Check)) => ParentEvent::Check,
+                Some(StdinLine::Command(HoldCommand::Release)) => ParentEvent::Release,
+                Some(StdinLine::Invalid(message)) => {
+                    self.events.tell(&HoldEvent::Error { code: None, message });
+                    ParentEvent::Nothing
                 }
-                None => Heard::Gone,
+                None => ParentEvent::Gone,
             },
-            () = tokio::time::sleep(LOOK) => Heard::Nothing,
+            () = tokio::time::sleep(LOOK) => ParentEvent::Nothing,
         }
     }
 }
@@ -174,17 +174,17 @@ async fn acquire(
             // The parent first: a lock that arrives when nobody wants it any more is not to be told.
             biased;
             heard = parent.hear() => match heard {
-                Heard::Check => parent.events.tell(&state(None)),
-                Heard::Release => return Err(cancelled(parent.events, "asked to release")),
-                Heard::Gone => return Err(cancelled(parent.events, "stdin or stdout was closed")),
-                Heard::Signal(signal) => return Err(Exit::by(signal)),
-                Heard::Nothing => {}
+                ParentEvent::Check => parent.events.tell(&state(None)),
+                ParentEvent::Release => return Err(cancelled(parent.events, "asked to release")),
+                ParentEvent::Gone => return Err(cancelled(parent.events, "stdin or stdout was closed")),
+                ParentEvent::Signal(signal) => return Err(Exit::by(signal)),
+                ParentEvent::Nothing => {}
             },
             answer = &mut asking => break answer,
             Ok(()) = seen.changed() => {
                 let Some(waiting) = seen.borrow_and_update().clone() else { continue };
-                if wait::is_ancestor(&waiting.holder) {
-                    return Err(wait::nested(&args.lock, &waiting.holder));
+                if acquire_ui::is_ancestor(&waiting.holder) {
+                    return Err(acquire_ui::nested(&args.lock, &waiting.holder));
                 }
                 if told.is_none() && args.how.is_full(waiting.ahead) {
                     return Err(refused(parent.events, args, BUSY));
@@ -201,7 +201,7 @@ async fn acquire(
         Ok(Some(lease)) => Ok((lease, waited())),
         Ok(None) => Err(refused(parent.events, args, BUSY)),
         Err(Error::Timeout(_)) => {
-            wait::still_answers(client, &args.lock).await?;
+            acquire_ui::still_answers(client, &args.lock).await?;
             Err(refused(parent.events, args, TIMEOUT))
         }
         Err(error) => Err(error.into()),
@@ -209,19 +209,19 @@ async fn acquire(
 }
 
 /// How the hold came to its end.
-enum End {
+enum HoldEnd {
     Lost(Lost),
     Asked,
     Signal(Signal),
 }
 
 /// Answers the parent until there is a reason to end.
-async fn until_end(lease: &Lease, parent: &mut Parent<'_>) -> End {
+async fn until_end(lease: &Lease, parent: &mut Parent<'_>) -> HoldEnd {
     let mut was_doubtful = false;
     loop {
         let heard = tokio::select! {
             biased;
-            lost = lease.lost() => return End::Lost(lost),
+            lost = lease.lost() => return HoldEnd::Lost(lost),
             heard = parent.hear() => heard,
         };
         let doubt = lease.doubt();
@@ -229,46 +229,46 @@ async fn until_end(lease: &Lease, parent: &mut Parent<'_>) -> End {
             was_doubtful = doubt.is_some();
             let valid_for_ms = millis(lease.valid_for());
             parent.events.tell(&match doubt {
-                Some(reason) => Event::Doubtful {
+                Some(reason) => HoldEvent::Doubtful {
                     valid_for_ms,
                     reason,
                 },
-                None => Event::Renewed { valid_for_ms },
+                None => HoldEvent::Renewed { valid_for_ms },
             });
         }
         match heard {
-            Heard::Check => parent.events.tell(&state(Some(lease))),
-            Heard::Release | Heard::Gone => return End::Asked,
-            Heard::Signal(signal) => return End::Signal(signal),
-            Heard::Nothing => {}
+            ParentEvent::Check => parent.events.tell(&state(Some(lease))),
+            ParentEvent::Release | ParentEvent::Gone => return HoldEnd::Asked,
+            ParentEvent::Signal(signal) => return HoldEnd::Signal(signal),
+            ParentEvent::Nothing => {}
         }
     }
 }
 
 /// Gives the lock back, and tells the parent how it ended.
-async fn finish(lease: Lease, end: End, events: &mut Events) -> Exit {
+async fn finish(lease: Lease, end: HoldEnd, events: &mut Events) -> Exit {
     let name = lease.name().to_owned();
     let exit = match end {
-        End::Lost(lost) => return was_lost(events, &lost),
-        End::Asked => Exit::quiet(0),
-        End::Signal(signal) => Exit::by(signal),
+        HoldEnd::Lost(lost) => return was_lost(events, &lost),
+        HoldEnd::Asked => Exit::quiet(0),
+        HoldEnd::Signal(signal) => Exit::by(signal),
     };
     match tokio::time::timeout(RELEASE, lease.release()).await {
         Ok(Err(Error::Lost(lost))) => return was_lost(events, &lost),
-        Ok(Ok(())) => events.tell(&Event::Released { confirmed: true }),
+        Ok(Ok(())) => events.tell(&HoldEvent::Released { confirmed: true }),
         Ok(Err(_)) | Err(_) => {
-            crate::text::say(&format!(
+            crate::messages::say(&format!(
                 "the release of {} was not confirmed: it ends by its TTL; until then others wait",
                 quoted(&name)
             ));
-            events.tell(&Event::Released { confirmed: false });
+            events.tell(&HoldEvent::Released { confirmed: false });
         }
     }
     exit
 }
 
 fn was_lost(events: &mut Events, lost: &Lost) -> Exit {
-    events.tell(&Event::Lost {
+    events.tell(&HoldEvent::Lost {
         cause: without_advice(&lost.reason()),
         code: LOST,
     });
@@ -278,8 +278,8 @@ fn was_lost(events: &mut Events, lost: &Lost) -> Exit {
     )
 }
 
-fn waits(lock: &str, waiting: &Waiting, waited: Duration) -> Event {
-    Event::Waiting {
+fn waits(lock: &str, waiting: &Waiting, waited: Duration) -> HoldEvent {
+    HoldEvent::Waiting {
         lock: lock.to_owned(),
         ahead: waiting.ahead,
         holder: who(&waiting.holder),
@@ -288,9 +288,9 @@ fn waits(lock: &str, waiting: &Waiting, waited: Duration) -> Event {
     }
 }
 
-fn state(lease: Option<&Lease>) -> Event {
+fn state(lease: Option<&Lease>) -> HoldEvent {
     let valid_for = lease.map_or(Duration::ZERO, Lease::valid_for);
-    Event::State {
+    HoldEvent::State {
         held: !valid_for.is_zero(),
         doubtful: lease.is_some_and(Lease::is_doubtful),
         valid_for_ms: millis(valid_for),
@@ -303,12 +303,12 @@ fn refused(events: &mut Events, args: &Hold, code: u8) -> Exit {
     let message = format!("{} is busy (exit {code})", quoted(&args.lock));
     let told = message.clone();
     events.tell(&if code == TIMEOUT {
-        Event::Timeout {
+        HoldEvent::Timeout {
             code,
             message: told,
         }
     } else {
-        Event::Busy {
+        HoldEvent::Busy {
             code,
             message: told,
         }
@@ -323,7 +323,7 @@ fn refused(events: &mut Events, args: &Hold, code: u8) -> Exit {
 /// Nobody wants the lock any more, and it was never held.
 fn cancelled(events: &mut Events, why: &str) -> Exit {
     let message = format!("{why} before the lock was held (exit {BUSY})");
-    events.tell(&Event::Cancelled {
+    events.tell(&HoldEvent::Cancelled {
         code: BUSY,
         message: message.clone(),
     });

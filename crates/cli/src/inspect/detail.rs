@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use leasehold::{Snapshot, WaiterView, Who};
 
-use crate::seen::{foreign, is_alive, is_cache_entry};
-use crate::text::{place, quoted, span, who};
+use crate::messages::{place, quoted, span, who};
+use crate::view::{foreign, is_alive, is_cache_entry};
 
 /// The text. `pasted` is the lock and where it lives, for a command.
 pub(crate) fn of(name: &str, pasted: &str, snapshot: &Snapshot) -> String {
@@ -71,7 +71,7 @@ fn waiting(ahead: u32, waiter: &WaiterView) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::seen::samples::{foreign, free, held, with_queue};
+    use crate::view::samples::{foreign, free, held, with_queue};
 
     use super::*;
 

@@ -10,11 +10,11 @@ use leasehold_core::LockName;
 use serde::Serialize;
 
 use crate::exit::Exit;
-use crate::out;
-use crate::seen::{Lock, is_for_ever, is_free};
+use crate::messages::say;
+use crate::output;
 use crate::session::with_client;
 use crate::store::StoreArgs;
-use crate::text::say;
+use crate::view::{LockJson, is_for_ever, is_free};
 
 /// How many locks are looked at in one go.
 const AT_ONCE: usize = 256;
@@ -60,23 +60,23 @@ Exit codes: 0 shown; 64 wrong use or a bad name; 69 the store does not answer; 7
 password or permission; 78 no store, or a key beside the lock holds something else";
 
 /// What was found under one name.
-pub(crate) struct Found {
+pub(crate) struct InspectedLock {
     pub(crate) name: String,
     pub(crate) outcome: Result<Snapshot, Error>,
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct InspectReport<'a> {
     schema: &'static str,
     store: &'a str,
-    locks: Vec<Entry<'a>>,
+    locks: Vec<InspectEntry<'a>>,
     omitted: usize,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Entry<'a> {
-    Known(Lock<'a>),
+enum InspectEntry<'a> {
+    Known(LockJson<'a>),
     Unknown {
         name: &'a str,
         state: &'static str,
@@ -121,7 +121,7 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
     // One lock, and nothing to be told from it.
     if let (
         [
-            Found {
+            InspectedLock {
                 name,
                 outcome: Ok(snapshot),
             },
@@ -130,7 +130,7 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
         false,
     ) = (found.as_slice(), args.names.as_slice(), args.json)
     {
-        out::print(&detail::of(name, &args.store.again_with(name), snapshot))?;
+        output::print(&detail::of(name, &args.store.again_with(name), snapshot))?;
         return Ok(Exit::quiet(0));
     }
     if args.names.is_empty() {
@@ -149,14 +149,14 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
 
 /// Looks at all of them. Fails as a whole if the store does not answer; an answer about one lock that makes no sense
 /// concerns that lock.
-pub(crate) async fn look(client: &Client, names: &[String]) -> Result<Vec<Found>, Error> {
+pub(crate) async fn look(client: &Client, names: &[String]) -> Result<Vec<InspectedLock>, Error> {
     let mut found = Vec::with_capacity(names.len());
     for some in names.chunks(AT_ONCE) {
         let outcomes = join_all(some.iter().map(|name| client.inspect(name))).await;
         for (name, outcome) in some.iter().zip(outcomes) {
             match outcome {
                 Err(error) if !is_about_one(&error) => return Err(error),
-                outcome => found.push(Found {
+                outcome => found.push(InspectedLock {
                     name: name.clone(),
                     outcome,
                 }),
@@ -176,7 +176,7 @@ fn is_about_one(error: &Error) -> bool {
 }
 
 /// What comes first in the list: what cannot be known, what never ends, what most wait for.
-fn urgency(found: &Found) -> (u8, std::cmp::Reverse<usize>) {
+fn urgency(found: &InspectedLock) -> (u8, std::cmp::Reverse<usize>) {
     let Ok(snapshot) = &found.outcome else {
         return (0, std::cmp::Reverse(0));
     };
@@ -187,12 +187,17 @@ fn urgency(found: &Found) -> (u8, std::cmp::Reverse<usize>) {
     )
 }
 
-fn print(client: &Client, args: &Inspect, found: &[Found], omitted: usize) -> Result<(), Exit> {
+fn print(
+    client: &Client,
+    args: &Inspect,
+    found: &[InspectedLock],
+    omitted: usize,
+) -> Result<(), Exit> {
     if args.json {
-        return out::print_json(&Report {
+        return output::print_json(&InspectReport {
             schema: "leasehold.inspect/1",
             store: client.store(),
-            locks: found.iter().map(Entry::of).collect(),
+            locks: found.iter().map(InspectEntry::of).collect(),
             omitted,
         });
     }
@@ -206,17 +211,17 @@ fn print(client: &Client, args: &Inspect, found: &[Found], omitted: usize) -> Re
         .iter()
         .map(|found| table::row(&found.name, found.outcome.as_ref().ok()))
         .collect();
-    out::print(&table::of(&rows, out::columns()))?;
+    output::print(&table::of(&rows, output::columns()))?;
     if omitted > 0 {
         say(&format!("{omitted} more are not shown (--limit)"));
     }
     Ok(())
 }
 
-impl<'a> Entry<'a> {
-    fn of(found: &'a Found) -> Self {
+impl<'a> InspectEntry<'a> {
+    fn of(found: &'a InspectedLock) -> Self {
         match &found.outcome {
-            Ok(snapshot) => Self::Known(Lock::of(&found.name, snapshot)),
+            Ok(snapshot) => Self::Known(LockJson::of(&found.name, snapshot)),
             Err(error) => Self::Unknown {
                 name: &found.name,
                 state: "unknown",

@@ -2,8 +2,8 @@
 
 use leasehold::{ForeignFormat, HolderView, Snapshot, Who};
 
-use crate::seen::is_cache_entry;
-use crate::text::{fit, pasteable, quoted, span};
+use crate::messages::{fit, pasteable, quoted, span};
+use crate::view::is_cache_entry;
 
 /// The cells of one lock.
 pub(crate) type Row = [String; 6];
@@ -95,7 +95,7 @@ fn line(row: &Row, widths: [usize; 6]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::seen::samples::{foreign, free, held, with_queue};
+    use crate::view::samples::{foreign, free, held, with_queue};
 
     use super::*;
 

@@ -7,14 +7,14 @@ use std::time::Duration;
 use clap::Args;
 use nix::sys::signal::Signal;
 
+use crate::acquire_ui::WaitArgs;
 use crate::exit::{self, Exit};
+use crate::messages;
 use crate::store::{StoreArgs, TtlArgs};
-use crate::text;
 use crate::values::{duration, hold, ttl};
-use crate::wait::WaitArgs;
 
-use super::stop::Limits;
-use super::timestamp::{How, TimestampArgs};
+use super::stop::StopLimits;
+use super::timestamp::{TimestampArgs, TimestampSettings};
 
 /// The usage of `run`: clap cannot say by itself that options stop at the name of the lock.
 const USAGE: &str = "leasehold run [OPTIONS] LOCK [--] CMD [ARG...]";
@@ -136,7 +136,7 @@ fn signal(name: &str) -> Option<Signal> {
 
 impl Run {
     /// How the lock is kept, if not as a mutex.
-    pub(crate) fn timestamp(&self) -> Result<Option<How>, Exit> {
+    pub(crate) fn timestamp(&self) -> Result<Option<TimestampSettings>, Exit> {
         self.timestamp
             .read(&self.how)
             .map_err(|why| refuse(&why, ""))
@@ -152,7 +152,7 @@ impl Run {
         let name = self.words.first().ok_or_else(|| refuse(missing, ""))?;
         name.to_str().ok_or_else(|| {
             refuse(
-                &format!("invalid lock name {}: is not UTF-8", text::shown(name)),
+                &format!("invalid lock name {}: is not UTF-8", messages::shown(name)),
                 "",
             )
         })
@@ -168,7 +168,7 @@ impl Run {
     }
 
     /// When the command must be stopped.
-    pub(crate) fn limits(&self, ttl: Duration) -> Result<Limits, Exit> {
+    pub(crate) fn limits(&self, ttl: Duration) -> Result<StopLimits, Exit> {
         if ttl < SHORTEST_TTL {
             return Err(refuse(
                 &format!(
@@ -179,7 +179,7 @@ impl Run {
                 "",
             ));
         }
-        let limits = Limits::of(ttl, self.max_hold);
+        let limits = StopLimits::of(ttl, self.max_hold);
         let Some(grace) = self.grace else {
             return Ok(self.without_asking(limits));
         };
@@ -188,8 +188,8 @@ impl Run {
             return Err(refuse(
                 &format!(
                     "--grace {} is too long: it must be less than a third of the TTL ({})",
-                    text::span(grace),
-                    text::span(ttl)
+                    messages::span(grace),
+                    messages::span(ttl)
                 ),
                 "",
             ));
@@ -201,7 +201,7 @@ impl Run {
     }
 
     /// A command that is not asked gets no time to act on it.
-    fn without_asking(&self, limits: Limits) -> Limits {
+    fn without_asking(&self, limits: StopLimits) -> StopLimits {
         if self.on_lost == OnLost::Kill {
             limits.with_grace(Duration::ZERO)
         } else {
@@ -224,7 +224,7 @@ impl Run {
             return Ok(Cow::Owned(vec!["sh".into(), "-c".into(), string.clone()]));
         }
         if command.is_empty() {
-            let lock = text::quoted(self.lock()?);
+            let lock = messages::quoted(self.lock()?);
             return Err(refuse(
                 &format!("no command after the lock {lock}"),
                 "; if that is the command, the name is missing: is a variable unset?

@@ -11,16 +11,16 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getpgid, getpgrp, getpid};
 use tokio::signal::unix::{self, SignalKind};
 
+use super::command::ResolvedCommand;
 use super::environment::Environment;
 use super::guardian::Guardian;
-use super::program::Program;
 use crate::exit::SOFTWARE;
 use crate::sys;
 use crate::terminal::Terminal;
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum ChildChange {
     /// It was stopped by this signal, and can go on.
     Stopped(i32),
     /// It is gone.
@@ -38,7 +38,7 @@ pub(crate) struct Child {
 impl Child {
     /// Starts `program`, with `terminal` in its hands if it is ours to give. To be called from the main thread.
     pub(crate) fn start(
-        program: &Program,
+        program: &ResolvedCommand,
         environment: &Environment,
         terminal: Option<&Terminal>,
         guardian: &Guardian,
@@ -81,7 +81,7 @@ impl Child {
     }
 
     /// What became of it since the last call. Buries all others that have fallen to this process meanwhile.
-    pub(crate) fn change(&mut self) -> Option<Change> {
+    pub(crate) fn change(&mut self) -> Option<ChildChange> {
         let status = loop {
             match sys::next_change() {
                 Ok(Some((id, status))) if id == self.id => break status,
@@ -94,10 +94,10 @@ impl Child {
             }
         };
         if let Some(signal) = status.stopped_signal() {
-            return Some(Change::Stopped(signal));
+            return Some(ChildChange::Stopped(signal));
         }
         self.ended = Some(status);
-        Some(Change::Ended(status))
+        Some(ChildChange::Ended(status))
     }
 
     /// Sends a signal to all of its group.
@@ -111,7 +111,7 @@ impl Child {
     /// Only on Linux, where this process asked for them.
     pub(crate) fn strays(&mut self, guardian: &Guardian) -> Vec<Pid> {
         // Buries the dead.
-        let _known: Option<Change> = self.change();
+        let _known: Option<ChildChange> = self.change();
         let ours = getpid();
         let children = fs::read_to_string(format!("/proc/{ours}/task/{ours}/children"));
         let children = children.unwrap_or_default();

@@ -8,9 +8,9 @@ use std::time::Duration;
 use humantime::format_rfc3339_millis;
 use leasehold::{Clock, Lease};
 
-use super::held::Held;
-use crate::handed::Variables;
-use crate::wait::CHAIN;
+use super::lock_guard::LockGuard;
+use crate::acquire_ui::CHAIN;
+use crate::inherited_store::Variables;
 
 /// Variables to set, and variables to take away.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Environment {
 
 /// What the command is told of the store. Read before the connection is made.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct StoreEnvironment {
     /// By which it finds the same store.
     pub(crate) store: Variables,
     /// By which it makes the same keys of names.
@@ -30,7 +30,12 @@ pub(crate) struct Place {
 
 impl Environment {
     /// For a command under what was acquired just now.
-    pub(crate) fn of(held: &Held, ttl: Duration, waited: Duration, place: &Place) -> Self {
+    pub(crate) fn of(
+        held: &LockGuard,
+        ttl: Duration,
+        waited: Duration,
+        place: &StoreEnvironment,
+    ) -> Self {
         let mut set = [
             ("LEASEHOLD_LOCK", held.name().to_owned()),
             ("LEASEHOLD_TTL_MS", ttl.as_millis().to_string()),
@@ -45,9 +50,9 @@ impl Environment {
         .to_vec();
         let mut removed = Vec::new();
         match held {
-            Held::Lease(lease) => set.extend(of_lease(lease)),
+            LockGuard::Lease(lease) => set.extend(of_lease(lease)),
             // Those of a run around this one are not this lock's.
-            Held::Timestamp { link, .. } => {
+            LockGuard::Timestamp { link, .. } => {
                 set.push((CHAIN, chained(link).into()));
                 removed.extend(["LEASEHOLD_FENCE", "LEASEHOLD_TOKEN", "LEASEHOLD_HOLDER"]);
             }

@@ -230,7 +230,7 @@ impl Message {
 
 /// How the guardian's watch ended.
 #[derive(Debug, PartialEq, Eq)]
-enum End {
+enum WatchEnd {
     /// Its wrapper said that nobody is left.
     Done,
     /// Its wrapper died, and the group with it.
@@ -246,7 +246,7 @@ fn post(
     let (ours, its) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let id = sys::split_off(its, NAME, |line| {
-        if watch(line, group, deadline) == End::Killed
+        if watch(line, group, deadline) == WatchEnd::Killed
             && let Some(leftover) = leftover
         {
             // To be gone already is as good.
@@ -257,7 +257,7 @@ fn post(
 }
 
 /// The guardian's whole life (G5).
-fn watch(mut line: UnixStream, mut group: Option<Pid>, deadline: &AtomicU64) -> End {
+fn watch(mut line: UnixStream, mut group: Option<Pid>, deadline: &AtomicU64) -> WatchEnd {
     let mut killed = false;
     loop {
         let deadline = deadline.load(Ordering::SeqCst);
@@ -271,7 +271,7 @@ fn watch(mut line: UnixStream, mut group: Option<Pid>, deadline: &AtomicU64) -> 
             }
             match Message::decode(record) {
                 Some(Message::Group(told)) => group = Some(Pid::from_raw(told)),
-                Some(Message::Done) => return End::Done,
+                Some(Message::Done) => return WatchEnd::Done,
                 None => {}
             }
         } else if let (true, Some(group)) = (overdue, group) {
@@ -291,7 +291,7 @@ fn watch(mut line: UnixStream, mut group: Option<Pid>, deadline: &AtomicU64) -> 
         }
         std::thread::sleep(pause);
     }
-    End::Killed
+    WatchEnd::Killed
 }
 
 /// Kills all of `group`. Says whether there was anybody.

@@ -3,12 +3,12 @@
 
 mod args;
 mod child;
+pub(crate) mod command;
 mod environment;
 mod guardian;
-mod held;
-pub(crate) mod program;
+mod lock_guard;
+mod policy;
 mod report;
-mod rules;
 mod stop;
 mod supervise;
 mod timestamp;
@@ -24,27 +24,27 @@ use nix::unistd::Pid;
 
 pub(crate) use self::args::Run;
 use self::child::Child;
-use self::environment::{Environment, Place};
+use self::command::ResolvedCommand;
+use self::environment::{Environment, StoreEnvironment};
 use self::guardian::Guardian;
-use self::held::{Held, RELEASE, RELEASE_LOST, Released};
-use self::program::Program;
-use self::report::{Facts, Report};
-use self::rules::{Rules, Verdict, Why};
-use self::supervise::Watch;
-use crate::exit::{BUSY, CONFIG, Exit, LOST, Reach, SOFTWARE, TIMEOUT};
-use crate::handed::UrlFile;
+use self::lock_guard::{LockGuard, RELEASE, RELEASE_LOST, Released};
+use self::policy::{Policy, StopReason, Verdict};
+use self::report::{Facts, ReportFile};
+use self::supervise::Supervisor;
+use crate::acquire_ui::{self, AcquiredLease, LockRequest, RetryHint, WaitArgs};
+use crate::exit::{BUSY, CONFIG, Exit, InterruptTarget, LOST, SOFTWARE, TIMEOUT};
+use crate::inherited_store::UrlFile;
+use crate::messages::{quoted, say, span, without_advice};
 use crate::session::{refused_by_system, with_client};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
-use crate::text::{quoted, say, span, without_advice};
-use crate::wait::{self, Again, Got, WaitArgs, Wanted};
 
 /// The shortest time for which a lock can be kept after its use.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Does it.
 pub(crate) fn run(args: &Run) -> Exit {
-    let report = match args.report.as_deref().map(Report::open).transpose() {
+    let report = match args.report.as_deref().map(ReportFile::open).transpose() {
         Ok(report) => report,
         Err(error) => {
             return Exit::saying(
@@ -84,20 +84,20 @@ fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
     let ttl = target.ttl(args.ttl.typed)?;
     let limits = args.limits(ttl)?;
     args.timestamp()?;
-    let program = Program::find(&command)?;
+    let program = ResolvedCommand::find(&command)?;
     let (store, url_file) = target.place().hand_on();
-    let job = Job {
+    let job = LockedRun {
         args,
         ttl,
         program,
         how: args.waiting(),
-        rules: Rules {
+        rules: Policy {
             limits,
             on_lost: args.on_lost,
             max_hold: args.max_hold,
             release_on_exit: args.release_on_exit,
         },
-        place: Place {
+        place: StoreEnvironment {
             store,
             naming: target.naming().to_vec(),
         },
@@ -115,16 +115,16 @@ fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
 }
 
 /// What is to be done, with all that could be refused already.
-struct Job<'a> {
+struct LockedRun<'a> {
     args: &'a Run,
     ttl: Duration,
-    program: Program,
+    program: ResolvedCommand,
     how: WaitArgs,
-    rules: Rules,
-    place: Place,
+    rules: Policy,
+    place: StoreEnvironment,
 }
 
-impl Job<'_> {
+impl LockedRun<'_> {
     /// With the lock.
     async fn locked(
         &self,
@@ -146,7 +146,7 @@ impl Job<'_> {
             }
             Some(lock) => {
                 let name = self.args.lock()?;
-                let sought = timestamp::Sought {
+                let sought = timestamp::TimestampRequest {
                     lock: lock.of(client, name, ttl),
                     name,
                     link: timestamp::link(client.store(), &self.place.naming, name),
@@ -164,14 +164,14 @@ impl Job<'_> {
         let environment = Environment::of(&held, ttl, waited, &self.place);
         let replaced = guardian.replace_if_gone();
         replaced.map_err(|error| refused_by_system(&error))?;
-        Watch::brief(guardian, &held, self.rules, begun);
+        Supervisor::brief(guardian, &held, self.rules, begun);
         let started = Child::start(&self.program, &environment, terminal.as_ref(), guardian);
         let mut child = match started {
             Ok(child) => child,
             Err(error) => return Err(self.not_started(&error, held, facts)),
         };
         facts.started = true;
-        let verdict = Watch::new(
+        let verdict = Supervisor::new(
             &mut child,
             &held,
             terminal.as_ref(),
@@ -202,26 +202,27 @@ impl Job<'_> {
         note: &str,
         signals: &mut Signals,
         terminal: Option<&Terminal>,
-    ) -> Result<(Held, Duration), Exit> {
+    ) -> Result<(LockGuard, Duration), Exit> {
         // `--shared` and `--slots` will be one more field here: what kind of lock is wanted.
         let name = self.args.lock()?;
-        let wanted = Wanted {
+        let wanted = LockRequest {
             name,
             ttl: self.ttl,
             note,
             how: &self.how,
-            again: Again {
+            again: RetryHint {
                 verb: "run",
                 lock: &self.args.store.again_with(name),
                 command: " -- ...",
             },
         };
-        let Got { lease, waited } = wait::for_lock(client, wanted, signals, terminal).await?;
-        Ok((Held::Lease(lease), waited))
+        let AcquiredLease { lease, waited } =
+            acquire_ui::for_lock(client, wanted, signals, terminal).await?;
+        Ok((LockGuard::Lease(lease), waited))
     }
 
     /// Why there is no command. Dropping what is held gives the lock back.
-    fn not_started(&self, error: &io::Error, held: Held, facts: &mut Facts) -> Exit {
+    fn not_started(&self, error: &io::Error, held: LockGuard, facts: &mut Facts) -> Exit {
         let name = quoted(held.name());
         drop(held);
         if Guardian::was_too_late(error) {
@@ -246,13 +247,19 @@ impl Job<'_> {
     }
 
     /// Releases the lock, and says how it all ended.
-    async fn judge(&self, held: Held, verdict: Verdict, begun: Moment, facts: &mut Facts) -> Exit {
+    async fn judge(
+        &self,
+        held: LockGuard,
+        verdict: Verdict,
+        begun: Moment,
+        facts: &mut Facts,
+    ) -> Exit {
         let what = held.title();
         let keep = self.keep(&verdict, begun);
         let kept = keep.unwrap_or_default().max(self.ttl);
         let doubt = held.doubt();
         let limit = match verdict {
-            Verdict::Ended(_) | Verdict::Stopped(Why::MaxHold) => RELEASE,
+            Verdict::Ended(_) | Verdict::Stopped(StopReason::MaxHold) => RELEASE,
             _ => RELEASE_LOST,
         };
         let released = held.release(keep, limit).await;
@@ -305,20 +312,20 @@ impl Job<'_> {
     }
 
     /// Why a command was stopped, without the advice for a first connection: this one has worked before.
-    fn cause(&self, why: Why, released: Released, doubt: Option<String>) -> String {
+    fn cause(&self, why: StopReason, released: Released, doubt: Option<String>) -> String {
         without_advice(&self.told_cause(why, released, doubt))
     }
 
     /// Why a command was stopped: what was known then, what the release has shown, or why the last renewal failed.
-    fn told_cause(&self, why: Why, released: Released, doubt: Option<String>) -> String {
+    fn told_cause(&self, why: StopReason, released: Released, doubt: Option<String>) -> String {
         let not_renewed = "it could not be renewed in time";
         let (known, default) = match why {
-            Why::MaxHold => {
+            StopReason::MaxHold => {
                 let limit = span(self.args.max_hold.unwrap_or_default());
                 return format!("{MAX_HOLD} {limit}");
             }
-            Why::Lost(known) => (known, not_renewed),
-            Why::Guardian(known) => (
+            StopReason::Lost(known) => (known, not_renewed),
+            StopReason::Guardian(known) => (
                 known,
                 "this process did not get to run until its deadline was near",
             ),
@@ -353,7 +360,11 @@ const MAX_HOLD: &str = "--max-hold";
 
 /// Takes the terminal back, as it was. Says whom an interrupt that ended the command has yet to reach: a script that
 /// runs us is to stop as well.
-fn reclaim(terminal: Option<&Terminal>, child: &Child, verdict: &Verdict) -> Option<Reach> {
+fn reclaim(
+    terminal: Option<&Terminal>,
+    child: &Child,
+    verdict: &Verdict,
+) -> Option<InterruptTarget> {
     let terminal = terminal?;
     let had_it = terminal.take_from(child.group());
     let signal = match verdict {
@@ -362,5 +373,9 @@ fn reclaim(terminal: Option<&Terminal>, child: &Child, verdict: &Verdict) -> Opt
     }?;
     terminal.restore();
     let interrupted = signal == Signal::SIGINT as i32 && terminal.is_ours();
-    interrupted.then_some(if had_it { Reach::Group } else { Reach::Us })
+    interrupted.then_some(if had_it {
+        InterruptTarget::Group
+    } else {
+        InterruptTarget::Process
+    })
 }

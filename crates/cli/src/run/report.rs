@@ -13,8 +13,8 @@ use crate::exit::{
     BUSY, CONFIG, DENIED, Exit, LOST, NOT_EXECUTABLE, NOT_FOUND, SIGNAL, TIMEOUT, UNAVAILABLE,
     USAGE,
 };
-use crate::text::say;
-use crate::{out, sys};
+use crate::messages::say;
+use crate::{output, sys};
 
 /// What is learned on the way.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ pub(crate) struct Facts {
 
 /// The document. A field that is not known is null.
 #[derive(Debug, Serialize)]
-struct Document<'a> {
+struct ReportDocument<'a> {
     schema: &'static str,
     outcome: &'static str,
     exit_code: u8,
@@ -71,7 +71,7 @@ impl Facts {
 
 /// Where the report goes.
 #[derive(Debug)]
-pub(crate) enum Report {
+pub(crate) enum ReportFile {
     /// It appears under its name when it is complete.
     Whole {
         file: File,
@@ -82,7 +82,7 @@ pub(crate) enum Report {
     Stream(File),
 }
 
-impl Report {
+impl ReportFile {
     /// Opens `FILE` or `fd:N`, to find out now what cannot be written.
     pub(crate) fn open(to: &str) -> io::Result<Self> {
         if let Some(number) = to.strip_prefix("fd:") {
@@ -112,7 +112,7 @@ impl Report {
     /// Writes it. A failure is said and changes nothing: how it ended matters more than the report of it.
     pub(crate) fn write(self, facts: &Facts, happened: u8, exit: &Exit) {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let document = Document {
+        let document = ReportDocument {
             schema: "leasehold.report/1",
             outcome: facts.outcome(happened),
             exit_code: exit.code(),
@@ -126,7 +126,7 @@ impl Report {
             lost_cause: facts.lost.as_deref(),
             released: facts.released,
         };
-        let written = out::json(&document)
+        let written = output::json(&document)
             .map_err(io::Error::from)
             .and_then(|text| self.put(&(text + "\n")));
         if let Err(error) = written {
@@ -159,7 +159,7 @@ fn create(name: &Path) -> io::Result<File> {
     })
 }
 
-impl Drop for Report {
+impl Drop for ReportFile {
     fn drop(&mut self) {
         if let Self::Whole { temporary, .. } = self {
             // After a report was written there is none of this name.

@@ -23,7 +23,7 @@ const BURIAL: Duration = Duration::from_secs(1);
 
 /// How long before the end of the lease to act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(crate) struct StopLimits {
     /// Between TERM and KILL.
     grace: Duration,
     /// Between KILL and the end of the lease.
@@ -32,7 +32,7 @@ pub(crate) struct Limits {
 
 /// How far the stopping has come, with the time since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum StopPhase {
     /// The command runs.
     Running,
     /// It was asked to stop.
@@ -43,9 +43,9 @@ pub(crate) enum Phase {
 
 /// What is known at one moment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment {
+pub(crate) struct StopState {
     /// How far the stopping has come.
-    pub(crate) phase: Phase,
+    pub(crate) phase: StopPhase,
     /// The lease is over, or will not be renewed.
     pub(crate) lost: bool,
     /// Time until the lease ends, or would have ended.
@@ -56,7 +56,7 @@ pub(crate) struct Moment {
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum StopAction {
     /// Nothing, for at most this long.
     Rest(Duration),
     /// Ask it to stop.
@@ -67,7 +67,7 @@ pub(crate) enum Act {
     GiveUp,
 }
 
-impl Limits {
+impl StopLimits {
     /// For a lease of `ttl`, which is held for `max_hold` at most.
     pub(crate) fn of(ttl: Duration, max_hold: Option<Duration>) -> Self {
         let time = max_hold.map_or(ttl, |max_hold| max_hold.min(ttl));
@@ -101,22 +101,24 @@ impl Limits {
         between > STALL
     }
 
-    pub(crate) fn act(self, now: Moment) -> Act {
+    pub(crate) fn act(self, now: StopState) -> StopAction {
         let Self { grace, margin } = self;
         let to_kill = now.left.saturating_sub(margin);
         let to_ask = to_kill.saturating_sub(grace);
         match now.phase {
-            Phase::Running | Phase::Asked(_) if to_kill.is_zero() => Act::Kill,
-            Phase::Running if now.lost => Act::Ask,
-            Phase::Running if !to_ask.is_zero() => Act::Rest(SLICE.min(to_ask)),
-            Phase::Running if now.since_stall.is_some_and(|since| since < STALL) => {
-                Act::Rest(to_kill.min(SLICE / 10))
+            StopPhase::Running | StopPhase::Asked(_) if to_kill.is_zero() => StopAction::Kill,
+            StopPhase::Running if now.lost => StopAction::Ask,
+            StopPhase::Running if !to_ask.is_zero() => StopAction::Rest(SLICE.min(to_ask)),
+            StopPhase::Running if now.since_stall.is_some_and(|since| since < STALL) => {
+                StopAction::Rest(to_kill.min(SLICE / 10))
             }
-            Phase::Running => Act::Ask,
-            Phase::Asked(since) if since >= grace => Act::Kill,
-            Phase::Asked(since) => Act::Rest(SLICE.min(to_kill).min(grace.saturating_sub(since))),
-            Phase::Killed(since) if since >= BURIAL => Act::GiveUp,
-            Phase::Killed(since) => Act::Rest(SLICE.min(BURIAL.saturating_sub(since))),
+            StopPhase::Running => StopAction::Ask,
+            StopPhase::Asked(since) if since >= grace => StopAction::Kill,
+            StopPhase::Asked(since) => {
+                StopAction::Rest(SLICE.min(to_kill).min(grace.saturating_sub(since)))
+            }
+            StopPhase::Killed(since) if since >= BURIAL => StopAction::GiveUp,
+            StopPhase::Killed(since) => StopAction::Rest(SLICE.min(BURIAL.saturating_sub(since))),
         }
     }
 }
@@ -127,8 +129,8 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    fn at(phase: Phase, left: u64) -> Moment {
-        Moment {
+    fn at(phase: StopPhase, left: u64) -> StopState {
+        StopState {
             phase,
             lost: false,
             left: MS(left),
@@ -138,102 +140,117 @@ mod tests {
 
     #[test]
     fn the_contract_for_30_seconds() {
-        let limits = Limits::of(MS(30_000), None);
+        let limits = StopLimits::of(MS(30_000), None);
         assert_eq!((limits.grace, limits.margin), (MS(5_000), MS(300)));
-        assert_eq!(limits.act(at(Phase::Running, 20_000)), Act::Rest(MS(100)));
-        assert_eq!(limits.act(at(Phase::Running, 5_310)), Act::Rest(MS(10)));
-        assert_eq!(limits.act(at(Phase::Running, 5_300)), Act::Ask);
         assert_eq!(
-            limits.act(at(Phase::Asked(MS(4_000)), 1_300)),
-            Act::Rest(MS(100))
+            limits.act(at(StopPhase::Running, 20_000)),
+            StopAction::Rest(MS(100))
         );
         assert_eq!(
-            limits.act(at(Phase::Asked(MS(4_990)), 310)),
-            Act::Rest(MS(10))
+            limits.act(at(StopPhase::Running, 5_310)),
+            StopAction::Rest(MS(10))
         );
-        assert_eq!(limits.act(at(Phase::Asked(MS(5_000)), 300)), Act::Kill);
-        assert_eq!(limits.act(at(Phase::Killed(MS(999)), 0)), Act::Rest(MS(1)));
-        assert_eq!(limits.act(at(Phase::Killed(MS(1_000)), 0)), Act::GiveUp);
+        assert_eq!(limits.act(at(StopPhase::Running, 5_300)), StopAction::Ask);
+        assert_eq!(
+            limits.act(at(StopPhase::Asked(MS(4_000)), 1_300)),
+            StopAction::Rest(MS(100))
+        );
+        assert_eq!(
+            limits.act(at(StopPhase::Asked(MS(4_990)), 310)),
+            StopAction::Rest(MS(10))
+        );
+        assert_eq!(
+            limits.act(at(StopPhase::Asked(MS(5_000)), 300)),
+            StopAction::Kill
+        );
+        assert_eq!(
+            limits.act(at(StopPhase::Killed(MS(999)), 0)),
+            StopAction::Rest(MS(1))
+        );
+        assert_eq!(
+            limits.act(at(StopPhase::Killed(MS(1_000)), 0)),
+            StopAction::GiveUp
+        );
     }
 
     #[test]
     fn a_loss_asks_at_once_and_kills_after_grace_or_when_time_is_up() {
-        let limits = Limits::of(MS(30_000), None);
+        let limits = StopLimits::of(MS(30_000), None);
         assert_eq!(
-            limits.act(Moment {
+            limits.act(StopState {
                 lost: true,
-                ..at(Phase::Running, 25_000)
+                ..at(StopPhase::Running, 25_000)
             }),
-            Act::Ask
+            StopAction::Ask
         );
         assert_eq!(
-            limits.act(Moment {
+            limits.act(StopState {
                 lost: true,
-                ..at(Phase::Asked(MS(5_000)), 20_000)
+                ..at(StopPhase::Asked(MS(5_000)), 20_000)
             }),
-            Act::Kill
+            StopAction::Kill
         );
         assert_eq!(
-            limits.act(Moment {
+            limits.act(StopState {
                 lost: true,
-                ..at(Phase::Asked(MS(1_000)), 300)
+                ..at(StopPhase::Asked(MS(1_000)), 300)
             }),
-            Act::Kill
+            StopAction::Kill
         );
         assert_eq!(
-            limits.act(Moment {
+            limits.act(StopState {
                 lost: true,
-                ..at(Phase::Running, 0)
+                ..at(StopPhase::Running, 0)
             }),
-            Act::Kill
+            StopAction::Kill
         );
     }
 
     #[test]
     fn a_renewal_does_not_save_a_command_that_was_asked() {
         assert_eq!(
-            Limits::of(MS(30_000), None).act(at(Phase::Asked(MS(5_000)), 29_000)),
-            Act::Kill
+            StopLimits::of(MS(30_000), None).act(at(StopPhase::Asked(MS(5_000)), 29_000)),
+            StopAction::Kill
         );
     }
 
     #[test]
     fn after_a_stall_the_renewals_get_a_moment_but_never_past_the_margin() {
-        let limits = Limits::of(MS(30_000), None);
-        let stalled = |left, since| Moment {
+        let limits = StopLimits::of(MS(30_000), None);
+        let stalled = |left, since| StopState {
             since_stall: Some(MS(since)),
-            ..at(Phase::Running, left)
+            ..at(StopPhase::Running, left)
         };
-        assert_eq!(limits.act(stalled(4_000, 0)), Act::Rest(MS(10)));
-        assert_eq!(limits.act(stalled(3_700, 299)), Act::Rest(MS(10)));
-        assert_eq!(limits.act(stalled(3_700, 300)), Act::Ask);
-        assert_eq!(limits.act(stalled(300, 0)), Act::Kill);
+        assert_eq!(limits.act(stalled(4_000, 0)), StopAction::Rest(MS(10)));
+        assert_eq!(limits.act(stalled(3_700, 299)), StopAction::Rest(MS(10)));
+        assert_eq!(limits.act(stalled(3_700, 300)), StopAction::Ask);
+        assert_eq!(limits.act(stalled(300, 0)), StopAction::Kill);
     }
 
     #[test]
     fn every_ttl_leaves_time_between_renewals_and_an_end_before_the_lease_ends() {
         for ttl in [10, 50, 100, 1_000, 2_000, 30_000, 86_400_000].map(MS) {
-            let limits = Limits::of(ttl, None);
+            let limits = StopLimits::of(ttl, None);
             assert!(
                 limits.margin > Duration::ZERO && limits.grace + limits.margin < ttl / 3,
                 "{ttl:?}"
             );
             // However long it is watched, the answers lead from TERM to KILL before the end.
-            let (mut left, mut phase) = (ttl, Phase::Running);
+            let (mut left, mut phase) = (ttl, StopPhase::Running);
             loop {
-                let moment = Moment {
+                let moment = StopState {
                     phase,
                     lost: false,
                     left,
                     since_stall: None,
                 };
                 let passed = match limits.act(moment) {
-                    Act::Rest(rest) => {
+                    StopAction::Rest(rest) => {
                         assert!(rest > Duration::ZERO && rest <= left, "{ttl:?} {moment:?}");
                         rest
                     }
-                    Act::Ask => {
-                        phase = Phase::Asked(Duration::ZERO);
+                    StopAction::Ask => {
+                        phase = StopPhase::Asked(Duration::ZERO);
                         continue;
                     }
                     _ => break,
@@ -241,12 +258,12 @@ mod tests {
                 // A day in one step, until it matters.
                 let far = left.saturating_sub(limits.grace + limits.margin + SLICE);
                 left -= passed.max(far);
-                if let Phase::Asked(since) = &mut phase {
+                if let StopPhase::Asked(since) = &mut phase {
                     *since += passed;
                 }
             }
             assert!(
-                left >= limits.margin && matches!(phase, Phase::Asked(_)),
+                left >= limits.margin && matches!(phase, StopPhase::Asked(_)),
                 "{ttl:?} {left:?} {phase:?}"
             );
         }

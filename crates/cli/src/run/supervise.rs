@@ -18,15 +18,15 @@ use leasehold::{Clock, Moment};
 use nix::sys::signal::Signal;
 
 use super::args::OnLost;
-use super::child::{Change, Child};
+use super::child::{Child, ChildChange};
 use super::guardian::Guardian;
-use super::held::Held;
-use super::rules::{Rules, Said, Saying, Verdict, Why, until_kill};
-use super::stop::{Act, Limits, Moment as Look, Phase};
+use super::lock_guard::LockGuard;
+use super::policy::{Notice, Notices, Policy, StopReason, Verdict, until_kill};
+use super::stop::{StopAction, StopLimits, StopPhase, StopState};
+use crate::messages::{quoted, say, span};
 use crate::signals::Signals;
 use crate::sys;
 use crate::terminal::Terminal;
-use crate::text::{quoted, say, span};
 
 /// How soon to look again whether the rest of a process group has gone.
 const REST_OF_GROUP: Duration = Duration::from_millis(10);
@@ -38,12 +38,12 @@ const BACKGROUND: Duration = Duration::from_millis(100);
 const REPLACEMENT: Duration = Duration::from_millis(20);
 
 /// One command, its lease, and how far things have come.
-pub(crate) struct Watch<'a> {
+pub(crate) struct Supervisor<'a> {
     child: &'a mut Child,
-    lease: &'a Held,
+    lease: &'a LockGuard,
     terminal: Option<&'a Terminal>,
     guardian: &'a mut Guardian,
-    rules: Rules,
+    rules: Policy,
     clock: Clock,
     /// When the lock was acquired.
     begun: Moment,
@@ -57,7 +57,7 @@ pub(crate) struct Watch<'a> {
     told: Option<Moment>,
     /// When the guardian was replaced.
     replaced: Option<Moment>,
-    said: Said,
+    said: Notices,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -67,10 +67,10 @@ enum Stopping {
     Killed(Moment),
 }
 
-impl<'a> Watch<'a> {
+impl<'a> Supervisor<'a> {
     /// For a command that is about to be started, under a lease that was acquired at `begun`. Tells the guardian until when
     /// it may run.
-    pub(crate) fn brief(guardian: &mut Guardian, lease: &Held, rules: Rules, begun: Moment) {
+    pub(crate) fn brief(guardian: &mut Guardian, lease: &LockGuard, rules: Policy, begun: Moment) {
         let now = Clock::system().now();
         // No command begins without a lease, also not one that may go on without.
         guardian.admit(lease.valid_until().since(now));
@@ -79,10 +79,10 @@ impl<'a> Watch<'a> {
 
     pub(crate) fn new(
         child: &'a mut Child,
-        lease: &'a Held,
+        lease: &'a LockGuard,
         terminal: Option<&'a Terminal>,
         guardian: &'a mut Guardian,
-        rules: Rules,
+        rules: Policy,
         begun: Moment,
     ) -> Self {
         let clock = Clock::system();
@@ -102,7 +102,7 @@ impl<'a> Watch<'a> {
             suspended: None,
             told: None,
             replaced: None,
-            said: Said::default(),
+            said: Notices::default(),
         }
     }
 
@@ -111,23 +111,23 @@ impl<'a> Watch<'a> {
         loop {
             self.tell_guardian();
             self.replace_guardian();
-            if let Some(Change::Stopped(signal)) = self.child.change() {
+            if let Some(ChildChange::Stopped(signal)) = self.child.change() {
                 self.stopped(signal);
             }
             if let Some(verdict) = self.verdict() {
                 return verdict;
             }
             let rest = match self.look() {
-                Act::Rest(rest) => rest,
-                Act::Ask => {
+                StopAction::Rest(rest) => rest,
+                StopAction::Ask => {
                     self.ask();
                     continue;
                 }
-                Act::Kill => {
+                StopAction::Kill => {
                     self.kill();
                     continue;
                 }
-                Act::GiveUp => return Verdict::Undead(self.why()),
+                StopAction::GiveUp => return Verdict::Undead(self.why()),
             };
             self.resume();
             let has_ended = self.child.status().is_some();
@@ -136,7 +136,7 @@ impl<'a> Watch<'a> {
             } else {
                 rest
             };
-            let heeds_loss = matches!(self.stopping, Stopping::No) && !self.said.has(Saying::Lost);
+            let heeds_loss = matches!(self.stopping, Stopping::No) && !self.said.has(Notice::Lost);
             tokio::select! {
                 () = self.child.news() => {}
                 signal = signals.next() => self.pass_on(signal),
@@ -170,20 +170,20 @@ impl<'a> Watch<'a> {
             .map_or(Verdict::Ended(status), Verdict::TooLate)
     }
 
-    fn why(&mut self) -> Why {
+    fn why(&mut self) -> StopReason {
         let loss = self.lease.loss();
-        if self.said.has(Saying::MaxHold) {
-            Why::MaxHold
+        if self.said.has(Notice::MaxHold) {
+            StopReason::MaxHold
         } else if matches!(self.stopping, Stopping::No) && self.guardian.has_killed() {
-            Why::Guardian(loss)
+            StopReason::Guardian(loss)
         } else {
-            Why::Lost(loss)
+            StopReason::Lost(loss)
         }
     }
 
     /// The command is gone, and others of its group are not: the lock is theirs as long as they live.
     fn rest_lives(&mut self) {
-        if !self.said.first(Saying::RestLives) {
+        if !self.said.first(Notice::RestLives) {
             return;
         }
         say(&format!(
@@ -201,7 +201,7 @@ impl<'a> Watch<'a> {
         let is_rest = self.child.status().is_some();
         match signal {
             // Ctrl-C again: whoever runs in the background often ignores the first.
-            Signal::SIGINT if is_rest && !self.said.first(Saying::Interrupted) => {
+            Signal::SIGINT if is_rest && !self.said.first(Notice::Interrupted) => {
                 self.child.signal(Signal::SIGKILL);
             }
             // There is no command to decide that any more.
@@ -234,12 +234,12 @@ impl<'a> Watch<'a> {
             Ok(false) => {}
             Ok(true) => {
                 self.replaced = Some(now);
-                if self.said.first(Saying::Replaced) {
+                if self.said.first(Notice::Replaced) {
                     say("the process lease-guardian was killed; another one has taken its place");
                 }
             }
             Err(error) => {
-                if self.said.first(Saying::Unguarded) {
+                if self.said.first(Notice::Unguarded) {
                     say(&format!(
                         "the process lease-guardian was killed, and the system refuses another one for now: {error}
     if this process is killed or stopped as well, the command may outlive the lease"
@@ -250,16 +250,16 @@ impl<'a> Watch<'a> {
     }
 
     /// What is to be done now.
-    fn look(&mut self) -> Act {
+    fn look(&mut self) -> StopAction {
         let now = self.clock.now();
-        if Limits::is_stall(now.since(self.looked)) {
+        if StopLimits::is_stall(now.since(self.looked)) {
             self.stalled = Some(now);
         }
         self.looked = now;
         let phase = match self.stopping {
-            Stopping::No => Phase::Running,
-            Stopping::Asked(at) => Phase::Asked(now.since(at)),
-            Stopping::Killed(at) => Phase::Killed(now.since(at)),
+            Stopping::No => StopPhase::Running,
+            Stopping::Asked(at) => StopPhase::Asked(now.since(at)),
+            Stopping::Killed(at) => StopPhase::Killed(now.since(at)),
         };
         let since_stall = self.stalled.map(|at| now.since(at));
         let mut lost = self.lease.is_lost();
@@ -267,7 +267,7 @@ impl<'a> Watch<'a> {
             self.warn(lost);
             lost = false;
         }
-        self.rules.limits.act(Look {
+        self.rules.limits.act(StopState {
             phase,
             lost,
             left: self.left(now),
@@ -276,7 +276,7 @@ impl<'a> Watch<'a> {
     }
 
     fn warn(&mut self, lost: bool) {
-        if lost && self.said.first(Saying::Lost) {
+        if lost && self.said.first(Notice::Lost) {
             say(&format!(
                 "{} was lost; the command goes on WITHOUT it (--on-lost warn)",
                 quoted(self.lease.name())
@@ -290,7 +290,7 @@ impl<'a> Watch<'a> {
         if self.lease.is_lost() && self.rules.on_lost != OnLost::Warn {
             say(&format!("{lock} was lost, stopping the command"));
         } else if self.is_held_too_long() {
-            self.said.first(Saying::MaxHold);
+            self.said.first(Notice::MaxHold);
             say(&format!(
                 "{lock} was held for as long as it may be ({}, --max-hold), stopping the command",
                 span(self.rules.max_hold.unwrap_or_default())
@@ -316,7 +316,7 @@ impl<'a> Watch<'a> {
         if matches!(self.stopping, Stopping::No) {
             // Killed without being asked: nothing was said, and the reason is for the end.
             if !self.lease.is_lost() && self.is_held_too_long() {
-                self.said.first(Saying::MaxHold);
+                self.said.first(Notice::MaxHold);
             }
         }
         self.child.signal(Signal::SIGKILL);
@@ -328,7 +328,7 @@ impl<'a> Watch<'a> {
         let now = self.clock.now();
         let of_lease = until_kill(
             self.lease,
-            Rules {
+            Policy {
                 max_hold: None,
                 ..self.rules
             },

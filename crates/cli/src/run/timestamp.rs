@@ -9,12 +9,12 @@ use leasehold::timestamp::Unit;
 use leasehold::{Client, Clock, Error, TimestampHold, TimestampLock};
 use tokio::sync::watch;
 
-use super::held::Held;
+use super::lock_guard::LockGuard;
+use crate::acquire_ui::{CHAIN, WaitArgs, interrupted};
 use crate::exit::{BUSY, Exit, TIMEOUT, USAGE};
+use crate::messages::{quoted, say, span};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
-use crate::text::{quoted, say, span};
-use crate::wait::{CHAIN, WaitArgs, interrupted};
 
 /// How the lock is kept.
 #[derive(Debug, Args)]
@@ -53,14 +53,14 @@ enum UnitName {
 
 /// The settings of such a lock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct How {
+pub(crate) struct TimestampSettings {
     unit: Unit,
     without_scripts: bool,
 }
 
 impl TimestampArgs {
     /// The settings, if the lock is to be such a one; or what makes no sense.
-    pub(crate) fn read(&self, wait: &WaitArgs) -> Result<Option<How>, String> {
+    pub(crate) fn read(&self, wait: &WaitArgs) -> Result<Option<TimestampSettings>, String> {
         let refuse = |what: &str, why: &str| Err(format!("{what} makes no sense: {why}"));
         if self.protocol == Protocol::Mutex {
             let why = "it is for --protocol timestamp";
@@ -80,7 +80,7 @@ impl TimestampArgs {
         if wait.note.is_some() && env::var_os("LEASEHOLD_NOTE").is_none() {
             return refuse("--note", "with --protocol timestamp nobody would see it");
         }
-        Ok(Some(How {
+        Ok(Some(TimestampSettings {
             unit: match self.timestamp_unit {
                 None | Some(UnitName::S) => Unit::Seconds,
                 Some(UnitName::Ms) => Unit::Millis,
@@ -90,7 +90,7 @@ impl TimestampArgs {
     }
 }
 
-impl How {
+impl TimestampSettings {
     /// The lock of this name.
     pub(crate) fn of(self, client: &Client, name: &str, ttl: Duration) -> TimestampLock {
         let lock = client.timestamp_lock(name).ttl(ttl).unit(self.unit);
@@ -103,7 +103,7 @@ impl How {
 }
 
 /// A lock that is wanted.
-pub(crate) struct Sought<'a> {
+pub(crate) struct TimestampRequest<'a> {
     pub(crate) lock: TimestampLock,
     pub(crate) name: &'a str,
     /// See [`link`].
@@ -129,14 +129,14 @@ pub(crate) fn link(store: &str, naming: &[(&'static str, String)], name: &str) -
 
 /// Waits for the lock, and how long that took.
 pub(crate) async fn wait(
-    sought: Sought<'_>,
+    sought: TimestampRequest<'_>,
     how: &WaitArgs,
     signals: &mut Signals,
     terminal: Option<&Terminal>,
-) -> Result<(Held, Duration), Exit> {
+) -> Result<(LockGuard, Duration), Exit> {
     let (limit, clock) = (how.limit()?, Clock::system());
     let begun = clock.now();
-    let Sought { lock, name, link } = sought;
+    let TimestampRequest { lock, name, link } = sought;
     let (busy, mut is_new) = (watch::Sender::new(()), true);
     let mut found_busy = busy.subscribe();
     let lock = lock.on_wait(move |_| busy.send_replace(()));
@@ -189,7 +189,7 @@ pub(crate) async fn wait(
     // Dropping the hold gives the lock back: what was asked to end must not begin.
     match signals.arrived().await {
         Some(signal) => Err(interrupted(signal, terminal)),
-        None => Ok((Held::Timestamp { hold, link }, waited)),
+        None => Ok((LockGuard::Timestamp { hold, link }, waited)),
     }
 }
 

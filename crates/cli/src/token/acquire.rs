@@ -14,16 +14,16 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::lease::{left, unknown};
+use crate::acquire_ui::{self, AcquiredLease, LockRequest, RetryHint, WaitArgs};
 use crate::exit::{Exit, SOFTWARE, USAGE};
-use crate::out;
-use crate::seen::millis;
+use crate::messages::{quoted, span};
+use crate::output;
 use crate::session::with_client;
 use crate::signals::Signals;
 use crate::store::StoreArgs;
 use crate::terminal::Terminal;
-use crate::text::{quoted, span};
 use crate::values::ttl;
-use crate::wait::{self, Again, Got, WaitArgs, Wanted};
+use crate::view::millis;
 
 /// How long to try to give back what nobody can use.
 const RELEASE: Duration = Duration::from_secs(3);
@@ -131,18 +131,19 @@ async fn take(
     let terminal = Terminal::controlling();
     let lasting = humantime::format_duration(ttl).to_string().replace(' ', "");
     let verb = format!("acquire --ttl {lasting}");
-    let wanted = Wanted {
+    let wanted = LockRequest {
         name: &args.lock,
         ttl,
         note: args.how.note.as_deref().unwrap_or("acquire"),
         how: &args.how,
-        again: Again {
+        again: RetryHint {
             verb: &verb,
             lock: &args.store.again_with(&args.lock),
             command: "",
         },
     };
-    let Got { lease, waited } = wait::for_lock(client, wanted, signals, terminal.as_ref()).await?;
+    let AcquiredLease { lease, waited } =
+        acquire_ui::for_lock(client, wanted, signals, terminal.as_ref()).await?;
     let fence = lease.fence();
     if args.env {
         // The name of the user or the host; dropping the lease gives the lock back. The fence is plain: inside of a word, '#'
@@ -191,7 +192,7 @@ async fn take(
 async fn printed(text: String) -> io::Result<()> {
     let (tell, told) = oneshot::channel();
     // Nobody listens once a signal has come.
-    let write = move || drop(tell.send(out::write(text.as_bytes())));
+    let write = move || drop(tell.send(output::write(text.as_bytes())));
     thread::Builder::new().name("stdout".into()).spawn(write)?;
     told.await
         .unwrap_or_else(|_| Err(io::Error::other("not written")))
@@ -215,7 +216,7 @@ impl Acquired<'_> {
         } = self;
         if args.json {
             // Texts and numbers can always be written.
-            out::json(self).unwrap_or_default() + "\n"
+            output::json(self).unwrap_or_default() + "\n"
         } else if args.env {
             format!("LEASEHOLD_LOCK={lock}\nLEASEHOLD_TOKEN={token}\nLEASEHOLD_FENCE={fence}\n")
         } else {

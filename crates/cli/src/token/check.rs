@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use super::lease::{LeaseArgs, begin, gone, left, unknown, unprinted};
 use crate::exit::{Exit, LOST};
-use crate::out;
-use crate::seen::millis;
+use crate::messages::{quoted, span};
+use crate::output;
 use crate::store::StoreArgs;
-use crate::text::{quoted, span};
 use crate::values::duration;
+use crate::view::millis;
 
 const ABOUT: &str = "\
 Exit 0: you hold it, for at least --min more. Exit 79: you do not. Exit 69: nothing is known, since the
@@ -86,8 +86,8 @@ pub(crate) fn check(args: &Check) -> Exit {
                 fence: tenure.map(|tenure| tenure.fence.get()),
             };
             // Texts and numbers can always be written.
-            let text = out::json(&checked).unwrap_or_default() + "\n";
-            out::write(text.as_bytes()).map_err(|error| unprinted(&error))?;
+            let text = output::json(&checked).unwrap_or_default() + "\n";
+            output::write(text.as_bytes()).map_err(|error| unprinted(&error))?;
         }
         Ok(exit)
     })

@@ -8,10 +8,10 @@ use leasehold::{Client, Clock, Detached, Error, LossCause, Lost, Tenure};
 use leasehold_core::LockName;
 
 use crate::exit::{Exit, LOST, SOFTWARE, USAGE};
+use crate::messages::quoted;
 use crate::session::with_client;
 use crate::signals::Signals;
 use crate::store::{StoreArgs, Target};
-use crate::text::quoted;
 
 /// The longest token, and then some.
 const LONGEST: u64 = 4096;

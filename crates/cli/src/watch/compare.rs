@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use leasehold::{HolderView, Snapshot};
 
-use crate::seen::is_for_ever;
+use crate::view::is_for_ever;
 
 /// What one look has shown, by name. A lock that is not in it is free.
-pub(crate) type Picture = BTreeMap<String, Snapshot>;
+pub(crate) type Snapshots = BTreeMap<String, Snapshot>;
 
 /// What a lock did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum ChangeKind {
     /// It was free, and is held.
     Acquired,
     /// It was held, and is free: released, expired, broken or deleted.
@@ -28,9 +28,9 @@ pub(crate) enum What {
 
 /// One event of one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Event<'a> {
+pub(crate) struct LockChange<'a> {
     pub(crate) name: &'a str,
-    pub(crate) what: What,
+    pub(crate) what: ChangeKind,
     /// Who holds it now.
     pub(crate) holder: Option<&'a HolderView>,
     /// Who held it before.
@@ -40,7 +40,7 @@ pub(crate) struct Event<'a> {
 }
 
 /// What happened from `before` to `now`, in the order of the names.
-pub(crate) fn compare<'a>(before: &'a Picture, now: &'a Picture) -> Vec<Event<'a>> {
+pub(crate) fn compare<'a>(before: &'a Snapshots, now: &'a Snapshots) -> Vec<LockChange<'a>> {
     let mut names: Vec<&str> = before
         .keys()
         .chain(now.keys())
@@ -58,7 +58,7 @@ fn of_one<'a>(
     name: &'a str,
     before: Option<&'a Snapshot>,
     now: Option<&'a Snapshot>,
-) -> Vec<Event<'a>> {
+) -> Vec<LockChange<'a>> {
     let holder = |seen: Option<&'a Snapshot>| seen.and_then(|seen| seen.holder.as_ref());
     let waiting = |seen: Option<&'a Snapshot>| seen.map_or(0, |seen| seen.queue.len());
     let (was, is, queue) = (holder(before), holder(now), waiting(now));
@@ -66,26 +66,26 @@ fn of_one<'a>(
     let mut happened = Vec::new();
     let is_another = match (was, is) {
         (None, Some(_)) => {
-            happened.push(What::Acquired);
+            happened.push(ChangeKind::Acquired);
             true
         }
         (Some(_), None) => {
-            happened.push(What::Released);
+            happened.push(ChangeKind::Released);
             false
         }
         (Some(was), Some(is)) if !is_same(was, is) => {
-            happened.push(What::HandedOver);
+            happened.push(ChangeKind::HandedOver);
             true
         }
         _ => false,
     };
     if is.is_some_and(is_for_ever) && (is_another || !was.is_some_and(is_for_ever)) {
-        happened.push(What::Immortal);
+        happened.push(ChangeKind::Immortal);
     }
     if happened.is_empty() && queue != waiting(before) {
-        happened.push(What::Queue);
+        happened.push(ChangeKind::Queue);
     }
-    let event = |what| Event {
+    let event = |what| LockChange {
         name,
         what,
         holder: is,
@@ -104,15 +104,15 @@ fn is_same(was: &HolderView, is: &HolderView) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use crate::seen::samples::{foreign, free, held, with_queue};
+    use crate::view::samples::{foreign, free, held, with_queue};
 
     use super::*;
 
-    fn happened(before: Option<Snapshot>, now: Option<Snapshot>) -> Vec<What> {
+    fn happened(before: Option<Snapshot>, now: Option<Snapshot>) -> Vec<ChangeKind> {
         let picture = |seen: Option<Snapshot>| {
             seen.into_iter()
                 .map(|seen| ("x".to_owned(), seen))
-                .collect::<Picture>()
+                .collect::<Snapshots>()
         };
         compare(&picture(before), &picture(now))
             .iter()
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn each_change_is_told_once() {
-        use What::{Acquired, HandedOver, Immortal, Queue, Released};
+        use ChangeKind::{Acquired, HandedOver, Immortal, Queue, Released};
         let queued = |count: usize| with_queue(held(41), &vec![5; count]);
         let mut endless = held(41);
         if let Some(holder) = &mut endless.holder {
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn events_come_in_the_order_of_names_and_say_who() {
-        let before = Picture::from([("b".to_owned(), held(41))]);
-        let now = Picture::from([
+        let before = Snapshots::from([("b".to_owned(), held(41))]);
+        let now = Snapshots::from([
             ("a".to_owned(), held(7)),
             ("b".to_owned(), with_queue(held(105), &[5])),
         ]);
@@ -182,8 +182,11 @@ mod tests {
         let [a, b] = events.as_slice() else {
             panic!("{events:?}")
         };
-        assert_eq!((a.name, a.what, a.before), ("a", What::Acquired, None));
-        assert_eq!((b.name, b.what, b.queue), ("b", What::HandedOver, 1));
+        assert_eq!(
+            (a.name, a.what, a.before),
+            ("a", ChangeKind::Acquired, None)
+        );
+        assert_eq!((b.name, b.what, b.queue), ("b", ChangeKind::HandedOver, 1));
         assert_eq!(b.before, before["b"].holder.as_ref());
         assert_eq!(b.holder, now["b"].holder.as_ref());
     }

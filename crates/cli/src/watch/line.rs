@@ -3,35 +3,35 @@
 use leasehold::{Fence, HolderView};
 use serde::Serialize;
 
-use super::compare::{Event, What};
-use crate::out;
-use crate::seen::{Holder, millis};
-use crate::text::{quoted, span, who};
+use super::compare::{ChangeKind, LockChange};
+use crate::messages::{quoted, span, who};
+use crate::output;
+use crate::view::{HolderJson, millis};
 
 #[derive(Serialize)]
-struct Change<'a> {
+struct ChangeDocument<'a> {
     schema: &'static str,
     time: &'a str,
     event: &'static str,
     initial: bool,
     name: &'a str,
-    holder: Option<Holder>,
+    holder: Option<HolderJson>,
     fence: Option<u64>,
     held_for_ms: Option<u64>,
     lease_ms: Option<u64>,
     queue: usize,
-    before: Option<Before>,
+    before: Option<PreviousHolder>,
 }
 
 /// Who held it before.
 #[derive(Serialize)]
-struct Before {
-    holder: Holder,
+struct PreviousHolder {
+    holder: HolderJson,
     fence: Option<u64>,
 }
 
 #[derive(Serialize)]
-struct StoreNews<'a> {
+struct StoreDocument<'a> {
     schema: &'static str,
     time: &'a str,
     event: &'static str,
@@ -42,7 +42,7 @@ struct StoreNews<'a> {
 const SCHEMA: &str = "leasehold.watch/1";
 
 /// Something that is written as one line, and can be read by programs.
-pub(crate) trait Line {
+pub(crate) trait OutputLine {
     /// For people.
     fn text(&self, time: &str) -> String;
 
@@ -51,17 +51,17 @@ pub(crate) trait Line {
 }
 
 /// A change of a lock, or what the first look has shown of it.
-pub(crate) struct OfLock<'a> {
-    pub(crate) event: &'a Event<'a>,
+pub(crate) struct LockLine<'a> {
+    pub(crate) event: &'a LockChange<'a>,
     pub(crate) initial: bool,
 }
 
 /// The store does not answer, and why; or it does again.
-pub(crate) struct OfStore<'a>(pub(crate) Option<&'a str>);
+pub(crate) struct StoreLine<'a>(pub(crate) Option<&'a str>);
 
-impl Line for OfLock<'_> {
+impl OutputLine for LockLine<'_> {
     fn text(&self, time: &str) -> String {
-        let Event {
+        let LockChange {
             name,
             what,
             holder,
@@ -69,22 +69,24 @@ impl Line for OfLock<'_> {
             queue,
         } = self.event;
         let word = match (what, self.initial) {
-            (What::Acquired, true) => "held",
+            (ChangeKind::Acquired, true) => "held",
             (what, _) => word(*what),
         };
         let shown = match what {
-            What::Released => before,
+            ChangeKind::Released => before,
             _ => holder,
         };
         let whom = shown
             .map(|holder| format!(", {}", described(holder)))
             .unwrap_or_default();
         let from = match (what, before) {
-            (What::HandedOver, Some(before)) => format!(", before that {}", described(before)),
+            (ChangeKind::HandedOver, Some(before)) => {
+                format!(", before that {}", described(before))
+            }
             _ => String::new(),
         };
         let queue = match (what, queue) {
-            (What::Queue, _) | (_, 1..) => format!(", {queue} waiting"),
+            (ChangeKind::Queue, _) | (_, 1..) => format!(", {queue} waiting"),
             _ => String::new(),
         };
         format!("{time} {word:<11} {}{whom}{from}{queue}\n", quoted(name))
@@ -93,26 +95,26 @@ impl Line for OfLock<'_> {
     fn json(&self, time: &str) -> serde_json::Result<String> {
         let event = self.event;
         let holder = event.holder;
-        line(&Change {
+        line(&ChangeDocument {
             schema: SCHEMA,
             time,
             event: word(event.what),
             initial: self.initial,
             name: event.name,
-            holder: holder.map(|holder| Holder::of(&holder.who)),
+            holder: holder.map(|holder| HolderJson::of(&holder.who)),
             fence: holder.and_then(|holder| holder.fence).map(Fence::get),
             held_for_ms: holder.and_then(|holder| holder.held_for).map(millis),
             lease_ms: holder.and_then(|holder| holder.expires_in).map(millis),
             queue: event.queue,
-            before: event.before.map(|before| Before {
-                holder: Holder::of(&before.who),
+            before: event.before.map(|before| PreviousHolder {
+                holder: HolderJson::of(&before.who),
                 fence: before.fence.map(Fence::get),
             }),
         })
     }
 }
 
-impl Line for OfStore<'_> {
+impl OutputLine for StoreLine<'_> {
     fn text(&self, time: &str) -> String {
         match self.0 {
             Some(error) => format!("{time} {:<11} {}\n", "unanswered", error.escape_debug()),
@@ -121,7 +123,7 @@ impl Line for OfStore<'_> {
     }
 
     fn json(&self, time: &str) -> serde_json::Result<String> {
-        line(&StoreNews {
+        line(&StoreDocument {
             schema: SCHEMA,
             time,
             event: if self.0.is_some() {
@@ -135,17 +137,17 @@ impl Line for OfStore<'_> {
 }
 
 fn line(document: &impl Serialize) -> serde_json::Result<String> {
-    out::json(document).map(|line| line + "\n")
+    output::json(document).map(|line| line + "\n")
 }
 
-const fn word(what: What) -> &'static str {
+const fn word(what: ChangeKind) -> &'static str {
     match what {
-        What::Acquired => "acquired",
-        What::Released => "released",
-        What::HandedOver => "handed_over",
-        What::Immortal => "immortal",
-        What::Queue => "queue",
-        What::Free => "free",
+        ChangeKind::Acquired => "acquired",
+        ChangeKind::Released => "released",
+        ChangeKind::HandedOver => "handed_over",
+        ChangeKind::Immortal => "immortal",
+        ChangeKind::Queue => "queue",
+        ChangeKind::Free => "free",
     }
 }
 
@@ -163,7 +165,7 @@ fn described(holder: &HolderView) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::seen::samples::{foreign, held};
+    use crate::view::samples::{foreign, held};
 
     use super::*;
 
@@ -172,7 +174,7 @@ mod tests {
     #[test]
     fn a_line_says_when_what_which_lock_and_who() {
         let (seen, next) = (held(41), foreign("hash", b""));
-        let event = |what, holder, before, queue| Event {
+        let event = |what, holder, before, queue| LockChange {
             name: "a\nb",
             what,
             holder,
@@ -182,32 +184,32 @@ mod tests {
         let (one, other) = (seen.holder.as_ref(), next.holder.as_ref());
         for (event, initial, text) in [
             (
-                event(What::Acquired, one, None, 0),
+                event(ChangeKind::Acquired, one, None, 0),
                 false,
                 "acquired    \"a\\nb\", fence 41, deploy@web-3 (pid 4121: migrate.sh), held 3m12s",
             ),
             (
-                event(What::Acquired, one, None, 2),
+                event(ChangeKind::Acquired, one, None, 2),
                 true,
                 "held        \"a\\nb\", fence 41, deploy@web-3 (pid 4121: migrate.sh), held 3m12s, 2 waiting",
             ),
             (
-                event(What::Released, None, one, 0),
+                event(ChangeKind::Released, None, one, 0),
                 false,
                 "released    \"a\\nb\", fence 41, deploy@web-3 (pid 4121: migrate.sh), held 3m12s",
             ),
             (
-                event(What::HandedOver, other, one, 0),
+                event(ChangeKind::HandedOver, other, one, 0),
                 false,
                 "handed_over \"a\\nb\", a foreign client (hash, looks like Redisson's), before that fence 41, deploy@web-3 (pid 4121: migrate.sh), held 3m12s",
             ),
             (
-                event(What::Free, None, None, 0),
+                event(ChangeKind::Free, None, None, 0),
                 true,
                 "free        \"a\\nb\"",
             ),
         ] {
-            let line = OfLock {
+            let line = LockLine {
                 event: &event,
                 initial,
             };
@@ -221,7 +223,7 @@ mod tests {
             );
         }
         assert_eq!(
-            OfStore(Some("gone")).text(TIME),
+            StoreLine(Some("gone")).text(TIME),
             format!("{TIME} unanswered  gone\n")
         );
     }

@@ -10,19 +10,19 @@ use clap::Args;
 use leasehold::{Client, Clock, Error};
 use leasehold_core::LockName;
 
-use self::compare::{Event, Picture, What, compare};
-use self::line::{Line, OfLock, OfStore};
+use self::compare::{ChangeKind, LockChange, Snapshots, compare};
+use self::line::{LockLine, OutputLine, StoreLine};
 use self::pattern::Pattern;
+use crate::acquire_ui::interrupted;
 use crate::exit::Exit;
 use crate::inspect::look;
-use crate::out;
+use crate::output;
 use crate::session::{refused_by_system, with_client};
 use crate::signals::Signals;
 use crate::store::StoreArgs;
 use crate::terminal::Terminal;
-use crate::until_free::is_passing;
 use crate::values::duration;
-use crate::wait::interrupted;
+use crate::wait::is_passing;
 
 /// The least time between two looks: each asks the store about every lock that it knows.
 const LEAST: Duration = Duration::from_millis(50);
@@ -56,7 +56,7 @@ Looks at the locks again and again, and writes a line for each difference:
 The first lines tell how things stand: `held` is a lock that was held already.
   leasehold watch 'jobs:*'
 
-What happens between two looks is not seen: a lock that is taken and released meanwhile makes no
+ChangeKind happens between two looks is not seen: a lock that is taken and released meanwhile makes no
 line, and one that changed hands often makes one. `released` may be a release, the end of a lease,
 or a break. With a pattern, the locks are those in the store's index: on Redis one gets there when
 its lease is first renewed or someone waits for it. One name is always looked at.
@@ -77,7 +77,7 @@ fn begin(args: &Watch) -> Result<Exit, Exit> {
     }
     let target = args.store.target()?;
     Ok(with_client(target, async |client, signals| {
-        let watching = Watching {
+        let watching = Watcher {
             client,
             pattern,
             clock: Clock::system(),
@@ -87,17 +87,17 @@ fn begin(args: &Watch) -> Result<Exit, Exit> {
     }))
 }
 
-struct Watching<'a> {
+struct Watcher<'a> {
     client: &'a Client,
     pattern: Pattern,
     clock: Clock,
     json: bool,
 }
 
-impl Watching<'_> {
+impl Watcher<'_> {
     /// Watches on until a signal or a failure that will not pass.
     async fn on(&self, interval: Duration, signals: &mut Signals) -> Result<Exit, Exit> {
-        let mut last: Option<Picture> = None;
+        let mut last: Option<Snapshots> = None;
         let mut is_silent = false;
         loop {
             let before = last.clone().unwrap_or_default();
@@ -109,14 +109,14 @@ impl Watching<'_> {
             match looked {
                 Ok(now) => {
                     if std::mem::take(&mut is_silent) {
-                        self.write(&OfStore(None))?;
+                        self.write(&StoreLine(None))?;
                     }
                     self.tell(last.as_ref(), &now)?;
                     last = Some(now);
                 }
                 Err(error) if is_passing(&error) => {
                     if !std::mem::replace(&mut is_silent, true) {
-                        self.write(&OfStore(Some(&error.to_string())))?;
+                        self.write(&StoreLine(Some(&error.to_string())))?;
                     }
                 }
                 Err(error) => return Err(error.into()),
@@ -130,7 +130,7 @@ impl Watching<'_> {
     }
 
     /// One look at what is in the index, and at what was held before: the index holds hints only.
-    async fn look(&self, before: Picture) -> Result<Picture, Error> {
+    async fn look(&self, before: Snapshots) -> Result<Snapshots, Error> {
         let mut names = match &self.pattern {
             Pattern::Name(name) => vec![name.clone()],
             Pattern::Any(_) => self.client.names().await?,
@@ -139,7 +139,7 @@ impl Watching<'_> {
         names.extend(before.keys().cloned());
         names.sort_unstable();
         names.dedup();
-        let mut now = Picture::new();
+        let mut now = Snapshots::new();
         for found in look(self.client, &names).await? {
             match found.outcome {
                 Ok(snapshot) if snapshot.holder.is_some() || !snapshot.queue.is_empty() => {
@@ -160,35 +160,35 @@ impl Watching<'_> {
     }
 
     /// Tells what has changed, or how things stand.
-    fn tell(&self, before: Option<&Picture>, now: &Picture) -> Result<(), Exit> {
-        let (initial, none) = (before.is_none(), Picture::new());
+    fn tell(&self, before: Option<&Snapshots>, now: &Snapshots) -> Result<(), Exit> {
+        let (initial, none) = (before.is_none(), Snapshots::new());
         for event in &compare(before.unwrap_or(&none), now) {
-            self.write(&OfLock { event, initial })?;
+            self.write(&LockLine { event, initial })?;
         }
         match &self.pattern {
             Pattern::Name(name) if initial && now.is_empty() => {
-                let event = &Event {
+                let event = &LockChange {
                     name,
-                    what: What::Free,
+                    what: ChangeKind::Free,
                     holder: None,
                     before: None,
                     queue: 0,
                 };
-                self.write(&OfLock { event, initial })
+                self.write(&LockLine { event, initial })
             }
             _ => Ok(()),
         }
     }
 
-    fn write(&self, line: &impl Line) -> Result<(), Exit> {
+    fn write(&self, line: &impl OutputLine) -> Result<(), Exit> {
         let time = humantime::format_rfc3339_millis(self.clock.wall()).to_string();
         if self.json {
             let line = line
                 .json(&time)
                 .map_err(|error| refused_by_system(&std::io::Error::other(error)))?;
-            out::print(&line)
+            output::print(&line)
         } else {
-            out::print(&line.text(&time))
+            output::print(&line.text(&time))
         }
     }
 }

@@ -12,22 +12,22 @@ use std::process::Command;
 use nix::unistd::{AccessFlags, access};
 
 use crate::exit::{Exit, MORE_RESOURCES, NOT_EXECUTABLE, NOT_FOUND, SOFTWARE};
+use crate::messages::{pasteable, shown};
 use crate::sys;
-use crate::text::{pasteable, shown};
 
 /// Where to look when there is no `PATH`, as the C library does.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// A command that was there and executable when it was looked for.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct ResolvedCommand {
     /// The file.
     path: PathBuf,
     /// All arguments, the first as typed.
     argv: Vec<OsString>,
 }
 
-impl Program {
+impl ResolvedCommand {
     /// Looks for the first of `argv` as `execvp` does. `argv` is not empty.
     pub(crate) fn find(argv: &[OsString]) -> Result<Self, Exit> {
         let name = argv.first().map_or(OsStr::new(""), OsString::as_os_str);
@@ -122,14 +122,14 @@ fn interpreter(path: &Path) -> Option<PathBuf> {
 
 /// Why there is nothing to run.
 #[derive(Debug, PartialEq, Eq)]
-enum Refusal {
+enum NotRunnable {
     Nowhere,
     NoSuchFile,
     Directory,
     NotExecutable(PathBuf),
 }
 
-impl Refusal {
+impl NotRunnable {
     fn about(self, name: &OsStr) -> Exit {
         let typed = name.to_string_lossy();
         let (name, typed) = (shown(name), pasteable(&typed));
@@ -173,15 +173,15 @@ impl Refusal {
     }
 }
 
-fn look_for(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Refusal> {
+fn look_for(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, NotRunnable> {
     if name.is_empty() {
-        return Err(Refusal::Nowhere);
+        return Err(NotRunnable::Nowhere);
     }
     if name.as_bytes().contains(&b'/') {
         return judge(PathBuf::from(name));
     }
     // One that is there and cannot be run is passed over, and told of only if no other can.
-    let mut refusal = Refusal::Nowhere;
+    let mut refusal = NotRunnable::Nowhere;
     for directory in env::split_paths(path.unwrap_or(OsStr::new(DEFAULT_PATH))) {
         // An empty entry means the current directory, which `exec` must be told.
         let directory = if directory.as_os_str().is_empty() {
@@ -191,8 +191,8 @@ fn look_for(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Refusal> {
         };
         match judge(directory.join(name)) {
             Ok(found) => return Ok(found),
-            Err(Refusal::NotExecutable(path)) if refusal == Refusal::Nowhere => {
-                refusal = Refusal::NotExecutable(path);
+            Err(NotRunnable::NotExecutable(path)) if refusal == NotRunnable::Nowhere => {
+                refusal = NotRunnable::NotExecutable(path);
             }
             Err(_) => {}
         }
@@ -200,15 +200,15 @@ fn look_for(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Refusal> {
     Err(refusal)
 }
 
-fn judge(file: PathBuf) -> Result<PathBuf, Refusal> {
+fn judge(file: PathBuf) -> Result<PathBuf, NotRunnable> {
     match file.metadata() {
-        Ok(metadata) if metadata.is_dir() => Err(Refusal::Directory),
+        Ok(metadata) if metadata.is_dir() => Err(NotRunnable::Directory),
         Ok(metadata) if metadata.is_file() && access(&file, AccessFlags::X_OK).is_ok() => Ok(file),
-        Ok(_) => Err(Refusal::NotExecutable(file)),
+        Ok(_) => Err(NotRunnable::NotExecutable(file)),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            Err(Refusal::NotExecutable(file))
+            Err(NotRunnable::NotExecutable(file))
         }
-        Err(_) => Err(Refusal::NoSuchFile),
+        Err(_) => Err(NotRunnable::NoSuchFile),
     }
 }
 
@@ -241,25 +241,25 @@ mod tests {
         assert_eq!(look("tool"), Ok(second.join("tool")));
         assert_eq!(
             look("notes"),
-            Err(Refusal::NotExecutable(first.join("notes")))
+            Err(NotRunnable::NotExecutable(first.join("notes")))
         );
-        assert_eq!(look("folder"), Err(Refusal::Nowhere));
-        assert_eq!(look("missing"), Err(Refusal::Nowhere));
-        assert_eq!(look(""), Err(Refusal::Nowhere));
+        assert_eq!(look("folder"), Err(NotRunnable::Nowhere));
+        assert_eq!(look("missing"), Err(NotRunnable::Nowhere));
+        assert_eq!(look(""), Err(NotRunnable::Nowhere));
         assert_eq!(
             look(second.join("folder").to_str().unwrap()),
-            Err(Refusal::Directory)
+            Err(NotRunnable::Directory)
         );
         assert_eq!(
             look(second.join("missing").to_str().unwrap()),
-            Err(Refusal::NoSuchFile)
+            Err(NotRunnable::NoSuchFile)
         );
     }
 
     #[test]
     fn a_system_without_processes_is_no_fault_of_the_command() {
         use nix::libc::{E2BIG, EACCES, EAGAIN, EMFILE, ENFILE, ENOENT, ENOMEM};
-        let program = Program {
+        let program = ResolvedCommand {
             path: PathBuf::from("/x"),
             argv: vec!["x".into()],
         };
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn the_note_is_the_name_of_the_file() {
-        let program = |name: &str| Program {
+        let program = |name: &str| ResolvedCommand {
             path: PathBuf::from("/x"),
             argv: vec![name.into(), "--secret=1".into()],
         };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leasehold::{ForeignFormat, HolderView, Who};
 
-use crate::seen::is_cache_entry;
+use crate::view::is_cache_entry;
 use crate::{address, style};
 
 /// Says something: the first line begins with our name, the others are indented by whoever wrote them.

@@ -29,7 +29,7 @@ const URL: &str = "url-";
 
 /// Where a store was given.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct StoreLocation {
     /// The URL as it was given, before a password came to it.
     pub(crate) url: String,
     /// The same with the password.
@@ -40,13 +40,13 @@ pub(crate) struct Place {
     pub(crate) without: Vec<&'static str>,
 }
 
-impl Place {
+impl StoreLocation {
     /// Whether another process of ours finds the same store by the same words: not if they name a pipe, as `--url-file <(...)`, or a
     /// file that goes with the run around us.
     #[cfg(feature = "cache")]
     pub(crate) fn is_found_again(&self) -> bool {
         let mut files = self.files.iter().flatten();
-        files.all(|file| lasting(file).is_some() && !is_handed(file))
+        files.all(|file| lasting(file).is_some() && !is_run_url_file(file))
     }
 
     /// The variables by which a command finds the same store, wherever it goes to work; those without a value are to be taken
@@ -54,7 +54,7 @@ impl Place {
     pub(crate) fn hand_on(&self) -> (Variables, Option<UrlFile>) {
         let [url_file, password_file] = self.files.each_ref().map(|file| {
             // That of a run around this one may be gone before our command is.
-            let file = file.as_deref().filter(|file| !is_handed(file))?;
+            let file = file.as_deref().filter(|file| !is_run_url_file(file))?;
             lasting(file)
         });
         let with_password = address::has_password(&self.url);
@@ -96,7 +96,7 @@ fn lasting(file: &Path) -> Option<OsString> {
 }
 
 /// Whether this is the name of a file that a run has written for its command.
-pub(crate) fn is_handed(file: &Path) -> bool {
+pub(crate) fn is_run_url_file(file: &Path) -> bool {
     has_our_name(file) && folders().any(|folder| file.parent() == Some(&folder))
 }
 
@@ -336,18 +336,18 @@ mod tests {
     #[test]
     fn a_file_is_handed_on_only_in_the_folders_for_that() {
         for folder in folders() {
-            assert!(is_handed(&folder.join("url-12-a0")));
-            assert!(!is_handed(&folder.join("url-prod")));
-            assert!(!is_handed(&folder.join("sub/url-12-a0")));
+            assert!(is_run_url_file(&folder.join("url-12-a0")));
+            assert!(!is_run_url_file(&folder.join("url-prod")));
+            assert!(!is_run_url_file(&folder.join("sub/url-12-a0")));
         }
-        assert!(!is_handed(Path::new("/etc/leasehold/url-12-a0")));
+        assert!(!is_run_url_file(Path::new("/etc/leasehold/url-12-a0")));
     }
 
     #[cfg(feature = "cache")]
     #[test]
     fn a_handed_file_is_not_found_again() {
         let home = tempfile::tempdir().unwrap();
-        let at = |file: &Path| Place {
+        let at = |file: &Path| StoreLocation {
             url: "redis://:S3CR3T@h/".into(),
             whole: "redis://:S3CR3T@h/".into(),
             files: [Some(file.into()), None],
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_password_is_in_no_variable() {
-        let place = |url: &str, whole: &str, file: Option<&Path>| Place {
+        let place = |url: &str, whole: &str, file: Option<&Path>| StoreLocation {
             url: url.into(),
             whole: whole.into(),
             files: [None, file.map(Into::into)],

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::exit::{Exit, USAGE};
-use crate::text::quoted;
+use crate::messages::quoted;
 use crate::values::duration;
 
 const WAIT_HELP: &str = "Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124 [env: LEASEHOLD_WAIT]";
@@ -56,7 +56,7 @@ pub(crate) struct WaitArgs {
         default_value_t,
         hide_possible_values = true
     )]
-    pub(crate) progress: Showing,
+    pub(crate) progress: ProgressMode,
 }
 
 impl WaitArgs {
@@ -88,7 +88,7 @@ impl WaitArgs {
 
 /// How the waiting is shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Showing {
+pub(crate) enum ProgressMode {
     /// As the terminal allows.
     #[default]
     Auto,
@@ -98,7 +98,7 @@ pub(crate) enum Showing {
 
 /// The words of another try.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Again<'a> {
+pub(crate) struct RetryHint<'a> {
     /// The verb with what it needs.
     pub(crate) verb: &'a str,
     /// The lock and where it lives, as they can be pasted.
@@ -109,11 +109,11 @@ pub(crate) struct Again<'a> {
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct LockRequest<'a> {
     pub(crate) name: &'a str,
     pub(crate) ttl: Duration,
     pub(crate) note: &'a str,
     pub(crate) how: &'a WaitArgs,
     /// What to type for another try.
-    pub(crate) again: Again<'a>,
+    pub(crate) again: RetryHint<'a>,
 }

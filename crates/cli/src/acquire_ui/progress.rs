@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::{Fence, HolderView};
 
-use crate::text::{CLEAR, place, quoted, rewritten, span, who};
+use crate::messages::{CLEAR, place, quoted, rewritten, span, who};
 
 /// On a terminal the line appears after this long, and is written anew as often.
 const SECOND: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ const SILENCE: Duration = Duration::from_secs(20);
 
 /// How to speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Style {
+pub(crate) enum ProgressStyle {
     /// Not at all.
     Quiet,
     /// A line for each change: logs.
@@ -29,7 +29,7 @@ pub(crate) enum Style {
 
 /// What the store last answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct WaitState {
     /// Who holds the lock.
     pub(crate) holder: HolderView,
     /// How many wait before us.
@@ -41,19 +41,19 @@ pub(crate) struct Seen {
 /// The waiting, as told so far.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    style: Style,
+    style: ProgressStyle,
     /// The name of the lock, escaped and quoted.
     lock: String,
     limit: Option<Duration>,
-    seen: Option<Seen>,
+    seen: Option<WaitState>,
     /// What the last line was about, and when it was written.
-    told: Option<(Seen, Duration)>,
+    told: Option<(WaitState, Duration)>,
     /// How wide the terminal is, if known.
     columns: Option<usize>,
 }
 
 impl Progress {
-    pub(crate) fn new(style: Style, lock: &str, limit: Option<Duration>) -> Self {
+    pub(crate) fn new(style: ProgressStyle, lock: &str, limit: Option<Duration>) -> Self {
         Self {
             style,
             lock: quoted(lock),
@@ -65,7 +65,7 @@ impl Progress {
     }
 
     /// The store has answered: what to write.
-    pub(crate) fn see(&mut self, seen: Seen) -> Option<String> {
+    pub(crate) fn see(&mut self, seen: WaitState) -> Option<String> {
         let at = seen.at;
         self.seen = Some(seen);
         self.tick(at)
@@ -75,11 +75,15 @@ impl Progress {
     pub(crate) fn tick(&mut self, at: Duration) -> Option<String> {
         let seen = self.seen.as_ref()?;
         let due = match (self.style, &self.told) {
-            (Style::Quiet, _) => false,
-            (Style::Lines, Some((told, when))) => !told.is_like(seen) || at >= *when + SIGN_OF_LIFE,
-            (Style::Lines, None) => true,
-            (Style::Live, Some((told, when))) => !told.is_like(seen) || at >= *when + SECOND,
-            (Style::Live, None) => at >= SECOND,
+            (ProgressStyle::Quiet, _) => false,
+            (ProgressStyle::Lines, Some((told, when))) => {
+                !told.is_like(seen) || at >= *when + SIGN_OF_LIFE
+            }
+            (ProgressStyle::Lines, None) => true,
+            (ProgressStyle::Live, Some((told, when))) => {
+                !told.is_like(seen) || at >= *when + SECOND
+            }
+            (ProgressStyle::Live, None) => at >= SECOND,
         };
         if !due {
             return None;
@@ -87,8 +91,8 @@ impl Progress {
         let line = self.line(seen, at);
         self.told = Some((seen.clone(), at));
         Some(match self.style {
-            Style::Live => rewritten(&line, self.columns),
-            Style::Lines | Style::Quiet => line + "\n",
+            ProgressStyle::Live => rewritten(&line, self.columns),
+            ProgressStyle::Lines | ProgressStyle::Quiet => line + "\n",
         })
     }
 
@@ -99,7 +103,7 @@ impl Progress {
 
     /// The waiting is over: what to write before anything else.
     pub(crate) fn end(&self) -> &'static str {
-        if self.style == Style::Live && self.told.is_some() {
+        if self.style == ProgressStyle::Live && self.told.is_some() {
             CLEAR
         } else {
             ""
@@ -117,8 +121,8 @@ impl Progress {
         ))
     }
 
-    fn line(&self, seen: &Seen, at: Duration) -> String {
-        let Seen {
+    fn line(&self, seen: &WaitState, at: Duration) -> String {
+        let WaitState {
             holder,
             ahead,
             at: seen_at,
@@ -142,7 +146,7 @@ impl Progress {
             .limit
             .map(|limit| format!("/{}", span(limit)))
             .unwrap_or_default();
-        let clock = if self.style == Style::Live {
+        let clock = if self.style == ProgressStyle::Live {
             // What is left as far as was seen: the holder renews it.
             let lease = holder
                 .expires_in
@@ -163,7 +167,7 @@ impl Progress {
     }
 }
 
-impl Seen {
+impl WaitState {
     /// Whether it says the same to a person: the same holder and the same place.
     fn is_like(&self, other: &Self) -> bool {
         self.ahead == other.ahead
@@ -215,8 +219,8 @@ pub(super) mod tests {
         HolderView::new(who, None, None, None)
     }
 
-    fn seen(holder: HolderView, ahead: u32, at: u64) -> Seen {
-        Seen {
+    fn seen(holder: HolderView, ahead: u32, at: u64) -> WaitState {
+        WaitState {
             holder,
             ahead,
             at: Duration::from_secs(at),
@@ -229,7 +233,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_log_gets_a_line_at_the_start_at_each_change_and_every_30_seconds() {
-        let mut progress = Progress::new(Style::Lines, "db-migrate", None);
+        let mut progress = Progress::new(ProgressStyle::Lines, "db-migrate", None);
         assert_eq!(
             progress.see(seen(holder(41), 1, 0)).unwrap(),
             "leasehold: waiting for \"db-migrate\", 2nd in line: held 3m12s by deploy@web-3 (pid 4121: migrate.sh), fence 41\n"
@@ -260,7 +264,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_terminal_gets_one_line_after_a_second_which_is_cleared_at_the_end() {
-        let mut progress = Progress::new(Style::Live, "x", Some(at(300)));
+        let mut progress = Progress::new(ProgressStyle::Live, "x", Some(at(300)));
         assert_eq!(progress.see(seen(holder(41), 0, 0)), None);
         assert_eq!(
             (progress.got(at(0), Fence::new(1)), progress.end()),
@@ -287,7 +291,7 @@ pub(super) mod tests {
 
     #[test]
     fn quiet_is_quiet() {
-        let mut progress = Progress::new(Style::Quiet, "x", None);
+        let mut progress = Progress::new(ProgressStyle::Quiet, "x", None);
         assert_eq!(progress.see(seen(holder(41), 0, 0)), None);
         assert_eq!(
             (
@@ -301,7 +305,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_foreign_holder_and_a_strange_name_can_be_shown() {
-        let mut progress = Progress::new(Style::Lines, "a\u{202e}b\"", None);
+        let mut progress = Progress::new(ProgressStyle::Lines, "a\u{202e}b\"", None);
         assert_eq!(
             progress.see(seen(foreign(), 0, 0)).unwrap(),
             "leasehold: waiting for \"a\\u{202e}b\\\"\", 1st in line: held by a foreign client (string), which never expires\n"

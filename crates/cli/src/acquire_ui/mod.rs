@@ -12,14 +12,14 @@ use leasehold::{Client, Clock, Error, HolderView, Lease, Snapshot, Waiting, Who}
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
 
-use self::args::Showing;
-pub(crate) use self::args::{Again, WaitArgs, Wanted, with_silence};
-use self::progress::{Progress, Seen, Style};
-use crate::exit::{BUSY, Exit, Reach, TIMEOUT, UNAVAILABLE, USAGE};
+use self::args::ProgressMode;
+pub(crate) use self::args::{LockRequest, RetryHint, WaitArgs, with_silence};
+use self::progress::{Progress, ProgressStyle, WaitState};
+use crate::exit::{BUSY, Exit, InterruptTarget, TIMEOUT, UNAVAILABLE, USAGE};
+use crate::messages::{can_rewrite, quoted, span, who, write_raw};
 use crate::signals::Signals;
 use crate::sys;
 use crate::terminal::Terminal;
-use crate::text::{can_rewrite, quoted, span, who, write_raw};
 use crate::verbose;
 
 /// How often a line that is shown is looked at.
@@ -32,7 +32,7 @@ const INSPECTION: Duration = Duration::from_secs(2);
 pub(crate) const CHAIN: &str = "LEASEHOLD_CHAIN";
 
 /// A lease, and how long it took to get it.
-pub(crate) struct Got {
+pub(crate) struct AcquiredLease {
     pub(crate) lease: Lease,
     pub(crate) waited: Duration,
 }
@@ -40,17 +40,17 @@ pub(crate) struct Got {
 /// Waits for the lock as it is wanted. The caller closes the client, whatever comes of it, which leaves the line for good.
 pub(crate) async fn for_lock(
     client: &Client,
-    wish: Wanted<'_>,
+    request: LockRequest<'_>,
     signals: &mut Signals,
     terminal: Option<&Terminal>,
-) -> Result<Got, Exit> {
-    let Wanted {
+) -> Result<AcquiredLease, Exit> {
+    let LockRequest {
         name,
         ttl,
         note,
         how,
         ..
-    } = wish;
+    } = request;
     let limit = how.limit()?;
     let (clock, answers) = (Clock::system(), watch::Sender::new(None));
     let begun = clock.now();
@@ -84,7 +84,7 @@ pub(crate) async fn for_lock(
                 write_raw(progress.end());
                 return Err(interrupted(signal, terminal));
             }
-            answer = &mut asking => break answer.map_err(Refusal::Store),
+            answer = &mut asking => break answer.map_err(NotAcquired::Store),
             Ok(()) = seen.changed() => {
                 let Some(Waiting { holder, ahead, .. }) = seen.borrow_and_update().clone() else { continue };
                 if is_ancestor(&holder) {
@@ -92,11 +92,11 @@ pub(crate) async fn for_lock(
                     return Err(nested(name, &holder));
                 }
                 if !in_line && how.is_full(ahead) {
-                    break Err(Refusal::Full(ahead));
+                    break Err(NotAcquired::Full(ahead));
                 }
                 in_line = true;
                 progress.resize(sys::columns(io::stderr()));
-                tell(progress.see(Seen { holder, ahead, at: clock.now().since(begun) }));
+                tell(progress.see(WaitState { holder, ahead, at: clock.now().since(begun) }));
             }
             () = tokio::time::sleep(TICK) => {
                 progress.resize(sys::columns(io::stderr()));
@@ -110,14 +110,14 @@ pub(crate) async fn for_lock(
         Ok(Some(lease)) => lease,
         other => {
             write_raw(progress.end());
-            return Err(refused(client, wish, other.map(drop)).await);
+            return Err(refused(client, request, other.map(drop)).await);
         }
     };
     tell(progress.got(waited, lease.fence()));
     // Dropping the lease gives the lock back: what was asked to end must not begin.
     match signals.arrived().await {
         Some(signal) => Err(interrupted(signal, terminal)),
-        None => Ok(Got { lease, waited }),
+        None => Ok(AcquiredLease { lease, waited }),
     }
 }
 
@@ -150,22 +150,26 @@ pub(crate) async fn still_answers(client: &Client, name: &str) -> Result<Snapsho
 }
 
 /// What kept us from the lock, busy locks aside.
-enum Refusal {
+enum NotAcquired {
     Store(Error),
     /// So many wait already.
     Full(u32),
 }
 
 /// Why there is no lease.
-async fn refused(client: &Client, wish: Wanted<'_>, answer: Result<(), Refusal>) -> Exit {
-    let name = wish.name;
+async fn refused(
+    client: &Client,
+    request: LockRequest<'_>,
+    answer: Result<(), NotAcquired>,
+) -> Exit {
+    let name = request.name;
     let before = match &answer {
-        Err(Refusal::Full(ahead)) => usize::try_from(*ahead).unwrap_or(usize::MAX),
+        Err(NotAcquired::Full(ahead)) => usize::try_from(*ahead).unwrap_or(usize::MAX),
         _ => usize::MAX,
     };
     let (code, outcome, retry, holder) = match answer {
         Ok(()) => (BUSY, format!("is busy (exit {BUSY})"), "-w 5m ", None),
-        Err(Refusal::Full(ahead)) => (
+        Err(NotAcquired::Full(ahead)) => (
             BUSY,
             format!(
                 "is busy, and {ahead} {} already (exit {BUSY})",
@@ -174,7 +178,7 @@ async fn refused(client: &Client, wish: Wanted<'_>, answer: Result<(), Refusal>)
             "",
             None,
         ),
-        Err(Refusal::Store(Error::Timeout(timeout))) => (
+        Err(NotAcquired::Store(Error::Timeout(timeout))) => (
             TIMEOUT,
             format!(
                 "is still busy after {} (exit {TIMEOUT})",
@@ -183,11 +187,11 @@ async fn refused(client: &Client, wish: Wanted<'_>, answer: Result<(), Refusal>)
             "",
             timeout.holder.map(|holder| *holder),
         ),
-        Err(Refusal::Store(error)) => return error.into(),
+        Err(NotAcquired::Store(error)) => return error.into(),
     };
     // Even then a lock of our own is told apart: it will never be free.
     let is_nested = env::var_os(CHAIN).is_some();
-    if wish.how.quiet && !is_nested && code != TIMEOUT {
+    if request.how.quiet && !is_nested && code != TIMEOUT {
         return Exit::quiet(code);
     }
     let mut snapshot = match still_answers(client, name).await {
@@ -200,10 +204,10 @@ async fn refused(client: &Client, wish: Wanted<'_>, answer: Result<(), Refusal>)
     snapshot.queue.truncate(before);
     match &snapshot.holder {
         Some(holder) if is_ancestor(holder) => nested(name, holder),
-        _ if wish.how.quiet => Exit::quiet(code),
+        _ if request.how.quiet => Exit::quiet(code),
         _ => Exit::saying(
             code,
-            busy::busy(name, &outcome, &snapshot, retry, wish.again),
+            busy::busy(name, &outcome, &snapshot, retry, request.again),
         ),
     }
 }
@@ -214,7 +218,7 @@ pub(crate) fn interrupted(signal: Signal, terminal: Option<&Terminal>) -> Exit {
     // From the terminal it has reached all of our group, and the shell of a script waits to see whether we die of it.
     let by_hand = signal == Signal::SIGINT && terminal.is_some_and(Terminal::is_ours);
     if by_hand {
-        exit.by_interrupt(Reach::Us)
+        exit.by_interrupt(InterruptTarget::Process)
     } else {
         exit
     }
@@ -246,13 +250,13 @@ pub(crate) fn nested(name: &str, holder: &HolderView) -> Exit {
     )
 }
 
-fn style(how: &WaitArgs, terminal: Option<&Terminal>) -> Style {
+fn style(how: &WaitArgs, terminal: Option<&Terminal>) -> ProgressStyle {
     let is_live = can_rewrite() && !verbose::is_on() && terminal.is_some_and(Terminal::is_ours);
     match how.progress {
-        _ if how.quiet => Style::Quiet,
-        Showing::None => Style::Quiet,
-        Showing::Auto if is_live => Style::Live,
-        Showing::Auto | Showing::Plain => Style::Lines,
+        _ if how.quiet => ProgressStyle::Quiet,
+        ProgressMode::None => ProgressStyle::Quiet,
+        ProgressMode::Auto if is_live => ProgressStyle::Live,
+        ProgressMode::Auto | ProgressMode::Plain => ProgressStyle::Lines,
     }
 }
 

@@ -11,18 +11,18 @@ use leasehold::Client;
 use leasehold::cache::{Cache, Error, LoadFailed, Origin, Raw};
 use nix::sys::signal::Signal;
 
-use super::args::{GetOrRefresh, How, Otherwise};
+use super::args::{GetOrRefresh, IfUnavailable, RefreshMode};
 use super::background;
-use super::load::{Failed, Job, Limits, State, patience};
-use super::refused::{of_value, refused};
+use super::errors::{of_value, refused};
+use super::load::{LoadFailure, LoadJob, LoadLimits, LoadState, patience};
+use crate::acquire_ui;
 use crate::exit::{BUSY, Exit, TIMEOUT, UNAVAILABLE};
-use crate::out;
-use crate::run::program::Program;
+use crate::messages::{quoted, say, span};
+use crate::output;
+use crate::run::command::ResolvedCommand;
 use crate::session::{in_runtime, refused_by_system, with_client};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
-use crate::text::{quoted, say, span};
-use crate::wait;
 
 /// How long a value that was loaded may take on its way to the store.
 const COMMIT: Duration = Duration::from_secs(10);
@@ -36,20 +36,21 @@ pub(super) fn get_or_refresh(args: &GetOrRefresh) -> Exit {
 
 fn begin(args: &GetOrRefresh) -> Result<Exit, Exit> {
     let target = args.store.target()?;
-    let limits = Limits {
+    let limits = LoadLimits {
         time: args.timeout,
         size: args.max_size,
     };
     // A host that lacks the command can print what others bring, and must not be the one to run it.
-    let found = Program::find(&args.command);
-    let job = found.map(|program| Arc::new(Job::new(program, &target, limits)));
+    let found = ResolvedCommand::find(&args.command);
+    let job = found.map(|program| Arc::new(LoadJob::new(program, &target, limits)));
     let again = job.as_ref().ok().cloned();
     let unanswered = Cell::new(true);
-    let is_apart =
-        args.refresh == How::Background && !args.must_be_fresh && target.place().is_found_again();
+    let is_apart = args.refresh == RefreshMode::Background
+        && !args.must_be_fresh
+        && target.place().is_found_again();
     let exit = with_client(target, async |client, signals| {
         let cache = client.cache().raw().policy(args.policy());
-        let work = Work {
+        let work = CacheCall {
             args,
             cache,
             is_apart,
@@ -65,7 +66,9 @@ fn begin(args: &GetOrRefresh) -> Result<Exit, Exit> {
     let exit = of_value(exit);
     let is_down = exit.code() == UNAVAILABLE && unanswered.get();
     match again {
-        Some(job) if is_down && args.if_unavailable == Otherwise::Run && !background::is_this() => {
+        Some(job)
+            if is_down && args.if_unavailable == IfUnavailable::Run && !background::is_this() =>
+        {
             unguarded(args, job, &exit)
         }
         _ => Ok(exit),
@@ -73,7 +76,7 @@ fn begin(args: &GetOrRefresh) -> Result<Exit, Exit> {
 }
 
 /// Passes signals on to the command while it runs, and says how that or they end this process.
-async fn heed(job: Option<&Job>, signals: &mut Signals) -> Exit {
+async fn heed(job: Option<&LoadJob>, signals: &mut Signals) -> Exit {
     let interrupted = async {
         match job {
             Some(job) => job.interrupted().await,
@@ -88,8 +91,8 @@ async fn heed(job: Option<&Job>, signals: &mut Signals) -> Exit {
             signal = signals.next() => signal,
         };
         let ends = Signals::is_ending(signal);
-        match (job, job.map(Job::state)) {
-            (Some(job), Some(State::Running(group, _))) => job.pass_on(group, signal, ends),
+        match (job, job.map(LoadJob::state)) {
+            (Some(job), Some(LoadState::Running(group, _))) => job.pass_on(group, signal, ends),
             _ if ends => return by(signal),
             _ => {}
         }
@@ -109,11 +112,11 @@ fn of_interrupted(status: ExitStatus, signal: Signal) -> Exit {
 
 /// The end by a signal. Of one from the terminal, a script that runs us is to learn.
 fn by(signal: Signal) -> Exit {
-    wait::interrupted(signal, Terminal::controlling().as_ref())
+    acquire_ui::interrupted(signal, Terminal::controlling().as_ref())
 }
 
 /// Runs the command although nobody knows who else does.
-fn unguarded(args: &GetOrRefresh, job: Arc<Job>, exit: &Exit) -> Result<Exit, Exit> {
+fn unguarded(args: &GetOrRefresh, job: Arc<LoadJob>, exit: &Exit) -> Result<Exit, Exit> {
     say(&format!(
         "{}\n    running the command without the cache (--if-unavailable run)",
         exit.reason()
@@ -123,10 +126,10 @@ fn unguarded(args: &GetOrRefresh, job: Arc<Job>, exit: &Exit) -> Result<Exit, Ex
         let heeded = job.clone();
         let work = async {
             let value = job.load().await.map_err(|failed| {
-                let LoadEnd { code, text } = told(&args.key, &failed);
+                let FailureText { code, text } = told(&args.key, &failed);
                 Exit::saying(code, text)
             })?;
-            out::print_aside(value).await?;
+            output::print_aside(value).await?;
             Ok(Exit::quiet(0))
         };
         tokio::select! {
@@ -138,12 +141,12 @@ fn unguarded(args: &GetOrRefresh, job: Arc<Job>, exit: &Exit) -> Result<Exit, Ex
 }
 
 /// A failed command, as this process tells of it.
-struct LoadEnd {
+struct FailureText {
     code: u8,
     text: String,
 }
 
-fn told(key: &str, failed: &Failed) -> LoadEnd {
+fn told(key: &str, failed: &LoadFailure) -> FailureText {
     let code = failed.code;
     let mut text = format!(
         "no value of {}: {} (exit {code})",
@@ -153,11 +156,11 @@ fn told(key: &str, failed: &Failed) -> LoadEnd {
     if !failed.next.is_empty() {
         text = format!("{text}\n    next    {}", failed.next);
     }
-    LoadEnd { code, text }
+    FailureText { code, text }
 }
 
 /// One call, with a connection.
-struct Work<'a> {
+struct CacheCall<'a> {
     args: &'a GetOrRefresh,
     cache: Cache<Raw>,
     /// A stale value is refreshed in the background.
@@ -166,8 +169,8 @@ struct Work<'a> {
     unanswered: &'a Cell<bool>,
 }
 
-impl Work<'_> {
-    async fn answer(self, client: &Client, job: Result<Arc<Job>, Exit>) -> Result<Exit, Exit> {
+impl CacheCall<'_> {
+    async fn answer(self, client: &Client, job: Result<Arc<LoadJob>, Exit>) -> Result<Exit, Exit> {
         let ended = if background::is_this() {
             self.refresh(job?).await
         } else {
@@ -179,7 +182,7 @@ impl Work<'_> {
     }
 
     /// The stored value, or a new one.
-    async fn get(&self, job: Result<Arc<Job>, Exit>) -> Result<Exit, Exit> {
+    async fn get(&self, job: Result<Arc<LoadJob>, Exit>) -> Result<Exit, Exit> {
         let stored = self.cache.get::<Vec<u8>>(&self.args.key).await;
         let stored = stored.map_err(refused)?;
         self.unanswered.set(false);
@@ -200,7 +203,7 @@ impl Work<'_> {
     }
 
     /// A new value, by whoever may run the command.
-    async fn load(&self, job: Arc<Job>) -> Result<Exit, Exit> {
+    async fn load(&self, job: Arc<LoadJob>) -> Result<Exit, Exit> {
         let ask = || {
             let job = job.clone();
             let call = self.cache.get_or_refresh(&self.args.key, || job.load());
@@ -221,14 +224,14 @@ impl Work<'_> {
             Ok(got) => print(got.into_inner()).await,
             Err(Error::Load(failed)) => self.instead(self.failed(&failed)).await,
             Err(error) => {
-                self.unanswered.set(job.state() == State::Idle);
+                self.unanswered.set(job.state() == LoadState::Idle);
                 self.instead(refused(error)).await
             }
         }
     }
 
     /// Sees to a newer value if nobody else does.
-    async fn refresh(&self, job: Arc<Job>) -> Result<Exit, Exit> {
+    async fn refresh(&self, job: Arc<LoadJob>) -> Result<Exit, Exit> {
         let call = self
             .cache
             .get_or_refresh(&self.args.key, || job.load())
@@ -271,9 +274,9 @@ impl Work<'_> {
     fn failed(&self, failed: &LoadFailed) -> Exit {
         let cause = failed.cause.as_deref();
         let rest = format!("no host tries again for {}", span(failed.retry_after));
-        match cause.and_then(|cause| cause.downcast_ref::<Failed>()) {
+        match cause.and_then(|cause| cause.downcast_ref::<LoadFailure>()) {
             Some(ours) => {
-                let LoadEnd { code, text } = told(&self.args.key, ours);
+                let FailureText { code, text } = told(&self.args.key, ours);
                 Exit::saying(code, format!("{text}\n    Nothing was stored; {rest}."))
             }
             None => Exit::saying(
@@ -289,6 +292,6 @@ impl Work<'_> {
 }
 
 async fn print(value: Vec<u8>) -> Result<Exit, Exit> {
-    out::print_aside(value).await?;
+    output::print_aside(value).await?;
     Ok(Exit::quiet(0))
 }

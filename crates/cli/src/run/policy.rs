@@ -7,8 +7,8 @@ use std::time::Duration;
 use leasehold::{Lost, Moment};
 
 use super::args::OnLost;
-use super::held::Held;
-use super::stop::Limits;
+use super::lock_guard::LockGuard;
+use super::stop::StopLimits;
 
 /// How the command ended.
 #[derive(Debug)]
@@ -18,14 +18,14 @@ pub(crate) enum Verdict {
     /// By itself, after the lease.
     TooLate(Lost),
     /// It was asked to stop, and did, or was killed (S2).
-    Stopped(Why),
+    Stopped(StopReason),
     /// The same, but it does not die.
-    Undead(Why),
+    Undead(StopReason),
 }
 
 /// Why the command was stopped.
 #[derive(Debug)]
-pub(crate) enum Why {
+pub(crate) enum StopReason {
     /// The lease was lost. The cause, if the store or the clock has said so: it is not known of a lease that could not be
     /// renewed so far.
     Lost(Option<Lost>),
@@ -37,8 +37,8 @@ pub(crate) enum Why {
 
 /// What the command is allowed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rules {
-    pub(crate) limits: Limits,
+pub(crate) struct Policy {
+    pub(crate) limits: StopLimits,
     pub(crate) on_lost: OnLost,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) release_on_exit: bool,
@@ -49,8 +49,8 @@ pub(crate) struct Rules {
 /// Not by `valid_for`, which is zero as soon as the lease is lost: what was left of it then is the time that the command gets
 /// to stop.
 pub(crate) fn until_kill(
-    lease: &Held,
-    rules: Rules,
+    lease: &LockGuard,
+    rules: Policy,
     now: Moment,
     begun: Moment,
 ) -> Option<Duration> {
@@ -68,7 +68,7 @@ pub(crate) fn until_kill(
 
 /// What is said, or done, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Saying {
+pub(crate) enum Notice {
     Lost,
     RestLives,
     Interrupted,
@@ -79,11 +79,11 @@ pub(crate) enum Saying {
 
 /// What was said already.
 #[derive(Debug, Default)]
-pub(crate) struct Said(Vec<Saying>);
+pub(crate) struct Notices(Vec<Notice>);
 
-impl Said {
+impl Notices {
     /// Whether this is the first time; it is not the next time.
-    pub(crate) fn first(&mut self, saying: Saying) -> bool {
+    pub(crate) fn first(&mut self, saying: Notice) -> bool {
         let is_first = !self.has(saying);
         if is_first {
             self.0.push(saying);
@@ -91,7 +91,7 @@ impl Said {
         is_first
     }
 
-    pub(crate) fn has(&self, saying: Saying) -> bool {
+    pub(crate) fn has(&self, saying: Notice) -> bool {
         self.0.contains(&saying)
     }
 }

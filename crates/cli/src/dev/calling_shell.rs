@@ -9,26 +9,26 @@ use nix::unistd::{Pid, getpid, getppid};
 
 /// A process, told apart from a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Owner {
+pub(super) struct CallingShell {
     pid: i32,
     /// When it was started, in ticks since boot; 0 where the system does not say.
     started: u64,
 }
 
-impl Owner {
+impl CallingShell {
     /// The shell that runs `$(leasehold dev)`. A shell may have forked for that, and the fork ends with us: it is recognized
     /// by having executed nothing yet.
     ///
     /// None if it is gone or out of sight: whoever is our parent then, as `init` is, could outlive any use of a server.
-    pub(super) fn calling_shell() -> Option<Self> {
+    pub(super) fn find() -> Option<Self> {
         let mut pid = getppid().as_raw();
-        while let Some(seen) = Seen::of(pid)
+        while let Some(seen) = ProcessStat::of(pid)
             && seen.is_fork
             && seen.parent > 0
         {
             pid = seen.parent;
         }
-        let started = match (Seen::of(pid), Seen::of(getpid().as_raw())) {
+        let started = match (ProcessStat::of(pid), ProcessStat::of(getpid().as_raw())) {
             // A shell and what it starts are in one session; `init` and its orphans are not.
             (Some(shell), Some(ours)) => (shell.session == ours.session).then_some(shell.started),
             (None, Some(_)) => None,
@@ -49,7 +49,7 @@ impl Owner {
 
     /// Whether it has ended.
     pub(super) fn is_gone(self) -> bool {
-        match Seen::of(self.pid) {
+        match ProcessStat::of(self.pid) {
             Some(seen) => seen.has_ended || seen.started != self.started,
             // Without /proc the number alone has to do.
             None => self.started != 0 || kill(Pid::from_raw(self.pid), None) == Err(Errno::ESRCH),
@@ -57,14 +57,14 @@ impl Owner {
     }
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for CallingShell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.pid, self.started)
     }
 }
 
 /// What Linux says of a process.
-struct Seen {
+struct ProcessStat {
     has_ended: bool,
     parent: i32,
     session: i32,
@@ -75,7 +75,7 @@ struct Seen {
 /// Forked, and no program executed since: `PF_FORKNOEXEC` in Linux' `sched.h`.
 const FORK_NO_EXEC: u64 = 0x40;
 
-impl Seen {
+impl ProcessStat {
     fn of(pid: i32) -> Option<Self> {
         let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name before the last bracket may hold anything. After it: state, parent, and so on, see proc(5).
@@ -100,20 +100,20 @@ mod tests {
     fn a_process_is_told_by_its_number_and_start() {
         // Of our own, whatever started the tests.
         let pid = getpid().as_raw();
-        let started = Seen::of(pid).map_or(0, |seen| seen.started);
-        let shell = Owner { pid, started };
-        assert_eq!(Owner::parse(&format!("{shell}\n")), Some(shell));
+        let started = ProcessStat::of(pid).map_or(0, |seen| seen.started);
+        let shell = CallingShell { pid, started };
+        assert_eq!(CallingShell::parse(&format!("{shell}\n")), Some(shell));
         assert!(!shell.is_gone());
         #[cfg(target_os = "linux")]
         assert!(
-            Owner {
+            CallingShell {
                 started: shell.started + 1,
                 ..shell
             }
             .is_gone()
         );
         for text in ["", "1", "x 1"] {
-            assert_eq!(Owner::parse(text), None);
+            assert_eq!(CallingShell::parse(text), None);
         }
     }
 }

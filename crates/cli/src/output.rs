@@ -1,4 +1,4 @@
-//! What was asked for, on stdout. Must never hold anything else: whatever else we say is for stderr ([`crate::text`]).
+//! What was asked for, on stdout. Must never hold anything else: whatever else we say is for stderr ([`crate::messages`]).
 
 use std::fmt::{self, Write as _};
 use std::io::{self, ErrorKind, IsTerminal, Write};

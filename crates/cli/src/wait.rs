@@ -7,16 +7,16 @@ use leasehold::{Client, Clock, Error, HolderView, Moment, Snapshot};
 use leasehold_core::LockName;
 use serde::Serialize;
 
+use crate::acquire_ui::{interrupted, with_silence};
 use crate::exit::{Exit, TIMEOUT};
-use crate::out;
-use crate::seen::{Lock, is_free, millis};
+use crate::messages::{quoted, say, span, who};
+use crate::output;
 use crate::session::with_client;
 use crate::signals::Signals;
 use crate::store::StoreArgs;
 use crate::terminal::Terminal;
-use crate::text::{quoted, say, span, who};
 use crate::values::duration;
-use crate::wait::{interrupted, with_silence};
+use crate::view::{LockJson, is_free, millis};
 
 /// The shortest and the longest time between two looks.
 const SOONEST: Duration = Duration::from_millis(250);
@@ -34,7 +34,7 @@ const WAIT_HELP: &str =
 /// Wait until a lock is free, without taking it
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
-pub(crate) struct UntilFree {
+pub(crate) struct Wait {
     #[command(flatten)]
     store: StoreArgs,
 
@@ -43,8 +43,8 @@ pub(crate) struct UntilFree {
     name: String,
 
     /// Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124
-    #[arg(short, long, value_name = "DUR", value_parser = duration, help = WAIT_HELP, long_help = with_silence(WAIT_HELP))]
-    wait: Option<Duration>,
+    #[arg(id = "wait", short = 'w', long = "wait", value_name = "DUR", value_parser = duration, help = WAIT_HELP, long_help = with_silence(WAIT_HELP))]
+    limit: Option<Duration>,
 
     /// Say nothing about waiting, only errors
     #[arg(short, long)]
@@ -67,32 +67,36 @@ not answer (at once if it never did, else after 30s); 77 it refuses user, passwo
 78 no store, or a key beside the lock holds something else; 128+n ended by signal n";
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct WaitReport<'a> {
     schema: &'static str,
     store: &'a str,
     outcome: &'static str,
     waited_ms: u64,
-    lock: Lock<'a>,
+    lock: LockJson<'a>,
 }
 
 /// Does it.
-pub(crate) fn until_free(args: &UntilFree) -> Exit {
+pub(crate) fn wait(args: &Wait) -> Exit {
     begin(args).unwrap_or_else(|exit| exit).without_command()
 }
 
-fn begin(args: &UntilFree) -> Result<Exit, Exit> {
+fn begin(args: &Wait) -> Result<Exit, Exit> {
     LockName::new(&args.name)?;
     let target = args.store.target()?;
     Ok(with_client(target, async |client, signals| {
-        wait(client, args, signals).await
+        poll_until_free(client, args, signals).await
     }))
 }
 
-async fn wait(client: &Client, args: &UntilFree, signals: &mut Signals) -> Result<Exit, Exit> {
+async fn poll_until_free(
+    client: &Client,
+    args: &Wait,
+    signals: &mut Signals,
+) -> Result<Exit, Exit> {
     let clock = Clock::system();
     let begun = clock.now();
     let mut answered = begun;
-    let mut told = Told::default();
+    let mut told = Announcements::default();
     loop {
         let look = async {
             let outcome = client.inspect(&args.name).await;
@@ -104,7 +108,7 @@ async fn wait(client: &Client, args: &UntilFree, signals: &mut Signals) -> Resul
             looked = look => looked,
         };
         let waited = now.since(begun);
-        let is_over = args.wait.is_some_and(|limit| waited >= limit);
+        let is_over = args.limit.is_some_and(|limit| waited >= limit);
         let pause = match outcome {
             Ok(snapshot) if is_free(&snapshot) => {
                 told.end(args, waited);
@@ -126,7 +130,7 @@ async fn wait(client: &Client, args: &UntilFree, signals: &mut Signals) -> Resul
             Err(error) => return Err(error.into()),
         };
         let left = args
-            .wait
+            .limit
             .map_or(pause, |limit| limit.saturating_sub(waited));
         tokio::select! {
             biased;
@@ -158,7 +162,7 @@ fn pause(snapshot: &Snapshot) -> Duration {
 
 fn report(
     client: &Client,
-    args: &UntilFree,
+    args: &Wait,
     outcome: &'static str,
     waited: Duration,
     snapshot: &Snapshot,
@@ -166,25 +170,25 @@ fn report(
     if !args.json {
         return Ok(());
     }
-    out::tell_json(&Report {
+    output::tell_json(&WaitReport {
         schema: "leasehold.wait/1",
         store: client.store(),
         outcome,
         waited_ms: millis(waited),
-        lock: Lock::of(&args.name, snapshot),
+        lock: LockJson::of(&args.name, snapshot),
     })
 }
 
 /// What was said so far.
 #[derive(Default)]
-struct Told {
+struct Announcements {
     /// Of whom, with how many waiting, and when.
     last: Option<(Option<HolderView>, usize, Moment)>,
     is_silent: bool,
 }
 
-impl Told {
-    fn busy(&mut self, args: &UntilFree, snapshot: &Snapshot, now: Moment) {
+impl Announcements {
+    fn busy(&mut self, args: &Wait, snapshot: &Snapshot, now: Moment) {
         let (holder, queue) = (&snapshot.holder, snapshot.queue.len());
         let is_new = match &self.last {
             Some((before, waiting, when)) => {
@@ -210,14 +214,14 @@ impl Told {
         self.is_silent = false;
     }
 
-    fn silent(&mut self, args: &UntilFree, error: &Error) {
+    fn silent(&mut self, args: &Wait, error: &Error) {
         if !self.is_silent && !args.quiet {
             say(&format!("{error}; still trying"));
         }
         self.is_silent = true;
     }
 
-    fn end(&self, args: &UntilFree, waited: Duration) {
+    fn end(&self, args: &Wait, waited: Duration) {
         if self.last.is_some() && !args.quiet {
             say(&format!(
                 "{} is free after {:.1}s",
@@ -228,7 +232,7 @@ impl Told {
     }
 
     #[allow(clippy::unused_self, reason = "reads as what is told")]
-    fn given_up(&self, args: &UntilFree, waited: Duration, snapshot: &Snapshot) -> Exit {
+    fn given_up(&self, args: &Wait, waited: Duration, snapshot: &Snapshot) -> Exit {
         if args.quiet {
             return Exit::quiet(TIMEOUT);
         }
@@ -267,7 +271,7 @@ fn held_by(holder: Option<&HolderView>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::seen::samples::{foreign, free, held, with_queue};
+    use crate::view::samples::{foreign, free, held, with_queue};
 
     use super::*;
 

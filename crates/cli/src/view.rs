@@ -63,9 +63,9 @@ fn prefix(value: &[u8]) -> Option<&str> {
 /// A holder, as JSON.
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub(crate) enum Holder {
+pub(crate) enum HolderJson {
     /// One of ours.
-    Leasehold(Party),
+    Leasehold(OwnerJson),
     /// Another program's.
     Foreign {
         /// The type of the key.
@@ -80,14 +80,14 @@ pub(crate) enum Holder {
 
 /// Who has or wants a lease, as JSON.
 #[derive(Debug, Serialize)]
-pub(crate) struct Party {
+pub(crate) struct OwnerJson {
     host: String,
     pid: u32,
     note: String,
     client: String,
 }
 
-impl Party {
+impl OwnerJson {
     fn of(owner: &Owner) -> Self {
         Self {
             host: owner.host(),
@@ -98,10 +98,10 @@ impl Party {
     }
 }
 
-impl Holder {
+impl HolderJson {
     pub(crate) fn of(who: &Who) -> Self {
         match who {
-            Who::Owner(owner) => Self::Leasehold(Party::of(owner)),
+            Who::Owner(owner) => Self::Leasehold(OwnerJson::of(owner)),
             Who::Foreign { kind, value } => Self::Foreign {
                 kind: kind.clone(),
                 format: format(kind, value),
@@ -113,41 +113,41 @@ impl Holder {
 
 /// A waiter, as JSON.
 #[derive(Debug, Serialize)]
-pub(crate) struct Waiter {
+pub(crate) struct WaiterJson {
     place: usize,
     #[serde(flatten)]
-    party: Party,
+    party: OwnerJson,
     ttl_ms: u64,
     alive_for_ms: u64,
 }
 
 /// One lock, as JSON.
 #[derive(Debug, Serialize)]
-pub(crate) struct Lock<'a> {
+pub(crate) struct LockJson<'a> {
     name: &'a str,
     state: &'static str,
-    holder: Option<Holder>,
+    holder: Option<HolderJson>,
     fence: Option<u64>,
     held_for_ms: Option<u64>,
     lease_ms: Option<u64>,
-    queue: Vec<Waiter>,
+    queue: Vec<WaiterJson>,
 }
 
-impl<'a> Lock<'a> {
+impl<'a> LockJson<'a> {
     pub(crate) fn of(name: &'a str, snapshot: &Snapshot) -> Self {
         let holder = snapshot.holder.as_ref();
         let queue = snapshot.queue.iter().enumerate();
         Self {
             name,
             state: if holder.is_some() { "held" } else { "free" },
-            holder: holder.map(|holder| Holder::of(&holder.who)),
+            holder: holder.map(|holder| HolderJson::of(&holder.who)),
             fence: holder.and_then(|holder| holder.fence).map(Fence::get),
             held_for_ms: holder.and_then(|holder| holder.held_for).map(millis),
             lease_ms: holder.and_then(|holder| holder.expires_in).map(millis),
             queue: queue
-                .map(|(ahead, waiter)| Waiter {
+                .map(|(ahead, waiter)| WaiterJson {
                     place: ahead + 1,
-                    party: Party::of(&waiter.owner),
+                    party: OwnerJson::of(&waiter.owner),
                     ttl_ms: waiter.ttl.millis(),
                     alive_for_ms: millis(waiter.seen_for),
                 })
@@ -245,7 +245,7 @@ mod tests {
         ] {
             assert_eq!(foreign(kind, value.as_bytes()), shown);
         }
-        let json = serde_json::to_string(&Lock::of(
+        let json = serde_json::to_string(&LockJson::of(
             "x",
             &of_another("string", b"0123456789abcdef0123"),
         ))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::{Error, Lease, Lost, Moment, TimestampHold};
 
-use crate::text::quoted;
+use crate::messages::quoted;
 
 /// How long to wait for the store to confirm a release. The TTL ends the lease without it.
 pub(super) const RELEASE: Duration = Duration::from_secs(3);
@@ -14,7 +14,7 @@ pub(super) const RELEASE: Duration = Duration::from_secs(3);
 pub(super) const RELEASE_LOST: Duration = Duration::from_millis(300);
 
 /// A lock that is held for a time.
-pub(crate) enum Held {
+pub(crate) enum LockGuard {
     Lease(Lease),
     /// By the timestamp protocol: no fence, no owner.
     Timestamp {
@@ -31,7 +31,7 @@ pub(crate) enum Released {
     Unconfirmed(String),
 }
 
-impl Held {
+impl LockGuard {
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Lease(lease) => lease.name(),

@@ -2,10 +2,10 @@
 
 use leasehold::Snapshot;
 
-use super::args::Again;
+use super::args::RetryHint;
 use super::progress::fence;
-use crate::seen::is_for_ever;
-use crate::text::{quoted, span, who};
+use crate::messages::{quoted, span, who};
+use crate::view::is_for_ever;
 
 /// Tells that a lock is busy and that nobody waits for it any longer. `options` are for another try.
 pub(super) fn busy(
@@ -13,7 +13,7 @@ pub(super) fn busy(
     outcome: &str,
     snapshot: &Snapshot,
     options: &str,
-    again: Again<'_>,
+    again: RetryHint<'_>,
 ) -> String {
     let mut rows = vec![format!("{} {outcome}", quoted(lock))];
     let mut row = |what: &str, text: String| rows.push(format!("    {what:<7} {text}"));
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_busy_lock_says_who_how_long_and_what_to_type() {
-        let again = Again {
+        let again = RetryHint {
             verb: "run",
             lock: "'db migrate'",
             command: " -- ...",
