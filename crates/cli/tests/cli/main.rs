@@ -2,27 +2,17 @@
 
 #[cfg(feature = "cache")]
 mod cache;
-mod command;
 mod common;
 mod configuration;
 mod dev;
 mod doctor;
-mod guardian;
-mod hints;
+mod error_advice;
 mod hold;
 mod lab;
-mod lost;
 mod operations;
+mod operator;
 mod pages;
-mod processes;
-mod reading;
-mod recipes;
-mod refusals;
-mod running;
-mod shortage;
-mod signals;
-mod terminal;
-mod timestamp;
-mod tokens;
+mod resource_shortage;
+mod run;
+mod token;
 mod verbose;
-mod waiting;

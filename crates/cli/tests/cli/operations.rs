@@ -5,13 +5,15 @@
     reason = "tests drive real processes in real time"
 )]
 
+mod recipes;
+
 use std::fs;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use self::recipes::{Recipe, Workplace, all, each, each_on, recipe, succeeds, unknown};
 use crate::common::{self, Done, Running, Store};
-use crate::recipes::{Kitchen, Recipe, all, each, each_on, recipe, succeeds, unknown};
 use testkit::RedisServer;
 
 #[test]
@@ -36,16 +38,16 @@ fn every_recipe_is_of_a_kind_that_is_run() {
 
 #[test]
 fn shell() {
-    each("shell", |kitchen, recipe| {
-        kitchen.shell(&recipe.text);
+    each("shell", |workplace, recipe| {
+        workplace.shell(&recipe.text);
     });
 }
 
 /// A script in them asks the store again, with a password that it must not see.
 #[test]
 fn shell_and_github_actions_with_a_password_in_the_url() {
-    each_on("shell", Store::with_password, |kitchen, recipe| {
-        kitchen.shell(&recipe.text);
+    each_on("shell", Store::with_password, |workplace, recipe| {
+        workplace.shell(&recipe.text);
     });
     each_on("actions", Store::with_password, as_a_runner);
 }
@@ -53,15 +55,15 @@ fn shell_and_github_actions_with_a_password_in_the_url() {
 /// What is typed while somebody holds "db-migrate".
 #[test]
 fn with_a_held_lock() {
-    each("held", |kitchen, recipe| {
-        let holder = kitchen.store.run(&["--ttl=3s", "db-migrate", "sh", "-c"]);
+    each("held", |workplace, recipe| {
+        let holder = workplace.store.run(&["--ttl=3s", "db-migrate", "sh", "-c"]);
         let _holder = holder
             .words(&["echo $LEASEHOLD_FENCE > fence; exec sleep 60"])
             .start();
-        let fence = kitchen.store.number("fence").to_string();
-        kitchen.shell(&recipe.text.replace("41", &fence));
+        let fence = workplace.store.number("fence").to_string();
+        workplace.shell(&recipe.text.replace("41", &fence));
         if recipe.name == "break" {
-            kitchen.assert_free("db-migrate");
+            workplace.assert_free("db-migrate");
         }
     });
 }
@@ -69,8 +71,8 @@ fn with_a_held_lock() {
 /// In the environment that cron gives, and without a word, for cron would mail it.
 #[test]
 fn cron() {
-    each("crontab", |kitchen, recipe| {
-        let text = kitchen.adapted(&recipe.text);
+    each("crontab", |workplace, recipe| {
+        let text = workplace.adapted(&recipe.text);
         let (settings, jobs): (Vec<_>, Vec<_>) = text
             .lines()
             .partition(|line| line.starts_with(|first: char| first.is_ascii_uppercase()));
@@ -78,7 +80,7 @@ fn cron() {
         assert_eq!(field.by_ref().take(5).count(), 5);
         let job = field.collect::<Vec<_>>().join(" ");
         let run = || {
-            let home = format!("HOME={}", kitchen.store.dir.path().display());
+            let home = format!("HOME={}", workplace.store.dir.path().display());
             let cron = ["-i", "LOGNAME=root", "SHELL=/bin/sh", "PATH=/usr/bin:/bin"];
             let mut line = Command::new("env");
             line.args(cron).arg(home).args(&settings);
@@ -86,12 +88,12 @@ fn cron() {
             assert!(output.stdout.is_empty() && output.stderr.is_empty());
         };
         run();
-        kitchen.assert_ran("report");
-        fs::remove_file(kitchen.store.file("ran.report")).expect("it ran");
+        workplace.assert_ran("report");
+        fs::remove_file(workplace.store.file("ran.report")).expect("it ran");
         // As on the next host, whose clock is a little late.
         run();
-        assert!(!kitchen.store.file("ran.report").exists());
-        kitchen.store.server().cli(&["DEL", "report"]);
+        assert!(!workplace.store.file("ran.report").exists());
+        workplace.store.server().cli(&["DEL", "report"]);
         run();
     });
 }
@@ -99,13 +101,13 @@ fn cron() {
 /// What a unit starts, runs.
 #[test]
 fn what_units_start() {
-    each("unit", |kitchen, recipe| {
-        let text = kitchen.adapted(&recipe.text);
+    each("unit", |workplace, recipe| {
+        let text = workplace.adapted(&recipe.text);
         let start = text
             .lines()
             .find_map(|line| line.strip_prefix("ExecStart="));
         if let Some(start) = start {
-            succeeds(kitchen.command("env").args(start.split(' ')));
+            succeeds(workplace.command("env").args(start.split(' ')));
         }
     });
 }
@@ -121,15 +123,18 @@ fn systemd_verifies_the_units() {
         eprintln!("not verified: systemd-analyze is not installed");
         return;
     }
-    let kitchen = Kitchen::of(&recipe("cron"));
+    let workplace = Workplace::of(&recipe("cron"));
     let units: Vec<_> = all().into_iter().filter(|r| r.kind == "unit").collect();
     for unit in &units {
-        fs::write(kitchen.store.file(&unit.name), kitchen.adapted(&unit.text))
-            .expect("write the unit");
+        fs::write(
+            workplace.store.file(&unit.name),
+            workplace.adapted(&unit.text),
+        )
+        .expect("write the unit");
     }
     for unit in &units {
         let mut verify = Command::new("systemd-analyze");
-        let verified = succeeds(verify.arg("verify").arg(kitchen.store.file(&unit.name)));
+        let verified = succeeds(verify.arg("verify").arg(workplace.store.file(&unit.name)));
         let said = String::from_utf8_lossy(&verified.stderr).into_owned();
         assert!(!said.contains(&unit.name), "{said}");
     }
@@ -138,14 +143,14 @@ fn systemd_verifies_the_units() {
 /// As PID 1, where this machine lets us have one.
 #[test]
 fn containers() {
-    each("entrypoint", |kitchen, recipe| {
-        let text = kitchen.adapted(&recipe.text);
+    each("entrypoint", |workplace, recipe| {
+        let text = workplace.adapted(&recipe.text);
         let words = |name| list(&text, name);
-        as_first_process(kitchen, &[words("ENTRYPOINT "), words("CMD ")].concat());
+        as_first_process(workplace, &[words("ENTRYPOINT "), words("CMD ")].concat());
     });
-    each("command", |kitchen, recipe| {
-        let text = kitchen.adapted(&recipe.text);
-        as_first_process(kitchen, &list(&text, "command: "));
+    each("command", |workplace, recipe| {
+        let text = workplace.adapted(&recipe.text);
+        as_first_process(workplace, &list(&text, "command: "));
     });
 }
 
@@ -158,7 +163,7 @@ fn list(text: &str, name: &str) -> Vec<String> {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))
 }
 
-fn as_first_process(kitchen: &Kitchen, words: &[String]) {
+fn as_first_process(workplace: &Workplace, words: &[String]) {
     let ways = [
         &["--pid", "--fork", "--mount-proc"][..],
         &[
@@ -174,10 +179,10 @@ fn as_first_process(kitchen: &Kitchen, words: &[String]) {
         tried.is_ok_and(|tried| tried.status.success())
     });
     if let Some(way) = permitted {
-        succeeds(kitchen.command("unshare").args(way).args(words));
+        succeeds(workplace.command("unshare").args(way).args(words));
     } else {
         eprintln!("not as PID 1: unshare is not permitted");
-        succeeds(kitchen.command("env").args(words));
+        succeeds(workplace.command("env").args(words));
     }
 }
 
@@ -188,20 +193,20 @@ fn github_actions() {
     each("actions", as_a_runner);
 }
 
-fn as_a_runner(kitchen: &Kitchen, recipe: &Recipe) {
-    let variables = kitchen.store.file("github-env");
+fn as_a_runner(workplace: &Workplace, recipe: &Recipe) {
+    let variables = workplace.store.file("github-env");
     fs::write(&variables, "").expect("write a file");
     let steps = steps(&recipe.text);
     assert!(!steps.is_empty());
     for step in steps {
         let known = fs::read_to_string(&variables).expect("read the variables");
-        let mut bash = kitchen.command("bash");
+        let mut bash = workplace.command("bash");
         bash.args(["--noprofile", "--norc", "-eo", "pipefail", "-c", &step])
             .env("GITHUB_ENV", &variables)
             .envs(known.lines().filter_map(|line| line.split_once('=')));
         succeeds(&mut bash);
     }
-    kitchen.assert_free("deploy");
+    workplace.assert_free("deploy");
 }
 
 /// What stands after each `run:`, on the same line or indented below it.
@@ -229,11 +234,11 @@ fn steps(workflow: &str) -> Vec<String> {
 /// The configuration is found without a word on the command line or in the environment.
 #[test]
 fn configuration() {
-    each("toml", |kitchen, recipe| {
-        let folder = kitchen.store.file(".config/leasehold");
+    each("toml", |workplace, recipe| {
+        let folder = workplace.store.file(".config/leasehold");
         fs::create_dir_all(&folder).expect("a directory");
-        fs::write(folder.join("config.toml"), kitchen.adapted(&recipe.text)).expect("write it");
-        let mut run = kitchen.command("leasehold");
+        fs::write(folder.join("config.toml"), workplace.adapted(&recipe.text)).expect("write it");
+        let mut run = workplace.command("leasehold");
         run.env_remove("LEASEHOLD_URL");
         succeeds(run.args([
             "run",

@@ -3,8 +3,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "the functions here are parts of tests")]
 
-mod failing;
-mod interrupted;
+mod interrupts;
+mod load_failures;
 
 use std::fs;
 use std::process::{Output, Stdio};

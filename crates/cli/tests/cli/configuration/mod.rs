@@ -3,7 +3,7 @@
 // `setsid`, `env --default-signal` and namespaces are Linux'.
 #![cfg(target_os = "linux")]
 
-mod handed;
+mod inherited_store;
 mod naming;
 mod secrets;
 mod sharing;

@@ -122,14 +122,14 @@ pub(crate) fn recipe(name: &str) -> Recipe {
         .unwrap_or_else(|| panic!("no recipe {name}"))
 }
 
-/// Does `test` with each recipe of a kind, each in a kitchen of its own, and looks whether
+/// Does `test` with each recipe of a kind, each in a workplace of its own, and looks whether
 /// the programs were run that are to be run.
-pub(crate) fn each(kind: &str, test: impl Fn(&Kitchen, &Recipe)) {
+pub(crate) fn each(kind: &str, test: impl Fn(&Workplace, &Recipe)) {
     each_on(kind, Store::redis, test);
 }
 
 /// The same on stores of another kind.
-pub(crate) fn each_on(kind: &str, store: fn() -> Store, test: impl Fn(&Kitchen, &Recipe)) {
+pub(crate) fn each_on(kind: &str, store: fn() -> Store, test: impl Fn(&Workplace, &Recipe)) {
     let recipes: Vec<_> = all().into_iter().filter(|r| r.kind == kind).collect();
     assert!(!recipes.is_empty(), "a recipe of kind {kind}");
     for recipe in recipes {
@@ -137,44 +137,44 @@ pub(crate) fn each_on(kind: &str, store: fn() -> Store, test: impl Fn(&Kitchen, 
             panic!("{} says {word}, which leasehold does not know", recipe.name);
         }
         eprintln!("{}:", recipe.name);
-        let kitchen = Kitchen::on(store(), &recipe);
-        test(&kitchen, &recipe);
+        let workplace = Workplace::on(store(), &recipe);
+        test(&workplace, &recipe);
         for program in recipe.note("ran") {
-            kitchen.assert_ran(program);
+            workplace.assert_ran(program);
         }
     }
 }
 
 /// Where a recipe is run.
-pub(crate) struct Kitchen {
+pub(crate) struct Workplace {
     pub(crate) store: Store,
 }
 
-impl Kitchen {
+impl Workplace {
     pub(crate) fn of(recipe: &Recipe) -> Self {
         Self::on(Store::redis(), recipe)
     }
 
     fn on(store: Store, recipe: &Recipe) -> Self {
-        let kitchen = Self { store };
-        fs::create_dir(kitchen.bin()).expect("a directory");
+        let workplace = Self { store };
+        fs::create_dir(workplace.bin()).expect("a directory");
         symlink(
             env!("CARGO_BIN_EXE_leasehold"),
-            kitchen.bin().join("leasehold"),
+            workplace.bin().join("leasehold"),
         )
         .expect("a link");
         for name in ["report", "worker"] {
-            kitchen.stub(&kitchen.bin().join(name));
+            workplace.stub(&workplace.bin().join(name));
         }
         for name in ["migrate.sh", "deploy.sh", "build.sh", "publish.sh"] {
-            kitchen.stub(&kitchen.store.file(name));
+            workplace.stub(&workplace.store.file(name));
         }
         for name in recipe.note("with") {
             let script = self::recipe(name);
             assert_eq!(script.kind, "script");
-            program(&kitchen.store.file(name), &script.text);
+            program(&workplace.store.file(name), &script.text);
         }
-        kitchen
+        workplace
     }
 
     /// A program that writes down under which fence it was run.

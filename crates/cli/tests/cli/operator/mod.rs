@@ -7,9 +7,9 @@
     reason = "one promise here is about real time"
 )]
 
-mod breaking;
-mod documents;
+mod break_lock;
 mod inspect;
+mod json;
 mod wait;
 mod watch;
 

@@ -4,8 +4,17 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::disallowed_methods, reason = "real processes in real time")]
 
-mod left;
-mod reports;
+mod contention;
+mod guardian;
+mod lease_loss;
+mod left_processes;
+mod passthrough;
+mod refusals;
+mod report;
+mod signals;
+mod terminal;
+mod timestamp;
+mod waiting;
 
 use std::fs;
 use std::time::{Duration, Instant};

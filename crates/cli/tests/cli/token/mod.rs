@@ -3,8 +3,8 @@
 // `setsid`, `env --default-signal`, `date +%N` and /proc are Linux'.
 #![cfg(target_os = "linux")]
 
+mod errors;
 mod failover;
-mod refused;
 
 use std::fs::{self, File};
 use std::io::Write;
