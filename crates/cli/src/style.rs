@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_typed_comes_before_the_environment_and_that_before_the_terminal() {
+    fn color_option_overrides_environment_which_overrides_terminal() {
         let xterm = ("TERM", "xterm");
         for (when, terminal, variables, colour) in [
             (ColorChoice::Auto, true, [xterm].as_slice(), true),

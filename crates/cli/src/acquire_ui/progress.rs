@@ -232,7 +232,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_log_gets_a_line_at_the_start_at_each_change_and_every_30_seconds() {
+    fn log_gets_line_at_start_at_each_change_and_every_30_s() {
         let mut progress = Progress::new(ProgressStyle::Lines, "db-migrate", None);
         assert_eq!(
             progress.see(seen(holder(41), 1, 0)).unwrap(),
@@ -263,7 +263,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_terminal_gets_one_line_after_a_second_which_is_cleared_at_the_end() {
+    fn terminal_gets_one_line_after_a_second_cleared_at_the_end() {
         let mut progress = Progress::new(ProgressStyle::Live, "x", Some(at(300)));
         assert_eq!(progress.see(seen(holder(41), 0, 0)), None);
         assert_eq!(

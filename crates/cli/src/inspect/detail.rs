@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_lock_shows_what_it_looks_like_and_nothing_to_break_it() {
+    fn foreign_lock_shows_its_likely_format_and_no_break_command() {
         assert_eq!(
             of("a\u{1b}b", "", &foreign("hash", b"")),
             "\"a\\u{1b}b\" is held\n    \

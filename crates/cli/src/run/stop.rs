@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_stall_the_renewals_get_a_moment_but_never_past_the_margin() {
+    fn renewals_get_time_after_stall_but_never_past_the_margin() {
         let limits = StopLimits::of(MS(30_000), None);
         let stalled = |left, since| StopState {
             since_stall: Some(MS(since)),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_ttl_leaves_time_between_renewals_and_an_end_before_the_lease_ends() {
+    fn every_ttl_leaves_time_to_renew_and_kills_before_lease_end() {
         for ttl in [10, 50, 100, 1_000, 2_000, 30_000, 86_400_000].map(MS) {
             let limits = StopLimits::of(ttl, None);
             assert!(

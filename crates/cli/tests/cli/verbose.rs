@@ -73,7 +73,7 @@ fn shows_who_is_waited_for(store: &Store) {
 }
 
 #[test]
-fn without_it_nothing_is_said_and_after_the_lock_it_is_the_commands() {
+fn verbose_off_is_silent_and_after_lock_belongs_to_command() {
     let store = Store::local();
     let done = store.run(&["x", "echo", "-v"]).output();
     assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("-v\n", ""));

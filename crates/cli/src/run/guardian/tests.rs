@@ -59,7 +59,7 @@ fn a_group_that_would_be_everybody_is_none() {
 }
 
 #[test]
-fn a_guardian_that_was_stopped_does_not_judge_by_an_old_deadline() {
+fn stopped_guardian_does_not_kill_by_an_old_deadline() {
     let (mut guardian, mut command) = scene();
     signal(guardian.id, Signal::SIGSTOP).unwrap();
     for _ in 0..2_000 {

@@ -95,7 +95,7 @@ fn a_signal_ends_the_waiting_for_another(store: &Store) {
 }
 
 #[test]
-fn ctrl_c_ends_the_command_or_the_waiting_and_the_script_around_it() {
+fn ctrl_c_ends_command_or_waiting_and_the_calling_script() {
     let store = Store::local();
     let line = format!(
         "{} -v cache get-or-refresh --url {} k -- sh -c 'touch ready; exec sleep 600'; echo went on",

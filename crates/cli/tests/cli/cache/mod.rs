@@ -222,7 +222,7 @@ fn of_several_keys_none_is_invalidated_if_one_can_be_no_key(store: &Store) {
 }
 
 #[test]
-fn of_several_keys_the_one_is_named_that_could_not_be_invalidated() {
+fn invalidate_names_the_key_that_failed_among_several() {
     let store = Store::redis();
     load(&store, &[], "echo v").output().is(0, &[]);
     store.server().cli(&["RPUSH", "list", "x"]);

@@ -54,7 +54,7 @@ impl Scene {
 }
 
 #[test]
-fn a_nested_leasehold_asks_the_same_store_wherever_its_url_came_from() {
+fn nested_leasehold_uses_same_store_for_each_url_source() {
     let scene = Scene::new();
     let held = ["--url", &scene.url, "held", "sh", "-c"];
     let holder = scene

@@ -4,7 +4,7 @@ use super::write;
 use crate::common::Store;
 
 #[test]
-fn a_template_stands_around_the_name_in_the_key_and_is_handed_on() {
+fn key_template_shapes_the_key_and_passes_to_the_command() {
     let store = Store::redis();
     let port = store.server().port();
     let script = format!(
@@ -25,7 +25,7 @@ fn a_template_stands_around_the_name_in_the_key_and_is_handed_on() {
 }
 
 #[test]
-fn a_template_comes_from_a_variable_or_a_file_and_hides_the_keys_of_others() {
+fn key_template_from_variable_or_file_hides_keys_of_others() {
     let store = Store::redis();
     let file = write(&store, "c.toml", "key_template = \"mutex:{}:lock\"");
     let held = |script: &str| {
@@ -54,7 +54,7 @@ fn a_template_comes_from_a_variable_or_a_file_and_hides_the_keys_of_others() {
 }
 
 #[test]
-fn a_template_that_cannot_be_one_is_refused_with_where_it_came_from() {
+fn invalid_key_template_is_refused_with_its_source() {
     let store = Store::local();
     for bad in ["lock:", "{a}:{}", "{}{}", "{}:lh-fence"] {
         let words = ["--key-template", bad, "x", "touch", "ran"];
@@ -70,7 +70,7 @@ fn a_template_that_cannot_be_one_is_refused_with_where_it_came_from() {
 }
 
 #[test]
-fn a_command_finds_the_lock_around_it_also_where_a_file_says_otherwise() {
+fn command_finds_outer_lock_despite_a_different_config_file() {
     let store = Store::redis();
     let chosen = write(&store, "chosen.toml", "");
     write(
@@ -86,7 +86,7 @@ fn a_command_finds_the_lock_around_it_also_where_a_file_says_otherwise() {
 }
 
 #[test]
-fn a_command_that_names_another_store_or_file_has_the_names_of_its_files() {
+fn command_with_another_store_or_config_uses_those_names() {
     let store = Store::redis();
     let other = Store::local();
     let chosen = write(&store, "chosen.toml", "");

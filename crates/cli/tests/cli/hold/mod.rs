@@ -267,7 +267,7 @@ fn a_lost_lease_is_told_and_ends_it() {
 }
 
 #[test]
-fn a_renewal_that_fails_is_told_and_so_is_the_next_that_does_not() {
+fn failed_renewal_is_reported_and_so_is_the_next_success() {
     let store = Store::redis();
     let mut held = Held::start(&store, &["x", "--ttl", "15s"]);
     held.tells("acquired");

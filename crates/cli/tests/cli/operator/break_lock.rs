@@ -152,7 +152,7 @@ fn another_program_s_lock_is_named_and_never_broken() {
 }
 
 #[test]
-fn a_store_that_does_not_answer_is_69_and_no_command_is_spoken_of() {
+fn silent_store_is_exit_69_without_mention_of_a_command() {
     let dir = tempfile::tempdir().expect("a directory");
     let port = testkit::free_port();
     let url = format!("redis://:C4N4RY@127.0.0.1:{port}/");

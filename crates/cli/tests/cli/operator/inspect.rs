@@ -12,7 +12,7 @@ use crate::common::{LIMIT, Store, on_each_store};
 on_each_store! {
     inspect_shows_who_holds_a_lock_and_who_waits,
     inspect_shows_many_locks_in_a_table,
-    inspect_lists_what_is_held_or_waited_for_and_forgets_what_is_free,
+    inspect_lists_held_or_awaited_locks_and_forgets_free_ones,
 }
 
 fn inspect_shows_who_holds_a_lock_and_who_waits(store: &Store) {
@@ -89,7 +89,7 @@ fn inspect_shows_many_locks_in_a_table(store: &Store) {
     holder.end().is(0, &[]);
 }
 
-fn inspect_lists_what_is_held_or_waited_for_and_forgets_what_is_free(store: &Store) {
+fn inspect_lists_held_or_awaited_locks_and_forgets_free_ones(store: &Store) {
     let done = store.verb("inspect", &[]).output();
     done.is(0, &["no lock is known"]);
     assert_eq!(done.stdout, "");

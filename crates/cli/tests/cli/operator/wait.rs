@@ -52,7 +52,7 @@ fn wait_has_a_limit(store: &Store) {
 }
 
 #[test]
-fn wait_outlives_a_store_that_fails_for_a_while_and_does_not_call_it_busy() {
+fn wait_outlives_store_outage_and_does_not_report_it_as_busy() {
     let store = Store::redis();
     let proxy = FaultProxy::start(store.server().port());
     let url = proxy.url();

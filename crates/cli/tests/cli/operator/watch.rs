@@ -149,7 +149,7 @@ fn a_reader_that_leaves_is_no_error() {
 }
 
 #[test]
-fn watch_never_calls_a_lock_free_whose_state_the_store_does_not_tell() {
+fn watch_never_reports_lock_of_unknown_state_as_free() {
     let store = Store::redis();
     let server = store.redis.as_ref().expect("a Redis");
     server.cli(&["SET", "{odd}:lh-queue", "7"]);

@@ -107,7 +107,7 @@ fn a_killed_guardian_is_replaced(store: &Store) {
 }
 
 #[test]
-fn a_guardian_that_is_killed_before_the_command_begins_is_replaced() {
+fn guardian_killed_before_command_starts_is_replaced() {
     let store = Store::local();
     let holder = store.hold();
     let script = "touch ready; while ! [ -e end ]; do sleep 0.02; done; exit 5";
@@ -156,7 +156,7 @@ fn a_wrapper_can_be_killed_at_any_moment() {
 }
 
 #[test]
-fn a_wrapper_that_goes_on_before_the_key_expires_reports_the_kill() {
+fn wrapper_resumed_before_key_expires_reports_the_kill() {
     // The margin of a long lease is long: time enough to see the kill and go on within it.
     let store = Store::local();
     let running = store

@@ -40,7 +40,7 @@ fn renewed(store: &Store) -> u64 {
 }
 
 #[test]
-fn a_deleted_key_is_noticed_at_the_next_renewal_and_the_command_killed() {
+fn deleted_key_is_noticed_at_next_renewal_and_command_killed() {
     let store = Store::redis();
     let (running, pid) = start(&store, "9s", STUBBORN);
     let deleted = Instant::now();
@@ -86,7 +86,7 @@ fn a_command_that_stops_when_asked_gets_the_time_for_it() {
 }
 
 #[test]
-fn a_server_that_stops_answering_ends_the_command_before_the_key_can_expire() {
+fn silent_server_ends_command_before_key_can_expire() {
     let store = Store::redis();
     let server = store.server();
     let (running, pid) = start(&store, "12s", STUBBORN);
@@ -200,7 +200,7 @@ fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
 }
 
 #[test]
-fn a_store_that_cannot_confirm_the_release_changes_nothing_but_is_told() {
+fn unconfirmed_release_keeps_exit_code_and_is_reported() {
     let store = Store::redis();
     let (running, _) = start(
         &store,

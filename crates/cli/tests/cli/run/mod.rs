@@ -324,7 +324,7 @@ fn any_ancestors_lock_is_refused_at_once(store: &Store) {
 }
 
 #[test]
-fn the_environment_says_what_a_check_needs_and_hides_what_a_thief_needs() {
+fn environment_has_what_check_needs_and_no_secrets() {
     let store = Store::redis();
     let script = "echo $LEASEHOLD_TOKEN; echo $LEASEHOLD_CHAIN; echo $LEASEHOLD_FENCE; echo $LEASEHOLD_URL; echo $LEASEHOLD_NAMESPACE; date -d $LEASEHOLD_ACQUIRED_AT +%s; date +%s";
     let done = store

@@ -165,7 +165,7 @@ fn a_url_that_names_no_store_is_78_and_never_shown() {
 }
 
 #[test]
-fn a_script_without_its_interpreter_is_127_before_anything_is_asked() {
+fn script_without_interpreter_is_127_before_any_request() {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("script");
     std::fs::write(&script, "#!/no/such/interpreter -x\n").unwrap();

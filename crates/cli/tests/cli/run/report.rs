@@ -94,7 +94,7 @@ fn the_report_tells_all_ends_apart() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_told_before_the_lock_is_taken() {
+fn unwritable_report_is_an_error_before_the_lock_is_taken() {
     let store = Store::local();
     for to in ["no/such/directory/report", "fd:77", "fd:x", ""] {
         store

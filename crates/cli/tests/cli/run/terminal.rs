@@ -257,7 +257,7 @@ fn one_line_is_rewritten_while_waiting() {
 
 /// With `stty tostop` the system stops who writes from the background, and with the wrapper its renewals would stop.
 #[test]
-fn a_terminal_that_stops_writers_does_not_stop_us_and_is_repaired() {
+fn tostop_terminal_does_not_stop_wrapper_and_is_restored() {
     let store = Store::redis();
     let script = "--ttl 3s x sh -c 'stty tostop -echo; trap : TERM; touch ready; while :; do sleep 0.02; done'";
     let line = format!("{}; echo rc=$?; stty -a", typed(&store, script));

@@ -100,7 +100,7 @@ fn a_command_whose_deadline_was_overwritten_is_stopped() {
 }
 
 #[test]
-fn a_command_is_dead_before_the_deadline_when_nobody_can_renew_it() {
+fn command_is_dead_before_deadline_when_renewal_is_impossible() {
     let store = Store::redis();
     let (running, pid) = start(&store, "2s");
     eventually(LIMIT, "it runs", || lives(pid));
@@ -249,7 +249,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_command_that_is_stopped_since_no_renewal_was_allowed_is_told_why() {
+fn command_stopped_after_refused_renewal_reports_the_cause() {
     for options in [&TIMESTAMP[..], &[]] {
         let store = Store::redis();
         let script = "echo $$ > pid; while :; do sleep 0.02; done";
