@@ -2,7 +2,7 @@
 //! another program's.
 
 use clap::Args;
-use leasehold::{Client, Fence, HolderView, Snapshot, Who};
+use leasehold::{Client, Fence, HolderIdentity, HolderView, Snapshot};
 use leasehold_core::{Block, Fences, LockName};
 use serde::Serialize;
 
@@ -132,7 +132,7 @@ fn unnamed(args: &Break, seen: &Snapshot) -> (&'static str, Exit) {
             ),
         );
     };
-    if let Who::Foreign { kind, value } = &holder.who {
+    if let HolderIdentity::Foreign { kind, value } = &holder.who {
         return of_another(name, kind, value);
     }
     (
@@ -157,7 +157,7 @@ fn not_broken(args: &Break, fence: u64, now: &Snapshot) -> (&'static str, Exit) 
         ));
         return ("free", Exit::quiet(0));
     };
-    if let Who::Foreign { kind, value } = &holder.who {
+    if let HolderIdentity::Foreign { kind, value } = &holder.who {
         return of_another(name, kind, value);
     }
     let exit = Exit::saying(

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use leasehold::{ForeignFormat, HolderView, Who};
+use leasehold::{ForeignFormat, HolderIdentity, HolderView};
 
 use crate::view::is_cache_entry;
 use crate::{address, style};
@@ -173,11 +173,11 @@ pub(crate) fn place(ahead: u32) -> String {
 /// `deploy@web-3 (pid 4121: migrate.sh)`, or what is known of a program that speaks another protocol.
 pub(crate) fn who(holder: &HolderView) -> String {
     match &holder.who {
-        Who::Owner(owner) => owner.to_string(),
-        Who::Foreign { kind, value } if is_cache_entry(kind, value) => {
+        HolderIdentity::Owner(owner) => owner.to_string(),
+        HolderIdentity::Foreign { kind, value } if is_cache_entry(kind, value) => {
             "no lock: the name is that of a cache entry of leasehold".into()
         }
-        Who::Foreign { kind, value } => match ForeignFormat::guess(kind, value) {
+        HolderIdentity::Foreign { kind, value } => match ForeignFormat::guess(kind, value) {
             Some(format) => format!("a foreign client ({kind}, looks like {format}'s)"),
             None => format!("a foreign client ({})", kind.escape_debug()),
         },

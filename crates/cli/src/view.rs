@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Fence, ForeignFormat, HolderView, Owner, Snapshot, WaiterView, Who};
+use leasehold::{Fence, ForeignFormat, HolderIdentity, HolderView, Owner, Snapshot, WaiterView};
 use serde::Serialize;
 
 /// How much of a foreign value is shown, and how much longer it must be.
@@ -99,10 +99,10 @@ impl OwnerJson {
 }
 
 impl HolderJson {
-    pub(crate) fn of(who: &Who) -> Self {
+    pub(crate) fn of(who: &HolderIdentity) -> Self {
         match who {
-            Who::Owner(owner) => Self::Leasehold(OwnerJson::of(owner)),
-            Who::Foreign { kind, value } => Self::Foreign {
+            HolderIdentity::Owner(owner) => Self::Leasehold(OwnerJson::of(owner)),
+            HolderIdentity::Foreign { kind, value } => Self::Foreign {
                 kind: kind.clone(),
                 format: format(kind, value),
                 prefix: prefix(value).map(str::to_owned),
@@ -176,7 +176,7 @@ pub(crate) mod samples {
     pub(crate) fn held(fence: u64) -> Snapshot {
         Snapshot::new(
             Some(HolderView::new(
-                Who::Owner(owner(u128::from(fence), "migrate.sh")),
+                HolderIdentity::Owner(owner(u128::from(fence), "migrate.sh")),
                 Some(Fence::new(fence)),
                 Some(Duration::from_secs(192)),
                 Some(Duration::from_secs(24)),
@@ -188,7 +188,7 @@ pub(crate) mod samples {
     pub(crate) fn foreign(kind: &str, value: &[u8]) -> Snapshot {
         Snapshot::new(
             Some(HolderView::new(
-                Who::Foreign {
+                HolderIdentity::Foreign {
                     kind: kind.into(),
                     value: value.to_vec(),
                 },

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use leasehold_core::{Block, ClientId, LockName, Mode, Nobody, Now, Owner, Step, Ttl, Wait, World};
+use leasehold_core::{
+    Block, ClientId, LockName, Mode, Now, Owner, Step, Ttl, UnknownPresence, Wait, World,
+};
 
 const NOW: Now = Now::at_micros(1_000_000);
 
@@ -35,23 +37,23 @@ fn steps(bench: &mut Criterion) {
     let mut world = World::default();
     bench.bench_function("acquire_release/alone", |bencher| {
         bencher.iter(|| {
-            world.apply(NOW, &name, &take, &Nobody);
-            world.apply(NOW, &name, &give, &Nobody)
+            world.apply(NOW, &name, &take, &UnknownPresence);
+            world.apply(NOW, &name, &give, &UnknownPresence)
         });
     });
 
     // The holder gives the lock to the first of a hundred, and one more comes.
     let mut crowd = World::default();
     for number in 0..=100 {
-        crowd.apply(NOW, &name, &acquire(owner(number)), &Nobody);
+        crowd.apply(NOW, &name, &acquire(owner(number)), &UnknownPresence);
     }
     let come = acquire(owner(101));
     bench.bench_function("acquire_release/hundred_wait", |bencher| {
         bencher.iter_batched_ref(
             || crowd.clone(),
             |world| {
-                world.apply(NOW, &name, &give, &Nobody);
-                world.apply(NOW, &name, &come, &Nobody)
+                world.apply(NOW, &name, &give, &UnknownPresence);
+                world.apply(NOW, &name, &come, &UnknownPresence)
             },
             BatchSize::SmallInput,
         );

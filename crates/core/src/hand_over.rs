@@ -33,7 +33,7 @@ pub enum NoHandOver {
 ///
 /// Times are microseconds on any one clock of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stay {
+pub struct Session {
     /// The last one handed out.
     fence: Fence,
     /// All that were drawn with the grant.
@@ -42,7 +42,7 @@ pub struct Stay {
     wanted: Option<(u64, u32)>,
 }
 
-impl Stay {
+impl Session {
     /// Begins with the fences of a grant, of which the first lease has the first.
     pub const fn new(fences: Fences) -> Self {
         Self {
@@ -118,17 +118,17 @@ pub fn block_for(tasks: usize, others_wait: bool) -> Block {
 
 #[cfg(test)]
 mod tests {
-    use super::{HAND_OVERS, NoHandOver, Stay, block_for};
+    use super::{HAND_OVERS, NoHandOver, Session, block_for};
     use crate::{Block, Fence, Fences};
 
-    fn stay(wanted: u64) -> Stay {
-        Stay::new(Fences {
+    fn stay(wanted: u64) -> Session {
+        Session::new(Fences {
             first: Fence::new(1_000),
             block: Block::nearest(wanted),
         })
     }
 
-    fn handed(stay: &mut Stay, now_us: u64) -> Result<u64, NoHandOver> {
+    fn handed(stay: &mut Session, now_us: u64) -> Result<u64, NoHandOver> {
         stay.hand_over(now_us).map(Fence::get)
     }
 

@@ -79,7 +79,7 @@ mod world;
 
 pub use fence::{Block, Counter, Fence, Fences};
 pub use foreign::{Foreign, VALUE_SHOWN};
-pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Stay, block_for};
+pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Session, block_for};
 pub use invalid::Invalid;
 pub use line::{CLAIM_WINDOW, PASSED_OVER, UNHEARD_GRACE, WAITER_GRACE};
 pub use mode::Mode;
@@ -89,10 +89,10 @@ pub use name::{LockName, RESERVED_SUFFIXES};
 pub use naming::{KeyTemplate, Namespace, Naming};
 pub use owner::{ClientId, Label, Owner};
 pub use poll::poll_after;
-pub use presence::{Nobody, Presence};
+pub use presence::{Presence, UnknownPresence};
 pub use state::{Holder, LockState, Waiter};
 pub use step::{
-    Busy, Held, HolderView, Outcome, Reply, Snapshot, Step, Wait, WaiterView, Wake, Who,
+    Busy, Held, HolderIdentity, HolderView, Outcome, Reply, Snapshot, Step, Wait, WaiterView, Wake,
 };
 pub use time::{Now, Ttl};
 pub use world::World;

@@ -30,7 +30,7 @@ const SHORT_CLAIM: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(50);
 
 /// What is found of a waiter.
-enum Found {
+enum WaiterStatus {
     /// It is silent, or its process is gone: it loses its place.
     Dead,
     /// It is alive as far as anybody knows, but cannot be told: it is passed over and keeps its place for [`UNHEARD_GRACE`].
@@ -53,12 +53,12 @@ impl Turn<'_> {
                 break;
             }
             match self.find(waiter, caller) {
-                Found::Unheard if place < PASSED_OVER => {
+                WaiterStatus::Unheard if place < PASSED_OVER => {
                     self.pass_over(place);
                     place += 1;
                 }
-                Found::Dead | Found::Unheard => drop(self.lock.queue.remove(place)),
-                Found::Able => self.grant_to(place, caller),
+                WaiterStatus::Dead | WaiterStatus::Unheard => drop(self.lock.queue.remove(place)),
+                WaiterStatus::Able => self.grant_to(place, caller),
             }
         }
     }
@@ -70,15 +70,15 @@ impl Turn<'_> {
         let (mut place, mut dropped) = (0, false);
         while let Some(waiter) = self.lock.queue.get(place) {
             match self.find(waiter, caller) {
-                Found::Unheard if place < PASSED_OVER => {
+                WaiterStatus::Unheard if place < PASSED_OVER => {
                     self.pass_over(place);
                     place += 1;
                 }
-                Found::Dead | Found::Unheard => {
+                WaiterStatus::Dead | WaiterStatus::Unheard => {
                     self.lock.queue.remove(place);
                     dropped = true;
                 }
-                Found::Able => break,
+                WaiterStatus::Able => break,
             }
         }
         if dropped || left.is_some_and(|left| left <= place) {
@@ -105,15 +105,15 @@ impl Turn<'_> {
     }
 
     /// Asked last, `waiter_gone` may be what tells it.
-    fn find(&self, waiter: &Waiter, caller: Option<&Owner>) -> Found {
+    fn find(&self, waiter: &Waiter, caller: Option<&Owner>) -> WaiterStatus {
         if caller == Some(&waiter.owner) {
-            Found::Able
+            WaiterStatus::Able
         } else if self.is_dead(waiter) {
-            Found::Dead
+            WaiterStatus::Dead
         } else if waiter.listening && self.presence.waiter_gone(waiter) {
-            Found::Unheard
+            WaiterStatus::Unheard
         } else {
-            Found::Able
+            WaiterStatus::Able
         }
     }
 
@@ -157,7 +157,7 @@ impl Turn<'_> {
             if caller == Some(&waiter.owner) || in_time.contains(&waiter.seen_until_ms) {
                 return None;
             }
-            if waiter.listening && matches!(self.find(waiter, caller), Found::Able) {
+            if waiter.listening && matches!(self.find(waiter, caller), WaiterStatus::Able) {
                 return Some(&waiter.owner);
             }
         }

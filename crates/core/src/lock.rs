@@ -14,7 +14,9 @@ use crate::owner::Owner;
 use crate::poll::poll_after;
 use crate::presence::Presence;
 use crate::state::{Holder, LockState, Waiter};
-use crate::step::{Busy, Held, HolderView, Outcome, Reply, Snapshot, Step, Wait, WaiterView, Who};
+use crate::step::{
+    Busy, Held, HolderIdentity, HolderView, Outcome, Reply, Snapshot, Step, Wait, WaiterView,
+};
 use crate::time::{Now, Ttl, millis};
 use crate::turn::{Turn, count, is_gone};
 
@@ -82,7 +84,7 @@ impl Turn<'_> {
         let listening = wait.is_some_and(|wait| wait.listening);
         let busy = self.busy((ahead, count(passed)), listening);
         if let Some(Wait { listening }) = wait {
-            if let (0, Who::Owner(holder)) = (ahead, &busy.holder.who) {
+            if let (0, HolderIdentity::Owner(holder)) = (ahead, &busy.holder.who) {
                 self.wanted = Some(holder.clone());
             }
             let seen_until_ms = self.now.millis() + millis(busy.poll_after + WAITER_GRACE);
@@ -209,7 +211,7 @@ impl Turn<'_> {
     fn busy(&self, (ahead, passed): (u32, u32), listening: bool) -> Busy {
         // After `advance`, a lock that refuses a request has a holder.
         let holder = self.view().unwrap_or_else(|| HolderView {
-            who: Who::Foreign {
+            who: HolderIdentity::Foreign {
                 kind: "none".into(),
                 value: Vec::new(),
             },
@@ -217,7 +219,7 @@ impl Turn<'_> {
             held_for: None,
             expires_in: Some(Duration::ZERO),
         });
-        let foreign = matches!(holder.who, Who::Foreign { .. });
+        let foreign = matches!(holder.who, HolderIdentity::Foreign { .. });
         Busy {
             poll_after: poll_after(ahead - passed, holder.expires_in, foreign, listening),
             ahead,
@@ -232,7 +234,7 @@ impl Turn<'_> {
 fn view(lock: &LockState, now: Now) -> Option<HolderView> {
     if let Some(foreign) = &lock.foreign {
         return Some(HolderView {
-            who: Who::Foreign {
+            who: HolderIdentity::Foreign {
                 kind: foreign.kind.clone(),
                 value: shown(&foreign.value),
             },
@@ -246,7 +248,7 @@ fn view(lock: &LockState, now: Now) -> Option<HolderView> {
     let holder = lock.holders.first()?;
     let fence = holder.fences.first;
     Some(HolderView {
-        who: Who::Owner(holder.owner.clone()),
+        who: HolderIdentity::Owner(holder.owner.clone()),
         fence: Some(fence),
         held_for: Some(Duration::from_micros(
             now.wall_us.saturating_sub(fence.get()),

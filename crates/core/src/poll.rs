@@ -7,7 +7,7 @@ use crate::line::PASSED_OVER;
 /// Wait per place in the queue between two polls, for a waiter that is told when its turn comes and for one that is not;
 /// its limit; per place after the end of the lease.
 const POLL_PER_PLACE: u64 = 1_000;
-const POLL_PER_PLACE_DEAF: u64 = 250;
+const POLL_PER_PLACE_UNSUBSCRIBED: u64 = 250;
 const POLL_MAX: u64 = 15_000;
 const POLL_STAGGER: u64 = 10;
 
@@ -41,7 +41,7 @@ pub fn poll_after(
     let by_place = match (foreign, listening) {
         (true, _) => behind_foreign(places),
         (false, true) => POLL_PER_PLACE * (places + 1),
-        (false, false) => POLL_PER_PLACE_DEAF * (places + 1),
+        (false, false) => POLL_PER_PLACE_UNSUBSCRIBED * (places + 1),
     };
     let by_place = Duration::from_millis(by_place.min(POLL_MAX));
     // One more millisecond, since a lease still counts at its last one.

@@ -22,6 +22,6 @@ pub trait Presence {
 
 /// A presence that knows nothing.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Nobody;
+pub struct UnknownPresence;
 
-impl Presence for Nobody {}
+impl Presence for UnknownPresence {}

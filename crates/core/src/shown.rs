@@ -7,7 +7,7 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use crate::mode::Mode;
 use crate::owner::{ClientId, Owner};
-use crate::step::{HolderView, Snapshot, WaiterView, Who};
+use crate::step::{HolderIdentity, HolderView, Snapshot, WaiterView};
 use crate::time::millis;
 
 /// 16 hexadecimal digits.
@@ -34,17 +34,17 @@ fn party<S: SerializeStruct>(shown: &mut S, owner: &Owner) -> Result<(), S::Erro
 }
 
 /// `kind` is `leasehold`, with what [`Owner`] says, or `foreign`, with the `type` of the key and no value.
-impl Serialize for Who {
+impl Serialize for HolderIdentity {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Owner(owner) => {
-                let mut shown = serializer.serialize_struct("Who", 5)?;
+                let mut shown = serializer.serialize_struct("HolderIdentity", 5)?;
                 shown.serialize_field("kind", "leasehold")?;
                 party(&mut shown, owner)?;
                 shown.end()
             }
             Self::Foreign { kind, .. } => {
-                let mut shown = serializer.serialize_struct("Who", 2)?;
+                let mut shown = serializer.serialize_struct("HolderIdentity", 2)?;
                 shown.serialize_field("kind", "foreign")?;
                 shown.serialize_field("type", kind)?;
                 shown.end()
@@ -116,7 +116,7 @@ mod tests {
         let party = json!({"host": "deploy@web-3", "pid": 4121, "note": "v2: roll out", "client": "0000000000000009"});
         let snapshot = Snapshot {
             holder: Some(HolderView {
-                who: Who::Owner(owner(0xfeed)),
+                who: HolderIdentity::Owner(owner(0xfeed)),
                 fence: Some(Fence::new(41)),
                 held_for: Some(Duration::from_micros(1_500_900)),
                 expires_in: None,
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_value_of_a_foreign_lock_is_not_written() {
-        let who = Who::Foreign {
+        let who = HolderIdentity::Foreign {
             kind: "string".into(),
             value: b"hunter2".to_vec(),
         };

@@ -104,7 +104,7 @@ pub struct Busy {
 #[non_exhaustive]
 pub struct HolderView {
     /// Who it is.
-    pub who: Who,
+    pub who: HolderIdentity,
     /// A fence of it, if it has one. A store knows that of the grant; if the lock is handed on inside the holder's process, the
     /// lease of the moment has a higher one. Either breaks the lock.
     pub fence: Option<Fence>,
@@ -117,7 +117,7 @@ pub struct HolderView {
 impl HolderView {
     /// A holder, for those who show or play one.
     pub const fn new(
-        who: Who,
+        who: HolderIdentity,
         fence: Option<Fence>,
         held_for: Option<Duration>,
         expires_in: Option<Duration>,
@@ -132,13 +132,13 @@ impl HolderView {
 
     /// Whether it is this owner.
     pub fn is(&self, owner: &Owner) -> bool {
-        matches!(&self.who, Who::Owner(holder) if holder == owner)
+        matches!(&self.who, HolderIdentity::Owner(holder) if holder == owner)
     }
 }
 
 /// Who holds a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Who {
+pub enum HolderIdentity {
     /// A client of this protocol.
     Owner(Owner),
     /// Another program that uses the same key.

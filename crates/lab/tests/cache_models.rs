@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use leasehold_core::Now;
-use leasehold_core::cache::{EntryState, Kept, Outcome, Reply, Step, Version};
+use leasehold_core::cache::{CommitOutcome, EntryState, Outcome, Reply, Step, Version};
 use leasehold_lab::cache::{Apply, Finding, check_one, names};
 use leasehold_lab::report::{Judged, Verdict};
 use leasehold_lab::rules::{self, Bounds};
@@ -242,7 +242,7 @@ fn k4b_a_slow_loader_that_never_fills_is_found() {
         match step {
             Step::Commit(commit) if loader.is_none_or(|mine| mine.token != commit.token) => {
                 Outcome {
-                    reply: Reply::Committed(Kept::Overtaken),
+                    reply: Reply::Committed(CommitOutcome::Overtaken),
                     wakes: Vec::new(),
                 }
             }

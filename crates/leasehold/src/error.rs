@@ -301,14 +301,16 @@ struct Described<'a>(Option<&'a HolderView>, bool);
 
 impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use leasehold_core::Who;
+        use leasehold_core::HolderIdentity;
         let Some(holder) = self.0 else {
             return f.write_str("no holder was seen");
         };
         match &holder.who {
-            Who::Owner(owner) if self.1 => write!(f, "held by this client, {owner}")?,
-            Who::Owner(owner) => write!(f, "held by {owner}")?,
-            Who::Foreign { kind, .. } => write!(f, "held by a foreign lock of type {kind}")?,
+            HolderIdentity::Owner(owner) if self.1 => write!(f, "held by this client, {owner}")?,
+            HolderIdentity::Owner(owner) => write!(f, "held by {owner}")?,
+            HolderIdentity::Foreign { kind, .. } => {
+                write!(f, "held by a foreign lock of type {kind}")?
+            }
         }
         if let Some(fence) = holder.fence {
             write!(f, ", fence {fence}")?;

@@ -36,7 +36,7 @@ pub enum ForeignFormat {
 }
 
 impl ForeignFormat {
-    /// The format of a foreign holder ([`Who::Foreign`](crate::Who)): the type of its key, and its value if that is a string.
+    /// The format of a foreign holder ([`HolderIdentity::Foreign`](crate::HolderIdentity)): the type of its key, and its value if that is a string.
     /// `None` if it looks like none that is known.
     pub fn guess(kind: &str, value: &[u8]) -> Option<Self> {
         match kind {

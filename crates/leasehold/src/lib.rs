@@ -75,7 +75,7 @@ pub use gate::{Gate, StaleFence};
 pub use lease::simulated;
 pub use lease::{Detached, Lease, LeaseEnd, LossWatch, Ran, Tenure, Waiting};
 pub use leasehold_core::{
-    ClientId, Fence, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView, Who,
+    ClientId, Fence, HolderIdentity, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView,
 };
 pub use mutex::Mutex;
 /// The version of rustls whose [`ClientConfig`](rustls::ClientConfig) [`ClientBuilder::tls`] takes.

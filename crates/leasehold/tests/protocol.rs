@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::{Client, Error};
 use leasehold_core::cache::{
-    Commit, Control, EntryState, Format, Header, Kept, Standing, Token, Value, Version,
+    Commit, CommitOutcome, Control, EntryState, Format, Header, Standing, Token, Value, Version,
 };
 use leasehold_core::timestamp::{self, Content, Unit};
 use leasehold_core::{
@@ -218,9 +218,9 @@ fn commits_to_a_cache() {
             body: b"after"[..].into(),
         });
         let kept = match state.apply(Now::at_micros(1_000), &commit).reply {
-            cache::Reply::Committed(Kept::Fresh(_)) => "fresh",
-            cache::Reply::Committed(Kept::Stale) => "stale",
-            cache::Reply::Committed(Kept::Overtaken) => "overtaken",
+            cache::Reply::Committed(CommitOutcome::Fresh(_)) => "fresh",
+            cache::Reply::Committed(CommitOutcome::Stale) => "stale",
+            cache::Reply::Committed(CommitOutcome::Overtaken) => "overtaken",
             other => panic!("{other:?}"),
         };
         let after = state.value.map(|(after, _)| after.header.version);

@@ -8,7 +8,7 @@ use std::env;
 use std::io;
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Error, HolderView, Lease, Snapshot, Waiting, Who};
+use leasehold::{Client, Clock, Error, HolderIdentity, HolderView, Lease, Snapshot, Waiting};
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
 
@@ -227,7 +227,7 @@ pub(crate) fn interrupted(signal: Signal, terminal: Option<&Terminal>) -> Exit {
 /// Whether the holder is a `leasehold run` that this process runs under, which cannot end before it; or the lease whose token
 /// this process was given, which it would wait for as long.
 pub(crate) fn is_ancestor(holder: &HolderView) -> bool {
-    let Who::Owner(owner) = &holder.who else {
+    let HolderIdentity::Owner(owner) = &holder.who else {
         return false;
     };
     let token = owner.token();

@@ -186,7 +186,7 @@ pub(super) fn fence(holder: &HolderView) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use leasehold::{ClientId, Owner, Who};
+    use leasehold::{ClientId, HolderIdentity, Owner};
 
     use super::*;
 
@@ -204,7 +204,7 @@ pub(super) mod tests {
             Some(Duration::from_secs(24)),
         );
         HolderView::new(
-            Who::Owner(owner),
+            HolderIdentity::Owner(owner),
             Some(Fence::new(fence)),
             held_for,
             expires_in,
@@ -212,7 +212,7 @@ pub(super) mod tests {
     }
 
     pub(crate) fn foreign() -> HolderView {
-        let who = Who::Foreign {
+        let who = HolderIdentity::Foreign {
             kind: "string".into(),
             value: b"d2f1".to_vec(),
         };

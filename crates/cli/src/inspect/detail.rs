@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use leasehold::{Snapshot, WaiterView, Who};
+use leasehold::{HolderIdentity, Snapshot, WaiterView};
 
 use crate::messages::{place, quoted, span, who};
 use crate::view::{foreign, is_alive, is_cache_entry};
@@ -21,11 +21,11 @@ pub(crate) fn of(name: &str, pasted: &str, snapshot: &Snapshot) -> String {
     };
     if let Some(holder) = &snapshot.holder {
         match &holder.who {
-            Who::Owner(_) => row("holder", who(holder)),
-            Who::Foreign { kind, value } if is_cache_entry(kind, value) => {
+            HolderIdentity::Owner(_) => row("holder", who(holder)),
+            HolderIdentity::Foreign { kind, value } if is_cache_entry(kind, value) => {
                 row("holder", who(holder));
             }
-            Who::Foreign { kind, value } => row(
+            HolderIdentity::Foreign { kind, value } => row(
                 "holder",
                 format!("a foreign lock: {}", foreign(kind, value)),
             ),

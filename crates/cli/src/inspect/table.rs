@@ -1,6 +1,6 @@
 //! Many locks, one line each. Pure; must never break a line of the terminal, or let a number be cut.
 
-use leasehold::{ForeignFormat, HolderView, Snapshot, Who};
+use leasehold::{ForeignFormat, HolderIdentity, HolderView, Snapshot};
 
 use crate::messages::{fit, pasteable, quoted, span};
 use crate::view::is_cache_entry;
@@ -46,9 +46,11 @@ pub(crate) fn row(name: &str, snapshot: Option<&Snapshot>) -> Row {
 
 fn in_short(holder: &HolderView) -> String {
     match &holder.who {
-        Who::Owner(owner) => owner.to_string(),
-        Who::Foreign { kind, value } if is_cache_entry(kind, value) => "(a cache entry)".into(),
-        Who::Foreign { kind, value } => match ForeignFormat::guess(kind, value) {
+        HolderIdentity::Owner(owner) => owner.to_string(),
+        HolderIdentity::Foreign { kind, value } if is_cache_entry(kind, value) => {
+            "(a cache entry)".into()
+        }
+        HolderIdentity::Foreign { kind, value } => match ForeignFormat::guess(kind, value) {
             Some(format) => format!("(foreign {kind}: {format}?)"),
             None => format!("(foreign {})", kind.escape_debug()),
         },

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Error, Who, blocking};
+use leasehold::{Error, HolderIdentity, blocking};
 use testkit::{RedisServer, Reply};
 
 use crate::Tale;
@@ -84,7 +84,7 @@ fn shares_a_key(program: &Program) -> String {
     let says = format!("foreign lock of type {}", program.kind);
     assert!(timeout.to_string().contains(&says), "{timeout}");
     let holder = client.inspect(KEY).expect("no exception").holder.unwrap();
-    assert!(matches!(&holder.who, Who::Foreign { kind, .. } if kind == program.kind));
+    assert!(matches!(&holder.who, HolderIdentity::Foreign { kind, .. } if kind == program.kind));
     assert!(holder.expires_in.is_some_and(|left| left > LONG / 2));
     let seen = inspect(&server, "{}");
     assert_eq!(seen["state"], "held", "{seen}");

@@ -29,7 +29,7 @@ mod version;
 mod world;
 
 pub use entry::{Body, Format, HEADER_BYTES, Header, Standing, Value};
-pub use state::{BackOff, Control, EntryState, Loader, MEMORY, POLL, POLL_DEAF};
-pub use step::{Begin, Commit, Kept, Outcome, Reply, Step, Token};
+pub use state::{BackOff, Control, EntryState, Loader, MEMORY, POLL, POLL_UNSUBSCRIBED};
+pub use step::{Begin, Commit, CommitOutcome, Outcome, Reply, Step, Token};
 pub use version::Version;
 pub use world::CacheWorld;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::entry::{Header, Standing, Value};
-use super::step::{Begin, Commit, Kept, Outcome, Reply, Step, Token};
+use super::step::{Begin, Commit, CommitOutcome, Outcome, Reply, Step, Token};
 use super::version::Version;
 use crate::owner::ClientId;
 use crate::time::{Now, Ttl, millis};
@@ -27,7 +27,7 @@ const LEAP_APART_US: u64 = 1_024;
 /// When a waiter asks again if it hears nothing, at the latest: one that is told when the load ends, and one that is not.
 pub const POLL: Duration = Duration::from_millis(500);
 /// See [`POLL`].
-pub const POLL_DEAF: Duration = Duration::from_millis(25);
+pub const POLL_UNSUBSCRIBED: Duration = Duration::from_millis(25);
 
 /// All that is known of one entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl EntryState {
         let control = self.control.get_or_insert_with(|| Control::new(above, now));
         if let Some(loader) = control.loader.filter(|loader| loader.token != token) {
             let left = Duration::from_millis(loader.until_ms - ms + 1);
-            let poll = begin.listener.map_or(POLL_DEAF, |_| POLL);
+            let poll = begin.listener.map_or(POLL_UNSUBSCRIBED, |_| POLL);
             control.waiting.extend(begin.listener);
             control.remember(now, Duration::ZERO);
             let poll_after = left.min(poll);
@@ -229,20 +229,22 @@ impl EntryState {
     }
 
     /// Stores the value, as fresh or stale, or not.
-    fn keep(&mut self, now: Now, commit: &Commit) -> Kept {
+    fn keep(&mut self, now: Now, commit: &Commit) -> CommitOutcome {
         let version = commit.version;
         let stored = self.value.as_ref().map(|(value, _)| value.header);
         match stored {
-            Some(newer) if newer.version > version => return Kept::Overtaken,
+            Some(newer) if newer.version > version => return CommitOutcome::Overtaken,
             // A repeat (K6); it may have been invalidated since.
-            Some(same) if same.version == version && same.invalidated => return Kept::Stale,
-            Some(same) if same.version == version => return Kept::Fresh(same.soft_ms),
+            Some(same) if same.version == version && same.invalidated => {
+                return CommitOutcome::Stale;
+            }
+            Some(same) if same.version == version => return CommitOutcome::Fresh(same.soft_ms),
             _ => {}
         }
         let control = self.control.as_ref();
         // Numbers of a lost memory lie above its own only if the clock was set back: nothing can be said of them (K3, K4).
         if control.is_some_and(|control| !control.knows(version)) {
-            return stored.map_or(Kept::Stale, |_| Kept::Overtaken);
+            return stored.map_or(CommitOutcome::Stale, |_| CommitOutcome::Overtaken);
         }
         let invalidated = control.is_none_or(|control| version < control.epoch);
         let ms = now.millis();
@@ -261,9 +263,9 @@ impl EntryState {
             self.value = Some((Value { header, body }, soft_ms + commit.stale_ms));
         }
         if invalidated {
-            Kept::Stale
+            CommitOutcome::Stale
         } else {
-            Kept::Fresh(soft_ms)
+            CommitOutcome::Fresh(soft_ms)
         }
     }
 

@@ -109,7 +109,7 @@ pub enum Reply {
     /// The load has no lease: it ended, or the entry was invalidated. It may still commit.
     NotLoading,
     /// What a commit came to.
-    Committed(Kept),
+    Committed(CommitOutcome),
     /// The load was ended, or had been.
     Abandoned,
     /// The entry was invalidated.
@@ -120,7 +120,7 @@ pub enum Reply {
 
 /// What became of a committed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kept {
+pub enum CommitOutcome {
     /// It is stored, and fresh until this soft expiry, in milliseconds on the store's expiry clock.
     Fresh(u64),
     /// The entry was invalidated after the load began, or the store has forgotten whether it was: it is stored as stale, or not

@@ -2,7 +2,7 @@
 
 use leasehold_core::Now;
 use leasehold_core::cache::{
-    Control, EntryState, Kept, Outcome, Reply, Standing, Step, Value, Version,
+    CommitOutcome, Control, EntryState, Outcome, Reply, Standing, Step, Value, Version,
 };
 
 /// The rules of an entry: [`EntryState::apply`], or something worse.
@@ -45,8 +45,8 @@ pub(crate) const WASTEFUL: &[Broken] = &[
     ("K7: the memory has no end", no_end),
 ];
 
-fn is_fresh(kept: Kept) -> bool {
-    matches!(kept, Kept::Fresh(_))
+fn is_fresh(kept: CommitOutcome) -> bool {
+    matches!(kept, CommitOutcome::Fresh(_))
 }
 
 /// Takes the step with a control that is changed for its time.
@@ -82,7 +82,7 @@ fn token_only(state: &mut EntryState, now: Now, step: &Step) -> Outcome {
             state.apply(now, &Step::Commit(commit))
         }
         None => Outcome {
-            reply: Reply::Committed(Kept::Overtaken),
+            reply: Reply::Committed(CommitOutcome::Overtaken),
             wakes: Vec::new(),
         },
     }
@@ -172,7 +172,8 @@ fn stored_again(state: &mut EntryState, now: Now, step: &Step) -> Outcome {
         return state.apply(now, step);
     };
     let outcome = state.apply(now, step);
-    if let (Reply::Committed(Kept::Stale), Some((value, _))) = (&outcome.reply, &mut state.value)
+    if let (Reply::Committed(CommitOutcome::Stale), Some((value, _))) =
+        (&outcome.reply, &mut state.value)
         && value.header.version == commit.version
         && value.header.stored_ms < now.millis()
     {
@@ -224,7 +225,7 @@ fn late_dropped(state: &mut EntryState, now: Now, step: &Step) -> Outcome {
                 && loader.is_none_or(|mine| mine.token != commit.token) =>
         {
             Outcome {
-                reply: Reply::Committed(Kept::Overtaken),
+                reply: Reply::Committed(CommitOutcome::Overtaken),
                 wakes: Vec::new(),
             }
         }
@@ -261,7 +262,7 @@ fn repeat_overtaken(state: &mut EntryState, now: Now, step: &Step) -> Outcome {
         && stored == Some(commit.version)
         && is_fresh(*kept)
     {
-        *kept = Kept::Overtaken;
+        *kept = CommitOutcome::Overtaken;
     }
     outcome
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::cache::{
-    Begin, Commit, EntryState, Format, Kept, Outcome, Reply, Standing, Step, Token, Value, Version,
+    Begin, Commit, CommitOutcome, EntryState, Format, Outcome, Reply, Standing, Step, Token, Value,
+    Version,
 };
 use leasehold_core::{ClientId, Now, Ttl};
 
@@ -86,7 +87,11 @@ impl Play {
 
     /// Hands in a value: what became of it, and who is woken.
     #[track_caller]
-    pub(crate) fn commit(&mut self, token: u128, version: Version) -> (Kept, Vec<ClientId>) {
+    pub(crate) fn commit(
+        &mut self,
+        token: u128,
+        version: Version,
+    ) -> (CommitOutcome, Vec<ClientId>) {
         match self.take(&Step::Commit(brings(token, version))) {
             Outcome {
                 reply: Reply::Committed(kept),
@@ -125,8 +130,8 @@ impl Play {
     }
 
     /// When a value that is stored now goes soft.
-    pub(crate) fn fresh(&self) -> Kept {
-        Kept::Fresh(self.now.millis() + FRESH_MS)
+    pub(crate) fn fresh(&self) -> CommitOutcome {
+        CommitOutcome::Fresh(self.now.millis() + FRESH_MS)
     }
 }
 

@@ -2,8 +2,8 @@
 //! asked and answered; they never call what they check.
 
 use leasehold_core::cache::{
-    Begin, Commit, EntryState, Format, Kept, MEMORY, Outcome, POLL, Reply, Standing, Step, Token,
-    Version,
+    Begin, Commit, CommitOutcome, EntryState, Format, MEMORY, Outcome, POLL, Reply, Standing, Step,
+    Token, Version,
 };
 use leasehold_core::{ClientId, Now};
 use proptest::prelude::*;
@@ -283,14 +283,14 @@ impl Run {
         let true_still = load.born == self.invalidations && !load.forgotten;
         let stored = before.value.as_ref().map(|(value, _)| value.header);
         let expected = match stored {
-            Some(newer) if newer.version > commit.version => Kept::Overtaken,
+            Some(newer) if newer.version > commit.version => CommitOutcome::Overtaken,
             Some(same) if same.version == commit.version && !same.invalidated => {
-                Kept::Fresh(same.soft_ms)
+                CommitOutcome::Fresh(same.soft_ms)
             }
-            Some(same) if same.version == commit.version => Kept::Stale,
-            Some(_) if self.is_unknown(commit, before) => Kept::Overtaken,
-            _ if true_still => Kept::Fresh(self.now.millis() + commit.fresh_ms),
-            _ => Kept::Stale,
+            Some(same) if same.version == commit.version => CommitOutcome::Stale,
+            Some(_) if self.is_unknown(commit, before) => CommitOutcome::Overtaken,
+            _ if true_still => CommitOutcome::Fresh(self.now.millis() + commit.fresh_ms),
+            _ => CommitOutcome::Stale,
         };
         prop_assert_eq!(reply, &Reply::Committed(expected), "K3, K4");
         self.ended(commit.token);

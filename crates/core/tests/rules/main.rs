@@ -13,7 +13,7 @@ mod story;
 
 use std::time::Duration;
 
-use leasehold_core::{Block, Counter, Nobody, Reply};
+use leasehold_core::{Block, Counter, Reply, UnknownPresence};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -67,7 +67,7 @@ proptest! {
         let mut last = None;
         for at in 0..grants {
             let step = run.step(Ask::Acquire(10, 1, None), run.owners[at % OWNERS].clone());
-            let Reply::Held(held) = run.world.apply(run.now, &run.name, &step, &Nobody).reply else { unreachable!() };
+            let Reply::Held(held) = run.world.apply(run.now, &run.name, &step, &UnknownPresence).reply else { unreachable!() };
             prop_assert!(held.fence > last, "C2");
             last = held.fence;
             run.world.entry(&run.name).holders.clear();
@@ -75,7 +75,7 @@ proptest! {
         run.world.counter = Counter::default();
         run.now.wall_us = last.unwrap().get() + later;
         let step = run.step(Ask::Acquire(10, 1, None), run.owners[0].clone());
-        let Reply::Held(held) = run.world.apply(run.now, &run.name, &step, &Nobody).reply else { unreachable!() };
+        let Reply::Held(held) = run.world.apply(run.now, &run.name, &step, &UnknownPresence).reply else { unreachable!() };
         prop_assert!(held.fence > last, "C2");
     }
 }

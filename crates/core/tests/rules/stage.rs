@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Block, ClientId, Fence, Foreign, LockName, Mode, Now, Outcome, Owner, Presence, Reply, Step,
-    Wait, Waiter, Who, World,
+    Block, ClientId, Fence, Foreign, HolderIdentity, LockName, Mode, Now, Outcome, Owner, Presence,
+    Reply, Step, Wait, Waiter, World,
 };
 
 use crate::run::ttl;
@@ -108,8 +108,8 @@ impl Stage {
             unreachable!()
         };
         seen.holder.map(|holder| match holder.who {
-            Who::Owner(owner) => owner.note(),
-            Who::Foreign { kind, .. } => format!("a foreign {kind}"),
+            HolderIdentity::Owner(owner) => owner.note(),
+            HolderIdentity::Foreign { kind, .. } => format!("a foreign {kind}"),
         })
     }
 }

@@ -4,7 +4,9 @@ mod rolled_back;
 
 use std::time::Duration;
 
-use leasehold_core::{Block, Fence, Foreign, LockName, Mode, Reply, Step, Wait, Who, World};
+use leasehold_core::{
+    Block, Fence, Foreign, HolderIdentity, LockName, Mode, Reply, Step, Wait, World,
+};
 
 use crate::run::ttl;
 use crate::stage::{Stage, ahead, fence, owner};

@@ -2,7 +2,7 @@
 //! it must never ask the rules.
 
 use leasehold_core::cache::{
-    EntryState, Kept, MEMORY, Outcome, POLL, Reply, Standing, Step, Version,
+    CommitOutcome, EntryState, MEMORY, Outcome, POLL, Reply, Standing, Step, Version,
 };
 
 use super::setup::{BACK_OFF, FRESH, LEASE, STALE};
@@ -134,17 +134,19 @@ fn is_unknown(state: &State, taken: &Taken<'_>, number: Version) -> bool {
 }
 
 /// K3 and K4, of what a commit is answered.
-fn committed(state: &mut State, taken: &Taken<'_>, number: Version, kept: Kept) -> u16 {
+fn committed(state: &mut State, taken: &Taken<'_>, number: Version, kept: CommitOutcome) -> u16 {
     let header = taken.before.value.as_ref().map(|(value, _)| value.header);
     let is_unknown = is_unknown(state, taken, number);
     let books = &mut state.books;
     let expected = match header {
-        Some(newer) if newer.version > number => Kept::Overtaken,
-        Some(same) if same.version == number && !books.value_old => Kept::Fresh(same.soft_ms),
-        Some(same) if same.version == number => Kept::Stale,
-        Some(_) if is_unknown => Kept::Overtaken,
-        _ if taken.old => Kept::Stale,
-        _ => Kept::Fresh(NOW.millis() + u64::from(FRESH) * TICK_MS),
+        Some(newer) if newer.version > number => CommitOutcome::Overtaken,
+        Some(same) if same.version == number && !books.value_old => {
+            CommitOutcome::Fresh(same.soft_ms)
+        }
+        Some(same) if same.version == number => CommitOutcome::Stale,
+        Some(_) if is_unknown => CommitOutcome::Overtaken,
+        _ if taken.old => CommitOutcome::Stale,
+        _ => CommitOutcome::Fresh(NOW.millis() + u64::from(FRESH) * TICK_MS),
     };
     let stored = state
         .entry
@@ -156,10 +158,10 @@ fn committed(state: &mut State, taken: &Taken<'_>, number: Version, kept: Kept) 
         books.value_old = taken.old;
     }
     match (expected, kept) {
-        (Kept::Stale, Kept::Fresh(_)) => Broken::Truth as u16,
+        (CommitOutcome::Stale, CommitOutcome::Fresh(_)) => Broken::Truth as u16,
         _ if is_new && !is_unknown && stored != Some(number) => Broken::Dropped as u16,
         (expected, kept) if expected == kept => 0,
-        (Kept::Overtaken, _) => Broken::Falls as u16,
+        (CommitOutcome::Overtaken, _) => Broken::Falls as u16,
         _ => Broken::Dropped as u16,
     }
 }

@@ -151,7 +151,7 @@ fn each_number(state: &mut State, mut with: impl FnMut(&mut u64)) {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may")]
 
-    use leasehold_core::cache::{EntryState, Kept, Reply, Step, Version};
+    use leasehold_core::cache::{CommitOutcome, EntryState, Reply, Step, Version};
 
     use super::{NOW, TICK_MS, later};
     use crate::cache::act::Action;
@@ -239,7 +239,7 @@ mod tests {
             Reply::Busy { poll_after, stale } => format!("busy {poll_after:?} {}", stale.is_some()),
             Reply::BackOff { left, stale, .. } => format!("back-off {left:?} {}", stale.is_some()),
             // A soft expiry that has passed is kept as one that passes now.
-            Reply::Committed(Kept::Fresh(soft_ms)) => {
+            Reply::Committed(CommitOutcome::Fresh(soft_ms)) => {
                 format!("fresh for {}", soft_ms.saturating_sub(NOW.millis() + ms))
             }
             other => format!("{other:?}"),

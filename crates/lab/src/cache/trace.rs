@@ -1,6 +1,6 @@
 //! A way to a state as a person reads it. Must never leave out a step.
 
-use leasehold_core::cache::{EntryState, Kept, Reply, Standing};
+use leasehold_core::cache::{CommitOutcome, EntryState, Reply, Standing};
 
 use super::act::Action;
 use super::given::Rules;
@@ -98,9 +98,9 @@ fn reply(reply: &Reply) -> String {
         Reply::BackOff { .. } => "back-off",
         Reply::Renewed => "renewed",
         Reply::NotLoading => "not loading",
-        Reply::Committed(Kept::Fresh(_)) => "kept fresh",
-        Reply::Committed(Kept::Stale) => "kept stale",
-        Reply::Committed(Kept::Overtaken) => "overtaken",
+        Reply::Committed(CommitOutcome::Fresh(_)) => "kept fresh",
+        Reply::Committed(CommitOutcome::Stale) => "kept stale",
+        Reply::Committed(CommitOutcome::Overtaken) => "overtaken",
         Reply::Abandoned => "abandoned",
         Reply::Invalidated => "invalidated",
         Reply::Foreign(_) => "foreign",

@@ -2,7 +2,7 @@
 
 use leasehold_core::ClientId;
 use leasehold_core::cache::{
-    Begin, Commit, EntryState, Format, Kept, Reply, Standing, Step, Version,
+    Begin, Commit, CommitOutcome, EntryState, Format, Reply, Standing, Step, Version,
 };
 
 use super::act::Action;
@@ -252,7 +252,7 @@ impl Turn<'_> {
         }
     }
 
-    fn note_commit(&self, taken: &Taken<'_>, kept: Kept) {
+    fn note_commit(&self, taken: &Taken<'_>, kept: CommitOutcome) {
         let rules = self.rules;
         let books = &self.state.books;
         let is_holder = books.lease.map(|(id, _)| id) == taken.by;
@@ -269,7 +269,7 @@ impl Turn<'_> {
             rules.reached(Situation::UnknownCommit);
         }
         match kept {
-            Kept::Fresh(_) => {
+            CommitOutcome::Fresh(_) => {
                 if !is_holder {
                     rules.reached(Situation::LateKept);
                 }
@@ -277,13 +277,13 @@ impl Turn<'_> {
                     rules.reached(Situation::BackOffEnded);
                 }
             }
-            Kept::Stale => {
+            CommitOutcome::Stale => {
                 rules.reached(Situation::StoredAsStale);
                 if books.lease.is_some() && !is_holder {
                     rules.reached(Situation::ForgottenCommit);
                 }
             }
-            Kept::Overtaken => rules.reached(Situation::Overtaken),
+            CommitOutcome::Overtaken => rules.reached(Situation::Overtaken),
         }
     }
 

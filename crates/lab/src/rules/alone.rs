@@ -2,7 +2,7 @@
 //! passes, by the millisecond. Must never be a way that something better than the worst could take: no wake is heard, and the
 //! store knows of no one that it is gone.
 
-use leasehold_core::{Busy, CLAIM_WINDOW, Nobody, Reply};
+use leasehold_core::{Busy, CLAIM_WINDOW, Reply, UnknownPresence};
 
 use super::given::Rules;
 use super::state::{Id, Phase, State, Verb};
@@ -84,7 +84,8 @@ impl Rules {
         let mut world = state.world.clone();
         let mut ms = 0;
         for _ in 0..POLLS {
-            let reply = (self.apply)(&mut world, later(ms), &self.name, &step, &Nobody).reply;
+            let reply =
+                (self.apply)(&mut world, later(ms), &self.name, &step, &UnknownPresence).reply;
             let Reply::Busy(busy) = reply else {
                 waited.ms = Some(ms);
                 break;

@@ -1,8 +1,8 @@
 //! One step of the store. Must never decide what it does: that is [`Rules::apply`], and it is judged.
 
 use leasehold_core::{
-    Block, Fence, Fences, Held, LockState, Mode, Nobody, Outcome, Owner, Presence, Reply, Step,
-    Wait, Waiter,
+    Block, Fence, Fences, Held, LockState, Mode, Outcome, Owner, Presence, Reply, Step,
+    UnknownPresence, Wait, Waiter,
 };
 
 use super::before::{Before, Kept};
@@ -82,7 +82,7 @@ impl Turn<'_> {
         let presence: &dyn Presence = if knows {
             &Connections(&clients)
         } else {
-            &Nobody
+            &UnknownPresence
         };
         let first = (rules.apply)(&mut self.state.world, NOW, name, step, presence);
         let mut again = self.state.world.clone();

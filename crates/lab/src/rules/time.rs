@@ -180,7 +180,7 @@ fn each_span(state: &mut State, name: &LockName, with: &mut impl FnMut(&mut Span
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may")]
 
-    use leasehold_core::{Nobody, Reply, World};
+    use leasehold_core::{Reply, UnknownPresence, World};
 
     use super::{NOW, TICK_MS, later, places};
     use crate::rules::Bounds;
@@ -227,8 +227,9 @@ mod tests {
                 };
                 let step = rules.asks(rules.owner(Id { client, nth: 0 }).unwrap(), verb, 0);
                 let mut moved = state.world.clone();
-                let here = World::apply(&mut moved, later(0), &rules.name, &step, &Nobody);
-                let there = World::apply(&mut world, later(ms), &rules.name, &step, &Nobody);
+                let here = World::apply(&mut moved, later(0), &rules.name, &step, &UnknownPresence);
+                let there =
+                    World::apply(&mut world, later(ms), &rules.name, &step, &UnknownPresence);
                 assert_eq!(
                     kind(&here.reply),
                     kind(&there.reply),

@@ -1,6 +1,8 @@
 //! What a step tells must be so, and who has to be told is. Must never be asked what happened to the lock: that is `judge`.
 
-use leasehold_core::{Fence, LockState, Outcome, Owner, Reply, Snapshot, Step, Waiter, Wake, Who};
+use leasehold_core::{
+    Fence, HolderIdentity, LockState, Outcome, Owner, Reply, Snapshot, Step, Waiter, Wake,
+};
 
 use super::before::{Before, holds};
 use super::time::NOW;
@@ -64,8 +66,8 @@ pub(super) fn all_are_told(before: &Before<'_>, outcome: &Outcome, after: &LockS
     let wanted = match (before.step, &outcome.reply) {
         (Step::Acquire { wait: Some(_), .. }, Reply::Busy(busy)) if busy.ahead == 0 => {
             match &busy.holder.who {
-                Who::Owner(holder) => Some(holder),
-                Who::Foreign { .. } => None,
+                HolderIdentity::Owner(holder) => Some(holder),
+                HolderIdentity::Foreign { .. } => None,
             }
         }
         _ => None,

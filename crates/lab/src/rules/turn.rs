@@ -1,7 +1,7 @@
 //! One thing happening. Must never decide who holds the lock: each step of the store is [`Rules::apply`].
 
 use leasehold_core::{
-    Block, Counter, Fence, Fences, Foreign, Reply, Snapshot, Stay, Step, Waiter, World,
+    Block, Counter, Fence, Fences, Foreign, Reply, Session, Snapshot, Step, Waiter, World,
 };
 
 use super::act::Action;
@@ -254,7 +254,7 @@ impl Turn<'_> {
             first: Fence::new(fences.first),
             block: Block::nearest(fences.last - fences.first + 1),
         };
-        fences.first = Stay::new(left).hand_over(0).ok()?.get();
+        fences.first = Session::new(left).hand_over(0).ok()?.get();
         self.rules.reached(Situation::HandedOn);
         Some(())
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use leasehold::simulated::{News, Outgoing, Phase, ReplyTo, Simulated, SimulatedTime};
 use leasehold_core::{
-    Block, Busy, CLAIM_WINDOW, HolderView, LockName, Mode, Now, Owner, Presence, Reply, Step, Ttl,
-    WAITER_GRACE, Waiter, Who, World, poll_after,
+    Block, Busy, CLAIM_WINDOW, HolderIdentity, HolderView, LockName, Mode, Now, Owner, Presence,
+    Reply, Step, Ttl, WAITER_GRACE, Waiter, World, poll_after,
 };
 
 use super::agenda::Client;
@@ -330,7 +330,7 @@ impl Clients for Ours {
 /// The answer to a client that has so many before it. Of the holder it learns nothing that it uses.
 fn busy(owner: &Owner, ahead: u32, poll_after: Duration, at_us: u64) -> Busy {
     Busy {
-        holder: HolderView::new(Who::Owner(owner.clone()), None, None, None),
+        holder: HolderView::new(HolderIdentity::Owner(owner.clone()), None, None, None),
         ahead,
         poll_after,
         at_us,

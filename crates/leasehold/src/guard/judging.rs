@@ -1,6 +1,6 @@
 //! What each stage of a flight is to whoever asked before, during or after it (G3). Must never need a flight to be told.
 
-use leasehold_core::cache::{Format, Header, Kept, Value, Version};
+use leasehold_core::cache::{CommitOutcome, Format, Header, Value, Version};
 
 use super::answer::{Origin, Refusal};
 use super::stage::{End, Handed, Judged, Shown, Stage, Want};
@@ -99,16 +99,16 @@ fn what_was_loaded_is_fresh_if_it_began_or_was_kept_after_the_question() {
     for (began, words_of) in [(9, ".."), (10, "WW"), (11, "WW")] {
         assert_eq!(words(&Stage::Loaded(value(), at(began))), words_of);
     }
-    let fresh = Some(Kept::Fresh(61_000));
+    let fresh = Some(CommitOutcome::Fresh(61_000));
     for (began, sent, kept, words_of) in [
         (10, 12, None, "WW"),
-        (10, 12, Some(Kept::Stale), "WW"),
-        (10, 12, Some(Kept::Overtaken), "WW"),
+        (10, 12, Some(CommitOutcome::Stale), "WW"),
+        (10, 12, Some(CommitOutcome::Overtaken), "WW"),
         (9, 10, fresh, "WW"),
         (9, 9, fresh, "Sa"),
         (9, 10, None, "Sa"),
-        (9, 10, Some(Kept::Stale), "Sa"),
-        (9, 10, Some(Kept::Overtaken), "Sa"),
+        (9, 10, Some(CommitOutcome::Stale), "Sa"),
+        (9, 10, Some(CommitOutcome::Overtaken), "Sa"),
     ] {
         let (began, sent) = (at(began), at(sent));
         let handed = Handed { began, sent, kept };

@@ -6,7 +6,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use leasehold_core::Ttl;
-use leasehold_core::cache::{Commit, Header, Kept, Reply, Step, Value, Version};
+use leasehold_core::cache::{Commit, CommitOutcome, Header, Reply, Step, Value, Version};
 
 use super::answer::{Failure, Refusal};
 use super::loader::{Brought, LoadEnd, Loader};
@@ -138,7 +138,12 @@ impl Pilot {
         }
     }
 
-    async fn commit(&self, brought: &Brought, version: Version, took: Duration) -> Option<Kept> {
+    async fn commit(
+        &self,
+        brought: &Brought,
+        version: Version,
+        took: Duration,
+    ) -> Option<CommitOutcome> {
         if brought.body.len() > MOST_BYTES {
             self.abandon(None).await;
             return None;
@@ -197,12 +202,12 @@ impl Pilot {
     }
 }
 
-impl From<Kept> for Load {
-    fn from(kept: Kept) -> Self {
+impl From<CommitOutcome> for Load {
+    fn from(kept: CommitOutcome) -> Self {
         match kept {
-            Kept::Fresh(_) => Self::Fresh,
-            Kept::Stale => Self::Stale,
-            Kept::Overtaken => Self::Overtaken,
+            CommitOutcome::Fresh(_) => Self::Fresh,
+            CommitOutcome::Stale => Self::Stale,
+            CommitOutcome::Overtaken => Self::Overtaken,
         }
     }
 }

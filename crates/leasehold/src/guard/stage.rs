@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::cache::{Kept, Value, Version};
+use leasehold_core::cache::{CommitOutcome, Value, Version};
 
 use super::answer::{Failure, Origin, Refusal};
 use crate::clock::Moment;
@@ -56,7 +56,7 @@ pub(crate) struct Handed {
     /// When it was sent to the store.
     pub(crate) sent: Moment,
     /// What the store made of it, if it said.
-    pub(crate) kept: Option<Kept>,
+    pub(crate) kept: Option<CommitOutcome>,
 }
 
 impl End {
@@ -128,7 +128,7 @@ impl Want {
                     take(value, value.header.age(*now_ms), Origin::Waited)
                 }
                 End::Loaded(value, handed) => {
-                    let is_kept = matches!(handed.kept, Some(Kept::Fresh(_)));
+                    let is_kept = matches!(handed.kept, Some(CommitOutcome::Fresh(_)));
                     if handed.began >= self.asked || (is_kept && handed.sent >= self.asked) {
                         take(value, Duration::ZERO, loaded)
                     } else if self.must_be_fresh {

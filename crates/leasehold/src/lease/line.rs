@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use leasehold_core::{Block, Owner, Stay, Ttl, block_for};
+use leasehold_core::{Block, Owner, Session, Ttl, block_for};
 
 use super::asking::{Ask, Asking};
 use super::terms::Terms;
@@ -54,7 +54,7 @@ pub(super) enum Turn<T> {
 pub(super) struct Tenure<T> {
     pub(super) owner: Owner,
     pub(super) terms: Terms,
-    pub(super) stay: Stay,
+    pub(super) stay: Session,
     pub(super) lease: T,
     /// When it was last heard that others wait. An answer to what was asked before that does not know of them.
     pub(super) heard: Option<Moment>,
@@ -158,11 +158,11 @@ const LINGERING: u64 = 4;
 pub(super) fn fences_for<C: Caller>(
     seat: &Seat<C>,
     waiting: &VecDeque<Seat<C>>,
-    before: Option<&Stay>,
+    before: Option<&Session>,
 ) -> Block {
     let tasks = 1 + alike(waiting, &seat.terms);
     let wanted = before.map_or_else(|| block_for(tasks, false), |stay| stay.next_block(tasks));
-    if seat.caller.lingers() && !before.is_some_and(Stay::is_wanted) {
+    if seat.caller.lingers() && !before.is_some_and(Session::is_wanted) {
         wanted.max(Block::nearest(LINGERING))
     } else {
         wanted

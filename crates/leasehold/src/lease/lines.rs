@@ -19,7 +19,7 @@ mod spent;
 
 use std::collections::{HashMap, VecDeque};
 
-use leasehold_core::{Fence, Fences, LockName, NoHandOver, Owner, Stay};
+use leasehold_core::{Fence, Fences, LockName, NoHandOver, Owner, Session};
 
 use super::asking::Asking;
 use super::line::{
@@ -127,7 +127,7 @@ impl<C: Caller, T: Clone> Lines<C, T> {
         let seat = next_seat(&mut line.waiting);
         match seat {
             Some(seat) if seat.terms == asking.terms => {
-                let mut stay = Stay::new(fences);
+                let mut stay = Session::new(fences);
                 stay.queued(queued.max(asking.wanted.into()), now.as_micros());
                 let lease = make(&seat, asking);
                 let tenure = Tenure {
@@ -266,7 +266,7 @@ impl<C: Caller, T: Clone> Lines<C, T> {
     fn ask_next(
         &mut self,
         name: &LockName,
-        (seat, before): (Option<Seat<C>>, Option<Stay>),
+        (seat, before): (Option<Seat<C>>, Option<Session>),
         owner: impl FnOnce(&Terms) -> Owner,
         now: Moment,
         todo: &mut Todo<C, T>,

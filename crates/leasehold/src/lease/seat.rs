@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Fence, HolderView, LockName, Owner, Who};
+use leasehold_core::{Fence, HolderIdentity, HolderView, LockName, Owner};
 use tokio::sync::oneshot;
 
 use super::asking::Asking;
@@ -162,8 +162,7 @@ impl Waiter {
         match (&asking.failure, &asking.busy) {
             (None, Some((_, busy))) if !under_way => {
                 let client = asking.owner.client();
-                let by_this_client =
-                    matches!(&busy.holder.who, Who::Owner(owner) if owner.client() == client);
+                let by_this_client = matches!(&busy.holder.who, HolderIdentity::Owner(owner) if owner.client() == client);
                 let ahead = ahead(busy.ahead, place);
                 self.still_busy(busy.holder.clone(), by_this_client, ahead, now)
             }

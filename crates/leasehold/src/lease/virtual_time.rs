@@ -271,7 +271,9 @@ impl Scene {
     fn carried_out(&self, name: &LockName, step: &Step) -> Reply {
         let now = self.clock.store_now();
         let take = |world: &mut leasehold_core::World| {
-            world.apply(now, name, step, &leasehold_core::Nobody).reply
+            world
+                .apply(now, name, step, &leasehold_core::UnknownPresence)
+                .reply
         };
         self.memory.meddle(take)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{Busy, Fence, LockName, Who};
+use leasehold_core::{Busy, Fence, HolderIdentity, LockName};
 use tracing::dispatcher::{self, Dispatch};
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::NoSubscriber;
@@ -181,13 +181,13 @@ pub(super) fn is_watched() -> bool {
 }
 
 /// Whom a holder is known as.
-struct Name<'a>(&'a Who);
+struct Name<'a>(&'a HolderIdentity);
 
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Who::Owner(owner) => owner.fmt(f),
-            Who::Foreign { kind, .. } => write!(f, "a foreign client ({kind})"),
+            HolderIdentity::Owner(owner) => owner.fmt(f),
+            HolderIdentity::Foreign { kind, .. } => write!(f, "a foreign client ({kind})"),
         }
     }
 }

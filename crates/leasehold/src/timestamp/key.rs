@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::timestamp::{Content, Reply, Step, Unit};
-use leasehold_core::{HolderView, Invalid, LockName, Owner, Who};
+use leasehold_core::{HolderIdentity, HolderView, Invalid, LockName, Owner};
 
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::lease::Engine;
@@ -118,7 +118,12 @@ pub(super) fn after(earlier: Option<Error>, error: Error) -> Error {
 }
 
 fn view(kind: String, value: Vec<u8>, expires_in: Option<Duration>) -> HolderView {
-    HolderView::new(Who::Foreign { kind, value }, None, None, expires_in)
+    HolderView::new(
+        HolderIdentity::Foreign { kind, value },
+        None,
+        None,
+        expires_in,
+    )
 }
 
 /// What stands under a key, without a foreign value, which may be a secret.

@@ -1,6 +1,6 @@
 //! What clients see of each other.
 
-use leasehold::{Client, Who, blocking};
+use leasehold::{Client, HolderIdentity, blocking};
 use tokio::task::JoinSet;
 
 use crate::common::{Place, TTL, eventually, look, on_every_store, stand_in_line, take};
@@ -15,7 +15,7 @@ async fn inspect_shows_holder_queue_and_fence(place: Place) {
 
     let seen = look(&b, "m").await;
     let holder = seen.holder.expect("it is held");
-    assert_eq!(holder.who, Who::Owner(held.owner().clone()));
+    assert_eq!(holder.who, HolderIdentity::Owner(held.owner().clone()));
     assert_eq!(holder.fence, Some(held.fence()));
     assert!(holder.expires_in <= Some(TTL) && holder.held_for < Some(TTL));
     let [waiter] = seen.queue.as_slice() else {
@@ -31,7 +31,7 @@ async fn host_pid_and_note_are_shown_to_others(place: Place) {
     let mutex = a.mutex("m").ttl(TTL).note("nightly: 100 %\n");
     let _held = mutex.acquire().await.expect("it is free");
     let holder = look(&b, "m").await.holder.expect("it is held");
-    let Who::Owner(owner) = holder.who else {
+    let HolderIdentity::Owner(owner) = holder.who else {
         panic!("{holder:?}")
     };
     assert_eq!(owner.host(), "deploy@web-3, süd");
@@ -53,7 +53,7 @@ async fn namespaces_keep_apart(place: Place) {
     assert_eq!((in_test.name(), in_prod.name()), ("m", "m"));
     assert_eq!(look(&bare, "m").await.holder, None);
     let prefixed = look(&bare, "test:m").await.holder.expect("it is held");
-    assert_eq!(prefixed.who, Who::Owner(in_test.owner().clone()));
+    assert_eq!(prefixed.who, HolderIdentity::Owner(in_test.owner().clone()));
 
     in_test.extend(TTL).await.expect("it is held");
     in_prod.extend(TTL).await.expect("it is held");

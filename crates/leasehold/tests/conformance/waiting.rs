@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::{Clock, Error, Who};
+use leasehold::{Clock, Error, HolderIdentity};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -32,7 +32,7 @@ async fn a_time_limit_names_who_holds_the_lock(place: Place) {
     assert!(refused.waited >= limit);
     let holder = refused.holder.expect("it was seen");
     assert_eq!(holder.fence, Some(held.fence()));
-    assert_eq!(holder.who, Who::Owner(held.owner().clone()));
+    assert_eq!(holder.who, HolderIdentity::Owner(held.owner().clone()));
     assert!(text.contains(&held.owner().to_string()), "{text}");
     held.release().await.expect("it is held");
     let freed = timeout(LONG, mutex.acquire()).await.expect("nobody waits");
@@ -193,7 +193,10 @@ async fn who_waits_behind_its_own_is_told_without_a_request(place: Place) {
     let first = told.lock().expect("nobody panicked").first().cloned();
     let first = first.expect("it was told");
     assert_eq!((first.name.as_str(), first.ahead), ("m", 1));
-    assert_eq!(first.holder.who, Who::Owner(held.owner().clone()));
+    assert_eq!(
+        first.holder.who,
+        HolderIdentity::Owner(held.owner().clone())
+    );
     let queue = look(&client, "m").await.queue;
     assert!(queue.is_empty(), "the store sees none of them: {queue:?}");
 }

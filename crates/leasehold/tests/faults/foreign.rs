@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::{Client, Error, Lease, Who};
+use leasehold::{Client, Error, HolderIdentity, Lease};
 use testkit::{RedisServer, RespConn, eventually};
 use tokio::task::JoinHandle;
 
@@ -130,7 +130,7 @@ async fn keys_of_any_type_are_busy_and_named_and_left_alone() {
         );
         let holder = timeout.holder.expect("somebody holds it");
         assert!(
-            matches!(&holder.who, Who::Foreign { kind: seen, .. } if seen == kind),
+            matches!(&holder.who, HolderIdentity::Foreign { kind: seen, .. } if seen == kind),
             "{holder:?}"
         );
         assert!(holder.fence.is_none() && holder.expires_in.is_none());
@@ -141,7 +141,7 @@ async fn keys_of_any_type_are_busy_and_named_and_left_alone() {
             .holder
             .expect("seen");
         assert!(
-            matches!(&seen.who, Who::Foreign { kind: seen, .. } if seen == kind),
+            matches!(&seen.who, HolderIdentity::Foreign { kind: seen, .. } if seen == kind),
             "{seen:?}"
         );
         eventually(PLENTY, "it waits no more", || queued(&server, "k") == 50);
@@ -295,7 +295,7 @@ async fn a_huge_foreign_value_costs_no_other_lease_anything() {
     looks_often(&answers);
     waiter.abort();
     let seen = client.inspect("big").await.expect("an answer").holder;
-    let Some(Who::Foreign { kind, value }) = seen.map(|holder| holder.who) else {
+    let Some(HolderIdentity::Foreign { kind, value }) = seen.map(|holder| holder.who) else {
         panic!("no foreign holder is seen");
     };
     assert_eq!((kind.as_str(), value.len()), ("string", 1024));

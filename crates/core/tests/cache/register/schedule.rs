@@ -2,7 +2,8 @@
 //! a loader reads the register whenever it likes after its grant, and commits whenever it likes after that.
 
 use leasehold_core::cache::{
-    Begin, Body, Commit, EntryState, Format, Kept, Reply, Standing, Step, Token, Value, Version,
+    Begin, Body, Commit, CommitOutcome, EntryState, Format, Reply, Standing, Step, Token, Value,
+    Version,
 };
 use leasehold_core::{ClientId, Now};
 
@@ -268,19 +269,19 @@ impl Schedule<'_> {
         Ok(())
     }
 
-    fn kept(&mut self, commit: &Commit, kept: Kept) -> Result<(), String> {
+    fn kept(&mut self, commit: &Commit, kept: CommitOutcome) -> Result<(), String> {
         let value = body(&commit.body);
         self.tally.loaded_an_old_value += u64::from(value < self.judge.register);
         match kept {
-            Kept::Fresh(soft_ms) if soft_ms > self.now.millis() => {
+            CommitOutcome::Fresh(soft_ms) if soft_ms > self.now.millis() => {
                 let control = self.state.control.as_ref();
                 let late = control.is_some_and(|control| control.last > commit.version);
                 self.tally.late_and_kept += u64::from(late);
                 return self.judge.fresh("commit", value);
             }
-            Kept::Fresh(_) => {}
-            Kept::Stale => self.tally.stored_as_stale += 1,
-            Kept::Overtaken => self.tally.overtaken += 1,
+            CommitOutcome::Fresh(_) => {}
+            CommitOutcome::Stale => self.tally.stored_as_stale += 1,
+            CommitOutcome::Overtaken => self.tally.overtaken += 1,
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::cache::{Kept, Reply};
+use leasehold_core::cache::{CommitOutcome, Reply};
 
 use crate::play::{FRESH_MS, LEASE_MS, Play, asks, ids};
 
@@ -91,7 +91,10 @@ fn a_repeated_commit_tells_nothing_new_of_the_source() {
     // The first commit comes once more, late: its load had ended before the other one failed.
     let before = play.state.clone();
     let (kept, wakes) = play.commit(1, first);
-    assert!(matches!(kept, Kept::Fresh(_)) && wakes.is_empty(), "K6");
+    assert!(
+        matches!(kept, CommitOutcome::Fresh(_)) && wakes.is_empty(),
+        "K6"
+    );
     assert_eq!(play.state, before);
     assert_eq!(play.busy_or_back_off(asks(3)), "back-off");
 }

@@ -1,6 +1,6 @@
 //! Who loads, who waits, and what becomes of a value that is late.
 
-use leasehold_core::cache::{Begin, EntryState, Kept, Reply, Standing, Step};
+use leasehold_core::cache::{Begin, CommitOutcome, EntryState, Reply, Standing, Step};
 
 use crate::play::{FRESH_MS, LEASE_MS, Play, STALE_MS, asks, ids, ttl};
 
@@ -136,7 +136,7 @@ fn a_late_value_never_replaces_a_newer_one() {
     let before = play.state.clone();
     assert_eq!(
         play.commit(1, slow),
-        (Kept::Overtaken, ids(&[])),
+        (CommitOutcome::Overtaken, ids(&[])),
         "it ends nobody's load"
     );
     assert_eq!(play.state.value, before.value);
@@ -187,10 +187,10 @@ fn each_step_may_be_repeated() {
         "and not a later soft expiry"
     );
     play.invalidate(false);
-    assert_eq!(play.commit(1, version).0, Kept::Stale);
+    assert_eq!(play.commit(1, version).0, CommitOutcome::Stale);
     assert_eq!(play.stands(), Some((version, Standing::Stale)));
     // A repeat that comes after an invalidation begins a load of its own; the value of the first is told from it.
     let again = play.load(1);
     assert!(again > version);
-    assert_eq!(play.commit(1, version).0, Kept::Stale);
+    assert_eq!(play.commit(1, version).0, CommitOutcome::Stale);
 }

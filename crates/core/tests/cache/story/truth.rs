@@ -1,6 +1,8 @@
 //! What was invalidated or forgotten, and what is kept.
 
-use leasehold_core::cache::{CacheWorld, Commit, Kept, MEMORY, Reply, Standing, Step, Version};
+use leasehold_core::cache::{
+    CacheWorld, Commit, CommitOutcome, MEMORY, Reply, Standing, Step, Version,
+};
 use leasehold_core::{LockName, Now};
 
 use crate::play::{FRESH_MS, LEASE_MS, Play, STALE_MS, asks, brings, ids, ttl};
@@ -20,7 +22,7 @@ fn what_was_invalidated_during_its_load_is_stored_as_stale() {
     play.busy(asks(3));
     assert_eq!(
         play.commit(1, version),
-        (Kept::Stale, ids(&[3])),
+        (CommitOutcome::Stale, ids(&[3])),
         "to be served as stale"
     );
     assert_eq!(play.stands(), Some((version, Standing::Stale)));
@@ -58,7 +60,7 @@ fn what_may_not_be_kept_as_stale_is_not_stored_when_it_is() {
         ..brings(1, version)
     };
     let reply = play.take(&Step::Commit(strict)).reply;
-    assert_eq!(reply, Reply::Committed(Kept::Stale));
+    assert_eq!(reply, Reply::Committed(CommitOutcome::Stale));
     assert_eq!(play.stands(), None);
 }
 
@@ -84,7 +86,7 @@ fn a_load_that_the_store_has_forgotten_fills_as_stale() {
         let next = begun_anew.then(|| play.load(2));
         assert_eq!(
             play.commit(1, version).0,
-            Kept::Stale,
+            CommitOutcome::Stale,
             "{begun_anew} {by_age}"
         );
         assert_eq!(play.stands(), Some((version, Standing::Stale)));
@@ -126,7 +128,7 @@ fn a_load_from_before_a_lost_control_and_a_clock_step_is_dropped() {
         play.invalidate(true);
         if !lasts {
             // Without a control, nobody knows what was invalidated, as ever.
-            assert_eq!(play.commit(1, old).0, Kept::Stale);
+            assert_eq!(play.commit(1, old).0, CommitOutcome::Stale);
             assert_eq!(play.stands(), Some((old, Standing::Stale)));
             continue;
         }
@@ -139,9 +141,9 @@ fn a_load_from_before_a_lost_control_and_a_clock_step_is_dropped() {
         let (kept, woken) = play.commit(1, old);
         assert_eq!(woken, ids(&[]), "the load that is waited for goes on");
         if is_stored {
-            assert_eq!(kept, Kept::Overtaken);
+            assert_eq!(kept, CommitOutcome::Overtaken);
         } else {
-            assert_eq!((kept, play.stands()), (Kept::Stale, None));
+            assert_eq!((kept, play.stands()), (CommitOutcome::Stale, None));
             assert_eq!(play.commit(2, new), (play.fresh(), ids(&[3])));
         }
         assert_eq!(play.stands(), Some((new, Standing::Fresh)), "K3, K4");
@@ -166,7 +168,7 @@ fn no_number_ahead_of_the_clock_is_given_out_twice() {
         play.invalidate(false);
         let new = play.load(3);
         assert!(old > stored && new > old, "K2");
-        assert_eq!(play.commit(2, old).0, Kept::Overtaken, "K3");
+        assert_eq!(play.commit(2, old).0, CommitOutcome::Overtaken, "K3");
         assert_eq!(play.commit(3, new).0, play.fresh());
     }
 }

@@ -49,8 +49,8 @@ fn failed_over() -> (Stage, Fence) {
 fn not_held_but_by(reply: Reply) -> Option<String> {
     match reply {
         Reply::NotHeld(holder) => holder.map(|holder| match holder.who {
-            Who::Owner(owner) => owner.note(),
-            Who::Foreign { kind, .. } => kind,
+            HolderIdentity::Owner(owner) => owner.note(),
+            HolderIdentity::Foreign { kind, .. } => kind,
         }),
         other => panic!("not held, got {other:?}"),
     }

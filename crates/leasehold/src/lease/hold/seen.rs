@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use leasehold_core::{HolderView, Who};
+use leasehold_core::{HolderIdentity, HolderView};
 
 use super::{Hold, LeaseEnd};
 use crate::error::Lost;
@@ -11,7 +11,7 @@ impl Hold {
     /// What others here are told of it.
     pub(crate) fn view(&self) -> HolderView {
         HolderView::new(
-            Who::Owner(self.owner.clone()),
+            HolderIdentity::Owner(self.owner.clone()),
             Some(self.fence),
             Some(self.clock.now().since(self.since)),
             Some(self.valid_until().since(self.clock.now())),

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
-use leasehold_core::{ClientId, LockName, Nobody, Owner, Reply, Step, World};
+use leasehold_core::{ClientId, LockName, Owner, Reply, Step, UnknownPresence, World};
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::Notify;
 
@@ -75,7 +75,7 @@ impl Server {
         let step = choose(&mut state)?;
         let outcome = state
             .world
-            .apply(self.clock.store_now(), &name(), &step, &Nobody);
+            .apply(self.clock.store_now(), &name(), &step, &UnknownPresence);
         let key = || name().key().to_owned();
         let mut notices = Vec::new();
         for wake in outcome.wakes {

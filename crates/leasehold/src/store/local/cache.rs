@@ -1,6 +1,6 @@
 //! Cache entries as rows, and back. Must never decide anything: it writes down what the rules of core left behind.
 //!
-//! Nobody is told when a load ends: who waits polls ([`POLL_DEAF`](leasehold_core::cache::POLL_DEAF)).
+//! Nobody is told when a load ends: who waits polls ([`POLL_UNSUBSCRIBED`](leasehold_core::cache::POLL_UNSUBSCRIBED)).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

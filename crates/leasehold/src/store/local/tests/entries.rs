@@ -1,7 +1,7 @@
 //! Cache entries in a file: those of before a boot, those that nobody asks for again, and files that have no place for them.
 
 use leasehold_core::cache::{
-    Begin, Commit, Format, Kept, Reply as CacheReply, Step as CacheStep, Token, Version,
+    Begin, Commit, CommitOutcome, Format, Reply as CacheReply, Step as CacheStep, Token, Version,
 };
 
 use super::*;
@@ -28,7 +28,7 @@ impl Peer {
         }
     }
 
-    fn commits(&self, version: Version) -> Kept {
+    fn commits(&self, version: Version) -> CommitOutcome {
         let commit = CacheStep::Commit(Commit {
             token: Token(self.client.into()),
             version,
@@ -57,7 +57,7 @@ fn what_was_stored_before_a_boot_is_gone_and_never_comes_back() {
     let host = Host::new(Clock::virtual_time());
     let a = host.peer(1);
     let version = a.loads();
-    assert!(matches!(a.commits(version), Kept::Fresh(_)));
+    assert!(matches!(a.commits(version), CommitOutcome::Fresh(_)));
     assert!(a.finds());
     // The clock that counts from boot shows what it showed before: it is wall time that tells.
     let hour = Duration::from_secs(3_600);
@@ -65,7 +65,11 @@ fn what_was_stored_before_a_boot_is_gone_and_never_comes_back() {
     assert!(!a.finds());
     assert_eq!(a.takes(&INVALIDATE).unwrap(), CacheReply::Invalidated);
     assert_eq!((host.count("entries"), host.count("controls")), (0, 0));
-    assert_eq!(a.commits(version), Kept::Stale, "nobody remembers its load");
+    assert_eq!(
+        a.commits(version),
+        CommitOutcome::Stale,
+        "nobody remembers its load"
+    );
     host.clock.step_wall_back(hour);
     drop(host.peer(2));
     assert_eq!(host.count("entries"), 0, "who comes tidies up");

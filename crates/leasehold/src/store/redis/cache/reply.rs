@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::cache::{Kept, Reply, Value as Entry, Version};
+use leasehold_core::cache::{CommitOutcome, Reply, Value as Entry, Version};
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
 use super::super::codec::reply::{array, integer, integers, text};
@@ -32,9 +32,9 @@ pub(super) fn taken(value: &Value) -> Option<Taken> {
         ("renewed", []) => Reply::Renewed,
         ("not-loading", []) => Reply::NotLoading,
         ("committed", [kept, rest @ ..]) => Reply::Committed(match (text(kept)?, rest) {
-            ("fresh", [soft]) => Kept::Fresh(number(soft)?),
-            ("stale", []) => Kept::Stale,
-            ("overtaken", []) => Kept::Overtaken,
+            ("fresh", [soft]) => CommitOutcome::Fresh(number(soft)?),
+            ("stale", []) => CommitOutcome::Stale,
+            ("overtaken", []) => CommitOutcome::Overtaken,
             _ => return None,
         }),
         ("abandoned", []) => Reply::Abandoned,

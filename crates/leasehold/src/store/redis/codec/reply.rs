@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Block, Busy, Fence, Held, HolderView, LockName, Mode, Owner, Reply, Snapshot, Step, Ttl,
-    WaiterView, Who,
+    Block, Busy, Fence, Held, HolderIdentity, HolderView, LockName, Mode, Owner, Reply, Snapshot,
+    Step, Ttl, WaiterView,
 };
 use redis::{RedisError, RedisResult, Value, parse_redis_value};
 
@@ -173,11 +173,11 @@ fn view(value: &Value) -> Option<Option<HolderView>> {
         .and_then(Owner::parse)
         .filter(|_| fence.is_some());
     let who = owner.map_or_else(
-        || Who::Foreign {
+        || HolderIdentity::Foreign {
             kind: kind.into(),
             value: token.clone(),
         },
-        Who::Owner,
+        HolderIdentity::Owner,
     );
     Some(Some(HolderView::new(
         who,

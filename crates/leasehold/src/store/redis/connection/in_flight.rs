@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn busy() -> Vec<Answer> {
-        let who = leasehold_core::Who::Foreign {
+        let who = leasehold_core::HolderIdentity::Foreign {
             kind: "string".into(),
             value: Vec::new(),
         };

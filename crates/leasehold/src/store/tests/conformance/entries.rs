@@ -1,7 +1,7 @@
 //! Cache entries: who loads, who waits, and what they get. The rules are proven in core; these are the stories that a program
 //! lives by.
 
-use leasehold_core::cache::{Format, Kept, POLL, POLL_DEAF, Reply};
+use leasehold_core::cache::{CommitOutcome, Format, POLL, POLL_UNSUBSCRIBED, Reply};
 use leasehold_core::{LockName, Mode, Owner};
 
 use super::peer::name;
@@ -13,7 +13,10 @@ pub(super) async fn one_loads_and_all_have_it(world: &impl World) {
     let (a, b) = two(world).await;
     assert_eq!(a.looks().await, None);
     let version = a.loads().await;
-    assert!(matches!(a.commits(version, "{}").await, Kept::Fresh(_)));
+    assert!(matches!(
+        a.commits(version, "{}").await,
+        CommitOutcome::Fresh(_)
+    ));
     let found = b.finds().await;
     assert_eq!((found.header.version, text(&found)), (version, "{}".into()));
     assert_eq!(
@@ -52,7 +55,7 @@ pub(super) async fn a_waiter_that_listens_is_told_when_the_load_ends<W: Entries>
     for (at, end) in ends.into_iter().enumerate() {
         world.advance(FRESH);
         let version = a.loads().await;
-        let poll = if W::TELLS { POLL } else { POLL_DEAF };
+        let poll = if W::TELLS { POLL } else { POLL_UNSUBSCRIBED };
         for _ in 0..2 {
             let Reply::Busy { poll_after, .. } = b.asks().await else {
                 panic!("{end}: another loads")
@@ -77,7 +80,7 @@ pub(super) async fn a_waiter_that_does_not_listen_asks_more_often(world: &impl W
     let Reply::Busy { poll_after, .. } = b.asks().await else {
         panic!("another loads")
     };
-    assert_eq!(poll_after, POLL_DEAF);
+    assert_eq!(poll_after, POLL_UNSUBSCRIBED);
 }
 
 pub(super) async fn value_is_fresh_until_soft_expiry_then_stale_for_a_while(world: &impl World) {
@@ -174,7 +177,7 @@ pub(super) async fn every_step_may_be_repeated(world: &impl World) {
     assert_eq!(a.commits(version, "1").await, kept);
     b.invalidates(false).await;
     b.invalidates(false).await;
-    assert_eq!(a.commits(version, "1").await, Kept::Stale);
+    assert_eq!(a.commits(version, "1").await, CommitOutcome::Stale);
     a.loads().await;
     a.abandons(Some((SECOND, "no"))).await;
     world.advance(SECOND / 2);

@@ -1,6 +1,6 @@
 //! Loads of cache entries that are late, are overtaken or fail: what of them is kept.
 
-use leasehold_core::cache::{Kept, Reply};
+use leasehold_core::cache::{CommitOutcome, Reply};
 
 use super::reader::{Entries, FRESH, LEASE, fresh, stale, text, two};
 use super::worlds::World;
@@ -11,9 +11,15 @@ pub(super) async fn a_late_value_is_kept_if_there_is_none(world: &impl World) {
     let first = a.loads().await;
     world.advance(LEASE + MS);
     let second = b.loads().await;
-    assert!(matches!(a.commits(first, "1").await, Kept::Fresh(_)));
+    assert!(matches!(
+        a.commits(first, "1").await,
+        CommitOutcome::Fresh(_)
+    ));
     assert_eq!(text(&b.finds().await), "1");
-    assert!(matches!(b.commits(second, "2").await, Kept::Fresh(_)));
+    assert!(matches!(
+        b.commits(second, "2").await,
+        CommitOutcome::Fresh(_)
+    ));
     assert_eq!(text(&a.finds().await), "2");
 }
 
@@ -23,7 +29,7 @@ pub(super) async fn a_late_value_never_replaces_a_newer_one(world: &impl World) 
     world.advance(LEASE + MS);
     let second = b.loads().await;
     b.commits(second, "2").await;
-    assert_eq!(a.commits(first, "1").await, Kept::Overtaken);
+    assert_eq!(a.commits(first, "1").await, CommitOutcome::Overtaken);
     assert_eq!(a.looks().await, Some(fresh("2")));
 }
 
@@ -42,7 +48,10 @@ pub(super) async fn an_invalidated_value_is_stale_and_the_next_one_is_loaded(wor
         panic!("stale, and sent along")
     };
     assert!(version > first && old.header.invalidated);
-    assert!(matches!(a.commits(version, "2").await, Kept::Fresh(_)));
+    assert!(matches!(
+        a.commits(version, "2").await,
+        CommitOutcome::Fresh(_)
+    ));
     assert_eq!(b.looks().await, Some(fresh("2")));
 }
 
@@ -51,10 +60,13 @@ pub(super) async fn a_load_from_before_an_invalidation_fills_as_stale(world: &im
     let first = a.loads().await;
     b.invalidates(false).await;
     let second = b.loads().await;
-    assert_eq!(a.commits(first, "1").await, Kept::Stale);
+    assert_eq!(a.commits(first, "1").await, CommitOutcome::Stale);
     assert_eq!(a.looks().await, Some(stale("1")));
-    assert!(matches!(b.commits(second, "2").await, Kept::Fresh(_)));
-    assert_eq!(a.commits(first, "1").await, Kept::Overtaken);
+    assert!(matches!(
+        b.commits(second, "2").await,
+        CommitOutcome::Fresh(_)
+    ));
+    assert_eq!(a.commits(first, "1").await, CommitOutcome::Overtaken);
 }
 
 pub(super) async fn a_removed_value_is_gone_and_does_not_come_back_as_fresh(world: &impl World) {
@@ -63,7 +75,11 @@ pub(super) async fn a_removed_value_is_gone_and_does_not_come_back_as_fresh(worl
     a.commits(first, "1").await;
     b.invalidates(true).await;
     assert_eq!(a.looks().await, None);
-    assert_eq!(a.commits(first, "1").await, Kept::Stale, "a repeat");
+    assert_eq!(
+        a.commits(first, "1").await,
+        CommitOutcome::Stale,
+        "a repeat"
+    );
     assert_eq!(a.looks().await, Some(stale("1")));
     b.invalidates(true).await;
     assert!(b.loads().await > first);
@@ -73,12 +89,15 @@ pub(super) async fn a_load_that_nobody_remembers_fills_as_stale(world: &impl Ent
     let (a, b) = two(world).await;
     let first = a.loads().await;
     world.forget_control(&a.key);
-    assert_eq!(a.commits(first, "1").await, Kept::Stale);
+    assert_eq!(a.commits(first, "1").await, CommitOutcome::Stale);
     // A new memory knows no better what was before it.
     let second = b.loads().await;
     assert!(second > first);
     assert_eq!(a.looks().await, Some(stale("1")));
-    assert!(matches!(b.commits(second, "2").await, Kept::Fresh(_)));
+    assert!(matches!(
+        b.commits(second, "2").await,
+        CommitOutcome::Fresh(_)
+    ));
 }
 
 pub(super) async fn after_a_failure_nobody_loads_for_a_while(world: &impl World) {

@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use leasehold_core::{
-    Block, Busy, ClientId, Fence, Held, HolderView, LockName, Mode, Owner, Reply, Snapshot, Step,
-    Ttl, Wait, Wake, Who,
+    Block, Busy, ClientId, Fence, Held, HolderIdentity, HolderView, LockName, Mode, Owner, Reply,
+    Snapshot, Step, Ttl, Wait, Wake,
 };
 
 use super::worlds::World;
@@ -258,7 +258,7 @@ pub(super) fn not_held(reply: Reply) -> Option<u64> {
 
 pub(super) fn number(holder: &HolderView) -> u64 {
     match &holder.who {
-        Who::Owner(owner) => owner.client().get(),
-        Who::Foreign { .. } => panic!("{holder:?}"),
+        HolderIdentity::Owner(owner) => owner.client().get(),
+        HolderIdentity::Foreign { .. } => panic!("{holder:?}"),
     }
 }

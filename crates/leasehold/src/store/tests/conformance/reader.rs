@@ -5,7 +5,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use leasehold_core::cache::{
-    Begin, Commit, Format, Kept, Reply, Standing, Step, Token, Value, Version,
+    Begin, Commit, CommitOutcome, Format, Reply, Standing, Step, Token, Value, Version,
 };
 use leasehold_core::{ClientId, LockName, Ttl};
 
@@ -110,7 +110,7 @@ impl Reader {
         }
     }
 
-    pub(super) async fn commits(&self, version: Version, body: &str) -> Kept {
+    pub(super) async fn commits(&self, version: Version, body: &str) -> CommitOutcome {
         let commit = Commit {
             token: self.begin.token,
             version,

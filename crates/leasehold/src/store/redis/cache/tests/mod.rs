@@ -6,7 +6,9 @@ mod against_core;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::cache::{Begin, Commit, Format, Kept, POLL_DEAF, Reply, Step, Token, Version};
+use leasehold_core::cache::{
+    Begin, Commit, CommitOutcome, Format, POLL_UNSUBSCRIBED, Reply, Step, Token, Version,
+};
 use leasehold_core::{ClientId, LockName, Ttl};
 use testkit::RedisServer;
 
@@ -196,7 +198,7 @@ async fn a_value_of_some_megabytes_comes_back_as_it_was() {
     let version = loads(&store, "a", 1).await;
     let kept = takes(&store, "a", commit(1, version, 5_000_000)).await;
     assert!(
-        matches!(kept, Ok(Reply::Committed(Kept::Fresh(_)))),
+        matches!(kept, Ok(Reply::Committed(CommitOutcome::Fresh(_)))),
         "{kept:?}"
     );
     let found = looks(&store, &["a"]).await;
@@ -240,7 +242,7 @@ async fn who_may_not_listen_asks_more_often() {
     let Reply::Busy { poll_after, .. } = reply else {
         panic!("{reply:?}")
     };
-    assert_eq!(poll_after, POLL_DEAF);
+    assert_eq!(poll_after, POLL_UNSUBSCRIBED);
 }
 
 #[cfg(target_os = "linux")]
@@ -284,11 +286,11 @@ async fn load_from_before_clock_step_and_lost_control_is_dropped() {
     assert!(new < old);
     let kept = takes(&store, "page", commit(2, new, 3)).await;
     assert!(
-        matches!(kept, Ok(Reply::Committed(Kept::Fresh(_)))),
+        matches!(kept, Ok(Reply::Committed(CommitOutcome::Fresh(_)))),
         "{kept:?}"
     );
     let kept = takes(&store, "page", commit(1, old, 7)).await.unwrap();
-    assert_eq!(kept, Reply::Committed(Kept::Overtaken));
+    assert_eq!(kept, Reply::Committed(CommitOutcome::Overtaken));
     let Ok(Reply::Fresh(read)) = takes(&store, "page", begin(3)).await else {
         panic!("it is not fresh");
     };
@@ -346,7 +348,10 @@ async fn a_spoiled_control_makes_no_value_fresh() {
             let told = takes(&store, "a", step.clone()).await;
             let after = server.cli(&["GET", "a"]).text();
             assert_eq!(before, after, "{fields}: {step:?} -> {told:?}");
-            let fresh = matches!(told, Ok(Reply::Fresh(_) | Reply::Committed(Kept::Fresh(_))));
+            let fresh = matches!(
+                told,
+                Ok(Reply::Fresh(_) | Reply::Committed(CommitOutcome::Fresh(_)))
+            );
             assert!(!fresh, "{fields}: {step:?} -> {told:?}");
             for key in ["a", "{a}:lh-cache"] {
                 let left = server.cli(&["PTTL", key]).int();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Block, ClientId, LockName, Mode, Owner, Reply, Step, Ttl, Wait, Who, poll_after,
+    Block, ClientId, HolderIdentity, LockName, Mode, Owner, Reply, Step, Ttl, Wait, poll_after,
 };
 use testkit::{RedisServer, eventually};
 
@@ -74,8 +74,8 @@ fn plays(redis: &mut Redis, steps: impl IntoIterator<Item = Step>) -> Vec<Reply>
 fn holder(redis: &mut Redis) -> Option<u64> {
     match plays(redis, [Step::Inspect]).remove(0) {
         Reply::Seen(seen) => seen.holder.map(|holder| match holder.who {
-            Who::Owner(owner) => owner.client().get() - 0xc0,
-            Who::Foreign { .. } => panic!("{holder:?}"),
+            HolderIdentity::Owner(owner) => owner.client().get() - 0xc0,
+            HolderIdentity::Foreign { .. } => panic!("{holder:?}"),
         }),
         other => panic!("{other:?}"),
     }

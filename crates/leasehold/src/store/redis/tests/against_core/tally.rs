@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Busy, Fence, Fences, LockState, Outcome, Owner, Reply, Step, Who};
+use leasehold_core::{Busy, Fence, Fences, HolderIdentity, LockState, Outcome, Owner, Reply, Step};
 
 use super::model::passed_over;
 use crate::store::redis::codec::form::Kind;
@@ -129,7 +129,7 @@ impl Tally {
                 usize::from(busy.ahead > 0 && busy.holder.expires_in.is_some_and(at_the_end));
         }
         if let Reply::Busy(Busy { holder, .. }) | Reply::NotHeld(Some(holder)) = &outcome.reply {
-            self.foreign_seen += usize::from(matches!(holder.who, Who::Foreign { .. }));
+            self.foreign_seen += usize::from(matches!(holder.who, HolderIdentity::Foreign { .. }));
             // Which holds until the clock has caught up.
             let ahead = |fence: Fence| fence.get() / 1_000 > now_ms;
             self.fence_ahead += usize::from(holder.fence.is_some_and(ahead));

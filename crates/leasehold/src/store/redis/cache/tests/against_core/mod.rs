@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use leasehold_core::cache::{EntryState, Kept, Reply, Step, Value};
+use leasehold_core::cache::{CommitOutcome, EntryState, Reply, Step, Value};
 use leasehold_core::{LockName, Now, Ttl};
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 
@@ -276,9 +276,9 @@ impl<'a> Case<'a> {
             (_, Reply::BackOff { stale, .. }) => ("back-off", stale.is_some()),
             (_, Reply::Renewed) => ("renewed", false),
             (_, Reply::NotLoading) => ("not-loading", false),
-            (_, Reply::Committed(Kept::Fresh(_))) => ("committed fresh", false),
-            (_, Reply::Committed(Kept::Stale)) => ("committed stale", false),
-            (_, Reply::Committed(Kept::Overtaken)) => ("overtaken", false),
+            (_, Reply::Committed(CommitOutcome::Fresh(_))) => ("committed fresh", false),
+            (_, Reply::Committed(CommitOutcome::Stale)) => ("committed stale", false),
+            (_, Reply::Committed(CommitOutcome::Overtaken)) => ("overtaken", false),
             (_, Reply::Abandoned) => ("abandoned", false),
             (_, Reply::Invalidated) => ("invalidated", false),
             (_, Reply::Foreign(_)) => ("foreign", false),
