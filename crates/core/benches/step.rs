@@ -1,4 +1,4 @@
-//! What a step of the rules costs: `cargo bench -p leasehold-core --bench step`.
+//! The cost of one step of the rules: `cargo bench -p leasehold-core --bench step`.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn steps(bench: &mut Criterion) {
         });
     });
 
-    // The holder gives the lock to the first of a hundred, and one more comes.
+    // The holder releases to the first of a hundred waiters, and another waiter joins.
     let mut crowd = World::default();
     for number in 0..=100 {
         crowd.apply(NOW, &name, &acquire(owner(number)), &UnknownPresence);

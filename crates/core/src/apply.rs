@@ -1,5 +1,4 @@
-//! One step of a lock, as everyone asks for it: by the rules, or by broken ones where a test of the tests asked for them. Must
-//! never decide anything itself.
+//! The entry point of a step on one lock: it calls the rules, or a broken rule if a mutation test selected one.
 
 use crate::fence::Counter;
 #[cfg(all(leasehold_mutations, debug_assertions))]

@@ -1,4 +1,4 @@
-//! Fencing tokens. Must never draw one that is not above every one drawn before from the same counter (C2).
+//! Fencing tokens. Each is higher than every one drawn before from the same counter (C2).
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ impl Fence {
     /// The largest fence: 2^53 - 1.
     pub const MAX: Self = Self((1 << 53) - 1);
 
-    /// A fence that was issued before, read back from where it was kept.
+    /// A fence that was issued before and then stored elsewhere.
     pub const fn new(value: u64) -> Self {
         Self(value)
     }
@@ -24,9 +24,9 @@ impl Fence {
     }
 }
 
-// Hidden are the rules of stores: core, stores and models share them, and a program that shows fences needs none.
+// Items with `doc(hidden)` are for stores, models and this crate; a program that shows fences does not need them.
 
-/// How many fences are drawn with one grant: 1, or up to 1,024 for a client that will hand the lock on inside its process.
+/// How many fences are drawn with one grant: 1, or up to 1,024 for a client that hands the lock on inside its process.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block(u16);
@@ -38,7 +38,7 @@ impl Block {
     /// The largest block.
     pub const MOST: Self = Self(1_024);
 
-    /// A block of `wanted` fences, or the nearest there is.
+    /// A block of `wanted` fences, or of the nearest possible size.
     pub fn nearest(wanted: u64) -> Self {
         match u16::try_from(wanted) {
             Ok(wanted) => Self(wanted).clamp(Self::ONE, Self::MOST),
@@ -46,35 +46,35 @@ impl Block {
         }
     }
 
-    /// How many they are.
+    /// The size of the block.
     pub const fn get(self) -> u64 {
         self.0 as u64
     }
 }
 
-/// The fences of one hold: a block of numbers in a row, all drawn in the step that granted it.
+/// The fences of one hold: consecutive numbers, all drawn in the step that granted it.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fences {
-    /// The one of the grant, by which others know the holder.
+    /// The fence of the grant, by which others know the holder.
     pub first: Fence,
     /// How many there are.
     pub block: Block,
 }
 
 impl Fences {
-    /// The last one.
+    /// The last fence of the block.
     pub const fn last(self) -> Fence {
         Fence(self.first.0 + self.block.get() - 1)
     }
 
-    /// Whether `fence` is one of them.
+    /// Whether `fence` is in the block.
     pub const fn contains(self, fence: Fence) -> bool {
         self.first.0 <= fence.0 && fence.0 <= self.last().0
     }
 }
 
-/// The last fence that a store has drawn, for whichever name, if it was not lost. Each grant draws its fences from here.
+/// The last fence that a store has drawn, for any name; `None` if it was lost. Each grant draws its fences from here.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Counter(pub Option<Fence>);
@@ -82,10 +82,10 @@ pub struct Counter(pub Option<Fence>);
 impl Counter {
     /// Draws a block of fences at `wall_us` microseconds since the Unix epoch.
     ///
-    /// The floor of wall time is what keeps fences rising when the counter was lost (flush, failover, restart); the count
-    /// is what keeps them rising when the clock stands still or goes back.
+    /// Wall time as the floor keeps fences rising when the counter was lost (flush, failover, restart). Counting keeps them
+    /// rising when the clock pauses or goes back.
     pub fn draw(&mut self, block: Block, wall_us: u64) -> Fences {
-        // A number near the end was not counted by us: it is taken for lost, or two grants would share the last one.
+        // A number near the maximum was not drawn by a store. It counts as lost; otherwise two grants would share the last fence.
         let end = Fence::MAX.0 - Block::MOST.get();
         let counted = self.0.filter(|last| last.0 <= end);
         let next = counted.map_or(0, |last| last.0 + 1);
@@ -107,7 +107,7 @@ mod tests {
     use super::{Block, Counter, Fence};
 
     #[test]
-    fn rises_when_the_clock_stands_still_goes_back_or_the_counter_is_lost() {
+    fn fence_rises_when_clock_pauses_or_counter_is_lost() {
         let mut counter = Counter::default();
         let mut draw = |wanted, wall_us| counter.draw(Block::nearest(wanted), wall_us);
         let first = draw(1, 1_000);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_nobody_counted_is_taken_for_lost() {
+    fn number_no_store_counted_is_taken_for_lost() {
         for near_the_end in [Fence::MAX, Fence::new(Fence::MAX.get() - 1_023)] {
             let mut counter = Counter(Some(near_the_end));
             assert_eq!(counter.draw(Block::MOST, 7).first.get(), 7);

@@ -1,12 +1,11 @@
-//! A fence as others write it: a number, text, a column of SQL, JSON. Must never let one pass that no store can issue, nor
-//! change its order.
+//! Conversions of a fence: numbers, text, SQL columns, JSON. They keep the order, and refuse a value that no store can issue.
 
 use std::str::FromStr;
 
 use crate::fence::Fence;
 use crate::invalid::Invalid;
 
-/// Why a number or a text is no fence.
+/// The reason why a number or a text is no fence.
 const WHY: &str = "must be a whole number from 0 to 9007199254740991 (2^53 - 1)";
 
 fn refused(input: &str) -> Invalid {
@@ -19,14 +18,14 @@ impl From<Fence> for u64 {
     }
 }
 
-/// For a `BIGINT` column. A fence of a store fits; what [`Fence::new`] was given beyond `i64::MAX` becomes that.
+/// For a `BIGINT` column. Every fence of a store fits; a larger value given to [`Fence::new`] becomes `i64::MAX`.
 impl From<Fence> for i64 {
     fn from(fence: Fence) -> Self {
         Self::try_from(fence.get()).unwrap_or(Self::MAX)
     }
 }
 
-/// Reads back a fence that was kept as a number.
+/// Reads back a fence that was stored as a number.
 impl TryFrom<u64> for Fence {
     type Error = Invalid;
 
@@ -38,7 +37,7 @@ impl TryFrom<u64> for Fence {
     }
 }
 
-/// Reads back a fence that was kept in a `BIGINT` column.
+/// Reads back a fence that was stored in a `BIGINT` column.
 impl TryFrom<i64> for Fence {
     type Error = Invalid;
 
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_store_can_issue_is_refused() {
+    fn fence_no_store_can_issue_is_refused() {
         let beyond = Fence::MAX.get() + 1;
         for refused in [
             Fence::try_from(beyond),

@@ -1,8 +1,7 @@
-//! What a client may do inside its process with a lock that it holds. Must never hand out a fence twice, nor keep others
-//! waiting for longer than the bound (C7).
+//! Handing a held lock from task to task inside one process, within the bounds of C7.
 //!
-//! A client draws a block of fences with a grant. So a lock can go from task to task of one process without a round trip, each
-//! lease with a fence of its own.
+//! A client draws a block of fences with a grant. So a lock can go from task to task of one process without a round trip, and
+//! each lease still gets its own fence.
 
 use std::time::Duration;
 
@@ -11,39 +10,39 @@ use crate::fence::{Block, Fence, Fences};
 /// How many times in a row a client hands a lock on inside its process while others are known to wait.
 pub const HAND_OVERS: u32 = 16;
 
-/// For how long it does so.
+/// The longest time for which a client does so while others are known to wait.
 pub const HAND_OVER_FOR: Duration = Duration::from_millis(50);
 
-/// How often each task that stands in line now is expected to come again, while nobody else wants the lock.
+/// How often each waiting task is expected to ask again while no other client wants the lock.
 const ROUNDS: u64 = 4;
 
-/// How many times as many fences are drawn after a block that was used up.
+/// By how much a block grows after one that was used up.
 const GROWTH: u64 = 4;
 
 /// Why a lock is not handed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoHandOver {
-    /// Others have waited for long enough: it is to be given back to the store.
+    /// Other clients have waited long enough: give the lock back to the store.
     Unfair,
-    /// The block of fences is used up: it is to be given back, and asked for again.
+    /// The block of fences is used up: give the lock back and acquire it again.
     Spent,
 }
 
-/// One client's stay in a lock, from the store's grant to the release: the fences it may hand out, and for how long.
+/// One client's session with a lock, from the store's grant to the release: which fences it may hand out, and for how long.
 ///
 /// Times are microseconds on any one clock of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
-    /// The last one handed out.
+    /// The fence that was handed out last.
     fence: Fence,
-    /// All that were drawn with the grant.
+    /// All fences that were drawn with the grant.
     fences: Fences,
-    /// Since when others are known to wait, and how many hand-overs there were since.
+    /// Since when other clients are known to wait, and the number of hand-overs since then.
     wanted: Option<(u64, u32)>,
 }
 
 impl Session {
-    /// Begins with the fences of a grant, of which the first lease has the first.
+    /// Begins with the fences of a grant; the first lease gets the first of them.
     pub const fn new(fences: Fences) -> Self {
         Self {
             fence: fences.first,
@@ -57,7 +56,7 @@ impl Session {
         self.fence
     }
 
-    /// The store told how many others wait. None of them may have been told before, or gone meanwhile.
+    /// Records how many other clients wait, as the store reported it. They may have been reported before, or have left since.
     pub fn queued(&mut self, queued: u32, now_us: u64) {
         match (queued, self.wanted) {
             (0, _) => self.wanted = None,
@@ -71,22 +70,22 @@ impl Session {
         self.wanted.is_some()
     }
 
-    /// Whether there is no fence left for the next one.
+    /// Whether no fence is left for the next lease.
     pub fn is_spent(&self) -> bool {
         self.fence == self.fences.last()
     }
 
-    /// How many fences to draw with the next grant, for which `tasks` stand in line: more if these were not enough.
+    /// How many fences to draw with the next grant, for which `tasks` wait: more if this block was used up.
     pub fn next_block(&self, tasks: usize) -> Block {
         let used_up = self.is_spent() && !self.is_wanted();
         let more = self.fences.block.get() * if used_up { GROWTH } else { 0 };
         block_for(tasks, self.is_wanted()).max(Block::nearest(more))
     }
 
-    /// Hands the lock on: the fence of the next lease, or why there is none.
+    /// Hands the lock on. Returns the fence of the next lease, or the reason for the refusal.
     ///
     /// # Errors
-    /// [`NoHandOver`], and nothing has changed.
+    /// [`NoHandOver`]; the session is unchanged.
     pub fn hand_over(&mut self, now_us: u64) -> Result<Fence, NoHandOver> {
         if let Some((since, count)) = self.wanted {
             let waited = Duration::from_micros(now_us.saturating_sub(since));
@@ -105,8 +104,8 @@ impl Session {
     }
 }
 
-/// How many fences a client should draw with a grant, of which `tasks` of its own stand in line for the lock: each that is left
-/// over takes fences from the clock, and each that is missing costs a round trip.
+/// How many fences a client should draw with a grant while `tasks` of its own wait for the lock. A fence too many runs
+/// ahead of the clock; a fence too few costs a round trip.
 pub fn block_for(tasks: usize, others_wait: bool) -> Block {
     let tasks = u64::try_from(tasks).unwrap_or(u64::MAX);
     match (tasks, others_wait) {
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_draws_one_and_who_has_to_share_no_more_than_it_may_hand_out() {
+    fn block_is_one_for_a_lone_task_and_bounded_if_others_wait() {
         let sizes = [
             (0, false),
             (1, false),
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn while_others_wait_it_is_handed_on_sixteen_times_or_for_fifty_milliseconds() {
+    fn hand_over_is_bounded_by_16_times_and_50_ms_while_others_wait() {
         let mut stay = self::stay(1_024);
         for _ in 0..40 {
             assert!(handed(&mut stay, 7).is_ok(), "nobody else waits");

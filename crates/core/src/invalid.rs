@@ -1,10 +1,10 @@
-//! Refusals before anything happened. Must never be used for an answer of a store.
+//! The error for input that is refused before any I/O.
 
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
-/// Input that was refused before any I/O: it names the input, what is wrong with it, and what to type instead.
+/// Input that was refused before any I/O. It names the input, what is wrong with it, and what to type instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
     /// Which input: `"lock name"`, `"TTL"`, `"store URL"`.
@@ -19,7 +19,7 @@ pub struct Invalid {
 const QUOTED: usize = 80;
 
 impl Invalid {
-    /// A refusal of `input`. The caller makes sure that `input` holds no secret.
+    /// Refuses `input`. The caller makes sure that `input` holds no secret.
     pub fn new(what: &'static str, input: &str, why: impl Into<Cow<'static, str>>) -> Self {
         let mut quoted: String = input
             .chars()

@@ -1,13 +1,13 @@
-//! What a lock *is*: the words and the rules of Leasehold as pure code.
+//! The rules of Leasehold as pure code: who holds a lock, who waits, and which fence a grant draws.
 //!
-//! Everything that decides who holds a lock is here and nowhere else. The crate must never do I/O, read a clock, draw a
-//! random number or depend on another crate (the features `serde` and `rusqlite` only say how others write a fence): time arrives as a [`Now`], random bits arrive inside an [`Owner`], and what
-//! the world knows about crashed clients arrives as a [`Presence`]. That is what lets one function,
-//! [`World::apply`], be four things at once: the embedded stores, the oracle that the Redis scripts are compared
-//! with, the next-state function of a model checker, and the text behind `docs/reference/protocol.md`.
+//! This crate does no I/O, reads no clock, draws no random number and depends on no other crate (the features `serde` and
+//! `rusqlite` only add conversions of a fence). Time arrives as a [`Now`], random bits arrive inside an [`Owner`], and
+//! knowledge about crashed clients arrives as a [`Presence`]. Therefore one function, [`World::apply`], serves as the embedded
+//! stores, as the oracle for the Redis scripts, as the next-state function of a model checker, and as the text behind
+//! `docs/reference/protocol.md`.
 //!
 //! ```
-//! use leasehold_core::{Block, ClientId, LockName, Mode, Nobody, Now, Owner, Reply, Step, Ttl, World};
+//! use leasehold_core::{Block, ClientId, LockName, Mode, UnknownPresence, Now, Owner, Reply, Step, Ttl, World};
 //! use std::time::Duration;
 //!
 //! let mut world = World::default();
@@ -16,35 +16,36 @@
 //! let ttl = Ttl::new(Duration::from_secs(30))?;
 //!
 //! let step = Step::Acquire { owner: owner.clone(), mode: Mode::Exclusive, ttl, block: Block::ONE, wait: None };
-//! let outcome = world.apply(Now::at_micros(1_000_000), &name, &step, &Nobody);
+//! let outcome = world.apply(Now::at_micros(1_000_000), &name, &step, &UnknownPresence);
 //! assert!(matches!(outcome.reply, Reply::Held(_)));
 //! # Ok::<(), leasehold_core::Invalid>(())
 //! ```
 //!
 //! # Invariants
 //!
-//! The rules keep these after every step; the tests and the comments below cite them by number.
+//! These hold after every step; the tests and the comments cite them by number.
 //!
-//! - **C1** At most one unexpired exclusive holder.
-//! - **C2** Fences strictly rise from grant to grant, also across names, and the counter is never below one that was drawn,
-//!   unless the counter is lost while the wall clock has not yet passed the last one drawn (it went back, or more than a
-//!   million were drawn in a second).
-//! - **C3** A hold ends only by its owner's release, by expiry, by its process being gone, or by a break that names
-//!   its fence; outside of the rules also by loss of the store's data or a foreign client's write. No other client's
-//!   step changes it.
-//! - **C4** Waiters are granted in the order they joined; only a waiter that is not alive, or cannot be told, is passed over.
-//!   One that cannot be told keeps its place for [`UNHEARD_GRACE`], and longer if it asks again; of many, the first
-//!   [`PASSED_OVER`].
-//! - **C5** Every step may be repeated: a repeat changes nothing but deadlines, draws no fence, and wakes nobody. Acquire, extend and inspect answer the same again; a release or break that was done answers *not held*, or *released* again while the
-//!   lock is kept.
-//! - **C6** After a step other than inspect, a lock that is free has no waiter but those that could not be told, each for at
-//!   most [`UNHEARD_GRACE`].
-//! - **C7** A client that hands a lock on inside its process gives each lease a fence of its own, above all before it and
-//!   below any that the store issues later; and while other clients are known to wait, it does so at most [`HAND_OVERS`]
+//! - **C1** There is at most one unexpired exclusive holder.
+//! - **C2** Fences strictly rise from grant to grant, also across names, and the counter is never below a fence that was drawn.
+//!   The exception: the counter is lost while the wall clock has not yet passed the last fence (the clock went back, or more
+//!   than a million fences were drawn in a second).
+//! - **C3** A hold ends only by its owner's release, by expiry, by the end of its process, or by a break that names its fence;
+//!   outside of the rules also by loss of the store's data or by a foreign client's write. No step of another client changes
+//!   it.
+//! - **C4** Waiters are granted in the order in which they joined. A waiter is passed over only if it is dead or cannot be
+//!   told. One that cannot be told keeps its place for [`UNHEARD_GRACE`], and longer if it asks again; this applies to the
+//!   first [`PASSED_OVER`] of them.
+//! - **C5** Every step may be repeated. A repeat changes only deadlines, draws no fence, and wakes no waiter. A repeated
+//!   acquire, extend or inspect gets the same answer. A repeated release or break gets *not held*, or again *released* while
+//!   the lock is kept.
+//! - **C6** After a step other than inspect, a free lock has no waiter except those that cannot be told, each for at most
+//!   [`UNHEARD_GRACE`].
+//! - **C7** A client that hands a lock on inside its process gives each lease its own fence, higher than all before it and
+//!   lower than any that the store issues later. While other clients are known to wait, it hands on at most [`HAND_OVERS`]
 //!   times and for at most [`HAND_OVER_FOR`].
 //! - **C8** An extension or a release that names a fence is answered *held* or *released* only if its owner holds by the grant
-//!   of that fence. Otherwise, as after the store was rolled back, the extension changes
-//!   nothing, and the release frees whatever the owner has.
+//!   of that fence. Otherwise (for example after a rollback of the store) the extension changes nothing, and the release frees
+//!   the hold or the place that the owner has.
 
 #![forbid(unsafe_code)]
 // Docs.rs says which feature each item needs.

@@ -1,4 +1,4 @@
-//! Who of a line is next. Must never grant a lock to a waiter that nobody could tell, nor let one keep others from it.
+//! The queue of a lock: which waiter is granted next (C4).
 
 use std::time::Duration;
 
@@ -8,40 +8,40 @@ use crate::step::Wake;
 use crate::time::{Ttl, millis};
 use crate::turn::{Turn, count, is_gone};
 
-/// How long a waiter that was granted the lock has to extend it to its full TTL (or its TTL, if that is less). One that is
-/// dead or paused delays the queue by that, and until the next step of anyone: [`poll_after`](crate::poll_after) says when that is.
+/// How long a waiter that was granted the lock has to extend it to its full TTL (at most its TTL). A dead or paused waiter
+/// delays the queue by that, and until the next step of any client: see [`poll_after`](crate::poll_after).
 pub const CLAIM_WINDOW: Duration = Duration::from_secs(3);
 
 /// How long after its next poll was due a waiter still counts as alive.
 pub const WAITER_GRACE: Duration = Duration::from_secs(15);
 
-/// How long a waiter that could not be told of its turn keeps its place, unless it counts as silent before: its client may be
-/// connecting anew. It is passed over meanwhile, so one that is dead delays nobody.
+/// How long a waiter that cannot be told of its turn keeps its place, unless it counts as silent before: its client may be
+/// reconnecting. The queue passes it over meanwhile, so a dead waiter delays no other.
 pub const UNHEARD_GRACE: Duration = Duration::from_secs(2);
 
-/// How many of those that cannot be told one step passes over. Each has to be looked for at each step on a free lock, which
-/// holds up a store that serves many locks; those behind them lose their places.
+/// The most unreachable waiters that one step passes over. Each step on a free lock examines them all, which delays a store
+/// that serves many locks; unreachable waiters behind them lose their places.
 pub const PASSED_OVER: usize = 32;
 
-/// A claim window below this may end long before the next in line asks, who asked last behind another lease.
+/// A claim window shorter than this may end long before the next waiter polls, since it last polled behind a longer lease.
 const SHORT_CLAIM: Duration = Duration::from_secs(1);
 
-/// Who asks this long after the end of a claim window is soon enough.
+/// A poll within this time after the end of a claim window is soon enough.
 const SOON: Duration = Duration::from_millis(50);
 
-/// What is found of a waiter.
+/// Whether a waiter can be granted the lock now.
 enum WaiterStatus {
     /// It is silent, or its process is gone: it loses its place.
     Dead,
-    /// It is alive as far as anybody knows, but cannot be told: it is passed over and keeps its place for [`UNHEARD_GRACE`].
+    /// It counts as alive but cannot be told: it is passed over and keeps its place for [`UNHEARD_GRACE`].
     Unheard,
-    /// It is alive and can be told, or only polls.
+    /// It is alive, and can be told or only polls.
     Able,
 }
 
 impl Turn<'_> {
-    /// Drops the expired and the gone, then grants to the first able waiter for as long as it is admitted (C4, C6). A grant
-    /// lasts for the claim window; `caller` needs no wake, since it is about to be answered.
+    /// Drops expired holders and dead waiters, then grants to each able waiter in order while it is admitted (C4, C6). A grant
+    /// lasts for the claim window. `caller` needs no wake: its reply follows.
     pub(crate) fn advance(&mut self, caller: Option<&Owner>) {
         self.lock.expire(self.now);
         let presence = self.presence;
@@ -63,9 +63,10 @@ impl Turn<'_> {
         }
     }
 
-    /// While a foreign program holds the lock, nobody is woken when it ends: the first in line looks often. So that one has
-    /// to be able. Returns how many were passed over before it, or before `caller` if that one comes first. Whoever became the
-    /// first just now is told: since one before it was dropped, or since the waiter at the place `left` has left.
+    /// Finds the first able waiter behind a foreign holder, and drops the dead ones before it. A foreign holder wakes no waiter
+    /// when it ends, so the first in line polls often. Returns how many waiters were passed over before that one, or before
+    /// `caller` if that comes first. If a waiter became the first just now, because one before it was dropped or because the
+    /// waiter at place `left` has left, it is told.
     pub(crate) fn find_first(&mut self, caller: Option<&Owner>, left: Option<usize>) -> usize {
         let (mut place, mut dropped) = (0, false);
         while let Some(waiter) = self.lock.queue.get(place) {
@@ -89,8 +90,8 @@ impl Turn<'_> {
         place
     }
 
-    /// Drops those at the front that lose their places, up to `caller`: they would have it wait for its poll as one further
-    /// behind, and keep the holder from hearing that it waits.
+    /// Drops dead waiters at the front, up to `caller`. They would lengthen the caller's poll interval, and hide from the holder
+    /// that the caller waits.
     pub(crate) fn drop_dead(&mut self, caller: &Owner) {
         while let Some(front) = self.lock.queue.front()
             && caller != &front.owner
@@ -104,7 +105,7 @@ impl Turn<'_> {
         waiter.is_silent(self.now) || self.presence.holder_gone(&waiter.owner)
     }
 
-    /// Asked last, `waiter_gone` may be what tells it.
+    /// `waiter_gone` is asked last, since to ask it may also tell the waiter.
     fn find(&self, waiter: &Waiter, caller: Option<&Owner>) -> WaiterStatus {
         if caller == Some(&waiter.owner) {
             WaiterStatus::Able
@@ -117,7 +118,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A waiter that is passed over counts as alive for [`UNHEARD_GRACE`] at most, unless it asks again.
+    /// Shortens the time for which a waiter counts as alive to [`UNHEARD_GRACE`]. If it asks again, that is undone.
     fn pass_over(&mut self, place: usize) {
         let until = self.now.millis() + millis(UNHEARD_GRACE);
         if let Some(waiter) = self.lock.queue.get_mut(place) {
@@ -143,14 +144,14 @@ impl Turn<'_> {
         }
     }
 
-    /// The first of those from `place` on who can be told, if the grant before it is a short one and it would sleep past its
-    /// end: it is told, asks, and learns when the claim ends. It need not be, if one before it asks in time.
+    /// The first waiter from `place` on that should be told to poll, because the grant before it is short and it would sleep
+    /// past the end of that grant. `None` if a waiter before it polls in time.
     fn sleeper(&self, place: usize, caller: Option<&Owner>, window: Ttl) -> Option<&Owner> {
         if window.get() >= SHORT_CLAIM {
             return None;
         }
         let now = self.now.millis();
-        // Each counts as alive for so long after its next poll is due. Who is late by that may not ask at all.
+        // A waiter counts as alive for `WAITER_GRACE` after its next poll is due. One that is late by that may not poll at all.
         let grace = millis(WAITER_GRACE);
         let in_time = now + grace..=now + window.millis() + millis(SOON) + grace;
         for waiter in self.lock.queue.iter().skip(place).take(PASSED_OVER) {

@@ -1,4 +1,4 @@
-//! The transition function of one lock. Must never look at anything but its arguments.
+//! The transition function of one lock: state, step and time in; state and reply out. It reads only its arguments.
 //!
 //! Each step but a look first *advances*: it drops what has expired and hands a free lock to the first waiter that is alive and
 //! can be told (`line.rs`). A step by the holder of a live lock therefore changes nothing but its own deadline (C3), and a free
@@ -65,7 +65,7 @@ impl Turn<'_> {
             return Reply::Held(self.hold_until(at, ttl));
         }
         if self.admits(mode) {
-            // Those who still wait could not be told: they keep nobody from it.
+            // The waiters that remain are passed over: they cannot be told, so they do not block this request.
             let fences = self.grant(owner, (mode, ttl, block));
             return Reply::Held(self.held(fences));
         }
@@ -115,7 +115,7 @@ impl Turn<'_> {
 
     fn release(&mut self, owner: &Owner, keep: Option<Ttl>, fence: Option<Fence>) -> Reply {
         self.advance(None);
-        // Whether it had what it believed to have (C8). It lets go of what it has in any case: owners are used once.
+        // A release answers *released* only under the grant of `fence` (C8). It frees the lock in any case: owners are used once.
         let as_believed;
         if let Some(at) = self.holder(owner) {
             as_believed = self.lock.holders[at].is_under(fence);
@@ -207,7 +207,7 @@ impl Turn<'_> {
         view(self.lock, self.now)
     }
 
-    /// A refusal of one that has `ahead` others before it, of which `passed` do not count, since they cannot be told.
+    /// Refuses a request that has `ahead` waiters before it, of which `passed` cannot be told and therefore do not count.
     fn busy(&self, (ahead, passed): (u32, u32), listening: bool) -> Busy {
         // After `advance`, a lock that refuses a request has a holder.
         let holder = self.view().unwrap_or_else(|| HolderView {

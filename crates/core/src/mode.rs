@@ -1,9 +1,9 @@
-//! The modes in which a lock is asked for, by name. Must never say who is admitted beside whom: that is `kind`.
+//! The modes of a lock request. Which modes are compatible is decided in `kind`.
 
-/// What a request asks for, which decides beside whom it is admitted. A store names each mode that there is, so that one which it does
-/// not know is refused when it is built.
+/// The mode of a request, which decides beside which holders it is admitted. A store matches every mode by name, so a mode
+/// that it does not support is refused at compile time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Alone: the mode of a mutex. The only mode that has a fence.
+    /// Exclusive: the mode of a mutex. The only mode that has a fence.
     Exclusive,
 }

@@ -1,4 +1,4 @@
-//! Lock names. Must never let two names share a key, or the keys of one name land in two slots of a cluster.
+//! Lock names. Two names never share a key, and all keys of one name are in one slot of a cluster.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::invalid::Invalid;
 
-/// Ends of the auxiliary keys; a lock may not be called like one.
+/// Suffixes of the auxiliary keys; a lock name must not end in one.
 pub const RESERVED_SUFFIXES: [&str; 5] = [
     ":lh-fence",
     ":lh-queue",
@@ -17,7 +17,7 @@ pub const RESERVED_SUFFIXES: [&str; 5] = [
     ":lh-cache",
 ];
 
-/// The keys that list names worth showing, and that all fences are drawn from; a lock may not be called like them.
+/// The keys of the name index and of the fence counter; a lock must not have one of these names.
 const SHARED: [&str; 2] = ["leasehold:index", "leasehold:fence"];
 
 /// The checked name of a lock: 1 to 512 bytes of UTF-8, no control characters, braces only as one cluster hash tag.
@@ -25,17 +25,17 @@ const SHARED: [&str; 2] = ["leasehold:index", "leasehold:fence"];
 /// A tag (`{user}:42`) must enclose at least one character and must not be the whole name: `{a}` and `a` would share
 /// their auxiliary keys.
 ///
-/// Two names are the same when their keys are, wherever a namespace ends: `b` within `a` is `a:b`.
+/// Two names are equal when their keys are equal, wherever a namespace ends: `b` within `a` equals `a:b`.
 #[derive(Debug, Clone)]
 pub struct LockName {
-    /// The name and what a client's [`Naming`](crate::Naming) puts around it: what stores use as the key.
+    /// The name with the prefix and suffix of a client's [`Naming`](crate::Naming): the key in the store.
     key: Arc<str>,
-    /// Where the name stands in `key`.
+    /// The range of the name in `key`.
     at: Range<usize>,
 }
 
 impl LockName {
-    /// The longest name, in bytes, without what stands around it in the key.
+    /// The longest name, in bytes, without namespace and template.
     pub const MAX_BYTES: usize = 512;
 
     /// Checks a name that stands alone.
@@ -46,7 +46,7 @@ impl LockName {
         Self::between("", name, "")
     }
 
-    /// Checks a name whose key has more before and after it, neither with any brace.
+    /// Checks a name and composes its key from `before` and `after`, neither with a brace.
     pub(crate) fn between(before: &str, name: &str, after: &str) -> Result<Self, Invalid> {
         check(name)?;
         let key = [before, name, after].concat();
@@ -59,7 +59,7 @@ impl LockName {
         })
     }
 
-    /// The name whose [`LockName::key`] is `key`, as a store gives it back. Not checked: it was, on the way in.
+    /// The name whose [`LockName::key`] is `key`, as a store returns it. It was checked when it was stored.
     pub fn from_key(key: &str) -> Self {
         Self {
             key: key.into(),
@@ -77,7 +77,7 @@ impl LockName {
         &self.key
     }
 
-    /// The key of something kept beside the lock, in the same slot of a cluster. `suffix` is one of [`RESERVED_SUFFIXES`].
+    /// The key of auxiliary data of this lock, in the same slot of a cluster. `suffix` is one of [`RESERVED_SUFFIXES`].
     pub fn beside(&self, suffix: &str) -> String {
         if self.key.contains('{') {
             [&self.key, suffix].concat()
@@ -120,7 +120,7 @@ fn reserved(name: &str) -> Invalid {
     Invalid::new("lock name", name, why)
 }
 
-/// One `{`, then at least one character, then one `}`, and something outside of them.
+/// True for one `{`, at least one character, one `}`, and something outside of them.
 fn has_one_tag(name: &str) -> bool {
     let (Some(open), Some(close)) = (name.find('{'), name.find('}')) else {
         return false;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_cannot_be_a_key_and_names_it() {
+    fn invalid_key_is_refused_and_named() {
         let long = "x".repeat(513);
         for bad in [
             "",

@@ -1,5 +1,5 @@
-//! What stands around a name in its key. Must never let one client's names share a key, or the keys of one name land in two
-//! slots of a cluster.
+//! Namespaces and key templates: the text around a lock's name in its key. Names of one client never share a key, and all keys
+//! of a name are in one slot of a cluster.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Namespace {
     }
 }
 
-/// Where a lock's name stands in its key: `lock:{}`, as other programs write it. 2 to 128 bytes, `{}` exactly once, no other
+/// The key of a lock as other programs write it, with `{}` for its name: `lock:{}`. 2 to 128 bytes, `{}` exactly once, no other
 /// braces, no control characters.
 ///
 /// It goes around the namespace: `x` within the namespace `prod` has the key `lock:prod:x`. A hash tag belongs in the name.
@@ -79,14 +79,14 @@ impl KeyTemplate {
                 "must have {} once and no other braces; a hash tag belongs in the name".into(),
             );
         }
-        // Whatever ends so is kept beside a lock, so every name would be refused.
+        // Keys with these suffixes belong to other locks, so every name would be refused.
         if LockName::between(template.before(), "name", template.after()).is_err() {
             return refuse("ends like a key that locks keep beside them".into());
         }
         Ok(template)
     }
 
-    /// As it was written.
+    /// The template as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -100,7 +100,7 @@ impl KeyTemplate {
     }
 }
 
-/// How the names of a client become keys, and keys its names.
+/// The mapping between the names of a client and its keys.
 #[derive(Debug, Clone, Default)]
 pub struct Naming {
     before: String,
@@ -126,7 +126,7 @@ impl Naming {
         LockName::between(&self.before, name, &self.after)
     }
 
-    /// The name that has this key; `None` if the key is not one of these names'.
+    /// The name that has this key; `None` if no name of this client has it.
     pub fn name_in<'key>(&self, key: &'key str) -> Option<&'key str> {
         let name = key
             .strip_prefix(&*self.before)?
@@ -134,8 +134,8 @@ impl Naming {
         self.name(name).is_ok().then_some(name)
     }
 
-    /// A pattern of Redis' for the keys of the names that `names` is a pattern for. What stands around them stands for itself;
-    /// a character that would mean something there, or end a word of `redis-cli`, is any one byte: `?`.
+    /// The Redis pattern for the keys of all names that match the pattern `names`. Namespace and template are matched literally;
+    /// a character of them that is special in a pattern, or ends a word of `redis-cli`, is matched by `?`.
     pub fn pattern(&self, names: &str) -> String {
         let means_more = |c: char| c.is_ascii_whitespace() || r#"*?[]\"'"#.contains(c);
         let literal = |text: &str| text.replace(means_more, "?");
@@ -160,7 +160,7 @@ mod tests {
     fn a_namespace_is_a_prefix_of_the_key_and_not_of_the_name() {
         let name = naming(None, Some("prod")).name("{user}:42").unwrap();
         assert_eq!((name.as_str(), name.key()), ("{user}:42", "prod:{user}:42"));
-        // A store keeps one lock for one key, however the name was put together.
+        // A store keeps one lock per key, however the key was composed.
         assert_eq!(name, LockName::new("prod:{user}:42").unwrap());
         assert_eq!(name, LockName::from_key(name.key()));
         naming(None, Some("leasehold")).name("index").unwrap_err();
@@ -200,13 +200,13 @@ mod tests {
         assert_eq!(naming(Some("lock:{}"), None).name_in("mutex:x"), None);
         assert_eq!(naming(Some("a:{}:b"), None).name_in("a:x:c"), None);
         assert_eq!(naming(Some("lock:{}"), None).name_in("lock:"), None);
-        // A key of another client that no name of these has.
+        // A key of another client, which no name of this client has.
         assert_eq!(naming(Some("lock:{}"), None).name_in("lock:{u}"), None);
         assert_eq!(naming(None, None).name_in("x:lh-fence"), None);
     }
 
     #[test]
-    fn a_template_that_would_split_or_share_keys_is_refused_and_named() {
+    fn template_that_splits_or_shares_keys_is_refused_and_named() {
         let long = format!("{}{{}}", "x".repeat(127));
         for bad in [
             "",
@@ -227,7 +227,7 @@ mod tests {
                 "{bad}"
             );
         }
-        // What only some names would make of it is refused with the name.
+        // If only some names make the key invalid, the name is refused.
         naming(Some("{}fence"), None).name("x:lh-").unwrap_err();
         naming(Some("leasehold:{}"), None)
             .name("index")

@@ -1,4 +1,4 @@
-//! Who an acquisition belongs to. Must never let two acquisitions compare equal.
+//! The owner of an acquisition. Two acquisitions never compare equal.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use crate::fence::Fence;
 use crate::foreign::VALUE_SHOWN;
 use crate::invalid::Invalid;
 
-/// What every token of this protocol begins with.
+/// The first characters of every token of this protocol.
 const PREFIX: &str = "lh1.";
 
-/// Stands between a token and the fence of a hold, and nowhere in a token.
+/// Separates a token from the fence of a hold; it occurs in no token.
 const BEFORE_FENCE: char = '#';
 
 /// The identity of a client: one process, one connection, one wake channel.
@@ -35,12 +35,12 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// A text that owners carry, host or note: checked, and encoded as in a token.
+/// A host or a note of an owner: checked, and encoded as in a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Label(Arc<str>);
 
 impl Label {
-    /// Checks `text`; `what` it is stands in the error.
+    /// Checks `text`; `what` names it in the error.
     ///
     /// # Errors
     /// [`Invalid`] when it is longer than [`Owner::MAX_META_BYTES`].
@@ -59,11 +59,11 @@ impl Label {
     }
 }
 
-/// The identity of one acquisition: 128 random bits plus what a person wants to know of the holder.
+/// The identity of one acquisition: 128 random bits, and information about the holder for people.
 ///
-/// Its text, `lh1.<32 hex>.<16 hex client id>.<host>:<pid>:<note>`, is where the value of the lock's key begins, before the fence,
-/// and it is compared as a whole.
-/// In host and note, `%`, `:`, `#`, spaces, control characters and anything that is not ASCII are percent-encoded.
+/// Its text is `lh1.<32 hex>.<16 hex client id>.<host>:<pid>:<note>`. The value of the lock's key begins with it, followed by
+/// the fence. Owners are compared as whole texts.
+/// In host and note, `%`, `:`, `#`, spaces, control characters and all characters outside ASCII are percent-encoded.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(Arc<str>);
 
@@ -71,7 +71,7 @@ impl Owner {
     /// The longest host and the longest note, in bytes.
     pub const MAX_META_BYTES: usize = 128;
 
-    /// An owner with `random` as its identity: bits that no other acquisition has.
+    /// An owner whose identity is `random`: bits that no other acquisition has.
     ///
     /// # Errors
     /// [`Invalid`] when host or note is longer than [`Owner::MAX_META_BYTES`].
@@ -86,20 +86,20 @@ impl Owner {
         Ok(Self::labelled(random, client, &host, pid, &note))
     }
 
-    /// The same, of texts that were checked before.
+    /// An owner made of labels that were checked before.
     pub fn labelled(random: u128, client: ClientId, host: &Label, pid: u32, note: &Label) -> Self {
         let (host, note) = (&host.0, &note.0);
         Self(format!("{PREFIX}{random:032x}.{client}.{host}:{pid}:{note}").into())
     }
 
-    /// Reads a token back; `None` if it is not one of ours.
+    /// Parses a token; `None` if it is not a token of this protocol.
     pub fn parse(token: &str) -> Option<Self> {
         let mut parts = token.strip_prefix(PREFIX)?.splitn(3, '.');
         let (id, client, meta) = (parts.next()?, parts.next()?, parts.next()?);
         let hex = |text: &str, length| {
             text.len() == length && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
         };
-        // Digits of any number, as the scripts say it too: `parse` would also take a sign.
+        // Only digits, as in the scripts: `parse` would also accept a sign.
         let numbered = meta
             .split(':')
             .nth(1)
@@ -118,17 +118,17 @@ impl Owner {
         &self.0
     }
 
-    /// The token and the fence of a hold, `<token>#<fence>`: all that is needed to extend or release that hold, and no other
-    /// that this owner may have.
+    /// The token and the fence of a hold, `<token>#<fence>`. With it, one can extend or release that hold, and no other hold of
+    /// this owner.
     pub fn with_fence(&self, fence: Fence) -> String {
         format!("{}{BEFORE_FENCE}{fence}", self.token())
     }
 
-    /// Reads back what [`Owner::with_fence`] wrote; `None` if it is anything else, a token without a fence too.
+    /// Parses the text of [`Owner::with_fence`]; `None` for anything else, including a token without a fence.
     pub fn parse_with_fence(text: &str) -> Option<(Self, Fence)> {
         let (token, digits) = text.split_once(BEFORE_FENCE)?;
         let (owner, fence) = (Self::parse(token)?, digits.parse::<Fence>().ok()?);
-        // One number is written in one way only.
+        // Each number has one notation only.
         (fence.to_string() == digits).then_some((owner, fence))
     }
 
@@ -156,7 +156,7 @@ impl Owner {
             .unwrap_or_default()
     }
 
-    /// What it says it is doing; may be empty.
+    /// The note: the holder's description of its work; may be empty.
     pub fn note(&self) -> String {
         decode(self.meta().nth(2).unwrap_or_default())
     }

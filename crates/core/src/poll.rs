@@ -1,34 +1,36 @@
-//! When a waiter asks again. Must never be needed for safety: it only says how soon the queue moves if wakes get lost.
+//! When a waiter polls the store. Safety never depends on it: polls bound the delay if wakes are lost.
 
 use std::time::Duration;
 
 use crate::line::PASSED_OVER;
 
-/// Wait per place in the queue between two polls, for a waiter that is told when its turn comes and for one that is not;
-/// its limit; per place after the end of the lease.
+/// Milliseconds per place in the queue between two polls, for a waiter that is subscribed to wakes and for one that is not;
+/// the longest poll interval; the delay per place after the end of the lease.
 const POLL_PER_PLACE: u64 = 1_000;
 const POLL_PER_PLACE_UNSUBSCRIBED: u64 = 250;
 const POLL_MAX: u64 = 15_000;
 const POLL_STAGGER: u64 = 10;
 
-/// The wait of the first behind a foreign holder, and of those that have no more before them than one step passes over: with
-/// the tenth that clients add, it is less than 100 ms. Further back, it grows by the first's for each place.
+/// The poll interval of the first waiter behind a foreign holder, and of the [`PASSED_OVER`] waiters behind it. With the 10 %
+/// jitter that clients add, it is below 100 ms. Further back, it grows by [`POLL_FOREIGN`] for each place.
 const POLL_FOREIGN: u64 = 50;
 const POLL_FOREIGN_NEAR: u64 = 90;
 
-/// When a waiter with `ahead` others before it should ask again if it hears nothing: a second times its place (250 ms if
-/// it is not `listening` for a wake), at most 15 s, but when the lease ends if that is sooner, 10 ms later for each of those
-/// before it.
+/// How long a waiter with `ahead` waiters before it sleeps before it polls again, if it receives no wake.
 ///
-/// A `foreign` holder wakes nobody when it ends, and those before a waiter may have died by then. So the first asks every
-/// 50 ms, and who has at most [`PASSED_OVER`] before it every 90 ms: the first of these that lives has the lock within 100 ms.
-/// Further back it is 50 ms for each of those before it, less 30 of them; at most 15 s.
+/// - In general: one second per place (250 ms if it is not `listening` for wakes), at most 15 s.
+/// - If the holder's lease ends sooner: at the end of the lease, plus 10 ms for each waiter ahead.
+/// - Behind a `foreign` holder: see below. A foreign holder sends no wake when it ends.
 ///
-/// All count on the end of the lease, not just the first: a waiter hears nothing while it moves up, so who is first when
-/// a lease lapses may have asked last when it was far behind. They ask one after the other, and the first of them ends the
-/// wait of all. If the last that it heard of was a holder in its [`CLAIM_WINDOW`], as in any line that moves fast, then a
-/// grant that nobody claims costs that window and 10 ms for each waiter that was before it, besides the tenth that clients
-/// add to spread their polls. If it was a holder of a longer lease, its place decides, and it may take the 15 s.
+/// Behind a foreign holder, the first waiter polls each 50 ms, and the next [`PASSED_OVER`] waiters each 90 ms. Thus the first
+/// of them that is alive has the lock within 100 ms. Further back the interval is 50 ms for each waiter ahead, less 30 of
+/// them, at most 15 s.
+///
+/// Every waiter takes the end of the lease into account, not only the first. A waiter receives nothing while it moves up, so
+/// the waiter that is first when a lease expires may have polled last from far behind. The staggered polls arrive one by one,
+/// and the first of them advances the queue for all. If the last reply named a holder in its [`CLAIM_WINDOW`] (as in a fast
+/// queue), an unclaimed grant costs that window, 10 ms for each waiter ahead, and the jitter. If the last reply named a holder
+/// with a longer lease, the place decides, and the delay may be 15 s.
 ///
 /// [`CLAIM_WINDOW`]: crate::CLAIM_WINDOW
 pub fn poll_after(

@@ -1,26 +1,26 @@
-//! What a store knows of crashed clients. Must never guess: "not known" counts as present.
+//! What a store knows about crashed clients. An answer of "not known" counts as present.
 
 use crate::owner::Owner;
 use crate::state::Waiter;
 
-/// A store's knowledge of who is gone for good, asked while the lock advances.
+/// A store's knowledge of which clients are gone. The rules ask it while the lock advances.
 ///
 /// Both answers default to "not known", which is always safe: the deadline then decides.
 pub trait Presence {
-    /// The process of this holder is certainly gone, so that its lease need not be waited out; or of this waiter, so that
-    /// it is not given one. Only a store on one host can know.
+    /// True only if this owner's process is certainly gone. Then its lease is not waited out, and a waiter is not granted the
+    /// lock. Only a store on one host can know.
     fn holder_gone(&self, _owner: &Owner) -> bool {
         false
     }
 
-    /// Nobody would hear now that this waiter was granted the lock: its client has gone, or is connecting anew. In Redis this
-    /// is what `PUBSUB NUMSUB` counts on its channel, before anything is published there.
+    /// True if this waiter cannot be told of a grant now: its client is gone, or is reconnecting. In Redis, `PUBSUB NUMSUB`
+    /// counts the subscribers of its channel before anything is published.
     fn waiter_gone(&self, _waiter: &Waiter) -> bool {
         false
     }
 }
 
-/// A presence that knows nothing.
+/// A presence that knows nothing: no client counts as gone.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UnknownPresence;
 

@@ -1,5 +1,5 @@
-//! What an operator sees of a lock, for serde: the names of the fields, durations in whole milliseconds as `..._ms`. Must never
-//! write a token or the value of a foreign lock: who has either can free the lock.
+//! Serialization of what an operator sees of a lock: durations are whole milliseconds, in fields named `..._ms`. Tokens and
+//! values of foreign locks are never written, since either is enough to free the lock.
 
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ mod tests {
     use crate::{Fence, Ttl};
 
     #[test]
-    fn a_lock_is_shown_without_what_frees_it() {
+    fn lock_is_shown_without_token() {
         let owner = |random| {
             Owner::new(
                 random,

@@ -1,4 +1,4 @@
-//! What a client can ask of a lock and what it is answered. Must never carry a client's clock.
+//! The steps that a client can ask of a lock, and their replies. Neither carries a client's clock.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use crate::time::Ttl;
 /// One atomic step of a store: one round trip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Take the lock, or find that this owner has it already (so that a retry after a lost reply is safe).
+    /// Take the lock, or confirm that this owner holds it already (so that a retry after a lost reply is safe).
     Acquire {
-        /// Who asks; fresh for each acquisition, the same for each retry of it.
+        /// The owner that asks; fresh for each acquisition, and repeated by each retry of it.
         owner: Owner,
         /// What is asked for.
         mode: Mode,
         /// The lease wanted.
         ttl: Ttl,
-        /// How many fences to draw with the grant: more than one lets the client hand the lock on inside its process.
+        /// How many fences to draw with the grant: with more than one, the client can hand the lock on inside its process.
         block: Block,
-        /// Join or refresh the queue when the lock is busy; `None` asks once.
+        /// Join or refresh the queue when the lock is busy; `None` asks once and does not wait.
         wait: Option<Wait>,
     },
-    /// Give the lease a new deadline, only while it is held. Never takes an expired lock again.
+    /// Give the lease a new deadline if it is still held. An expired lock is not taken again.
     Extend {
         /// The holder.
         owner: Owner,
         /// The lease from now on.
         ttl: Ttl,
-        /// Any fence of the grant by which the owner believes to hold: without that hold it is answered *not held* (C8). `None`
-        /// says that it knows none.
+        /// Any fence of the grant by which the owner believes to hold. Without that hold the reply is *not held* (C8). `None` if
+        /// the owner knows no fence.
         fence: Option<Fence>,
     },
     /// Free the lock, or leave the queue.
@@ -40,12 +40,13 @@ pub enum Step {
         owner: Owner,
         /// Free the lock only after this long (at-least-hold).
         keep: Option<Ttl>,
-        /// As in [`Step::Extend`]. The owner lets go of whatever it has in any case.
+        /// Any fence of the grant by which the owner believes to hold, as in [`Step::Extend`]. The owner gives up its hold or its
+        /// place in any case.
         fence: Option<Fence>,
     },
-    /// Free the lock of a holder that cannot, by an operator who has seen its fence.
+    /// Free the lock of a holder that cannot do so itself, by an operator who has seen its fence.
     Break {
-        /// Any fence of the holder that is meant: that of its grant, which others see, or one that it has handed out since.
+        /// Any fence of that holder: that of its grant, which others see, or one that it has handed out since.
         fence: Fence,
     },
     /// Look, without changing anything.
@@ -55,20 +56,20 @@ pub enum Step {
 /// How a waiter waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Wait {
-    /// Its client listens for wakes, so that a store may find that it cannot be told. A client that only polls says `false`.
+    /// Whether its client is subscribed to wakes, so that a store may find it unreachable. A client that only polls says `false`.
     pub listening: bool,
 }
 
-/// What a step answers.
+/// The reply to a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// The owner holds the lock, for the TTL it asked for.
     Held(Held),
-    /// Someone else holds it.
+    /// Another owner or program holds the lock.
     Busy(Busy),
-    /// The lock was freed or the queue left.
+    /// The lock was freed, or the waiter has left the queue.
     Released,
-    /// The owner (or, for a break, the fence) does not hold the lock. Says who does.
+    /// The owner (or, for a break, the fence) does not hold the lock. Names the holder, if any.
     NotHeld(Option<HolderView>),
     /// The answer of [`Step::Inspect`].
     Seen(Snapshot),
@@ -77,25 +78,25 @@ pub enum Reply {
 /// A lease, as the store sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The fence of the owner's grant, for exclusive modes, so that a retry after a lost reply is answered by the same.
+    /// The first fence of the owner's grant, for exclusive modes. A retry after a lost reply gets it again.
     pub fence: Option<Fence>,
-    /// How many fences were drawn with the grant: that one and those that follow it are the owner's.
+    /// How many fences were drawn with the grant: the first and those that follow it belong to the owner.
     pub block: Block,
-    /// How many wait for the lock now.
+    /// How many waiters the lock has now.
     pub queued: u32,
 }
 
-/// A refusal for now.
+/// A refusal: the lock is held now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Busy {
-    /// Who holds the lock.
+    /// The holder.
     pub holder: HolderView,
-    /// How many waiters stand before this one, also those that cannot be told now; for a request that does not wait, how many
-    /// wait at all.
+    /// How many waiters are before this one, including those that cannot be told now. For a request that does not wait, the
+    /// length of the queue.
     pub ahead: u32,
-    /// Ask again after this long, if nothing is heard before.
+    /// How long to wait for a wake before asking again.
     pub poll_after: Duration,
-    /// When the store answered, in microseconds on its expiry clock. Only a difference to a [`Wake`]'s has a meaning.
+    /// The time of the reply, in microseconds on the store's expiry clock. Only its difference to [`Wake::at_us`] has a meaning.
     pub at_us: u64,
 }
 
@@ -103,19 +104,19 @@ pub struct Busy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HolderView {
-    /// Who it is.
+    /// Its identity.
     pub who: HolderIdentity,
-    /// A fence of it, if it has one. A store knows that of the grant; if the lock is handed on inside the holder's process, the
-    /// lease of the moment has a higher one. Either breaks the lock.
+    /// A fence of the holder, if it has one. A store knows the fence of the grant. If the holder's process has handed the lock on
+    /// from task to task, the current lease has a higher one. Either of them breaks the lock.
     pub fence: Option<Fence>,
-    /// How long it has held the lock; `None` when the store cannot know. A store counts from the grant.
+    /// How long it has held the lock, counted by the store from the grant; `None` when the store cannot know.
     pub held_for: Option<Duration>,
-    /// How long until the lease ends unless extended; `None` means never, which only a foreign client can do.
+    /// How long until the lease ends unless extended; `None` means never, which only a foreign client can cause.
     pub expires_in: Option<Duration>,
 }
 
 impl HolderView {
-    /// A holder, for those who show or play one.
+    /// Makes a view of a holder, for tests and tools.
     pub const fn new(
         who: HolderIdentity,
         fence: Option<Fence>,
@@ -130,13 +131,13 @@ impl HolderView {
         }
     }
 
-    /// Whether it is this owner.
+    /// Whether `owner` is the holder.
     pub fn is(&self, owner: &Owner) -> bool {
         matches!(&self.who, HolderIdentity::Owner(holder) if holder == owner)
     }
 }
 
-/// Who holds a lock.
+/// The identity of a holder: a client of this protocol, or another program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HolderIdentity {
     /// A client of this protocol.
@@ -145,8 +146,8 @@ pub enum HolderIdentity {
     Foreign {
         /// The Redis type under the name (`string`, `hash`, `zset`, ...).
         kind: String,
-        /// The value of a foreign string, which is its owner's token, or the first [`VALUE_SHOWN`](crate::VALUE_SHOWN) bytes
-        /// of it; empty for other types.
+        /// The value of a foreign string, which is its owner's token: the first [`VALUE_SHOWN`](crate::VALUE_SHOWN) bytes at most.
+        /// Empty for other types.
         value: Vec<u8>,
     },
 }
@@ -155,19 +156,19 @@ pub enum HolderIdentity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Who holds it.
+    /// The holder, if any.
     pub holder: Option<HolderView>,
-    /// Who waits, first in line first.
+    /// The waiters, first in line first.
     pub queue: Vec<WaiterView>,
 }
 
 impl Snapshot {
-    /// A lock, for those who show or play one.
+    /// Makes a view of a lock, for tests and tools.
     pub const fn new(holder: Option<HolderView>, queue: Vec<WaiterView>) -> Self {
         Self { holder, queue }
     }
 
-    // Hidden are the rules of stores.
+    // Items with `doc(hidden)` are for stores.
 
     /// Whether `owner` holds the lock, by the grant of `fence` (C8).
     #[doc(hidden)]
@@ -181,18 +182,18 @@ impl Snapshot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaiterView {
-    /// Who it is.
+    /// Its identity.
     pub owner: Owner,
-    /// What it asks for.
+    /// The mode that it asks for.
     pub mode: Mode,
     /// The lease it wants.
     pub ttl: Ttl,
-    /// How long it still counts as alive if nothing more is heard of it.
+    /// How long it still counts as alive if it does not ask again.
     pub seen_for: Duration,
 }
 
 impl WaiterView {
-    /// A waiter, for those who show or play one.
+    /// Makes a view of a waiter, for tests and tools.
     pub const fn new(owner: Owner, mode: Mode, ttl: Ttl, seen_for: Duration) -> Self {
         Self {
             owner,
@@ -212,33 +213,33 @@ impl WaiterView {
     }
 }
 
-/// A hint to a waiter that the store has given it the lock. Never needed for safety: a waiter also polls.
+/// A hint to a waiter that the store has granted it the lock. Safety never depends on it: a waiter also polls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wake {
-    /// Whom the lock was given to, for the claim window.
+    /// The waiter that was granted the lock, for the claim window.
     pub owner: Owner,
     /// The fence of the grant.
     pub fence: Option<Fence>,
-    /// How many were drawn with it.
+    /// How many fences were drawn with it.
     pub block: Block,
-    /// When it was given, in microseconds on the store's expiry clock.
+    /// The time of the grant, in microseconds on the store's expiry clock.
     pub at_us: u64,
-    /// How many wait for the lock now.
+    /// How many waiters the lock has now.
     pub queued: u32,
 }
 
-/// What a step did.
+/// The effects of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// The answer to the one who asked.
+    /// The reply to the caller.
     pub reply: Reply,
-    /// The waiters to tell. For a mutex one, or two when the first gave up the moment it was granted.
+    /// The waiters to wake. For a mutex at most one, or two if the first left at the moment of its grant.
     pub wakes: Vec<Wake>,
-    /// The holder to tell that another client waits: said for the first in line each time it asks, so that a client that
-    /// keeps the lock for its own tasks learns to give it up. A hint like a wake.
+    /// The holder to notify that another client waits. The store says so each time the first in line asks, so that a client that
+    /// hands the lock on among its own tasks gives it back. A hint, like a wake.
     pub wanted: Option<Owner>,
-    /// The waiter to tell that it is the first in line now, so that it asks at once. Either those before it left, and a foreign
-    /// program holds the lock, which will wake nobody. Or the one before it was just granted the lock for less than a second,
-    /// and this one would not have asked soon after. A hint like a wake; only to one that listens.
+    /// The waiter to notify that it is the first in line now, so that it polls at once. One cause: the waiters before it left
+    /// while a foreign program holds the lock, which sends no wake. The other: the waiter before it was granted the lock for
+    /// less than a second, and this one would not have polled soon after. A hint, like a wake; only for subscribed clients.
     pub first: Option<Owner>,
 }

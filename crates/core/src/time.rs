@@ -1,4 +1,4 @@
-//! Time as an argument. Must never read a clock.
+//! Time as an argument: this crate reads no clock.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub struct Ttl(u32);
 impl Ttl {
     /// The shortest TTL. Below it, the time of a round trip decides who holds the lock.
     pub const MIN: Duration = Duration::from_millis(10);
-    /// The longest TTL. Beyond it a crashed holder blocks the others for longer than anyone means.
+    /// The longest TTL. Beyond it, a crashed holder blocks the others for too long.
     pub const MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// Checks the bounds; parts of a millisecond are cut off.
@@ -54,12 +54,12 @@ impl Ttl {
         Ok(Self(u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX)))
     }
 
-    /// The same in milliseconds.
+    /// The TTL in milliseconds.
     pub const fn millis(self) -> u64 {
         self.0 as u64
     }
 
-    /// The same as a duration.
+    /// The TTL as a duration.
     pub const fn get(self) -> Duration {
         Duration::from_millis(self.millis())
     }

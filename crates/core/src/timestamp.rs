@@ -1,38 +1,36 @@
-//! The protocol of clients that keep the deadline itself in the key: `SETNX key <now + timeout + 1>`, and whoever is
-//! refused reads the deadline and takes over once it has passed. Must never read a clock, nor take a value for a time that
-//! is none.
+//! The timestamp protocol: the key's value is the deadline. A client sends `SETNX key <now + timeout + 1>`; a client that is
+//! refused reads the deadline and takes the lock over once it has passed.
 //!
 //! Only these rules decide; the scripts under `lua/timestamp` do the same in Redis and are compared with them.
 //!
 //! # Invariants
 //!
-//! - **T1** A deadline that has not passed is overwritten or deleted only by whom it belongs to.
-//! - **T2** The unit of time in which a deadline falls belongs to nobody: its holder stops before it begins, since there are
-//!   clients that call `deadline <= now` passed, and nobody takes over before it has ended, since there are holders that
-//!   count on `now <= deadline`.
-//! - **T3** What is no time in this unit is never overwritten, deleted, or waited for as if it ended: a time in the other
-//!   unit, a number that is none of our days, the token of another kind of lock, a key of another type.
-//! - **T4** An extension or a release touches only a deadline that is the caller's and lies ahead by the server's clock.
-//! - **T5** A deadline that is written lies further ahead, by the server's clock, than the TTL asked for, and by a second
-//!   and two units at most.
+//! - **T1** A deadline that has not passed is overwritten or deleted only by its holder.
+//! - **T2** In the unit of time that contains the deadline, the lock has no holder and is not free. Its holder stops before
+//!   that unit begins, since some clients treat `deadline <= now` as passed. Others take over only after it has ended, since
+//!   some holders rely on `now <= deadline`.
+//! - **T3** A value that is no time in this unit is never overwritten or deleted, and is not waited for as if it expired:
+//!   a time in the other unit, a number outside the expected years, the token of another kind of lock, a key of another type.
+//! - **T4** An extension or a release touches only a deadline of the caller that is still ahead by the server's clock.
+//! - **T5** A written deadline is later, by the server's clock, than the requested TTL, by at most a second and two units.
 
 use std::time::Duration;
 
 use crate::foreign::{VALUE_SHOWN, shown};
 use crate::time::Ttl;
 
-/// What the deadlines of a lock are counted in, since 1970. All who share a key must use the same.
+/// The unit of the deadlines of a lock, counted since 1970. All programs that share a key must use the same unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Unit {
-    /// As the protocol has it: a time has 10 or 11 digits.
+    /// Seconds, as in the original protocol: a time has 10 or 11 digits.
     #[default]
     Seconds,
-    /// A time has 13 or 14 digits.
+    /// Milliseconds: a time has 13 or 14 digits.
     Millis,
 }
 
 impl Unit {
-    /// One of it, in microseconds.
+    /// The length of the unit, in microseconds.
     pub const fn micros(self) -> u64 {
         match self {
             Self::Seconds => 1_000_000,
@@ -40,7 +38,7 @@ impl Unit {
         }
     }
 
-    /// The fewest digits that a time of our days has: the years 2001 to 5138 have these or one more, in either unit, so that no
+    /// The fewest digits of a time in this unit. The years 2001 to 5138 have this many digits or one more, in either unit, so no
     /// number is a time in both.
     const fn digits(self) -> usize {
         match self {
@@ -49,8 +47,8 @@ impl Unit {
         }
     }
 
-    /// The deadline that a value stands for, as the greatest one that any client could read in it: a part of a unit counts as
-    /// a whole one. `None` for what is no time in this unit (T3).
+    /// The deadline in a value, rounded up to whole units: the latest deadline that any client could read in it. `None` for a
+    /// value that is no time in this unit (T3).
     pub fn read(self, value: &[u8]) -> Option<u64> {
         if value.len() > VALUE_SHOWN {
             return None;
@@ -69,7 +67,7 @@ impl Unit {
         Some(whole + u64::from(part.iter().any(|digit| *digit != b'0')))
     }
 
-    /// The time at `micros` since 1970, in whole units that have passed.
+    /// The time at `micros` since 1970, in completed units.
     pub const fn at(self, micros: u64) -> u64 {
         micros / self.micros()
     }
@@ -80,13 +78,13 @@ impl Unit {
         micros.div_ceil(self.micros())
     }
 
-    /// The deadline of a lock that is to last for `ttl` from `now`: `now + ttl + 1`, as all clients of the protocol have it.
+    /// The deadline of a lock that lasts for `ttl` from `now`: `now + ttl + 1`, as all clients of the protocol compute it.
     pub fn deadline(self, now: u64, ttl: Ttl) -> u64 {
         now + self.whole(ttl.get()) + 1
     }
 }
 
-/// Whether a lock with this deadline is still its holder's (T2).
+/// Whether the holder of a lock with this deadline still holds it (T2).
 pub const fn is_ahead(deadline: u64, now: u64) -> bool {
     deadline > now
 }
@@ -96,7 +94,7 @@ pub const fn has_passed(deadline: u64, now: u64) -> bool {
     deadline < now
 }
 
-/// What stands under a key.
+/// The content of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Content {
     /// Nothing.
@@ -104,7 +102,7 @@ pub enum Content {
     Nothing,
     /// A string.
     Text(Vec<u8>),
-    /// Something of another type, by the name that Redis has for it.
+    /// A value of another type, by its name in Redis.
     Other(String),
 }
 
@@ -114,7 +112,7 @@ impl Content {
         Self::Text(deadline.to_string().into())
     }
 
-    /// What is said of it to others: of a value that is longer than [`VALUE_SHOWN`], the beginning.
+    /// The content as others are shown it: at most the first [`VALUE_SHOWN`] bytes of a value.
     #[must_use]
     pub fn shown(&self) -> Self {
         match self {
@@ -123,7 +121,7 @@ impl Content {
         }
     }
 
-    /// The deadline that stands there, if it is one.
+    /// The deadline in this content, if it is one.
     pub fn deadline(&self, unit: Unit) -> Option<u64> {
         match self {
             Self::Text(value) => unit.read(value),
@@ -132,51 +130,51 @@ impl Content {
     }
 }
 
-/// What a client asks of a key; each is taken at one moment.
+/// An atomic step that a client asks of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Take what is free, or what has passed.
+    /// Take the lock if it is free or its deadline has passed.
     Acquire {
         /// How long to hold it.
         ttl: Ttl,
     },
     /// Hold it for longer.
     Extend {
-        /// The deadline to write, by what the caller knows of the server's clock.
+        /// The deadline to write, from the caller's estimate of the server's clock.
         to: u64,
         /// How long to hold it from now; `to` has to cover it.
         ttl: Ttl,
-        /// Every deadline that may be the caller's: its last one, and those of extensions that were not answered.
+        /// Every deadline that may be the caller's: its last one, and those of unanswered extensions.
         mine: Vec<u64>,
     },
-    /// Give it back.
+    /// Free the lock.
     Release {
-        /// As for an extension.
+        /// Every deadline that may be the caller's, as for an extension.
         mine: Vec<u64>,
     },
 }
 
-/// What a step came to. `at_us` is the server's clock, in microseconds since 1970.
+/// The reply to a step. `at_us` is the server's clock, in microseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// The caller holds it, with this deadline under the key.
     #[allow(missing_docs, reason = "see above")]
     Held { deadline: u64, at_us: u64 },
-    /// Somebody else does.
+    /// Another client holds it.
     #[allow(missing_docs, reason = "see above")]
     Busy { deadline: u64, at_us: u64 },
-    /// What stands there is no time, and is left alone (T3).
+    /// The content is no time, and is not touched (T3).
     Foreign(Content),
-    /// The extension does not fit the server's clock: nothing was done, ask again with another deadline (T5).
+    /// The extension does not fit the server's clock: nothing changed; ask again with another deadline (T5).
     #[allow(missing_docs, reason = "see above")]
     Again { at_us: u64 },
-    /// The server's clock is so far off that nobody would take its time for one: nothing was done (T3).
+    /// The server's clock is so far off that other clients would not accept its time: nothing changed (T3).
     #[allow(missing_docs, reason = "see above")]
     BadClock { at_us: u64 },
-    /// It is not the caller's any more: this stands there.
+    /// The caller does not hold it any more; `content` is there now.
     #[allow(missing_docs, reason = "see above")]
     NotHeld { content: Content, at_us: u64 },
-    /// It is free.
+    /// The lock is free.
     Released,
 }
 
@@ -227,15 +225,15 @@ pub fn apply(unit: Unit, now_us: u64, content: &mut Content, step: &Step) -> Rep
     }
 }
 
-/// Whether what stands there is one of the caller's deadlines, as it was written, and lies ahead (T4).
+/// Whether the content is one of the caller's deadlines, digit for digit, and still ahead (T4).
 pub fn is_mine(unit: Unit, now: u64, content: &Content, mine: &[u64]) -> bool {
     let ahead = |deadline| is_ahead(deadline, now);
     content.deadline(unit).is_some_and(ahead)
         && mine.iter().any(|mine| *content == Content::of(*mine))
 }
 
-/// Whether an extension to `to` covers `ttl`, and by no more than a second that the caller may be wrong about the server's
-/// clock (T5).
+/// Whether an extension to `to` covers `ttl`, and exceeds it by at most one second, the allowed error of the caller's
+/// estimate of the server's clock (T5).
 pub fn fits(unit: Unit, now: u64, to: u64, ttl: Ttl) -> bool {
     let least = unit.deadline(now, ttl);
     (least..=least + 1_000_000 / unit.micros()).contains(&to)

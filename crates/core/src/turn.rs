@@ -1,5 +1,5 @@
-//! One step of a lock under way: what it works on, and the grant. Must never let anyone become a holder but by [`Turn::grant`],
-//! which draws the fences in the same step.
+//! The context of one step: the lock, the time, and the grant. [`Turn::grant`] alone makes a holder, and draws the fences
+//! in the same step.
 
 use crate::fence::{Block, Counter, Fences};
 use crate::mode::Mode;
@@ -9,7 +9,7 @@ use crate::state::{Holder, LockState};
 use crate::step::Wake;
 use crate::time::{Now, Ttl};
 
-/// One step under way.
+/// One step in progress.
 pub(crate) struct Turn<'a> {
     pub(crate) lock: &'a mut LockState,
     counter: &'a mut Counter,
@@ -21,7 +21,7 @@ pub(crate) struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// Begins a step that has done nothing yet.
+    /// Begins a step without effects so far.
     pub(crate) fn new(
         (lock, counter): (&'a mut LockState, &'a mut Counter),
         now: Now,
@@ -38,7 +38,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// The only place where anyone becomes a holder; it draws the fences in the same step.
+    /// Makes `owner` a holder and draws its fences. No other function makes a holder.
     pub(crate) fn grant(
         &mut self,
         owner: &Owner,
@@ -55,18 +55,18 @@ impl<'a> Turn<'a> {
         fences
     }
 
-    /// Whether a request of this mode may join those who hold now.
+    /// Whether a request of this mode is admitted beside the current holders.
     pub(crate) fn admits(&self, mode: Mode) -> bool {
         self.lock.foreign.is_none() && mode.admits(&self.lock.holders)
     }
 }
 
-/// Whether a hold has ended with its owner's process.
+/// Whether the holder's process is gone and the hold ends with it.
 pub(crate) fn is_gone(holder: &Holder, presence: &dyn Presence) -> bool {
     !holder.kept && presence.holder_gone(&holder.owner)
 }
 
-/// How many, as replies say it.
+/// A count, in the type that replies use.
 pub(crate) fn count(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! All locks of a store. Must never keep anything for a name whose lock is free and unqueued.
+//! All locks of a store. A name whose lock is free and without waiters takes no memory.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::time::Now;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct World {
     locks: BTreeMap<LockName, LockState>,
-    /// The counter that all their fences are drawn from.
+    /// The counter from which all fences are drawn.
     pub counter: Counter,
 }
 
@@ -39,17 +39,17 @@ impl World {
         self.locks.get(name)
     }
 
-    /// The state of `name`, to be changed from outside the rules: by a test that plays a foreign client or a data loss.
+    /// The state of `name`, for tests that play a foreign client or a loss of data.
     pub fn entry(&mut self, name: &LockName) -> &mut LockState {
         self.locks.entry(name.clone()).or_default()
     }
 
-    /// The names that something is kept for.
+    /// The names that have a state.
     pub fn names(&self) -> impl Iterator<Item = &LockName> {
         self.locks.keys()
     }
 
-    /// Forgets names that expired without anyone asking for them again, so that names used once cost nothing for ever.
+    /// Forgets the names whose state has expired, so that names that are used once cost no memory.
     pub fn sweep(&mut self, now: Now) {
         self.locks.retain(|_, state| {
             state.expire(now);

@@ -1,4 +1,4 @@
-//! The rules of the timestamp protocol: each invariant of its module, T1 to T5, by number.
+//! The invariants T1 to T5 of the timestamp protocol, by number.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -29,7 +29,7 @@ fn acquire(content: &mut Content) -> Reply {
 }
 
 #[test]
-fn t1_t2_only_what_has_passed_for_everybody_is_taken_over() {
+fn t1_t2_only_a_deadline_passed_for_all_is_taken_over() {
     for (ahead, taken) in [(-2, true), (-1, true), (0, false), (1, false), (30, false)] {
         let before = Content::of(NOW.checked_add_signed(ahead).unwrap());
         let mut content = before.clone();
@@ -37,7 +37,7 @@ fn t1_t2_only_what_has_passed_for_everybody_is_taken_over() {
         assert_eq!(matches!(reply, Reply::Held { .. }), taken, "{ahead}");
         assert_eq!(content == before, !taken, "{ahead}: {content:?}");
     }
-    // A part of a second belongs to the second that it begins.
+    // A part of a second counts as a whole one.
     let mut content = text(&format!("{}.5", NOW - 1));
     assert!(matches!(
         acquire(&mut content),
@@ -47,7 +47,7 @@ fn t1_t2_only_what_has_passed_for_everybody_is_taken_over() {
 }
 
 #[test]
-fn t3_what_is_no_time_is_left_alone() {
+fn t3_value_that_is_no_time_is_not_touched() {
     let token = "lh1.00000000000000000000000000000005.0000000000000009.h:1:";
     let others = [
         "",
@@ -133,7 +133,7 @@ fn t4_only_ones_own_deadline_that_lies_ahead_is_touched() {
             assert_eq!(content, if ours { after } else { Content::of(stands) });
         }
     }
-    // The same time written in another way was not written by us.
+    // Another notation of the deadline was not written by this client.
     let mut content = text(&format!("{}.0", NOW + 9));
     let release = Step::Release {
         mine: vec![NOW + 9],
@@ -172,7 +172,7 @@ fn t5_a_deadline_covers_the_ttl_and_hardly_more() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// T5: whatever the unit, the TTL and the time.
+    /// T5, for any unit, TTL and time.
     #[test]
     fn a_grant_outlasts_its_ttl(
         millis in 10_u64..86_400_000,
@@ -187,7 +187,7 @@ proptest! {
         let lasts_us = deadline * unit.micros() - now_us;
         prop_assert!(lasts_us > millis * 1_000);
         prop_assert!(lasts_us <= millis * 1_000 + 2 * unit.micros());
-        // And nobody takes it over before that.
+        // And no other client takes it over before that.
         let almost = deadline * unit.micros() + unit.micros() - 1;
         let reply = apply(unit, almost, &mut content, &Step::Acquire { ttl });
         prop_assert_eq!(reply, Reply::Busy { deadline, at_us: almost });

@@ -190,7 +190,7 @@ fn any_number(entry: &mut EntryState, now: Now, step: &Step) -> Outcome {
 
 /// As it was once.
 #[test]
-fn a_number_of_a_lost_control_that_counts_as_one_of_this_is_found() {
+fn number_of_lost_control_taken_for_current_is_found() {
     finds("K3", "cache clock set back", any_number);
     finds("K4", "cache clock set back", any_number);
 }

@@ -40,7 +40,7 @@ const STORIES: [(&str, &[(Property, usize)]); 20] = [
 ];
 
 #[test]
-fn each_rung_breaks_what_its_entry_says_and_nothing_sooner() {
+fn each_rung_violates_its_stated_property_and_none_sooner() {
     let mut found = Vec::new();
     for rung in rungs::all() {
         if rung.breaks.is_none() {

@@ -138,7 +138,7 @@ fn flattering(
 }
 
 #[test]
-fn r1b_two_who_believe_to_hold_are_found() {
+fn r1b_two_believed_holders_are_found() {
     finds("R1b", "mutex", flattering);
 }
 
@@ -177,7 +177,7 @@ fn r2_a_block_of_which_the_first_alone_is_counted_is_found() {
 }
 
 #[test]
-fn r3_a_stranger_who_ends_a_hold_is_found() {
+fn r3_stranger_that_ends_a_hold_is_found() {
     finds("R3", "queue", |world, now, name, step, presence| {
         let outcome = world.apply(now, name, step, presence);
         if let (Step::Release { .. }, Reply::NotHeld(_)) = (step, &outcome.reply) {
@@ -188,7 +188,7 @@ fn r3_a_stranger_who_ends_a_hold_is_found() {
 }
 
 #[test]
-fn r3_a_stranger_who_lengthens_a_hold_is_found() {
+fn r3_stranger_that_extends_a_hold_is_found() {
     finds("R3", "queue", |world, now, name, step, presence| {
         let outcome = world.apply(now, name, step, presence);
         if let (Step::Extend { .. }, Reply::NotHeld(Some(_))) = (step, &outcome.reply) {
@@ -199,7 +199,7 @@ fn r3_a_stranger_who_lengthens_a_hold_is_found() {
 }
 
 #[test]
-fn r4_a_waiter_who_asks_too_late_is_found() {
+fn r4_waiter_that_polls_too_late_is_found() {
     finds("R4", "queue", |world, now, name, step, presence| {
         let mut outcome = world.apply(now, name, step, presence);
         if let Reply::Busy(busy) = &mut outcome.reply {
@@ -221,7 +221,7 @@ fn r5_a_grant_for_longer_than_a_claim_is_found() {
 }
 
 #[test]
-fn r6_a_waiter_who_overtakes_is_found() {
+fn r6_overtaking_waiter_is_found() {
     finds("R6", "queue", |world, now, name, step, presence| {
         if matches!(step, Step::Release { .. }) {
             world.entry(name).queue.make_contiguous().reverse();
@@ -285,7 +285,7 @@ fn r10_an_extension_under_the_fence_of_another_grant_is_found() {
 }
 
 #[test]
-fn r11_a_grant_that_nobody_hears_of_is_found() {
+fn r11_grant_without_wake_is_found() {
     finds("R11", "queue", |world, now, name, step, presence| {
         let mut outcome = world.apply(now, name, step, presence);
         outcome.wakes.clear();
@@ -294,7 +294,7 @@ fn r11_a_grant_that_nobody_hears_of_is_found() {
 }
 
 #[test]
-fn r11_a_holder_who_is_not_told_that_others_wait_is_found() {
+fn r11_holder_not_told_of_waiters_is_found() {
     finds("R11", "queue", |world, now, name, step, presence| {
         let mut outcome = world.apply(now, name, step, presence);
         outcome.wanted = None;
@@ -303,7 +303,7 @@ fn r11_a_holder_who_is_not_told_that_others_wait_is_found() {
 }
 
 #[test]
-fn r11_a_waiter_who_is_not_told_that_it_is_the_first_is_found() {
+fn r11_waiter_not_told_it_is_first_is_found() {
     let not_told: Apply = |world, now, name, step, presence| {
         let mut outcome = world.apply(now, name, step, presence);
         outcome.first = None;
@@ -314,7 +314,7 @@ fn r11_a_waiter_who_is_not_told_that_it_is_the_first_is_found() {
 
 /// Those who cannot be told, as the rules had it once.
 #[test]
-fn r6_a_waiter_who_loses_its_place_when_it_is_cut_off_is_found() {
+fn r6_waiter_that_loses_its_place_when_cut_off_is_found() {
     let drops: Apply = |world, now, name, step, presence| {
         let before = world.get(name).cloned().unwrap_or_default();
         let outcome = world.apply(now, name, step, presence);

@@ -93,7 +93,7 @@ fn dead_waiters_cost_nothing() {
 /// The claim window is 3 s. Who looks first after it was told so when it joined behind all others, and waits up to a tenth
 /// longer.
 #[test]
-fn a_stuck_waiter_costs_its_claim_window_and_10_ms_for_each_waiter() {
+fn stuck_waiter_costs_claim_window_and_10_ms_per_waiter() {
     for clients in [10, 100] {
         for seed in 1..=5 {
             let stuck = Settings {
@@ -140,7 +140,7 @@ fn the_smallest_line_is_one_client() {
 }
 
 #[test]
-fn what_was_found_is_shown() {
+fn findings_are_shown() {
     let found = Way::ALL.map(|way| figures(way, &settings(10, 200)));
     let text = table(&found);
     assert_eq!(text.lines().count(), 2 + Way::ALL.len());

@@ -22,7 +22,7 @@ fn ask(server: &OwnServer, words: &[&str], limit: Duration) -> redis::RedisResul
 }
 
 #[test]
-fn keeps_what_it_has_confirmed_when_it_is_killed() {
+fn killed_server_keeps_confirmed_writes() {
     let mut server = OwnServer::start(&["--appendonly", "yes", "--appendfsync", "always"]).unwrap();
     let (url, first) = (server.url(), server.pid());
     assert_eq!(ask(&server, &["SET", "k", "v"], ANSWER).unwrap(), "OK");
@@ -36,7 +36,7 @@ fn keeps_what_it_has_confirmed_when_it_is_killed() {
 }
 
 #[test]
-fn answers_nobody_while_it_is_stopped() {
+fn stopped_server_answers_no_client() {
     let server = OwnServer::start(&[]).unwrap();
     server.stop().unwrap();
     assert!(ask(&server, &["PING"], Duration::from_millis(200)).is_err());

@@ -99,7 +99,7 @@ fn a_storm_of_a_minute_is_clean_and_its_controls_are_not() {
 }
 
 #[test]
-fn without_a_compiler_the_clock_is_left_alone_and_the_report_says_so() {
+fn without_compiler_clock_is_left_alone_and_reported() {
     let programs = tempfile::tempdir().unwrap();
     for name in ["sh", "redis-server", "valkey-server"] {
         let places = std::env::var_os("PATH").unwrap();
@@ -141,7 +141,7 @@ fn a_history_is_never_written_over() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_said_so_at_once_without_its_password() {
+fn silent_server_is_reported_at_once_without_password() {
     let storm = lab(&["storm", "--url", "redis://:hush@127.0.0.1:1/"]);
     assert_eq!(storm.status.code(), Some(1));
     let errors = String::from_utf8_lossy(&storm.stderr);

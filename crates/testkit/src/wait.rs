@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "pigs fly")]
-    fn panics_with_what_it_waited_for() {
+    fn panic_names_the_awaited_condition() {
         eventually(Duration::from_millis(20), "pigs fly", || false);
     }
 }

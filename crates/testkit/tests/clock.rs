@@ -25,7 +25,7 @@ fn micros(reply: &Reply) -> u64 {
 }
 
 #[test]
-fn time_is_what_was_set_and_stands_still() {
+fn set_time_is_returned_and_does_not_advance() {
     let server = server();
     let clock = server.clock();
     for now in [START, START + 1, 1, 4_000_000_000_999_999, START] {

@@ -117,7 +117,7 @@ fn blackhole_delays_both_directions_and_loses_nothing() {
 }
 
 #[test]
-fn a_cut_ends_connections_in_a_blackhole_and_what_was_held_is_lost() {
+fn cut_ends_blackholed_connections_and_drops_held_bytes() {
     let (server, proxy, mut connection) = setup();
     proxy.blackhole(true);
     connection.send(&["SET", "a", "1"]).expect("sent");
@@ -167,7 +167,7 @@ fn delay_is_per_direction_and_not_per_message() {
 }
 
 #[test]
-fn a_close_travels_behind_what_was_sent() {
+fn close_arrives_after_sent_bytes() {
     let (server, proxy, mut connection) = setup();
     proxy.delay(SHORT);
     connection.send(&["SET", "a", "1"]).expect("sent");

@@ -38,7 +38,7 @@ fn on_each_server(story: fn(&Server)) {
 
 /// The harness swallows what a test prints that passes, so this is said past it.
 #[test]
-fn what_is_not_tested_is_named() {
+fn skipped_servers_are_named() {
     let servers = servers();
     for (name, path) in &servers {
         let is_there = path.as_ref().is_none_or(|path| path.exists());
@@ -153,7 +153,7 @@ fn shown(reply: &Reply) -> String {
 const WRONG: &str = "error WRONGTYPE";
 
 #[test]
-fn setnx_takes_what_is_absent_whatever_type_is_there() {
+fn setnx_takes_an_absent_key_and_refuses_any_type() {
     on_each_server(|server| {
         server.table(&[
             ("", "SETNX k v", "1", "v"),
@@ -221,7 +221,7 @@ fn set_nx_sets_value_and_end_in_one_step_or_nothing() {
 }
 
 #[test]
-fn expire_gives_an_end_to_what_is_there_of_any_type() {
+fn expire_sets_a_ttl_on_a_key_of_any_type() {
     on_each_server(|server| {
         server.table(&[
             ("", "PEXPIRE k 100", "0", "nil"),
@@ -244,7 +244,7 @@ fn expire_gives_an_end_to_what_is_there_of_any_type() {
 }
 
 #[test]
-fn multi_with_setnx_and_expire_lets_a_loser_extend_the_winners_lock() {
+fn multi_setnx_expire_lets_a_loser_extend_the_winners_lock() {
     on_each_server(|server| {
         let recipe = ["SETNX k v", "PEXPIRE k 100"];
         assert_eq!(server.exec(&recipe), ["1", "1"]);
@@ -292,7 +292,7 @@ fn compare_and_delete_deletes_the_owners_value_only() {
 /// All of a script is at one moment: what is there when it begins is there when it ends, also when its end has passed meanwhile.
 /// The clock is the server's own here: one that stands still would prove nothing.
 #[test]
-fn a_key_that_is_there_when_a_script_begins_is_there_when_it_ends() {
+fn key_present_when_a_script_begins_lasts_until_its_end() {
     const READS: &str = "local before = redis.call('get', KEYS[1]) if before == false then return 'late' end \
                          for i = 1, tonumber(ARGV[1]) do end local after = redis.call('get', KEYS[1]) \
                          return before == after and after ~= false and 'same' or 'gone'";

@@ -154,7 +154,7 @@ fn options_reach_the_server() {
 
 #[test]
 #[should_panic(expected = "Bad directive or wrong number of arguments")]
-fn a_bad_option_shows_what_the_server_said() {
+fn bad_option_shows_the_servers_message() {
     drop(RedisServer::builder().option("no-such-option", "1").start());
 }
 
@@ -343,7 +343,7 @@ fn a_server_that_ended_by_itself_cannot_be_paused() {
 
 #[test]
 #[should_panic(expected = "redis-server is not installed: run scripts/test, which installs it")]
-fn a_missing_binary_says_what_to_do() {
+fn missing_binary_names_the_remedy() {
     drop(
         RedisServer::builder()
             .binary("/nonexistent/redis-server")

@@ -1,16 +1,17 @@
-//! When a fresh value is refreshed early, so that one in use never expires. Must never decide who does it: `Begin` does.
+//! Early refresh: renews a value in use before it expires, by a random choice of the readers.
 
 use super::entry::Header;
 
-/// The part of its fresh time, the last, in which a value may be refreshed early: one in so many.
+/// The last part of the fresh time in which a value may be refreshed early: one in so many.
 const WINDOW: u64 = 5;
 
 impl Header {
-    /// Whether one reader who finds the value fresh should see to the next one already, drawn by `random` from 0 to 1.
+    /// Whether a reader that finds the value fresh should refresh it already, decided by `random` from 0 to 1.
     ///
-    /// This is `XFetch` (Vattani, Chierichetti, Lowenstein: "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015): the longer it
-    /// takes to load, and the nearer the expiry, the likelier; `eagerness` is its beta, 1 by default, 0 for never. Not before the last
-    /// fifth of the fresh time: with many readers one draws early enough that a value would be refreshed all the time.
+    /// This is `XFetch` (Vattani, Chierichetti, Lowenstein: "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015). The
+    /// longer a load takes, and the nearer the expiry, the likelier the refresh. `eagerness` is its beta: 1 by default, 0 for
+    /// never. Refreshes begin only in the last fifth of the fresh time; with many readers, one of them would otherwise refresh
+    /// all the time.
     pub fn is_due_early(&self, now_ms: u64, random: f64, eagerness: f64) -> bool {
         let left = self.soft_ms.saturating_sub(now_ms);
         let span = self.soft_ms.saturating_sub(self.stored_ms);
@@ -22,7 +23,7 @@ impl Header {
     }
 }
 
-/// Milliseconds of our days are far below 2^53.
+/// Milliseconds since 1970 are far below 2^53.
 #[expect(clippy::cast_precision_loss, reason = "a draw need not be exact")]
 const fn float(number: u64) -> f64 {
     number as f64
@@ -48,7 +49,7 @@ mod tests {
         assert!(header.is_due_early(19_000, random, 1.0));
         assert!(!header.is_due_early(19_000, random, 0.0));
         assert!(header.is_due_early(18_000, random, 3.0));
-        // However eager, not before the last fifth.
+        // Even with high eagerness, not before the last fifth.
         assert!(!header.is_due_early(17_999, 0.0, 100.0));
         assert!(header.is_due_early(18_000, 0.0, 100.0));
         assert!(header.is_due_early(20_000, 1.0, 1.0));

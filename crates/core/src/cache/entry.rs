@@ -1,6 +1,6 @@
-//! A value as it stands under its key. Must never take other programs' data for an entry.
+//! The format of a value under its key.
 //!
-//! The text is a line of fixed width, then the value as it is, so that any language cuts it at the first line feed:
+//! The text is a header of fixed width, then the value unchanged. Any language can cut it at the first line feed:
 //!
 //! ```text
 //! lhc1 f 1795316158604832 0001795316158850 0001795316218850 00000246 j\n
@@ -8,7 +8,7 @@
 //!
 //! | at | | |
 //! |--:|---|---|
-//! | 0 | `lhc1` | what it is |
+//! | 0 | `lhc1` | the format |
 //! | 5 | `f`, `i` | fresh until its soft expiry, or invalidated |
 //! | 7 | 16 digits | its version: when its load began, in microseconds since 1970, or a little more |
 //! | 24 | 16 digits | when it was stored, in milliseconds on the store's expiry clock (in Redis: since 1970) |
@@ -22,35 +22,35 @@ use std::time::Duration;
 use super::version::Version;
 use crate::time::Now;
 
-/// The bytes of a value, without the header; shared, since one load serves many.
+/// The bytes of a value, without the header; shared, since one load serves many callers.
 pub type Body = Arc<[u8]>;
 
-/// How long the line before the value is, its line feed included.
+/// The length of the header, including its line feed.
 pub const HEADER_BYTES: usize = 69;
 
 const MAGIC: &[u8] = b"lhc1 ";
 
-/// How far the store's clock may be behind the moment of storing before a value counts as one from the future, which is
-/// stale: the clock was set back, and nobody knows how old it is.
+/// How far the store's clock may be behind the time of storing. Beyond that, the clock was set back, the age of the value is
+/// unknown, and the value is stale.
 const BEHIND_MS: u64 = 1_000;
 
-/// The largest number that has 16 digits, and the largest load time.
+/// The largest number with 16 digits, and the largest load time.
 const MOST: u64 = 9_999_999_999_999_999;
 const MOST_LOAD: u64 = 99_999_999;
 
-/// How a value is written. Core never looks.
+/// The format of a value. This crate does not read values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// JSON.
     Json,
     /// `MessagePack`, with the names of fields.
     MessagePack,
-    /// As the loader gave it.
+    /// The loader's bytes, unchanged.
     Raw,
 }
 
 impl Format {
-    /// Its letter in the header.
+    /// The letter in the header.
     pub const fn letter(self) -> char {
         match self {
             Self::Json => 'j',
@@ -66,10 +66,10 @@ impl Format {
     }
 }
 
-/// What stands before the value.
+/// The header of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Header {
-    /// It was invalidated, or its load was overtaken by an invalidation: stale whatever the time.
+    /// It was invalidated, or its load was overtaken by an invalidation: it is stale at any time.
     pub invalidated: bool,
     /// The version of its load.
     pub version: Version,
@@ -79,21 +79,21 @@ pub struct Header {
     pub soft_ms: u64,
     /// How long it took to load, in milliseconds.
     pub load_ms: u64,
-    /// How the value is written.
+    /// The format of the value.
     pub format: Format,
 }
 
-/// What a value is good for.
+/// Whether a value may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// It may be used as it is.
+    /// It may be used.
     Fresh,
-    /// Something newer should be loaded; it may serve meanwhile.
+    /// A newer value should be loaded; this one may be used meanwhile.
     Stale,
 }
 
 impl Header {
-    /// What it is good for at `now_ms`, on the store's expiry clock.
+    /// Whether it may be used at `now_ms`, on the store's expiry clock.
     pub const fn standing(&self, now_ms: u64) -> Standing {
         let from_future = now_ms.saturating_add(BEHIND_MS) < self.stored_ms;
         if self.invalidated || from_future || now_ms >= self.soft_ms {
@@ -103,12 +103,12 @@ impl Header {
         }
     }
 
-    /// How long ago it was stored.
+    /// The time since it was stored.
     pub const fn age(&self, now_ms: u64) -> Duration {
         Duration::from_millis(now_ms.saturating_sub(self.stored_ms))
     }
 
-    /// The line.
+    /// The header as text.
     pub fn line(&self) -> String {
         format!(
             "lhc1 {} {:016} {:016} {:016} {:08} {}\n",
@@ -121,7 +121,7 @@ impl Header {
         )
     }
 
-    /// Reads the line at the beginning of `text`; `None` if it is no entry.
+    /// Parses the header at the beginning of `text`; `None` if it is no entry.
     pub fn read(text: &[u8]) -> Option<Self> {
         let line = text.get(..HEADER_BYTES)?;
         let spaces = [6, 23, 40, 57, 66].iter().all(|at| line[*at] == b' ');
@@ -134,7 +134,7 @@ impl Header {
             let text = std::str::from_utf8(digits).ok().filter(|_| all_digits)?;
             text.parse::<u64>().ok()
         };
-        // Nobody could have written a larger one, and scripts could not tell it from its neighbours.
+        // No store gives out a larger version, and scripts could not tell it from its neighbours.
         let version =
             Some(Version::new(number(7, 23)?)).filter(|version| *version <= Version::MAX)?;
         Some(Self {
@@ -152,31 +152,31 @@ impl Header {
     }
 }
 
-/// An entry's value.
+/// A value with its header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// What is known of it.
+    /// The header.
     pub header: Header,
-    /// The value itself.
+    /// The value.
     pub body: Body,
 }
 
 impl Value {
-    /// Reads what stands under a key; `None` if it is no entry.
+    /// Parses the content of a key; `None` if it is no entry.
     pub fn read(text: &[u8]) -> Option<Self> {
         let header = Header::read(text)?;
         let body = text.get(HEADER_BYTES..)?.into();
         Some(Self { header, body })
     }
 
-    /// What stands under its key.
+    /// The content of the key.
     pub fn text(&self) -> Vec<u8> {
         let mut text = self.header.line().into_bytes();
         text.extend_from_slice(&self.body);
         text
     }
 
-    /// What it is good for now.
+    /// Whether it may be used now.
     pub const fn standing(&self, now: Now) -> Standing {
         self.header.standing(now.millis())
     }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_form_is_no_entry() {
+    fn other_formats_are_no_entry() {
         for (at, byte) in [
             (0, b'L'),
             (3, b'2'),
@@ -238,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_nobody_gave_out_is_no_entry() {
+    fn version_never_given_out_is_no_entry() {
         let line = |version: &str| LINE.replace("1795316158604832", version);
         assert!(Header::read(line("9007199254740991").as_bytes()).is_some());
         assert_eq!(Header::read(line("9007199254740992").as_bytes()), None);
     }
 
     #[test]
-    fn it_is_fresh_until_its_soft_expiry_and_stale_if_the_clock_went_back() {
+    fn fresh_until_soft_expiry_and_stale_if_the_clock_went_back() {
         let header = header();
         let standing = |now_ms| header.standing(now_ms);
         assert_eq!(standing(header.stored_ms), Standing::Fresh);

@@ -1,4 +1,4 @@
-//! The transition function of one entry. Must never look at anything but its arguments.
+//! The transition function of one entry: state, step and time in; state and reply out. It reads only its arguments.
 //!
 //! Expiry is strict, as in Redis and as for locks: at its last millisecond a lease, a back-off or a key still counts. A soft expiry is the
 //! first millisecond that is stale.
@@ -12,57 +12,57 @@ use super::version::Version;
 use crate::owner::ClientId;
 use crate::time::{Now, Ttl, millis};
 
-/// How long the control is kept after it was last needed. A load that outlives its lease by that fills as stale (K3).
+/// How long the control is kept after its last use. A load that outlives its lease by this time fills as stale (K3).
 pub const MEMORY: Duration = Duration::from_secs(15 * 60);
 
-/// By how much a memory that begins goes past a stored version that is ahead of the clock. A lost memory may have counted on
-/// from there, by one for each load and invalidation, and so by less than this.
+/// The distance that a new control keeps from a stored version that is ahead of the clock. A lost control may have counted on
+/// from that version, by one for each load and invalidation, and therefore by less than this.
 const LEAP_US: u64 = 3_600_000_000;
 
-/// How many bits of the token of who begins that memory are added to the leap, and how far apart they lie: another memory that was
-/// lost may have begun at the same stored version, and their numbers must not be taken for one another's.
+/// How many bits of the first token are added to that distance, and the spacing of these values. An earlier lost control may
+/// have begun at the same stored version; the random part keeps their numbers apart.
 const LEAP_BITS: u32 = 20;
 const LEAP_APART_US: u64 = 1_024;
 
-/// When a waiter asks again if it hears nothing, at the latest: one that is told when the load ends, and one that is not.
+/// The longest poll interval of a waiter: subscribed, and not subscribed.
 pub const POLL: Duration = Duration::from_millis(500);
-/// See [`POLL`].
+/// The poll interval of a waiter without a subscription.
 pub const POLL_UNSUBSCRIBED: Duration = Duration::from_millis(25);
 
-/// All that is known of one entry.
+/// All that a store keeps of one entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EntryState {
-    /// What is stored, and the last millisecond at which it is.
+    /// The stored value, and the last millisecond at which it exists.
     pub value: Option<(Value, u64)>,
-    /// Who loads and what was invalidated.
+    /// The loads and invalidations.
     pub control: Option<Control>,
-    /// Another program's data under the key, by its Redis type. Stores of our own leave it empty.
+    /// Another program's data under the key, by its Redis type. Embedded stores leave it empty.
     pub foreign: Option<String>,
 }
 
-/// What is kept beside the value.
+/// The state beside the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Control {
-    /// The last number that was given out (K2).
+    /// The last number given out (K2).
     pub last: Version,
-    /// The number of the last invalidation, or of the beginning of this memory: loads below it may bring what is no longer true.
+    /// The number of the last invalidation, or of the beginning of this control. Loads below it may bring outdated values.
     pub epoch: Version,
-    /// Who loads.
+    /// The current loader.
     pub loader: Option<Loader>,
-    /// A failed load.
+    /// The back-off after a failed load.
     pub back_off: Option<BackOff>,
     /// How many loads have failed in a row.
     pub failures: u32,
-    /// Who is to be told when the load ends.
+    /// The clients to wake when the load ends.
     pub waiting: BTreeSet<ClientId>,
-    /// The last millisecond at which all this is remembered.
+    /// The last millisecond at which the control exists.
     pub forget_at_ms: u64,
 }
 
-/// A load under way.
+/// A load in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loader {
-    /// Whose.
+    /// Its identity.
     pub token: Token,
     /// Its version.
     pub version: Version,
@@ -70,12 +70,12 @@ pub struct Loader {
     pub until_ms: u64,
 }
 
-/// A time in which nobody loads.
+/// A time in which no client loads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackOff {
     /// Its last millisecond.
     pub until_ms: u64,
-    /// What the failed load said.
+    /// The error of the failed load.
     pub error: String,
 }
 
@@ -95,18 +95,18 @@ impl EntryState {
         }
     }
 
-    /// What is stored, without changing anything.
+    /// The stored value; changes nothing.
     pub fn look(&self, now: Now) -> Option<&Value> {
         let (value, until_ms) = self.value.as_ref()?;
         (*until_ms >= now.millis()).then_some(value)
     }
 
-    /// Whether nothing is left to keep.
+    /// Whether the state is empty.
     pub fn is_empty(&self) -> bool {
         self.value.is_none() && self.control.is_none() && self.foreign.is_none()
     }
 
-    /// Drops what has expired, as time alone does it in Redis (K7).
+    /// Drops what has expired, as Redis does without a request (K7).
     pub fn expire(&mut self, now: Now) {
         let ms = now.millis();
         self.value.take_if(|(_, until_ms)| *until_ms < ms);
@@ -168,8 +168,8 @@ impl EntryState {
         }
     }
 
-    /// The clock was set back since the value was loaded. It is stale, and its version goes past all that were given out, as do
-    /// those after it (K2, K3).
+    /// Invalidates a value whose version is ahead of the wall clock: the clock was set back since it was loaded. Its version
+    /// then exceeds all that were given out, as do those after it (K2, K3).
     fn overtake(&mut self, now: Now, token: Token) {
         if let Some((Value { header, .. }, _)) = &mut self.value
             && header.version.get() > now.wall_us
@@ -182,7 +182,7 @@ impl EntryState {
         }
     }
 
-    /// The version that is stored, or the lowest.
+    /// The stored version, or the lowest.
     fn above(&self) -> Version {
         let stored = self.value.as_ref();
         stored.map_or(Version::default(), |(value, _)| value.header.version)
@@ -207,7 +207,7 @@ impl EntryState {
         let kept = self.keep(now, commit);
         let mut wakes = Vec::new();
         if let Some(control) = &mut self.control {
-            // What is older than the value, or a repeat of it, or of another memory, tells nothing new of the source.
+            // A commit older than the value, a repeat, or one of another control says nothing new about the source.
             let is_news = control.knows(commit.version)
                 && stored.is_none_or(|stored| stored < commit.version);
             let is_mine = control
@@ -228,7 +228,7 @@ impl EntryState {
         Outcome { reply, wakes }
     }
 
-    /// Stores the value, as fresh or stale, or not.
+    /// Stores the value as fresh, as stale, or not at all.
     fn keep(&mut self, now: Now, commit: &Commit) -> CommitOutcome {
         let version = commit.version;
         let stored = self.value.as_ref().map(|(value, _)| value.header);
@@ -242,7 +242,7 @@ impl EntryState {
             _ => {}
         }
         let control = self.control.as_ref();
-        // Numbers of a lost memory lie above its own only if the clock was set back: nothing can be said of them (K3, K4).
+        // A number above the control's own comes from a lost control, and the clock was set back: its order is unknown (K3, K4).
         if control.is_some_and(|control| !control.knows(version)) {
             return stored.map_or(CommitOutcome::Stale, |_| CommitOutcome::Overtaken);
         }
@@ -273,7 +273,7 @@ impl EntryState {
         let Some(control) = &mut self.control else {
             return quiet(Reply::Abandoned);
         };
-        // Whoever took over knows better.
+        // The load was taken over by another client, whose outcome counts.
         if control.loader.take_if(|mine| mine.token == token).is_none() {
             return quiet(Reply::Abandoned);
         }
@@ -300,10 +300,10 @@ impl EntryState {
             value.header.invalidated = true;
         }
         let mut wakes = Vec::new();
-        // Without a memory, every load under way fills as stale anyway.
+        // Without a control, every load in progress fills as stale anyway.
         if let Some(control) = &mut self.control {
             control.epoch = control.next(above, now);
-            // What it brings is not wanted any more, so nobody waits for it.
+            // Its value is not wanted any more, so no client waits for it.
             control.loader = None;
             control.remember(now, Duration::ZERO);
             wakes = control.wake();
@@ -314,7 +314,7 @@ impl EntryState {
 }
 
 impl Control {
-    /// A memory that begins now: what was before it may have been invalidated.
+    /// A new control: it counts everything before it as invalidated.
     fn new(above: Version, now: Now) -> Self {
         let epoch = Version::after(above, now.wall_us);
         Self {
@@ -328,18 +328,18 @@ impl Control {
         }
     }
 
-    /// The next number, above all that were given out and `above` (K2).
+    /// The next number, above `above` and all that were given out (K2).
     fn next(&mut self, above: Version, now: Now) -> Version {
         self.last = Version::after(self.last.max(above), now.wall_us);
         self.last
     }
 
-    /// Whether it may have given this number out, and not a control that was lost and was ahead of it.
+    /// Whether this control may have given out `version`. Otherwise a lost control did, which was ahead of this one.
     fn knows(&self, version: Version) -> bool {
         version <= self.last
     }
 
-    /// Keeps the memory for [`MEMORY`] more than `needed`.
+    /// Keeps the control for [`MEMORY`] longer than `needed`.
     fn remember(&mut self, now: Now, needed: Duration) {
         let until = now.millis() + millis(needed + MEMORY);
         self.forget_at_ms = self.forget_at_ms.max(until);

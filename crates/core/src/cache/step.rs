@@ -1,4 +1,4 @@
-//! What a client can ask of an entry and what it is answered. Must never carry a client's clock.
+//! The steps that a client can ask of an entry, and their replies. Neither carries a client's clock.
 
 use std::time::Duration;
 
@@ -7,79 +7,79 @@ use super::version::Version;
 use crate::owner::ClientId;
 use crate::time::Ttl;
 
-/// The identity of one load: 128 random bits. Of a call and not of a client, so that a client's later load is never taken for
-/// an earlier one.
+/// The identity of one load: 128 random bits. Each call has its own, so a client's later load is never taken for an earlier
+/// one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u128);
 
 /// One atomic step of a store: one round trip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Ask for a fresh value, or to be the one who loads it.
+    /// Get a fresh value, or become the loader.
     Begin(Begin),
-    /// Keep the lease of a load that is still under way. Never takes one again that has ended.
+    /// Extend the lease of a load in progress. A lease that has ended is not taken again.
     Renew {
-        /// Whose load.
+        /// The load.
         token: Token,
         /// The lease from now on.
         lease: Ttl,
     },
-    /// Hand in what was loaded.
+    /// Store the loaded value.
     Commit(Commit),
     /// End a load without a value.
     Abandon {
-        /// Whose load.
+        /// The load.
         token: Token,
-        /// It failed: leave the source alone for a while. `None` if it was only given up.
+        /// The load failed: do not ask the source for this long. `None` if the client only gave up.
         back_off: Option<(Ttl, String)>,
     },
-    /// What is stored is no longer true: from here on it is stale, and so is what loads under way will bring.
+    /// The stored value is no longer true: it is stale from now on, and so are the values of loads in progress.
     Invalidate {
-        /// Do not keep the stale value.
+        /// Delete the stale value.
         remove: bool,
     },
 }
 
-/// What [`Step::Begin`] says.
+/// The arguments of [`Step::Begin`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begin {
-    /// Fresh for each load, the same for each retry of it.
+    /// Fresh for each load, and repeated by each retry of it.
     pub token: Token,
-    /// The highest version that the caller has seen; it is sent nothing older again.
+    /// The highest version that the caller has seen; it is sent no older value.
     pub seen: Version,
-    /// It wants something newer than that, even if that is fresh: to refresh early, or because it cannot read it.
+    /// The caller wants a newer value than that, even if that one is fresh: to refresh early, or because it cannot read it.
     pub over: bool,
     /// The lease wanted.
     pub lease: Ttl,
-    /// The client to be told when the load of another ends, if it listens.
+    /// The client to wake when another client's load ends, if it is subscribed.
     pub listener: Option<ClientId>,
 }
 
-/// What [`Step::Commit`] says.
+/// The arguments of [`Step::Commit`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
-    /// Whose load.
+    /// The load.
     pub token: Token,
     /// The version that it was granted.
     pub version: Version,
-    /// How long the value is fresh, in milliseconds; with no time as stale either, zero is a value that is not stored.
+    /// How long the value is fresh, in milliseconds. If the stale time is zero as well, the value is not stored.
     pub fresh_ms: u64,
     /// How long it is kept as stale after that, in milliseconds.
     pub stale_ms: u64,
     /// How long it took to load, in milliseconds.
     pub load_ms: u64,
-    /// How it is written.
+    /// The format of the value.
     pub format: Format,
     /// The value.
     pub body: Body,
 }
 
-/// What a step answers.
+/// The reply to a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// There is a fresh value.
     Fresh(Value),
-    /// The caller loads, and commits under this version.
+    /// The caller is the loader, and commits under this version.
     Load {
         /// The version of the load.
         version: Version,
@@ -88,53 +88,53 @@ pub enum Reply {
         /// A stale value that the caller has not seen.
         stale: Option<Value>,
     },
-    /// Another loads.
+    /// Another client loads.
     Busy {
-        /// Ask again after this long, if nothing is heard before.
+        /// How long to wait for a wake before asking again.
         poll_after: Duration,
         /// A stale value that the caller has not seen.
         stale: Option<Value>,
     },
-    /// The last load failed, and nobody loads for a while.
+    /// The last load failed: no client loads for a while.
     BackOff {
         /// For how long.
         left: Duration,
-        /// What the failed load said.
+        /// The error of the failed load.
         error: String,
         /// A stale value that the caller has not seen.
         stale: Option<Value>,
     },
     /// The lease is renewed.
     Renewed,
-    /// The load has no lease: it ended, or the entry was invalidated. It may still commit.
+    /// The load has no lease: it has ended, or the entry was invalidated. The caller may still commit.
     NotLoading,
-    /// What a commit came to.
+    /// The outcome of a commit.
     Committed(CommitOutcome),
-    /// The load was ended, or had been.
+    /// The load is ended, by this step or before.
     Abandoned,
     /// The entry was invalidated.
     Invalidated,
-    /// Something else stands under the key, of this Redis type; it was left alone (K8).
+    /// The key holds a value that is no entry, of this Redis type; it was not touched (K8).
     Foreign(String),
 }
 
-/// What became of a committed value.
+/// The outcome of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CommitOutcome {
     /// It is stored, and fresh until this soft expiry, in milliseconds on the store's expiry clock.
     Fresh(u64),
-    /// The entry was invalidated after the load began, or the store has forgotten whether it was: it is stored as stale, or not
-    /// at all if stale values are not kept.
+    /// The entry was invalidated after the load began, or the store has lost its record of invalidations. The value is stored as
+    /// stale, or not at all if stale values are not kept.
     Stale,
-    /// Something newer is stored; it was dropped.
+    /// A newer value is stored; this one was dropped.
     Overtaken,
 }
 
-/// What a step did.
+/// The effects of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// The answer to the one who asked.
+    /// The reply to the caller.
     pub reply: Reply,
-    /// The clients to tell that they should ask again (K5). A hint: they also poll.
+    /// The clients to wake, so that they ask again (K5). A hint: they also poll.
     pub wakes: Vec<ClientId>,
 }

@@ -1,6 +1,6 @@
-//! The numbers that order the loads and the invalidations of an entry. Must never give out one that is not above the last (K2).
+//! Versions: the rising numbers that order the loads and the invalidations of an entry (K2).
 
-/// A number of an entry that only rises (K2): of a load, or of an invalidation.
+/// The number of a load or of an invalidation of an entry; it only rises (K2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Version(u64);
 
@@ -8,7 +8,7 @@ impl Version {
     /// The largest one: 2^53 - 1, which Lua and JavaScript carry exactly.
     pub const MAX: Self = Self((1 << 53) - 1);
 
-    /// A version read back from where it was kept.
+    /// A version that was read back from a store.
     pub const fn new(value: u64) -> Self {
         Self(value)
     }
@@ -18,10 +18,10 @@ impl Version {
         self.0
     }
 
-    /// The next one after `last`, at `wall_us` microseconds since 1970. As for fences, the floor of wall time keeps
-    /// them rising when the last one was lost, and the count when the clock stands still or goes back.
+    /// The next version after `last`, at `wall_us` microseconds since 1970. As for fences, wall time as the floor keeps them
+    /// rising when the last one was lost, and counting does when the clock pauses or goes back.
     pub fn after(last: Self, wall_us: u64) -> Self {
-        // One near the end was not given out by us: it counts as lost.
+        // A number near the maximum was not given out by a store: it counts as lost.
         let by_count = if last < Self::MAX { last.0 + 1 } else { 0 };
         Self(by_count.max(wall_us).min(Self::MAX.0))
     }

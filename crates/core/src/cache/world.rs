@@ -1,4 +1,4 @@
-//! All entries of a store. Must never keep anything of an entry that has expired and is swept.
+//! All entries of a store. After a sweep, nothing is kept of an expired entry.
 
 use std::collections::BTreeMap;
 
@@ -25,27 +25,27 @@ impl CacheWorld {
         outcome
     }
 
-    /// What is stored under `key`.
+    /// The value stored under `key`.
     pub fn look(&self, now: Now, key: &LockName) -> Option<&Value> {
         self.entries.get(key)?.look(now)
     }
 
-    /// The state of `key`, to be changed from outside the rules: by a test that plays a data loss.
+    /// The state of `key`, for tests that play a loss of data.
     pub fn entry(&mut self, key: &LockName) -> &mut EntryState {
         self.entries.entry(key.clone()).or_default()
     }
 
-    /// How many entries something is kept for.
+    /// The number of entries with a state.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nothing is kept.
+    /// Whether no entry has a state.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Forgets what expired without anyone asking for it again.
+    /// Forgets expired entries.
     pub fn sweep(&mut self, now: Now) {
         self.entries.retain(|_, state| {
             state.expire(now);

@@ -1,4 +1,4 @@
-//! The kinds of lock. A kind is one predicate, who is admitted beside whom; it must never keep state of its own.
+//! The kinds of lock. A kind is a predicate without state: which request is admitted beside which holders.
 
 mod mutex;
 

@@ -1,5 +1,4 @@
-//! What each broken rule would do, around the sound one: it asks for another step, finds another state, or leaves one.
-//! Must never be needed to read the rules themselves.
+//! The broken rules: each wraps the sound rule, and changes the step, the state before it, or the state after it.
 
 use super::Mutation;
 use super::left::Done;
@@ -44,7 +43,7 @@ impl Mutation {
         done.leave(self)
     }
 
-    /// The step that is taken instead.
+    /// The step that the broken rule takes instead.
     fn asked(self, step: &Step, before: &LockState) -> Step {
         let mut step = step.clone();
         let holder = before.holders.first().map(|holder| &holder.owner);
@@ -67,7 +66,7 @@ impl Mutation {
         step
     }
 
-    /// Changes the state that the step is taken on.
+    /// Changes the state on which the step is taken.
     fn find(
         self,
         (lock, counter): (&mut LockState, &mut Counter),
@@ -130,7 +129,7 @@ impl Mutation {
     }
 }
 
-/// A presence to which every waiter listens.
+/// A presence in which every waiter is subscribed.
 struct AllHear<'a>(&'a dyn Presence);
 
 impl Presence for AllHear<'_> {

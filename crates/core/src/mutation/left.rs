@@ -1,4 +1,4 @@
-//! What a broken rule leaves of a step that was taken, and what it answers. Must never be needed to read the rules themselves.
+//! The effects of the broken rules after the sound step: changed state and changed replies.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::state::{LockState, Waiter};
 use crate::step::{Held, Outcome, Reply, Step};
 use crate::time::{Now, Ttl};
 
-/// A step that was taken, and what it was taken on: without what had expired.
+/// A step that was taken, and the state before it without expired entries.
 pub(super) struct Done<'a> {
     pub(super) lock: &'a mut LockState,
     pub(super) counter: &'a mut Counter,
     pub(super) before: LockState,
-    /// The counter before it.
+    /// The counter before the step.
     pub(super) drawn: Counter,
     pub(super) now: Now,
     pub(super) step: &'a Step,
@@ -27,7 +27,7 @@ pub(super) struct Done<'a> {
 }
 
 impl Done<'_> {
-    /// Changes what the step has left and what it answers.
+    /// Changes the state after the step, and its reply.
     pub(super) fn leave(mut self, mutation: Mutation) -> Outcome {
         match mutation {
             Mutation::NoExclusion if overruns(self.step, &self.before) => {
@@ -40,7 +40,7 @@ impl Done<'_> {
             Mutation::WaiterReleaseFreesHolder => self.free_for_waiter(),
             Mutation::ExtendRetakes | Mutation::ExtendAlwaysSucceeds => self.extend(mutation),
             Mutation::InspectGrants if *self.step == Step::Inspect => {
-                // Of nobody, so all it does is to advance.
+                // A release by an unknown owner: it only advances the lock.
                 let advance = Step::Break {
                     fence: Fence::new(0),
                 };
@@ -116,7 +116,7 @@ impl Done<'_> {
         }
     }
 
-    /// What becomes of those whom the step passed over, and of those behind them.
+    /// Changes the places of the waiters that the step passed over, and of those behind them.
     fn passed_over(&mut self, mutation: Mutation) {
         let earlier = self.before.queue.clone();
         let was = |waiter: &Waiter| earlier.iter().find(|was| was.owner == waiter.owner);
@@ -238,7 +238,7 @@ impl Done<'_> {
         }
     }
 
-    /// Gives the holder other fences, also for who is told of them.
+    /// Gives the holder other fences, also in the replies and wakes that name them.
     fn set_fences(&mut self, fences: Fences) {
         if let Some(holder) = self.lock.holders.last_mut() {
             holder.fences = fences;

@@ -1,10 +1,9 @@
-//! Rules that are broken on purpose, to try the tests: there only with `--cfg leasehold_mutations`, which this repository's
-//! `.cargo/config.toml` sets, and never in a release build.
+//! Rules that are broken on purpose, to test the tests. They exist only with `--cfg leasehold_mutations`, which this
+//! repository's `.cargo/config.toml` sets, and never in a release build.
 //!
-//! To read the environment is what the crate promises not to do, and is done here only.
-//!
-//! A process has at most one, named by the environment variable `LEASEHOLD_MUTATION` as `core/NAME`; `lua/NAME` breaks
-//! a script of Redis instead, and leaves these rules sound. `docs/how-we-know/mutations.md` says which test notices which.
+//! This is the only place of the crate that reads the environment. A process has at most one active mutation, named by the
+//! variable `LEASEHOLD_MUTATION` as `core/NAME`. A value `lua/NAME` breaks a script of Redis instead and leaves these rules
+//! sound. `docs/how-we-know/mutations.md` lists which test catches which mutation.
 
 mod broken;
 mod left;
@@ -12,7 +11,7 @@ mod who;
 
 use std::sync::OnceLock;
 
-/// The variable that names the one that is active.
+/// The environment variable that names the active mutation.
 const VARIABLE: &str = "LEASEHOLD_MUTATION";
 
 macro_rules! mutations {
@@ -24,17 +23,17 @@ macro_rules! mutations {
         }
 
         impl Mutation {
-            /// All there are.
+            /// All mutations.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// Its name.
+            /// The name, as in the environment variable.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
                 }
             }
 
-            /// What is broken, in a sentence.
+            /// The broken rule, in a sentence.
             pub const fn what(self) -> &'static str {
                 match self {
                     $(Self::$variant => $what,)*
@@ -120,10 +119,10 @@ mutations! {
 }
 
 impl Mutation {
-    /// The one that this process was started with.
+    /// The mutation with which this process was started.
     ///
     /// # Panics
-    /// If the variable names none, with a list of all.
+    /// If the variable names no mutation; the message lists all.
     pub fn active() -> Option<Self> {
         static ACTIVE: OnceLock<Option<Mutation>> = OnceLock::new();
         *ACTIVE.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Who holds and who waits, as the broken rules ask it.
+//! Queries on holders and waiters for the broken rules.
 
 use crate::owner::Owner;
 use crate::state::LockState;
@@ -14,7 +14,7 @@ pub(super) fn holds(state: &LockState, owner: &Owner) -> bool {
     state.holders.iter().any(|holder| holder.owner == *owner)
 }
 
-/// Whether this owner stands in the queue.
+/// Whether this owner is in the queue.
 pub(super) fn waits(state: &LockState, owner: &Owner) -> bool {
     state.queue.iter().any(|waiter| waiter.owner == *owner)
 }

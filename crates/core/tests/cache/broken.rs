@@ -1,17 +1,17 @@
-//! Rules that are broken on purpose, each as someone could have written it. What finds them is the register, or the invariants.
+//! Rules that are broken on purpose, as a programmer might by mistake. The register or the invariants must find each.
 
 use leasehold_core::Now;
 use leasehold_core::cache::{
     CommitOutcome, Control, EntryState, Outcome, Reply, Standing, Step, Value, Version,
 };
 
-/// The rules of an entry: [`EntryState::apply`], or something worse.
+/// The rules of an entry: [`EntryState::apply`], or a broken version of it.
 pub(crate) type Apply = fn(&mut EntryState, Now, &Step) -> Outcome;
 
-/// What a broken rule does, and it.
+/// The name of a broken rule, and the rule.
 pub(crate) type Broken = (&'static str, Apply);
 
-/// Which let an old value look fresh: the register finds these.
+/// Broken rules that make an old value look fresh: the register finds these.
 pub(crate) const UNTRUE: &[Broken] = &[
     ("a commit looks at no epoch", no_epoch),
     ("a commit compares tokens, not versions", token_only),
@@ -28,7 +28,7 @@ pub(crate) const UNTRUE: &[Broken] = &[
     ("a repeated commit is stored once more", stored_again),
 ];
 
-/// Which cost loads, values or waiters: the invariants find these.
+/// Broken rules that cost loads, values or waiters: the invariants find these.
 pub(crate) const WASTEFUL: &[Broken] = &[
     ("K1: a second client loads", two_load),
     ("K1: an ended lease is renewed", renews_ended),
@@ -49,7 +49,7 @@ fn is_fresh(kept: CommitOutcome) -> bool {
     matches!(kept, CommitOutcome::Fresh(_))
 }
 
-/// Takes the step with a control that is changed for its time.
+/// Takes the step with a control that is changed for this step only.
 fn with_epoch(state: &mut EntryState, now: Now, step: &Step, epoch: Version) -> Outcome {
     let kept = state.control.as_ref().map(|control| control.epoch);
     if let Some(control) = &mut state.control {
@@ -153,7 +153,7 @@ fn counts_from_one(state: &mut EntryState, now: Now, step: &Step) -> Outcome {
     state.apply(Now { wall_us: 0, ..now }, step)
 }
 
-/// As it was once: a commit is compared with the epoch only.
+// An earlier version of the rule: a commit is compared with the epoch only.
 fn any_number(state: &mut EntryState, now: Now, step: &Step) -> Outcome {
     state.expire(now);
     let last = state.control.as_ref().map(|control| control.last);

@@ -1,8 +1,8 @@
-//! What may happen to an entry, in random order. Must never depend on the state of one.
+//! The events of an entry, in random order. They are drawn without knowledge of its state.
 
 use proptest::prelude::*;
 
-/// So many clients ask.
+/// The number of clients.
 pub(crate) const CLIENTS: usize = 4;
 
 #[derive(Debug, Clone, Copy)]
@@ -15,7 +15,7 @@ pub(crate) enum Event {
         listens: bool,
         lease: u64,
     },
-    /// Of one of the loads there ever were, counted from the last.
+    /// For one of all loads so far, counted from the last.
     Renew(usize, u64),
     Commit {
         load: usize,
@@ -24,15 +24,15 @@ pub(crate) enum Event {
     },
     Abandon(usize, Option<u64>),
     Invalidate(bool),
-    /// Both clocks go on, by microseconds.
+    /// Both clocks advance, by microseconds.
     Pass(u64),
-    /// To the last millisecond of something, and this many beyond it.
+    /// Both clocks advance to the last millisecond of a deadline, and this many beyond it.
     PassTo(End, u64),
     /// The wall clock steps back; the clock that judges expiry does not.
     WallBack(u64),
-    /// The store loses something.
+    /// The store loses some state.
     Lose(Lost),
-    /// The same, and its wall clock is set back by a day, which is longer than any load takes.
+    /// The store loses some state, and its wall clock is set back by a day, which is longer than any load.
     LoseBehind(Lost),
 }
 

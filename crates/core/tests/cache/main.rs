@@ -1,4 +1,4 @@
-//! The rules of a guarded cache entry: told as stories, kept in random sequences, and seen from outside by a register that is
+//! The rules of a guarded cache entry: as stories, as invariants in random sequences, and as seen through a register that is
 //! written, invalidated and read. The numbers are those of `leasehold_core::cache`.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]

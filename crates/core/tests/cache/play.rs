@@ -1,4 +1,4 @@
-//! An entry on a stage: steps in short words, and time that passes when it is told. Must never decide anything.
+//! An entry with a clock, and steps in short words for the stories.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl Play {
         self.take(&Step::Begin(begin)).reply
     }
 
-    /// Asks, and must be told to load.
+    /// Asks, and must become the loader.
     #[track_caller]
     pub(crate) fn load(&mut self, token: u128) -> Version {
         match self.begin(asks(token)) {
@@ -74,7 +74,7 @@ impl Play {
         }
     }
 
-    /// Asks, and must be told that another loads: when to ask again, and whether there is a stale value.
+    /// Asks, and must wait for another loader. Returns the poll interval, and the stale value if any.
     #[track_caller]
     pub(crate) fn busy(&mut self, begin: Begin) -> (u64, Option<Value>) {
         match self.begin(begin) {
@@ -85,7 +85,7 @@ impl Play {
         }
     }
 
-    /// Hands in a value: what became of it, and who is woken.
+    /// Commits a value. Returns the outcome and the clients to wake.
     #[track_caller]
     pub(crate) fn commit(
         &mut self,
@@ -107,7 +107,7 @@ impl Play {
         self.take(&Step::Renew { token, lease }).reply
     }
 
-    /// Ends a load without a value: who is woken.
+    /// Ends a load without a value. Returns the clients to wake.
     pub(crate) fn abandon(&mut self, token: u128, back_off_ms: Option<u64>) -> Vec<ClientId> {
         let back_off = back_off_ms.map(|ms| (ttl(ms), "no database".to_owned()));
         let token = Token(token);
@@ -116,20 +116,20 @@ impl Play {
         outcome.wakes
     }
 
-    /// Who is woken.
+    /// The clients to wake.
     pub(crate) fn invalidate(&mut self, remove: bool) -> Vec<ClientId> {
         let outcome = self.take(&Step::Invalidate { remove });
         assert_eq!(outcome.reply, Reply::Invalidated);
         outcome.wakes
     }
 
-    /// The version that stands there, and what it is good for.
+    /// The stored version, and whether it may be used.
     pub(crate) fn stands(&self) -> Option<(Version, Standing)> {
         let value = self.state.look(self.now)?;
         Some((value.header.version, value.standing(self.now)))
     }
 
-    /// When a value that is stored now goes soft.
+    /// The soft expiry of a value that is stored now.
     pub(crate) fn fresh(&self) -> CommitOutcome {
         CommitOutcome::Fresh(self.now.millis() + FRESH_MS)
     }
@@ -140,7 +140,7 @@ pub(crate) fn ids(tokens: &[u64]) -> Vec<ClientId> {
 }
 
 impl Play {
-    /// Asks, and must be told to wait: for what.
+    /// Asks, and must be refused. Returns the kind of refusal.
     #[track_caller]
     pub(crate) fn busy_or_back_off(&mut self, begin: Begin) -> &'static str {
         match self.begin(begin) {

@@ -1,5 +1,5 @@
-//! A random sequence under way, and what must hold after each step of it. The observers keep books of their own, of what was
-//! asked and answered; they never call what they check.
+//! A random sequence in progress, and the checks after each step. The checks keep their own record of requests and replies;
+//! they never call the code that they check.
 
 use leasehold_core::cache::{
     Begin, Commit, CommitOutcome, EntryState, Format, MEMORY, Outcome, POLL, Reply, Standing, Step,
@@ -21,9 +21,9 @@ struct Load {
     version: Version,
     /// The last millisecond of its lease, while it has one.
     lease: Option<u64>,
-    /// How many invalidations there had been.
+    /// The number of invalidations at its grant.
     born: u32,
-    /// The store has lost its memory since.
+    /// Whether the store has lost its control since.
     forgotten: bool,
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct Run {
     tokens: [u128; CLIENTS],
     loads: Vec<Load>,
     invalidations: u32,
-    /// The highest number that was given out (K2).
+    /// The highest number given out (K2).
     highest: u64,
-    /// Who listens and was told to wait, and not yet to ask again.
+    /// The subscribed clients that were told to wait, and not yet woken.
     waiting: Vec<ClientId>,
 }
 
@@ -103,25 +103,25 @@ impl Run {
         }
     }
 
-    /// K2 excepts this.
+    /// The exception of K2.
     fn lose_behind(&mut self, what: Lost) {
         self.lose(what);
         if what != Lost::Value {
             self.highest = 0;
         }
         self.now.wall_us -= 24 * 3_600_000_000;
-        // Nobody repeats a request of before for so long: tokens are used for one load.
+        // No client repeats a request after so long: a token serves one load.
         for token in &mut self.tokens {
             *token += 16;
         }
     }
 
-    /// Whether the control is there, and never gave out the number that is handed in.
+    /// Whether the control exists and never gave out the number of this commit.
     fn is_unknown(&self, commit: &Commit, before: &EntryState) -> bool {
         before.control.is_some() && commit.version.get() > self.highest
     }
 
-    /// K2 and K3 go past a loss if the wall clock has passed the last number.
+    /// K2 and K3 hold across a loss if the wall clock has passed the last number.
     fn forget(&mut self) {
         for load in &mut self.loads {
             (load.lease, load.forgotten) = (None, true);
@@ -230,7 +230,7 @@ impl Run {
         Ok(())
     }
 
-    /// K1 and K2, and that nobody is told to wait for nothing.
+    /// K1 and K2, and that no client waits without a loader.
     fn began(&mut self, begin: &Begin, reply: &Reply) -> Checked {
         let live = self.loads.iter().find(|load| load.lease.is_some()).copied();
         let ms = self.now.millis();
@@ -275,7 +275,7 @@ impl Run {
         Ok(())
     }
 
-    /// K3 and K4, of the answer; and that a slow loader fills the cache.
+    /// K3 and K4 for the reply, and that a slow loader fills the cache.
     fn committed(&mut self, commit: &Commit, reply: &Reply, before: &EntryState) -> Checked {
         let load = self.loads.iter().rev();
         let load = load.clone().find(|load| load.version == commit.version);
@@ -308,7 +308,7 @@ impl Run {
         }
     }
 
-    /// K3 and K4, of what stands there.
+    /// K3 and K4 for the stored value.
     fn value_is_true(&self, step: &Step, before: &EntryState) -> Checked {
         let Some((value, _)) = &self.state.value else {
             let gone = matches!(step, Step::Invalidate { remove: true });
@@ -316,7 +316,7 @@ impl Run {
             return Ok(());
         };
         let version = value.header.version;
-        // The one that it was loaded under: a new memory may have raised it.
+        // The version of its load: a new control may have raised it.
         let loaded = std::str::from_utf8(&value.body).unwrap().parse().unwrap();
         prop_assert!(version.get() >= loaded);
         if value.standing(self.now) == Standing::Fresh {
@@ -330,7 +330,7 @@ impl Run {
         Ok(())
     }
 
-    /// K5: who was told to wait is told when the load ends.
+    /// K5: a waiting client is woken when the load ends.
     fn told(&mut self, step: &Step, outcome: &Outcome, before: &EntryState) -> Checked {
         for woken in &outcome.wakes {
             prop_assert!(
@@ -375,7 +375,7 @@ impl Run {
         let second = (self.apply)(&mut again, self.now, step);
         prop_assert_eq!(&second.reply, &first.reply, "K6");
         prop_assert!(second.wakes.is_empty(), "K6");
-        // An invalidation has a number each time.
+        // Each invalidation has a number.
         if !matches!(step, Step::Invalidate { .. }) {
             prop_assert_eq!(&again, &self.state, "K6");
         }

@@ -1,4 +1,4 @@
-//! The invariants after every step of random sequences; and rules that are broken on purpose, which they must find.
+//! The invariants after every step of random sequences, which must also find every rule that is broken on purpose.
 
 use leasehold_core::cache::{EntryState, MEMORY};
 use proptest::collection::vec;
@@ -14,7 +14,7 @@ fn hold(apply: Apply, events: Vec<Event>) -> Result<(), TestCaseError> {
     for event in events {
         run.happens(event)?;
     }
-    // What was used once costs nothing for ever.
+    // An entry that is used once costs no memory in the end.
     run.pass(u64::try_from(MEMORY.as_micros()).unwrap() + 240_001_000);
     run.state.expire(run.now);
     prop_assert!(run.state.is_empty(), "K7");
@@ -40,7 +40,7 @@ fn the_invariants_find_every_broken_rule() {
             ..Config::default()
         };
         let sequences = vec(event(), 0..100);
-        // One broken rule may show in several ways; it counts as found when the invariant that it is named after says so.
+        // A broken rule may violate several invariants; it counts as found when it violates the one that it is named after.
         let rule = what.split_once(": ").map_or("", |(rule, _)| rule);
         let found = TestRunner::new(config).run(&sequences, |events| {
             hold(*apply, events).or_else(|broken| match broken.to_string() {

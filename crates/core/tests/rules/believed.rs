@@ -1,25 +1,25 @@
-//! Steps of an owner that says under which fence it believes to hold (C8).
+//! Steps of an owner that names the fence under which it believes to hold (C8).
 
 use leasehold_core::{Fence, Fences, LockState, Outcome, Owner, Reply, Step};
 use proptest::prelude::*;
 
-/// Which fence it names, seen from what is stored.
+/// Which fence it names, relative to the stored state.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Believed {
-    /// None: it does not know.
+    /// None: it knows no fence.
     Nothing,
-    /// That of the last grant.
+    /// The fence of the last grant.
     Granted,
-    /// The last one of the holder.
+    /// The last fence of the holder's block.
     Last,
-    /// One from before the last grant.
+    /// A fence from before the last grant.
     Earlier,
-    /// One that nobody has yet.
+    /// A fence that was not issued yet.
     Beyond,
 }
 
 impl Believed {
-    /// Mostly what a client would say.
+    /// Mostly the fence that a client would name.
     pub(crate) const ALL: [Self; 7] = [
         Self::Nothing,
         Self::Nothing,
@@ -46,7 +46,7 @@ impl Believed {
     }
 }
 
-/// Whether whoever holds may be who the step believes it to be.
+/// Whether the holder may be the one that the step names.
 pub(crate) fn is_believed(step: &Step, state: &LockState) -> bool {
     let (Step::Extend { fence, .. } | Step::Release { fence, .. }) = step else {
         return true;
@@ -58,7 +58,7 @@ pub(crate) fn is_believed(step: &Step, state: &LockState) -> bool {
     fence.is_none_or(fits)
 }
 
-/// C8: it is answered as if it held only if it does, by the grant of that fence.
+/// C8: the step is answered as if its owner held only if it holds by the grant of that fence.
 pub(crate) fn as_believed(
     step: &Step,
     before: &LockState,
@@ -82,7 +82,7 @@ pub(crate) fn as_believed(
             keep,
             fence: Some(fence),
         } => {
-            // Its own step may grant it the lock, which is another hold unless the fence is a lucky guess.
+            // Its own step may grant it the lock. That is another hold, unless the fence is a lucky guess.
             let given = outcome.wakes.iter().find(|wake| wake.owner == *owner);
             let guessed = given
                 .and_then(|wake| Some((wake.fence?, wake.block)))

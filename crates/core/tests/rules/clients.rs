@@ -1,10 +1,10 @@
-//! What the store knows of each client, and what follows from it for a waiter.
+//! The store's knowledge of each client, and its consequences for a waiter.
 
 use leasehold_core::{Now, Owner, Presence, UNHEARD_GRACE, Waiter};
 
 use crate::run::micros;
 
-/// What the store knows of each client.
+/// The store's knowledge of each client.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Clients {
     pub(crate) crashed: [bool; 3],
@@ -16,17 +16,17 @@ impl Clients {
         self.crashed[usize::try_from(owner.client().get()).unwrap()]
     }
 
-    /// C4: heard of in time, and its process not gone.
+    /// C4: it asked in time, and its process is not gone.
     pub(crate) fn alive(self, waiter: &Waiter, now: Now) -> bool {
         waiter.seen_until_ms >= now.millis() && !self.crashed(&waiter.owner)
     }
 
-    /// C4: alive, and someone would hear that it was granted the lock.
+    /// C4: alive, and it can be told of a grant.
     pub(crate) fn able(self, waiter: &Waiter, now: Now) -> bool {
         self.alive(waiter, now) && !(waiter.listening && self.waiter_gone(waiter))
     }
 
-    /// C6: alive, but nobody would hear it, and not for longer than that.
+    /// C6: alive but unreachable, and not for too long.
     pub(crate) fn passed_over(self, waiter: &Waiter, now: Now) -> bool {
         let until = now.millis() + micros(UNHEARD_GRACE) / 1_000;
         self.alive(waiter, now) && !self.able(waiter, now) && waiter.seen_until_ms <= until

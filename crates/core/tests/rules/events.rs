@@ -1,4 +1,4 @@
-//! What may happen to a lock, in random order. Must never depend on the state of one.
+//! The events of a lock, in random order. They are drawn without knowledge of its state.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -11,7 +11,7 @@ pub(crate) const OWNERS: usize = 6;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
     Ask(Ask, usize),
-    /// Both clocks go on.
+    /// Both clocks advance.
     Pass(u64),
     /// To the end of the lease and this many milliseconds beyond it.
     PassLease(u64),
@@ -21,7 +21,7 @@ pub(crate) enum Event {
     WallBack(u64),
     /// A client's process ends.
     Crash(usize),
-    /// A client does not hear its wakes, or does again.
+    /// A client is cut off from its wakes, or connected again.
     Deaf(usize, bool),
 }
 

@@ -1,4 +1,4 @@
-//! Who of a line is passed over, and for how long; and who is first behind another program's lock. One story each.
+//! The queue: which waiters are passed over and for how long, and which is first behind a foreign lock. One story each.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn a_waiter_that_was_passed_over_keeps_its_place_for_2_s() {
 }
 
 #[test]
-fn a_waiter_that_was_passed_over_keeps_nobody_from_the_lock() {
+fn passed_over_waiter_blocks_no_other() {
     let mut stage = Stage::new();
     stage.acquires("ann", 30_000, false);
     stage.acquires("bob", 30_000, true);
@@ -52,7 +52,7 @@ fn a_waiter_that_was_passed_over_keeps_nobody_from_the_lock() {
 }
 
 #[test]
-fn who_becomes_the_first_behind_another_program_is_told() {
+fn new_first_waiter_behind_a_foreign_lock_is_told() {
     let mut stage = Stage::new();
     stage.is_held_by_another_program(None);
     for (who, ms) in [("ann", 50), ("bob", 90), ("cid", 90)] {
@@ -61,7 +61,7 @@ fn who_becomes_the_first_behind_another_program_is_told() {
     }
     assert_eq!(stage.releases("bob", None).first, None);
     assert_eq!(stage.releases("ann", None).first, Some(owner("cid")));
-    // Silent ones leave as well, when somebody asks.
+    // Silent waiters also leave at the next request.
     stage.acquires("dan", 30_000, true);
     stage.now_ms += 16_000;
     assert_eq!(stage.step(&asks("eve")).first, None, "it asks itself");
@@ -76,7 +76,7 @@ fn who_becomes_the_first_behind_another_program_is_told() {
     );
 }
 
-/// Asks in line.
+/// Asks and waits.
 fn asks(who: &str) -> Step {
     Step::Acquire {
         owner: owner(who),
@@ -96,7 +96,7 @@ fn a_line_of(stage: &mut Stage, waiters: &[(&str, u64)]) {
 }
 
 #[test]
-fn who_would_sleep_past_a_short_claim_is_told_and_asks_when_it_ends() {
+fn waiter_sleeping_past_a_short_claim_is_told_when_it_ends() {
     let mut stage = Stage::new();
     a_line_of(
         &mut stage,
@@ -107,7 +107,7 @@ fn who_would_sleep_past_a_short_claim_is_told_and_asks_when_it_ends() {
     assert_eq!(outcome.first, Some(owner("cid")));
     let told = ahead(&stage.acquires("cid", 30_000, true));
     assert_eq!(told, (0, Duration::from_millis(201)));
-    // Bob is late, and nobody else has asked.
+    // Bob is late, and no other client has asked.
     stage.now_ms += 201;
     fence(&stage.acquires("cid", 30_000, true));
     // A long claim leaves time to ask.
@@ -116,7 +116,7 @@ fn who_would_sleep_past_a_short_claim_is_told_and_asks_when_it_ends() {
 }
 
 #[test]
-fn nobody_is_told_of_a_short_claim_while_one_asks_in_time() {
+fn short_claim_is_not_announced_while_a_waiter_polls_in_time() {
     // Cid is to ask after 1011 ms: soon after 200 ms, not long after, or overdue.
     for (ms, told) in [(760, true), (761, false), (1_011, false), (1_012, true)] {
         let mut stage = Stage::new();
@@ -128,7 +128,7 @@ fn nobody_is_told_of_a_short_claim_while_one_asks_in_time() {
         let first = stage.releases("ann", None).first;
         assert_eq!(first, told.then(|| owner("cid")), "{ms}");
     }
-    // Who asks is answered.
+    // The caller gets a reply, not a wake.
     let mut stage = Stage::new();
     a_line_of(&mut stage, &[("bob", 200), ("cid", 30_000)]);
     stage.extends("ann", 100);
@@ -148,7 +148,7 @@ fn of_a_short_claim_the_first_is_told_that_can_be() {
     stage.deaf.0 = vec!["cid"];
     assert_eq!(stage.releases("ann", None).first, Some(owner("dan")));
     assert_eq!(stage.queue(), ["cid", "dan", "eve"], "it keeps its place");
-    // A grant to who asks is as short.
+    // A grant to the caller is as short.
     stage.now_ms += 1_000;
     assert_eq!(stage.step(&asks("dan")).first, Some(owner("eve")));
     assert_eq!(
@@ -160,7 +160,7 @@ fn of_a_short_claim_the_first_is_told_that_can_be() {
 }
 
 #[test]
-fn a_claim_of_a_second_is_told_to_nobody_else() {
+fn claim_of_a_second_notifies_no_other_waiter() {
     let mut stage = Stage::new();
     a_line_of(&mut stage, &[("bob", 1_000), ("cid", 200), ("dan", 200)]);
     assert_eq!(stage.releases("ann", None).first, None);
@@ -168,7 +168,7 @@ fn a_claim_of_a_second_is_told_to_nobody_else() {
 }
 
 #[test]
-fn the_dead_before_the_first_behind_another_program_do_not_count() {
+fn dead_waiters_behind_a_foreign_lock_do_not_count() {
     let mut stage = Stage::new();
     stage.is_held_by_another_program(None);
     for who in ["ann", "bob", "cid", "dan"] {
@@ -179,7 +179,7 @@ fn the_dead_before_the_first_behind_another_program_do_not_count() {
         let found = ahead(&stage.acquires(who, 30_000, true));
         assert_eq!(found, (place, Duration::from_millis(ms)), "{who}");
     }
-    // Those who try only do not touch the line.
+    // Requests that do not wait leave the queue unchanged.
     stage.now_ms += 2_001;
     stage.acquires("eve", 30_000, false);
     assert_eq!(stage.queue(), ["ann", "bob", "cid", "dan"]);
@@ -194,7 +194,7 @@ fn a_silent_waiter_in_front_does_not_count_behind_a_holder() {
     for who in ["bob", "cid"] {
         stage.acquires(who, 30_000, true);
     }
-    // Bob is never heard of again; his next poll was due after a second, and he is silent 15 s later.
+    // Bob is silent from now on: his next poll was due after a second, and he counts as silent 15 s later.
     stage.now_ms += 15_500;
     assert_eq!(ahead(&stage.acquires("cid", 30_000, true)).0, 1);
     stage.now_ms += 501;
@@ -246,7 +246,7 @@ fn of_many_that_cannot_be_told_the_first_keep_their_places() {
     }
 }
 
-/// Clients ask up to a tenth later than they are told, but the first in line.
+/// Clients poll up to 10 % later than told, except the first in line.
 #[test]
 fn behind_another_program_up_to_32_dead_in_front_cost_100_ms() {
     let polls: Vec<_> = (0..400)

@@ -1,5 +1,5 @@
-//! The invariants of `leasehold-core`, after every step of random sequences, with waiters that fall silent, clients whose
-//! process dies and a wall clock that steps back. The numbers are those of the crate's documentation.
+//! The invariants of `leasehold-core`, after every step of random sequences, with silent waiters, clients whose process dies,
+//! and a wall clock that steps back. The numbers are those of the crate's documentation.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -29,14 +29,14 @@ proptest! {
         for event in events {
             run.happens(event)?;
         }
-        // Names used once cost nothing for ever, whoever left them in which state.
+        // A name that is used once costs no memory in the end, in whatever state it was left.
         run.now.clock_us += micros(Duration::from_secs(24 * 60 * 60));
         run.world.sweep(run.now);
         prop_assert_eq!(run.world.names().count(), 0);
     }
 
-    /// A sweep decides nothing: it forgets silent waiters only where all are, so the next step gives the lock to the same
-    /// owner. That one may then be told of fewer that wait, and draws as many fences as it asks for now.
+    /// A sweep has no effect on grants. It forgets silent waiters only if all are silent, so the next step grants to the same
+    /// owner. Only the reported queue length and the number of fences may differ.
     #[test]
     fn a_sweep_changes_no_grant(events in vec(event(), 0..60), ask in event()) {
         let mut run = Run::new();
@@ -60,7 +60,7 @@ proptest! {
         }
     }
 
-    /// C2 when the counter is lost: the wall clock alone keeps them rising, if it has passed the last one.
+    /// C2 when the counter is lost: the wall clock keeps fences rising if it has passed the last one.
     #[test]
     fn fences_rise_past_a_loss(grants in 1..20_usize, later in 1..1_000_000_u64) {
         let mut run = Run::new();

@@ -1,5 +1,5 @@
-//! A random sequence under way, and what must hold after each step of it. The checks read the state only; they must
-//! never call what they check.
+//! A random sequence in progress, and the checks after each step. The checks read the state; they never call the code that
+//! they check.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl Run {
             Event::Deaf(client, deaf) => self.clients.deaf[client] = deaf,
             Event::Ask(ask, who) => {
                 let owner = self.owners[who].clone();
-                // The dead do not ask.
+                // A dead client sends nothing.
                 if !self.clients.crashed(&owner) {
                     let step = self.step(ask, owner);
                     self.takes(&step)?;
@@ -134,7 +134,7 @@ impl Run {
         self.claim_window(step, &outcome)
     }
 
-    /// C1 and C6, and that nobody stands in two places.
+    /// C1 and C6, and that no owner is in two places.
     fn one_holder(
         &self,
         before: &LockState,
@@ -176,7 +176,7 @@ impl Run {
         Ok(())
     }
 
-    /// C4: who was granted the lock stood before all others that can be told, and all that are alive stay in their order.
+    /// C4: the granted waiter was before all others that can be told, and all living waiters keep their order.
     fn in_order(
         &self,
         step: &Step,
@@ -278,7 +278,7 @@ impl Run {
         if first.reply == Reply::Released && !matches!(step, Step::Release { keep: Some(_), .. }) {
             prop_assert!(matches!(second.reply, Reply::NotHeld(_)), "C5");
         } else if first.reply == Reply::Released {
-            // Kept: it is still there to be kept. But a place in the queue is left only once.
+            // A kept lock can be kept again. A place in the queue can be left only once.
             prop_assert!(
                 second.reply == Reply::Released || !holds(after, asker(step).unwrap()),
                 "C5"
@@ -289,14 +289,14 @@ impl Run {
         Ok(())
     }
 
-    /// Who was granted the lock and stays away delays the others until the first step of anyone after the claim window.
+    /// A granted waiter that stays away delays the others until the first step after the claim window.
     fn claim_window(&self, step: &Step, outcome: &Outcome) -> Result<(), TestCaseError> {
         let Some(wake) = outcome.wakes.last() else {
             return Ok(());
         };
         let mut later = self.now;
         later.clock_us += micros(CLAIM_WINDOW) + 1_000;
-        // Whose own step claimed it has more.
+        // The owner that claimed it by its own step has more.
         if asker(step) != Some(&wake.owner) {
             let mut world = self.world.clone();
             let other = self
@@ -320,7 +320,7 @@ impl Run {
     }
 }
 
-/// C3: what a holder has is changed by its own steps only, or by a break that names its fence.
+/// C3: a holder's state is changed only by its own steps, or by a break that names its fence.
 fn holds_stay(step: &Step, before: &LockState, after: &LockState) -> Result<(), TestCaseError> {
     let Some(holder) = before.holders.first() else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Where the stories play: one lock, its clock, and steps by name.
+//! The set-up of the stories: one lock, its clock, and steps by name.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) struct Stage {
     pub(crate) deaf: Deaf,
 }
 
-/// Those whom nobody could tell of a grant.
+/// The clients that cannot be told of a grant.
 #[derive(Default)]
 pub(crate) struct Deaf(pub(crate) Vec<&'static str>);
 
@@ -87,7 +87,7 @@ impl Stage {
         self.step(&step)
     }
 
-    /// An acquisition that draws several fences and waits for nobody.
+    /// An acquisition that draws several fences and does not wait.
     pub(crate) fn draws(&mut self, who: &str, fences: u64) -> Reply {
         let step = Step::Acquire {
             owner: owner(who),

@@ -1,4 +1,4 @@
-//! The rules as a story: what a person would try first, one test each.
+//! The rules as stories, one test each.
 
 mod rolled_back;
 
@@ -31,7 +31,7 @@ fn a_release_hands_over_to_the_first_in_line() {
     };
     assert_eq!(wake.owner, owner("bob"));
     assert!(wake.fence > Some(first));
-    // The lock never looked free: who asks now stands behind those who waited.
+    // The lock never looked free: a new request queues behind the earlier waiters.
     assert_eq!(ahead(&stage.acquires("dan", 30_000, false)).0, 1);
     assert_eq!(
         Some(fence(&stage.acquires("bob", 30_000, true))),
@@ -40,7 +40,7 @@ fn a_release_hands_over_to_the_first_in_line() {
 }
 
 #[test]
-fn who_does_not_claim_in_time_is_passed_over() {
+fn unclaimed_grant_goes_to_the_next_waiter() {
     let mut stage = Stage::new();
     stage.acquires("ann", 30_000, false);
     stage.acquires("bob", 30_000, true);
@@ -60,7 +60,7 @@ fn who_does_not_claim_in_time_is_passed_over() {
 }
 
 #[test]
-fn who_would_not_hear_is_passed_over_but_not_who_only_polls() {
+fn unreachable_waiter_is_passed_over_polling_waiter_is_not() {
     let mut stage = Stage::new();
     stage.acquires("ann", 30_000, false);
     stage.acquires("bob", 30_000, true);
@@ -92,9 +92,9 @@ fn all_in_line_ask_when_the_lease_ends_one_after_the_other() {
     );
 }
 
-/// Whoever is first by then joined far behind and has heard nothing since.
+/// The first waiter by then joined far behind and has received nothing since.
 #[test]
-fn an_unclaimed_grant_in_a_fast_line_costs_its_window_and_10_ms_for_each_waiter() {
+fn unclaimed_grant_costs_claim_window_and_10_ms_per_waiter() {
     const WAITERS: u64 = 100;
     let mut stage = Stage::new();
     stage.acquires("w0", 30_000, false);
@@ -105,7 +105,7 @@ fn an_unclaimed_grant_in_a_fast_line_costs_its_window_and_10_ms_for_each_waiter(
         let (_, poll_after) = ahead(&stage.acquires(&format!("w{number}"), 30_000, true));
         polls.push(stage.now_ms + u64::try_from(poll_after.as_millis()).unwrap());
     }
-    // All hold for a moment, but one that never claims what it was given.
+    // All hold for a moment, except one that never claims its grant.
     for number in 1..50 {
         stage.now_ms += 5;
         stage.releases(&format!("w{number}"), None);
@@ -137,7 +137,7 @@ fn a_foreign_lock_without_a_ttl_is_waited_for_and_never_taken() {
         expires_at_ms: None,
     });
     for _ in 0..10 {
-        // Nobody will wake us, so the first in line looks often.
+        // A foreign holder sends no wake, so the first in line polls often.
         assert_eq!(
             ahead(&stage.acquires("ann", 30_000, true)),
             (0, Duration::from_millis(50))
@@ -167,7 +167,7 @@ fn at_least_hold_keeps_others_out_until_its_end() {
 }
 
 #[test]
-fn an_operator_breaks_the_hold_whose_fence_was_seen_and_no_other() {
+fn operator_breaks_only_the_hold_whose_fence_was_seen() {
     let mut stage = Stage::new();
     let old = fence(&stage.acquires("ann", 30_000, false));
     assert_eq!(stage.breaks(old), Reply::Released);
@@ -189,7 +189,7 @@ fn a_fence_after_the_loss_of_all_data_is_higher() {
 }
 
 #[test]
-fn a_retry_finds_what_the_first_one_did() {
+fn retry_finds_the_first_result() {
     let mut stage = Stage::new();
     let first = fence(&stage.acquires("ann", 30_000, false));
     assert_eq!(fence(&stage.acquires("ann", 30_000, false)), first);
@@ -205,7 +205,7 @@ fn looking_hands_nothing_over() {
     stage.acquires("ann", 10, false);
     stage.acquires("bob", 30_000, true);
     stage.now_ms += 11;
-    // C6 is about steps that change something: free, with a waiter, until the next of these.
+    // C6 applies to steps that change something: after this the lock is free, with a waiter, until the next one.
     assert_eq!(stage.holder(), None);
     assert!(matches!(
         stage.extends("ann", 30_000),
@@ -237,7 +237,7 @@ fn the_holder_is_told_each_time_the_first_in_line_asks() {
 }
 
 #[test]
-fn a_holder_of_several_fences_is_known_by_the_first_and_broken_by_any() {
+fn holder_of_a_block_is_shown_by_first_fence_broken_by_any() {
     let mut stage = Stage::new();
     let before = fence(&stage.acquires("ann", 30_000, false));
     stage.releases("ann", None);
@@ -264,7 +264,7 @@ fn a_holder_of_several_fences_is_known_by_the_first_and_broken_by_any() {
         assert_eq!(stage.breaks(own), Reply::Released);
     }
 
-    // The next holder has nothing of it.
+    // The next holder gets none of these fences.
     let next = fence(&stage.acquires("bob", 30_000, false));
     assert!(next > nth(63));
     assert!(matches!(stage.breaks(nth(63)), Reply::NotHeld(Some(_))));

@@ -28,7 +28,7 @@ fn a_complaint_names_the_file_and_the_line() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused() {
+fn conflicting_options_are_refused() {
     for (line, why) in [
         (complete(1, 2, "ok", 30), "the end of what never began"),
         (complete(1, 1, "ok", 30), "ended twice"),
@@ -48,7 +48,7 @@ fn what_does_not_fit_together_is_refused() {
 }
 
 #[test]
-fn a_torn_line_is_passed_over_only_at_the_end_of_a_killed_worker() {
+fn torn_line_is_skipped_only_at_end_of_killed_worker() {
     let mut text = small();
     let torn = |text: &Text, tear: &str| {
         let mut files = text.files();
@@ -100,7 +100,7 @@ fn an_owner_is_of_one_process_and_a_process_has_one_file() {
 }
 
 #[test]
-fn a_fault_happens_to_what_it_can_happen_to() {
+fn fault_hits_only_possible_targets() {
     for (kind, target) in [
         ("kill-worker", "server"),
         ("kill-worker", "worker-x"),

@@ -93,7 +93,7 @@ fn spent_ns() -> u64 {
 }
 
 #[test]
-fn four_times_the_history_takes_no_more_than_eight_times_as_long() {
+fn four_times_the_history_takes_at_most_eight_times_as_long() {
     let histories = [3_000, 12_000].map(|acquisitions| {
         let history = parse(&sound(acquisitions)).unwrap();
         assert_eq!(judge(&history).counts.acquisitions, acquisitions);

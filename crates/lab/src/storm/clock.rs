@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_clock_that_was_set_back_catches_up_and_one_that_was_set_forward_has() {
+    fn clock_set_back_catches_up_clock_set_forward_is_done() {
         let mut clock = ServerClock::make().unwrap();
         assert!(clock.has_caught_up());
         clock.jump(-3_600_000_000_000).unwrap();

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_up_is_late_and_not_lost_and_every_second_is_not_held_up() {
+    fn delayed_packets_arrive_late_and_every_second_is_on_time() {
         let road = Road::to(echo()).unwrap();
         let first = connect(&road);
         // It has its number when it is answered.

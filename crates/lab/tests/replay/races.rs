@@ -25,7 +25,7 @@ fn a_lock_that_anyone_can_delete_has_two_holders_at_a_time() {
 }
 
 #[test]
-fn a_lock_that_only_its_owner_can_delete_has_one_holder_at_a_time() {
+fn lock_that_only_its_owner_deletes_has_one_holder() {
     let raced = raced("set-px-lua", 1_500);
     assert!(
         raced.acquisitions > 0 && raced.faults.pauses > 0,

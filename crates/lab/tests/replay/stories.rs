@@ -191,7 +191,7 @@ fn differs_at(story: &Trace, at: usize, what: &str) {
 }
 
 #[test]
-fn on_servers_of_others_nothing_else_is_touched_nothing_stays_and_no_password_is_shown() {
+fn foreign_server_is_left_clean_and_password_hidden() {
     let servers = [
         RedisServer::builder().password("S3CR3T").start(),
         RedisServer::start(),
@@ -243,7 +243,7 @@ fn url(server: &RedisServer) -> String {
 }
 
 #[test]
-fn a_url_that_does_not_parse_is_not_shown_and_one_for_two_servers_is_refused() {
+fn bad_url_is_not_shown_and_url_for_two_servers_is_refused() {
     let story = all_that_can_happen();
     let urls = |urls: &[&str]| Place::Urls(urls.iter().map(|&url| url.to_owned()).collect());
     let broken = replay(

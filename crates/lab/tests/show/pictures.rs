@@ -81,7 +81,7 @@ fn the_check_sees_labels_that_meet() {
 }
 
 #[test]
-fn what_goes_wrong_is_said_in_words() {
+fn violations_are_explained_in_words() {
     let svg = picture(&overdue());
     let texts = texts(&svg).join(" ");
     assert!(
@@ -93,7 +93,7 @@ fn what_goes_wrong_is_said_in_words() {
 
 /// Who does nothing has no lane, and a legend explains what there is.
 #[test]
-fn only_what_happens_is_drawn() {
+fn only_events_that_happen_are_drawn() {
     let of = |story| texts(&picture(&story));
     let has = |texts: &[String], text: &str| texts.iter().any(|of| of == text);
     let crash = of(crash());

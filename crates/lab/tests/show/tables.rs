@@ -173,7 +173,7 @@ fn servers_scripts_and_transactions_are_told_apart() {
 }
 
 #[test]
-fn who_breaks_nothing_is_told_with_its_bounds() {
+fn protocol_without_violation_is_shown_with_its_bounds() {
     let checked = checked();
     let told = safe(&checked);
     let page = table(&told, false);

@@ -1,7 +1,7 @@
-//! The judge of a schedule. It knows the register's writes and the invalidations that were carried out, and of the cache only
-//! what it answers. Must never look into the entry.
+//! The judge of a schedule. It knows the register's writes, the completed invalidations, and the replies of the cache. It does
+//! not read the entry.
 
-/// What the register held, as the number of its last write.
+/// The value of the register: the number of its last write.
 pub(super) type Written = u32;
 
 #[derive(Debug, Default)]
@@ -13,13 +13,13 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    /// An invalidation was carried out whose writer had seen the register at `written`.
+    /// An invalidation was carried out by a writer that had seen the register at `written`.
     pub(super) fn invalidated(&mut self, written: Written) {
         self.valid_from = self.valid_from.max(written);
     }
 
-    /// The cache says now that this is fresh. Whoever is told asked before now, and has seen no invalidation complete that
-    /// was not carried out before now: so this is stricter than what is promised to it.
+    /// The cache says now that this value is fresh. The caller asked before now and can have seen only invalidations that were
+    /// carried out before now, so this check is stricter than the promise.
     pub(super) fn fresh(&self, what: &str, value: Written) -> Result<(), String> {
         if value >= self.valid_from {
             return Ok(());
@@ -31,7 +31,7 @@ impl Judge {
     }
 }
 
-/// How often what happened.
+/// The counts of events.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) fresh: u64,
@@ -52,9 +52,9 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// The rarest.
+    /// The count of the rarest event.
     pub(super) fn least(&self) -> u64 {
-        // Every field is named, so that one that is added does not compile until it is looked at.
+        // The pattern names every field, so that a new one does not compile until it is counted.
         let Self {
             fresh,
             waited,

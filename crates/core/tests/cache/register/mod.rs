@@ -1,6 +1,6 @@
-//! A register is the truth: it is written, and invalidated after each write. Loaders read it into the cache at any moment
-//! between their grant and their commit, and whoever is answered *fresh* must not get what was overwritten and invalidated
-//! before it asked. A hundred thousand schedules, in virtual time.
+//! A register holds the true value. Writers change it and then invalidate the entry. Loaders read it into the cache at any time
+//! between their grant and their commit. A reply *fresh* must not carry a value that was overwritten and invalidated before
+//! the request. A hundred thousand schedules, in virtual time.
 
 mod judge;
 mod rng;
@@ -25,12 +25,12 @@ fn explore(apply: Apply, schedules: u64) -> Result<Seen, String> {
 fn no_old_value_is_fresh_after_its_invalidation() {
     let seen = explore(EntryState::apply, SCHEDULES).unwrap();
     println!("{seen:#?}");
-    // It saw what it is there to see, each a thousand times.
+    // It saw each kind of event that it is meant to see, a thousand times.
     assert!(seen.least() > 1_000, "{seen:#?}");
 }
 
 #[test]
-fn the_register_finds_every_rule_that_lets_an_old_value_look_fresh() {
+fn register_finds_every_rule_that_shows_old_values_as_fresh() {
     for (what, apply) in UNTRUE {
         let found = explore(*apply, SCHEDULES).err();
         println!("{what}: {}", found.as_deref().unwrap_or("nothing"));
@@ -38,7 +38,7 @@ fn the_register_finds_every_rule_that_lets_an_old_value_look_fresh() {
     }
 }
 
-/// The register judges truth alone: what only costs loads is found by the invariants.
+/// The register judges only stale values; rules that only cost loads are found by the invariants.
 #[test]
 fn the_register_minds_no_waste() {
     for (what, apply) in WASTEFUL {

@@ -1,5 +1,5 @@
-//! One schedule: a few processes, a network that delays, repeats and loses, and a store that forgets. Must never help a rule:
-//! a loader reads the register whenever it likes after its grant, and commits whenever it likes after that.
+//! One schedule: a few processes, a network that delays, repeats and loses, and a store that forgets. Loaders read the register
+//! at any time after their grant, and commit at any time after that.
 
 use leasehold_core::cache::{
     Begin, Body, Commit, CommitOutcome, EntryState, Format, Reply, Standing, Step, Token, Value,
@@ -19,13 +19,13 @@ const FRESH_MS: u64 = 10_000;
 const STALE_MS: u64 = 5_000;
 const BACK_OFF_MS: u64 = 1_000;
 
-/// What a process is doing.
+/// The state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
     Nothing,
-    /// It has asked, and not heard.
+    /// It has asked, without a reply so far.
     Asking,
-    /// It was told to load.
+    /// It is the loader.
     Loading(Version),
     /// It has read the register.
     Read(Version, Written),
@@ -39,11 +39,11 @@ struct Process {
     over: bool,
 }
 
-/// A request under way.
+/// A request in flight.
 struct Request {
     from: usize,
     step: Step,
-    /// An invalidation: what its writer had written.
+    /// An invalidation, with the number that its writer had written.
     written: Written,
     repeated: bool,
 }
@@ -63,7 +63,7 @@ struct Schedule<'a> {
     tally: &'a mut Seen,
 }
 
-/// Plays the schedule of this number.
+/// Plays the schedule with this number.
 pub(super) fn run(apply: Apply, seed: u64, tally: &mut Seen) -> Result<(), String> {
     let process = Process {
         doing: Doing::Nothing,
@@ -119,7 +119,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// The fast way: a GET.
+    /// The fast path: a GET.
     fn reads(&mut self) -> Result<(), String> {
         let fresh = |value: &&Value| value.standing(self.now) == Standing::Fresh;
         match self.state.look(self.now).filter(fresh) {
@@ -142,7 +142,7 @@ impl Schedule<'_> {
                 (process.doing, process.token, process.over) = (Doing::Asking, self.tokens, over);
                 self.begin(at)
             }
-            // Once more, with the same token.
+            // A retry, with the same token.
             Doing::Asking => self.begin(at),
             Doing::Loading(_) | Doing::Read(..) if self.rng.one_in(8) => Step::Renew {
                 token,
@@ -195,14 +195,14 @@ impl Schedule<'_> {
         }
     }
 
-    /// Whoever wrote last invalidates; now, or some time.
+    /// The last writer invalidates, now or later.
     fn invalidates(&mut self) -> Result<(), String> {
         let remove = self.rng.one_in(4);
         let written = self.judge.register;
         self.sends(usize::MAX, Step::Invalidate { remove }, written)
     }
 
-    /// At once, or some time, or both.
+    /// Now, later, or both.
     fn sends(&mut self, from: usize, step: Step, written: Written) -> Result<(), String> {
         let fate = self.rng.below(8);
         let request = |step, repeated| Request {
@@ -242,7 +242,7 @@ impl Schedule<'_> {
         Ok(())
     }
 
-    /// The store takes a step, and its answer is judged, whoever hears it.
+    /// The store takes a step. Its reply is judged, whether or not it arrives.
     fn takes(&mut self, request: &Request) -> Result<(), String> {
         let loads = self.loading();
         let outcome = (self.apply)(&mut self.state, self.now, &request.step);
@@ -261,7 +261,7 @@ impl Schedule<'_> {
             }
             _ => {}
         }
-        // After each step, for those who look without asking.
+        // After each step, check the value that a plain GET would return.
         self.reads()?;
         if request.from < PROCESSES {
             self.hears(request, &outcome.reply);
@@ -310,7 +310,7 @@ impl Schedule<'_> {
                 process.seen = process.seen.max(value.header.version);
                 process.doing = Doing::Nothing;
             }
-            // It waits: it asks again, with the same token.
+            // A waiter asks again, with the same token.
             (Doing::Asking, Reply::Busy { .. }) => self.tally.waited += 1,
             (Doing::Asking, Reply::BackOff { .. }) => {
                 self.tally.backed_off += 1;
@@ -347,8 +347,8 @@ impl Schedule<'_> {
         process.doing = Doing::Nothing;
     }
 
-    /// The control, the value or both are lost. K2 asks that the wall clock has passed the last number when that happens; or
-    /// it is set back by a day, which is longer than any load takes.
+    /// The control, the value or both are lost. K2 requires that the wall clock has then passed the last number; or the clock is
+    /// set back by a day, which is longer than any load.
     fn forgets(&mut self) {
         let what = self.rng.below(3);
         self.tally.losses_during_load += u64::from(self.loading() > 0 && what != 1);

@@ -40,14 +40,14 @@ fn a_failed_load_leaves_the_source_alone_for_a_while() {
         panic!()
     };
     assert_eq!(failures, 2);
-    // Given up is not failed.
+    // To give up is not to fail.
     play.abandon(4, None);
     let Reply::Load { failures, .. } = play.begin(asks(5)) else {
         panic!()
     };
     assert_eq!(failures, 2);
     play.abandon(5, Some(5_000));
-    // One that was slow has a value after all: the source works, and those who were told to wait are told.
+    // The slow load has a value after all: the source works, and the waiters are woken.
     assert_eq!(play.busy_or_back_off(asks(6)), "back-off");
     assert_eq!(play.commit(3, version), (play.fresh(), ids(&[6])));
     play.invalidate(false);
@@ -88,7 +88,7 @@ fn a_repeated_commit_tells_nothing_new_of_the_source() {
     play.load(2);
     play.abandon(2, Some(5_000));
     assert_eq!(play.busy_or_back_off(asks(3)), "back-off");
-    // The first commit comes once more, late: its load had ended before the other one failed.
+    // The first commit is repeated late: its load had ended before the other one failed.
     let before = play.state.clone();
     let (kept, wakes) = play.commit(1, first);
     assert!(

@@ -1,4 +1,4 @@
-//! Who loads, who waits, and what becomes of a value that is late.
+//! Loaders, waiters, and late values.
 
 use leasehold_core::cache::{Begin, CommitOutcome, EntryState, Reply, Standing, Step};
 
@@ -27,7 +27,7 @@ fn one_loads_the_others_wait_and_are_woken_by_its_value() {
 }
 
 #[test]
-fn an_expired_value_is_served_stale_while_one_refreshes_and_is_then_gone() {
+fn expired_value_is_stale_during_refresh_and_then_gone() {
     let mut play = Play::new();
     let first = play.load(1);
     play.commit(1, first);
@@ -43,7 +43,7 @@ fn an_expired_value_is_served_stale_while_one_refreshes_and_is_then_gone() {
     assert!(version > first, "K2");
     assert_eq!(stale.unwrap().header.version, first);
     assert_eq!(play.busy(asks(3)).1.unwrap().header.version, first);
-    // It is sent nothing that it has seen.
+    // The reply repeats no value that the caller has seen.
     let seen = Begin {
         seen: first,
         ..asks(3)
@@ -79,7 +79,7 @@ fn a_dead_loader_is_taken_over_when_its_lease_ends() {
 }
 
 #[test]
-fn a_renewed_lease_goes_on_and_one_that_ended_is_not_taken_again() {
+fn renewed_lease_goes_on_and_ended_lease_is_not_retaken() {
     let mut play = Play::new();
     play.load(1);
     for _ in 0..5 {
@@ -111,7 +111,7 @@ fn a_late_value_fills_the_cache_if_nothing_newer_is_there() {
     let second = play.load(2);
     play.busy(asks(3));
     assert_eq!(play.commit(1, slow), (play.fresh(), ids(&[3])));
-    // The second one still loads: nobody else does, even one who wants it newer.
+    // The second one still loads. No other client does, even one that wants a newer value.
     let newer = Begin {
         over: true,
         seen: slow,
@@ -144,7 +144,7 @@ fn a_late_value_never_replaces_a_newer_one() {
 }
 
 #[test]
-fn who_wants_it_newer_than_seen_loads_over_a_fresh_value_and_only_one_does() {
+fn caller_that_wants_newer_loads_over_fresh_and_only_one_does() {
     let mut play = Play::new();
     let first = play.load(1);
     play.commit(1, first);
@@ -189,7 +189,7 @@ fn each_step_may_be_repeated() {
     play.invalidate(false);
     assert_eq!(play.commit(1, version).0, CommitOutcome::Stale);
     assert_eq!(play.stands(), Some((version, Standing::Stale)));
-    // A repeat that comes after an invalidation begins a load of its own; the value of the first is told from it.
+    // A repeat after an invalidation begins a new load, whose value is told from that of the first.
     let again = play.load(1);
     assert!(again > version);
     assert_eq!(play.commit(1, version).0, CommitOutcome::Stale);

@@ -1,4 +1,4 @@
-//! What the rules say, a story each.
+//! The rules of an entry, one story each.
 
 mod failing;
 mod loading;

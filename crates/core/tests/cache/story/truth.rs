@@ -1,4 +1,4 @@
-//! What was invalidated or forgotten, and what is kept.
+//! Invalidation, lost state, and values that stay.
 
 use leasehold_core::cache::{
     CacheWorld, Commit, CommitOutcome, MEMORY, Reply, Standing, Step, Version,
@@ -8,7 +8,7 @@ use leasehold_core::{LockName, Now};
 use crate::play::{FRESH_MS, LEASE_MS, Play, STALE_MS, asks, brings, ids, ttl};
 
 #[test]
-fn what_was_invalidated_during_its_load_is_stored_as_stale() {
+fn value_invalidated_during_its_load_is_stored_as_stale() {
     let mut play = Play::new();
     let version = play.load(1);
     play.busy(asks(2));
@@ -51,7 +51,7 @@ fn an_invalidated_value_is_stale_at_once_or_gone() {
 }
 
 #[test]
-fn what_may_not_be_kept_as_stale_is_not_stored_when_it_is() {
+fn stale_value_is_not_stored_without_stale_time() {
     let mut play = Play::new();
     let version = play.load(1);
     play.invalidate(false);
@@ -66,7 +66,7 @@ fn what_may_not_be_kept_as_stale_is_not_stored_when_it_is() {
 
 #[test]
 fn a_load_that_the_store_has_forgotten_fills_as_stale() {
-    // Gone, or begun anew; by loss or by age.
+    // The control is gone or new, by loss or by age.
     for (begun_anew, by_age) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut play = Play::new();
         let version = play.load(1);
@@ -80,7 +80,7 @@ fn a_load_that_the_store_has_forgotten_fills_as_stale() {
         } else {
             play.state.control = None;
         }
-        // Nobody has a memory of this.
+        // No control remembers this.
         play.pass(1);
         play.invalidate(false);
         let next = begun_anew.then(|| play.load(2));
@@ -116,9 +116,9 @@ fn numbers_rise_past_a_loss_and_with_a_clock_that_stands() {
     assert_eq!(play.commit(3, third).0, play.fresh());
 }
 
-/// The control is lost and the server's clock is set back, so that its numbers begin below those of loads under way.
+/// The control is lost and the server's clock is set back, so the new numbers begin below those of loads in progress.
 #[test]
-fn a_load_from_before_a_lost_control_and_a_clock_step_is_dropped() {
+fn load_before_lost_control_and_clock_step_is_dropped() {
     for (lasts, is_stored) in [(false, false), (true, false), (true, true)] {
         let mut play = Play::new();
         let old = play.load(1);
@@ -127,7 +127,7 @@ fn a_load_from_before_a_lost_control_and_a_clock_step_is_dropped() {
         play.pass(1);
         play.invalidate(true);
         if !lasts {
-            // Without a control, nobody knows what was invalidated, as ever.
+            // Without a control, no invalidation is known.
             assert_eq!(play.commit(1, old).0, CommitOutcome::Stale);
             assert_eq!(play.stands(), Some((old, Standing::Stale)));
             continue;
@@ -150,7 +150,7 @@ fn a_load_from_before_a_lost_control_and_a_clock_step_is_dropped() {
     }
 }
 
-/// What is stored is ahead of the clock, so numbers are counted on from it, and the control that counted is lost.
+/// The stored version is ahead of the clock, so numbers are counted on from it, and the control that counted is lost.
 #[test]
 fn no_number_ahead_of_the_clock_is_given_out_twice() {
     for is_lost_before in [false, true] {
@@ -174,7 +174,7 @@ fn no_number_ahead_of_the_clock_is_given_out_twice() {
 }
 
 #[test]
-fn what_is_no_entry_is_left_alone() {
+fn value_that_is_no_entry_is_not_touched() {
     let mut play = Play::new();
     play.state.foreign = Some("list".to_owned());
     let before = play.state.clone();
@@ -198,7 +198,7 @@ fn what_is_no_entry_is_left_alone() {
 }
 
 #[test]
-fn a_world_keeps_nothing_of_what_is_over() {
+fn world_keeps_nothing_of_ended_locks() {
     let mut world = CacheWorld::default();
     let [home, news] = ["home", "news"].map(|name| LockName::new(name).unwrap());
     let now = Now::at_micros(1_000_000_000);

@@ -1,4 +1,4 @@
-//! A failover to a replica that lags: the store is as it was before, and who was granted the lock since stands in line again.
+//! A failover to a lagging replica: the store is as it was before, and the owner that was granted the lock since waits again.
 
 use leasehold_core::Counter;
 
@@ -23,7 +23,7 @@ impl Stage {
         .reply
     }
 
-    /// As a look shows it.
+    /// The holder's note, as inspect shows it.
     fn is_held_under(&mut self, fence: Fence, who: &str) -> bool {
         let Reply::Seen(seen) = self.step(&Step::Inspect).reply else {
             unreachable!()
@@ -32,7 +32,7 @@ impl Stage {
     }
 }
 
-/// Ann held for 5 s when the replica was cut off; bob, who waited, was granted the lock since. His fence.
+/// Ann held for 5 s when the replica was cut off. Bob waited, and was granted the lock since. Returns his fence.
 fn failed_over() -> (Stage, Fence) {
     let mut stage = Stage::new();
     stage.acquires("ann", 5_000, false);
@@ -57,7 +57,7 @@ fn not_held_but_by(reply: Reply) -> Option<String> {
 }
 
 #[test]
-fn who_only_waits_after_it_is_told_so_at_its_release_and_leaves() {
+fn demoted_holder_learns_at_release_that_it_waits_and_leaves() {
     let (mut stage, of_bob) = failed_over();
     assert_eq!(
         not_held_but_by(stage.extends_under(of_bob, "bob")).as_deref(),
@@ -70,26 +70,26 @@ fn who_only_waits_after_it_is_told_so_at_its_release_and_leaves() {
 }
 
 #[test]
-fn who_is_granted_the_lock_again_is_not_extended_under_its_old_fence() {
+fn regranted_owner_is_not_extended_under_its_old_fence() {
     let (mut stage, of_bob) = failed_over();
     stage.now_ms += 5_001;
-    // Somebody asks, and the lock goes to bob, who stands in line.
+    // Another client asks, and the lock goes to bob, who waits.
     stage.acquires("cid", 30_000, true);
     assert_eq!(stage.holder().as_deref(), Some("bob"));
     let before = stage.world.clone();
     let reply = stage.extends_under(of_bob, "bob");
     assert_eq!(not_held_but_by(reply).as_deref(), Some("bob"));
     assert_eq!(stage.world, before, "a refusal changes nothing");
-    // Nor kept at his release: it goes on to the next.
+    // His release does not keep it either: it goes on to the next waiter.
     let reply = stage.releases_under(of_bob, "bob", Some(60_000));
     assert_eq!(not_held_but_by(reply).as_deref(), Some("cid"));
 }
 
 #[test]
-fn who_holds_by_a_newer_grant_lets_go_under_the_old_fence() {
+fn release_under_an_old_fence_frees_the_newer_grant() {
     let (mut stage, of_bob) = failed_over();
     stage.now_ms += 5_001;
-    // His own step serves the line, which is himself.
+    // His own step advances the queue, where he is the first.
     let reply = stage.releases_under(of_bob, "bob", None);
     assert_eq!(not_held_but_by(reply), None);
     assert_eq!(stage.holder(), None);

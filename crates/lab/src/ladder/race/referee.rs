@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_that_touch_do_not_overlap_and_those_that_share_a_moment_do() {
+    fn touching_holds_do_not_overlap_shared_moments_do() {
         let apart = [
             log(&[hold(10, 20), hold(30, 40)], &[]),
             log(&[hold(20, 30)], &[]),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_hold_in_a_long_one_overlaps_and_so_does_what_comes_after_it() {
+    fn short_hold_within_a_long_one_overlaps_and_so_does_the_next() {
         let logs = [
             log(&[hold(10, 50)], &[]),
             log(&[hold(20, 30), hold(40, 45)], &[]),

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_told_late_is_explained_by_what_kept_its_threads_from_running() {
+    fn late_loss_report_is_explained_by_stalled_threads() {
         let directory = tempfile::tempdir().unwrap();
         let ms = 1_000_000;
         let told = json!({"ev": "told-lost", "valid_until_ns": 100 * ms, "at_ns": 400 * ms});
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_librarys_threads_are_known_by_their_names_and_their_waiting_by_the_kernel() {
+    fn library_threads_are_known_by_name_and_waits_by_kernel() {
         assert_eq!(
             run_delay("73000 86039 1\n"),
             Some(Duration::from_nanos(86_039))
