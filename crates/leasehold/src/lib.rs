@@ -73,7 +73,7 @@ pub use gate::{Gate, StaleFence};
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub use lease::simulated;
-pub use lease::{Detached, Lease, LeaseEnd, LossWatch, Ran, Tenure, Waiting};
+pub use lease::{Detached, Lease, LeaseEnd, LeaseStatus, LossWatch, RunOutcome, WaitStatus};
 pub use leasehold_core::{
     ClientId, Fence, HolderIdentity, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView,
 };

@@ -7,7 +7,9 @@ use std::time::Duration;
 use leasehold_core::{Invalid, Label, LockName, Ttl};
 
 use crate::error::{Error, StoreError, within};
-use crate::lease::{Engine, Lease, OnWait, Patience, Pending, Ran, Request, Terms, Waiting};
+use crate::lease::{
+    Engine, Lease, OnWait, Pending, Request, RunOutcome, Terms, WaitLimit, WaitStatus,
+};
 
 /// A mutex: one holder at a time, across all processes that use the same store and name.
 ///
@@ -118,7 +120,7 @@ impl Mutex {
     /// Calls `watch` each time it is known anew that the lock is busy: who holds it, and how many are ahead. It runs where that
     /// is heard, which may be in the midst of the client's I/O, and must return at once. If it panics, it is not called again for
     /// this acquisition.
-    pub fn on_wait(mut self, watch: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+    pub fn on_wait(mut self, watch: impl Fn(&WaitStatus) + Send + Sync + 'static) -> Self {
         self.on_wait = Some(Arc::new(watch));
         self
     }
@@ -135,13 +137,13 @@ impl Mutex {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not answer (once in line, only after the client's patience),
+    /// [`Error::Store`] when the store does not answer (once in line, only after the [outage timeout](crate::ClientBuilder::outage_timeout)),
     /// [`Error::Invalid`] for bad settings. Never [`Error::Timeout`].
     ///
     /// # Cancel safety
     /// Dropping the future leaves the line. A lock that was granted meanwhile is released in the background.
     pub async fn acquire(&self) -> Result<Lease, Error> {
-        self.request(Patience::Forever)
+        self.request(WaitLimit::Forever)
             .await?
             .ok_or_else(|| StoreError::closed().into())
     }
@@ -154,7 +156,7 @@ impl Mutex {
     /// # Cancel safety
     /// As [`Mutex::acquire`].
     pub async fn acquire_within(&self, limit: Duration) -> Result<Lease, Error> {
-        self.request(Patience::Within(limit))
+        self.request(WaitLimit::Within(limit))
             .await?
             .ok_or_else(|| StoreError::closed().into())
     }
@@ -167,7 +169,7 @@ impl Mutex {
     /// # Cancel safety
     /// As [`Mutex::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Lease>, Error> {
-        self.request(Patience::Once).await
+        self.request(WaitLimit::Once).await
     }
 
     /// The same as [`Mutex::acquire`], as a future that owns the mutex and so is `'static`: for a task of its own.
@@ -224,11 +226,14 @@ impl Mutex {
     ///
     /// # Errors
     /// As [`Mutex::acquire`], before `work` was begun; [`Error::Lost`] when the lease was lost and `work` cancelled. What became
-    /// of the release is in [`Ran::released`], beside the output.
+    /// of the release is in [`RunOutcome::released`], beside the output.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the line, or drops the work where it is and releases the lock in the background.
-    pub async fn run<T>(&self, work: impl AsyncFnOnce(&Lease) -> T) -> Result<Ran<T>, Error> {
+    pub async fn run<T>(
+        &self,
+        work: impl AsyncFnOnce(&Lease) -> T,
+    ) -> Result<RunOutcome<T>, Error> {
         Ok(self.acquire().await?.run(work).await?)
     }
 
@@ -243,7 +248,7 @@ impl Mutex {
         &self,
         limit: Duration,
         work: impl AsyncFnOnce(&Lease) -> T,
-    ) -> Result<Ran<T>, Error> {
+    ) -> Result<RunOutcome<T>, Error> {
         Ok(self.acquire_within(limit).await?.run(work).await?)
     }
 
@@ -258,17 +263,17 @@ impl Mutex {
     pub async fn try_run<T>(
         &self,
         work: impl AsyncFnOnce(&Lease) -> T,
-    ) -> Result<Option<Ran<T>>, Error> {
+    ) -> Result<Option<RunOutcome<T>>, Error> {
         match self.try_acquire().await? {
             Some(lease) => Ok(Some(lease.run(work).await?)),
             None => Ok(None),
         }
     }
 
-    async fn request(&self, patience: Patience) -> Result<Option<Lease>, Error> {
+    async fn request(&self, limit: WaitLimit) -> Result<Option<Lease>, Error> {
         let engine = &self.engine;
         let asked = engine.telemetry.ask(self.name.as_ref().ok(), &engine.clock);
-        let answer = self.ask(patience).await;
+        let answer = self.ask(limit).await;
         match &answer {
             Ok(Some(lease)) => {
                 if !self.at_least.is_zero() {
@@ -282,7 +287,7 @@ impl Mutex {
         answer
     }
 
-    async fn ask(&self, patience: Patience) -> Result<Option<Lease>, Error> {
+    async fn ask(&self, limit: WaitLimit) -> Result<Option<Lease>, Error> {
         let name = self.name.clone()?;
         let ttl = Ttl::new(self.ttl)?;
         if let Some(max_hold) = self.max_hold.filter(|max_hold| *max_hold < Ttl::MIN) {
@@ -304,7 +309,7 @@ impl Mutex {
             max_hold: self.max_hold,
             linger: self.linger,
             on_wait: self.on_wait.clone(),
-            patience,
+            limit,
         };
         Pending::begin(&self.engine, request).await
     }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold::cache::{Cache, Got, Policy};
+use leasehold::cache::{Cache, Cached, Policy};
 use leasehold::timestamp::Unit;
 use leasehold::{
     Client, ClientBuilder, Clock, Credentials, Detached, Error, Fence, Gate, HolderView, Lease,
-    LeaseEnd, LossWatch, Lost, Memory, Moment, Mutex, Snapshot, StoreError, Tenure, Timeout,
-    TimestampHold, TimestampLock, Waiting, blocking,
+    LeaseEnd, LeaseStatus, LossWatch, Lost, Memory, Moment, Mutex, Snapshot, StoreError, Timeout,
+    TimestampHold, TimestampLock, WaitStatus, blocking,
 };
 
 fn crosses<T: Send + Sync + 'static>() {}
@@ -32,15 +32,15 @@ fn types_cross_threads() {
     crosses::<LeaseEnd>();
     crosses::<LossWatch>();
     crosses::<Detached>();
-    crosses::<Tenure>();
-    crosses::<Waiting>();
+    crosses::<LeaseStatus>();
+    crosses::<WaitStatus>();
     crosses::<Fence>();
     crosses::<Gate>();
     crosses::<HolderView>();
     crosses::<Snapshot>();
     crosses::<Credentials>();
     crosses::<(Error, StoreError, Lost, Timeout)>();
-    crosses::<(Cache, Got<String>, Policy, leasehold::cache::Error)>();
+    crosses::<(Cache, Cached<String>, Policy, leasehold::cache::Error)>();
     crosses::<(TimestampLock, TimestampHold, Unit)>();
     crosses::<(blocking::Client, blocking::Mutex, blocking::Lease)>();
     crosses::<(blocking::LossWatch, blocking::Detached, blocking::Cache)>();

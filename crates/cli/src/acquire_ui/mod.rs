@@ -8,7 +8,7 @@ use std::env;
 use std::io;
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Error, HolderIdentity, HolderView, Lease, Snapshot, Waiting};
+use leasehold::{Client, Clock, Error, HolderIdentity, HolderView, Lease, Snapshot, WaitStatus};
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
 
@@ -86,7 +86,7 @@ pub(crate) async fn for_lock(
             }
             answer = &mut asking => break answer.map_err(NotAcquired::Store),
             Ok(()) = seen.changed() => {
-                let Some(Waiting { holder, ahead, .. }) = seen.borrow_and_update().clone() else { continue };
+                let Some(WaitStatus { holder, ahead, .. }) = seen.borrow_and_update().clone() else { continue };
                 if is_ancestor(&holder) {
                     write_raw(progress.end());
                     return Err(nested(name, &holder));

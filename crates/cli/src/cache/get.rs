@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::cache::{Got, Origin};
+use leasehold::cache::{Cached, Origin};
 use serde::Serialize;
 
 use super::errors::{of_value, refused};
@@ -59,7 +59,7 @@ pub(crate) fn get(args: &Get) -> Exit {
         Err(exit) => return exit,
     };
     let exit = with_client(target, async |client, signals| {
-        let cache = client.cache().as_stored();
+        let cache = client.cache().any_format();
         let found = tokio::select! {
             biased;
             signal = signals.next_ending() => return Err(Exit::by(signal)),
@@ -86,12 +86,12 @@ pub(crate) fn get(args: &Get) -> Exit {
     of_value(exit).without_command()
 }
 
-fn about<'a>(store: &'a str, key: &'a str, found: Option<&Got<Vec<u8>>>) -> CachedValue<'a> {
+fn about<'a>(store: &'a str, key: &'a str, found: Option<&Cached<Vec<u8>>>) -> CachedValue<'a> {
     CachedValue {
         schema: "leasehold.cache-get/1",
         store,
         key,
-        state: match found.map(Got::origin) {
+        state: match found.map(Cached::origin) {
             None => "none",
             Some(Origin::Stale) => "stale",
             Some(_) => "fresh",

@@ -7,7 +7,7 @@ mod events;
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::{Client, Clock, Error, Lease, Lost, Waiting};
+use leasehold::{Client, Clock, Error, Lease, Lost, WaitStatus};
 use leasehold_core::LockName;
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc::Receiver;
@@ -278,7 +278,7 @@ fn was_lost(events: &mut Events, lost: &Lost) -> Exit {
     )
 }
 
-fn waits(lock: &str, waiting: &Waiting, waited: Duration) -> HoldEvent {
+fn waits(lock: &str, waiting: &WaitStatus, waited: Duration) -> HoldEvent {
     HoldEvent::Waiting {
         lock: lock.to_owned(),
         ahead: waiting.ahead,

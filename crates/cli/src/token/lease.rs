@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Read};
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::{Client, Clock, Detached, Error, LossCause, Lost, Tenure};
+use leasehold::{Client, Clock, Detached, Error, LeaseStatus, LossCause, Lost};
 use leasehold_core::LockName;
 
 use crate::exit::{Exit, LOST, SOFTWARE, USAGE};
@@ -101,8 +101,8 @@ fn from_stdin() -> Result<String, Exit> {
 }
 
 /// How long it may still be relied on.
-pub(super) fn left(tenure: Tenure) -> Duration {
-    tenure.valid_until.since(Clock::system().now())
+pub(super) fn left(status: LeaseStatus) -> Duration {
+    status.valid_until.since(Clock::system().now())
 }
 
 /// The lease is not held any more.

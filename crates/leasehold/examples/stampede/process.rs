@@ -64,6 +64,6 @@ async fn guarded(cache: &Cache, key: &str, site: Site) -> Result<String, String>
         .fresh_for(FRESH)
         .stale_for(Duration::from_secs(60))
         .await;
-    page.map(leasehold::cache::Got::into_inner)
+    page.map(leasehold::cache::Cached::into_inner)
         .map_err(|error| error.to_string())
 }

@@ -8,13 +8,16 @@ use std::time::Duration;
 
 use pollster::block_on;
 
-use crate::cache::{AsStored, Codec, Error, Got, Json, Keep, Many, MessagePack, Policy, Raw, Way};
+use crate::cache::{
+    AnyFormat, BatchResult, Cached, Codec, Encoding, Error, Json, Lifetime, MessagePack, Policy,
+    Raw,
+};
 
 /// A blocking [`Cache`](crate::cache::Cache).
 #[derive(Debug, Clone)]
 pub struct Cache<C = Json>(pub(super) crate::cache::Cache<C>);
 
-impl<C: Way> Cache<C> {
+impl<C: Encoding> Cache<C> {
     /// Changes the settings by those of the async one: `cache.map(|cache| cache.policy(policy).raw())`.
     pub fn map<D>(
         self,
@@ -39,13 +42,13 @@ impl<C: Way> Cache<C> {
         Cache(self.0.raw())
     }
 
-    /// See [`Cache::as_stored`](crate::cache::Cache::as_stored).
-    pub fn as_stored(&self) -> Cache<AsStored> {
-        Cache(self.0.as_stored())
+    /// See [`Cache::any_format`](crate::cache::Cache::any_format).
+    pub fn any_format(&self) -> Cache<AnyFormat> {
+        Cache(self.0.any_format())
     }
 
     /// See [`Cache::codec`](crate::cache::Cache::codec).
-    pub fn codec<D: Way>(&self) -> Cache<D> {
+    pub fn codec<D: Encoding>(&self) -> Cache<D> {
         Cache(self.0.codec())
     }
 
@@ -98,7 +101,7 @@ impl<C: Way> Cache<C> {
     }
 
     /// See [`Cache::get`](crate::cache::Cache::get).
-    pub fn get<V>(&self, key: impl AsRef<str>) -> Result<Option<Got<V>>, Error>
+    pub fn get<V>(&self, key: impl AsRef<str>) -> Result<Option<Cached<V>>, Error>
     where
         C: Codec<V>,
     {
@@ -151,16 +154,16 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
         Self(self.0.policy(policy))
     }
 
-    /// See [`GetOrRefresh::keep`](crate::cache::GetOrRefresh::keep).
-    pub fn keep(self, keep: impl FnOnce(&V) -> Keep + Send + 'static) -> Self {
-        Self(self.0.keep(keep))
+    /// See [`GetOrRefresh::lifetime`](crate::cache::GetOrRefresh::lifetime).
+    pub fn lifetime(self, lifetime: impl FnOnce(&V) -> Lifetime + Send + 'static) -> Self {
+        Self(self.0.lifetime(lifetime))
     }
 
     /// The value: the stored one, or what the loader brings if nobody else does.
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn wait(self) -> Result<Got<V>, Error> {
+    pub fn wait(self) -> Result<Cached<V>, Error> {
         block_on(self.0.into_future())
     }
 }
@@ -181,16 +184,16 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
         Self(self.0.policy(policy))
     }
 
-    /// See [`GetManyOrRefresh::keep`](crate::cache::GetManyOrRefresh::keep).
-    pub fn keep(self, keep: impl Fn(&V) -> Keep + Send + Sync + 'static) -> Self {
-        Self(self.0.keep(keep))
+    /// See [`GetManyOrRefresh::lifetime`](crate::cache::GetManyOrRefresh::lifetime).
+    pub fn lifetime(self, lifetime: impl Fn(&V) -> Lifetime + Send + Sync + 'static) -> Self {
+        Self(self.0.lifetime(lifetime))
     }
 
     /// The values: the stored ones, and what the loader brings.
     ///
     /// # Errors
-    /// See [`Error`]; those of single keys are in [`Many::failed`].
-    pub fn wait(self) -> Result<Many<V>, Error> {
+    /// See [`Error`]; those of single keys are in [`BatchResult::failed`].
+    pub fn wait(self) -> Result<BatchResult<V>, Error> {
         block_on(self.0.into_future())
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pollster::block_on;
 
 use crate::error::{Error, Lost};
-use crate::lease::{LeaseEnd, Ran, Tenure, Waiting};
+use crate::lease::{LeaseEnd, LeaseStatus, RunOutcome, WaitStatus};
 
 /// A blocking [`Mutex`](crate::Mutex).
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ impl Mutex {
     }
 
     /// See [`Mutex::on_wait`](crate::Mutex::on_wait).
-    pub fn on_wait(self, watch: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+    pub fn on_wait(self, watch: impl Fn(&WaitStatus) + Send + Sync + 'static) -> Self {
         self.map(|mutex| mutex.on_wait(watch))
     }
 
@@ -73,7 +73,7 @@ impl Mutex {
     ///
     /// # Errors
     /// As these two.
-    pub fn run<T>(&self, work: impl FnOnce(&Lease) -> T) -> Result<Ran<T>, Error> {
+    pub fn run<T>(&self, work: impl FnOnce(&Lease) -> T) -> Result<RunOutcome<T>, Error> {
         Ok(self.acquire()?.run(work)?)
     }
 
@@ -85,7 +85,7 @@ impl Mutex {
         &self,
         limit: Duration,
         work: impl FnOnce(&Lease) -> T,
-    ) -> Result<Ran<T>, Error> {
+    ) -> Result<RunOutcome<T>, Error> {
         Ok(self.acquire_within(limit)?.run(work)?)
     }
 
@@ -93,7 +93,10 @@ impl Mutex {
     ///
     /// # Errors
     /// As these two.
-    pub fn try_run<T>(&self, work: impl FnOnce(&Lease) -> T) -> Result<Option<Ran<T>>, Error> {
+    pub fn try_run<T>(
+        &self,
+        work: impl FnOnce(&Lease) -> T,
+    ) -> Result<Option<RunOutcome<T>>, Error> {
         let lease = self.try_acquire()?;
         Ok(lease.map(|lease| lease.run(work)).transpose()?)
     }
@@ -132,23 +135,23 @@ impl Lease {
 
     /// Runs `work` under the lease, then releases it. Nothing cancels work that blocks: look at
     /// [`Lease::is_lost`](crate::Lease::is_lost) between its steps, or have a [`LossWatch`] in another thread. The output is given
-    /// in any case, beside the result of the release: see [`Ran`].
+    /// in any case, beside the result of the release: see [`RunOutcome`].
     ///
     /// # Errors
     /// [`Lost`] when the lease was lost before `work` was begun.
-    pub fn run<T>(self, work: impl FnOnce(&Self) -> T) -> Result<Ran<T>, Lost> {
+    pub fn run<T>(self, work: impl FnOnce(&Self) -> T) -> Result<RunOutcome<T>, Lost> {
         if let Some(lost) = self.loss() {
             return Err(lost);
         }
         let output = work(&self);
         let released = self.release();
-        Ok(Ran::new(output, released))
+        Ok(RunOutcome::new(output, released))
     }
 
     /// See [`Lease::detach`](crate::Lease::detach).
-    pub fn detach(self, ttl: Duration) -> Result<(Detached, Tenure), Error> {
-        let (detached, tenure) = block_on(self.0.detach(ttl))?;
-        Ok((Detached(detached), tenure))
+    pub fn detach(self, ttl: Duration) -> Result<(Detached, LeaseStatus), Error> {
+        let (detached, status) = block_on(self.0.detach(ttl))?;
+        Ok((Detached(detached), status))
     }
 }
 
@@ -191,12 +194,12 @@ pub struct Detached(pub(super) crate::Detached);
 
 impl Detached {
     /// See [`Detached::renew`](crate::Detached::renew).
-    pub fn renew(&self, ttl: Duration) -> Result<Tenure, Error> {
+    pub fn renew(&self, ttl: Duration) -> Result<LeaseStatus, Error> {
         block_on(self.0.renew(ttl))
     }
 
     /// See [`Detached::check`](crate::Detached::check).
-    pub fn check(&self) -> Result<Tenure, Error> {
+    pub fn check(&self) -> Result<LeaseStatus, Error> {
         block_on(self.0.check())
     }
 

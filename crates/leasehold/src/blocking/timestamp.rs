@@ -6,7 +6,7 @@ use std::time::Duration;
 use pollster::block_on;
 
 use crate::error::{Error, Lost};
-use crate::lease::Waiting;
+use crate::lease::WaitStatus;
 use crate::timestamp::Unit;
 
 /// A blocking [`TimestampLock`](crate::TimestampLock).
@@ -41,7 +41,7 @@ impl TimestampLock {
     }
 
     /// See [`TimestampLock::on_wait`](crate::TimestampLock::on_wait).
-    pub fn on_wait(self, watch: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+    pub fn on_wait(self, watch: impl Fn(&WaitStatus) + Send + Sync + 'static) -> Self {
         self.map(|lock| lock.on_wait(watch))
     }
 

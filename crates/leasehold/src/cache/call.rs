@@ -11,28 +11,28 @@ use futures_util::future::BoxFuture;
 use leasehold_core::cache::Value;
 use tokio::sync::oneshot;
 
+use super::cached::Cached;
 use super::codec::{self, Codec};
 use super::error::Error;
-use super::got::Got;
 use super::run::run;
 use crate::client::Client;
 use crate::guard::{Brought, Decoded, Failure, LoadEnd, Loader, Nest, Policy, Request};
 use crate::runtime::Home;
 
-/// How long a value is kept, where that depends on the value.
+/// How long one loaded value is stored: see [`GetOrRefresh::lifetime`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
-    /// As the policy says.
-    Usual,
-    /// So long fresh, and so long stale after that: shorter for an answer that there is none, say. Each for 366 days at most; what is
-    /// longer is cut.
+pub enum Lifetime {
+    /// The durations of the [`Policy`].
+    Default,
+    /// Fresh for the first duration, then stale for the second: a shorter lifetime for a "not found", for example. Longer durations
+    /// than 366 days are cut to 366 days.
     For(Duration, Duration),
-    /// Not at all: it is given to those who wait, and loaded anew next time.
-    Not,
+    /// The value is not stored. The waiting callers get it, and the next call loads again.
+    NotStored,
 }
 
 type Load<V> = Box<dyn FnOnce() -> BoxFuture<'static, Result<V, Failure>> + Send>;
-type KeepBy<V> = Box<dyn FnOnce(&V) -> Keep + Send>;
+type LifetimeOf<V> = Box<dyn FnOnce(&V) -> Lifetime + Send>;
 
 /// A value that is asked for: await it. See [`Cache::get_or_refresh`](super::Cache::get_or_refresh).
 #[must_use = "nothing happens until it is awaited"]
@@ -41,7 +41,7 @@ pub struct GetOrRefresh<V, C> {
     key: String,
     policy: Policy,
     load: Load<V>,
-    keep: KeepBy<V>,
+    lifetime: LifetimeOf<V>,
     never_waits: bool,
     codec: PhantomData<C>,
 }
@@ -72,7 +72,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
             key: key.to_owned(),
             policy: policy.clone(),
             load: Box::new(load),
-            keep: Box::new(|_| Keep::Usual),
+            lifetime: Box::new(|_| Lifetime::Default),
             never_waits: false,
             codec: PhantomData,
         }
@@ -115,20 +115,20 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
         self
     }
 
-    /// Lets the loaded value say how long it is kept: `|page| if page.is_none() { Keep::For(..) } else { Keep::Usual }`.
-    pub fn keep(mut self, keep: impl FnOnce(&V) -> Keep + Send + 'static) -> Self {
-        self.keep = Box::new(keep);
+    /// Lets the loaded value say how long it is kept: `|page| if page.is_none() { Lifetime::For(..) } else { Lifetime::Default }`.
+    pub fn lifetime(mut self, lifetime: impl FnOnce(&V) -> Lifetime + Send + 'static) -> Self {
+        self.lifetime = Box::new(lifetime);
         self
     }
 
-    async fn ask(self) -> Result<Got<V>, Error> {
+    async fn ask(self) -> Result<Cached<V>, Error> {
         let name = self.client.entry(&self.key)?;
         self.policy.check()?;
         let (passed, is_passed) = oneshot::channel();
         let loader = Single::<V, C> {
             passed: self.never_waits.then_some(passed),
             load: self.load,
-            keep: self.keep,
+            lifetime: self.lifetime,
             usual: (self.policy.fresh_for, self.policy.stale_for),
             codec: PhantomData,
         };
@@ -151,12 +151,12 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
                 return Err(Error::Busy { key, waited });
             }
         };
-        Got::of(&name, answer)
+        Cached::of(&name, answer)
     }
 }
 
 impl<V: Send + Sync + 'static, C: Codec<V>> IntoFuture for GetOrRefresh<V, C> {
-    type Output = Result<Got<V>, Error>;
+    type Output = Result<Cached<V>, Error>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -169,7 +169,7 @@ struct Single<V, C> {
     /// Who does not wait for another.
     passed: Option<oneshot::Sender<()>>,
     load: Load<V>,
-    keep: KeepBy<V>,
+    lifetime: LifetimeOf<V>,
     usual: (Duration, Duration),
     codec: PhantomData<fn() -> C>,
 }
@@ -185,7 +185,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> Loader for Single<V, C> {
     fn load(self: Box<Self>) -> BoxFuture<'static, LoadEnd> {
         async move {
             match (self.load)().await {
-                Ok(value) => bring::<V, C>(&value, (self.keep)(&value), self.usual),
+                Ok(value) => bring::<V, C>(&value, (self.lifetime)(&value), self.usual),
                 Err(failure) => LoadEnd::Failed(failure),
             }
         }
@@ -194,11 +194,15 @@ impl<V: Send + Sync + 'static, C: Codec<V>> Loader for Single<V, C> {
 }
 
 /// Writes a loaded value down.
-pub(super) fn bring<V, C: Codec<V>>(value: &V, keep: Keep, usual: (Duration, Duration)) -> LoadEnd {
-    let (fresh_for, stale_for) = match keep {
-        Keep::Usual => usual,
-        Keep::For(fresh_for, stale_for) => (fresh_for, stale_for),
-        Keep::Not => (Duration::ZERO, Duration::ZERO),
+pub(super) fn bring<V, C: Codec<V>>(
+    value: &V,
+    lifetime: Lifetime,
+    usual: (Duration, Duration),
+) -> LoadEnd {
+    let (fresh_for, stale_for) = match lifetime {
+        Lifetime::Default => usual,
+        Lifetime::For(fresh_for, stale_for) => (fresh_for, stale_for),
+        Lifetime::NotStored => (Duration::ZERO, Duration::ZERO),
     };
     match C::encode(value) {
         Ok(bytes) => LoadEnd::Value(Brought {

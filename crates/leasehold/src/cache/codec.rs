@@ -8,18 +8,18 @@ use serde::de::DeserializeOwned;
 
 /// A way to write values of type `V` down, and to read them. [`Json`] is what a cache begins with.
 ///
-/// One of your own is a type that is [`Way`] and `Codec`. The header of an entry names one of three formats. What is neither JSON nor
+/// One of your own is a type that is [`Encoding`] and `Codec`. The header of an entry names one of three formats. What is neither JSON nor
 /// `MessagePack` is [`Format::Raw`], so the keys have to tell such ways apart.
 ///
 /// ```
 /// use std::error::Error;
 /// use leasehold::Client;
-/// use leasehold::cache::{Codec, Format, Way};
+/// use leasehold::cache::{Codec, Format, Encoding};
 ///
 /// /// Numbers as eight bytes.
 /// struct BigEndian;
 ///
-/// impl Way for BigEndian {
+/// impl Encoding for BigEndian {
 ///     const FORMAT: Format = Format::Raw;
 /// }
 ///
@@ -40,7 +40,7 @@ use serde::de::DeserializeOwned;
 /// assert_eq!(*counts.get_or_refresh("visits", load).await?, 7);
 /// # client.close().await; Ok(()) }
 /// ```
-pub trait Codec<V>: Way {
+pub trait Codec<V>: Encoding {
     /// Writes it down.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ pub trait Codec<V>: Way {
 }
 
 /// Which of the ways it is.
-pub trait Way: Send + Sync + 'static {
+pub trait Encoding: Send + Sync + 'static {
     /// What the header of an entry says.
     const FORMAT: Format;
 
@@ -92,21 +92,21 @@ pub struct Raw;
 
 /// The same, and what others have written in any way is read as bytes: for looking at entries.
 #[derive(Debug, Clone, Copy)]
-pub struct AsStored;
+pub struct AnyFormat;
 
-impl Way for Json {
+impl Encoding for Json {
     const FORMAT: Format = Format::Json;
 }
 
-impl Way for MessagePack {
+impl Encoding for MessagePack {
     const FORMAT: Format = Format::MessagePack;
 }
 
-impl Way for Raw {
+impl Encoding for Raw {
     const FORMAT: Format = Format::Raw;
 }
 
-impl Way for AsStored {
+impl Encoding for AnyFormat {
     const FORMAT: Format = Format::Raw;
 
     fn reads(_: Format) -> bool {
@@ -144,7 +144,7 @@ impl Codec<Vec<u8>> for Raw {
     }
 }
 
-impl Codec<Vec<u8>> for AsStored {
+impl Codec<Vec<u8>> for AnyFormat {
     fn encode(value: &Vec<u8>) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>> {
         Raw::encode(value)
     }

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::Policy;
-use crate::cache::{Cache, Error, Keep};
+use crate::cache::{Cache, Error, Lifetime};
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
@@ -225,7 +225,7 @@ async fn nobody_waits_for_what_was_there_to_be_removed() {
     let cache = client.cache();
     let begun = scene.clock.now();
     let not_kept = cache.get_or_refresh("home", || async { Ok::<u32, String>(2) });
-    let not_kept = not_kept.keep(|_| Keep::Not).must_be_fresh();
+    let not_kept = not_kept.lifetime(|_| Lifetime::NotStored).must_be_fresh();
     assert_eq!(*not_kept.await.unwrap(), 2);
     assert_eq!(scene.clock.now().since(begun), SECOND / 10);
 }

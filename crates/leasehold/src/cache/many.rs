@@ -11,10 +11,10 @@ use futures_util::future::{BoxFuture, Shared};
 use leasehold_core::LockName;
 use tokio::sync::watch;
 
-use super::call::{Keep, bring, decode, failure};
+use super::cached::Cached;
+use super::call::{Lifetime, bring, decode, failure};
 use super::codec::Codec;
 use super::error::Error;
-use super::got::Got;
 use super::run::run;
 use crate::client::Client;
 use crate::guard::{Failure, LoadEnd, Loader, Nest, Policy, Refusal, Request};
@@ -28,7 +28,7 @@ pub struct GetManyOrRefresh<V, C> {
     keys: Vec<String>,
     policy: Policy,
     load: LoadMany<V>,
-    keep: Arc<dyn Fn(&V) -> Keep + Send + Sync>,
+    lifetime: Arc<dyn Fn(&V) -> Lifetime + Send + Sync>,
     codec: PhantomData<C>,
 }
 
@@ -48,19 +48,19 @@ impl<V, C> fmt::Debug for GetManyOrRefresh<V, C> {
 /// What several keys came to. A key that is in neither map has no value.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Many<V> {
+pub struct BatchResult<V> {
     /// The values by their keys.
-    pub values: HashMap<String, Got<V>>,
+    pub values: HashMap<String, Cached<V>>,
     /// The keys that could not be had, and why.
     pub failed: HashMap<String, Error>,
 }
 
-impl<V> Many<V> {
+impl<V> BatchResult<V> {
     /// All values, or the failure of one key.
     ///
     /// # Errors
-    /// As it is in [`Many::failed`].
-    pub fn all(self) -> Result<HashMap<String, Got<V>>, Error> {
+    /// As it is in [`BatchResult::failed`].
+    pub fn all(self) -> Result<HashMap<String, Cached<V>>, Error> {
         match self.failed.into_values().next() {
             None => Ok(self.values),
             Some(error) => Err(error),
@@ -88,7 +88,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
             keys,
             policy: policy.clone(),
             load: Arc::new(load),
-            keep: Arc::new(|_| Keep::Usual),
+            lifetime: Arc::new(|_| Lifetime::Default),
             codec: PhantomData,
         }
     }
@@ -100,12 +100,12 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
     }
 
     /// Lets each loaded value say how long it is kept.
-    pub fn keep(mut self, keep: impl Fn(&V) -> Keep + Send + Sync + 'static) -> Self {
-        self.keep = Arc::new(keep);
+    pub fn lifetime(mut self, lifetime: impl Fn(&V) -> Lifetime + Send + Sync + 'static) -> Self {
+        self.lifetime = Arc::new(lifetime);
         self
     }
 
-    async fn ask(self) -> Result<Many<V>, Error> {
+    async fn ask(self) -> Result<BatchResult<V>, Error> {
         self.policy.check()?;
         let mut names: Vec<LockName> = Vec::new();
         let mut known = HashSet::new();
@@ -116,7 +116,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
             }
         }
         if names.is_empty() {
-            return Ok(Many {
+            return Ok(BatchResult {
                 values: HashMap::new(),
                 failed: HashMap::new(),
             });
@@ -124,14 +124,14 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
         let usual = (self.policy.fresh_for, self.policy.stale_for);
         let (home, nest) = (Home::here(), Nest::here());
         let guard = self.client.guard.inner();
-        let (load, keep) = (self.load, self.keep);
+        let (load, lifetime) = (self.load, self.lifetime);
         let (within, outer) = (guard.clone(), nest.clone());
         let work = move |names: Vec<LockName>| {
-            let (load, keep) = (load.clone(), keep.clone());
+            let (load, lifetime) = (load.clone(), lifetime.clone());
             let keys = names.iter().map(|name| name.as_str().to_owned()).collect();
             let work = async move {
                 let brought = load(keys).await?.into_iter().map(|(key, value)| {
-                    let end = bring::<V, C>(&value, keep(&value), usual);
+                    let end = bring::<V, C>(&value, lifetime(&value), usual);
                     (key, end)
                 });
                 Ok(Arc::new(brought.collect()))
@@ -159,14 +159,14 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
         });
         let requests = requests.collect();
         let answers = run(&self.client, &names[0], guard.get_many(requests)).await?;
-        let mut many = Many {
+        let mut many = BatchResult {
             values: HashMap::new(),
             failed: HashMap::new(),
         };
         for (name, answer) in names.into_iter().zip(answers) {
             let key = name.as_str().to_owned();
             let got = match answer {
-                Ok(answer) => Got::of(&name, answer),
+                Ok(answer) => Cached::of(&name, answer),
                 Err(Refusal::Nothing) => continue,
                 Err(refusal) => Err(Error::of(&key, refusal)),
             };
@@ -180,7 +180,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
 }
 
 impl<V: Send + Sync + 'static, C: Codec<V>> IntoFuture for GetManyOrRefresh<V, C> {
-    type Output = Result<Many<V>, Error>;
+    type Output = Result<BatchResult<V>, Error>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {

@@ -37,12 +37,12 @@
 //! - The entries share the key space with everything else in the store. What is no entry is never overwritten; see
 //!   `docs/reference/cache-protocol.md` for the form of one, which other languages can read.
 
+mod cached;
 mod call;
 mod codec;
 #[cfg(test)]
 mod ending;
 mod error;
-mod got;
 #[cfg(test)]
 mod lost;
 mod many;
@@ -58,11 +58,11 @@ use leasehold_core::LockName;
 pub use leasehold_core::cache::Format;
 use leasehold_core::cache::Value;
 
-pub use self::call::{GetOrRefresh, Keep};
-pub use self::codec::{AsStored, Codec, Json, MessagePack, Raw, Way};
+pub use self::cached::{Cached, Origin};
+pub use self::call::{GetOrRefresh, Lifetime};
+pub use self::codec::{AnyFormat, Codec, Encoding, Json, MessagePack, Raw};
 pub use self::error::{Error, LoadFailed};
-pub use self::got::{Got, Origin};
-pub use self::many::{GetManyOrRefresh, Many};
+pub use self::many::{BatchResult, GetManyOrRefresh};
 use self::run::run;
 use crate::client::Client;
 pub use crate::guard::{MOST_BYTES, Policy};
@@ -86,7 +86,7 @@ impl Client {
     }
 }
 
-impl<C: Way> Cache<C> {
+impl<C: Encoding> Cache<C> {
     /// The same with other settings.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
@@ -105,12 +105,12 @@ impl<C: Way> Cache<C> {
     }
 
     /// The same with the bytes of whatever is stored, in any format; what is loaded is stored as bytes.
-    pub fn as_stored(&self) -> Cache<AsStored> {
+    pub fn any_format(&self) -> Cache<AnyFormat> {
         self.with()
     }
 
     /// The same with values written in a way of your own: see [`Codec`] for an example.
-    pub fn codec<D: Way>(&self) -> Cache<D> {
+    pub fn codec<D: Encoding>(&self) -> Cache<D> {
         self.with()
     }
 
@@ -195,7 +195,7 @@ impl<C: Way> Cache<C> {
     /// The loader may be called again for a key that another process began to load and did not end.
     ///
     /// # Errors
-    /// See [`Error`]; those of single keys are in [`Many::failed`].
+    /// See [`Error`]; those of single keys are in [`BatchResult::failed`].
     pub fn get_many_or_refresh<V, E, F, L>(
         &self,
         keys: impl IntoIterator<Item: AsRef<str>>,
@@ -216,7 +216,7 @@ impl<C: Way> Cache<C> {
     ///
     /// # Errors
     /// [`Error::Store`], [`Error::Invalid`] for a key that cannot be one, [`Error::Value`] for what cannot be read as a `V`.
-    pub async fn get<V>(&self, key: impl AsRef<str>) -> Result<Option<Got<V>>, Error>
+    pub async fn get<V>(&self, key: impl AsRef<str>) -> Result<Option<Cached<V>>, Error>
     where
         C: Codec<V>,
     {
@@ -280,12 +280,12 @@ fn read<V, C: Codec<V>>(
     value: &Value,
     age: Duration,
     origin: Origin,
-) -> Result<Got<V>, Error> {
+) -> Result<Cached<V>, Error> {
     let decoded = codec::read::<V, C>(value).map_err(|why| Error::Value {
         key: key.as_str().to_owned(),
         why,
     })?;
-    Ok(Got {
+    Ok(Cached {
         value: decoded.into(),
         age,
         origin,

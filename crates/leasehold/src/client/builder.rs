@@ -68,7 +68,7 @@ pub struct ClientBuilder {
     key_template: Option<String>,
     host: Option<String>,
     request_timeout: Duration,
-    patience: Duration,
+    outage_timeout: Duration,
     clock: Clock,
     metric_names: Vec<String>,
     #[cfg(feature = "redis")]
@@ -84,7 +84,7 @@ impl Default for ClientBuilder {
             key_template: None,
             host: None,
             request_timeout: Duration::from_secs(2),
-            patience: Duration::from_secs(30),
+            outage_timeout: Duration::from_secs(30),
             clock: Clock::system(),
             metric_names: Vec::new(),
             #[cfg(feature = "redis")]
@@ -123,8 +123,8 @@ impl ClientBuilder {
     }
 
     /// How long a waiter that is queued puts up with a store that does not answer. At most 24 h; default 30 s.
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn outage_timeout(mut self, outage_timeout: Duration) -> Self {
+        self.outage_timeout = outage_timeout;
         self
     }
 
@@ -304,8 +304,8 @@ impl ClientBuilder {
     ) -> Result<Client, Error> {
         self.check_request_timeout()?;
         within(
-            "patience",
-            self.patience,
+            "outage timeout",
+            self.outage_timeout,
             Duration::ZERO,
             Duration::from_secs(24 * 60 * 60),
         )?;
@@ -354,7 +354,7 @@ impl ClientBuilder {
             clock: self.clock,
             tasks,
             identity,
-            patience: self.patience,
+            outage_timeout: self.outage_timeout,
             telemetry,
         };
         let (engine, run) = Engine::new(opened.store, plan, &wire);
@@ -369,7 +369,7 @@ impl ClientBuilder {
             timestamps: opened.timestamps,
             engine,
             naming,
-            patience_to_close: (limit * 2).max(Duration::from_secs(1)),
+            close_limit: (limit * 2).max(Duration::from_secs(1)),
         })
     }
 }

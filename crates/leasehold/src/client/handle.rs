@@ -33,7 +33,7 @@ pub struct Client {
     pub(crate) timestamps: Option<Arc<dyn Timestamps>>,
     pub(super) naming: Naming,
     /// How long `close` waits.
-    pub(super) patience_to_close: Duration,
+    pub(super) close_limit: Duration,
 }
 
 impl Client {
@@ -106,7 +106,7 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future after its first poll changes nothing but that nobody waits.
     pub async fn close(&self) -> bool {
-        self.close_within(self.patience_to_close).await
+        self.close_within(self.close_limit).await
     }
 
     /// The same, but waits for at most `limit`. `Duration::MAX` waits until the store has confirmed it all, or the TTLs have passed

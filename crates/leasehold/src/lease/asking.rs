@@ -156,7 +156,7 @@ impl Asking {
         (self.dated, self.unbroken) = (None, false);
     }
 
-    /// A request failed: when to ask again. Not if there is no hope, or no more patience, which is `in_line` for who waits in
+    /// A request failed: when to ask again. Not if there is no hope, or the outage has lasted too long: `in_line` is the limit of a request in
     /// line; then the error says why.
     pub(super) fn failed(
         &mut self,
@@ -168,8 +168,8 @@ impl Asking {
         let queued = self.left.queued;
         // In line, a full server is one that may have room again; otherwise it is a clear answer.
         let hopeless = !(error.kind.is_transient() || queued && error.kind == StoreErrorKind::Full);
-        let patience = if queued { in_line } else { FIRST_CONTACT };
-        if hopeless || now.since(since) >= patience {
+        let limit = if queued { in_line } else { FIRST_CONTACT };
+        if hopeless || now.since(since) >= limit {
             // Whatever the last request came to, an earlier one may count (W3).
             return Err(match self.left.unsettled_until {
                 Some(_) => error.unknown(),

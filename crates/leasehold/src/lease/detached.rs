@@ -38,7 +38,7 @@ pub struct Detached {
 /// What the store confirmed of a detached lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Tenure {
+pub struct LeaseStatus {
     /// Until when the lease may be relied on, by the client's clock; see [`Clock`](crate::Clock).
     pub valid_until: Moment,
     /// The fence to show to the resource. Of a lease that was taken up by its token it is that of the grant: if the lock went
@@ -77,7 +77,7 @@ impl Detached {
     /// # Errors
     /// [`Error::Lost`] when it is not held any more; [`Error::Store`] when the store gave no verdict, with the lease as it was
     /// or renewed; [`Error::Invalid`] for a TTL out of bounds.
-    pub async fn renew(&self, ttl: Duration) -> Result<Tenure, Error> {
+    pub async fn renew(&self, ttl: Duration) -> Result<LeaseStatus, Error> {
         let ttl = Ttl::new(ttl)?;
         let step = Step::Extend {
             owner: self.owner.clone(),
@@ -85,7 +85,7 @@ impl Detached {
             fence: Some(self.grant),
         };
         match self.ask(step).await? {
-            (sent, Reply::Held(_)) => Ok(Tenure {
+            (sent, Reply::Held(_)) => Ok(LeaseStatus {
                 valid_until: deadline(sent, ttl),
                 fence: self.fence,
             }),
@@ -97,14 +97,14 @@ impl Detached {
     ///
     /// # Errors
     /// [`Error::Lost`] when it is not; [`Error::Store`] when the store gave no verdict.
-    pub async fn check(&self) -> Result<Tenure, Error> {
+    pub async fn check(&self) -> Result<LeaseStatus, Error> {
         let (sent, reply) = self.ask(Step::Inspect).await?;
         let Reply::Seen(snapshot) = reply else {
             return Err(self.not_held(reply));
         };
         let is_held = snapshot.is_held_under(&self.owner, self.grant);
         match snapshot.holder {
-            Some(holder) if is_held => Ok(Tenure {
+            Some(holder) if is_held => Ok(LeaseStatus {
                 // Without an end only if somebody has meddled with the key.
                 valid_until: certain_until(sent, holder.expires_in.unwrap_or(Ttl::MAX)),
                 fence: self.fence,
@@ -188,7 +188,7 @@ impl Lease {
     /// # Errors
     /// [`Error::Lost`] when the lease was lost; [`Error::Store`] when the store did not confirm; [`Error::Invalid`] for a TTL
     /// out of bounds. The lock is released then, in the background.
-    pub async fn detach(self, ttl: Duration) -> Result<(Detached, Tenure), Error> {
+    pub async fn detach(self, ttl: Duration) -> Result<(Detached, LeaseStatus), Error> {
         // First, so that no renewal for another TTL is on its way that could overtake what follows (K1).
         self.extend(ttl).await?;
         let keep = Ttl::new(ttl)?;
@@ -200,7 +200,7 @@ impl Lease {
             grant: self.hold.grant,
             token: self.token().into(),
         };
-        let tenure = Tenure {
+        let status = LeaseStatus {
             valid_until: self.hold.deadline(),
             fence: detached.fence,
         };
@@ -219,7 +219,7 @@ impl Lease {
         self.hold.detach();
         self.give_back(Some(keep)).await?;
         undo.call_off();
-        Ok((detached, tenure))
+        Ok((detached, status))
     }
 }
 

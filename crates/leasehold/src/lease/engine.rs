@@ -47,7 +47,7 @@ pub(crate) struct Engine {
     pub(crate) identity: Arc<Identity>,
     /// How long a waiter in line puts up with a store that does not answer.
     #[cfg(feature = "timestamp")]
-    pub(crate) patience: Duration,
+    pub(crate) outage_timeout: Duration,
     pub(crate) telemetry: Telemetry,
     /// What is held beside leases, and hears of a replaced server as well.
     #[cfg(feature = "timestamp")]
@@ -72,7 +72,7 @@ pub(crate) struct Plan {
     pub(crate) clock: Clock,
     pub(crate) tasks: Tasks,
     pub(crate) identity: Identity,
-    pub(crate) patience: Duration,
+    pub(crate) outage_timeout: Duration,
     pub(crate) telemetry: Telemetry,
 }
 
@@ -102,7 +102,7 @@ impl Engine {
         let identity = Arc::new(plan.identity);
         let about = About {
             store: store.label().into(),
-            patience: plan.patience,
+            outage_timeout: plan.outage_timeout,
         };
         let state = State {
             machine: Machine::new(about, identity.clone(), plan.clock.clone()),
@@ -116,7 +116,7 @@ impl Engine {
             tasks: plan.tasks,
             identity,
             #[cfg(feature = "timestamp")]
-            patience: plan.patience,
+            outage_timeout: plan.outage_timeout,
             telemetry: plan.telemetry,
             #[cfg(feature = "timestamp")]
             beside: Beside::default(),

@@ -52,7 +52,7 @@ pub(super) struct About {
     /// Its name in errors.
     pub(super) store: Arc<str>,
     /// How long a waiter in line puts up with it when it does not answer.
-    pub(super) patience: Duration,
+    pub(super) outage_timeout: Duration,
 }
 
 impl Machine {

@@ -36,15 +36,15 @@ mod watch;
 
 #[cfg(feature = "timestamp")]
 pub(crate) use self::beside::Doubtful;
-pub use self::detached::{Detached, Tenure};
+pub use self::detached::{Detached, LeaseStatus};
 pub(crate) use self::engine::{Engine, Plan, Wire};
 pub use self::handle::Lease;
 pub use self::hold::LeaseEnd;
 pub(crate) use self::identity::Identity;
 pub(crate) use self::pending::Pending;
-pub use self::run::Ran;
-pub use self::seat::Waiting;
-pub(crate) use self::seat::{OnWait, Patience, Request};
+pub use self::run::RunOutcome;
+pub use self::seat::WaitStatus;
+pub(crate) use self::seat::{OnWait, Request, WaitLimit};
 pub(crate) use self::terms::Terms;
 #[cfg(feature = "timestamp")]
 pub(crate) use self::terms::certain_until;

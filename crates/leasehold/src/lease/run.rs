@@ -9,7 +9,7 @@ use crate::error::{Error, Lost};
 #[derive(Debug, Clone)]
 #[must_use = "`released` says whether the lease lasted to the end of the work; `confirmed` makes that an error"]
 #[non_exhaustive]
-pub struct Ran<T> {
+pub struct RunOutcome<T> {
     /// The value that the work returned.
     pub output: T,
     /// The result of the release.
@@ -21,7 +21,7 @@ pub struct Ran<T> {
     pub released: Result<(), Error>,
 }
 
-impl<T> Ran<T> {
+impl<T> RunOutcome<T> {
     pub(crate) fn new(output: T, released: Result<(), Error>) -> Self {
         Self { output, released }
     }
@@ -29,20 +29,20 @@ impl<T> Ran<T> {
     /// The output, if the release was confirmed. Otherwise the output is dropped.
     ///
     /// # Errors
-    /// What [`Ran::released`] says.
+    /// What [`RunOutcome::released`] says.
     pub fn confirmed(self) -> Result<T, Error> {
         self.released.map(|()| self.output)
     }
 }
 
-impl<T, E> Ran<Result<T, E>> {
+impl<T, E> RunOutcome<Result<T, E>> {
     /// For work that can fail: takes the work's own error out, so that one `?` is enough for it.
     ///
     /// # Errors
-    /// The error of the work. What [`Ran::released`] says is dropped then.
-    pub fn transpose(self) -> Result<Ran<T>, E> {
+    /// The error of the work. What [`RunOutcome::released`] says is dropped then.
+    pub fn transpose(self) -> Result<RunOutcome<T>, E> {
         let released = self.released;
-        self.output.map(|output| Ran { output, released })
+        self.output.map(|output| RunOutcome { output, released })
     }
 }
 
@@ -61,7 +61,7 @@ impl Lease {
     /// # client.close().await; Ok(()) }
     /// ```
     ///
-    /// The output of work that can fail is a `Result` of its own; [`Ran::transpose`] takes its error out. Say which error it is at
+    /// The output of work that can fail is a `Result` of its own; [`RunOutcome::transpose`] takes its error out. Say which error it is at
     /// an `Ok`, as here: without that, `?` in the closure is refused as E0277, "cannot use the `?` operator in an async closure".
     ///
     /// ```
@@ -82,11 +82,11 @@ impl Lease {
     ///
     /// # Errors
     /// [`Lost`] when the lease was lost while the work ran: the work was cancelled, so there is no output. Every other failure is
-    /// in [`Ran::released`], beside the output.
+    /// in [`RunOutcome::released`], beside the output.
     ///
     /// # Cancel safety
     /// Dropping the future drops the work where it is, and releases the lease in the background.
-    pub async fn run<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<Ran<T>, Lost> {
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<RunOutcome<T>, Lost> {
         let output = tokio::select! {
             // Loss first: work that goes on beside it may be unprotected.
             biased;
@@ -94,6 +94,6 @@ impl Lease {
             output = work(&self) => output,
         };
         let released = self.release().await;
-        Ok(Ran::new(output, released))
+        Ok(RunOutcome::new(output, released))
     }
 }

@@ -20,7 +20,7 @@ const SILENCE: Duration = Duration::from_millis(250);
 
 /// How long the caller is willing to wait for a busy lock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Patience {
+pub(crate) enum WaitLimit {
     Once,
     Within(Duration),
     Forever,
@@ -34,22 +34,22 @@ pub(crate) struct Request {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) linger: Duration,
     pub(crate) on_wait: Option<OnWait>,
-    pub(crate) patience: Patience,
+    pub(crate) limit: WaitLimit,
 }
 
 impl Request {
     pub(super) fn is_once(&self) -> bool {
-        matches!(self.patience, Patience::Once)
+        matches!(self.limit, WaitLimit::Once)
     }
 }
 
 /// What is called each time a waiter is told that the lock is busy.
-pub(crate) type OnWait = Arc<dyn Fn(&Waiting) + Send + Sync>;
+pub(crate) type OnWait = Arc<dyn Fn(&WaitStatus) + Send + Sync>;
 
 /// What a waiter is told each time the store answers that the lock is busy.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Waiting {
+pub struct WaitStatus {
     /// The lock.
     pub name: String,
     /// Who holds it.
@@ -85,9 +85,9 @@ impl Caller for Waiter {
 
 impl Waiter {
     pub(super) fn new(request: Request, begun: Moment, answer: oneshot::Sender<Outcome>) -> Self {
-        let limit = match request.patience {
-            Patience::Within(limit) => Some(begun.after(limit)),
-            Patience::Once | Patience::Forever => None,
+        let limit = match request.limit {
+            WaitLimit::Within(limit) => Some(begun.after(limit)),
+            WaitLimit::Once | WaitLimit::Forever => None,
         };
         Self {
             request,
@@ -208,7 +208,7 @@ impl Waiter {
             }
             Turn::Held(tenure) | Turn::Idle(tenure, _) => (tenure.lease.view(), place),
         };
-        let waiting = Waiting {
+        let waiting = WaitStatus {
             name: self.request.name.as_str().to_owned(),
             holder,
             ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
@@ -231,7 +231,7 @@ fn ahead(in_store: u32, here: usize) -> usize {
 /// A call of an `on_wait`.
 pub(super) struct Told {
     on_wait: OnWait,
-    waiting: Waiting,
+    waiting: WaitStatus,
 }
 
 impl Told {

@@ -15,7 +15,7 @@ use super::identity::Identity;
 use super::kept::tell;
 use super::line::Seat;
 use super::machine::{About, Machine};
-use super::seat::{Outcome, Patience, Request, Waiter};
+use super::seat::{Outcome, Request, WaitLimit, Waiter};
 use super::terms::Terms;
 use crate::backoff;
 use crate::clock::{Clock, Moment};
@@ -24,7 +24,7 @@ use crate::store::Notice;
 use crate::telemetry::Telemetry;
 
 /// For how long a waiter in line puts up with a server that does not answer, as with a client that is built without settings.
-const PATIENCE: Duration = Duration::from_secs(30);
+const OUTAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time of all clients of a simulation.
 #[derive(Clone)]
@@ -136,7 +136,7 @@ impl Simulated {
     pub fn new(time: &SimulatedTime, name: &LockName, number: u64, seed: u64) -> Self {
         let about = About {
             store: "simulated:".into(),
-            patience: PATIENCE,
+            outage_timeout: OUTAGE_TIMEOUT,
         };
         let identity = Arc::new(Identity::seeded(number, seed));
         Self {
@@ -168,7 +168,7 @@ impl Simulated {
             max_hold: None,
             linger: Duration::ZERO,
             on_wait: None,
-            patience: Patience::Forever,
+            limit: WaitLimit::Forever,
         };
         let (answer, outcome) = oneshot::channel();
         let seat = Seat {

@@ -13,7 +13,7 @@ use super::keeping::Grant;
 use super::key::{Key, after, is_transient};
 use crate::backoff::{Backoff, jittered};
 use crate::error::{Error, StoreError, Timeout};
-use crate::lease::{OnWait, Patience, Waiting};
+use crate::lease::{OnWait, WaitLimit, WaitStatus};
 
 /// Asks on the client's own thread, so that the caller may go at any time: a hold that nobody hears of is dropped, and
 /// dropping releases.
@@ -21,7 +21,7 @@ pub(super) async fn request(
     key: Key,
     ttl: Ttl,
     auto_renew: bool,
-    patience: Patience,
+    limit: WaitLimit,
     on_wait: Option<OnWait>,
 ) -> Result<Option<TimestampHold>, Error> {
     if key.engine.is_closed() {
@@ -33,7 +33,7 @@ pub(super) async fn request(
         key,
         ttl,
         auto_renew,
-        patience,
+        limit,
         on_wait,
         reply,
     };
@@ -47,7 +47,7 @@ struct Asking {
     key: Key,
     ttl: Ttl,
     auto_renew: bool,
-    patience: Patience,
+    limit: WaitLimit,
     on_wait: Option<OnWait>,
     reply: oneshot::Sender<Answer>,
 }
@@ -85,7 +85,7 @@ impl Asking {
                         self.auto_renew,
                     )));
                 }
-                Ok(Reply::Busy { .. }) if matches!(self.patience, Patience::Once) => {
+                Ok(Reply::Busy { .. }) if matches!(self.limit, WaitLimit::Once) => {
                     return Ok(None);
                 }
                 Ok(Reply::Busy { deadline, at_us }) => {
@@ -100,8 +100,8 @@ impl Asking {
                 // One that may have been carried out keeps us out until its deadline, and does no other harm (T7).
                 Err(error)
                     if is_transient(&error)
-                        && !matches!(self.patience, Patience::Once)
-                        && clock.now().since(heard) < engine.patience =>
+                        && !matches!(self.limit, WaitLimit::Once)
+                        && clock.now().since(heard) < engine.outage_timeout =>
                 {
                     failure = Some(after(failure, error));
                     backoff.pause()
@@ -109,13 +109,13 @@ impl Asking {
                 Err(error) => return Err(after(failure, error)),
             };
             let waited = clock.now().since(begun);
-            let pause = match self.patience {
-                Patience::Within(limit) if waited >= limit => {
+            let pause = match self.limit {
+                WaitLimit::Within(limit) if waited >= limit => {
                     // Busy is what the store said, not what it may be while the store says nothing.
                     return Err(failure.unwrap_or_else(|| self.timeout(waited, holder)));
                 }
-                Patience::Within(limit) => pause.min(limit.saturating_sub(waited)),
-                Patience::Once | Patience::Forever => pause,
+                WaitLimit::Within(limit) => pause.min(limit.saturating_sub(waited)),
+                WaitLimit::Once | WaitLimit::Forever => pause,
             };
             tokio::select! {
                 biased;
@@ -129,7 +129,7 @@ impl Asking {
     /// Calls who watches the waiting; not again if that panics.
     fn tell(&mut self, holder: &HolderView, waited: Duration) {
         let Some(on_wait) = &self.on_wait else { return };
-        let waiting = Waiting {
+        let waiting = WaitStatus {
             name: self.key.name.as_str().to_owned(),
             holder: holder.clone(),
             ahead: 0,

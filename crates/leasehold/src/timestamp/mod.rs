@@ -71,7 +71,7 @@ pub use self::hold::TimestampHold;
 use self::key::Key;
 use crate::client::Client;
 use crate::error::{Error, StoreError};
-use crate::lease::{Engine, OnWait, Patience, Waiting};
+use crate::lease::{Engine, OnWait, WaitLimit, WaitStatus};
 use crate::store::timestamps::Timestamps;
 
 impl Client {
@@ -169,7 +169,7 @@ impl TimestampLock {
 
     /// Calls `watch` each time the lock was found busy: some twenty times a second while it waits. It must return at once, as for
     /// [`Mutex::on_wait`](crate::Mutex::on_wait). Nobody is ever ahead, since there is no line.
-    pub fn on_wait(mut self, watch: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+    pub fn on_wait(mut self, watch: impl Fn(&WaitStatus) + Send + Sync + 'static) -> Self {
         self.on_wait = Some(Arc::new(watch));
         self
     }
@@ -178,10 +178,10 @@ impl TimestampLock {
     /// ends the waiting.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not answer for longer than the client's patience, or the key holds no time in
+    /// [`Error::Store`] when the store does not answer for longer than the [outage timeout](crate::ClientBuilder::outage_timeout), or the key holds no time in
     /// this unit; [`Error::Invalid`] for bad settings, and for stores other than Redis. Never [`Error::Timeout`].
     pub async fn acquire(&self) -> Result<TimestampHold, Error> {
-        let hold = self.request(Patience::Forever).await?;
+        let hold = self.request(WaitLimit::Forever).await?;
         hold.ok_or_else(|| StoreError::closed().into())
     }
 
@@ -191,7 +191,7 @@ impl TimestampLock {
     /// [`Error::Timeout`] when it was busy at the end; [`Error::Store`] when the store had not answered since it last said so, or
     /// never; otherwise as [`TimestampLock::acquire`].
     pub async fn acquire_within(&self, limit: Duration) -> Result<TimestampHold, Error> {
-        let hold = self.request(Patience::Within(limit)).await?;
+        let hold = self.request(WaitLimit::Within(limit)).await?;
         hold.ok_or_else(|| StoreError::closed().into())
     }
 
@@ -201,10 +201,10 @@ impl TimestampLock {
     /// [`Error::Store`] when the store gave no verdict: if the request may have taken effect, the lock may be taken by nobody
     /// until its deadline. Otherwise as [`TimestampLock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<TimestampHold>, Error> {
-        self.request(Patience::Once).await
+        self.request(WaitLimit::Once).await
     }
 
-    async fn request(&self, patience: Patience) -> Result<Option<TimestampHold>, Error> {
+    async fn request(&self, limit: WaitLimit) -> Result<Option<TimestampHold>, Error> {
         let key = Key {
             engine: self.engine.clone(),
             keys: self.keys.clone(),
@@ -214,7 +214,7 @@ impl TimestampLock {
         };
         let ttl = Ttl::new(self.ttl)?;
         let on_wait = self.on_wait.clone();
-        acquire::request(key, ttl, self.auto_renew, patience, on_wait).await
+        acquire::request(key, ttl, self.auto_renew, limit, on_wait).await
     }
 }
 

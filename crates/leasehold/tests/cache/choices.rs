@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 
-use leasehold::cache::{Codec, Error, Format, Origin, Way};
+use leasehold::cache::{Codec, Encoding, Error, Format, Origin};
 use tokio::time::{Instant, sleep};
 
 use super::*;
@@ -63,7 +63,7 @@ async fn entries_of_any_format_can_be_looked_at() {
         ("packed", &[0x92, 1, 2]),
         ("raw", &[1, 2]),
     ] {
-        let stored = cache.as_stored().get::<Vec<u8>>(key).await.unwrap();
+        let stored = cache.any_format().get::<Vec<u8>>(key).await.unwrap();
         assert_eq!(stored.unwrap().as_slice(), bytes, "{key}");
     }
     let refused = cache.raw().get::<Vec<u8>>("json").await;
@@ -73,7 +73,7 @@ async fn entries_of_any_format_can_be_looked_at() {
 /// A way that the library does not know: text, written backwards.
 struct Backwards;
 
-impl Way for Backwards {
+impl Encoding for Backwards {
     const FORMAT: Format = Format::Raw;
 }
 

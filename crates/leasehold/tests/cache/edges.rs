@@ -2,7 +2,7 @@
 
 use std::future::pending;
 
-use leasehold::cache::{Error, GetOrRefresh, Keep, Origin};
+use leasehold::cache::{Error, GetOrRefresh, Lifetime, Origin};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
@@ -206,7 +206,7 @@ async fn a_value_that_is_to_be_kept_for_ever_is_kept_for_a_year() {
     let cache = fleet.cache();
     let call = cache.get_or_refresh("home", fleet.slow(SECOND));
     let got = call
-        .keep(|_| Keep::For(Duration::MAX, Duration::MAX))
+        .lifetime(|_| Lifetime::For(Duration::MAX, Duration::MAX))
         .await
         .unwrap();
     assert_eq!(*got, 1);

@@ -231,7 +231,10 @@ async fn what_the_source_has_no_more_does_not_go_on_as_stale() {
             assert_eq!(many.values["home"].origin(), Origin::Stale);
         } else {
             let got = cache.get_or_refresh("home", fleet.slow(Duration::ZERO));
-            let got = got.keep(|_| leasehold::cache::Keep::Not).await.unwrap();
+            let got = got
+                .lifetime(|_| leasehold::cache::Lifetime::NotStored)
+                .await
+                .unwrap();
             assert_eq!(got.origin(), Origin::Stale);
         }
         sleep(SECOND).await;

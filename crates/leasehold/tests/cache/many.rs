@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use leasehold::cache::{Error, Many, Origin};
+use leasehold::cache::{BatchResult, Error, Origin};
 use tokio::time::sleep;
 
 use super::*;
 
 type Asked = Arc<Mutex<Vec<Vec<String>>>>;
 
-async fn lengths(cache: &Cache, asked: &Asked, keys: &[&str]) -> Result<Many<usize>, Error> {
+async fn lengths(cache: &Cache, asked: &Asked, keys: &[&str]) -> Result<BatchResult<usize>, Error> {
     let asked = asked.clone();
     let loader = move |mut missing: Vec<String>| {
         let asked = asked.clone();
@@ -144,7 +144,7 @@ async fn a_loader_that_asks_for_any_of_its_keys_is_told_so_at_once() {
             }
         };
         let begun = tokio::time::Instant::now();
-        let many: Many<String> = cache
+        let many: BatchResult<String> = cache
             .get_many_or_refresh(["a", "bb", "ccc"], loader)
             .await
             .unwrap();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::pin::Pin;
 use std::time::Duration;
 
-use leasehold::cache::{Cache, Keep, Policy};
+use leasehold::cache::{Cache, Lifetime, Policy};
 use tokio::time::{sleep, timeout};
 
 use crate::common::{LONG, Place, TTL, on_every_store};
@@ -84,7 +84,7 @@ impl Entries {
         if stale {
             let cache = self.scene.operator.cache();
             let primed = cache.get_or_refresh(&key, || async { Ok::<u32, &str>(7) });
-            let primed = primed.keep(|_| Keep::For(Duration::ZERO, LONG));
+            let primed = primed.lifetime(|_| Lifetime::For(Duration::ZERO, LONG));
             primed.await.expect("it loads");
         }
         key

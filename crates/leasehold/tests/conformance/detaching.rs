@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Detached, Error, LossCause, Owner, Tenure};
+use leasehold::{Client, Clock, Detached, Error, LeaseStatus, LossCause, Owner};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -19,15 +19,15 @@ async fn left_behind(place: &Place, ttl: Duration) -> (String, u64) {
     let client = place.client().await;
     let lease = take(&client, "m").await;
     let fence = lease.fence();
-    let (detached, tenure) = lease.detach(ttl).await.expect("it was held");
-    assert_eq!((detached.name(), tenure.fence), ("m", fence));
-    assert!(left(tenure) <= ttl);
+    let (detached, status) = lease.detach(ttl).await.expect("it was held");
+    assert_eq!((detached.name(), status.fence), ("m", fence));
+    assert!(left(status) <= ttl);
     client.close().await;
     (detached.token().to_owned(), fence.get())
 }
 
-fn left(tenure: Tenure) -> Duration {
-    tenure.valid_until.since(Clock::system().now())
+fn left(status: LeaseStatus) -> Duration {
+    status.valid_until.since(Clock::system().now())
 }
 
 async fn busy(client: &Client) -> bool {

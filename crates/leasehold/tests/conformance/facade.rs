@@ -126,7 +126,7 @@ fn a_task_that_waits_for_itself_is_told_so() {
 #[cfg(feature = "cache")]
 #[test]
 fn a_cache_has_all_settings() {
-    use leasehold::cache::{Keep, Origin, Policy};
+    use leasehold::cache::{Lifetime, Origin, Policy};
     use std::collections::HashMap;
 
     let client = blocking::Client::embedded().expect("a thread");
@@ -134,7 +134,7 @@ fn a_cache_has_all_settings() {
     let load = |value: u32| move || Ok::<_, Error>(value);
     let call = cache.get_or_refresh("a", load(1)).policy(Policy::default());
     let call = call.fresh_for(TTL).stale_for(TTL).wait_at_most(TTL);
-    let got = call.keep(|_| Keep::Usual).wait().expect("loaded");
+    let got = call.lifetime(|_| Lifetime::Default).wait().expect("loaded");
     assert_eq!((*got, got.origin()), (1, Origin::Loaded));
     let got = cache.get_or_refresh("a", load(2)).never_wait().wait();
     assert_eq!(*got.expect("it is stored"), 1);
@@ -147,7 +147,10 @@ fn a_cache_has_all_settings() {
         Ok::<HashMap<String, u32>, Error>(values.collect())
     };
     let many = cache.get_many_or_refresh(["a", "b"], bring);
-    let many = many.policy(Policy::default()).keep(|_| Keep::Usual).wait();
+    let many = many
+        .policy(Policy::default())
+        .lifetime(|_| Lifetime::Default)
+        .wait();
     let many = many.expect("it answers").all().expect("all are there");
     assert_eq!((*many["a"], *many["b"]), (2, 7));
 
@@ -157,7 +160,10 @@ fn a_cache_has_all_settings() {
         .raw()
         .get_or_refresh("raw", || Ok::<_, Error>(vec![1_u8]));
     assert_eq!(*raw.wait().expect("loaded"), [1]);
-    let stored = cache.as_stored().get::<Vec<u8>>("raw").expect("it answers");
+    let stored = cache
+        .any_format()
+        .get::<Vec<u8>>("raw")
+        .expect("it answers");
     assert_eq!(*stored.expect("it is stored"), [1]);
 }
 

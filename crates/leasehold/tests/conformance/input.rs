@@ -110,7 +110,7 @@ async fn clients_with_settings_out_of_bounds() {
         (builder().host("h".repeat(129)), "host"),
         (builder().request_timeout(MS * 9), "request timeout"),
         (builder().request_timeout(MS * 60_001), "request timeout"),
-        (builder().patience(DAY + MS), "patience"),
+        (builder().outage_timeout(DAY + MS), "outage timeout"),
     ] {
         let error = invalid(builder.connect(nowhere).await);
         assert_eq!(error.what, what);
@@ -122,7 +122,7 @@ async fn what_is_at_the_limit_is_taken(place: Place) {
         .namespace("n".repeat(128))
         .host("h".repeat(128))
         .request_timeout(MS * 60_000)
-        .patience(DAY);
+        .outage_timeout(DAY);
     let client = place.connect(builder).await.expect("it works");
     let longest = "x".repeat(512);
     for name in [&longest, "x", "{user}:42", " a b ", "ключ"] {

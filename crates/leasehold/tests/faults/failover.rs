@@ -168,7 +168,9 @@ async fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
 
 /// Connects with more time than a busy machine takes.
 async fn patient(url: String) -> Client {
-    let builder = Client::builder().request_timeout(PLENTY).patience(LONG);
+    let builder = Client::builder()
+        .request_timeout(PLENTY)
+        .outage_timeout(LONG);
     builder.connect(&url).await.expect("it works")
 }
 

@@ -204,7 +204,7 @@ impl Machine {
         let Some(asking) = self.lines.asking(name, owner) else {
             return;
         };
-        match asking.failed(error.clone(), self.about.patience, now) {
+        match asking.failed(error.clone(), self.about.outage_timeout, now) {
             Err(error) => {
                 let seats = self.lines.fail(name, owner);
                 refuse(seats, &error.into(), effects);

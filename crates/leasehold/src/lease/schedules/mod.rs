@@ -79,7 +79,7 @@ impl Scene {
                 clock: scene.clock.clone(),
                 tasks: Tasks::explored(),
                 identity,
-                patience: TTL,
+                outage_timeout: TTL,
                 telemetry: Telemetry::default(),
             };
             let (engine, run) = Engine::new(Arc::new(store), plan, &way);

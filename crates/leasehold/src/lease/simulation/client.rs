@@ -18,7 +18,7 @@ use crate::lease::hold::Hold;
 use crate::lease::identity::Identity;
 use crate::lease::line::Seat;
 use crate::lease::machine::{About, Machine};
-use crate::lease::seat::{Patience, Waiter};
+use crate::lease::seat::{WaitLimit, Waiter};
 use crate::lease::settle::Settle;
 use crate::lease::simulated::carry_out;
 use crate::telemetry::Telemetry;
@@ -90,7 +90,7 @@ impl Client {
         let identity = Arc::new(Identity::seeded(rng.u64(..), rng.u64(..)));
         let about = About {
             store: "simulated:".into(),
-            patience: Duration::from_secs(rng.u64(1..60)),
+            outage_timeout: Duration::from_secs(rng.u64(1..60)),
         };
         let clock = Clock::manual();
         let users = (0..rng.usize(1..4)).map(|_| {
@@ -222,10 +222,10 @@ impl Client {
 
     fn asks(&mut self, user: usize, rng: &mut Rng) {
         let request = request(rng, &self.users[user].name);
-        let limit = match request.patience {
-            Patience::Once => Some(Duration::ZERO),
-            Patience::Within(limit) => Some(limit),
-            Patience::Forever => None,
+        let limit = match request.limit {
+            WaitLimit::Once => Some(Duration::ZERO),
+            WaitLimit::Within(limit) => Some(limit),
+            WaitLimit::Forever => None,
         };
         let due = |limit| self.clock.now().after(limit + ANSWER);
         self.users[user].due = limit.map(due);

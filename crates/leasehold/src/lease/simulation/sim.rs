@@ -24,7 +24,7 @@ const MS: u64 = 1_000;
 const SECOND: u64 = 1_000 * MS;
 
 /// How long after the last trouble everybody has to be served.
-const PATIENCE: u64 = 600 * SECOND;
+const SETTLE_LIMIT: u64 = 600 * SECOND;
 
 /// Something that happens at its time.
 enum What {
@@ -153,7 +153,7 @@ impl Simulation {
                 continue;
             };
             self.at = at;
-            if at > self.calm_at + PATIENCE {
+            if at > self.calm_at + SETTLE_LIMIT {
                 return Err("Q2: somebody waits for ever".into());
             }
             self.happens(what);

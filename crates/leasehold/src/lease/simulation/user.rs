@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::lease::hold::Hold;
-use crate::lease::seat::{Outcome, Patience, Request};
+use crate::lease::seat::{Outcome, Request, WaitLimit};
 use crate::lease::terms::Terms;
 
 const MS: Duration = Duration::from_millis(1);
@@ -101,10 +101,10 @@ fn ttl(time: Duration) -> Ttl {
 /// What a user asks for.
 pub(super) fn request(rng: &mut Rng, name: &LockName) -> Request {
     let ttls = [MS * 500, MS * 2_000, MS * 5_000, MS * 10_000];
-    let patience = match rng.u32(0..10) {
-        0 | 1 => Patience::Once,
-        2 => Patience::Within(MS * rng.u32(1..3_000)),
-        _ => Patience::Forever,
+    let limit = match rng.u32(0..10) {
+        0 | 1 => WaitLimit::Once,
+        2 => WaitLimit::Within(MS * rng.u32(1..3_000)),
+        _ => WaitLimit::Forever,
     };
     Request {
         name: name.clone(),
@@ -116,7 +116,7 @@ pub(super) fn request(rng: &mut Rng, name: &LockName) -> Request {
         max_hold: (rng.u32(0..10) == 0).then(|| MS * rng.u32(100..4_000)),
         linger: if rng.bool() { MS * 300 } else { Duration::ZERO },
         on_wait: None,
-        patience,
+        limit,
     }
 }
 

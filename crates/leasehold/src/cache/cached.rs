@@ -12,13 +12,13 @@ use crate::guard::{Answer, Refusal};
 
 /// A value, its age and its origin. Dereferences to the value.
 #[derive(Debug, Clone)]
-pub struct Got<V> {
+pub struct Cached<V> {
     pub(super) value: Arc<V>,
     pub(super) age: Duration,
     pub(super) origin: Origin,
 }
 
-impl<V: Send + Sync + 'static> Got<V> {
+impl<V: Send + Sync + 'static> Cached<V> {
     pub(super) fn of(key: &LockName, answer: Answer) -> Result<Self, Error> {
         match answer.value.downcast() {
             Ok(value) => Ok(Self {
@@ -31,7 +31,7 @@ impl<V: Send + Sync + 'static> Got<V> {
     }
 }
 
-impl<V> Got<V> {
+impl<V> Cached<V> {
     /// How long ago it was stored, by the store's clock; zero for what was loaded just now.
     pub fn age(&self) -> Duration {
         self.age
@@ -56,7 +56,7 @@ impl<V> Got<V> {
     }
 }
 
-impl<V> Deref for Got<V> {
+impl<V> Deref for Cached<V> {
     type Target = V;
 
     fn deref(&self) -> &V {
