@@ -38,7 +38,7 @@ time, and released when stdin is closed: also when the parent dies. Lines for st
 To see it: leasehold hold deploy, then Ctrl-D.
 
 Exit: 0 released, 79 lost, 75 busy, or stdin closed before the lock was held, 124 the limit of --wait,
-128+n by signal n (released first), and as `leasehold run` for the rest. See docs/hold.md.";
+128+n by signal n (released first), and as `leasehold run` for the rest. See docs/cli.md.";
 
 /// Hold a lock until stdin is closed, and report as JSON lines: for programs in any language
 #[derive(Debug, Args)]

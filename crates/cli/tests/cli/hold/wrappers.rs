@@ -1,4 +1,4 @@
-//! Programs that hold a lock by the wrappers of `docs/hold.md`, as they stand there.
+//! Programs that hold a lock by the wrappers of `docs/cli.md`, run unchanged.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,7 @@ on_each_store! {
 
 /// The fenced blocks of this language in the page.
 fn blocks(language: &str) -> Vec<String> {
-    let page = include_str!("../../../../../docs/hold.md");
+    let page = include_str!("../../../../../docs/cli.md");
     let fence = format!("```{language}\n");
     let blocks = page.split(&fence).skip(1);
     blocks
