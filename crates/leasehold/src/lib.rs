@@ -94,3 +94,13 @@ struct Readme;
 #[cfg(all(doctest, feature = "cache"))]
 #[doc = include_str!("../../../docs/reference/cache.md")]
 struct CacheGuide;
+
+/// The examples of the tutorial are run as tests.
+#[cfg(all(doctest, feature = "local"))]
+#[doc = include_str!("../../../docs/tutorial.md")]
+struct Tutorial;
+
+/// The examples of the guide to the library are compiled as tests.
+#[cfg(all(doctest, feature = "blocking"))]
+#[doc = include_str!("../../../docs/library.md")]
+struct LibraryGuide;

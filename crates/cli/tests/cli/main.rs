@@ -15,4 +15,5 @@ mod pages;
 mod resource_shortage;
 mod run;
 mod token;
+mod tutorial;
 mod verbose;
