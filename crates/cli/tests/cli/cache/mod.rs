@@ -316,7 +316,7 @@ fn an_entry_in_the_way_of_a_lock_is_called_one() {
 fn the_documented_script_runs() {
     let store = Store::redis();
     let document = include_str!("../../../../../docs/reference/cache.md");
-    let (_, section) = document.split_once("## From the command line").unwrap();
+    let (_, section) = document.split_once("## Command line").unwrap();
     let (_, script) = section.split_once("```sh\n").unwrap();
     let (script, _) = script.split_once("```").unwrap();
     fs::write(
