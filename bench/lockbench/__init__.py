@@ -1,1 +1,1 @@
-"""The benchmark's runner: stdlib only."""
+"""The benchmark's runner. It uses the standard library only."""

@@ -1,11 +1,11 @@
-"""Cores that never sleep: a process on each that spins, and gives way to whoever else wants the core."""
+"""Keeps cores awake: one process at the lowest priority spins on each."""
 import os
 import subprocess
 import sys
 
 
 class Spinners:
-    """Those of one run. `end` ends them; they also end by themselves once the process that started them is gone."""
+    """The spinning processes of one run. `end` ends them; they also end when their parent process ends."""
 
     def __init__(self):
         self.processes = []
@@ -28,12 +28,12 @@ class Spinners:
 
 
 def give_way():
-    """Everybody else goes first."""
+    """Sets the lowest priority for this process."""
     os.nice(19)
     try:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except OSError:
-        pass  # not every container may
+        pass  # some containers forbid it
 
 
 def spin(core, parent):

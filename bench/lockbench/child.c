@@ -1,4 +1,4 @@
-/* What the wrappers are asked to run. Says when it runs, by CLOCK_MONOTONIC in ns, and nothing else.
+/* The command under the wrappers. It logs the times at which it runs (CLOCK_MONOTONIC, ns).
  *
  *   child clock              once, on stdout
  *   child beat FILE SECONDS  every 2 ms into FILE, until FILE.stop exists or the time is over

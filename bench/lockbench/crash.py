@@ -1,4 +1,4 @@
-"""How soon others go on after a SIGKILL: of the holder, and of the first of two waiters. Real processes."""
+"""Measures recovery after a SIGKILL of the holder, and of the first of two waiters, with real processes."""
 import random
 import statistics
 import time
@@ -10,7 +10,7 @@ MS = 1_000_000
 
 
 class Processes:
-    """Those of one case; none is left behind."""
+    """The processes of one case. Leaving the context ends all of them."""
 
     def __init__(self, program, server, name):
         self.command = [program]
@@ -31,7 +31,7 @@ class Processes:
 
 
 def moment(driver, word, limit=30):
-    """When the process said `word`."""
+    """The time at which the process printed `word`."""
     said, at = driver.line(limit).split()
     if said != word:
         raise Failed(f'{driver.name} said {said} instead of {word}')
@@ -81,12 +81,12 @@ CASES = {
 
 
 def run(program, given, say, write):
-    """Whether all cases went as they should."""
+    """Runs all cases. True if each succeeded."""
     times = {case: [] for case in CASES}
     failed = 0
     with Server() as server:
         for number in range(given.crashes):
-            for case, once in CASES.items():  # interleaved, so that both sides of a comparison see the same machine
+            for case, once in CASES.items():  # interleaved, so both cases see equal conditions
                 try:
                     times[case].append(once(program, server, number))
                 except (Failed, ValueError) as reason:

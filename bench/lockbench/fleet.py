@@ -1,4 +1,4 @@
-"""Processes that share a cache on one redis-server, and a source whose reads are counted outside of Redis. See rust/src/bin/stampede."""
+"""Processes that share a cache on one redis-server, and a source that counts its reads outside of Redis. See rust/src/bin/stampede."""
 import json
 import os
 import shutil
@@ -10,11 +10,11 @@ from .redis import Monitor, Server
 from .runner import Driver
 
 PROCESSES = 4
-AHEAD = 40_000_000  # ns between telling the processes and the start
+AHEAD = 40_000_000  # ns between the order and the start
 
 
 class Fleet:
-    """Four processes that read, and a fifth that only invalidates."""
+    """Four processes that read, and a fifth that invalidates."""
 
     def __init__(self, program, policy, lease_ms):
         self.lease_ms, self.keys, self.drivers = lease_ms, 0, []
@@ -53,12 +53,12 @@ class Fleet:
             return errors.read().strip()[-500:]
 
     def key(self):
-        """One that was never used: an entry of its own."""
+        """A key that was never used."""
         self.keys += 1
         return f'page-{self.keys}'
 
     def tell(self, drivers, key, **settings):
-        """Begins; `rate` is that of all together. The moment it begins at."""
+        """Starts traffic with `rate` requests a second in total. Returns the start time."""
         start = time.monotonic_ns() + AHEAD
         settings.setdefault('lease_ms', self.lease_ms)
         settings['rate'] = settings.get('rate', 0) / len(drivers)
@@ -75,13 +75,13 @@ class Fleet:
         return self.told(self.readers)
 
     def prime(self, key, **settings):
-        """Stored by one process, as quickly as may be."""
+        """Lets one process load and store the entry at once."""
         self.tell(self.readers[:1], key, callers=1, takes_ms=1, **settings)
         self.told(self.readers[:1])
-        time.sleep(0.05)  # who loads may have the value before the server does
+        time.sleep(0.05)  # the loader may have the value before the server
 
     def invalidate(self, key):
-        """What was read before is not true any more."""
+        """Invalidates the entry: all values read before are outdated."""
         self.writer.say(f'invalidate key={key}')
         answer = json.loads(self.writer.line(30))
         self.set_floor(answer['asked'])
@@ -104,7 +104,7 @@ class Fleet:
         return len(self.reads(key))
 
     def commands(self, work):
-        """How many commands clients sent during `work`, and what that answered."""
+        """Runs `work`. Returns the number of commands that clients sent meanwhile, and the result."""
         monitor = Monitor(self.server.port)
         try:
             answer = work()
@@ -114,7 +114,7 @@ class Fleet:
         return sum(monitor.sent.values()), answer
 
     def without_end(self):
-        """Keys that would stay for ever."""
+        """Keys without a TTL."""
         redis, cursor, found = self.server.command, '0', 0
         while True:
             cursor, keys = redis('SCAN', cursor, 'COUNT', 1000)
@@ -124,7 +124,7 @@ class Fleet:
 
 
 class Answers:
-    """What the processes answered, taken together."""
+    """Merges the answers of the processes."""
 
     def __init__(self, each):
         self.each = each
@@ -135,7 +135,7 @@ class Answers:
         self.unanswered = sum(one['unanswered'] for one in each)
         self.old = sum(one['old'] for one in each)
         self.ends = sorted(end for one in each for end in one['ends'])
-        # Of quantiles of several processes: the mean of the medians, and the worst of the rest.
+        # Merged quantiles: the mean of the medians, and the maximum of the others.
         self.p50_ms = sum(one['p50_us'] * one['n'] for one in some) / max(1, self.answered) / 1000
         self.p99_ms = max((one['p99_us'] for one in some), default=0) / 1000
 

@@ -1,4 +1,4 @@
-"""What this machine is, and how busy others keep it."""
+"""Facts of this machine, and its load by other processes."""
 import os
 import platform
 import subprocess
@@ -21,7 +21,7 @@ def busy():
 
 
 class Usage:
-    """CPU between two moments: of our drivers, of redis-server, and of everybody else in cores. `spinners` belong to the harness."""
+    """CPU between two moments: of the drivers, of redis-server, and of all other processes, in cores. `spinners` belong to the harness."""
 
     def __init__(self, drivers, server, spinners=()):
         self.pids, self.server, self.own = drivers, server, [os.getpid(), *spinners]
@@ -59,7 +59,7 @@ def says(*command, cwd=None):
 
 
 def facts(root):
-    """What a reader needs to judge figures by."""
+    """The facts that a reader of the figures needs."""
     model = ''
     with open('/proc/cpuinfo') as info:
         for line in info:

@@ -1,4 +1,4 @@
-"""The parts of `scale` that one process of the Rust program does, each on a fresh redis-server."""
+"""The parts of `scale` that run in one process of the Rust program, each on a fresh redis-server."""
 import json
 import subprocess
 
@@ -20,7 +20,7 @@ class Parts:
         self.program, self.given, self.say, self.write = program, given, say, write
 
     def run(self, part):
-        """Whether all of it was measured."""
+        """Runs one part. True if all its steps were measured."""
         return all([self.one(*arguments) for arguments in self.plan(part)])
 
     def plan(self, part):

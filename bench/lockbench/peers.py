@@ -1,4 +1,4 @@
-"""Builds what the peers need. A peer that cannot be built is skipped with the reason; Leasehold itself must build."""
+"""Builds the drivers of the peers. A peer that cannot be built is skipped with the reason; Leasehold itself must build."""
 import json
 import os
 import shutil
@@ -8,12 +8,12 @@ import sys
 
 BENCH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CACHE = os.path.join(BENCH, '.cache')
-# How long one step of an installation may take, in seconds: a network that answers nothing must not hold up what needs none of it.
+# Time limit of one installation step, in seconds, so a silent network does not delay peers that need none.
 LIMIT = 300
 
 
 class Missing(Exception):
-    """Why a peer cannot take part."""
+    """The reason why a peer cannot take part."""
 
 
 def manifest():
@@ -27,9 +27,9 @@ def need(program, what_for):
 
 
 def run(command, cwd=BENCH):
-    """Runs a build step quietly; what it said is the reason if it fails."""
+    """Runs a build step quietly. If it fails, its output is the reason."""
     name = f'`{os.path.basename(command[0])} {" ".join(command[1:3])}`'
-    # A group of its own: what it has started must not go on after it.
+    # A separate process group, so its children end with it.
     step = subprocess.Popen(command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                             start_new_session=True)
     try:
@@ -65,7 +65,7 @@ def build_rust(binaries, peers, release=True):
 
 
 def once(name, pinned, make):
-    """The cache folder `name`, made again when the pinned versions changed."""
+    """The cache folder `name`. It is rebuilt if the pinned versions have changed."""
     folder = os.path.join(CACHE, name)
     mark = os.path.join(folder, 'pinned')
     with open(os.path.join(BENCH, pinned)) as file:
@@ -81,7 +81,7 @@ def once(name, pinned, make):
 
 
 def venv(folder):
-    """Makes a Python environment there; the path of its pip."""
+    """Creates a Python environment there. Returns the path of its pip."""
     run([sys.executable, '-m', 'venv', folder])
     return os.path.join(folder, 'bin', 'pip')
 
@@ -104,7 +104,7 @@ def build_node():
 
 
 def build(names, say):
-    """The commands of those peers that can run, and why the others cannot."""
+    """The commands of the peers that can run, and the reasons of the others."""
     peers, ready, skipped = manifest(), {}, {}
     for name in names:
         if name not in peers:

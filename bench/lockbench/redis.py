@@ -1,4 +1,4 @@
-"""A redis-server of our own on a free port, and what it says of itself."""
+"""A private redis-server on a free port, and its statistics."""
 import os
 import re
 import shutil
@@ -16,7 +16,7 @@ def free_port():
 
 
 def end(process):
-    """Asks a server to end, and kills it if it does not within 5 s."""
+    """Asks a server to end, and kills it after 5 s."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -27,7 +27,7 @@ def end(process):
 
 
 class Connection:
-    """The protocol by hand: enough for INFO, CONFIG, PTTL."""
+    """A minimal Redis client for INFO, CONFIG and PTTL."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(('127.0.0.1', port))
@@ -61,7 +61,7 @@ class Connection:
         return dict(lines)
 
     def calls(self):
-        """How often each command ran, in scripts or not."""
+        """The number of calls of each command, those by scripts included."""
         stats = self.info('commandstats')
         return {name.removeprefix('cmdstat_'): int(re.match(r'calls=(\d+)', value)[1]) for name, value in stats.items()}
 
@@ -71,13 +71,13 @@ class Connection:
 
 
 class NotStarted(SystemExit):
-    """Why a server does not start. It ends the program, unless somebody can do without the server."""
+    """The reason why a server does not start. It ends the program unless the caller catches it."""
 
 
 class Server:
-    """Without persistence. `close` ends it and removes its folder."""
+    """A server without persistence. `close` ends it and removes its folder."""
 
-    env = {}  # what a driver needs in its environment
+    env = {}  # environment variables for drivers
 
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix='leasehold-bench-')
@@ -90,14 +90,14 @@ class Server:
             raise
 
     def _prepare(self):
-        """Makes what the server needs in its folder."""
+        """Creates the files that the server needs in its folder."""
 
     def _options(self):
-        """What it is started with, for each attempt."""
+        """The arguments of one attempt to start."""
         return ['--appendonly', 'no']
 
     def arguments(self):
-        """How a driver is told where it is."""
+        """The driver arguments that name this server."""
         return [f'port={self.port}']
 
     def _start(self):
@@ -140,7 +140,7 @@ class Server:
 
 
 class Monitor:
-    """Counts commands by name, those that clients sent apart from those that scripts called: commandstats mixes them."""
+    """Counts commands by name, separately for clients and scripts (commandstats adds both)."""
 
     LINE = re.compile(rb'\+[\d.]+ \[\d+ ([^\]]*)\] "([^"]*)"')
 

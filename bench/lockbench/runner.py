@@ -1,4 +1,4 @@
-"""One measured run: start the drivers, let them go together, read CPU and command counts around the window."""
+"""One measured run: starts the drivers together, and reads CPU and command counts around the window."""
 import contextlib
 import json
 import os
@@ -17,7 +17,7 @@ NS = 1_000_000_000
 
 
 class Failed(Exception):
-    """A driver that died, hung, or said something else than the protocol."""
+    """A driver that died, hung, or broke the protocol."""
 
 
 class Driver:
@@ -69,7 +69,7 @@ class Driver:
 
 
 class Run:
-    """What one run gave. `sent` is filled in by the Runner."""
+    """The result of one run. The Runner fills in `sent`."""
 
     def __init__(self, results, logs, start, end, usage, calls, connections, monitor):
         self.results, self.logs, self.start, self.end = results, logs, start, end
@@ -85,7 +85,7 @@ class Run:
 
 
 class Runner:
-    """`foreign_max`: cores others may use during a run; `tries`: how often a disturbed run is repeated."""
+    """`foreign_max`: cores that other processes may use in a run. `tries`: the most attempts for a disturbed run."""
 
     def __init__(self, say, foreign_max=0.15, tries=3, patience=120):
         self.say, self.foreign_max, self.tries, self.patience = say, foreign_max, tries, patience
@@ -101,7 +101,7 @@ class Runner:
 
     @contextlib.contextmanager
     def under(self, condition):
-        """Runs in here have a server of their own (`tls`, `disk`), or cores that never sleep (`awake`); None: nothing special."""
+        """A context for runs with a special server (`tls`, `disk`) or awake cores (`awake`); None: the usual conditions."""
         usual, own = self.server, servers.BY_CONDITION.get(condition)
         try:
             if own:
@@ -114,7 +114,7 @@ class Runner:
             self.server, self.awake = usual, False
 
     def wait_until_quiet(self):
-        """Not where a disturbed run would not be repeated anyway."""
+        """Waits for a quiet machine, unless disturbed runs are not repeated anyway."""
         if self.tries > 1:
             wait_until_quiet(self.foreign_max, self.patience, self.say)
 
@@ -143,12 +143,12 @@ class Runner:
             return None
 
     def said(self):
-        """What the drivers of the last run wrote on stderr."""
+        """The stderr of the drivers of the last run."""
         with open(os.path.join(self.folder, 'stderr'), errors='replace') as errors:
             return errors.read().strip()[-1000:]
 
     def once(self, spec, each, secs, logs=False, watch=False):
-        """One run, as it comes."""
+        """One run, disturbed or not."""
         self.runs += 1
         redis = self.server.command
         redis('FLUSHALL')
@@ -200,8 +200,8 @@ class Runner:
         return Run(results, paths, start, end, usage, calls, connections, monitor)
 
     def _learn(self, peer, spec, workload, each):
-        """A short run under MONITOR, once for each peer and workload: which commands does the client send, which do its
-        scripts call? Its times are not used."""
+        """A short run under MONITOR, once for each peer and workload, that separates commands of the client from those of its
+        scripts. Its times are not used."""
         known = self.shares.setdefault(peer, {})
         if workload in known:
             return
@@ -219,5 +219,5 @@ class Runner:
         for other in self.shares[peer].values():
             shares.update(other)
         shares.update(self.shares[peer][workload])
-        # What was never seen under MONITOR counts as sent.
+        # A command that MONITOR never showed counts as sent.
         return sum(count * shares.get(name.split('|')[0], 1) for name, count in run.calls.items())

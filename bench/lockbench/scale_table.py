@@ -16,7 +16,7 @@ def read(path):
 
 
 def listed(figures, *wanted):
-    """One row per figure that was measured."""
+    """One row for each measured figure."""
     rows = [[text, number(figures[name])] for name, text in wanted if name in figures]
     return [['', 'measured'], *rows]
 

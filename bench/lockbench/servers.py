@@ -1,10 +1,10 @@
-"""Servers that differ from the usual one: with TLS, or with every write on the disk before its answer."""
+"""Servers of the variants: TLS, or each write on the disk before its answer."""
 import os
 import subprocess
 
 from .redis import NotStarted, Server, free_port
 
-# A configuration of our own: what the system's openssl.cnf adds differs between systems.
+# A private configuration, because the openssl.cnf of systems differ.
 CONFIG = """\
 [req]
 distinguished_name = name
@@ -45,7 +45,7 @@ def make_certificates(folder):
 
 
 class TlsServer(Server):
-    """Drivers reach it by TLS; the harness asks it on a plain port."""
+    """A server that drivers reach over TLS, and the harness on a plain port."""
 
     def _prepare(self):
         make_certificates(self.folder)
@@ -61,7 +61,7 @@ class TlsServer(Server):
 
 
 class DiskServer(Server):
-    """It answers a write once the disk has it."""
+    """A server that answers a write once the disk has it."""
 
     def _prepare(self):
         kind = subprocess.run(['stat', '-f', '-c', '%T', self.folder], capture_output=True, text=True).stdout.strip()
@@ -69,7 +69,7 @@ class DiskServer(Server):
             raise NotStarted('the temporary folder is in memory: name one on a disk in TMPDIR')
 
     def _options(self):
-        # It rewrites its file at no time: that would fall into one run and not into another.
+        # No rewrite of the file, since it would disturb some runs only.
         return ['--appendonly', 'yes', '--appendfsync', 'always', '--auto-aof-rewrite-percentage', '0']
 
 

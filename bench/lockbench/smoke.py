@@ -1,4 +1,4 @@
-"""Does each driver of Leasehold work? Says nothing about speed: debug builds, a second each, in which a busy machine gets to it."""
+"""Checks that each driver of Leasehold works: debug builds, a second each, no speeds."""
 from . import peers, stampede
 from .runner import Failed, Runner
 from .workloads import overlaps, turns_of
@@ -35,7 +35,7 @@ def run(say):
                 continue
             ops, bad = done.total('ops'), {what: done.total(what) for what in ('violations', 'errors')}
             bad['overlaps'] = overlaps(turns_of(done)[0]) if len(each) > 1 else 0
-            waits = name.startswith('W6')  # nobody may get the lock
+            waits = name.startswith('W6')  # no waiter may get the lock
             good = (waits or ops > 0) and not any(bad.values()) and not runner.said()
             say(f'{name}: {ops} cycles', *(f'{count} {what}' for what, count in bad.items()), '' if good else f'FAILED {runner.said()}')
             failed += not good

@@ -1,4 +1,4 @@
-"""What is measured of a cache under a stampede: the scenes. Each gives {metric: value} for one policy."""
+"""The scenes of a cache stampede. Each returns {metric: value} for one policy."""
 import time
 
 from .fleet import Fleet
@@ -11,13 +11,13 @@ EVENT = 0.15  # s after the start of the traffic
 
 
 def event(fleet, key, state, **traffic):
-    """Traffic on an entry in this state, or to which this happens; the loads that followed, and the answers."""
+    """Traffic on an entry in this state, or during this event. Counts the loads and the answers."""
     if state.endswith('expired'):
         fleet.prime(key, fresh_ms=1000, stale_ms=60_000 if state == 'soft-expired' else 0)
-        time.sleep(1.5)  # it was stored some time after the one who loaded it had it
+        time.sleep(1.5)  # the store may follow the loader's answer
     elif state != 'cold':
         fleet.prime(key)
-        fleet.offer(key, callers=1, takes_ms=1)  # those that have a layer in memory have it there
+        fleet.offer(key, callers=1, takes_ms=1)  # fills the memory layer of policies that have one
         traffic['secs'] += EVENT
     before = fleet.loads(key)
     start = fleet.tell(fleet.readers, key, **traffic)
@@ -42,7 +42,7 @@ def states(fleet, rate, takes_ms, only=STATES):
 
 
 def wake(fleet, callers=50, takes_ms=300):
-    """How long after the source has answered those who wait have it; and what waiting costs, by a second round."""
+    """The time from the source's answer until the waiters have it. A second round counts the commands of waiting."""
     key = fleet.key()
     answers = fleet.offer(key, callers=callers, takes_ms=takes_ms)
     first = min(at for _, at in fleet.reads(key, 'ended'))
@@ -54,7 +54,7 @@ def wake(fleet, callers=50, takes_ms=300):
 
 
 def reads(fleet, rate, secs):
-    """What a hit and a stale read take and cost. Without stale values, the latter is the wait for the load."""
+    """Time and commands of a hit and a stale read. Without stale values, the latter is the wait for the load."""
     figures = {}
     for kind in ('hit', 'stale'):
         takes_ms = (secs + 0.5) * 1000 if kind == 'stale' else 1
@@ -62,7 +62,7 @@ def reads(fleet, rate, secs):
         def ready():
             key = fleet.key()
             fleet.prime(key, fresh_ms=1000 if kind == 'stale' else 60_000)
-            fleet.offer(fleet.key(), callers=1, takes_ms=1)  # connected, and told of the server's clock
+            fleet.offer(fleet.key(), callers=1, takes_ms=1)  # connects, and learns the server's clock
             if kind == 'stale':
                 time.sleep(1.05)
             return key
@@ -76,7 +76,7 @@ def reads(fleet, rate, secs):
 
 
 def death(fleet, takes_ms=60_000):
-    """The process that loads is killed while others wait."""
+    """Kills the loader while other processes wait."""
     key = fleet.key()
     victim, others = fleet.readers[0], fleet.readers[1:]
     fleet.tell([victim], key, callers=1, takes_ms=takes_ms)
@@ -106,7 +106,7 @@ def slow(fleet, takes_ms, secs, **settings):
 
 
 def failing(fleet, secs, back_off_ms):
-    """A source that is down, under traffic."""
+    """A failing source, under traffic."""
     key = fleet.key()
     answers = fleet.offer(key, rate=1000, secs=secs, takes_ms=10, fails=1, back_off_ms=back_off_ms, give_up_ms=1000)
     tries = fleet.loads(key)
@@ -126,7 +126,7 @@ class Plan:
             try:
                 with Fleet(self.program, policy, lease_ms) as fleet:
                     figures = work(fleet)
-            except Exception as error:  # a policy that fails in a scene is a finding, and the rest goes on
+            except Exception as error:  # a failing policy is a finding; the others continue
                 self.say(f'FAILED {policy} {scene}: {error!r}')
                 continue
             self.say(repetition, policy, scene)
@@ -136,7 +136,7 @@ class Plan:
                     self.write({'policy': named, 'scene': scene, 'metric': metric, 'value': round(value, 4), 'rep': repetition})
 
     def of(self, policy):
-        """(scene, lease, what is done)"""
+        """(scene, lease, function)"""
         for rate in self.rates:
             # The last is three times the lease.
             for takes_ms in (200,) if self.quick else (5, 200, 1500):
@@ -154,7 +154,7 @@ class Plan:
 
 
 def smoke(program, say):
-    """Does it work? 0, or 1 if not. Counts alone; seconds."""
+    """Checks the counts only; takes seconds. Returns 0 if they are right, else 1."""
     failed = 0
     with Fleet(program, 'leasehold', 10_000) as fleet:
         figures = states(fleet, 400, 20)

@@ -24,7 +24,7 @@ def median(values):
 
 
 def spread(values):
-    """The median, and the most where that is more."""
+    """The median, followed by the maximum if they differ."""
     if not values:
         return '-'
     middle, most = statistics.median(values), max(values)
@@ -46,7 +46,7 @@ def of_states(figures, scene):
 
 
 def listed(figures, scene, columns, beside=None):
-    """Medians; `beside` = (policy, metric): how the metric compares with that policy's."""
+    """Medians. `beside` = (policy, metric): adds the ratio of the metric to that policy's."""
     other = median(figures[(scene, beside[0])][beside[1]]) if beside and (scene, beside[0]) in figures else None
     yield ['', *(text for _, text in columns), *([f'{dict(columns)[beside[1]]} / {beside[0]}'] if beside else [])]
     for policy, own in policies(figures, scene):

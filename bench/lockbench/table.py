@@ -5,7 +5,7 @@ import statistics
 
 from . import targets, workloads
 
-# Columns of each workload: figure, heading. The first is the one that is compared with the peer that is compared with.
+# Columns of each workload: figure, heading. The ratio column compares the first figure with that of BESIDE.
 COLUMNS = {
     'loop': [('ops_s', 'cycles/s'), ('pair_p50_us', 'p50 us'), ('pair_p99_us', 'p99 us'), ('sent_op', 'commands/cycle'),
              ('cli_cpu_us_op', 'client CPU us'), ('redis_cpu_us_op', 'Redis CPU us'), ('conns', 'connections'), ('errors', 'errors')],
@@ -36,7 +36,7 @@ def read(path):
 
 
 def usable(by, foreign_max):
-    """Of each peer and workload the undisturbed runs; all runs, with a mark, where none was undisturbed."""
+    """The undisturbed runs of each peer and workload. If there are none: all runs, and a mark."""
     result, disturbed = {}, set()
     for key, runs in by.items():
         good = {repetition: run for repetition, run in runs.items() if run.get('foreign', 0) < foreign_max}
@@ -47,7 +47,7 @@ def usable(by, foreign_max):
 
 
 def by_repetition(result):
-    """What each repetition measured: {repetition: {(peer, workload): {metric: value}}}."""
+    """The figures of each repetition: {repetition: {(peer, workload): {metric: value}}}."""
     found = collections.defaultdict(dict)
     for key, runs in result.items():
         for repetition, run in runs.items():
@@ -61,7 +61,7 @@ def values(result, peer, workload, metric):
 
 
 def ratios(mine, others):
-    """Those within a repetition that measured both."""
+    """The ratios of the repetitions that measured both."""
     return {repetition: value / others[repetition] for repetition, value in mine.items() if others.get(repetition)}
 
 
@@ -78,7 +78,7 @@ def ratio(value, other):
 
 
 def spread(figures, unit=''):
-    """`median (least to most)`; the median alone where all look the same."""
+    """`median (least to most)`; the median alone if all print alike."""
     if not figures:
         return '-'
     middle, least, most = (number(of(figures.values())) for of in (statistics.median, min, max))
@@ -103,7 +103,7 @@ def rows_of(workload, result, disturbed):
 
 
 def rows_of_home(result):
-    """The rate of a client inside the workers' runtime, and of one outside."""
+    """The rate of a client on the workers' runtime, and of one on its own thread."""
     yield ['', 'figure', 'leasehold', 'leasehold-home', 'leasehold / leasehold-home']
     for workload, kind in KIND.items():
         name, heading = COLUMNS[kind][0]
@@ -120,7 +120,7 @@ def rows_of_limits(result):
     yield ['bare commands', 'per second', 'p50 us', 'p99 us', 'Leasehold', 'its p50 us', 'Leasehold / bare']
     for part, peer, workload in own:
         kind = ('handoffs_s', 'gap') if part.startswith('publish') else ('ops_s', 'pair')
-        # A hand-over inside one process sends nothing, so W3 is shown by its rate only.
+        # A hand-over inside one process sends nothing, so W3 has a rate only.
         time = {} if workload == 'W3' else values(result, peer, workload, 'xgap_p50_us' if workload == 'W4' else 'pair_p50_us')
         rate, own_rate = bare(part, kind[0]), values(result, peer, workload, kind[0])
         yield [part, spread(rate), spread(bare(part, f'{kind[1]}_p50_us')), spread(bare(part, f'{kind[1]}_p99_us')),
@@ -128,7 +128,7 @@ def rows_of_limits(result):
 
 
 def rows_of_targets(by, result, chosen):
-    """The worst repetition counts. Two holders at once are wrong on a busy machine too."""
+    """The worst repetition counts. Violations count in disturbed runs too."""
     every, undisturbed = by_repetition(by).values(), by_repetition(result).values()
     yield ['', 'target', 'measured', 'bound', 'beside', 'ratio', 'met']
     for target in targets.TARGETS:
@@ -175,7 +175,7 @@ def render(path, as_markdown, foreign_max):
             parts.append(f'rueidislock is written in Go and not part of the run. Elsewhere it did {targets.RUEIDISLOCK_W3:,} hand-overs/s beside an '
                          f'rslock of {targets.RSLOCK_W1:,} cycles/s; rslock here is {spread(speeds, " x")} that, and the figure is scaled by it.')
     if 'leasehold-home' in {peer for peer, _ in result}:
-        parts.append(title.format("Near and home: a client of the workers' runtime, and one that works on a thread of its own") + '\n'
+        parts.append(title.format("I/O on the workers' runtime (leasehold) and on the client's own thread (leasehold-home)") + '\n'
                      + table(list(rows_of_home(result))))
     for workload, about in workloads.ABOUT.items():
         if workload in chosen:

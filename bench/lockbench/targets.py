@@ -1,4 +1,4 @@
-"""What Leasehold sets out to reach, each against a peer of the same run."""
+"""The targets of Leasehold, most of them relative to a peer in one run."""
 
 # Another machine's figures for a peer that cannot be installed here: rueidislock, in Go, did 3,400 hand-overs a second
 # in W3 where rslock did 11,200 cycles a second in W1 on a multi_thread runtime.
@@ -7,15 +7,15 @@ RSLOCK_W1 = 11200
 
 
 class Target:
-    """Leasehold's `metric` in `workload`, as `peer`, is at least or at most a bound: a number, or a function of all
-    figures of a repetition that answers the bound and the figure of the peer it comes from (or None where that was not measured)."""
+    """A bound for the `metric` of Leasehold (as `peer`) in `workload`: a number, or a function of the figures of a repetition.
+    The function returns the bound and the peer's figure, or None if that was not measured."""
 
     def __init__(self, workload, peer, metric, text, *, least=None, most=None):
         self.workload, self.peer, self.metric, self.text = workload, peer, metric, text
         self.sign, self.bound = ('<=', most) if least is None else ('>=', least)
 
     def judge(self, figures):
-        """Measured, the bound, the figure it comes from, and whether it is met, in one repetition; None for what was not measured."""
+        """The measured figure, the bound, the peer's figure and the verdict, in one repetition; None if not measured."""
         measured = figures.get((self.peer, self.workload), {}).get(self.metric)
         bound, other = self.bound(figures) if callable(self.bound) else (self.bound, None)
         if measured is None or bound is None:
@@ -24,16 +24,16 @@ class Target:
         return measured, bound, other, met
 
     def worst(self, repetitions):
-        """The judgement of the repetition that is furthest from the target, so that all meet it where this one does."""
+        """The judgement of the worst repetition: if it meets the target, all do."""
         judged = [self.judge(figures) for figures in repetitions]
-        # What was measured beside no peer says something only where nothing else does.
+        # A repetition without the peer counts only if no repetition has it.
         for known in ([one for one in judged if one[3] is not None], [one for one in judged if one[0] is not None]):
             if known:
                 return max(known, key=self._miss)
         return None, None, None, None
 
     def _miss(self, judgement):
-        """The higher, the worse."""
+        """The distance from the target; higher is worse."""
         measured, bound, _, met = judgement
         share = measured / bound if bound else measured
         return met is False, -share if self.sign == '>=' else share
@@ -48,7 +48,7 @@ def times(factor, peer, workload, metric):
 
 
 def rslock_speed(figures):
-    """How fast this machine is, in one repetition, beside the one that rueidislock was measured on."""
+    """The speed of this machine in one repetition, relative to the machine of the rueidislock figure."""
     for workload in ('W1m', 'W1'):
         ops = figures.get(('rslock', workload), {}).get('ops_s')
         if ops:

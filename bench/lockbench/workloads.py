@@ -11,25 +11,25 @@ from .redis import NotStarted
 WAITERS = 200
 PROCESSES = 8
 
-# One row per workload: what a reader is told it is.
+# One description per workload, for readers.
 ABOUT = {
-    'limits': 'what the bare commands cost here, by hand on blocking sockets',
+    'limits': 'the bare commands on blocking sockets',
     'W1': 'one worker, its own key, empty critical section; current_thread runtime',
-    'W1m': 'the same on a multi_thread runtime with 2 workers (Rust only)',
-    'W1a': 'W1 while the cores never sleep: a process on each spins, and gives way to all others',
+    'W1m': 'W1 on a multi_thread runtime with 2 workers (Rust only)',
+    'W1a': 'W1 on awake cores: a process at the lowest priority spins on each',
     'W1t': 'W1 over TLS (Leasehold only)',
-    'W1d': 'W1 on a server that writes to its disk before it answers (appendfsync always)',
+    'W1d': 'W1 with appendfsync always',
     'W2': '64 workers in one process, each its own key; multi_thread runtime with 2 workers',
     'W2t': 'W2 over TLS (Leasehold only)',
-    'W2d': 'W2 on a server that writes to its disk before it answers (appendfsync always)',
+    'W2d': 'W2 with appendfsync always',
     'W3': '16 workers in one process on one key, empty critical section',
     'W4': '8 processes on one key, held for 5 ms, asked for again at once',
     'W4h': '8 processes on one key, held for 5 ms, asked for again after 20 ms (mean)',
-    'W6': '200 waiters of one process on a lock that stays held',
-    'W6p': '200 processes with one waiter each on a lock that stays held (Rust only)',
+    'W6': '200 waiters of one process on a held lock',
+    'W6p': '200 processes with one waiter each on a held lock (Rust only)',
 }
 DEFAULT = list(ABOUT)
-# The workload that each of these varies, and the condition under which it runs.
+# The base workload and the condition of each variant.
 VARIANTS = {'W1a': ('W1', 'awake'), 'W1t': ('W1', 'tls'), 'W1d': ('W1', 'disk'), 'W2t': ('W2', 'tls'), 'W2d': ('W2', 'disk')}
 
 
@@ -42,12 +42,12 @@ def takes_part(spec, workload):
         return False
     if workload == 'W1m':
         return 'rust' in spec
-    # 200 interpreters are a test of the machine's memory.
+    # 200 interpreters would test the machine's memory.
     return workload != 'W6p' or spec.get('processes', False)
 
 
 def lacking(runner, chosen):
-    """The workloads among these that cannot run here, and why."""
+    """The workloads that cannot run here, with the reasons."""
     reasons = {}
     for workload in chosen:
         try:
@@ -83,7 +83,7 @@ def loop(runner, peer, spec, workload, secs):
     done, changes = max(1, said['ops']), max(1, said['changes'])
     figures = dict(
         ops_s=said['ops'] / secs, pair_p50_us=said['pair_p50_us'], pair_p99_us=said['pair_p99_us'],
-        # To two decimals: what is in flight at the end of the window was sent, but is no cycle yet.
+        # Two decimals: commands in flight at the end of the window belong to no cycle yet.
         sent_op=round(run.sent / done, 2), cli_cpu_us_op=run.usage.drivers * 1e6 / done, redis_cpu_us_op=run.usage.redis * 1e6 / done,
         conns=run.connections, violations=said['violations'], errors=said['errors'], foreign=run.foreign)
     if workload == 'W3':
@@ -105,7 +105,7 @@ def hand_overs(runner, peer, spec, workload, secs, think):
 
 
 def turns_of(run):
-    """The records of all processes on one line of time: turns (acquired, release called, process), and waits in ms."""
+    """The merged records of all processes: turns (acquired, release called, process), and waits in ms."""
     turns, waits = [], []
     for process, path in enumerate(run.logs):
         with open(path) as log:
@@ -120,7 +120,7 @@ def turns_of(run):
 
 
 def overlaps(turns):
-    """Turns that began before the one before had ended."""
+    """Turns that began before the previous turn ended."""
     return sum(after[0] < before[1] for before, after in zip(turns, turns[1:]))
 
 
@@ -135,7 +135,7 @@ def timeline(run, secs):
     count, changes = max(1, len(turns)), max(1, len(between))
     return dict(
         util=held / (run.end - run.start), acquires_s=len(turns) / secs, handoffs_s=len(between) / secs,
-        # Every turn given to another process, with no time between them, would be this many a second.
+        # The rate if each turn went to another process without a gap.
         handoffs_bound_s=1e9 * len(turns) / max(1, held),
         gap_p50_us=quantile(gaps, .5), gap_p99_us=quantile(gaps, .99),
         xgap_p50_us=quantile(between, .5), xgap_p99_us=quantile(between, .99),
@@ -160,7 +160,7 @@ def idle(runner, peer, spec, workload, secs):
 
 
 def limits(runner, spec, secs):
-    """Figures named `part.metric`, of the least disturbed run like those of the peers."""
+    """Figures named `part.metric`, of the least disturbed run."""
     best = None
     for _ in range(runner.tries):
         runner.wait_until_quiet()
@@ -187,6 +187,6 @@ def limits_once(runner, spec, secs):
         runner.say('FAILED limits: ' + done.stderr[-500:])
         return None
     figures = {f'{line["part"]}.{line["metric"]}': line['value'] for line in map(json.loads, done.stdout.splitlines())}
-    # The program has ended, so that its CPU is that of our children.
+    # The program has ended, so its CPU counts as that of child processes.
     figures['foreign'] = max(0.0, usage.foreign - (sum(os.times()[2:4]) - children) / usage.wall)
     return figures

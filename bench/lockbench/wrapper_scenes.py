@@ -1,4 +1,4 @@
-"""What is done to a wrapper, and what is seen: exit status, whether the command still runs, how long two holders overlap."""
+"""The scenes of the wrapper comparison: faults, exit statuses, surviving commands, overlaps of two holders."""
 import os
 import signal
 import shutil
@@ -8,10 +8,10 @@ import time
 
 from lockbench.wrapper_tools import TTL
 
-LIMIT = 20.0    # s after which something is said to hang
+LIMIT = 20.0    # s until a step counts as hung
 FREEZE = 6.0    # s for which a server is frozen: three TTLs
-WATCH = 50.0    # s for which a command is watched after something happened: more than any of them takes to give a lock away
-MOST = 90       # s for which a command runs if nobody stops it
+WATCH = 50.0    # s to watch a command after a fault: longer than any tool needs to free a lock
+MOST = 90       # s until a command ends by itself
 
 
 def now():
@@ -32,7 +32,7 @@ def span(seconds):
 
 
 class Beat:
-    """A command that writes down when it runs."""
+    """A command that logs its running time."""
 
     def __init__(self, stage, name):
         self.path = os.path.join(stage.folder, name)
@@ -63,7 +63,7 @@ class Beat:
 
 
 class Stage:
-    """One scene with one tool: a folder of its own, a lock of its own, and all that was started in it."""
+    """One scene with one tool: a separate folder, lock and set of processes."""
 
     def __init__(self, tool, child, scene):
         self.tool, self.child = tool, child
@@ -94,7 +94,7 @@ class Stage:
         return command and self.start(command)
 
     def hold(self, name='first', words=None):
-        """A holder whose command runs."""
+        """Starts a holder and waits until its command runs."""
         beat = self.beat(name)
         process = self.take(words(beat) if words else beat.words)
         if not until(beat.began, LIMIT):
@@ -102,7 +102,7 @@ class Stage:
         return process, beat
 
     def end(self, process, limit=LIMIT):
-        """How it ended, and after how long."""
+        """The exit status, and the time until the exit."""
         begun = now()
         if not until(lambda: process.poll() is not None, limit):
             return None
@@ -199,8 +199,8 @@ def fence(stage):
 
 
 def aftermath(stage, first, beat, at, unfreeze=None):
-    """What became of the first command after `at`, what one who asks for the lock then sees, and how the first wrapper ended. A
-    command that goes on is left alone until the other one has the lock too, or for `WATCH`."""
+    """The fate of the first command after `at`, the view of a second client, and the exit of the first wrapper. A command that
+    continues may run until the second client has the lock, or for `WATCH`."""
     if unfreeze:
         until(lambda: now() > at + FREEZE, FREEZE)
         unfreeze()
@@ -208,7 +208,7 @@ def aftermath(stage, first, beat, at, unfreeze=None):
     second = stage.take(second_beat.words)
     until(lambda: second_beat.began() or second.poll() is not None, at + WATCH - now())
     began = second_beat.began()
-    # Long enough to see whether two at once is only for a moment.
+    # Long enough to see if the overlap is short.
     until(lambda: not beat.runs(), 3 * TTL)
     lived = beat.runs()
     beat.stop()
@@ -260,7 +260,7 @@ def terminated(stage):
 
 
 def wrapper_killed(stage):
-    """The command has a child of its own: what is watched is that one."""
+    """The command has a child; the scene watches the child."""
     def words(beat):
         return stage.script('parent', ' '.join(beat.words) + ' &\nwait')
 

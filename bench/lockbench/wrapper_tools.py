@@ -1,4 +1,4 @@
-"""The lock wrappers that are compared, and the servers they need: each is ours, on free ports, and ended again."""
+"""The compared lock wrappers, and their private servers on free ports."""
 import json
 import os
 import re
@@ -13,11 +13,11 @@ from lockbench import redis
 from lockbench.peers import Missing, need
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TTL = 2  # seconds, where a tool lets us say it
+TTL = 2  # seconds, if the tool has the option
 
 
 def says(*words, env=None):
-    """What a program prints; empty if it fails."""
+    """The output of a program; empty if it fails."""
     try:
         return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, env=env).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
@@ -60,7 +60,7 @@ class Server:
 
 
 class Tool:
-    """A wrapper. `command` is how a person would type it; each of the others may be None: it cannot be asked for."""
+    """A wrapper. `command` is the typed command; the other fields are None if the tool lacks that option."""
     server = None
     env = None
 
@@ -185,7 +185,7 @@ ALL = {'flock': Flock, 'consul': Consul, 'consul-strict': ConsulStrict, 'etcdctl
 
 
 def leasehold(given):
-    """Path of the command: the one given, or the release build, which is made if there is none."""
+    """Path of the command: the given one, or the release build, built if missing."""
     if given:
         if not os.access(given, os.X_OK):
             raise Missing(f'{given} is no program')

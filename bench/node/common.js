@@ -1,5 +1,5 @@
 'use strict'
-// What the Node drivers share: see ../README.md for the protocol.
+// Shared code of the Node drivers. ../README.md has the protocol.
 const fs = require('fs')
 const readline = require('readline')
 const now = () => Number(process.hrtime.bigint()) // CLOCK_MONOTONIC ns; < 2^53 for 104 days of uptime

@@ -1,7 +1,7 @@
 'use strict'
 // The Node peers: peer=redlock4|redlock5|redis_semaphore, with their own defaults.
 const { cfg, main } = require('./common')
-// Installed in the cache, not beside this file: the benchmark sets NODE_PATH.
+// The packages are in the cache, not beside this file; the benchmark sets NODE_PATH.
 const { Redis } = require('ioredis')
 const client = new Redis({ port: cfg.port, host: '127.0.0.1' })
 

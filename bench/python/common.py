@@ -1,4 +1,4 @@
-"""What the Python drivers share: see ../README.md for the protocol."""
+"""Shared code of the Python drivers. ../README.md has the protocol."""
 import json
 import os
 import random
@@ -29,7 +29,7 @@ class Cfg:
 
 
 class Shared:
-    """The check that nobody else is in the critical section."""
+    """Checks that one worker at a time is in the critical section."""
 
     def __init__(self):
         self.inside = self.violations = self.changes = 0

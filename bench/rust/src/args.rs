@@ -5,16 +5,16 @@ use std::fmt::Debug;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The arguments as they came.
+/// The parsed arguments.
 pub struct Args(HashMap<String, String>);
 
 impl Args {
-    /// Those of this process.
+    /// The arguments of this process.
     pub fn parse() -> Self {
         Self::of(std::env::args().skip(1))
     }
 
-    /// Those among some words; what has no `=` is left out.
+    /// The arguments among `words`; a word without `=` is ignored.
     pub fn of(words: impl Iterator<Item: AsRef<str>>) -> Self {
         let pairs = words.filter_map(|word| {
             let (key, value) = word.as_ref().split_once('=')?;
@@ -27,7 +27,7 @@ impl Args {
         self.0.get(key).map(String::as_str)
     }
 
-    /// The value of `key`, or `default` where it is not given.
+    /// The value of `key`, or `default`.
     pub fn get<T: FromStr<Err: Debug>>(&self, key: &str, default: T) -> T {
         self.text(key).map_or(default, |text| {
             text.parse()
@@ -45,29 +45,29 @@ impl Args {
 pub enum Mode {
     /// Acquire, run the critical section, release; again and again.
     Loop,
-    /// Take the one key for long and let the workers wait for it.
+    /// Take the one key for 120 s and let the workers wait for it.
     Idle,
     /// Only the workers that wait: another process holds the key.
     Wait,
 }
 
-/// What a driver is asked to do.
+/// The task of a driver.
 #[derive(Clone)]
 pub struct Load {
     pub mode: Mode,
     pub url: String,
     pub workers: usize,
-    /// 1: tokio's current_thread runtime; more: multi_thread with so many workers.
+    /// 1: tokio's current_thread runtime; more: multi_thread with this number of workers.
     pub threads: usize,
     one_key: bool,
     pub prefix: String,
     pub time: Duration,
-    /// How long the critical section lasts.
+    /// Length of the critical section.
     pub held: Duration,
     /// Mean pause between a release and the next request.
     pub think: Duration,
     pub ttl: Duration,
-    /// How long waiters have to join the line before READY.
+    /// Time for waiters to join the queue before READY.
     pub settle: Duration,
     pub log: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! Time and resources of this process. CLOCK_MONOTONIC is the same in all processes of a host, so that their records
-//! can be laid side by side.
+//! Time and resources of this process. All processes of a host share CLOCK_MONOTONIC, so their records
+//! can be merged.
 
 use std::time::Duration;
 

@@ -12,9 +12,9 @@ use crate::clock::{now_ns, sleep_until_async};
 use crate::report::{self, Record, Tally};
 use crate::section::{Section, Shared};
 
-/// How a library is used.
+/// The use of one library.
 pub trait Peer: Clone + Send + Sync + 'static {
-    /// What a worker makes once for its key.
+    /// The object that a worker creates once for its key.
     type Lock: Send + 'static;
 
     fn lock(&self, key: &str) -> Self::Lock;
@@ -29,13 +29,13 @@ pub trait Peer: Clone + Send + Sync + 'static {
     /// Takes `key` for 120 s and keeps it.
     fn hold(&self, key: &str) -> impl Future<Output = ()> + Send;
 
-    /// Ends what the library has running.
+    /// Ends the background work of the library.
     fn close(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 }
 
-/// The same kind of runtime for every library.
+/// Builds the kind of runtime that every library runs on.
 pub fn runtime(threads: usize) -> Runtime {
     let mut builder = match threads {
         1 => Builder::new_current_thread(),
@@ -47,7 +47,7 @@ pub fn runtime(threads: usize) -> Runtime {
     builder.enable_all().build().expect("a runtime")
 }
 
-/// All that a driver does, with the peer that `make` connects.
+/// Runs a driver with the peer that `make` connects.
 pub fn drive<P: Peer>(make: impl AsyncFnOnce(&Args, &Load) -> P) {
     let args = Args::parse();
     let load = Load::new(&args);
@@ -62,7 +62,7 @@ pub fn drive<P: Peer>(make: impl AsyncFnOnce(&Args, &Load) -> P) {
             peer.close().await;
         }
     });
-    // Waiters wait for ever.
+    // Waiters never get the lock.
     std::process::exit(0);
 }
 
@@ -78,7 +78,7 @@ async fn line() -> String {
     read.await.expect("stdin is read")
 }
 
-/// Says READY and waits for GO; answers when to begin.
+/// Prints READY and waits for GO. Returns the start time.
 async fn ready() -> u64 {
     println!("READY");
     std::io::stdout().flush().expect("stdout is open");
@@ -101,7 +101,7 @@ async fn wait<P: Peer>(load: &Load, peer: &P) {
         tokio::spawn(async move {
             let mut lock = peer.lock(&key);
             loop {
-                // The lock stays held: whoever gets in is one too many.
+                // The lock stays held, so each acquisition is a violation.
                 let count = match peer.cycle(&mut lock, &mut section).await {
                     Ok(()) => &shared.violations,
                     Err(_) => &*errors,
@@ -176,7 +176,7 @@ async fn work<P: Peer>(
     let mut pauses = Pauses::new(load, worker);
     let mut lock = peer.lock(&load.key(worker));
     let mut requested = now_ns();
-    // What fails is asked for again, and the wait runs from the first request.
+    // A failed acquisition is repeated; its wait runs from the first request.
     while now_ns() < end {
         match peer.cycle(&mut lock, &mut section).await {
             Ok(()) => {
@@ -204,7 +204,7 @@ async fn work<P: Peer>(
     tally
 }
 
-/// Pauses of 0.5 to 1.5 times the mean, from a small generator: no two workers in step.
+/// Random pauses of 0.5 to 1.5 times the mean, different in each worker.
 struct Pauses {
     state: u64,
     mean: Duration,

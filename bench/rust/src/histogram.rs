@@ -1,5 +1,5 @@
-//! Times in nanoseconds, at a resolution better than 1 %. A fixed size: a library that acquires a million times a second
-//! must not be measured together with the growth of a list.
+//! Times in nanoseconds, at a resolution better than 1 %. The size is fixed, because a growing list would
+//! disturb a million acquisitions a second.
 
 const FINE: usize = 128;
 const FINE_BITS: usize = 7;
@@ -52,7 +52,7 @@ impl Histogram {
         self.sum as f64 / 1e3 / self.total.max(1) as f64
     }
 
-    /// The value that a share of `p` does not exceed, in microseconds; 0 for an empty histogram.
+    /// The quantile `p` in microseconds; 0 for an empty histogram.
     pub fn quantile_us(&self, p: f64) -> f64 {
         let wanted = (self.total.saturating_sub(1) as f64 * p).round() as u64;
         let mut seen = 0;
@@ -66,7 +66,7 @@ impl Histogram {
     }
 }
 
-/// Below 128 every value has its slot; above, each power of two has 128.
+/// Values below 128 have a slot each; each higher power of two has 128 slots.
 fn slot(ns: u64) -> usize {
     let bits = 64 - ns.leading_zeros() as usize;
     let shift = bits.saturating_sub(FINE_BITS + 1);

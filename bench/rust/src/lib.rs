@@ -1,5 +1,5 @@
-//! What every driver of the benchmark shares: the protocol of ../README.md, the workers, what they report.
-//! A driver adds how its library acquires and releases, and nothing else.
+//! Shared code of the benchmark drivers: the protocol of ../README.md, the workers, their reports.
+//! A driver adds only the acquire and release of its library.
 
 mod args;
 mod clock;

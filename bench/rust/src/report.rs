@@ -1,4 +1,4 @@
-//! What a driver prints.
+//! The output of a driver.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -15,10 +15,10 @@ pub(crate) struct Record {
     pub(crate) release_returned: u64,
 }
 
-/// What one worker did.
+/// The results of one worker.
 #[derive(Default)]
 pub(crate) struct Tally {
-    /// Time in acquire and in release together, of what was finished in time.
+    /// Time in acquire and in release together, of cycles that ended in the window.
     pair: Histogram,
     wait: Histogram,
     log: Vec<Record>,
@@ -61,7 +61,7 @@ pub(crate) fn write_log(load: &Load, tallies: &[Tally]) {
     std::fs::write(path, text).expect("the log can be written");
 }
 
-/// The one line that the benchmark reads.
+/// The line of JSON that the benchmark reads.
 pub(crate) fn print(load: &Load, tallies: &[Tally], shared: &Shared) {
     let (mut pair, mut wait) = (Histogram::default(), Histogram::default());
     for tally in tallies {
@@ -89,7 +89,7 @@ pub(crate) fn print(load: &Load, tallies: &[Tally], shared: &Shared) {
     );
 }
 
-/// A figure of a program that is no driver: one JSON line.
+/// Prints one figure as a JSON line, for programs other than drivers.
 pub fn emit(part: &str, metric: &str, value: f64) {
     println!("{{\"part\":\"{part}\",\"metric\":\"{metric}\",\"value\":{value:.3}}}");
 }

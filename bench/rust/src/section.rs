@@ -1,4 +1,4 @@
-//! The critical section, and the check that nobody else is in it.
+//! The critical section, with a check that one worker at a time is in it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::now_ns;
 
-/// What all workers of a process share.
+/// State shared by all workers of a process.
 pub(crate) struct Shared {
     one_key: bool,
     inside: AtomicUsize,

@@ -1,4 +1,4 @@
-//! Redis spoken by hand: what the bare commands cost, and what the server says of itself.
+//! A minimal blocking Redis client, for the bare commands and for `INFO`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -38,12 +38,12 @@ impl Connection {
         set.expect("a time limit");
     }
 
-    /// Whether a byte comes within the time limit.
+    /// True if a byte arrives within the time limit.
     pub fn has_more(&mut self) -> bool {
         self.0.fill_buf().is_ok_and(|bytes| !bytes.is_empty())
     }
 
-    /// The next reply, an array as its items on lines of their own.
+    /// The next reply. An array has one item per line.
     pub fn reply(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("a reply");
@@ -74,7 +74,7 @@ impl Connection {
         self.reply()
     }
 
-    /// A number that `INFO` gives.
+    /// A number from `INFO`.
     pub fn info(&mut self, section: &str, field: &str) -> u64 {
         let text = self.ask(&["INFO", section]);
         let value = text

@@ -1,6 +1,6 @@
 //! Leasehold. All workers of the process share one client.
-//! `release=await` (default) or `release=drop`, which releases in the background; `linger_ms=N`; `home=1` makes the client outside of
-//! the workers' runtime, so that its own thread does the work of the connection.
+//! `release=await` (default) or `release=drop`, which releases in the background; `linger_ms=N`; `home=1` creates the client outside of
+//! the workers' runtime, so the client's own thread does the I/O.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn connect(url: &str, home: bool) -> Client {
     let connected = if home {
         let url = url.to_owned();
         let elsewhere = move || leasehold_bench::runtime(1).block_on(Client::connect(&url));
-        // A thread that belongs to no runtime; its own ends at once.
+        // A thread outside of all runtimes; the runtime inside it ends at once.
         let thread = std::thread::spawn(elsewhere);
         thread.join().expect("it does not panic")
     } else {

@@ -1,4 +1,4 @@
-//! What the bare commands cost on this machine, by hand on blocking sockets: no client library can be faster.
+//! The cost of the bare commands on blocking sockets: a limit for every client library.
 //! `limits port=<port> secs=<seconds>` prints JSON lines `{part, metric, value}`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ fn main() {
     publish("publish.held5ms", port, time, Duration::from_millis(5));
 }
 
-/// Does `work` for `time` seconds and says how long each took.
+/// Repeats `work` for `time` seconds and reports the time of each.
 fn repeat(part: &str, time: f64, each: usize, mut work: impl FnMut()) {
     let mut times = Histogram::default();
     let start = now_ns();
@@ -71,7 +71,7 @@ fn two_round_trips(port: u16, time: f64) {
     });
 }
 
-/// The release is not waited for: it is sent together with the next acquire.
+/// Sends each release together with the next acquire.
 fn release_with_next(port: u16, time: f64) {
     let mut redis = Connection::open(port);
     let sha = redis.ask(&["SCRIPT", "LOAD", RELEASE]);
@@ -83,7 +83,7 @@ fn release_with_next(port: u16, time: f64) {
     });
 }
 
-/// 64 workers on keys of their own, in step on one connection.
+/// 64 workers with a key each, in step on one connection.
 fn pipelined(port: u16, time: f64) {
     let mut redis = Connection::open(port);
     let sha = redis.ask(&["SCRIPT", "LOAD", RELEASE]);
@@ -101,7 +101,7 @@ fn pipelined(port: u16, time: f64) {
 }
 
 /// Two connections hand a lock to each other: a script sets the new owner and publishes to it. Each holds it for `held`.
-/// The time is that from sending the script to hearing the message, one way.
+/// Measures the time from sending the script to receiving the message.
 fn publish(part: &str, port: u16, time: f64, held: Duration) {
     static SENT: AtomicU64 = AtomicU64::new(0);
     let sha = Connection::open(port).ask(&["SCRIPT", "LOAD", HAND_OVER]);

@@ -20,7 +20,7 @@ impl Peer for Rdlock {
 
     async fn cycle(&self, key: &mut String, section: &mut Section) -> Result<(), String> {
         let mut lock = self.manager.new_basic_lock(key, self.ttl_secs);
-        // Its `lock` is this with u64::MAX seconds, which overflows tokio's interval.
+        // rdlock's `lock` passes u64::MAX seconds, which overflows tokio's interval.
         let locked = lock.lock_timeout(Duration::from_secs(3600)).await;
         locked.map_err(|error| error.to_string())?;
         section.run().await;

@@ -30,7 +30,7 @@ pub(crate) async fn hold(args: &Args) {
     lease.release().await.expect("it is held");
 }
 
-/// Says when it is in line and when it holds the lock.
+/// Prints when it is in the queue and when it holds the lock.
 pub(crate) async fn wait(args: &Args) {
     let said = AtomicBool::new(false);
     let mutex = lock(args).await.on_wait(move |_| {

@@ -1,5 +1,5 @@
-//! One lock and more and more clients that want it, with nothing to do while they hold it: how long from a release to the next
-//! holder, how many commands, and does everybody get a turn?
+//! One lock and a rising number of clients, with an empty critical section: the gap from a release to the next holder, the
+//! commands, and the fairness.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::hold;
 /// requested, acquired, release called
 type Turn = (u64, u64, u64);
 
-/// `waiting=N`: N clients wait while one holds, each with a connection of its own.
+/// `waiting=N`: N clients wait while one holds, each with a separate connection.
 pub(crate) async fn run(args: &Args) {
     let waiting: usize = args.get("waiting", 10);
     let time = args.millis("secs", 10.0) * 1000;
@@ -22,7 +22,7 @@ pub(crate) async fn run(args: &Args) {
         clients.push(hold::connect(args).await);
     }
     let part = format!("curve.{waiting}");
-    // Everybody joins the line before the clock starts: this is not about a thousand first connections.
+    // All clients join the queue before the clock starts, to leave out a thousand first connections.
     let turns = compete(&clients, time).await;
     report(&part, turns);
     let (sent, hand_overs) = count(args, &clients, time.min(Duration::from_secs(2))).await;
@@ -107,7 +107,7 @@ fn report(part: &str, all: Vec<Vec<Turn>>) {
     emit(part, "violations", f64::from(overlaps));
 }
 
-/// The same again with MONITOR on, which tells what clients send from what scripts call: commands sent, and hand-overs.
+/// Repeats the run under MONITOR, which separates commands of clients from those of scripts: commands sent, and hand-overs.
 async fn count(args: &Args, clients: &[Client], time: Duration) -> (u64, u64) {
     let port = hold::port(args);
     let mut monitor = Connection::open(port);

@@ -1,4 +1,4 @@
-//! Many leases at once, as several parts need them.
+//! Many leases at once, for several parts.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use futures_util::future::try_join_all;
 use leasehold::{Client, Error, Lease};
 use leasehold_bench::Args;
 
-/// How many requests are under way at once.
+/// The number of concurrent requests.
 const BATCH: usize = 500;
 
 pub(crate) fn port(args: &Args) -> u16 {
@@ -15,7 +15,7 @@ pub(crate) fn port(args: &Args) -> u16 {
 
 pub(crate) async fn connect(args: &Args) -> Client {
     let url = format!("redis://127.0.0.1:{}/", port(args));
-    // A machine that is kept busy by a hundred thousand of anything may answer late.
+    // A machine with a hundred thousand leases or tasks may answer late.
     let client = Client::builder().request_timeout(Duration::from_secs(20));
     client.connect(&url).await.expect("redis-server answers")
 }

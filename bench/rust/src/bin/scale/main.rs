@@ -1,4 +1,4 @@
-//! What the library costs at scale, on a redis-server whose port is given: `scale <part> port=<port> key=value...` prints
+//! The cost of the library at scale, on the redis-server at `port`: `scale <part> port=<port> key=value...` prints
 //! JSON lines `{part, metric, value}`. `bench/scale` starts the server and the parts.
 
 mod crash;

@@ -1,4 +1,4 @@
-//! Bytes: per held lock, per used name, per waiter, and whether anything grows over many cycles.
+//! Bytes per held lock, per used name and per waiter, and growth over many cycles.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ pub(crate) async fn held(args: &Args) {
     let ttl = Duration::from_secs(120);
     let client = hold::connect(args).await;
     let mut redis = Connection::open(hold::port(args));
-    // What the first acquisition makes for good is no cost of the others.
+    // The first acquisition allocates shared state, which later ones do not.
     let first = client.mutex("first").acquire().await.expect("it is free");
     first.release().await.expect("it is held");
     let (rss, used) = (resident_bytes(), redis_bytes(&mut redis));
@@ -54,7 +54,7 @@ pub(crate) async fn held(args: &Args) {
     }
     hold::give_back(leases).await.expect("all are held");
     client.close().await;
-    // What is left is the fence counter and, for a day, the names in the index.
+    // The fence counter stays, and the names stay in the index for a day.
     emit(
         "memory",
         "redis_bytes_per_used_name",
@@ -78,7 +78,7 @@ pub(crate) async fn waiters(args: &Args) {
     let mut redis = Connection::open(hold::port(args));
     let mutex = client.mutex("one").ttl(Duration::from_secs(120));
     let lease = mutex.acquire().await.expect("it is free");
-    // Until the server has given back the buffers of new connections.
+    // Waits until the server has freed the buffers of new connections.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let (rss, used) = (resident_bytes(), redis_bytes(&mut redis));
 
@@ -124,7 +124,7 @@ pub(crate) async fn waiters(args: &Args) {
     client.close().await;
 }
 
-/// `cycles=N` acquire and release, `how=linger` or `how=drop`, by 64 workers on keys of their own, sampled `samples` times.
+/// `cycles=N` acquire and release, `how=linger` or `how=drop`, by 64 workers with a key each, sampled `samples` times.
 pub(crate) async fn cycles(args: &Args) {
     const WORKERS: u64 = 64;
     let total: u64 = args.get("cycles", 10_000_000);

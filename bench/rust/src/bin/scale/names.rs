@@ -15,7 +15,7 @@ pub(crate) async fn run(args: &Args) {
     let mut used = 0;
     let mut names = 1;
     while names <= most {
-        // All are used once before any is timed, so that the server knows so many.
+        // Each name is used once before the first measurement.
         use_all(&client, used..names).await;
         used = names;
         report(&client, names, time).await;

@@ -1,4 +1,4 @@
-//! Many held leases in one client: are all renewed, what does that cost, and does an unrelated lock notice?
+//! Many held leases in one client: renewals, their cost, and their effect on an unrelated lock.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub(crate) async fn run(args: &Args) {
         count as f64 * 3.0 / ttl.as_secs_f64(),
     );
 
-    // A lease whose TTL has passed several times over and that is not lost was renewed.
+    // A lease that is not lost after several TTLs was renewed.
     emit(part, "ttls_passed", time.as_secs_f64() / ttl.as_secs_f64());
     let share = |say: fn(&Lease) -> bool| leases.iter().filter(|lease| say(lease)).count() as f64;
     emit(part, "lost", share(Lease::is_lost));

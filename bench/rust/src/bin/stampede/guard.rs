@@ -1,4 +1,4 @@
-//! Leasehold: `Cache::get_or_refresh`, without jitter and early refreshes, which would load when nothing has expired. With or without
+//! Leasehold: `Cache::get_or_refresh`, without jitter and early refreshes, which would load before an expiry. With or without
 //! fresh values kept in the process.
 
 use std::time::Duration;

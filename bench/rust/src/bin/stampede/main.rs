@@ -1,7 +1,7 @@
-//! One process of a fleet that reads a hot entry through a cache. `bench/stampede` starts several and tells each, by lines on standard
-//! input, what to do; each answers with a line of JSON. `policy=` says how it guards its source against a stampede.
+//! One process of a fleet that reads a hot entry through a cache. `bench/stampede` starts several and sends commands on standard
+//! input; each command is answered by a line of JSON. `policy=` selects the guard against a stampede.
 //!
-//! It works in tasks of a runtime with one thread, besides whatever threads the library has of its own.
+//! The process runs tasks on a runtime with one thread, beside the library's own threads.
 
 mod guard;
 mod offer;
@@ -20,13 +20,13 @@ use crate::guard::Guard;
 use crate::plain::Plain;
 use crate::source::Source;
 
-/// How an entry is to be kept and loaded, by one order.
+/// The times of an entry and its load, in one command.
 #[derive(Clone, Copy)]
 struct Keep {
     fresh: Duration,
     stale: Duration,
     lease: Duration,
-    /// For how long the lease is renewed.
+    /// Time limit for renewals of the lease.
     load_at_most: Duration,
     back_off: Duration,
 }
@@ -43,7 +43,7 @@ impl Keep {
     }
 }
 
-/// How a call was answered; what a library does not say is `Got`.
+/// The kind of an answer; `Got` if the library does not report it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum How {
     Fresh,
@@ -94,7 +94,7 @@ impl Policy {
         }
     }
 
-    /// The value of `key`, and how it was come by.
+    /// The value of `key`, and its origin.
     async fn get(&self, key: &str, keep: Keep, source: Source) -> Result<(String, How), String> {
         match self {
             Self::Plain(plain) => plain.get(key, keep, source).await,
@@ -106,7 +106,7 @@ impl Policy {
         }
     }
 
-    /// What is stored is no longer true.
+    /// Invalidates the stored value.
     async fn invalidate(&self, key: &str) -> Result<(), String> {
         match self {
             Self::Plain(plain) => plain.invalidate(key).await,
@@ -136,13 +136,13 @@ fn main() {
         let word = words.next().unwrap_or_default().to_owned();
         let order = Args::of(words);
         let (policy, folder) = (policy.clone(), folder.clone());
-        // In a task, as in a program: `block_on` itself polls on another thread than the tasks do.
+        // In a task, as in a program: `block_on` polls on another thread than the tasks.
         let work = async move {
             match word.as_str() {
                 "offer" => offer::offer(policy, &order, &folder).await,
                 "invalidate" => {
                     let key = order.text("key").expect("key=");
-                    // What was read before this is what the end of the invalidation makes untrue.
+                    // Values read before this moment are outdated once the invalidation has ended.
                     let asked = leasehold_bench::now_ns();
                     let ended = policy.invalidate(key).await;
                     format!(

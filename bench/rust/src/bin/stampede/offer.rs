@@ -1,4 +1,4 @@
-//! Calls at random times (a Poisson process), or all at once, and what became of them.
+//! Calls at random times (a Poisson process) or all at once, and their results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ struct Call {
     took: u64,
     ended: u64,
     how: Result<How, String>,
-    /// It was given as true, and was older than an invalidation that had ended before it was asked for.
+    /// The answer was reported as fresh, but older than an invalidation that had ended before the call.
     old: bool,
 }
 
-/// `callers` at `t0`, and `rate` a second from then on for `secs`; who has no answer `give_up_ms` after that is let go of. One line
-/// of JSON.
+/// `callers` at `t0`, and `rate` a second from then on for `secs`. Calls without an answer after another `give_up_ms` are
+/// abandoned. Returns one line of JSON.
 pub(crate) async fn offer(policy: Arc<Policy>, order: &Args, folder: &Arc<str>) -> String {
     let source = Source {
         folder: folder.clone(),
@@ -62,7 +62,7 @@ pub(crate) async fn offer(policy: Arc<Policy>, order: &Args, folder: &Arc<str>) 
             done.push(call.expect("a call does not panic"));
         }
     };
-    // Who is not answered by then is counted, and let go of.
+    // Calls without an answer by then are counted and abandoned.
     drop(tokio::time::timeout(left, rest).await);
     let unanswered = calls.len();
     calls.shutdown().await;
@@ -129,7 +129,7 @@ fn report(calls: &[Call], unanswered: usize) -> String {
     )
 }
 
-/// Xorshift: good enough for pauses, and the same on every machine.
+/// Xorshift: good enough for pauses, and deterministic.
 struct Random(u64);
 
 impl Random {

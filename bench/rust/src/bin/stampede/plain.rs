@@ -1,4 +1,4 @@
-//! What is done without a library: nothing, single-flight within a process, or a lock (`SET NX PX`) whose waiters poll.
+//! Guards without a library: none, single-flight within a process, or a lock (`SET NX PX`) with polling waiters.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -81,7 +81,7 @@ impl Plain {
             .map_err(say)
     }
 
-    /// One load in this process, whose value all share who ask meanwhile.
+    /// One load in this process, shared by all concurrent callers.
     async fn join(&self, key: &str, keep: Keep, source: Source) -> Result<(String, How), String> {
         let (flight, leads) = {
             let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +109,7 @@ impl Plain {
         flight.await.map(|value| (value, how))
     }
 
-    /// The first to set the lock loads; the others look for the value, and try for the lock, each `poll`.
+    /// The client that sets the lock loads; the others look for the value and try the lock after each `poll`.
     async fn lock(
         &self,
         key: &str,

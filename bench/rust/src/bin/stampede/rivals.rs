@@ -1,4 +1,4 @@
-//! The crates that reach across processes, as their documentation shows them, with their own layer in memory.
+//! The crates that work across processes, used as in their documentation, with their memory layers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use leasehold_bench::Args;
 use crate::source::Source;
 use crate::{How, Keep};
 
-/// With fail-safe and a soft time-out, which is how it serves a stale value at once. Its lease is a setting of the cache.
+/// Uses fail-safe and a soft time-out, so it serves a stale value at once. The lease is a setting of the cache.
 pub(crate) struct Amalgam(Cache<String>);
 
 impl Amalgam {
@@ -72,7 +72,7 @@ impl Amalgam {
     }
 
     pub(crate) async fn invalidate(&self, key: &str) -> Result<(), String> {
-        // Keeps the stale value, as ours does.
+        // Keeps the stale value, as Leasehold does.
         self.0
             .expire(key)
             .await
@@ -81,7 +81,7 @@ impl Amalgam {
     }
 }
 
-/// Its preset for production; the lock of 5 s and the poll of 100 ms are fixed.
+/// Uses the preset for production; the lock of 5 s and the poll of 100 ms are fixed.
 pub(crate) struct Cachekit(CacheKit);
 
 impl Cachekit {

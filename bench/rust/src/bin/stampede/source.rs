@@ -1,4 +1,4 @@
-//! What is cached: a slow source that writes down each read of it, outside of Redis, in one line at the end of a file.
+//! The cached source: slow, and it logs each read as a line at the end of a file, outside of Redis.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use leasehold_bench::now_ns;
 
-/// How long a value is, in bytes.
+/// Length of a value in bytes.
 const LENGTH: usize = 1000;
 
-/// One reader's way to the source.
+/// The access of one reader to the source.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) folder: std::sync::Arc<str>,
@@ -21,7 +21,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Reads it; the value begins with the time at which that began.
+    /// Reads the source. The value begins with the start time of the read.
     pub(crate) async fn read(self) -> Result<String, String> {
         let begun = self.note("begun");
         tokio::time::sleep(self.takes).await;
@@ -45,7 +45,7 @@ impl Source {
     }
 }
 
-/// From when on a value must have been read to be true: the beginning of the last invalidation that has ended. 0 if there was none.
+/// The earliest read time of a true value: the start of the last ended invalidation, or 0.
 pub(crate) struct Floor(Option<File>);
 
 impl Floor {
@@ -66,7 +66,7 @@ impl Floor {
     }
 }
 
-/// When the read that brought this value began.
+/// The start time of the read that returned this value.
 pub(crate) fn begun(value: &str) -> u64 {
     value.trim_end().parse().expect("a value of the source")
 }
