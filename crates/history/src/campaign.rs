@@ -1,40 +1,40 @@
-//! What a campaign said that it would do. Must never hold what was observed.
+//! The plan of a campaign, as written before it starts.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The line of `campaign.json`.
+/// The content of `campaign.json`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Campaign {
     /// The version of the format: 1.
     pub format: u32,
-    /// What the run is called.
+    /// The name of the run.
     pub run: String,
-    /// What its schedule was drawn from.
+    /// The seed of the fault schedule.
     pub seed: u64,
     /// The TTL of every lease, in milliseconds.
     pub ttl_ms: u64,
-    /// How many workers ran at a time.
+    /// The number of workers at a time.
     pub workers: u64,
-    /// How many locks they fought for.
+    /// The number of locks.
     pub locks: u64,
-    /// What the resource asked for.
+    /// Which operations the resource requires a fence for.
     pub resource: Resource,
-    /// Whether the run must show what goes wrong without a protection.
+    /// Whether the run has no protection and must therefore show violations.
     pub control: bool,
     /// `leasehold`, or the name of a rung of the ladder.
     pub system: String,
-    /// How many faults of each kind there were to be at least.
+    /// The least number of faults of each kind.
     #[serde(default)]
     pub planned: BTreeMap<FaultKind, u64>,
-    /// What the run is held to.
+    /// The bounds that the run must meet.
     #[serde(default)]
     pub bounds: Bounds,
 }
 
 impl Campaign {
-    /// Whether the lock itself is held to its promises: a rung of the ladder in a control is not.
+    /// Whether the lock must keep its promises: not a rung of the ladder in a control.
     pub(crate) fn trusts_the_lock(&self) -> bool {
         !self.control || self.system == "leasehold"
     }
@@ -44,17 +44,17 @@ impl Campaign {
     }
 }
 
-/// What a campaign is held to, in milliseconds.
+/// The bounds of a campaign, in milliseconds.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub struct Bounds {
-    /// How long an acquire may take after the faults, for itself and again for each one ahead of it (I10). Without it
+    /// The longest time of an acquire after the faults, for itself and again for each acquire ahead of it (I10). Without it,
     /// liveness is not judged.
     #[serde(default)]
     pub acquire_after_calm_ms: Option<u64>,
-    /// For how long after a TTL an acquire without an outcome may still hold the lock (I8).
+    /// How long after a TTL an acquire without an outcome may still hold the lock (I8).
     #[serde(default)]
     pub orphan_ms: u64,
-    /// How late a process may come to write that something happened, when it was not stopped (I7, I9): 25 unless stated.
+    /// How late a process that was not stopped may write that something happened (I7, I9): 25 by default.
     #[serde(default = "scheduling")]
     pub scheduling_ms: u64,
 }
@@ -83,19 +83,19 @@ fn scheduling() -> u64 {
     25
 }
 
-/// What the resource asks of who comes to it.
+/// Which operations the resource requires a fence for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resource {
-    /// Nothing.
+    /// None.
     Unfenced,
-    /// The fence with each write.
+    /// Each write.
     WriteFenced,
-    /// The fence with each read and each write.
+    /// Each read and each write.
     Fenced,
 }
 
-/// What the nemesis can do.
+/// The kinds of fault that the nemesis can cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
@@ -111,31 +111,32 @@ pub enum FaultKind {
     ScriptFlush,
     /// `CLIENT KILL` of the workers' connections.
     ClientKill,
-    /// No memory left for writes, for a while.
+    /// No memory for writes, for a while.
     Memory,
-    /// Clients are led to a replica that has not followed the server since the fault began: what was stored since then is lost.
+    /// Clients are redirected to a replica that stopped following the server when the fault began: later writes are lost.
     Failover,
-    /// Some connections carry nothing for a while, in neither direction. What was sent meanwhile arrives after it.
+    /// Some connections carry no bytes for a while, in neither direction. The delayed bytes arrive afterwards.
     BlackHole,
-    /// The same, but only requests are held back.
+    /// Requests on some connections are delayed for a while; replies are not.
     BlackHoleRequests,
-    /// The same, but only what the server says is held back.
+    /// Replies on some connections are delayed for a while; requests are not.
     BlackHoleReplies,
-    /// Keys beside a lock are deleted, as by eviction: its queue, what is known of its waiters; or the counter of fences. Never the lock itself.
+    /// Keys beside a lock are deleted, as by eviction: the queue, the state of its waiters, or the fence counter. Never the lock
+    /// itself.
     Evict,
-    /// The server's wall clock jumps forward: what was stored before it ends that much too early.
+    /// The server's wall clock jumps forward: earlier writes expire too early by that much.
     ClockForward,
-    /// The server's wall clock jumps back: what was stored before it ends that much too late.
+    /// The server's wall clock jumps back: earlier writes expire too late by that much.
     ClockBack,
 }
 
 impl FaultKind {
-    /// Whether it happens to a worker; else it happens to the server.
+    /// Whether it happens to a worker; otherwise it happens to the server.
     pub(crate) fn is_of_a_worker(self) -> bool {
         matches!(self, Self::StopWorker | Self::KillWorker)
     }
 
-    /// Whether it takes some time, or has no effect.
+    /// Whether it has a duration; without one, it has no effect.
     pub(crate) fn lasts(self) -> bool {
         use FaultKind::{BlackHole, BlackHoleReplies, BlackHoleRequests};
         matches!(
@@ -144,7 +145,7 @@ impl FaultKind {
         )
     }
 
-    /// Whether requests that were sent while it lasted may be carried out after it.
+    /// Whether requests that were sent during it may be executed after it.
     pub(crate) fn delays_requests(self) -> bool {
         matches!(
             self,
@@ -152,7 +153,7 @@ impl FaultKind {
         )
     }
 
-    /// Whether the server's clock jumps, by so much as is said with it.
+    /// Whether the server's clock jumps; the line then says by how much.
     pub(crate) fn is_a_step(self) -> bool {
         matches!(self, Self::ClockForward | Self::ClockBack)
     }

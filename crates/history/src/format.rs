@@ -1,11 +1,11 @@
-//! The lines of a history. Must never hold a line that another crate defines: a history is text, and this is its grammar.
+//! The format of a history: the grammar of its lines. It is text, and uses no type of another crate.
 //!
 //! This page is the normative text. A campaign writes a directory; each process appends lines of JSON to a file of its own,
 //! each line whole, with one call. All `at_ns`, `until_ns` and `valid_until_ns` are nanoseconds of `CLOCK_BOOTTIME`: one
 //! host, one clock. Unknown fields are ignored; an unknown `ev`, kind or outcome makes the history unreadable.
 //!
-//! A process that was killed may leave a torn last line. It is passed over if a `kill-worker` line names its process as the target;
-//! any other line that cannot be read makes the history unreadable.
+//! A process that was killed may leave a torn last line. It is skipped if a `kill-worker` line names its process as the target.
+//! Any other line that cannot be read makes the history unreadable.
 //!
 //! # `campaign.json`
 //!
@@ -17,7 +17,7 @@
 //!  "bounds":{"acquire_after_calm_ms":2000,"orphan_ms":500,"scheduling_ms":25}}
 //! ```
 //!
-//! `resource` is `unfenced`, `write-fenced` or `fenced`. `planned` are least numbers. `control` marks a run that must show
+//! `resource` is `unfenced`, `write-fenced` or `fenced`. `planned` has minimum numbers. `control` marks a run that must show
 //! violations; `system` is `leasehold` or the name of a rung. Without `acquire_after_calm_ms` liveness is not judged.
 //!
 //! # `worker-<proc>.jsonl`
@@ -32,16 +32,16 @@
 //!
 //! - `what` is `acquire`, `extend`, `release`, or `read` and `write`: operations on the resource under the lease.
 //! - `outcome` is `ok`, `refused` (busy, timed out, or not taken by the resource), `lost` (of an extend or a release: the
-//!   lease was over) or `unknown` (it may have taken effect; a cancelled acquire is one).
+//!   lease was over) or `unknown` (it may have taken effect, for example a cancelled acquire).
 //! - `owner` names one acquisition and is new for each. An operation belongs to the lease that its process acquired last as
 //!   this owner. A repeated acquire of an owner that answers the same fence is the same lease.
-//! - The lines of a file are in order of their `at_ns`. An owner is of one process.
+//! - The lines of a file are in order of their `at_ns`. Each owner belongs to one process.
 //! - The `at_ns` of an `invoke` is read before the operation starts, that of a `complete` after it ended. An `invoke`
 //!   without `complete` means that the process died in it.
-//! - `fence`: of an ok acquire; optional on the `invoke` of what comes later.
-//! - `valid_until_ns` is the deadline of the lease as its holder knew it then: of an ok acquire or extend, and optional on
-//!   the `invoke` of a read or write and on `told-lost`. A library that renews by itself moves the deadline without a line of its own; so
-//!   a worker writes the latest one in its next line, at the latest in `told-lost`.
+//! - `fence`: required on an ok acquire; optional on the `invoke` of a later operation.
+//! - `valid_until_ns` is the deadline of the lease as its holder knew it then: required on an ok acquire or extend, optional
+//!   on the `invoke` of a read or write and on `told-lost`. A library that renews by itself moves the deadline without a line.
+//!   So a worker writes the latest deadline in its next line, at the latest in `told-lost`.
 //!
 //! # `resource.jsonl`
 //!
@@ -52,9 +52,9 @@
 //! {"ev":"decision","seq":9,"lock":"m1","proc":3,"what":"write","fence":640,"base":4,"value":5,"accepted":true,"highest":640,"at_ns":4000}
 //! ```
 //!
-//! A read's `value` is what it answered. A write's `base` is the version that the writer had read, its `value` the version
-//! after it. The versions of a lock's datum count up from 0, by one per accepted write. `highest` is the highest fence
-//! presented so far, this one included. A write-fenced resource is not presented a fence by a read.
+//! A read's `value` is the version that it returned. A write's `base` is the version that the writer had read; its `value` is
+//! the version after it. The versions of a lock's datum count up from 0, by one per accepted write. `highest` is the highest
+//! fence presented so far, this one included. A read presents no fence to a write-fenced resource.
 //!
 //! # `nemesis.jsonl`
 //!
@@ -64,32 +64,33 @@
 //! {"ev":"calm","at_ns":10000}
 //! ```
 //!
-//! - A `fault` is written after it was done. Kinds are those of [`FaultKind`]; the target is `worker-<proc>` of `stop-worker` and `kill-worker`, else `server`. `until_ns`
-//!   says when what was stopped went on; of a worker, both are read while it is stopped. A `failover` begins when the replica stops
-//!   following, and ends when clients are led to it: a `server-start` with a new epoch says the same time. `clock-forward` and `clock-back`
-//!   say `by_ns`, how far the clock jumps; the jump was between `at_ns` and `until_ns`.
-//! - `server-start`: `epoch` counts how often the store lost its data, 0 while it kept everything. `at_ns` is read
-//!   when the old server is dead, or nobody reaches it any more, and the new one has not been started, or is not reached yet.
+//! - A `fault` is written after it was done. Kinds are those of [`FaultKind`]; the target is `worker-<proc>` for `stop-worker`
+//!   and `kill-worker`, otherwise `server`. `until_ns` is the time when the stopped process continued; for a worker, both times
+//!   are read while it is stopped. A `failover` begins when the replica stops following, and ends when clients are redirected
+//!   to it: a `server-start` with a new epoch has the same time. `clock-forward` and `clock-back` have `by_ns`, the size of the
+//!   jump, which happened between `at_ns` and `until_ns`.
+//! - `server-start`: `epoch` counts how often the store lost its data; it is 0 until the first loss. `at_ns` is read when
+//!   the old server is dead or unreachable, and the new one is not started or not reachable yet.
 //! - `calm`: the faults are over. The last one counts, and no fault may follow it.
 //!
 //! # `store.jsonl`
 //!
-//! Optional, for I6: written by whoever can know, such as a wrapper whose script removes a key and answers with the old value.
+//! Optional, for I6. A process that can know writes it, such as a wrapper whose script removes a key and returns the old value.
 //!
 //! ```json
 //! {"ev":"removed","lock":"m1","by":"9f3c","whose":"9f3c","at_ns":7000}
 //! ```
 //!
-//! `whose` is the owner whose lock it was, or `none`.
+//! `whose` is the owner of the removed lock, or `none`.
 
 use serde::Deserialize;
 
 use crate::campaign::FaultKind;
 
-/// What a worker does.
+/// The kind of a worker's operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum What {
+pub(crate) enum OperationKind {
     Acquire,
     Extend,
     Release,
@@ -97,7 +98,7 @@ pub(crate) enum What {
     Write,
 }
 
-impl What {
+impl OperationKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Acquire => "acquire",
@@ -136,7 +137,7 @@ pub(crate) enum WorkerLine {
     Invoke {
         proc: u64,
         op: u64,
-        what: What,
+        what: OperationKind,
         lock: String,
         owner: String,
         at_ns: u64,
@@ -167,7 +168,7 @@ pub(crate) enum ResourceLine {
         seq: u64,
         lock: String,
         proc: u64,
-        what: What,
+        what: OperationKind,
         fence: Option<u64>,
         base: Option<u64>,
         value: u64,

@@ -1,4 +1,4 @@
-//! For how long a lock may have been held, by a lease or by an acquire that nobody answered. Must never judge.
+//! How long a lock may have been held, by a lease or by an unanswered acquire.
 
 use crate::format::Outcome;
 use crate::history::History;
@@ -6,15 +6,15 @@ use crate::lease::Lease;
 use crate::records::{Operation, Process};
 
 impl Lease {
-    /// Until when it may have been in the store: until its release had an answer; without one, until a TTL and the orphan bound after it
-    /// was last heard of, which is the end of its process if the library may have gone on renewing it.
+    /// Until when the lease may have been in the store: until the reply to its release. Without one, until a TTL and the orphan
+    /// bound after its last sign of life, which is the end of its process if the library may have renewed it.
     pub(crate) fn held_until(&self, history: &History) -> u64 {
         let release = self.release.and_then(|at| history.operations.get(at));
         let answer = release.and_then(|release| release.done);
         let heard = match (release, answer) {
             (_, Some(done)) if done.outcome != Outcome::Unknown => {
                 let gone_ns = back(history, self.invoked_ns, done.at_ns);
-                // Its holder may say so by its own deadline, and the store has it for as long as its clock was set back.
+                // The holder reports it by its own deadline, and the store keeps it longer by the amount that its clock was set back.
                 return if done.outcome == Outcome::Lost {
                     history.prolonged_ns(self.invoked_ns, gone_ns)
                 } else {
@@ -32,15 +32,15 @@ impl Lease {
     }
 }
 
-/// Until when the store may hold what was gone for certain at that time: for a TTL and the orphan bound after a failover to a replica
-/// that had not heard of it.
+/// Until when the store may hold a lock that was certainly gone at that time: a TTL and the orphan bound after a failover to
+/// a replica that had not received the removal.
 fn back(history: &History, from_ns: u64, gone_ns: u64) -> u64 {
     let lost = history.forgotten_ns(gone_ns);
     lost.map_or(gone_ns, |lost| may_linger(history, from_ns, lost))
 }
 
-/// Until when the store may hold what was asked for at `from_ns` and last heard of at `heard_ns`: a TTL and the orphan bound, counted
-/// from the end of what kept the server from working then, and longer by what its clock was set back meanwhile.
+/// Until when the store may hold a lock that was requested at `from_ns` with the last sign of life at `heard_ns`: a TTL and
+/// the orphan bound, counted from the end of the outage at that time if any, plus the amount by which its clock was set back.
 pub(crate) fn may_linger(history: &History, from_ns: u64, heard_ns: u64) -> u64 {
     let campaign = &history.campaign;
     let heard_ns = history.forgotten_ns(heard_ns).unwrap_or(heard_ns);
@@ -51,7 +51,7 @@ pub(crate) fn may_linger(history: &History, from_ns: u64, heard_ns: u64) -> u64 
     history.prolonged_ns(from_ns, until_ns)
 }
 
-/// How long an acquire may have had the lock: while it was under way, as a lease, or as an orphan.
+/// The time in which an acquire may have had the lock: while in progress, as a lease, or as an orphan.
 pub(crate) fn may_hold(history: &History, acquire: &Operation) -> (u64, u64) {
     let lease = acquire.lease.and_then(|at| history.leases.get(at));
     let from_ns = acquire.invoked_ns;

@@ -1,33 +1,33 @@
-//! What happened in a campaign, joined. Must never judge.
+//! A campaign's history, joined from its files.
 
 use std::collections::BTreeMap;
 
 use crate::campaign::Campaign;
 use crate::lease::Lease;
-use crate::records::{Decision, Fault, Names, Operation, Process, Removal, Source, Told};
+use crate::records::{Decision, Fault, LossReport, NameTable, Operation, Process, Removal, Source};
 
-/// A history that was read: operations with their outcomes, the leases they belong to, the resource's decisions, the faults.
+/// A history: operations with outcomes and leases, the resource's decisions, and the faults.
 #[derive(Debug)]
 pub struct History {
     pub(crate) campaign: Campaign,
     pub(crate) files: Vec<String>,
-    pub(crate) names: Names,
+    pub(crate) names: NameTable,
     pub(crate) processes: BTreeMap<u64, Process>,
     pub(crate) operations: Vec<Operation>,
     pub(crate) leases: Vec<Lease>,
-    pub(crate) told: Vec<Told>,
+    pub(crate) told: Vec<LossReport>,
     pub(crate) decisions: Vec<Decision>,
     pub(crate) removals: Vec<Removal>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) calm: Option<(u64, Source)>,
     pub(crate) starts: Vec<(u64, u32)>,
-    /// From when to when the server, or the way to it, did not work: apart from each other, in order of time.
+    /// The times in which the server, or the network path to it, did not work: disjoint, in order.
     pub(crate) outages: Vec<(u64, u64)>,
-    /// From when to when all that was done is lost since: apart from each other, in order of time.
+    /// The times whose effects were lost later: disjoint, in order.
     pub(crate) forgotten: Vec<(u64, u64)>,
-    /// Between which times the server's clock jumped forward: apart from each other, in order of time.
+    /// The times in which the server's clock jumped forward: disjoint, in order.
     pub(crate) set_forward: Vec<(u64, u64)>,
-    /// Between which times the server's clock jumped back, and by how much: in order of time.
+    /// The times in which the server's clock jumped back, and by how much: in order.
     pub(crate) set_back: Vec<(u64, u64, u64)>,
 }
 
@@ -54,14 +54,14 @@ impl History {
         }
     }
 
-    /// The epoch of all between two times, if it is one.
+    /// The epoch of a time span, if it has only one.
     pub(crate) fn epoch_of(&self, from_ns: u64, to_ns: u64) -> Option<u32> {
         let epoch = self.epoch(from_ns);
         (epoch == self.epoch(to_ns)).then_some(epoch)
     }
 
-    /// The era of a deadline that was asked for after one time and known at another: in an era the store keeps its data, and no lock
-    /// ends before its time. `None` if that is not certain. What lasts until then was asked for no longer than a TTL before it.
+    /// The era of a deadline that was requested after `from` and known at a later time. In an era the store keeps its data and no
+    /// lock ends early. `None` if the era is not certain. A lock that lasts until then was requested at most a TTL before it.
     pub(crate) fn era_of(
         &self,
         asked_ns: u64,
@@ -76,12 +76,11 @@ impl History {
             .set_forward
             .partition_point(|(from, _)| *from < known_ns);
         let steps = u32::try_from(begun).unwrap_or(u32::MAX);
-        // Both only rise, and so does their sum with each of them.
+        // Both only rise, and so does their sum.
         (over == begun).then(|| epoch.saturating_add(steps))
     }
 
-    /// Until when the store may hold what would end at `until_ns` if the clock were not set back: what it may have held then lasts
-    /// longer by the step.
+    /// Until when the store may hold a lock that would end at `until_ns` on an undisturbed clock: longer by each step back.
     pub(crate) fn prolonged_ns(&self, from_ns: u64, until_ns: u64) -> u64 {
         let before = self.set_back.partition_point(|(_, to, _)| *to < from_ns);
         let mut until_ns = until_ns;
@@ -94,7 +93,7 @@ impl History {
         until_ns
     }
 
-    /// Whether the nemesis had the process stopped at some time between two times, the tolerance included.
+    /// Whether the nemesis had stopped the process at some time in a span, the tolerance included.
     pub(crate) fn stopped(&self, proc: u64, from_ns: u64, to_ns: u64) -> bool {
         let slack = self.campaign.bounds.scheduling_ns();
         self.processes.get(&proc).is_some_and(|process| {
@@ -103,20 +102,20 @@ impl History {
         })
     }
 
-    /// When what was done at this time was lost, if it was: from then on the store may be as it was before.
+    /// The time at which the effects of this moment were lost, if they were: the store may be in an earlier state from then on.
     pub(crate) fn forgotten_ns(&self, at_ns: u64) -> Option<u64> {
         let failover = last_begun(&self.forgotten, at_ns);
         failover.map(|(_, lost)| lost).filter(|lost| *lost >= at_ns)
     }
 
-    /// When the server works that was asked at this time: at once, or when what keeps it from that is over.
+    /// The time at which the server answers a request of this moment: at once, or at the end of the outage.
     pub(crate) fn served_ns(&self, at_ns: u64) -> u64 {
         let outage = last_begun(&self.outages, at_ns);
         outage.map_or(at_ns, |(_, end)| end.max(at_ns))
     }
 }
 
-/// Times in order of their beginning, those joined that meet: apart from each other, so that their ends are in order as well.
+/// Merges overlapping spans in order of their beginning. The result is disjoint, so the ends are in order as well.
 pub(crate) fn joined(times: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     let mut joined: Vec<(u64, u64)> = Vec::new();
     for (from, to) in times {
@@ -128,7 +127,7 @@ pub(crate) fn joined(times: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)>
     joined
 }
 
-/// The last of such times that had begun by then, which is also the one of the latest end.
+/// The last span that had begun by then, which is also the one with the latest end.
 pub(crate) fn last_begun(times: &[(u64, u64)], at_ns: u64) -> Option<(u64, u64)> {
     let begun = times.partition_point(|(from, _)| *from <= at_ns);
     times.get(begun.checked_sub(1)?).copied()

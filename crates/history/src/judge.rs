@@ -1,4 +1,4 @@
-//! From a history to a verdict. Must never be slower than sorting.
+//! The judge: from a history to a verdict. It takes no longer than sorting.
 
 mod exclusion;
 mod explained;
@@ -12,7 +12,7 @@ mod truth;
 
 use std::collections::BTreeMap;
 
-use crate::format::{Outcome, What};
+use crate::format::{OperationKind, Outcome};
 use crate::history::History;
 use crate::invariant::Invariant;
 use crate::verdict::{Counts, Findings, Status, Verdict};
@@ -51,8 +51,8 @@ pub fn judge(history: &History) -> Verdict {
     }
 }
 
-/// What a control is to show: a lost update, and from a lock that is not to be trusted also two holders or
-/// a removal of another's lock.
+/// The violations that a control must show: a lost update, and for an unsafe lock also two holders or the removal of
+/// another's lock.
 fn shows(history: &History, invariant: Invariant) -> bool {
     use Invariant::{Exclusion, NoLostUpdate, OwnLockOnly};
     let trusted = history.campaign.trusts_the_lock();
@@ -64,7 +64,7 @@ fn shows(history: &History, invariant: Invariant) -> bool {
         }
 }
 
-/// What a control is forgiven: of a lock that is not to be trusted all that is the lock's.
+/// The violations that a control may show: for an unsafe lock, all of the lock's invariants.
 fn forgiven(history: &History, invariant: Invariant) -> bool {
     use Invariant::{FencedResource, LogsAgree, RealCampaign};
     shows(history, invariant)
@@ -121,7 +121,7 @@ fn counts(history: &History) -> Counts {
         refused: count(
             operations
                 .iter()
-                .filter(|op| op.what == What::Acquire && op.is(Outcome::Refused))
+                .filter(|op| op.what == OperationKind::Acquire && op.is(Outcome::Refused))
                 .count(),
         ),
         decisions: count(decisions.len()),

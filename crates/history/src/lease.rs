@@ -1,39 +1,39 @@
-//! What a lease came to. Must never use a deadline that its holder did not write down.
+//! One lease of a history: its deadlines and its end. Only deadlines that its holder wrote down are used.
 
 use crate::records::Source;
 
-/// One lease: from an ok acquire on.
+/// One lease, from its ok acquire on.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) proc: u64,
     pub(crate) lock: u32,
     pub(crate) owner: u32,
     pub(crate) fence: Option<u64>,
-    /// Its acquire: invoked, completed.
+    /// Invocation and completion of its acquire.
     pub(crate) invoked_ns: u64,
     pub(crate) acquired_ns: u64,
     pub(crate) acquired: Source,
-    /// What its holder knew of its deadline, in the order of the file.
+    /// The deadlines that its holder knew, in the order of the file.
     pub(crate) claims: Vec<Claim>,
-    /// When its holder gave it up, was told that it is lost or heard so from an extend, whichever was first.
+    /// The first of: its holder released it, was told that it is lost, or learned so from an extend.
     pub(crate) over: Option<(u64, Source)>,
     pub(crate) told_ns: Option<u64>,
-    /// When its holder first knew for certain that it is over: told so, or by the answer to a release or an extend.
+    /// When its holder first knew for certain that it is over: by a loss report, or by the answer to a release or an extend.
     pub(crate) known_over_ns: Option<u64>,
-    /// The latest deadline that its holder is known to have had.
+    /// The latest deadline known to its holder.
     pub(crate) deadline_ns: Option<u64>,
     /// The index of its release.
     pub(crate) release: Option<usize>,
-    /// When it was last relied on: the last line of it but for its release.
+    /// Its last use: its last line other than the release.
     pub(crate) used_ns: u64,
 }
 
-/// From a time on the holder relied on a deadline.
+/// A deadline on which the holder relied from a time on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim {
     pub(crate) from_ns: u64,
     pub(crate) until_ns: Option<u64>,
-    /// The era that the store gave it in, if that is certain.
+    /// The era in which the store granted it, if that is certain.
     pub(crate) era: Option<u32>,
 }
 
@@ -46,21 +46,21 @@ pub(crate) struct Span {
 }
 
 impl Lease {
-    /// From here on its holder relies on this.
+    /// Adds a deadline on which the holder relies from now on.
     pub(crate) fn claim(&mut self, claim: Claim) {
         self.deadline_ns = self.deadline_ns.max(claim.until_ns);
         self.claims.push(claim);
     }
 
-    /// Its holder knows that it is over.
+    /// Records that the holder knows that the lease is over.
     pub(crate) fn known_over(&mut self, at_ns: u64) {
         let known = self.known_over_ns.unwrap_or(at_ns);
         self.known_over_ns = Some(known.min(at_ns));
     }
 
-    /// When it was valid. A later deadline of the same era shows that the lock was held all along, since no lease comes back once
-    /// its lock has lapsed; but no longer than until that deadline, which may have passed before a stopped process came to write it
-    /// down. Claims of no certain era are left out.
+    /// The times in which it was valid. A later deadline of the same era shows that the lock was held all along, since an expired
+    /// lease never comes back. It counts only until that deadline, which may have passed before a stopped process wrote it down.
+    /// Claims without a certain era are left out.
     pub(crate) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
         let over = self.over.map_or(u64::MAX, |(at, _)| at);
         self.claims
@@ -85,7 +85,7 @@ impl Lease {
             })
     }
 
-    /// The era in which it was acquired, if that is certain, and the end of its validity in it: 0 if it came too late to be valid.
+    /// The era of its acquire, if certain, and the end of its validity in that era: 0 if the reply was too late.
     pub(crate) fn end_in_first_era(&self) -> Option<(u32, u64)> {
         let era = self.claims.first()?.era?;
         let ends = self.spans().filter(|span| span.era == era);

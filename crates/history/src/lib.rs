@@ -1,9 +1,9 @@
-//! Judges what a campaign wrote down. Must never depend on a crate that knows locks: what it checks must not be able to
-//! share a mistake with it.
+//! Judges the history of a campaign. This crate depends on no crate that implements locks, so it cannot share a mistake with
+//! the code that it checks; a test enforces this.
 //!
-//! A campaign lets many processes fight for a few locks while a nemesis stops and kills them, and each process writes what
-//! it did, and when, to a file of its own ([`format`](mod@format)). [`read`] joins these files to a [`History`], [`judge`] compares it with what a
-//! lock promises, and [`self_test`] shows that the judge can still say no.
+//! In a campaign, many processes contend for a few locks while a nemesis stops and kills them. Each process appends its
+//! operations with their times to its own file ([`format`](mod@format)). [`read`] joins the files to a [`History`], [`judge`]
+//! compares it with the promises of a lock, and [`self_test`] shows that the judge rejects broken histories.
 //!
 //! ```
 //! # fn main() -> Result<(), Vec<String>> {
@@ -20,16 +20,17 @@
 //! | I2 | fence order | an acquire that completed before another was invoked has the lower fence; and of two valid leases the one with the lower fence is over when the acquire of the other completes |
 //! | I3 | exclusion | the times in which two leases of a lock are valid do not overlap in one era |
 //! | I4 | fenced resource | the resource accepts no fence below the highest that it has seen for that lock |
-//! | I5 | no lost update | each accepted write was based on the version before it, versions count up by one, each accepted read answers the latest |
+//! | I5 | no lost update | each accepted write was based on the version before it, versions count up by one, each accepted read returns the latest |
 //! | I6 | own lock only | no release removes the lock of another owner |
 //! | I7 | no late success | no acquire or extend is reported as done after the deadline that it names, and nothing succeeds for a lease that its holder knew to be over |
-//! | I8 | unknown resolves | each refusal is explained by someone who may have held the lock; an acquire without an outcome explains for a TTL and a bound, no longer |
+//! | I8 | unknown resolves | each refusal is explained by a possible holder; an acquire without an outcome explains for a TTL and a bound, no longer |
 //! | I9 | told in time | a holder that was not stopped is told of its loss by its deadline |
-//! | I10 | liveness | after the faults each acquire ends within the bound for each one ahead of it |
-//! | I11 | real campaign | each planned fault happened, and leases were had and work was accepted |
-//! | I12 | logs agree | what workers say of the resource is what the resource says of itself |
+//! | I10 | liveness | after the faults each acquire ends within the bound for each acquire ahead of it |
+//! | I11 | real campaign | each planned fault happened, leases were acquired, and work was accepted |
+//! | I12 | logs agree | the workers' log of the resource agrees with the resource's own log |
 //!
-//! [`Invariant`] has the precise statements, with what a history cannot show. All is decided by sorting and sweeping, in O(n log n).
+//! [`Invariant`] has the precise statements, and the limits of a history. All are decided by sorting and sweeping, in
+//! O(n log n).
 
 #![forbid(unsafe_code)]
 

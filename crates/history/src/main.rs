@@ -1,5 +1,5 @@
-//! `leasehold-history DIR [--json]` judges a stored history; `--self-test` shows that the judge can say no. Must never write anything
-//! but its report.
+//! `leasehold-history DIR [--json]` judges a stored history; `--self-test` shows that the judge rejects broken ones. The
+//! command only writes its report.
 
 #![forbid(unsafe_code)]
 

@@ -1,20 +1,20 @@
-//! From files to a [`History`]. Must never guess: a line that is not understood makes the whole history unreadable.
+//! Reads files into a [`History`]. A line that is not understood makes the whole history unreadable.
 
+mod builder;
 mod lines;
-mod reading;
 mod worker;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use crate::campaign::{Campaign, FaultKind};
-use crate::format::{NemesisLine, ResourceLine, StoreLine, What};
+use crate::format::{NemesisLine, OperationKind, ResourceLine, StoreLine};
 use crate::history::{History, joined};
-use crate::records::{Decision, Fault, Names, Process, Removal};
+use crate::records::{Decision, Fault, NameTable, Process, Removal};
 
+use self::builder::HistoryBuilder;
 pub use self::lines::Unreadable;
 use self::lines::{at, line_of, lines, whole};
-use self::reading::Reading;
 
 /// Reads the history in a directory.
 pub fn read(dir: &Path) -> Result<History, Unreadable> {
@@ -31,7 +31,7 @@ pub fn read(dir: &Path) -> Result<History, Unreadable> {
         };
         if name == "campaign.json" || path.extension().is_some_and(|end| end == "jsonl") {
             let text = std::fs::read(&path).map_err(|error| unreadable(&path, error))?;
-            // A torn line may end within a character; it is refused as JSON, where that matters.
+            // A torn line may end within a character; JSON parsing refuses it where that matters.
             files.insert(name.to_owned(), String::from_utf8_lossy(&text).into_owned());
         }
     }
@@ -40,11 +40,11 @@ pub fn read(dir: &Path) -> Result<History, Unreadable> {
 
 /// Reads a history from the texts of its files, by name.
 pub fn parse(files: &BTreeMap<String, String>) -> Result<History, Unreadable> {
-    let mut reading = Reading {
+    let mut builder = HistoryBuilder {
         history: History {
             campaign: campaign(files)?,
             files: Vec::new(),
-            names: Names::default(),
+            names: NameTable::default(),
             processes: BTreeMap::new(),
             operations: Vec::new(),
             leases: Vec::new(),
@@ -61,23 +61,23 @@ pub fn parse(files: &BTreeMap<String, String>) -> Result<History, Unreadable> {
         },
         owners: HashMap::new(),
     };
-    // The nemesis first: what it killed may have left a torn line.
-    reading.nemesis(files)?;
+    // The nemesis first: a worker that it killed may have left a torn line.
+    builder.nemesis(files)?;
     for (name, text) in files {
         let stem = name.strip_suffix(".jsonl");
         let proc = stem.and_then(|stem| stem.strip_prefix("worker-"));
         match (stem, proc) {
             (None | Some("nemesis"), _) => {}
-            (Some("resource"), _) => reading.resource(name, text)?,
-            (Some("store"), _) => reading.store(name, text)?,
+            (Some("resource"), _) => builder.resource(name, text)?,
+            (Some("store"), _) => builder.store(name, text)?,
             (_, Some(proc)) => {
                 let proc = number_of(proc).ok_or_else(|| whole(name, "no number of a process"))?;
-                worker::read(&mut reading, proc, name, text)?;
+                worker::read(&mut builder, proc, name, text)?;
             }
             (Some(_), None) => return Err(whole(name, "no such file in a history")),
         }
     }
-    Ok(reading.history)
+    Ok(builder.history)
 }
 
 fn campaign(files: &BTreeMap<String, String>) -> Result<Campaign, Unreadable> {
@@ -94,7 +94,7 @@ fn campaign(files: &BTreeMap<String, String>) -> Result<Campaign, Unreadable> {
     Ok(campaign)
 }
 
-impl Reading {
+impl HistoryBuilder {
     fn nemesis(&mut self, files: &BTreeMap<String, String>) -> Result<(), Unreadable> {
         const FILE: &str = "nemesis.jsonl";
         let Some(text) = files.get(FILE) else {
@@ -148,7 +148,7 @@ impl Reading {
         Ok(())
     }
 
-    /// What the nemesis did to the server and to each worker.
+    /// The faults of the server and of each worker.
     fn fates(&mut self) {
         let History {
             faults,
@@ -208,7 +208,7 @@ impl Reading {
                 highest,
                 at_ns,
             } = line_of(name, source, line)?;
-            if !matches!(what, What::Read | What::Write) {
+            if !matches!(what, OperationKind::Read | OperationKind::Write) {
                 return Err(at(name, source, "a resource reads and writes"));
             }
             if before.is_some_and(|(then, last)| seq <= last || at_ns < then) {
@@ -219,7 +219,7 @@ impl Reading {
             self.history.decisions.push(Decision {
                 lock,
                 proc,
-                write: what == What::Write,
+                write: what == OperationKind::Write,
                 fence,
                 base,
                 value,
@@ -254,12 +254,12 @@ impl Reading {
     }
 }
 
-/// The worker that a fault names, unless it names the server or nothing that there is.
+/// The worker that a fault names; `None` for the server or an unknown target.
 fn worker_of(target: &str) -> Option<u64> {
     number_of(target.strip_prefix("worker-")?)
 }
 
-/// A number as it is written in one way only: else two files could be of one process.
+/// Parses a number in its only notation: otherwise two files could belong to one process.
 fn number_of(text: &str) -> Option<u64> {
     let number: u64 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)

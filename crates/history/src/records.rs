@@ -1,9 +1,9 @@
-//! The records that a history is made of, each with the line that it was read from. Must never judge.
+//! The records of a history, each with the line that it was read from.
 
 use std::collections::HashMap;
 
 use crate::campaign::FaultKind;
-use crate::format::{Outcome, What};
+use crate::format::{OperationKind, Outcome};
 
 /// One line of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,14 +12,14 @@ pub(crate) struct Source {
     pub(crate) line: u32,
 }
 
-/// The names of locks and owners, as numbers.
+/// Numbers for the names of locks and owners.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct NameTable {
     known: HashMap<String, u32>,
     all: Vec<String>,
 }
 
-impl Names {
+impl NameTable {
     pub(crate) fn number(&mut self, name: String) -> u32 {
         if let Some(number) = self.known.get(&name) {
             return *number;
@@ -35,39 +35,39 @@ impl Names {
     }
 }
 
-/// What is known of a worker process.
+/// A worker process.
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     /// The time of its last line.
     pub(crate) last_ns: u64,
     pub(crate) killed_ns: Option<u64>,
-    /// From when to when it was stopped: apart from each other, in order of time.
+    /// The times in which it was stopped: disjoint, in order.
     pub(crate) stops: Vec<(u64, u64)>,
     /// When it wrote a line although it was stopped or killed, if it did.
     pub(crate) unhurt_ns: Option<u64>,
 }
 
 impl Process {
-    /// When it was last alive for certain, or the nemesis said that it had killed it.
+    /// When it was last certainly alive, or when the nemesis reported its kill.
     pub(crate) fn end_ns(&self) -> u64 {
         self.last_ns.max(self.killed_ns.unwrap_or(0))
     }
 }
 
-/// What a worker did, and what came of it.
+/// An operation of a worker, and its outcome.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) proc: u64,
-    pub(crate) what: What,
+    pub(crate) what: OperationKind,
     pub(crate) lock: u32,
     pub(crate) owner: u32,
     pub(crate) invoked_ns: u64,
     pub(crate) invoked: Source,
     pub(crate) fence: Option<u64>,
-    /// The deadline that its holder then knew.
+    /// The deadline that its holder knew then.
     pub(crate) valid_until_ns: Option<u64>,
-    pub(crate) done: Option<Done>,
-    /// Which of the leases it belongs to.
+    pub(crate) done: Option<Completion>,
+    /// The index of its lease.
     pub(crate) lease: Option<usize>,
 }
 
@@ -78,7 +78,7 @@ impl Operation {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Done {
+pub(crate) struct Completion {
     pub(crate) at_ns: u64,
     pub(crate) outcome: Outcome,
     pub(crate) fence: Option<u64>,
@@ -86,9 +86,9 @@ pub(crate) struct Done {
     pub(crate) source: Source,
 }
 
-/// A lease's end as its holder was told.
+/// A loss report: the holder was told that its lease is over.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct LossReport {
     pub(crate) proc: u64,
     pub(crate) lock: u32,
     pub(crate) at_ns: u64,
@@ -96,7 +96,7 @@ pub(crate) struct Told {
     pub(crate) lease: Option<usize>,
 }
 
-/// What the resource decided.
+/// A decision of the resource.
 #[derive(Debug)]
 pub(crate) struct Decision {
     pub(crate) lock: u32,
@@ -111,18 +111,18 @@ pub(crate) struct Decision {
     pub(crate) source: Source,
 }
 
-/// A lock that was taken out of the store.
+/// The removal of a lock from the store.
 #[derive(Debug)]
 pub(crate) struct Removal {
     pub(crate) lock: u32,
     pub(crate) by: u32,
-    /// The owner that it belonged to, if any.
+    /// The owner of the lock, if any.
     pub(crate) whose: Option<u32>,
     pub(crate) at_ns: u64,
     pub(crate) source: Source,
 }
 
-/// What the nemesis did.
+/// A fault that the nemesis caused.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: FaultKind,

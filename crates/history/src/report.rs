@@ -1,4 +1,4 @@
-//! A verdict for people. Must never leave out what was not judged.
+//! The verdict as text for people. It names what was not judged.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// 3/n: with a rate above it, to see none in n is less likely than 5 %.
+/// 3/n: at a higher rate, to see none in n has a probability below 5 %.
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 fn rate(n: u64) -> String {
     format!("3/{n} = {:.1e}", 3.0 / n.max(1) as f64)
@@ -107,7 +107,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// One column for each process; a lease is a line from where it begins to where it ends.
+/// One column per process; a lease is a vertical line from its beginning to its end.
 fn timeline(f: &mut fmt::Formatter<'_>, window: &[Moment]) -> fmt::Result {
     let Some(first) = window.first() else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Shows that the judge can say no. Must never build a history with the code that judges it: all are text, broken by hand.
+//! Shows that the judge rejects broken histories. All cases are text, edited by hand; no code of the judge builds them.
 
 mod broken;
 mod case;
@@ -14,8 +14,8 @@ use crate::judge::judge;
 use crate::read::parse;
 use crate::verdict::Status;
 
-/// Judges a sound history, and a number of broken ones: each must be rejected for the reason that it was broken, and for no
-/// other. Says what went wrong.
+/// Judges a sound history, and many broken ones. Each must be rejected for the reason for which it was broken, and for no
+/// other. Returns the failures.
 pub fn self_test() -> Result<(), Vec<String>> {
     let mut failures = Vec::new();
     let mut run = |name: &str, expected: Expected, edits: &[Edit]| {

@@ -1,4 +1,4 @@
-//! What is said of a history. Must never say more than was found.
+//! The verdict on a history.
 
 use std::collections::BTreeMap;
 
@@ -9,82 +9,82 @@ use crate::history::History;
 use crate::invariant::Invariant;
 use crate::records::Source;
 
-/// What is said of a history; `Display` is the report for people.
+/// The verdict on a history; `Display` is the report for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What the run is called.
+    /// The name of the run.
     pub run: String,
-    /// What it was drawn from.
+    /// Its seed.
     pub seed: u64,
     /// The system that was judged.
     pub system: String,
-    /// Whether violations were to be shown.
+    /// Whether the run had to show violations.
     pub control: bool,
-    /// What comes of it all.
+    /// The result.
     pub status: Status,
-    /// How much was looked at.
+    /// The numbers of judged items.
     pub counts: Counts,
-    /// How many violations of each invariant there are.
+    /// The number of violations of each invariant.
     pub found: BTreeMap<Invariant, u64>,
-    /// How many of them a control was to show.
+    /// The number of violations that a control had to show.
     pub shown: u64,
-    /// The first of each invariant, with what a control was to show.
+    /// The first violation of each invariant, with those that a control had to show.
     pub violations: Vec<Violation>,
-    /// What was not judged, and why.
+    /// The parts that were not judged, with the reasons.
     pub not_judged: Vec<String>,
 }
 
-/// What comes of a judgement.
+/// The result of a judgement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// Nothing is wrong; or a control showed what it was to show and nothing else.
+    /// No violation; or a control showed the expected ones and no other.
     Clean,
-    /// An invariant does not hold.
+    /// An invariant is violated.
     Violated,
-    /// The run says nothing, for this reason.
+    /// The run proves nothing, for this reason.
     Invalid(String),
 }
 
-/// How much was looked at.
+/// The numbers of judged items.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Worker processes that did something.
+    /// Worker processes with an operation.
     pub processes: u64,
-    /// Leases that were had.
+    /// Acquired leases.
     pub acquisitions: u64,
     /// Operations of workers.
     pub operations: u64,
-    /// Those without an outcome: unknown, or their process died in them.
+    /// Operations without an outcome: unknown, or interrupted by the death of their process.
     pub unknown: u64,
-    /// Acquires that were refused.
+    /// Refused acquires.
     pub refused: u64,
-    /// What the resource decided.
+    /// Decisions of the resource.
     pub decisions: u64,
-    /// Writes that it accepted.
+    /// Accepted writes.
     pub accepted_writes: u64,
-    /// What it refused.
+    /// Refused reads and writes.
     pub refused_decisions: u64,
-    /// Removals that somebody wrote down.
+    /// Recorded removals.
     pub removals: u64,
     /// Holders that were told of a loss.
     pub told_lost: u64,
-    /// How long after its deadline a holder that was not stopped was told at the latest, in microseconds.
+    /// The longest time from the deadline to the loss report of a holder that was not stopped, in microseconds.
     pub told_latest_us: Option<i64>,
     /// How often the store lost its data.
     pub epochs: u32,
-    /// What the nemesis did.
+    /// The faults.
     pub faults: BTreeMap<FaultKind, u64>,
 }
 
-/// A promise that was broken, once.
+/// One violation of an invariant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
-    /// Which.
+    /// The invariant.
     pub invariant: Invariant,
-    /// The lock, if it is of one.
+    /// The lock, if it concerns one.
     pub lock: Option<String>,
-    /// What happened, in one sentence.
+    /// A description in one sentence.
     pub sentence: String,
     /// The lines that show it, in order of time, with the faults between them.
     pub window: Vec<Moment>,
@@ -95,11 +95,11 @@ pub struct Violation {
 pub struct Moment {
     /// `file:line`.
     pub place: String,
-    /// When.
+    /// Its time.
     pub at_ns: u64,
-    /// The worker, if it is of one.
+    /// The worker, if it concerns one.
     pub proc: Option<u64>,
-    /// What it says.
+    /// Its description.
     pub text: String,
     /// A lease is valid from here on.
     pub begins: bool,
@@ -107,12 +107,12 @@ pub struct Moment {
     pub ends: bool,
 }
 
-/// How many violations of each invariant are kept with their window.
+/// How many violations of each invariant keep their window.
 const KEPT: u64 = 5;
 /// How many faults a window shows.
 const FAULTS_SHOWN: usize = 6;
 
-/// What was found so far.
+/// The violations found so far.
 pub(crate) struct Findings<'a> {
     pub(crate) history: &'a History,
     pub(crate) found: BTreeMap<Invariant, u64>,

@@ -1,4 +1,4 @@
-//! I3. Must never blame an acquire whose outcome is not known.
+//! I3. An acquire without a known outcome is never blamed.
 
 use super::show;
 use crate::invariant::Invariant::Exclusion;

@@ -1,20 +1,20 @@
-//! I8. Must never take an acquire without outcome for a holder, only for someone who may have been one.
+//! I8. An acquire without outcome counts as a possible holder only.
 
 use super::show;
-use crate::format::{Outcome, What};
+use crate::format::{OperationKind, Outcome};
 use crate::held::may_hold;
 use crate::invariant::Invariant::UnknownResolves;
 use crate::records::Operation;
 use crate::verdict::{Findings, milliseconds};
 
-/// Sorted by their beginning, with the latest and the second latest end of those who may have held the lock so far: a refusal
-/// is explained if one of them, not itself, began before the refusal ended and ended after it began.
+/// Sweeps in order of beginnings, with the latest and the second latest end of possible holders so far. A refusal is explained
+/// if one of them, other than itself, began before the refusal ended and ended after it began.
 pub(super) fn judge(findings: &mut Findings<'_>) {
     let history = findings.history;
     let acquires = history
         .operations
         .iter()
-        .filter(|operation| operation.what == What::Acquire);
+        .filter(|operation| operation.what == OperationKind::Acquire);
     let mut holds: Vec<(u64, u64, &Operation)> = Vec::new();
     let mut refusals: Vec<(u64, &Operation)> = Vec::new();
     for acquire in acquires {
@@ -85,7 +85,7 @@ impl<'a> Latest<'a> {
         }
     }
 
-    /// The latest one that is not this, of the same lock.
+    /// The latest end of another acquire of this lock.
     fn but(&self, refused: &Operation) -> Option<(u64, &'a Operation)> {
         let both = [self.first, self.second].into_iter().flatten();
         let mut others = both.filter(|(_, acquire)| !std::ptr::eq(*acquire, refused));

@@ -1,4 +1,4 @@
-//! I1 and I2. Must never compare fences of different locks.
+//! I1 and I2. Fences are compared within one lock only.
 
 use super::show;
 use crate::campaign::Resource;
@@ -7,7 +7,7 @@ use crate::invariant::Invariant::{FenceOrder, UniqueFence};
 use crate::lease::Lease;
 use crate::verdict::Findings;
 
-/// I1: sorted by fence, equal ones are neighbours.
+/// I1: sorted by fence, equal fences are neighbours.
 pub(super) fn unique(findings: &mut Findings<'_>) {
     let history = findings.history;
     let mut fenced: Vec<(&Lease, u64, Option<u32>)> = Vec::new();
@@ -40,13 +40,13 @@ pub(super) fn unique(findings: &mut Findings<'_>) {
     }
 }
 
-/// The epoch of its fence, if it is certain: to draw one, no clock has to be right.
+/// The epoch of its fence, if it is certain. The clock does not matter to the drawing of a fence.
 fn acquired_in(history: &History, lease: &Lease) -> Option<u32> {
     history.epoch_of(lease.invoked_ns, lease.acquired_ns)
 }
 
-/// I2: in order of invocation, the highest fence of those completed before; and in order of fences, the longest validity of
-/// those below.
+/// I2: in order of invocation, the highest fence completed before; in order of fences, the longest validity of the lower
+/// ones.
 pub(super) fn ordered(findings: &mut Findings<'_>) {
     let history = findings.history;
     let mut fenced: Vec<(&Lease, u64)> = Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn ordered(findings: &mut Findings<'_>) {
         let Some((earlier, its)) = highest.filter(|(top, _)| top.lock == lease.lock) else {
             continue;
         };
-        // Equal ones of one epoch are a matter of I1.
+        // Equal fences of one epoch are a matter of I1.
         let epochs = [earlier, lease].map(|lease| acquired_in(history, lease));
         let twins = its == *fence && epochs[0].is_some() && epochs[0] == epochs[1];
         if its >= *fence && !twins {
@@ -100,7 +100,7 @@ fn over_in_order(findings: &mut Findings<'_>) {
         let (lease, fence, era, end) = this;
         let same = longest.filter(|(other, _, of, _)| (other.lock, *of) == (lease.lock, era));
         if let Some((lower, its, _, until)) = same {
-            // If they overlap, I3 says so.
+            // An overlap is a matter of I3.
             let apart = lower.acquired_ns >= end;
             if its < fence && until > lease.acquired_ns && apart {
                 let sentence = {

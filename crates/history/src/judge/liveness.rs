@@ -1,7 +1,7 @@
-//! I10. Must never hold an acquire to a bound that does not count those ahead of it.
+//! I10. The bound counts the acquires ahead.
 
 use super::show;
-use crate::format::{Outcome, What};
+use crate::format::{OperationKind, Outcome};
 use crate::held::may_hold;
 use crate::invariant::Invariant::Liveness;
 use crate::records::Operation;
@@ -18,12 +18,12 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
     let acquires = history
         .operations
         .iter()
-        .filter(|operation| operation.what == What::Acquire);
+        .filter(|operation| operation.what == OperationKind::Acquire);
     let mut by_lock: Vec<&Operation> = acquires.collect();
     by_lock.sort_by_key(|acquire| (acquire.lock, acquire.invoked_ns));
     let (bound_ns, end_ns) = (bound.saturating_mul(1_000_000), history.end_ns());
     for of_lock in by_lock.chunk_by(|one, other| one.lock == other.lock) {
-        let line = Line::new(findings, of_lock, bound_ns, end_ns);
+        let line = LockAcquires::new(findings, of_lock, bound_ns, end_ns);
         let after = of_lock.partition_point(|acquire| acquire.invoked_ns < calm_ns);
         let asked = of_lock.get(after..).unwrap_or_default();
         for acquire in asked {
@@ -33,8 +33,8 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
     }
 }
 
-/// Those who asked for a lock, by when they began and when they were through.
-struct Line {
+/// The acquires of a lock: when they began and when they were finished.
+struct LockAcquires {
     bound_ns: u64,
     /// The end of the history.
     end_ns: u64,
@@ -42,7 +42,7 @@ struct Line {
     through: Vec<u64>,
 }
 
-impl Line {
+impl LockAcquires {
     fn new(findings: &Findings<'_>, acquires: &[&Operation], bound_ns: u64, end_ns: u64) -> Self {
         let holds = acquires
             .iter()
@@ -57,7 +57,7 @@ impl Line {
         }
     }
 
-    /// By when an acquire that was invoked then has to end, and how many are ahead of it.
+    /// The time at which an acquire that was invoked then must have ended, and the number of acquires ahead of it.
     fn due(&self, invoked_ns: u64) -> (u64, u64) {
         let began = self.began.partition_point(|began| *began < invoked_ns);
         let through = self

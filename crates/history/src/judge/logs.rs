@@ -1,18 +1,18 @@
-//! I12: the resource and its users tell the same story. Must never take one side: each is matched with the other.
+//! I12: the logs of the resource and of its users agree. Each entry is matched with one of the other side.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
 use super::show;
 use crate::campaign::Resource;
-use crate::format::{Outcome, What};
+use crate::format::{OperationKind, Outcome};
 use crate::invariant::Invariant::LogsAgree;
 use crate::lease::Lease;
 use crate::records::{Decision, Operation};
 use crate::verdict::Findings;
 
-/// What an operation and its decision have in common: the fence, where the resource is presented one, process, lock, whether it
-/// writes and whether it was accepted.
+/// The common part of an operation and its decision: the fence (if the resource is presented one), process, lock, whether it
+/// is a write, and whether it was accepted.
 type Key = (Option<u64>, u64, u32, bool, bool);
 
 /// An operation or a decision, by key and time.
@@ -23,7 +23,7 @@ struct Entry<'a> {
 }
 
 enum Side<'a> {
-    /// With whether its outcome is known.
+    /// An operation, and whether its outcome is known.
     Asked(&'a Operation, bool),
     Decided(&'a Decision),
 }
@@ -33,8 +33,8 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
     let history = findings.history;
     let mut entries = Vec::new();
     for operation in &history.operations {
-        let write = operation.what == What::Write;
-        if !write && operation.what != What::Read {
+        let write = operation.what == OperationKind::Write;
+        if !write && operation.what != OperationKind::Read {
             continue;
         }
         let lease = operation.lease.and_then(|at| history.leases.get(at));
@@ -50,7 +50,7 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
         match operation.done.map(|done| done.outcome) {
             Some(Outcome::Ok) => ask(true, true),
             Some(Outcome::Refused | Outcome::Lost) => ask(false, true),
-            // It may be either.
+            // Without an outcome, it may be either.
             Some(Outcome::Unknown) | None => {
                 ask(true, false);
                 ask(false, false);
@@ -74,12 +74,12 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
             what: Side::Decided(decision),
         });
     }
-    // Of one time, operations come first: they were put in first.
+    // At equal times, operations come first: they were pushed first.
     entries.sort_by_key(|entry| (entry.key, entry.at_ns));
-    let mut lonely = Lonely::default();
+    let mut lonely = Unmatched::default();
     for meeting in entries.chunk_by(|one, other| one.key == other.key) {
-        // Can each operation whose outcome is known have a decision of its own, and each decision an operation of its own? If both can
-        // be, both can be at once (Mendelsohn and Dulmage).
+        // Two questions: can each operation with a known outcome get its own decision, and each decision its own operation? If
+        // both are possible separately, they are possible together (Mendelsohn and Dulmage).
         lonely.operations.extend(pair(meeting, true).operations);
         lonely.decisions.extend(pair(meeting, false).decisions);
     }
@@ -94,13 +94,14 @@ fn presents(resource: Resource, write: bool) -> bool {
     }
 }
 
-/// What needs a lease and has none, or has another fence than its lease.
+/// Operations that need a lease and have none, or whose fence is not that of their lease.
 fn under_a_lease(findings: &mut Findings<'_>) {
     let history = findings.history;
-    // Their release may find something.
+    // The release of such an acquire may find a lock.
     let mut open = HashSet::new();
     for acquire in &history.operations {
-        if acquire.what == What::Acquire && (acquire.done.is_none() || acquire.is(Outcome::Unknown))
+        if acquire.what == OperationKind::Acquire
+            && (acquire.done.is_none() || acquire.is(Outcome::Unknown))
         {
             open.insert((acquire.lock, acquire.owner));
         }
@@ -111,8 +112,8 @@ fn under_a_lease(findings: &mut Findings<'_>) {
         let answered = operation.done.and_then(|done| done.fence);
         let other = |fence: Option<u64>, lease: &Lease| fence.is_some() && fence != lease.fence;
         let sentence = match (operation.what, lease) {
-            (What::Acquire, _) => continue,
-            (What::Release, None)
+            (OperationKind::Acquire, _) => continue,
+            (OperationKind::Release, None)
                 if !operation.is(Outcome::Ok)
                     || open.contains(&(operation.lock, operation.owner)) =>
             {
@@ -135,16 +136,16 @@ fn under_a_lease(findings: &mut Findings<'_>) {
     }
 }
 
-/// Those without the other half.
+/// The entries without a match.
 #[derive(Default)]
-struct Lonely<'a> {
+struct Unmatched<'a> {
     operations: Vec<&'a Operation>,
     decisions: Vec<&'a Decision>,
 }
 
-/// Gives each decision, in order of time, to the operation under way that has to end first; that leaves as few alone as can be.
-fn pair<'a>(meeting: &[Entry<'a>], only_certain: bool) -> Lonely<'a> {
-    let mut lonely = Lonely::default();
+/// Gives each decision, in order of time, to the open operation that must end first. This leaves the fewest unmatched.
+fn pair<'a>(meeting: &[Entry<'a>], only_certain: bool) -> Unmatched<'a> {
+    let mut lonely = Unmatched::default();
     let mut open: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     let operation = |at: usize| match meeting.get(at).map(|entry| &entry.what) {
         Some(Side::Asked(operation, _)) => Some(*operation),
@@ -154,7 +155,7 @@ fn pair<'a>(meeting: &[Entry<'a>], only_certain: bool) -> Lonely<'a> {
         match entry.what {
             Side::Asked(_, false) if only_certain => {}
             Side::Asked(operation, certain) => {
-                // What has no outcome may be decided any time later.
+                // An operation without an outcome may be decided any time later.
                 let end = operation.done.filter(|_| certain);
                 open.push(Reverse((end.map_or(u64::MAX, |done| done.at_ns), at)));
             }
@@ -180,8 +181,8 @@ fn pair<'a>(meeting: &[Entry<'a>], only_certain: bool) -> Lonely<'a> {
     lonely
 }
 
-impl Lonely<'_> {
-    /// In order of time, since the meetings came in none.
+impl Unmatched<'_> {
+    /// Sorts the unmatched entries by time.
     fn report(mut self, findings: &mut Findings<'_>) {
         self.operations
             .sort_by_key(|operation| operation.invoked_ns);

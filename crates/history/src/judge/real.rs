@@ -1,4 +1,4 @@
-//! I11: a run that did nothing proves nothing. Must never let an empty history pass.
+//! I11: a run without faults or work proves nothing, so an empty history is invalid.
 
 use crate::invariant::Invariant::RealCampaign;
 use crate::verdict::Findings;
@@ -8,7 +8,7 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
     let campaign = &history.campaign;
     let mut wrong = Vec::new();
     for (kind, planned) in &campaign.planned {
-        // Who was stopped for no time was not stopped.
+        // A stop of no duration does not count.
         let real = history.faults.iter().filter(|fault| {
             let lasting = !kind.lasts() || fault.until_ns.is_none_or(|until| until > fault.at_ns);
             fault.kind == *kind && lasting

@@ -1,4 +1,4 @@
-//! I4 and I5: what the resource let through. Must never believe what the resource says of its highest fence.
+//! I4 and I5: the decisions of the resource. The judge computes the highest fence itself.
 
 use std::collections::HashMap;
 

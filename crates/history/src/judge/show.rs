@@ -1,4 +1,4 @@
-//! Lines of a history as moments of a window. Must never decide anything.
+//! Formats lines of a history for the window of a violation.
 
 use crate::history::History;
 use crate::lease::Lease;
@@ -60,7 +60,7 @@ pub(super) fn operation(findings: &Findings<'_>, operation: &Operation) -> Vec<M
     window
 }
 
-/// What the resource decided.
+/// A decision of the resource.
 pub(super) fn decision(findings: &Findings<'_>, decision: &Decision) -> Moment {
     let word = if decision.accepted {
         "accepts"

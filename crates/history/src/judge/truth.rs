@@ -1,7 +1,7 @@
-//! I6, I7 and I9: what a lock says and does to its holder. Must never blame a process for what it did not live to see.
+//! I6, I7 and I9: the reports of a lock to its holder. A process is not blamed for reports after its death.
 
 use super::show;
-use crate::format::{Outcome, What};
+use crate::format::{OperationKind, Outcome};
 use crate::invariant::Invariant::{NoLateSuccess, OwnLockOnly, ToldInTime};
 use crate::verdict::{Findings, milliseconds};
 
@@ -20,7 +20,7 @@ pub(super) fn own_lock_only(findings: &mut Findings<'_>) {
         let sentence = format!("the release of {by} removed the lock of {whose}");
         let text = format!("{by} removes the lock of {whose}");
         let mut window = vec![findings.moment(removal.source, removal.at_ns, None, text)];
-        // The lease that lost its lock is looked for once, since that takes a look at all.
+        // Finding the lease that lost its lock takes a pass over all leases, so it is done once.
         if !findings.found.contains_key(&OwnLockOnly) {
             let of = (removal.lock, removal.whose);
             let mut leases = history.leases.iter();
@@ -51,14 +51,16 @@ pub(super) fn no_late_success(findings: &mut Findings<'_>) {
         let lease = operation.lease.and_then(|at| history.leases.get(at));
         let over = lease.and_then(|lease| lease.known_over_ns);
         let sentence = match (operation.what, done.valid_until_ns, over) {
-            (What::Acquire | What::Extend, Some(until), _)
+            (OperationKind::Acquire | OperationKind::Extend, Some(until), _)
                 if done.at_ns > until.saturating_add(slack)
                     && !history.stopped(operation.proc, operation.invoked_ns, done.at_ns) =>
             {
                 let late = milliseconds(done.at_ns - until);
                 format!("an {what} was reported as done {late} after the deadline that it names")
             }
-            (What::Extend | What::Release, _, Some(over)) if over < operation.invoked_ns => {
+            (OperationKind::Extend | OperationKind::Release, _, Some(over))
+                if over < operation.invoked_ns =>
+            {
                 let after = milliseconds(operation.invoked_ns - over);
                 format!("{what} was ok, begun {after} after its holder knew that the lease is over")
             }
@@ -80,7 +82,7 @@ pub(super) fn told_in_time(findings: &mut Findings<'_>) {
     never_told(findings);
 }
 
-/// Who still relies on a lease when its deadline is over was not told of it.
+/// A holder that still relies on a lease past its deadline was not told of the loss.
 fn never_told(findings: &mut Findings<'_>) {
     let history = findings.history;
     let slack = history.campaign.bounds.scheduling_ns();
@@ -91,7 +93,7 @@ fn never_told(findings: &mut Findings<'_>) {
         };
         let at_ns = operation.invoked_ns;
         let knows = lease.known_over_ns.is_some_and(|over| over <= at_ns);
-        if operation.what == What::Release
+        if operation.what == OperationKind::Release
             || knows
             || at_ns <= deadline.saturating_add(slack)
             || history.stopped(operation.proc, lease.invoked_ns, at_ns)
@@ -124,7 +126,7 @@ fn told_late(findings: &mut Findings<'_>) {
             continue;
         }
         let late = (i128::from(told.at_ns) - i128::from(deadline)) / 1_000;
-        // Of 64 bits of nanoseconds, so that it fits.
+        // A difference of 64-bit nanoseconds, so it fits.
         let late = i64::try_from(late).unwrap_or_default();
         findings.told_latest_us = findings.told_latest_us.max(Some(late));
         if told.at_ns > deadline.saturating_add(slack) {

@@ -1,4 +1,4 @@
-//! The lines of a file with their places, and why one is not understood. Must never skip a line.
+//! The lines of a file with their places, and the error for a line that is not understood.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use serde::de::DeserializeOwned;
 
 use crate::records::Source;
 
-/// Why a history cannot be judged: the file, the line (0 for the whole file) and what is wrong there.
+/// The reason why a history cannot be judged: the file, the line (0 for the whole file) and the error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
     /// The name of the file.
     pub file: String,
     /// The number of the line, from 1; 0 for the whole file.
     pub line: u32,
-    /// What is wrong.
+    /// The error.
     pub why: String,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn lines(file: u32, text: &str) -> impl Iterator<Item = (Source, &str
         .map(move |(text, line)| (Source { file, line }, text))
 }
 
-/// What a line says.
+/// Parses a line.
 pub(super) fn line_of<T: DeserializeOwned>(
     file: &str,
     source: Source,
@@ -44,7 +44,7 @@ pub(super) fn line_of<T: DeserializeOwned>(
     serde_json::from_str(text).map_err(|error| at(file, source, &error.to_string()))
 }
 
-/// What is wrong with one line.
+/// An error in one line.
 pub(super) fn at(file: &str, source: Source, why: &str) -> Unreadable {
     Unreadable {
         file: file.to_owned(),
@@ -53,7 +53,7 @@ pub(super) fn at(file: &str, source: Source, why: &str) -> Unreadable {
     }
 }
 
-/// What is wrong with the whole of a file.
+/// An error of the whole file.
 pub(super) fn whole(file: &str, why: &str) -> Unreadable {
     Unreadable {
         file: file.to_owned(),

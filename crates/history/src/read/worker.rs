@@ -1,25 +1,25 @@
-//! The lines of a worker: an end is joined to its beginning, an operation to its lease. Must never join across processes.
+//! Reads the lines of a worker: joins a completion to its operation, and an operation to its lease, within one process.
 
 use std::collections::HashMap;
 
+use super::builder::HistoryBuilder;
 use super::lines::{Unreadable, at, line_of, lines};
-use super::reading::Reading;
-use crate::format::{Outcome, What, WorkerLine};
+use crate::format::{OperationKind, Outcome, WorkerLine};
 use crate::history::{History, last_begun};
 use crate::lease::{Claim, Lease};
-use crate::records::{Done, Operation, Source, Told};
+use crate::records::{Completion, LossReport, Operation, Source};
 
-/// How long a signal may take to reach all of a process, with a margin.
+/// How long a signal takes to reach all threads of a process, with a margin.
 const SIGNAL_NS: u64 = 5_000_000;
 
 pub(super) fn read(
-    reading: &mut Reading,
+    builder: &mut HistoryBuilder,
     proc: u64,
     name: &str,
     text: &str,
 ) -> Result<(), Unreadable> {
-    let file = reading.file(name);
-    let Reading { history, owners } = reading;
+    let file = builder.file(name);
+    let HistoryBuilder { history, owners } = builder;
     let killed = history
         .processes
         .entry(proc)
@@ -27,7 +27,7 @@ pub(super) fn read(
         .killed_ns
         .is_some();
     let last = text.lines().count();
-    let mut worker = Worker {
+    let mut worker = WorkerReader {
         history,
         owners,
         proc,
@@ -48,19 +48,19 @@ pub(super) fn read(
     Ok(())
 }
 
-/// What is known while the lines of one worker are read.
-struct Worker<'a> {
+/// The state while the lines of one worker are read.
+struct WorkerReader<'a> {
     history: &'a mut History,
-    /// Whose process an owner belongs to.
+    /// The process of each owner.
     owners: &'a mut HashMap<u32, u64>,
     proc: u64,
     /// The operations by their number.
     begun: HashMap<u64, usize>,
-    /// The lease that an owner has of a lock.
+    /// The lease of each owner and lock.
     current: HashMap<(u32, u32), usize>,
 }
 
-impl Worker<'_> {
+impl WorkerReader<'_> {
     fn take(&mut self, source: Source, line: WorkerLine) -> Result<(), &'static str> {
         let (proc, at_ns) = match &line {
             WorkerLine::Invoke { proc, at_ns, .. }
@@ -92,8 +92,8 @@ impl Worker<'_> {
                     return Err("the number of this operation is taken");
                 }
                 let lease = self.current.get(&(lock, owner)).copied();
-                let lease = lease.filter(|_| what != What::Acquire);
-                if what == What::Acquire
+                let lease = lease.filter(|_| what != OperationKind::Acquire);
+                if what == OperationKind::Acquire
                     && *self.owners.entry(owner).or_insert(self.proc) != self.proc
                 {
                     return Err("the owner of another process's acquisition");
@@ -121,7 +121,7 @@ impl Worker<'_> {
                 valid_until_ns,
                 ..
             } => {
-                let done = Done {
+                let done = Completion {
                     at_ns,
                     outcome,
                     fence,
@@ -141,7 +141,7 @@ impl Worker<'_> {
                 let owner = self.history.names.number(owner);
                 let lease = self.current.get(&(lock, owner)).copied();
                 self.told(lease, at_ns, source, valid_until_ns);
-                self.history.told.push(Told {
+                self.history.told.push(LossReport {
                     proc,
                     lock,
                     at_ns,
@@ -153,7 +153,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A line was written then, which its process was free to do.
+    /// Records that the process wrote a line at this time.
     fn at(&mut self, at_ns: u64) -> Result<(), &'static str> {
         let Some(process) = self.history.processes.get_mut(&self.proc) else {
             return Ok(());
@@ -170,11 +170,11 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// A line of a lease: it is relied on, with this deadline if one is named; or it is given back.
+    /// Records the use of a lease, with its deadline if one is named, or its release.
     fn used(
         &mut self,
         lease: Option<usize>,
-        what: What,
+        what: OperationKind,
         at_ns: u64,
         source: Source,
         until: Option<u64>,
@@ -188,7 +188,7 @@ impl Worker<'_> {
         let Some(lease) = lease.and_then(|at| self.history.leases.get_mut(at)) else {
             return;
         };
-        if what == What::Release {
+        if what == OperationKind::Release {
             lease.release = Some(index);
             end(lease, at_ns, source);
             return;
@@ -209,7 +209,7 @@ impl Worker<'_> {
         };
         lease.told_ns = Some(lease.told_ns.map_or(at_ns, |told| told.min(at_ns)));
         if until.is_some() {
-            // Of no time and no era: good to judge the telling by, not to be valid in.
+            // Without a time and an era: it counts for I9, not as valid.
             lease.claim(Claim {
                 from_ns: at_ns,
                 until_ns: until,
@@ -220,7 +220,7 @@ impl Worker<'_> {
         end(lease, at_ns, source);
     }
 
-    fn complete(&mut self, op: u64, done: Done) -> Result<(), &'static str> {
+    fn complete(&mut self, op: u64, done: Completion) -> Result<(), &'static str> {
         let index = *self.begun.get(&op).ok_or("the end of what never began")?;
         let Some(operation) = self.history.operations.get_mut(index) else {
             return Err("the end of what never began");
@@ -239,24 +239,28 @@ impl Worker<'_> {
                 .era_of(invoked_ns, done.at_ns, done.valid_until_ns),
         };
         match (what, done.outcome) {
-            (What::Acquire, Outcome::Ok) => {
+            (OperationKind::Acquire, Outcome::Ok) => {
                 self.acquired(index, (lock, owner), done.fence, claim, done.source);
             }
-            (What::Acquire, Outcome::Lost) => return Err("an acquire has nothing to lose"),
+            (OperationKind::Acquire, Outcome::Lost) => {
+                return Err("an acquire has nothing to lose");
+            }
             _ => {
                 let Some(lease) = lease.and_then(|at| self.history.leases.get_mut(at)) else {
                     return Ok(());
                 };
                 match (what, done.outcome) {
-                    (What::Extend, Outcome::Ok) => lease.claim(claim),
-                    (What::Extend, Outcome::Lost | Outcome::Refused) => {
+                    (OperationKind::Extend, Outcome::Ok) => lease.claim(claim),
+                    (OperationKind::Extend, Outcome::Lost | Outcome::Refused) => {
                         lease.known_over(done.at_ns);
                         end(lease, done.at_ns, done.source);
                     }
-                    (What::Release, Outcome::Ok | Outcome::Lost) => lease.known_over(done.at_ns),
+                    (OperationKind::Release, Outcome::Ok | Outcome::Lost) => {
+                        lease.known_over(done.at_ns);
+                    }
                     _ => {}
                 }
-                if what != What::Release {
+                if what != OperationKind::Release {
                     lease.used_ns = lease.used_ns.max(done.at_ns);
                 }
             }

@@ -1,4 +1,4 @@
-//! What is broken, and by which invariant it must be rejected. Must never break two things at once.
+//! The broken histories, and the invariant that must reject each. Each case breaks one thing.
 
 use super::case::{Broken, Edit};
 use super::edits::{

@@ -1,23 +1,23 @@
-//! A case of the self-test: a sound history, what is changed in it, and what must be said of it then. Must never hold a history.
+//! A case of the self-test: edits of a sound history, and the expected verdict.
 
 use crate::invariant::Invariant;
 
 /// A sound history, broken in one way.
 pub(super) struct Broken {
     pub(super) name: &'static str,
-    /// What it must be rejected for.
+    /// The invariant that must reject it.
     pub(super) by: Invariant,
     pub(super) edits: &'static [Edit],
 }
 
-/// A sound history, changed in a way that must not have it rejected, or only as a control.
+/// A sound history with a change that must not lead to rejection, or only as a control.
 pub(super) struct Harmless {
     pub(super) name: &'static str,
     pub(super) expected: Expected,
     pub(super) edits: &'static [Edit],
 }
 
-/// In a file, a text that occurs once in it becomes another. An empty one stands for the end of the file.
+/// Replaces a text that occurs once in a file. An empty text stands for the end of the file.
 #[derive(Clone, Copy)]
 pub(super) struct Edit(
     pub(super) &'static str,
@@ -25,17 +25,17 @@ pub(super) struct Edit(
     pub(super) &'static str,
 );
 
-/// What must be said of a history.
+/// The expected verdict.
 #[derive(Clone, Copy)]
 pub(super) enum Expected {
     /// Clean.
     Sound,
-    /// Violated, by this and nothing else; or invalid, if it is that which makes it so.
+    /// Violated by this invariant and no other; or invalid, if the invariant has that effect.
     Rejected(Invariant),
-    /// A control, clean because it shows this and nothing else.
+    /// A control, clean because it shows this violation and no other.
     Shows(Invariant),
-    /// A control, invalid because it shows only this, which it was not to show.
+    /// A control, invalid because it shows only this violation, which was not the expected one.
     Forgiven(Invariant),
-    /// A control, invalid because it shows nothing.
+    /// A control, invalid because it shows no violation.
     Hollow,
 }

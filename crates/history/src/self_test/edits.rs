@@ -1,4 +1,4 @@
-//! Changes of the sound history that several cases share, and its files. Must never hold one that only a single case needs.
+//! Edits of the sound history that several cases share, and its files.
 
 use super::case::Edit;
 
@@ -19,7 +19,7 @@ pub(super) const LOST_UPDATE: Edit =
     Edit(RESOURCE, r#""base":2,"value":3"#, r#""base":1,"value":3"#);
 pub(super) const FALLING: Edit = Edit(W3, r#""fence":128"#, r#""fence":63"#);
 
-/// Between two acquires that overlap, the clock jumps; and the calm is after it.
+/// The clock jumps between two overlapping acquires; the calm is after it.
 pub(super) const FORWARD: Edit = Edit(
     NEMESIS,
     "{\"ev\":\"calm\",\"at_ns\":700000000}\n",
@@ -31,7 +31,7 @@ pub(super) const FORWARD: Edit = Edit(
     ),
 );
 
-/// Worker 3 is refused when the last lease is released and nobody else wants the lock.
+/// Worker 3 is refused when the last lease is released and no other worker wants the lock.
 pub(super) const REFUSED: Edit = Edit(
     W3,
     r#"{"ev":"invoke","proc":3,"pid":103,"op":7,"#,
@@ -44,8 +44,8 @@ pub(super) const REFUSED: Edit = Edit(
     ),
 );
 
-/// Nobody but worker 3 wants `m2` after the acquire without outcome, and that is refused, from a millisecond after the last moment of what
-/// may have come of it.
+/// Only worker 3 wants `m2` after the acquire without outcome. It is refused one millisecond after the last moment at which that
+/// acquire may hold the lock.
 pub(super) const LEFT_ALONE: &[Edit; 6] = &[
     Edit(
         W3,
@@ -77,13 +77,13 @@ pub(super) const LEFT_ALONE: &[Edit; 6] = &[
     Edit(W3, r#""at_ns":582000000"#, r#""at_ns":622000000"#),
 ];
 
-/// The same, and the nemesis did this.
+/// The edits of [`LEFT_ALONE`], with a fault of the nemesis.
 pub(super) const fn left_alone_and(fault: &'static str) -> [Edit; 7] {
     let [one, two, three, four, five, six] = *LEFT_ALONE;
     [one, two, three, four, five, six, Edit(NEMESIS, "", fault)]
 }
 
-/// The acquire without outcome, taken out where it is and put in long before.
+/// Moves the acquire without outcome to a much earlier time.
 pub(super) const NOT_ASKED: Edit = Edit(
     W1,
     concat!(

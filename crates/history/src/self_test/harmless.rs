@@ -1,4 +1,4 @@
-//! What must not be rejected, or only as a control. Must never hold a history that a lock could not have left.
+//! Changes that must not lead to rejection, or only as a control.
 
 use super::case::{Edit, Expected, Harmless};
 use super::edits::{
@@ -14,7 +14,7 @@ const SET_BACK: &[Edit] = &left_alone_and(
 const CONTROL: Edit = Edit(CAMPAIGN, r#""control":false"#, r#""control":true"#);
 const RUNG: Edit = Edit(CAMPAIGN, r#""system":"leasehold""#, r#""system":"P4""#);
 
-/// The other side of the same edges; and what a control is forgiven, or is to show.
+/// The harmless side of the same limits; and the violations that a control may or must show.
 pub(super) const ALL: &[Harmless] = &[
     Harmless {
         name: "two holders because the store lost its data",

@@ -1,6 +1,6 @@
-//! A sound history, in milliseconds: on `m1`, worker 1 is followed by worker 2, which is stopped until worker 3 has taken over and then
-//! refused by the resource; worker 4 is killed as holder; worker 1 goes on. On `m2` an acquire has no outcome, and
-//! a holder is told that it lost. Must never be changed without a look at `broken`, which edits it.
+//! A sound history, in milliseconds. On `m1`, worker 1 is followed by worker 2, which is stopped until worker 3 has taken over;
+//! the resource then refuses worker 2. Worker 4 is killed as holder; worker 1 goes on. On `m2` an acquire has no outcome, and a
+//! holder is told of its loss. `broken` edits this text, so change both together.
 
 pub(super) const FILES: &[(&str, &str)] = &[
     (

@@ -1,5 +1,5 @@
-//! Small histories, judged by trying all orders: is there one in which a fenced mutex could have given these leases? Must say
-//! the same as I1, I2 and I3 together.
+//! Small histories, judged by trying all orders: could a fenced mutex have granted these leases in some order? The answer must
+//! agree with I1, I2 and I3 together.
 
 use leasehold_history::{Invariant, Verdict};
 
@@ -8,7 +8,7 @@ use crate::text::{Text, campaign, complete, held, invoke};
 
 const HISTORIES: u64 = 10_000;
 
-/// A lease as all that matters of it.
+/// The essential data of a lease.
 #[derive(Debug, Clone)]
 struct Small {
     invoked: u64,
@@ -22,12 +22,12 @@ struct Small {
 }
 
 impl Small {
-    /// Until when the lock must have been held: for no time if it was over before its holder knew of it.
+    /// Until when the lock must have been held: for no time if the lease was over before its holder knew of it.
     fn end(&self) -> u64 {
         let until = match self.extended {
             None => self.until,
             Some((_, completed, until)) if until > completed => until,
-            // The answer came when the new deadline had passed.
+            // The answer came after the new deadline had passed.
             Some((_, completed, until)) => self.until.max(until).min(completed),
         };
         let end = until.min(self.released.unwrap_or(u64::MAX));
@@ -35,7 +35,7 @@ impl Small {
     }
 }
 
-/// Whether some order of those left is one that a mutex could have gone through, after one that was held until `free` with `fence`.
+/// Whether some order of the remaining leases is possible for a mutex that was held until `free` with `fence`.
 fn possible(left: &[Small], free: u64, fence: u64) -> bool {
     left.is_empty()
         || (0..left.len()).any(|at| {
@@ -49,7 +49,7 @@ fn possible(left: &[Small], free: u64, fence: u64) -> bool {
         })
 }
 
-/// What a mutex could have given, mostly; then maybe something is changed.
+/// Mostly a history of a mutex, sometimes with a change.
 fn draw(rng: &mut Rng) -> Vec<Small> {
     let (mut free, mut fence) = (20, 0);
     let mut all = Vec::new();
@@ -141,7 +141,7 @@ fn the_judge_and_all_orders_agree() {
     for seed in 0..HISTORIES {
         let all = draw(&mut Rng::new(seed));
         let verdict = text(&all).judge().unwrap();
-        // An acquire without outcome may have had the lock at no time at all, so it cannot spoil an order.
+        // An acquire without outcome may have had the lock for no time, so it fits any order.
         let known: Vec<Small> = all.iter().filter(|small| !small.unknown).cloned().collect();
         let possible = possible(&known, 0, 0);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Random sound histories are accepted; with one thing changed they are not.
+//! Random sound histories are accepted; the same histories with one change are not.
 
 use leasehold_history::Status;
 use proptest::prelude::*;
@@ -8,22 +8,22 @@ use crate::rng::Rng;
 use crate::simulator::simulate;
 use crate::text::Text;
 
-/// What can be changed.
+/// The possible changes.
 #[derive(Debug, Clone, Copy)]
 enum Change {
-    /// Two leases of a lock, the second asked for when the first was there, change fences.
+    /// Two leases of a lock, the second requested when the first was held, exchange fences.
     SwapFences,
     /// A lease gets the fence of another.
     SameFence,
-    /// A lease that its holder knew of lasts longer than until the next one's begin, which was in time.
+    /// A lease whose holder ended it in time lasts beyond the beginning of the next.
     LongLease,
-    /// A decision is turned round.
+    /// A decision is inverted.
     TurnDecision,
-    /// A decision is left out.
+    /// A decision is removed.
     DropDecision,
     /// A write was based on another version.
     OtherBase,
-    /// A release removes what is another's.
+    /// A release removes the lock of another owner.
     RemoveOther,
     /// A holder is told a second late.
     TellLate,
@@ -46,10 +46,10 @@ const CHANGES: [Change; 10] = [
     Change::Tear,
 ];
 
-/// Where a line is.
+/// The place of a line.
 type At = (String, usize);
 
-/// The ok acquires of one lock, by fence: where the invocation is, where the completion.
+/// The ok acquires of one lock, by fence: the places of invocation and completion.
 fn leases(text: &Text, lock: &str) -> Vec<(At, At)> {
     let mut leases = Vec::new();
     for (file, lines) in text
@@ -93,18 +93,18 @@ fn hit(text: &Text, proc: &Value) -> bool {
         .is_some_and(|faults| faults.iter().any(|it| it["target"] == target.as_str()))
 }
 
-/// The indices of the lines of a file that will do.
+/// The indices of the suitable lines of a file.
 fn places(text: &Text, file: &str, will_do: impl Fn(&Value) -> bool) -> Vec<usize> {
     let lines = text.0.get(file).map(Vec::as_slice).unwrap_or_default();
     (0..lines.len()).filter(|at| will_do(&lines[*at])).collect()
 }
 
-/// Changes one thing, if there is such a thing.
+/// Makes one change, if the history allows it.
 fn change(text: &mut Text, change: Change, rng: &mut Rng) -> Option<()> {
     let original = text.clone();
     let leases = leases(text, if rng.percent(50) { "m0" } else { "m1" });
     let pairs = leases.windows(2);
-    // A decision on what a killed worker wanted may be either.
+    // A decision for a killed worker may be either.
     let certain = |it: &Value| !hit(&original, &it["proc"]);
     match change {
         Change::SwapFences | Change::SameFence => {
@@ -128,7 +128,7 @@ fn change(text: &mut Text, change: Change, rng: &mut Rng) -> Option<()> {
             let next = ns(text, &pair[1].1);
             let owner = line(text, &pair[0].0)["owner"].clone();
             line(text, &pair[0].1)["valid_until_ns"] = (next + 1).into();
-            // All that it did afterwards is gone, and so is its end.
+            // All later lines of the worker go, and its end too.
             let lines = text.0.get_mut(&pair[0].1.0)?;
             let ops: Vec<Value> = lines
                 .iter()
@@ -205,7 +205,7 @@ proptest! {
     }
 }
 
-/// What the simulator is for: if none of this happened, its soundness would mean nothing.
+/// The simulator must produce each of these; otherwise its soundness would mean nothing.
 #[test]
 fn the_simulator_has_it_all() {
     let mut seen = [0; 6];

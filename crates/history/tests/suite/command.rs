@@ -1,4 +1,4 @@
-//! What the command says, and with what status.
+//! The output and the status of the command.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,4 +1,4 @@
-//! Histories that nobody has left, and texts that are none: each is refused or judged, and nothing panics.
+//! Impossible histories and arbitrary texts: each is refused or judged, without a panic.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ const ODD: [&str; 12] = [
     "18446744073709551614",
 ];
 
-/// Fields that may be any number, whatever stands around them.
+/// Fields that may have any number.
 const FREE: [&str; 9] = [
     "fence",
     "valid_until_ns",
@@ -38,7 +38,7 @@ const FREE: [&str; 9] = [
     "scheduling_ms",
 ];
 
-/// Changes the value of one field, or takes a line out, doubles it, or moves it; or a few bytes.
+/// Changes the value of one field; or removes, doubles or moves a line; or changes a few bytes.
 fn mutated(files: &mut BTreeMap<String, String>, rng: &mut Rng) {
     let names: Vec<String> = files.keys().cloned().collect();
     let text = files.get_mut(rng.pick(&names).unwrap()).unwrap();

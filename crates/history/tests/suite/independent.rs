@@ -1,4 +1,4 @@
-//! The judge knows no lock.
+//! The judge depends on no crate that implements locks.
 
 use std::process::Command;
 

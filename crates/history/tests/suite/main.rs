@@ -1,5 +1,5 @@
-//! The judge is judged: by histories that are broken by hand, by all orders of small ones, by random ones that are sound, and the
-//! same with one thing changed.
+//! Tests of the judge: histories broken by hand, all orders of small histories, and random sound histories with and without one
+//! change.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 

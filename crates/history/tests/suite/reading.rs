@@ -1,4 +1,4 @@
-//! What can be read, and what is said of what cannot.
+//! Readable input, and the errors for unreadable input.
 
 use leasehold_history::{Status, parse};
 use serde_json::json;

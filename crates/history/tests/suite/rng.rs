@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats. Must never be seeded by anything else.
+//! Random numbers from a seed.
 
 pub(crate) struct Rng(u64);
 

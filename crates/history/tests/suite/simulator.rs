@@ -1,5 +1,5 @@
-//! A perfect lock and a fenced resource under faults, in virtual time, and the history that they leave. Must never be wrong: what the
-//! judge says against it is the judge's mistake.
+//! A perfect lock and a fenced resource under faults, in virtual time, and the history that they leave. The history is sound by
+//! construction, so each violation that the judge reports is a mistake of the judge.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -14,7 +14,7 @@ const TTL: u64 = 100 * MS;
 const CALM: u64 = 2_000 * MS;
 const LOCKS: u64 = 2;
 
-/// A sound history. Workers are stopped and killed, answers are lost, commands are applied late, leases lapse.
+/// A sound history. Workers are stopped and killed, replies are lost, commands are executed late, leases expire.
 pub(crate) fn simulate(seed: u64) -> Text {
     let mut settings = campaign(100);
     settings["workers"] = 3.into();
@@ -51,11 +51,11 @@ pub(crate) fn simulate(seed: u64) -> Text {
 enum Todo {
     /// Begin to acquire.
     Ask,
-    /// The acquire arrives at the store: the answer is lost or not.
+    /// The acquire arrives at the store; the reply may be lost.
     Grant(bool),
-    /// The acquire of one who has given up arrives at the store.
+    /// The acquire of a worker that has given up arrives at the store.
     LateGrant,
-    /// Do something with the lease.
+    /// Use the lease.
     Use,
     /// A read or a write arrives at the resource.
     Access(bool),
@@ -75,7 +75,7 @@ struct Worker {
     until: u64,
     base: Option<u64>,
     told: bool,
-    /// Does not care about its deadline.
+    /// The worker ignores its deadline.
     careless: bool,
 }
 
@@ -106,7 +106,7 @@ impl World {
 
     fn later(&mut self, at: u64, proc: u64, todo: Todo) {
         self.seq += 1;
-        // No two things at one time.
+        // No two events at one time.
         let at = at / 10_000 * 10_000 + self.seq % 10_000;
         self.due.push(Reverse((at, self.seq, proc, todo)));
     }
@@ -115,7 +115,7 @@ impl World {
         at + 20_000 + self.rng.below(2 * MS)
     }
 
-    /// When an answer is written down: late if the process is stopped in it.
+    /// When a reply is written down: late if the process is stopped in it.
     fn answered(&mut self, at: u64, proc: u64) -> u64 {
         let answered = self.soon(at);
         if answered > CALM - 3 * TTL || !self.rng.percent(5) {
@@ -175,12 +175,12 @@ impl World {
         worker.careless = careless;
         self.begin(proc, "acquire", at);
         if at < CALM && self.rng.percent(4) {
-            // Dies in it; its command may arrive or not.
+            // The worker dies in it; its command may or may not arrive.
             return self.die(proc, at + 1);
         }
         let lost = at < CALM && self.rng.percent(8);
         if lost && self.rng.percent(50) {
-            // Gives up before its command arrives, which may be much later, and asks for nothing meanwhile.
+            // The worker gives up before its command arrives, which may be much later, and sends nothing meanwhile.
             let given_up = self.soon(at);
             self.end(proc, "unknown", given_up);
             let arrives = given_up + self.rng.below(100 * MS);
@@ -238,7 +238,7 @@ impl World {
             self.fault("stop-worker", proc, at, Some(until));
             at = until;
         } else if at < CALM && self.workers[&proc].careless {
-            // Sleeps over its deadline, and is told at that.
+            // The worker sleeps past its deadline, and is told then.
             at = at.max(self.workers[&proc].until);
         }
         let worker = self.workers.get_mut(&proc).unwrap();
@@ -323,7 +323,7 @@ impl World {
         let line = json!({"ev": "removed", "lock": format!("m{name}"), "by": owner, "whose": whose, "at_ns": at});
         self.text.add("store.jsonl", line);
         let answered = self.answered(at, proc);
-        // Who was told that the lease is lost says so, even if the store has kept it a little longer.
+        // A worker that was told of the loss reports it, even if the store kept the lock a little longer.
         self.end(proc, if held && !told { "ok" } else { "lost" }, answered);
         let next = self.soon(answered);
         self.later(next + 20 * MS, proc, Todo::Ask);

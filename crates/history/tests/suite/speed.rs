@@ -1,4 +1,4 @@
-//! How the time to judge grows.
+//! How the time of the judge grows with the history.
 
 #![cfg(target_os = "linux")]
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::text::{campaign, complete, held, invoke};
 
-/// As text from the start: so many lines take less room that way.
+/// Stored as text, since so many parsed lines take more memory.
 #[derive(Default)]
 struct Text(BTreeMap<String, String>);
 
@@ -24,7 +24,7 @@ impl Text {
     }
 }
 
-/// So many acquisitions on four locks by eight workers, each with a read, a write and a release; every tenth is
+/// This many acquisitions on four locks by eight workers, each with a read, a write and a release. Every tenth acquire is
 /// refused once before.
 fn sound(acquisitions: u64) -> BTreeMap<String, String> {
     let mut settings = campaign(100);
@@ -77,7 +77,7 @@ fn sound(acquisitions: u64) -> BTreeMap<String, String> {
     text.0
 }
 
-/// What the processor spent on judging it; other work on this computer does not count.
+/// The processor time of the judge; other work on this computer does not count.
 fn time(history: &History) -> u64 {
     let start = spent_ns();
     let verdict = judge(history);
@@ -86,7 +86,7 @@ fn time(history: &History) -> u64 {
     took
 }
 
-/// The time that this thread has had.
+/// The processor time of this thread.
 fn spent_ns() -> u64 {
     let all = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     all.split(' ').next().unwrap().parse().unwrap()
@@ -99,7 +99,7 @@ fn four_times_the_history_takes_at_most_eight_times_as_long() {
         assert_eq!(judge(&history).counts.acquisitions, acquisitions);
         history
     });
-    // The least of some, by turns: a processor that is shared with others is slower at times, and never faster.
+    // The minimum of several alternating runs: a shared processor is sometimes slower, and never faster.
     let mut least = [u64::MAX; 2];
     for _ in 0..5 {
         for (least, history) in least.iter_mut().zip(&histories) {

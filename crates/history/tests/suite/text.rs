@@ -1,4 +1,4 @@
-//! Histories as text. Must never use a type of the crate that reads them.
+//! Histories as text. No type of the crate that reads them is used.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

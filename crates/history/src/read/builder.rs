@@ -1,18 +1,18 @@
-//! A history that is being put together, for the readers of each file. Must never judge.
+//! The history while it is read, shared by the readers of the files.
 
 use std::collections::HashMap;
 
 use crate::history::History;
 
-/// A history that is being put together.
-pub(super) struct Reading {
+/// A history that is not complete yet.
+pub(super) struct HistoryBuilder {
     pub(super) history: History,
-    /// The process that an owner is of.
+    /// The process of each owner.
     pub(super) owners: HashMap<u32, u64>,
 }
 
-impl Reading {
-    /// The number of the file that is read from here on.
+impl HistoryBuilder {
+    /// The number of the file whose lines follow.
     pub(super) fn file(&mut self, name: &str) -> u32 {
         self.history.files.push(name.to_owned());
         u32::try_from(self.history.files.len() - 1).unwrap_or(u32::MAX)
