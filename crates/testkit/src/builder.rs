@@ -1,5 +1,4 @@
-//! What a redis-server is started with, and on which port. It must never start one on a port that
-//! another program has.
+//! The options of a redis-server under test.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,9 +20,9 @@ pub struct RedisServerBuilder {
 }
 
 impl RedisServerBuilder {
-    /// A configuration option, as in `redis.conf`: `.option("maxmemory", "3mb")`. The value is
-    /// one argument; give options with several through [`arg`](Self::arg). Options given here win
-    /// over those the kit sets itself.
+    /// A configuration option, as in `redis.conf`: `.option("maxmemory", "3mb")`. The value is one
+    /// argument; give options with several through [`arg`](Self::arg). Options given here override
+    /// those that the kit sets itself.
     pub fn option(self, key: &str, value: &str) -> Self {
         self.arg(format!("--{}", key.trim_start_matches('-')))
             .arg(value)
@@ -35,7 +34,7 @@ impl RedisServerBuilder {
         self
     }
 
-    /// `requirepass`; also what a replica of a server with the same password needs.
+    /// Sets `requirepass`, and the password that a replica needs for a server with the same one.
     pub fn password(mut self, password: &str) -> Self {
         self.options.password = Some(password.to_owned());
         self
@@ -47,14 +46,14 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Listens on a TLS port too, with a certificate for 127.0.0.1 and localhost by a CA of its
-    /// own; see [`RedisServer::tls_port`] and [`RedisServer::ca_path`].
+    /// Listens on a TLS port too, with a certificate for 127.0.0.1 and localhost by a private CA;
+    /// see [`RedisServer::tls_port`] and [`RedisServer::ca_path`].
     pub fn tls(mut self) -> Self {
         self.options.tls = true;
         self
     }
 
-    /// A replica of the server on `port`. [`start`](Self::start) does not wait for the first
+    /// Makes it a replica of the server on `port`. [`start`](Self::start) does not wait for the first
     /// synchronisation; `INFO replication` says `master_link_status:up` after it.
     pub fn replica_of(self, port: u16) -> Self {
         self.arg("--replicaof")
@@ -62,7 +61,7 @@ impl RedisServerBuilder {
             .arg(port.to_string())
     }
 
-    /// Gives the server a clock that stands still until moved; see [`RedisServer::clock`].
+    /// Gives the server a virtual clock, which advances only when told; see [`RedisServer::clock`].
     #[cfg(target_os = "linux")]
     pub fn virtual_clock(mut self) -> Self {
         self.options.virtual_clock = true;

@@ -1,5 +1,5 @@
-//! The wall clock of a server under test: frozen, and moved only by the test. It must never
-//! touch the clock of the test process or of any other server.
+//! The virtual wall clock of a server under test: only the test advances it. The clocks of the
+//! test process and of other servers are not affected.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -15,20 +15,20 @@ const SHIM_SOURCE: &str = include_str!("../clockshim.c");
 /// The clock of a server started with
 /// [`virtual_clock`](crate::RedisServerBuilder::virtual_clock).
 ///
-/// It stands still until moved: all the server's commands, scripts and expiries see the same
-/// microsecond. It starts at the real time of the server's start, survives restarts, and may be
-/// set backwards. Clones move the same clock.
+/// It advances only when told: all the server's commands, scripts and expiries see the same
+/// microsecond. It starts at the real time of the server's start, survives restarts, and can be
+/// set backwards. Clones are handles to the same clock.
 ///
-/// What Redis measures by its wall clock stands still too: the limits of blocking commands
-/// (`BLPOP`, `WAIT`, `CLIENT PAUSE`) and replication timeouts end only when the clock is moved.
-/// Its event loop, `hz` jobs and script time limits are on the monotonic clock and go on.
+/// Times that Redis measures by its wall clock do not advance either: the limits of blocking
+/// commands (`BLPOP`, `WAIT`, `CLIENT PAUSE`) and replication timeouts end only when the clock is
+/// moved. Its event loop, `hz` jobs and script time limits use the monotonic clock and go on.
 #[derive(Clone, Debug)]
 pub struct ServerClock {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ClockState>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ClockState {
     file: File,
     micros: u64,
 }
@@ -38,7 +38,7 @@ impl ServerClock {
     pub(crate) fn create(dir: &Path) -> Self {
         let file = File::create(clock_file(dir)).expect("create the clock file");
         let clock = Self {
-            state: Arc::new(Mutex::new(State { file, micros: 0 })),
+            state: Arc::new(Mutex::new(ClockState { file, micros: 0 })),
         };
         let real = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -69,10 +69,10 @@ impl ServerClock {
     }
 }
 
-impl State {
+impl ClockState {
     fn set(&mut self, micros: u64) {
-        // Twice, one after the other: the shim reads again while the two differ, so it can never
-        // see half of a write.
+        // Written twice: the shim reads again while the two copies differ, so it never sees half of a
+        // write.
         for offset in [0, 8] {
             self.file
                 .write_all_at(&micros.to_ne_bytes(), offset)
@@ -97,8 +97,8 @@ fn clock_file(dir: &Path) -> PathBuf {
     dir.join("clock")
 }
 
-/// The compiled shim, built once per process. Kept as bytes: a directory held by a static would
-/// never be removed.
+/// The compiled shim, built once per process. Kept as bytes, since a directory held by a static
+/// would never be removed.
 fn shim() -> &'static [u8] {
     static SHIM: OnceLock<Vec<u8>> = OnceLock::new();
     SHIM.get_or_init(|| {

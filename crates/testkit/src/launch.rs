@@ -1,5 +1,5 @@
-//! How a redis-server is started, the first time and again: its command line, and waiting until it
-//! answers. It must never report a server as ready that is not the one it started.
+//! Starts a redis-server, the first time and after a kill: its command line, and the wait until
+//! this very server answers.
 
 use std::env;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ use crate::tls::Certificates;
 const READY_LIMIT: Duration = Duration::from_secs(10);
 const READY_POLL: Duration = Duration::from_millis(2);
 
-/// What was asked of a server, and is asked again when it is started anew.
+/// The options of a server, used again at each restart.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     pub(crate) args: Vec<OsString>,
@@ -52,7 +52,7 @@ pub(crate) struct PortTaken;
 impl Launch {
     /// Starts on the present ports and waits until the server answers.
     pub(crate) fn run(&self) -> Result<Process, PortTaken> {
-        // The outcome is read from the log: what an earlier run wrote must not count.
+        // The outcome is read from the log, which must not contain lines of an earlier run.
         for file in [self.log_path(), self.output_path()] {
             File::create(file).expect("create a log file");
         }
@@ -90,7 +90,7 @@ impl Launch {
         Ok(connection)
     }
 
-    /// The server's log and what it wrote to its standard output and error.
+    /// The server's log, standard output and standard error.
     pub(crate) fn log(&self) -> String {
         [self.log_path(), self.output_path()]
             .iter()
@@ -215,8 +215,8 @@ impl Launch {
         }
     }
 
-    /// Whether the process `id` answers. Another test's server may have won the race for the
-    /// port, and then answers too until ours gives up.
+    /// Whether the process `id` answers. Another test's server may have won the race for the port,
+    /// and then answers until this one gives up.
     fn answers(&self, id: u32) -> bool {
         let Ok(mut connection) = self.connect() else {
             return false;

@@ -1,10 +1,9 @@
-//! Real servers and real faults for tests: redis-server as a child process, a clock of its own
-//! for that server, and a TCP proxy that loses, holds, delays and cuts.
+//! Real servers and real faults for tests: redis-server as a child process, a virtual clock for
+//! that server, and a TCP proxy that loses, holds, delays and cuts.
 //!
-//! It must never know what is being tested (no locks, no leases), and never be part of a
-//! shipped binary. Everything blocks and uses only `std`, so it serves sync and async tests
-//! alike. A failure panics with a message that says what was expected and what the server said:
-//! in a test there is nobody to return an error to.
+//! The kit knows nothing of locks and leases, and is never part of a shipped binary. Everything
+//! blocks and uses only `std`, so it serves sync and async tests alike. A failure panics with the
+//! expected outcome and the server's message.
 //!
 //! A test process that is killed outright runs no destructors and may leave a server behind.
 

@@ -1,5 +1,5 @@
-//! Local TCP ports for servers and proxies. It must never hand out a port from the range the
-//! kernel uses for outgoing connections.
+//! Free local TCP ports for servers and proxies, outside the range that the kernel uses for
+//! outgoing connections.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
-/// A TCP port on 127.0.0.1 that nobody listens on at the moment.
+/// A TCP port on 127.0.0.1 without a listener at the moment.
 ///
 /// The same port is not returned twice in a process (until some 20 000 have been), but another
 /// process may take it before the caller does: be ready to try another.
@@ -27,7 +27,7 @@ pub fn free_port() -> u16 {
 pub(crate) fn listen() -> TcpListener {
     static START: OnceLock<u16> = OnceLock::new();
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Test processes run side by side: each walks the range from a place of its own.
+    // Test processes run in parallel: each begins at a different place of the range.
     let start = *START.get_or_init(|| {
         let random = RandomState::new().hash_one(std::process::id());
         u16::try_from(random % u64::from(COUNT)).expect("smaller than COUNT")

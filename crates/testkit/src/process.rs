@@ -1,5 +1,5 @@
-//! A child process that can be stopped, continued and killed. It must never send a signal to a
-//! process that is not, or no longer, its own child.
+//! A child process that can be stopped, continued and killed. Signals go only to a process that
+//! is still a child of this one.
 
 use std::process::{Child, Command, ExitStatus};
 use std::thread;
@@ -16,8 +16,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub(crate) struct Process {
     child: Child,
     paused: bool,
-    /// Set when its end was seen other than through `child`, which then must not signal: the
-    /// number may belong to someone else by now.
+    /// Set when its end was seen other than through `child`. No signal may follow: another process
+    /// may have the number by now.
     reaped: bool,
 }
 
@@ -34,18 +34,18 @@ impl Process {
         self.child.id()
     }
 
-    /// How it ended, if it has ended by itself.
+    /// The exit status, if it has ended by itself.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("ask for the child's state")
     }
 
-    /// SIGSTOP; returns when the process does not run any more.
+    /// SIGSTOP; returns when the process is stopped.
     pub(crate) fn pause(&mut self) {
         if self.paused {
             return;
         }
         self.signal(Signal::SIGSTOP);
-        // The signal only asks: on another core the process may run on for a moment.
+        // The signal is asynchronous: on another core the process may run for a moment longer.
         let started = Instant::now();
         loop {
             let flags = WaitPidFlag::WUNTRACED | WaitPidFlag::WNOHANG;

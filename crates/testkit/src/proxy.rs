@@ -1,5 +1,5 @@
-//! A TCP proxy that makes the network between a client and a server fail in chosen ways. It must
-//! never look into the bytes, and never forward any after `cut` has returned.
+//! A TCP proxy that makes the network between a client and a server fail in chosen ways. It does
+//! not look into the bytes, and forwards none after `cut` has returned.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use crate::net::{listen, local_port};
 use crate::wait::lock;
 
-/// How soon a pump that holds bytes notices that the delay was changed.
+/// How soon a pump that holds bytes notices a changed delay.
 const POLL: Duration = Duration::from_millis(5);
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// A TCP proxy on 127.0.0.1 in front of a port.
 ///
-/// Controls take effect at once, on present and on new connections, and can be combined. When
-/// either side closes, the other is closed as soon as what it sent has been passed on. Dropping
-/// the proxy closes everything.
+/// Controls take effect at once, on existing and on new connections, and can be combined. When
+/// either side closes, the other is closed as soon as all bytes have been forwarded. Dropping the
+/// proxy closes everything.
 #[derive(Debug)]
 pub struct FaultProxy {
     port: u16,
@@ -31,7 +31,7 @@ pub struct FaultProxy {
 #[derive(Debug)]
 struct Shared {
     upstream: AtomicU16,
-    state: Mutex<State>,
+    state: Mutex<ProxyState>,
     changed: Condvar,
 }
 
@@ -44,19 +44,19 @@ struct Faults {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProxyState {
     faults: Faults,
     stopping: bool,
     accepted: usize,
     swallowed: u64,
-    /// Open connections by number; one that is not here any more has been closed.
+    /// Open connections by number; a connection that is absent has been closed.
     open: HashMap<usize, Vec<TcpStream>>,
 }
 
 impl FaultProxy {
-    /// Starts a proxy in front of `upstream_port` of 127.0.0.1, without any fault. The upstream
-    /// is connected to anew for each connection, so it may be restarted meanwhile; while nobody
-    /// listens there, connections are accepted and closed.
+    /// Starts a proxy in front of `upstream_port` of 127.0.0.1, without any fault. Each connection
+    /// connects to the upstream again, so it may be restarted meanwhile. While the upstream does not
+    /// listen, connections are accepted and closed.
     pub fn start(upstream_port: u16) -> Self {
         let listener = listen();
         let port = local_port(&listener);
@@ -86,44 +86,44 @@ impl FaultProxy {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// While on, what the server sends is read and thrown away: a command is applied, its reply
+    /// While on, replies of the server are read and discarded: a command is executed, its reply is
     /// lost, the connection stays open. Wait for [`swallowed`](Self::swallowed) to grow before
     /// switching it off, or the reply may not have reached the proxy yet.
     pub fn swallow_replies(&self, on: bool) {
         self.shared.change(|state| state.faults.swallow = on);
     }
 
-    /// While on, nothing is read from either side and nothing passed on, not even that a side has
-    /// closed. Switched off, all that was held back flows again: it is late, not lost.
+    /// While on, the proxy reads and forwards nothing in either direction, not even a close. When
+    /// switched off, all delayed bytes flow again: they are late, not lost.
     pub fn blackhole(&self, on: bool) {
         self.shared.change(|state| state.faults.blackhole = on);
     }
 
-    /// Passes bytes on only this long after they came, in each direction. As on a long cable,
-    /// bytes sent one after the other arrive one after the other, not each later than the last.
+    /// Delays all bytes by this time, in each direction. As on a long cable, the delays of consecutive
+    /// bytes do not add up.
     pub fn delay(&self, by: Duration) {
         self.shared.change(|state| state.faults.delay = by);
     }
 
-    /// While on, new connections are accepted and closed at once. Present ones go on.
+    /// While on, new connections are accepted and closed at once. Existing ones go on.
     pub fn refuse(&self, on: bool) {
         self.shared.change(|state| state.faults.refuse = on);
     }
 
-    /// New connections lead to this port, as when a name is given to another server. Present ones go on.
+    /// Connects new connections to this port, as after a DNS change. Existing ones go on.
     pub fn redirect(&self, upstream_port: u16) {
         self.shared.upstream.store(upstream_port, Ordering::SeqCst);
     }
 
-    /// Closes all present connections on both sides. When this returns, nothing more is passed on.
-    /// One that has been made but not accepted here yet (see [`accepted`](Self::accepted)) is not
-    /// present.
+    /// Closes all existing connections on both sides. After it returns, no byte is forwarded. A
+    /// connection that was made but not accepted here yet (see [`accepted`](Self::accepted)) is not
+    /// affected.
     pub fn cut(&self) {
-        self.shared.change(State::cut);
+        self.shared.change(ProxyState::cut);
     }
 
-    /// The same, and replies are swallowed no longer: in one step, so that none passes that was to be lost, and none is lost of a
-    /// connection that is made after it.
+    /// Closes all existing connections and stops discarding replies, in one step: no reply that was
+    /// to be lost arrives, and no reply of a later connection is lost.
     pub fn cut_and_answer(&self) {
         self.shared.change(|state| {
             state.cut();
@@ -141,7 +141,7 @@ impl FaultProxy {
         lock(&self.shared.state).accepted
     }
 
-    /// How many bytes of replies have been thrown away so far.
+    /// How many bytes of replies have been discarded so far.
     pub fn swallowed(&self) -> u64 {
         lock(&self.shared.state).swallowed
     }
@@ -162,7 +162,7 @@ impl Drop for FaultProxy {
     }
 }
 
-impl State {
+impl ProxyState {
     fn cut(&mut self) {
         for stream in self.open.drain().flat_map(|(_, streams)| streams) {
             close(&stream);
@@ -171,7 +171,7 @@ impl State {
 }
 
 impl Shared {
-    fn change(&self, act: impl FnOnce(&mut State)) {
+    fn change(&self, act: impl FnOnce(&mut ProxyState)) {
         act(&mut lock(&self.state));
         self.changed.notify_all();
     }
@@ -191,14 +191,14 @@ impl Shared {
         Some(())
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, ProxyState>) -> MutexGuard<'a, ProxyState> {
         self.changed
             .wait(state)
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// `shutdown`, not only drop: it also ends the reads and writes going on in other threads.
+/// Shuts down the socket, which also ends reads and writes in other threads.
 fn close(stream: &TcpStream) {
     stream.shutdown(Shutdown::Both).ok();
 }
@@ -208,7 +208,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     for client in listener.incoming() {
         threads.retain(|thread| !thread.is_finished());
         let Ok(client) = client else {
-            // Out of file descriptors, most likely: do not spin until there are some again.
+            // Probably out of file descriptors: wait until there are some again.
             thread::sleep(POLL);
             continue;
         };
@@ -236,7 +236,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Runs one connection until either side has closed it; `None` when it did not come about.
+/// Runs one connection until either side has closed it; `None` if it was never established.
 fn serve(id: usize, client: &TcpStream, shared: &Arc<Shared>) -> Option<()> {
     shared.enlist(id, client)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, shared.upstream.load(Ordering::SeqCst)));
@@ -263,7 +263,7 @@ enum Direction {
     ToClient,
 }
 
-/// Bytes on their way, with the time they came; no bytes for "the sender has closed".
+/// Bytes in transit, with their time of arrival; no bytes for "the sender has closed".
 struct Chunk {
     bytes: Vec<u8>,
     came: Instant,
@@ -277,7 +277,7 @@ struct Pump<'a> {
     held: VecDeque<Chunk>,
 }
 
-enum Next {
+enum NextAction {
     /// The connection has been closed.
     End,
     /// Bytes are due.
@@ -291,9 +291,9 @@ impl Pump<'_> {
         let mut buffer = vec![0; 16 * 1024];
         loop {
             let going_on = match self.next() {
-                Next::End => false,
-                Next::Forward(chunk) => !chunk.bytes.is_empty() && write(to, &chunk.bytes),
-                Next::Read(limit) => self.read(from, limit, &mut buffer),
+                NextAction::End => false,
+                NextAction::Forward(chunk) => !chunk.bytes.is_empty() && write(to, &chunk.bytes),
+                NextAction::Read(limit) => self.read(from, limit, &mut buffer),
             };
             if !going_on {
                 break;
@@ -302,12 +302,12 @@ impl Pump<'_> {
         self.shared.close(self.id);
     }
 
-    /// What to do now; waits while the black hole is on.
-    fn next(&mut self) -> Next {
+    /// The next action; blocks while the black hole is on.
+    fn next(&mut self) -> NextAction {
         let mut state = lock(&self.shared.state);
         loop {
             if !state.open.contains_key(&self.id) {
-                return Next::End;
+                return NextAction::End;
             }
             if !state.faults.blackhole {
                 break;
@@ -316,20 +316,20 @@ impl Pump<'_> {
         }
         self.swallow(&mut state);
         let Some(first) = self.held.front() else {
-            return Next::Read(None);
+            return NextAction::Read(None);
         };
         let left = state.faults.delay.saturating_sub(first.came.elapsed());
         if !left.is_zero() {
-            return Next::Read(Some(left.min(POLL)));
+            return NextAction::Read(Some(left.min(POLL)));
         }
         self.held
             .pop_front()
-            .map_or(Next::Read(None), Next::Forward)
+            .map_or(NextAction::Read(None), NextAction::Forward)
     }
 
-    /// Throws away what is held, if replies are to be swallowed; that the server has closed is
-    /// still passed on.
-    fn swallow(&mut self, state: &mut State) {
+    /// Discards the held bytes if replies are to be swallowed; a close by the server is still
+    /// forwarded.
+    fn swallow(&mut self, state: &mut ProxyState) {
         if state.faults.swallow && self.direction == Direction::ToClient {
             let bytes: usize = self.held.iter().map(|chunk| chunk.bytes.len()).sum();
             state.swallowed += bytes as u64;
@@ -337,10 +337,10 @@ impl Pump<'_> {
         }
     }
 
-    /// Reads what there is into `held`; false when the connection failed.
+    /// Reads the available bytes into `held`; false if the connection failed.
     fn read(&mut self, mut from: &TcpStream, limit: Option<Duration>, buffer: &mut [u8]) -> bool {
         if self.held.back().is_some_and(|last| last.bytes.is_empty()) {
-            // The sender has closed: there is only the delay to wait for.
+            // The sender has closed: only the delay remains.
             thread::sleep(limit.unwrap_or_default());
             return true;
         }

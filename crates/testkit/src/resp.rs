@@ -1,5 +1,5 @@
-//! A tiny RESP2 client over a blocking socket, to look at a server without going through the
-//! code under test. It must never retry or reconnect by itself: what it reports is what happened.
+//! A minimal RESP2 client over a blocking socket, to examine a server without the code under
+//! test. It never retries or reconnects.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Longer than any test's own limits, so that a hang is reported here with a reason.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a server answered to one command.
+/// A server's reply to one command.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Reply {
     /// The null bulk string or null array.
@@ -20,7 +20,7 @@ pub enum Reply {
     Str(Vec<u8>),
     /// An error, with its code: `WRONGTYPE Operation ...`.
     Err(String),
-    /// An array; an `Err` may stand inside it, as after `EXEC`.
+    /// An array; it may contain an `Err`, as after `EXEC`.
     Array(Vec<Reply>),
 }
 
@@ -99,7 +99,7 @@ pub struct RespConn {
 }
 
 impl RespConn {
-    /// Connects to `port` on 127.0.0.1; panics if nobody accepts.
+    /// Connects to `port` on 127.0.0.1; panics if it is refused.
     #[track_caller]
     pub fn connect(port: u16) -> Self {
         match Self::try_connect(port) {

@@ -1,5 +1,5 @@
-//! A real redis-server as a child process, with the faults a process can have: stopped, killed,
-//! restarted. It must never keep data or files after it is dropped.
+//! A real redis-server as a child process, with the faults of a process: stopped, killed,
+//! restarted. Its data and files go when it is dropped.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -12,13 +12,13 @@ use crate::resp::{Reply, RespConn};
 use crate::tls::Certificates;
 use crate::wait::lock;
 
-/// A redis-server of the test's own, on 127.0.0.1, without persistence. Dropping it kills it and
-/// removes its directory, also while it is paused.
+/// A private redis-server on 127.0.0.1, without persistence. Dropping it kills it and removes its
+/// directory, also while it is paused.
 ///
 /// All methods take `&self`, so that it can be shared with the threads and tasks of a test.
 #[derive(Debug)]
 pub struct RedisServer {
-    // Before `launch`, and so dropped before it: the process ends before its directory goes.
+    // Before `launch`, and therefore dropped first: the process ends before its directory is removed.
     process: Mutex<Option<Process>>,
     launch: Launch,
     idle: Mutex<Option<RespConn>>,
@@ -71,7 +71,7 @@ impl RedisServer {
         &self.certificates().ca
     }
 
-    /// The certificate (PEM) that the CA signed, and its key: the server's own, and fit for a client. Panics unless started with `tls`.
+    /// The certificate (PEM) that the CA signed, and its key: the server's, also usable for a client. Panics unless started with `tls`.
     #[track_caller]
     pub fn certificate_paths(&self) -> (&Path, &Path) {
         let files = self.certificates();
@@ -101,14 +101,14 @@ impl RedisServer {
         self.launch.log()
     }
 
-    /// Stops the process (SIGSTOP): connections stay open, and new ones are still taken by the
-    /// kernel, but nothing is answered. When this returns, it has stopped.
+    /// Stops the process (SIGSTOP). Connections stay open and the kernel accepts new ones, but the
+    /// server does not answer. When this returns, it has stopped.
     #[track_caller]
     pub fn pause(&self) {
         self.with_process(Process::pause);
     }
 
-    /// Lets a paused process run on (SIGCONT): it then does all it was asked in the meantime.
+    /// Continues a paused process (SIGCONT): it then executes all commands received in the meantime.
     #[track_caller]
     pub fn resume(&self) {
         self.with_process(Process::resume);
@@ -135,8 +135,8 @@ impl RedisServer {
     /// [`connection`](Self::connection).
     #[track_caller]
     pub fn cli<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
-        // Taken out while in use: another thread's call must not wait for a blocking command, and
-        // a connection that failed half-way must not be used again.
+        // Taken out while in use: another thread's call must not wait for a blocking command, and a
+        // connection that failed in the middle of a command must not be used again.
         let kept = lock(&self.idle).take().filter(RespConn::is_idle);
         let mut connection = kept.unwrap_or_else(|| self.connection());
         let reply = connection.command(args);
@@ -144,7 +144,7 @@ impl RedisServer {
         reply
     }
 
-    /// A connection of one's own, logged in when the server has a password.
+    /// A new connection for the caller, logged in if the server has a password.
     #[track_caller]
     pub fn connection(&self) -> RespConn {
         match self.launch.connect() {

@@ -1,11 +1,11 @@
-//! A certificate authority and a certificate made for one server and thrown away with it.
-//! It must never write outside that server's directory or reuse a key.
+//! A certificate authority and a certificate for one server, in that server's directory. Keys are
+//! never reused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-// A configuration of our own: what the system's openssl.cnf adds differs between systems.
+// A private configuration, since the system's openssl.cnf differs between systems.
 // rustls takes a leaf only if it is no CA and names the host in its SAN.
 const CONFIG: &str = "\
 [req]
@@ -60,7 +60,7 @@ pub(crate) fn generate(dir: &Path) -> Certificates {
     }
 }
 
-/// Runs in `dir` with names relative to it, so that the words can be split at spaces.
+/// Runs in `dir` with relative names, so that the arguments can be split at spaces.
 fn openssl(dir: &Path, words: &str) {
     let done = Command::new("openssl")
         .args(words.split_whitespace())

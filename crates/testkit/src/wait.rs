@@ -1,5 +1,5 @@
-//! Waiting for something to become true. It must never be replaced by a fixed sleep: that is
-//! either too short on a busy machine or too long on every other.
+//! Waits until a condition is true. A fixed sleep would be too short on a busy machine and too
+//! long on every other.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// Polls `condition` each 5 ms until it holds; panics with `what` when it has not within `limit`.
+/// Polls `condition` each 5 ms until it holds; panics with `what` if it does not within `limit`.
 ///
-/// The condition is always tried at least once, and once more after the limit has passed.
+/// The condition is tried at least once, and once more after the limit has passed.
 #[track_caller]
 pub fn eventually(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let started = Instant::now();
@@ -26,7 +26,7 @@ pub fn eventually(limit: Duration, what: &str, mut condition: impl FnMut() -> bo
     }
 }
 
-/// What a future gives, awaited on this thread without any runtime: for what must not notice one, and works without.
+/// Awaits a future on this thread without any runtime, for code that must work without one.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     struct Bell(Thread);
     impl Wake for Bell {
@@ -44,7 +44,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Locks even after another thread's panic: destructors must still be able to clean up.
+/// Locks even after a panic of another thread, since destructors must still be able to clean up.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -113,7 +113,7 @@ fn each_server_has_its_own_clock_also_after_a_restart() {
     assert_eq!(micros(&second.cli(&["TIME"])), START);
     first.restart();
     assert_eq!(micros(&first.cli(&["TIME"])), START + 3_600_000_000);
-    // The one command that shows `time()`: taken at the start.
+    // Only this command shows `time()`, taken at the start.
     assert_eq!(first.cli(&["LASTSAVE"]).int(), 1_234_567_890 + 3600);
     let maps = fs::read_to_string("/proc/self/maps").expect("own maps");
     assert!(
@@ -137,7 +137,7 @@ fn jobs_go_on_and_limits_of_blocking_commands_follow_the_clock() {
         server.clock().advance(Duration::from_millis(5001));
         assert!(waiter.join().expect("no panic").is_nil());
     });
-    // Nobody asks for the key: only the server's own job can remove it.
+    // No command reads the key: only the server's own job can remove it.
     eventually(SOON, "active expiry", || server.cli(&["DBSIZE"]).int() == 0);
 }
 

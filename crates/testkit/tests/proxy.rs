@@ -69,7 +69,7 @@ fn swallowed_command_is_applied_and_its_reply_lost() {
     for (connection, key) in [(&mut present, "a"), (&mut new, "b")] {
         let before = proxy.swallowed();
         connection.send(&["SET", key, "1"]).expect("sent");
-        // Silence says nothing of how far the command has come.
+        // Silence does not show how far the command has come.
         let lost = "+OK\r\n".len() as u64;
         eventually(SOON, "the reply is thrown away", || {
             proxy.swallowed() - before >= lost
@@ -135,7 +135,7 @@ fn delay_is_per_direction_and_not_per_message() {
     let (each, messages) = (Duration::from_millis(100), 50);
     proxy.delay(each);
     let started = Instant::now();
-    // Sent apart, so that they are separate chunks on their way; so many that their delays, added up, are seconds.
+    // Sent separately, so that they are separate chunks in transit; so many that their added delays would be seconds.
     for n in 0..messages {
         connection.send(&["ECHO", &n.to_string()]).expect("sent");
         thread::sleep(Duration::from_millis(8));
@@ -156,7 +156,7 @@ fn delay_is_per_direction_and_not_per_message() {
     assert!(value(&server, "a").is_nil());
     proxy.delay(Duration::ZERO);
     assert_eq!(connection.receive().expect("at once").text(), "OK");
-    // A busy machine makes one of them late, a delay would all.
+    // A busy machine delays one of them, a real delay would delay all.
     let quickest = (0..20).map(|_| {
         let started = Instant::now();
         connection.command(&["PING"]);
@@ -201,7 +201,7 @@ fn cut_does_not_wait_for_a_stuck_peer() {
     server.pause();
     let large = vec![b'x'; 16 << 20];
     connection.set_timeout(SHORT);
-    // How much the kernel's buffers on the way hold is for the kernel to say: they grow. So until nothing more goes in.
+    // The kernel chooses the size of its buffers, and grows them. So write until it takes no more.
     let stuck = (0..64).any(|_| connection.send(&[b"SET".as_slice(), b"a", &large]).is_err());
     assert!(stuck, "the buffers are full");
     proxy.cut();
@@ -249,10 +249,10 @@ fn drop_closes_everything_in_every_state() {
         proxy.delay(Duration::from_secs(600));
         connection.send(&["PING"]).expect("sent");
         let port = proxy.port();
-        // Joins its threads, so that it would hang here if one did not end.
+        // Joins its threads, so it would hang here if one did not end.
         drop(proxy);
         assert!(is_closed(&mut connection));
-        // A process that another test is about to start has the listening socket for a moment, until it becomes its program.
+        // A process that another test is about to start has the listening socket until it executes its program.
         eventually(SOON, "nobody listens", || {
             TcpStream::connect(("127.0.0.1", port)).is_err()
         });

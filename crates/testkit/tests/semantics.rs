@@ -1,8 +1,8 @@
-//! What the server itself promises of the commands that all locks are made of: each on a key that is present, absent, of another
-//! type, and at its end. Must never look at a lock of ours: this is what they rest on.
+//! The server's promises for the commands that all locks are built on, each on a key that is present, absent, of another type,
+//! and at its expiry. No lock of this project is involved.
 //!
-//! On the server that is installed, and on each that a variable `REDIS_SERVER_BIN_<name>` names, which must be there. The clock is
-//! the test's, so an end is exact; but for the time in a script, which stands still by itself.
+//! Runs on the installed server, and on each that a variable `REDIS_SERVER_BIN_<name>` names, which must exist. The clock is
+//! virtual, so an expiry is exact, except in the test about time within a script.
 
 #![cfg(target_os = "linux")]
 
@@ -16,7 +16,7 @@ use leasehold_testkit::{RedisServer, Reply, ServerClock};
 
 const COMPARE_AND_DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
-/// The servers there are, by name. The one that is installed has no path.
+/// The available servers, by name. The installed one has no path.
 fn servers() -> Vec<(String, Option<PathBuf>)> {
     let named = env::vars()
         .filter(|(name, path)| name.starts_with("REDIS_SERVER_BIN_") && !path.is_empty())
@@ -27,7 +27,7 @@ fn servers() -> Vec<(String, Option<PathBuf>)> {
         .collect()
 }
 
-/// Runs `story` on every server there is; what it prints tells on which it failed.
+/// Runs `story` on every available server; the output names the one on which it failed.
 fn on_each_server(story: fn(&Server)) {
     for (name, path) in servers() {
         let server = Server::start(path);
@@ -36,7 +36,7 @@ fn on_each_server(story: fn(&Server)) {
     }
 }
 
-/// The harness swallows what a test prints that passes, so this is said past it.
+/// The harness captures the output of passing tests, so this writes to stderr directly.
 #[test]
 fn skipped_servers_are_named() {
     let servers = servers();
@@ -75,7 +75,7 @@ impl Server {
         line.expect("a version").to_owned()
     }
 
-    /// The reply, as people read it.
+    /// The reply, in readable form.
     fn says(&self, line: &str) -> String {
         let words: Vec<&str> = line.split(' ').collect();
         shown(&self.server.cli(&words))
@@ -90,7 +90,7 @@ impl Server {
         )
     }
 
-    /// The replies to the commands of one `MULTI`, all that `EXEC` says.
+    /// The replies to the commands of one `MULTI`, as `EXEC` returns them.
     fn exec(&self, lines: &[&str]) -> Vec<String> {
         let mut connection = self.server.connection();
         assert_eq!(connection.command(&["MULTI"]).text(), "OK");
@@ -111,8 +111,8 @@ impl Server {
         self.sees_the_time();
     }
 
-    /// Valkey 9 asks for the time again when a real millisecond has passed, and adds to what it was told meanwhile. So after
-    /// a real one it knows, and as the clock stands at whole milliseconds, nobody notices what it adds.
+    /// Valkey 9 reads the time again after a real millisecond, and adds it to the last value. So this waits for one; since the
+    /// virtual clock is at whole milliseconds, the added part does not show.
     fn sees_the_time(&self) {
         thread::sleep(Duration::from_millis(2));
         let time = self.server.cli(&["TIME"]);
@@ -121,7 +121,7 @@ impl Server {
         assert_eq!(millis, self.clock.now() / 1000);
     }
 
-    /// Tries each line on a key that was made so by `make`, and afterwards the value of the key.
+    /// Tries each line on a key that `make` created, and then compares the key's value.
     #[track_caller]
     fn table(&self, rows: &[(&str, &str, &str, &str)]) {
         for (make, line, reply, then) in rows {
@@ -160,7 +160,7 @@ fn setnx_takes_an_absent_key_and_refuses_any_type() {
             ("SET k old", "SETNX k v", "0", "old"),
             ("HSET k f 1", "SETNX k v", "0", WRONG),
         ]);
-        // It keeps the end of what was there, and has none itself.
+        // It keeps the TTL of the old key, and has none itself.
         server.says("SET k old PX 100");
         assert_eq!(server.says("SETNX k v"), "0");
         assert_eq!(server.says("PTTL k"), "100");
@@ -198,7 +198,7 @@ fn set_nx_sets_value_and_end_in_one_step_or_nothing() {
             ("HSET k f 1", "SET k v NX PX 100", "nil", WRONG),
             ("", "SET k v NX PX 0", "error ERR", "nil"),
             ("", "SET k v NX EX -1", "error ERR", "nil"),
-            // Without NX it takes whatever is there, of any type.
+            // Without NX it overwrites a key of any type.
             ("HSET k f 1", "SET k v PX 100", "OK", "v"),
         ]);
         for (line, ttl) in [("SET k v NX PX 100", 100), ("SET k v NX EX 2", 2000)] {
@@ -211,7 +211,7 @@ fn set_nx_sets_value_and_end_in_one_step_or_nothing() {
                 ttl.to_string(),
                 "a loser changes no end"
             );
-            // Held until the millisecond before its end, free one after it.
+            // Held until the millisecond before its expiry, free one after it.
             server.wait(ttl - 1);
             assert_eq!(server.says("SET k other NX PX 100"), "nil");
             server.wait(2);
@@ -228,7 +228,7 @@ fn expire_sets_a_ttl_on_a_key_of_any_type() {
             ("SET k v", "PEXPIRE k 100", "1", "v"),
             ("SET k v", "EXPIRE k 1", "1", "v"),
             ("HSET k f 1", "PEXPIRE k 100", "1", WRONG),
-            // An end in the past is one.
+            // A time in the past expires at once.
             ("SET k v", "EXPIRE k 0", "1", "nil"),
             ("SET k v", "PEXPIRE k -1", "1", "nil"),
         ]);
@@ -249,7 +249,7 @@ fn multi_setnx_expire_lets_a_loser_extend_the_winners_lock() {
         let recipe = ["SETNX k v", "PEXPIRE k 100"];
         assert_eq!(server.exec(&recipe), ["1", "1"]);
         assert_eq!(server.says("PTTL k"), "100");
-        // The loser of SETNX gives the winner's key a new end all the same: nothing in EXEC depends on a reply.
+        // The loser of SETNX still sets a new TTL on the winner's key: EXEC does not depend on replies.
         server.wait(60);
         assert_eq!(server.exec(&["SETNX k other", "PEXPIRE k 100"]), ["0", "1"]);
         assert_eq!(
@@ -258,7 +258,7 @@ fn multi_setnx_expire_lets_a_loser_extend_the_winners_lock() {
         );
         server.wait(101);
         assert_eq!(server.exec(&recipe), ["1", "1"]);
-        // An error in the midst undoes nothing.
+        // An error in the middle undoes nothing.
         server.says("DEL k");
         server.says("HSET k f 1");
         assert_eq!(
@@ -278,19 +278,19 @@ fn compare_and_delete_deletes_the_owners_value_only() {
         assert_eq!(server.says("PTTL k"), "100");
         assert_eq!(server.delete("v"), "1");
         assert_eq!(server.says("EXISTS k"), "0");
-        // At its end it is nobody's, also for its own.
+        // At its expiry it is free, also for its owner.
         server.says("SET k v PX 100");
         server.wait(101);
         assert_eq!(server.delete("v"), "0");
-        // Another type is an error, and stays.
+        // A key of another type gives an error, and stays.
         server.says("HSET k f 1");
         assert!(server.delete("v").starts_with("error"));
         assert_eq!(server.says("EXISTS k"), "1");
     });
 }
 
-/// All of a script is at one moment: what is there when it begins is there when it ends, also when its end has passed meanwhile.
-/// The clock is the server's own here: one that stands still would prove nothing.
+/// A script runs at one moment: a key present when it begins is present when it ends, even if its TTL has passed meanwhile.
+/// This uses the server's real clock; a virtual one would prove nothing.
 #[test]
 fn key_present_when_a_script_begins_lasts_until_its_end() {
     const READS: &str = "local before = redis.call('get', KEYS[1]) if before == false then return 'late' end \
@@ -312,7 +312,7 @@ fn key_present_when_a_script_begins_lasts_until_its_end() {
             let has_ended = server.cli(&["EXISTS", "k"]).int() == 0;
             match said.text().as_str() {
                 "same" if has_ended => break,
-                // The script was over before the key's end.
+                // The script was over before the key expired.
                 "same" => turns *= 2,
                 "late" => {}
                 other => panic!("{name}: {other} after {turns} turns"),

@@ -1,4 +1,4 @@
-//! A redis-server under test: options, faults of the process, and the client to look at it.
+//! A redis-server under test: options, process faults, and the client that examines it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -294,7 +294,7 @@ fn restart_waits_for_its_port_and_for_its_own_process() {
     let squatter = TcpListener::bind(("127.0.0.1", server.port())).expect("the port is free");
     thread::scope(|scope| {
         let restart = scope.spawn(|| server.restart());
-        // As another test's server would that won the race for the port.
+        // Like another test's server that won the race for the port.
         let (mut asking, _) = squatter.accept().expect("asked for readiness");
         asking
             .write_all(b"+PONG\r\n$14\r\nprocess_id:1\r\n\r\n")
@@ -312,7 +312,7 @@ fn restart_waits_for_its_port_and_for_its_own_process() {
 fn start_tries_other_ports_and_says_when_it_gives_up() {
     let squatter = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = squatter.local_addr().expect("bound").port();
-    // Wins over each port the kit tries.
+    // Overrides each port that the kit tries.
     drop(
         RedisServer::builder()
             .option("port", &port.to_string())
