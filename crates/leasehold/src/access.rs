@@ -1,4 +1,4 @@
-//! A client's access to a server: its user and password, and how it encrypts. Must never show a password.
+//! A client's access to a server: user, password and encryption. No output shows a password.
 
 use std::error;
 use std::fmt;
@@ -9,6 +9,13 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 /// A user and a password of a server.
+///
+/// ```
+/// use leasehold::Credentials;
+///
+/// let credentials = Credentials::password("secret").user("app");
+/// assert!(!format!("{credentials:?}").contains("secret"));
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     pub(crate) user: Option<String>,
@@ -43,7 +50,7 @@ impl fmt::Debug for Credentials {
 
 type Asked = BoxFuture<'static, Result<Credentials, String>>;
 
-/// A source of credentials, which is asked at each dial.
+/// A source of credentials. The client asks it at each dial.
 #[derive(Clone)]
 pub(crate) struct Source(Arc<dyn Fn() -> Asked + Send + Sync>);
 
@@ -57,7 +64,7 @@ impl Source {
         Self(Arc::new(move || {
             let ask = ask.clone();
             let answer = async move { ask().await.map_err(|error| error.into().to_string()) };
-            // A panic must not end who dials: it is asked again.
+            // A panic must not end the dialing task. The source is asked again.
             let answer = AssertUnwindSafe(answer).catch_unwind();
             answer
                 .map(|answer| answer.unwrap_or_else(|_| Err("their source panicked".into())))
@@ -73,7 +80,7 @@ impl Source {
 /// Settings of connections, apart from the address.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
-    /// Asked at each dial, if they do not stand in the URL.
+    /// Asked at each dial, if the URL has no credentials.
     pub(crate) credentials: Option<Source>,
     /// For encrypted connections; by default the authorities that the system trusts.
     #[cfg(feature = "tls")]

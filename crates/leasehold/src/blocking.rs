@@ -1,7 +1,5 @@
-//! The same nouns without `async`: every setting and verb, for programs without an executor. Each call waits for the one it is
-//! named after.
-//!
-//! Do not call it from async code: it blocks the thread.
+//! The library without `async`, for programs without an executor. Each call blocks the thread until the async call of the same name has
+//! ended. Do not use it in async code.
 //!
 //! ```
 //! use leasehold::blocking::Client;
@@ -48,6 +46,18 @@ use crate::doctor::{Examination, Examined};
 use crate::error::Error;
 
 /// A blocking [`Client`](crate::Client).
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::blocking::Client;
+///
+/// let client = Client::embedded()?;                    // or Client::connect("redis://127.0.0.1/")?
+/// if let Some(lease) = client.mutex("report").try_acquire()? {
+///     lease.release_after(Duration::from_secs(60))?;
+/// }
+/// client.close();
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Client(crate::Client);
 
@@ -64,7 +74,7 @@ impl From<Client> for crate::Client {
 }
 
 impl ClientBuilder {
-    /// Connects to the store at `url` and blocks meanwhile; see [`ClientBuilder::connect`].
+    /// Connects to the store at `url`, and blocks until that is done; see [`ClientBuilder::connect`].
     ///
     /// # Errors
     /// As [`ClientBuilder::connect`].
@@ -93,7 +103,7 @@ impl Client {
         crate::Client::embedded().map(Self)
     }
 
-    /// Settings before connecting: end them with [`ClientBuilder::connect_blocking`].
+    /// A builder with the default settings: end it with [`ClientBuilder::connect_blocking`].
     pub fn builder() -> ClientBuilder {
         crate::Client::builder()
     }

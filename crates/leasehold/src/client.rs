@@ -1,4 +1,4 @@
-//! One client of one store, and how it is made. Must never take a lock by itself, and never leave one behind when it is closed.
+//! One client of one store, and its builder.
 
 mod builder;
 mod handle;

@@ -1,8 +1,7 @@
-//! Time as a value. Must never be bypassed: nothing else in the library reads a clock or sleeps.
+//! Time as a value. Only this module reads clocks and sleeps; `clippy.toml` forbids it elsewhere.
 //!
-//! A lease is judged by a clock that **counts suspend**: `CLOCK_BOOTTIME` on Linux. `std::time::Instant` stops while a
-//! laptop sleeps, so a lease that ran out meanwhile would still look valid. Timers do stop, hence the slices in
-//! [`Clock::sleep_until`].
+//! Deadlines are judged by a clock that **counts suspend**: `CLOCK_BOOTTIME` on Linux. `std::time::Instant` stops while a laptop
+//! sleeps, so an expired lease would still look valid. Timers stop too, so [`Clock::sleep_until`] sleeps in slices.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use nix::time::{ClockId, clock_gettime};
 /// How late a suspended host may notice, once it runs again, that a deadline has passed.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// A point on a [`Clock`], in microseconds; comparable only with others of the same clock.
+/// A point in time on a [`Clock`], in microseconds. Compare it only with moments of the same clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -28,7 +27,7 @@ impl Moment {
         self.0
     }
 
-    /// How long from `earlier` to here; zero if it is not earlier.
+    /// The time from `earlier` to this moment. Zero if `earlier` is not earlier.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
@@ -42,7 +41,27 @@ impl Moment {
     }
 }
 
-/// Where the library gets its time from.
+/// The source of time of a client.
+///
+/// With [`Clock::virtual_time`] a test of hours runs in milliseconds:
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::{Client, Clock, Memory};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), leasehold::Error> {
+/// // In a test: #[tokio::test(start_paused = true)]
+/// let clock = Clock::virtual_time();
+/// let memory = Memory::new(clock.clone());
+/// let client = Client::builder().clock(clock.clone()).embedded(&memory)?;
+/// let lease = client.mutex("orders").ttl(Duration::from_secs(30)).acquire().await?;
+///
+/// tokio::time::sleep(Duration::from_secs(3600)).await; // the client renews the lease meanwhile
+/// assert!(!lease.is_lost());
+/// clock.suspend(Duration::from_secs(60));              // a laptop sleeps for longer than the TTL
+/// assert!(lease.is_lost());
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Clock(Source);
 
@@ -69,17 +88,17 @@ struct Virtual {
     wall_us: AtomicU64,
 }
 
-/// Where virtual time begins: 2026-01-01, so that fences look like fences.
+/// The first moment of virtual time, 2026-01-01: fences then have realistic values.
 const VIRTUAL_EPOCH_US: u64 = 1_767_225_600_000_000;
 
 impl Clock {
-    /// The clock of this host, suspend included.
+    /// The clock of this host. It counts suspend.
     pub const fn system() -> Self {
         Self(Source::System)
     }
 
-    /// A clock that follows the current tokio runtime, for tests: on a paused runtime (`start_paused`) time moves only when
-    /// every task waits. A client with this clock works on that runtime and starts no thread; outside of a runtime it is refused as
+    /// A clock for tests that follows the current tokio runtime. On a paused runtime (`start_paused`) time moves only when all tasks
+    /// wait. A client with this clock works on that runtime and starts no thread. Without a runtime, building the client fails with
     /// [`Error::Invalid`](crate::Error::Invalid).
     #[allow(
         clippy::disallowed_methods,
@@ -95,7 +114,7 @@ impl Clock {
         })))
     }
 
-    /// A clock that stands still until [`Clock::advance`], for what runs on no runtime of tokio's.
+    /// A clock that moves only by [`Clock::advance`], for simulations without a tokio runtime.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn manual() -> Self {
         Self(Source::Manual(Arc::new(Manual {
@@ -113,7 +132,7 @@ impl Clock {
         }
     }
 
-    /// Lets time pass as a suspended host does: the clock jumps, no timer fires. No effect on the system's clock.
+    /// Simulates a suspended host: the clock jumps, and no timer fires. No effect on the system's clock.
     pub fn suspend(&self, duration: Duration) {
         if let Source::Virtual(clock) = &self.0 {
             clock
@@ -122,7 +141,7 @@ impl Clock {
         }
     }
 
-    /// Sets wall time back, as an administrator or NTP does. No effect on the system's clock.
+    /// Simulates an administrator or NTP that sets wall time back. No effect on the system's clock.
     pub fn step_wall_back(&self, duration: Duration) {
         if let Source::Virtual(clock) = &self.0 {
             clock.wall_us.fetch_sub(micros(duration), Ordering::SeqCst);
@@ -147,7 +166,7 @@ impl Clock {
         }
     }
 
-    /// The time of day, for people: it may go back, so nothing is decided by it.
+    /// The time of day, for people. It may go back, so the library decides nothing by it.
     pub fn wall(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_micros(self.store_now().wall_us)
     }
@@ -187,7 +206,7 @@ impl Clock {
         }
     }
 
-    /// Waits for a while that nothing depends on: a back-off, a poll.
+    /// Waits for a duration that no deadline depends on: a back-off, a poll.
     pub(crate) async fn sleep(&self, duration: Duration) {
         #[cfg(any(test, feature = "simulation"))]
         if let Source::Manual(_) = self.0 {
@@ -196,7 +215,7 @@ impl Clock {
         tokio::time::sleep(duration).await;
     }
 
-    /// What `future` gives, or `None` if it takes longer than `limit`.
+    /// The output of `future`, or `None` if it takes longer than `limit`.
     #[cfg(any(feature = "redis", feature = "cache"))]
     pub(crate) async fn within<F: std::future::Future>(
         &self,

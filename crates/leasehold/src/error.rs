@@ -1,4 +1,4 @@
-//! What can go wrong, in four kinds that answer the caller's next question. Must never hold a secret.
+//! Errors of four kinds. No error holds a secret.
 //!
 //! | kind | did I hold it? | may I retry? |
 //! |---|---|---|
@@ -6,6 +6,27 @@
 //! | [`Error::Lost`] | once, no longer | only the whole work, under a new lease |
 //! | [`Error::Store`] | no verdict | yes; [`StoreError::may_have_taken_effect`] says whether the request may count |
 //! | [`Error::Invalid`] | never | not with the same input |
+//!
+//! ```
+//! use leasehold::{Error, Mutex};
+//!
+//! async fn pack(orders: &Mutex) -> Result<(), Error> {
+//!     match orders.acquire_within(std::time::Duration::from_secs(5)).await {
+//!         Ok(lease) => lease.release().await,
+//!         Err(Error::Timeout(timeout)) => {
+//!             println!("still busy after {:?}", timeout.waited);
+//!             Ok(())
+//!         }
+//!         Err(error) if error.is_unavailable() => {
+//!             println!("try again later: {error}");
+//!             Ok(())
+//!         }
+//!         Err(error) => Err(error),
+//!     }
+//! }
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+//! # pack(&leasehold::Client::embedded()?.mutex("orders")).await }
+//! ```
 
 use std::fmt;
 #[cfg(any(feature = "redis", feature = "local"))]
@@ -14,14 +35,14 @@ use std::time::Duration;
 
 use leasehold_core::{Fence, HolderView, Invalid};
 
-/// Everything the library can refuse or fail with.
+/// An error of a lock or its store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The time limit passed; the lock was never held.
     #[error(transparent)]
     Timeout(#[from] Timeout),
-    /// The lock was held once and is not any more; work done since may have been unprotected.
+    /// The lock was held and is not any more. Work done since may have been unprotected.
     #[error(transparent)]
     Lost(#[from] Lost),
     /// The store gave no verdict.
@@ -48,7 +69,7 @@ impl Error {
         matches!(self, Self::Store(error) if error.kind == StoreErrorKind::Closed)
     }
 
-    /// Whether the store gave no verdict, and may give one a moment later: see [`StoreErrorKind::is_transient`].
+    /// Whether the store gave no verdict, but a retry may succeed: see [`StoreErrorKind::is_transient`].
     pub const fn is_unavailable(&self) -> bool {
         matches!(self, Self::Store(error) if error.kind.is_transient())
     }
@@ -75,34 +96,34 @@ pub(crate) fn within(
 pub struct Timeout {
     /// The lock.
     pub name: String,
-    /// How long was waited.
+    /// How long the caller waited.
     pub waited: Duration,
-    /// Who held it when it was last asked for.
+    /// The holder in the last answer of the store.
     pub holder: Option<Box<HolderView>>,
-    /// Whether that was a lease of the same client. A task that waits for a lock that it holds itself waits in vain: see
+    /// Whether that holder is a lease of this client. A task that waits for its own lease never gets the lock: see
     /// [`Mutex`](crate::Mutex#not-re-entrant).
     pub by_this_client: bool,
-    /// How many waiters were before this one.
+    /// The number of waiters ahead.
     pub ahead: u32,
 }
 
-/// A lease that ended by itself.
+/// A lease was lost.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("lease on \"{name}\"{} was lost: {}", Numbered(*.fence), self.reason())]
 #[non_exhaustive]
 pub struct Lost {
     /// The lock.
     pub name: String,
-    /// The fence that is now worthless; `None` for a lock that has no fences.
+    /// The fence of the lost lease. `None` for a lock without fences.
     pub fence: Option<Fence>,
-    /// Why.
+    /// The cause.
     pub cause: LossCause,
     /// The server that keeps the lock was replaced, and the new one had not confirmed the lease.
     pub replaced: Option<Replaced>,
 }
 
 impl Lost {
-    /// Why it was lost, in words: the cause, and whether the server was replaced before.
+    /// The reason as a text: the cause, and whether the server was replaced before.
     pub fn reason(&self) -> String {
         match self.replaced {
             None => self.cause.to_string(),
@@ -111,15 +132,15 @@ impl Lost {
     }
 }
 
-/// How the server that keeps the locks was replaced by the one that answers now, as far as that says.
+/// How the server that keeps the locks was replaced by the one that answers now, as far as the new server tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Replaced {
     /// A replica took over, or the server was started again with its data. The last writes may be missing.
     Successor,
-    /// It has nothing of the data of the one before: another server, or the same one started again empty.
+    /// The new server has no data of the old one: it is another server, or the old one was started again empty.
     Other,
-    /// The user may not ask which server it is (`INFO`), so that any new connection may lead to another one.
+    /// The user may not send `INFO`, so the client cannot tell whether a new connection leads to another server.
     Unknown,
 }
 
@@ -139,15 +160,15 @@ impl fmt::Display for Replaced {
     }
 }
 
-/// Why a lease was lost.
+/// The cause of a loss.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossCause {
-    /// It could not be renewed before its deadline; the last failure, if there was one.
+    /// The lease was not renewed before its deadline. The text is the last failure, if there was one.
     Deadline(Option<String>),
-    /// The store says that someone else holds the lock, or no one: it was broken, deleted, or the store lost its data.
+    /// The store says that another owner or no owner holds the lock: it was broken or deleted, or the store lost its data.
     NotHeld(Option<Box<HolderView>>),
-    /// It reached its `max_hold`.
+    /// The lease reached its `max_hold`.
     MaxHold,
     /// The client was closed.
     Closed,
@@ -180,13 +201,13 @@ impl fmt::Display for LossCause {
 #[error("{store}: {}: {detail}", .kind.sentence())]
 #[non_exhaustive]
 pub struct StoreError {
-    /// Which store: its address, without user and password.
+    /// The address of the store, without user and password.
     pub store: String,
-    /// What kind of failure.
+    /// The kind of failure.
     pub kind: StoreErrorKind,
-    /// What was said, by the store or the system.
+    /// The text of the store or of the operating system.
     pub detail: String,
-    /// Whether the request may have been carried out all the same. If so, the client releases in the background.
+    /// Whether the store may have executed the request. If so, the client releases the lock in the background.
     pub may_have_taken_effect: bool,
 }
 
@@ -266,13 +287,13 @@ impl StoreError {
         }
     }
 
-    /// The same for a request that was sent and not answered.
+    /// The error of a request that was sent and not answered.
     pub(crate) fn unknown(mut self) -> Self {
         self.may_have_taken_effect = true;
         self
     }
 
-    /// The answer to a request may be the word of the server that was replaced meanwhile.
+    /// The server was replaced during the request, so the answer may come from the old server.
     pub(crate) fn replaced_meanwhile(store: &str) -> Self {
         let why = "the server was replaced while it was asked";
         Self::new(store, StoreErrorKind::Unavailable, why).unknown()

@@ -1,12 +1,12 @@
-//! Whose lock a key may be that is not ours. Must never decide anything: it is a guess, for people.
+//! Guesses which library wrote a foreign lock. For people only: no decision depends on it.
 
 use std::fmt;
 
 use leasehold_core::timestamp::Unit;
 
-/// What the lock of another program looks like.
+/// The format of another library's lock.
 ///
-/// Only the form is known: two libraries may write the same one.
+/// Only the format is known: two libraries may write the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ForeignFormat {

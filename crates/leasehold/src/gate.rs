@@ -1,12 +1,12 @@
-//! The resource's half of fencing. Must never let a fence pass that is below one already seen.
+//! The resource's side of fencing.
 //!
-//! A lock service cannot stop a holder that was paused past its deadline and does not know it yet. The resource can, if
-//! every access shows the fence and the resource refuses what is older than the newest it has seen. **Every access: the
-//! first read too.** A store that checks writes alone still loses updates: the paused holder writes after the next one
-//! has read and before it writes, when the old fence is still the highest that was *written*.
+//! A lock service cannot stop a holder that was paused past its deadline and has not noticed. The resource can: each access sends the
+//! fence, and the resource refuses a fence lower than the highest one it has seen. **Check each access, the first read too.** A resource
+//! that checks only writes still loses updates: after the next holder has read and before it writes, the old fence is still the highest
+//! one *written*, so the write of the paused holder passes.
 //!
-//! [`Gate`] is that check inside one process. In SQL it is one statement at first touch, in the same transaction as the
-//! work, and no row means that the fence is stale:
+//! [`Gate`] is that check inside one process. In SQL the check is one statement at the first access, in the same transaction as the
+//! work. No row means that the fence is stale:
 //!
 //! ```sql
 //! UPDATE account SET fence = :fence WHERE id = :id AND fence <= :fence RETURNING balance;
@@ -63,14 +63,14 @@ pub struct Gate {
 )]
 #[non_exhaustive]
 pub struct StaleFence {
-    /// The fence that was shown.
+    /// The refused fence.
     pub fence: Fence,
     /// The highest one seen.
     pub highest: Fence,
 }
 
 impl Gate {
-    /// A gate that has seen nothing. After a restart, use [`Gate::starting_at`] with the fence kept beside the data.
+    /// A gate that has seen no fence. After a restart, use [`Gate::starting_at`] with the fence stored beside the data.
     pub const fn new() -> Self {
         Self {
             highest: AtomicU64::new(0),
@@ -78,13 +78,21 @@ impl Gate {
     }
 
     /// A gate that has seen `fence`.
+    ///
+    /// ```
+    /// use leasehold::{Fence, Gate};
+    ///
+    /// let stored = Fence::new(41);                         // read beside the data
+    /// let gate = Gate::starting_at(stored);
+    /// assert!(gate.admit(Fence::new(40)).is_err());
+    /// ```
     pub const fn starting_at(fence: Fence) -> Self {
         Self {
             highest: AtomicU64::new(fence.get()),
         }
     }
 
-    /// Admits an access, a read or a write, and shuts out every lower fence from now on.
+    /// Admits an access, a read or a write. From then on the gate refuses all lower fences.
     ///
     /// # Errors
     /// [`StaleFence`] when a higher fence was admitted before.
@@ -97,7 +105,7 @@ impl Gate {
         }
     }
 
-    /// The highest fence seen, to be kept beside the data.
+    /// The highest fence seen. Store it beside the data.
     pub fn highest(&self) -> Fence {
         Fence::new(self.highest.load(Ordering::SeqCst))
     }

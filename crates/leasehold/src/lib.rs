@@ -1,4 +1,4 @@
-//! **A lock is a lease with a number on it**: held for a time, renewed while you work, and told to you when it is lost.
+//! **A distributed lock that is a lease with a number**: it is held for a time, renewed while you work, and you learn when it is lost.
 //!
 //! ```
 //! use std::time::Duration;
@@ -9,28 +9,27 @@
 //! let orders = client.mutex("orders:42").ttl(Duration::from_secs(30));
 //!
 //! let lease = orders.acquire().await?;                 // waits its turn; drop the future to stop waiting
-//! println!("fence {}", lease.fence());                 // show it to the resource, reads included
+//! println!("fence {}", lease.fence());                 // send it with each access to the resource, reads included
 //! assert!(orders.try_acquire().await?.is_none());      // busy is an answer, not an error
-//! lease.release().await?;                              // Err(Lost) is the last chance to learn the truth
+//! lease.release().await?;                              // Err(Lost): work may have been unprotected
 //! # Ok(()) }
 //! ```
 //!
-//! A [`Client`] connects to a store and makes [`Mutex`]es, which cost nothing until acquired. A [`Lease`] is the proof of
-//! holding one. [`Gate`] is the half that belongs to the protected resource. `blocking` (a feature) has the same nouns without
-//! `async`.
+//! A [`Client`] connects to a store and makes [`Mutex`]es, which cost nothing until acquired. A [`Lease`] is a held mutex. [`Gate`]
+//! checks fences at the protected resource. `blocking` (a feature) is the same API without `async`.
 //!
 //! # What it does not do
 //!
 //! No lock service can guarantee that two holders never overlap in an asynchronous network: a holder can be paused for
-//! longer than its lease and not know. What you get is a lease that knows its own deadline, and a [fence](Gate) with
-//! which the resource can refuse the late one. `docs/guarantees.md` says what each store promises and what it does not.
+//! longer than its lease and not notice. A [`Lease`] knows its deadline, and a resource can refuse a late holder by its
+//! [fence](Gate). `docs/guarantees.md` says what each store promises and what it does not.
 //!
 //! # Map
 //!
-//! [`Client`] → [`Mutex`] → [`Lease`] → the stores. [`error`] has the four kinds of error. [`Clock`] is time as a value,
-//! so that your tests can run on virtual time, and [`testing`] makes a store fail. With the feature `cache`, `Client::cache` guards
-//! cached values: one caller in the fleet loads, the others take the stale value or wait. `timestamp` (a feature) is for keys
-//! that are shared with programs of the oldest recipe. The rules themselves are in `leasehold-core`.
+//! [`Client`] → [`Mutex`] → [`Lease`] → the stores. [`error`] has the four kinds of error. [`Clock`] is time as a value, for tests on
+//! virtual time, and [`testing`] makes a store fail. With the feature `cache`, `Client::cache` guards cached values: one caller in the
+//! fleet loads, the others take the stale value or wait. `timestamp` (a feature) is for keys shared with programs of the oldest recipe.
+//! The rules themselves are in `leasehold-core`.
 
 #![forbid(unsafe_code)]
 // Docs.rs says which feature each item needs.
@@ -69,7 +68,7 @@ pub use clock::{Clock, Moment};
 pub use error::{Error, LossCause, Lost, Replaced, StoreError, StoreErrorKind, Timeout};
 pub use foreign::ForeignFormat;
 pub use gate::{Gate, StaleFence};
-/// For simulations of many clients; not for programs, and without any promise that it stays as it is.
+/// For simulations of many clients. Not part of the stable API.
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub use lease::simulated;
@@ -90,7 +89,7 @@ pub use timestamp::{TimestampHold, TimestampLock};
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// So are those of the guide to the cache.
+/// The examples of the guide to the cache are compiled as tests.
 #[cfg(all(doctest, feature = "cache"))]
 #[doc = include_str!("../../../docs/reference/cache.md")]
 struct CacheGuide;

@@ -1,4 +1,4 @@
-//! A named lock and how it is to be acquired. Must never do I/O by being made.
+//! A named lock and its settings.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,16 +13,28 @@ use crate::lease::{
 
 /// A mutex: one holder at a time, across all processes that use the same store and name.
 ///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+/// # let client = leasehold::Client::embedded()?;
+/// use std::time::Duration;
+///
+/// let orders = client.mutex("orders:42").ttl(Duration::from_secs(10)).note("packing");
+/// let lease = orders.acquire_within(Duration::from_secs(5)).await?;
+/// println!("packing under fence {}", lease.fence());
+/// lease.release().await?;
+/// # client.close().await; Ok(()) }
+/// ```
+///
 /// Cheap to make and to clone. Clients are served in the order in which they came, and so are the tasks of one client. A
-/// lock that is released goes first to tasks of the same client, without a round trip, up to 16 times in a row or for
-/// 50 ms while other clients wait.
+/// lock that is released goes first to tasks of the same client, without a round trip. While other clients wait, this happens at most
+/// 16 times in a row and for at most 50 ms.
 ///
 /// # Not re-entrant
 ///
-/// A task that holds the lock and acquires it again waits for itself: [`Mutex::acquire`] for ever, [`Mutex::acquire_within`] until its
-/// limit; [`Mutex::try_acquire`] says busy. So do two clones of one mutex, and two mutexes of the same name. The text of
-/// [`Error::Timeout`] says "held by this client" when the holder is a lease of the same [`Client`](crate::Client), and
-/// [`Timeout::by_this_client`](crate::Timeout::by_this_client) is true. Pass the [`Lease`] down to what needs it instead.
+/// A task that holds the lock and acquires it again waits for itself: [`Mutex::acquire`] never ends, [`Mutex::acquire_within`] ends at its
+/// limit, and [`Mutex::try_acquire`] returns `None`. The same is true of two clones of one mutex, and of two mutexes with one name. If the
+/// holder is a lease of the same [`Client`](crate::Client), [`Timeout::by_this_client`](crate::Timeout::by_this_client) is true, and the
+/// text of [`Error::Timeout`] says "held by this client". Pass the [`Lease`] down the call instead.
 #[derive(Clone)]
 #[must_use = "a mutex does nothing until it is acquired"]
 pub struct Mutex {
@@ -53,14 +65,13 @@ impl Mutex {
         }
     }
 
-    /// How long a lease lasts without renewal, and so how long a crashed holder blocks the others. 10 ms to 24 h;
-    /// default 30 s.
+    /// How long a lease lasts without renewal. The lock of a crashed holder is free after this time. 10 ms to 24 h; default 30 s.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// What others are told this holder is doing; at most 128 bytes.
+    /// A text that others see beside the holder, such as the name of the work. At most 128 bytes.
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = Label::new("note", &note.into());
         self
@@ -72,25 +83,26 @@ impl Mutex {
         self
     }
 
-    /// The longest a lease may be held: then it is lost, so that a holder that hangs cannot renew for ever. At least the
-    /// shortest TTL; default: no limit.
+    /// The longest time that a lease may be held. Then it is lost, so a holder that hangs does not keep the lock. At least 10 ms;
+    /// default: no limit.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
     }
 
-    /// For how long the lock stays with this client after a release, in case it is wanted here again: then acquiring it takes
-    /// no round trip, but for a flight now and then for the next fences. It is given up at once when another client waits for
-    /// it; one that does not wait finds it busy, and so does a program of another kind that shares the key. Where a client
-    /// cannot be told of others (`local:`, or a Redis user who may not subscribe to its channel) it has no effect. Default: not
-    /// at all.
+    /// How long the client keeps the lock after a release. If a task of this client acquires the lock again within that time, no
+    /// request is needed, apart from one now and then for new fences.
+    ///
+    /// The client releases the lock at once when another client waits for it. A client that only tries finds the lock busy, and so does
+    /// another kind of program that shares the key. The setting has no effect where the store cannot notify the client of waiters: in
+    /// `local:`, and for a Redis user that may not subscribe to the client's channel. Default: zero.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
         self
     }
 
-    /// For how long the lock stays taken at least, counted from the grant of each lease. So a job that ends early is not done
-    /// again by the next host, whose clock is a little behind. At most 24 h; default: not at all.
+    /// The least time that the lock stays taken, from the grant of each lease. It keeps a host whose clock is a little behind from
+    /// repeating a short job. At most 24 h; default: zero.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -104,28 +116,35 @@ impl Mutex {
     /// # client.close().await; Ok(()) }
     /// ```
     ///
-    /// - **However the lease ends**: released, dropped, by `?`, by a panic, after [`Lease::run`] or by
-    ///   [`Client::close`](crate::Client::close). A lease that nobody received, because the acquisition was dropped, is not kept.
-    /// - **Nobody has the lock until then**, nor has another task of this client: it is not handed on. Only
-    ///   [`Client::break_lock`](crate::Client::break_lock) ends that sooner.
+    /// - **It counts for every end of a lease**: a release, a drop, a `?`, a panic, the end of [`Lease::run`] or
+    ///   [`Client::close`](crate::Client::close). It does not count for a grant that arrives after the acquisition was dropped.
+    /// - **No task gets the lock until then**, not even another task of this client. Only
+    ///   [`Client::break_lock`](crate::Client::break_lock) frees it sooner.
     /// - With [`Mutex::linger`]: the lock lingers only if the time is over at the release.
-    /// - With [`Lease::release_after`]: whichever is later counts. With [`Lease::detach`]: the time given there counts.
-    /// - **A lost lease is not kept**, whatever the cause, [`Mutex::max_hold`] included: the lock may be another's by then.
+    /// - With [`Lease::release_after`]: the later time counts. With [`Lease::detach`]: the time given there counts.
+    /// - **A lost lease is not kept**, for any cause, [`Mutex::max_hold`] included: another owner may have the lock by then.
     /// - If the process crashes, or the store cannot be reached at the end, the lock ends by its [TTL](Mutex::ttl).
     pub fn at_least(mut self, at_least: Duration) -> Self {
         self.at_least = at_least;
         self
     }
 
-    /// Calls `watch` each time it is known anew that the lock is busy: who holds it, and how many are ahead. It runs where that
-    /// is heard, which may be in the midst of the client's I/O, and must return at once. If it panics, it is not called again for
-    /// this acquisition.
+    /// Calls `watch` each time the store answers that the lock is busy, with the holder and the number of waiters ahead. The call may
+    /// come from the client's I/O, so `watch` must return at once. If it panics, it is not called again for this acquisition.
+    ///
+    /// ```
+    /// # let client = leasehold::Client::embedded()?;
+    /// let orders = client.mutex("orders:42").on_wait(|status| {
+    ///     eprintln!("{} is held, {} ahead, {:?} so far", status.name, status.ahead, status.waited);
+    /// });
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn on_wait(mut self, watch: impl Fn(&WaitStatus) + Send + Sync + 'static) -> Self {
         self.on_wait = Some(Arc::new(watch));
         self
     }
 
-    /// Waits for the lock, in line.
+    /// Waits for the lock, in a queue.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
@@ -137,11 +156,13 @@ impl Mutex {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not answer (once in line, only after the [outage timeout](crate::ClientBuilder::outage_timeout)),
+    /// [`Error::Store`] when the store does not answer; in the queue, only after the
+    /// [outage timeout](crate::ClientBuilder::outage_timeout).
     /// [`Error::Invalid`] for bad settings. Never [`Error::Timeout`].
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the line. A lock that was granted meanwhile is released in the background.
+    /// Dropping the future leaves the queue and loses the place in it. If the grant arrives later, the client releases the lock in the
+    /// background. So in a `select!` in a loop, poll one pinned future, or use [`Mutex::acquire_owned`] in a task.
     pub async fn acquire(&self) -> Result<Lease, Error> {
         self.request(WaitLimit::Forever)
             .await?
@@ -150,8 +171,24 @@ impl Mutex {
 
     /// Waits for the lock for at most `limit`.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// use std::time::Duration;
+    /// use leasehold::Error;
+    ///
+    /// let orders = client.mutex("orders:42");
+    /// let held = orders.acquire().await?;
+    /// match orders.acquire_within(Duration::from_millis(20)).await {
+    ///     Err(Error::Timeout(timeout)) => println!("held by {:?}", timeout.holder),
+    ///     other => drop(other?),
+    /// }
+    /// # drop(held);
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::Timeout`], naming the holder, when it was busy all the time; otherwise as [`Mutex::acquire`].
+    /// [`Error::Timeout`], with the holder, when the lock was busy until the limit; otherwise as [`Mutex::acquire`].
     ///
     /// # Cancel safety
     /// As [`Mutex::acquire`].
@@ -163,6 +200,17 @@ impl Mutex {
 
     /// Asks once: `None` when the lock is busy.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let orders = client.mutex("orders:42");
+    /// match orders.try_acquire().await? {
+    ///     Some(lease) => lease.release().await?,
+    ///     None => println!("another worker has it"),
+    /// }
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Mutex::acquire`].
     ///
@@ -172,7 +220,7 @@ impl Mutex {
         self.request(WaitLimit::Once).await
     }
 
-    /// The same as [`Mutex::acquire`], as a future that owns the mutex and so is `'static`: for a task of its own.
+    /// [`Mutex::acquire`] as a future that owns the mutex and so is `'static`, for a spawned task.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
@@ -192,7 +240,7 @@ impl Mutex {
         self.acquire().await
     }
 
-    /// The same as [`Mutex::acquire_within`], as a future that owns the mutex and so is `'static`.
+    /// [`Mutex::acquire_within`] as a future that owns the mutex and so is `'static`, for a spawned task.
     ///
     /// # Errors
     /// As [`Mutex::acquire_within`].
@@ -203,7 +251,7 @@ impl Mutex {
         self.acquire_within(limit).await
     }
 
-    /// The same as [`Mutex::try_acquire`], as a future that owns the mutex and so is `'static`.
+    /// [`Mutex::try_acquire`] as a future that owns the mutex and so is `'static`, for a spawned task.
     ///
     /// # Errors
     /// As [`Mutex::acquire`].
@@ -225,11 +273,12 @@ impl Mutex {
     /// ```
     ///
     /// # Errors
-    /// As [`Mutex::acquire`], before `work` was begun; [`Error::Lost`] when the lease was lost and `work` cancelled. What became
-    /// of the release is in [`RunOutcome::released`], beside the output.
+    /// As [`Mutex::acquire`], before `work` began. [`Error::Lost`] when the lease was lost and `work` was cancelled. The result of the
+    /// release is in [`RunOutcome::released`], beside the output.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the line, or drops the work where it is and releases the lock in the background.
+    /// Dropping the future while it waits leaves the queue. Later it drops `work` at its current `.await` and releases the lock in the
+    /// background.
     pub async fn run<T>(
         &self,
         work: impl AsyncFnOnce(&Lease) -> T,
@@ -237,7 +286,16 @@ impl Mutex {
         Ok(self.acquire().await?.run(work).await?)
     }
 
-    /// The same, but waits for the lock for at most `limit`: [`Mutex::acquire_within`], then [`Lease::run`].
+    /// Waits for the lock for at most `limit`, runs `work` under it, and releases it: [`Mutex::acquire_within`], then [`Lease::run`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let limit = std::time::Duration::from_secs(5);
+    /// let ran = client.mutex("stock").run_within(limit, async |lease| lease.fence()).await?;
+    /// println!("worked under fence {}", ran.confirmed()?);
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Mutex::run`], and [`Error::Timeout`] when the lock was busy all the time.
@@ -252,8 +310,18 @@ impl Mutex {
         Ok(self.acquire_within(limit).await?.run(work).await?)
     }
 
-    /// The same, if the lock is free: [`Mutex::try_acquire`], then [`Lease::run`]. `None` when the lock is busy, with `work`
-    /// not begun.
+    /// Runs `work` if the lock is free: [`Mutex::try_acquire`], then [`Lease::run`]. `None` when the lock is busy; then `work` does not
+    /// begin.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// match client.mutex("report").try_run(async |_| "report sent").await? {
+    ///     Some(ran) => println!("{}", ran.confirmed()?),
+    ///     None => println!("another host sends it"),
+    /// }
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Mutex::run`].

@@ -1,9 +1,8 @@
-//! For tests of your own: a store that fails when told to, and errors to try their handling with. Must never be needed by a
-//! program that is no test.
+//! Tools for the tests of your program: a store with faults, and errors as values.
 //!
-//! [`Memory`](crate::Memory) is the store, and [`Memory::faults`](crate::Memory::faults) makes it fail, hang, be slow or lose replies;
-//! [`Memory::clear`](crate::Memory::clear) makes it lose its data. With [`Clock::virtual_time`](crate::Clock::virtual_time) no test waits
-//! for real.
+//! [`Memory`](crate::Memory) is the store, and [`Memory::faults`](crate::Memory::faults) makes it fail, hang, be slow or lose replies.
+//! [`Memory::clear`](crate::Memory::clear) makes it lose its data. With [`Clock::virtual_time`](crate::Clock::virtual_time) a test
+//! does not wait in real time.
 //!
 //! ```
 //! use std::time::Duration;
@@ -16,8 +15,8 @@
 //! let client = Client::builder().clock(clock).embedded(&memory)?;
 //! let lease = client.mutex("orders").ttl(Duration::from_secs(30)).acquire().await?;
 //!
-//! memory.faults().hang();                              // the server is gone: renewals fail
-//! let lost = lease.lost().await;                       // told 302 ms before the TTL is over
+//! memory.faults().hang();                              // the server does not answer: renewals fail
+//! let lost = lease.lost().await;                       // 302 ms before the TTL ends
 //! assert!(matches!(lost.cause, LossCause::Deadline(Some(_))));
 //!
 //! memory.faults().heal();
@@ -41,7 +40,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Errors are values: what handles them can be tested without a store.
+//! Errors are values, so the code that handles them can be tested without a store:
 //!
 //! ```
 //! use leasehold::{Error, StoreErrorKind, testing};
@@ -65,7 +64,15 @@ use leasehold_core::Fence;
 use crate::error::{LossCause, Lost, StoreError, StoreErrorKind, Timeout};
 pub use crate::store::memory::faults::Faults;
 
-/// The error of a lock that stayed busy for `waited`, with no holder seen and nobody ahead. Its fields can be set.
+/// The error of a lock that stayed busy for `waited`. It names no holder and no waiters; set its fields for more.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::{Error, testing};
+///
+/// let error = Error::from(testing::timeout("orders", Duration::from_secs(5)));
+/// assert!(error.is_timeout());
+/// ```
 pub fn timeout(name: impl Into<String>, waited: Duration) -> Timeout {
     Timeout {
         name: name.into(),
@@ -76,7 +83,14 @@ pub fn timeout(name: impl Into<String>, waited: Duration) -> Timeout {
     }
 }
 
-/// The error of a lease that was lost for this reason. Its fields can be set.
+/// The error of a lease that was lost for `cause`. Its fields can be set.
+///
+/// ```
+/// use leasehold::{Error, Fence, LossCause, testing};
+///
+/// let error = Error::from(testing::lost("orders", Some(Fence::new(42)), LossCause::MaxHold));
+/// assert!(error.is_lost());
+/// ```
 pub fn lost(name: impl Into<String>, fence: Option<Fence>, cause: LossCause) -> Lost {
     Lost {
         name: name.into(),
@@ -86,7 +100,7 @@ pub fn lost(name: impl Into<String>, fence: Option<Fence>, cause: LossCause) -> 
     }
 }
 
-/// The error of a store `test` that gave no verdict. Its fields can be set: `may_have_taken_effect` is false.
+/// The error of a store named `test` that gave no verdict. Its fields can be set; `may_have_taken_effect` is false.
 pub fn store_error(kind: StoreErrorKind) -> StoreError {
     StoreError::new("test", kind, "made by a test")
 }

@@ -18,7 +18,7 @@ use crate::cache::{
 pub struct Cache<C = Json>(pub(super) crate::cache::Cache<C>);
 
 impl<C: Encoding> Cache<C> {
-    /// Changes the settings by those of the async one: `cache.map(|cache| cache.policy(policy).raw())`.
+    /// Applies settings of the async cache: `cache.map(|cache| cache.policy(policy).raw())`.
     pub fn map<D>(
         self,
         change: impl FnOnce(crate::cache::Cache<C>) -> crate::cache::Cache<D>,
@@ -52,8 +52,8 @@ impl<C: Encoding> Cache<C> {
         Cache(self.0.codec())
     }
 
-    /// See [`Cache::get_or_refresh`](crate::cache::Cache::get_or_refresh); [`GetOrRefresh::wait`] does it. The loader runs on a thread
-    /// of its own. One that asks for its own entry waits in vain, and for as long as the policy says.
+    /// See [`Cache::get_or_refresh`](crate::cache::Cache::get_or_refresh); [`GetOrRefresh::wait`] runs the call. The loader
+    /// runs on a new thread. A loader that asks for its own entry waits until the limit of the policy, and gets no value.
     ///
     /// ```
     /// use std::time::Duration;
@@ -80,8 +80,8 @@ impl<C: Encoding> Cache<C> {
         GetOrRefresh(self.0.get_or_refresh(key, load))
     }
 
-    /// See [`Cache::get_many_or_refresh`](crate::cache::Cache::get_many_or_refresh); [`GetManyOrRefresh::wait`] does it. The loader runs
-    /// on a thread of its own.
+    /// See [`Cache::get_many_or_refresh`](crate::cache::Cache::get_many_or_refresh); [`GetManyOrRefresh::wait`] runs the
+    /// call. The loader runs on a new thread.
     pub fn get_many_or_refresh<V, E>(
         &self,
         keys: impl IntoIterator<Item: AsRef<str>>,

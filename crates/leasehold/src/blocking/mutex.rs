@@ -9,12 +9,26 @@ use crate::error::{Error, Lost};
 use crate::lease::{LeaseEnd, LeaseStatus, RunOutcome, WaitStatus};
 
 /// A blocking [`Mutex`](crate::Mutex).
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::{Error, blocking::Client};
+///
+/// let client = Client::embedded()?;
+/// let orders = client.mutex("orders:42").ttl(Duration::from_secs(10));
+/// match orders.acquire_within(Duration::from_secs(5)) {
+///     Ok(lease) => lease.release()?,
+///     Err(Error::Timeout(timeout)) => println!("held by {:?}", timeout.holder),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "a mutex does nothing until it is acquired"]
 pub struct Mutex(pub(super) crate::Mutex);
 
 impl Mutex {
-    /// Changes the settings by those of the async one: `mutex.map(|mutex| mutex.ttl(ttl).note("nightly"))`.
+    /// Applies settings of the async mutex: `mutex.map(|mutex| mutex.ttl(ttl).note("nightly"))`.
     pub fn map(self, change: impl FnOnce(crate::Mutex) -> crate::Mutex) -> Self {
         Self(change(self.0))
     }
@@ -72,7 +86,7 @@ impl Mutex {
     /// [`Mutex::acquire`], then [`Lease::run`].
     ///
     /// # Errors
-    /// As these two.
+    /// As these methods.
     pub fn run<T>(&self, work: impl FnOnce(&Lease) -> T) -> Result<RunOutcome<T>, Error> {
         Ok(self.acquire()?.run(work)?)
     }
@@ -80,7 +94,7 @@ impl Mutex {
     /// [`Mutex::acquire_within`], then [`Lease::run`].
     ///
     /// # Errors
-    /// As these two.
+    /// As these methods.
     pub fn run_within<T>(
         &self,
         limit: Duration,
@@ -89,10 +103,10 @@ impl Mutex {
         Ok(self.acquire_within(limit)?.run(work)?)
     }
 
-    /// [`Mutex::try_acquire`], then [`Lease::run`]. `None` when the lock is busy, with `work` not begun.
+    /// [`Mutex::try_acquire`], then [`Lease::run`]. `None` when the lock is busy; then `work` does not begin.
     ///
     /// # Errors
-    /// As these two.
+    /// As these methods.
     pub fn try_run<T>(
         &self,
         work: impl FnOnce(&Lease) -> T,
@@ -102,7 +116,21 @@ impl Mutex {
     }
 }
 
-/// A blocking [`Lease`](crate::Lease). It derefs to that one, for what does not wait.
+/// A blocking [`Lease`](crate::Lease). It dereferences to that type for the methods that do not wait.
+///
+/// ```
+/// use leasehold::blocking::Client;
+///
+/// let lease = Client::embedded()?.mutex("orders:42").acquire()?;
+/// for step in 0..3 {
+///     if lease.is_lost() {
+///         break;
+///     }
+///     println!("step {step}, under fence {}", lease.fence());
+/// }
+/// lease.release()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping a lease releases the lock"]
 pub struct Lease(crate::Lease);
@@ -133,12 +161,12 @@ impl Lease {
         block_on(self.0.release_after(keep))
     }
 
-    /// Runs `work` under the lease, then releases it. Nothing cancels work that blocks: look at
-    /// [`Lease::is_lost`](crate::Lease::is_lost) between its steps, or have a [`LossWatch`] in another thread. The output is given
-    /// in any case, beside the result of the release: see [`RunOutcome`].
+    /// Runs `work` under the lease, then releases the lease. Blocking work is not cancelled: check
+    /// [`Lease::is_lost`](crate::Lease::is_lost) between its steps, or use a [`LossWatch`] in another thread. The result has the output
+    /// and the result of the release: see [`RunOutcome`].
     ///
     /// # Errors
-    /// [`Lost`] when the lease was lost before `work` was begun.
+    /// [`Lost`] when the lease was lost before `work` began.
     pub fn run<T>(self, work: impl FnOnce(&Self) -> T) -> Result<RunOutcome<T>, Lost> {
         if let Some(lost) = self.loss() {
             return Err(lost);
@@ -163,7 +191,7 @@ impl Deref for Lease {
     }
 }
 
-/// A blocking [`LossWatch`](crate::LossWatch). It derefs to that one, for what does not wait.
+/// A blocking [`LossWatch`](crate::LossWatch). It dereferences to that type for the methods that do not wait.
 #[derive(Debug, Clone)]
 #[must_use = "a watch does nothing until it is asked"]
 pub struct LossWatch(crate::LossWatch);
@@ -188,7 +216,7 @@ impl Deref for LossWatch {
     }
 }
 
-/// A blocking [`Detached`](crate::Detached). It derefs to that one, for what does not wait.
+/// A blocking [`Detached`](crate::Detached). It dereferences to that type for the methods that do not wait.
 #[derive(Debug, Clone)]
 pub struct Detached(pub(super) crate::Detached);
 

@@ -15,7 +15,7 @@ use crate::timestamp::Unit;
 pub struct TimestampLock(pub(super) crate::TimestampLock);
 
 impl TimestampLock {
-    /// Changes the settings by those of the async one: `lock.map(|lock| lock.ttl(ttl).unit(Unit::Millis))`.
+    /// Applies settings of the async lock: `lock.map(|lock| lock.ttl(ttl).unit(Unit::Millis))`.
     pub fn map(self, change: impl FnOnce(crate::TimestampLock) -> crate::TimestampLock) -> Self {
         Self(change(self.0))
     }
@@ -61,13 +61,13 @@ impl TimestampLock {
     }
 }
 
-/// A blocking [`TimestampHold`](crate::TimestampHold). It derefs to that one, for what does not wait.
+/// A blocking [`TimestampHold`](crate::TimestampHold). It dereferences to that type for the methods that do not wait.
 #[derive(Debug)]
 #[must_use = "dropping a hold releases the lock"]
 pub struct TimestampHold(crate::TimestampHold);
 
 impl TimestampHold {
-    /// Waits until it is lost; see [`TimestampHold::lost`](crate::TimestampHold::lost).
+    /// Waits until the hold is lost; see [`TimestampHold::lost`](crate::TimestampHold::lost).
     pub fn wait_lost(&self) -> Lost {
         block_on(self.0.lost())
     }

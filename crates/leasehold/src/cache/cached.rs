@@ -1,4 +1,4 @@
-//! A value and where it came from. Must never be made from anything but an answer of the guard.
+//! A value from the cache.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,7 +10,18 @@ use super::error::Error;
 pub use crate::guard::Origin;
 use crate::guard::{Answer, Refusal};
 
-/// A value, its age and its origin. Dereferences to the value.
+/// A value from the cache, with its age and its origin. Dereferences to the value.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = leasehold::Client::embedded()?;
+/// use leasehold::cache::Origin;
+///
+/// let load = || async { Ok::<_, std::io::Error>(String::from("<h1>hello</h1>")) };
+/// let page = client.cache().get_or_refresh("home", load).await?;
+/// assert_eq!((page.len(), page.origin()), (14, Origin::Loaded));
+/// # client.close().await; Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Cached<V> {
     pub(super) value: Arc<V>,
@@ -32,22 +43,22 @@ impl<V: Send + Sync + 'static> Cached<V> {
 }
 
 impl<V> Cached<V> {
-    /// How long ago it was stored, by the store's clock; zero for what was loaded just now.
+    /// How long ago the value was stored, by the store's clock. Zero for a value that was loaded just now.
     pub fn age(&self) -> Duration {
         self.age
     }
 
-    /// Where it came from.
+    /// Where the value came from.
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// The value, to be shared.
+    /// The value, shared.
     pub fn into_shared(self) -> Arc<V> {
         self.value
     }
 
-    /// The value; a copy of it if others share it.
+    /// The value, cloned if it is shared.
     pub fn into_inner(self) -> V
     where
         V: Clone,

@@ -1,4 +1,4 @@
-//! One call: its settings, and its loader. Must never do anything before it is awaited.
+//! One call of `get_or_refresh`: its settings and its loader.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -34,7 +34,27 @@ pub enum Lifetime {
 type Load<V> = Box<dyn FnOnce() -> BoxFuture<'static, Result<V, Failure>> + Send>;
 type LifetimeOf<V> = Box<dyn FnOnce(&V) -> Lifetime + Send>;
 
-/// A value that is asked for: await it. See [`Cache::get_or_refresh`](super::Cache::get_or_refresh).
+/// A call of [`Cache::get_or_refresh`](super::Cache::get_or_refresh). Await it for the value.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = leasehold::Client::embedded()?;
+/// use std::time::Duration;
+/// use leasehold::cache::Lifetime;
+///
+/// let user = client
+///     .cache()
+///     .get_or_refresh("user:7", || async { Ok::<_, std::io::Error>(None::<String>) })
+///     .fresh_for(Duration::from_secs(60))
+///     .wait_at_most(Duration::from_secs(5))
+///     .lifetime(|user| match user {
+///         None => Lifetime::For(Duration::from_secs(5), Duration::ZERO),
+///         Some(_) => Lifetime::Default,
+///     })
+///     .await?;
+/// assert!(user.is_none());
+/// # client.close().await; Ok(()) }
+/// ```
 #[must_use = "nothing happens until it is awaited"]
 pub struct GetOrRefresh<V, C> {
     client: Client,
@@ -96,26 +116,26 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
         self
     }
 
-    /// Waits for a fresh value, whatever stale one there is: see [`Policy::must_be_fresh`].
+    /// Waits for a fresh value, even if there is a stale one: see [`Policy::must_be_fresh`].
     pub fn must_be_fresh(mut self) -> Self {
         self.policy = self.policy.must_be_fresh(true);
         self
     }
 
-    /// Loads, or does not wait: [`Error::Busy`] at once while another loads, or while nobody may since a load has failed. For who
-    /// sees to a newer value and has no use for it.
+    /// Loads the value or fails at once: [`Error::Busy`] while another caller loads, or during the back-off after a failed load. For
+    /// background jobs that keep an entry fresh and do not use its value.
     pub fn never_wait(mut self) -> Self {
         self.never_waits = true;
         self
     }
 
-    /// All settings at once.
+    /// Replaces all settings.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Lets the loaded value say how long it is kept: `|page| if page.is_none() { Lifetime::For(..) } else { Lifetime::Default }`.
+    /// Sets how long the loaded value is stored, by its content: `|page| if page.is_none() { Lifetime::For(..) } else { Lifetime::Default }`.
     pub fn lifetime(mut self, lifetime: impl FnOnce(&V) -> Lifetime + Send + 'static) -> Self {
         self.lifetime = Box::new(lifetime);
         self
@@ -145,7 +165,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
         let answer = tokio::select! {
             biased;
             answer = run(&self.client, &name, guard.get(request)) => answer?,
-            // Never so for one who waits: then the other end is gone.
+            // If the caller waits, the sender is dropped, and this branch is never taken.
             Ok(()) = is_passed => {
                 let (key, waited) = (name.as_str().to_owned(), Duration::ZERO);
                 return Err(Error::Busy { key, waited });
@@ -166,7 +186,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> IntoFuture for GetOrRefresh<V, C> {
 
 /// The loader of one call.
 struct Single<V, C> {
-    /// Who does not wait for another.
+    /// Set for a caller that does not wait for another load.
     passed: Option<oneshot::Sender<()>>,
     load: Load<V>,
     lifetime: LifetimeOf<V>,
@@ -193,7 +213,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> Loader for Single<V, C> {
     }
 }
 
-/// Writes a loaded value down.
+/// Encodes a loaded value.
 pub(super) fn bring<V, C: Codec<V>>(
     value: &V,
     lifetime: Lifetime,

@@ -1,4 +1,4 @@
-//! How values are written down. Must never guess: what was written in another way is not read.
+//! Encodings of values. A value in another format is not read.
 
 use std::error::Error as StdError;
 
@@ -6,10 +6,10 @@ use leasehold_core::cache::{Format, Value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A way to write values of type `V` down, and to read them. [`Json`] is what a cache begins with.
+/// Encodes and decodes values of type `V`. The default codec of a cache is [`Json`].
 ///
-/// One of your own is a type that is [`Encoding`] and `Codec`. The header of an entry names one of three formats. What is neither JSON nor
-/// `MessagePack` is [`Format::Raw`], so the keys have to tell such ways apart.
+/// Your own codec is a type that implements [`Encoding`] and `Codec`. The header of an entry names one of three formats. All encodings
+/// but JSON and `MessagePack` are [`Format::Raw`], so use different keys for different raw encodings.
 ///
 /// ```
 /// use std::error::Error;
@@ -41,32 +41,32 @@ use serde::de::DeserializeOwned;
 /// # client.close().await; Ok(()) }
 /// ```
 pub trait Codec<V>: Encoding {
-    /// Writes it down.
+    /// Encodes a value.
     ///
     /// # Errors
-    /// Whatever the format cannot express.
+    /// If the format cannot express the value.
     fn encode(value: &V) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>>;
 
-    /// Reads it.
+    /// Decodes a value.
     ///
     /// # Errors
-    /// For what was written by a program that had another type in mind.
+    /// If the bytes are not a value of this type.
     fn decode(bytes: &[u8]) -> Result<V, Box<dyn StdError + Send + Sync>>;
 }
 
-/// Which of the ways it is.
+/// The format of a [`Codec`].
 pub trait Encoding: Send + Sync + 'static {
-    /// What the header of an entry says.
+    /// The format in the header of an entry.
     const FORMAT: Format;
 
-    /// Whether what is written in this way can be read.
+    /// Whether the codec can read entries of `format`.
     #[must_use]
     fn reads(format: Format) -> bool {
         format == Self::FORMAT
     }
 }
 
-/// Reads a stored value, or says why it cannot be read.
+/// Decodes a stored value, or says why that failed.
 pub(super) fn read<V, C: Codec<V>>(value: &Value) -> Result<V, String> {
     let format = value.header.format;
     if !C::reads(format) {
@@ -90,7 +90,7 @@ pub struct MessagePack;
 #[derive(Debug, Clone, Copy)]
 pub struct Raw;
 
-/// The same, and what others have written in any way is read as bytes: for looking at entries.
+/// Bytes of entries in any format, for tools that show entries. Values are stored as [`Raw`].
 #[derive(Debug, Clone, Copy)]
 pub struct AnyFormat;
 

@@ -1,4 +1,4 @@
-//! What a cache can refuse or fail with. Must never hold a value.
+//! Errors of the cache. No error holds a value.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -14,21 +14,21 @@ use crate::guard::Refusal;
 ///
 /// | kind | was anything loaded? | may I retry? |
 /// |---|---|---|
-/// | [`Error::Busy`] | another still loads | yes |
-/// | [`Error::Load`] | it was tried and failed, here or elsewhere | after [`LoadFailed::retry_after`]; until then nobody tries |
+/// | [`Error::Busy`] | another caller still loads | yes |
+/// | [`Error::Load`] | a load failed, in this or another process | after [`LoadFailed::retry_after`]; until then no caller loads |
 /// | [`Error::Store`] | no verdict | yes |
 /// | [`Error::Value`] | yes, but the value cannot be written down or read | not with the same types |
 /// | [`Error::Invalid`] | no | not with the same input |
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody brought a value within `wait_at_most`.
+    /// No caller loaded the value within `wait_at_most`.
     #[error("\"{key}\" is still being loaded by another after {waited:.1?}")]
     #[non_exhaustive]
     Busy {
         /// The entry.
         key: String,
-        /// How long was waited.
+        /// How long the caller waited.
         waited: Duration,
     },
     /// The load failed and there is no stale value that may serve.

@@ -1,5 +1,5 @@
-//! Several entries in one call, with one call of the loader for what falls to it. Must never let one entry's wait hold up
-//! the load of another.
+//! Several entries in one call, and one call of the loader for those that this call loads. An entry that waits for another caller's load
+//! does not delay the load of the others.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::guard::{Failure, LoadEnd, Loader, Nest, Policy, Refusal, Request};
 use crate::runtime::Home;
 use crate::sync::Mutex;
 
-/// Values that are asked for: await them. See [`Cache::get_many_or_refresh`](super::Cache::get_many_or_refresh).
+/// A call of [`Cache::get_many_or_refresh`](super::Cache::get_many_or_refresh). Await it for the values.
 #[must_use = "nothing happens until it is awaited"]
 pub struct GetManyOrRefresh<V, C> {
     client: Client,
@@ -45,21 +45,21 @@ impl<V, C> fmt::Debug for GetManyOrRefresh<V, C> {
     }
 }
 
-/// What several keys came to. A key that is in neither map has no value.
+/// The values and errors of several keys. A key that is in neither map has no value.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct BatchResult<V> {
     /// The values by their keys.
     pub values: HashMap<String, Cached<V>>,
-    /// The keys that could not be had, and why.
+    /// The errors by their keys.
     pub failed: HashMap<String, Error>,
 }
 
 impl<V> BatchResult<V> {
-    /// All values, or the failure of one key.
+    /// All values, or the error of one key.
     ///
     /// # Errors
-    /// As it is in [`BatchResult::failed`].
+    /// One of [`BatchResult::failed`].
     pub fn all(self) -> Result<HashMap<String, Cached<V>>, Error> {
         match self.failed.into_values().next() {
             None => Ok(self.values),
@@ -93,13 +93,13 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
         }
     }
 
-    /// All settings at once.
+    /// Replaces all settings.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Lets each loaded value say how long it is kept.
+    /// Sets how long each loaded value is stored, by its content.
     pub fn lifetime(mut self, lifetime: impl Fn(&V) -> Lifetime + Send + Sync + 'static) -> Self {
         self.lifetime = Arc::new(lifetime);
         self
@@ -195,11 +195,11 @@ type Work = Box<dyn Fn(Vec<LockName>) -> BoxFuture<'static, Ends> + Send + Sync>
 struct Batch {
     work: Work,
     share: Mutex<Joint>,
-    /// Of how many keys it is not known yet whether they fall to this call. At zero, what does is loaded.
+    /// The number of keys for which it is not known yet whether this call loads them. At zero the load begins.
     undecided: watch::Sender<usize>,
 }
 
-/// What is loaded together.
+/// The keys that are loaded together.
 #[derive(Default)]
 struct Joint {
     keys: Vec<LockName>,
@@ -235,7 +235,7 @@ impl Batch {
 struct Member {
     key: LockName,
     batch: Arc<Batch>,
-    /// Whether the batch counts on it no more.
+    /// Whether it is known that another caller loads this key, or that this call does.
     decided: bool,
 }
 
@@ -255,7 +255,7 @@ impl Loader for Member {
     fn load(mut self: Box<Self>) -> BoxFuture<'static, LoadEnd> {
         async move {
             let ends = if self.decided {
-                // The others have been loaded, or are being.
+                // The load of the other keys has begun already.
                 (self.batch.work)(vec![self.key.clone()]).await
             } else {
                 self.batch.add(self.key.clone());

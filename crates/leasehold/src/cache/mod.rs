@@ -1,5 +1,5 @@
-//! **The cache guard**: a hot entry expires, a thousand requests arrive, and exactly one loads it; the others take the stale value or
-//! wait. Across processes and hosts, not only in this one.
+//! **A cache guard**: a hot entry expires, a thousand requests arrive, and exactly one of them loads the entry. The others take the stale
+//! value or wait. This works across processes and hosts.
 //!
 //! ```
 //! use std::time::Duration;
@@ -15,27 +15,26 @@
 //!     .stale_for(Duration::from_secs(600))
 //!     .await?;
 //! println!("{} bytes, {:?}, {:?} old", page.len(), page.origin(), page.age());
-//! cache.invalidate("home").await?;                     // readers get the stale value; one refreshes
+//! cache.invalidate("home").await?;                     // readers get the stale value, and one refreshes it
 //! # client.close().await; Ok(()) }
 //! ```
 //!
 //! | the entry is | a caller gets |
 //! |---|---|
 //! | fresh | the value, by one `GET`; shortly before it expires, one caller in the fleet refreshes it in the background |
-//! | stale (past its soft expiry, or invalidated) | the stale value at once; one in the fleet refreshes it in the background |
-//! | missing | the value, loaded by one in the fleet; the others wait, and are woken when it is there |
-//! | failing to load | the stale value if there is one, else the loader's error, shared; for a while nobody in the fleet tries again |
+//! | stale (past its soft expiry, or invalidated) | the stale value at once; one caller in the fleet refreshes it in the background |
+//! | missing | the value, loaded by one caller in the fleet; the others wait and are woken when it is stored |
+//! | failing to load | the stale value if there is one, else the loader's error, shared; no caller in the fleet retries during the back-off |
 //!
 //! # What is promised, and what is not
 //!
-//! - **After [`Cache::invalidate`] has returned, no value that was loaded before is ever given out as fresh**, by any process,
-//!   whatever was under way: the store decides at the moment of storing. That is safety, on one primary; an asynchronous failover of
-//!   Redis may lose an invalidation as it may lose any write.
-//! - **One load at a time is efficiency**: a process that is paused for longer than its lease can load beside its successor. Its
-//!   value is kept if there is none that is newer, and never replaces a newer one.
-//! - A loader runs in a task of its own on the caller's runtime: a caller that times out, is dropped or panics ends no load.
-//! - The entries share the key space with everything else in the store. What is no entry is never overwritten; see
-//!   `docs/reference/cache-protocol.md` for the form of one, which other languages can read.
+//! - **After [`Cache::invalidate`] has returned, no process returns a value that was loaded before as fresh.** The store decides this when
+//!   a value is stored. It is a safety property on one primary: an asynchronous failover of Redis may lose an invalidation, like any write.
+//! - **One load at a time is only efficiency.** A process that is paused for longer than its lease may load beside its successor. Its
+//!   value is stored if no newer one exists, and never replaces a newer one.
+//! - A loader runs in a new task on the caller's runtime. A caller that times out, is dropped or panics does not end the load.
+//! - The entries share the key space with all other keys of the store. A key that holds anything but a cache entry is left alone. Other
+//!   languages can read entries: see `docs/reference/cache-protocol.md`.
 
 mod cached;
 mod call;
@@ -77,6 +76,15 @@ pub struct Cache<C = Json> {
 
 impl Client {
     /// The cache in this client's store, with values as JSON and the default [`Policy`]. Does no I/O.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let cache = client.cache();
+    /// let load = || async { Ok::<_, std::io::Error>(6 * 7) };
+    /// assert_eq!(*cache.get_or_refresh("answer", load).await?, 42);
+    /// # client.close().await; Ok(()) }
+    /// ```
     pub fn cache(&self) -> Cache {
         Cache {
             client: self.clone(),
@@ -87,42 +95,52 @@ impl Client {
 }
 
 impl<C: Encoding> Cache<C> {
-    /// The same with other settings.
+    /// This cache with another policy.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// use std::time::Duration;
+    /// use leasehold::cache::Policy;
+    ///
+    /// let cache = client.cache().policy(Policy::default().fresh_for(Duration::from_secs(5)));
+    /// # client.close().await; Ok(()) }
+    /// ```
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// The same with values as `MessagePack`.
+    /// This cache with values as `MessagePack`.
     pub fn message_pack(&self) -> Cache<MessagePack> {
         self.with()
     }
 
-    /// The same with values that are bytes (`Vec<u8>`), stored as they are.
+    /// This cache with values that are bytes (`Vec<u8>`), stored unchanged.
     pub fn raw(&self) -> Cache<Raw> {
         self.with()
     }
 
-    /// The same with the bytes of whatever is stored, in any format; what is loaded is stored as bytes.
+    /// This cache with the bytes of stored values of any format. Loaded values are stored as bytes.
     pub fn any_format(&self) -> Cache<AnyFormat> {
         self.with()
     }
 
-    /// The same with values written in a way of your own: see [`Codec`] for an example.
+    /// This cache with your own encoding: see [`Codec`] for an example.
     pub fn codec<D: Encoding>(&self) -> Cache<D> {
         self.with()
     }
 
-    /// The value of `key`, or what `loader` brings if nobody else does. Nothing happens until it is awaited.
+    /// The value of `key`, loaded by `loader` if no other caller loads it. Nothing happens until the result is awaited.
     ///
-    /// Once begun, a load runs to its end even if nobody waits for it any more. Only one of those who ask for a missing or stale entry
-    /// has its loader called; in an hour of traffic, that may be anyone.
+    /// A load that has begun runs to its end, even if no caller waits any more. For a missing or stale entry only one caller's loader runs.
+    /// Any caller's may, so all loaders of a key must be equivalent.
     ///
     /// # What a loader may use
     ///
-    /// A loader owns what it uses (`'static`), since it runs in a task of its own and may outlive its caller. Clone what it needs, or
-    /// keep it in an [`Arc`](std::sync::Arc), and `move` that into the loader:
+    /// A loader owns all that it uses (`'static`), since it runs in a new task and may outlive its caller. Clone the data, or keep it in an
+    /// [`Arc`](std::sync::Arc), and `move` that into the loader:
     ///
     /// ```
     /// use std::sync::Arc;
@@ -158,8 +176,8 @@ impl<C: Encoding> Cache<C> {
     /// # client.close().await; Ok(()) }
     /// ```
     ///
-    /// A loader in which `?` meets several errors says which type they become: with `anyhow`, its last line is `anyhow::Ok(value)`.
-    /// Without, for instance:
+    /// If `?` in a loader meets several error types, name their common type. With `anyhow`, end the loader with `anyhow::Ok(value)`. Without
+    /// it, for instance:
     ///
     /// ```
     /// use std::error::Error;
@@ -178,6 +196,9 @@ impl<C: Encoding> Cache<C> {
     ///
     /// # Errors
     /// See [`Error`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not end a load that has begun: it runs to its end, and its value is stored.
     pub fn get_or_refresh<V, E, F, L>(&self, key: impl AsRef<str>, loader: L) -> GetOrRefresh<V, C>
     where
         C: Codec<V>,
@@ -189,13 +210,30 @@ impl<C: Encoding> Cache<C> {
         GetOrRefresh::new(&self.client, &self.policy, key.as_ref(), loader)
     }
 
-    /// The values of several keys, by one read; what is missing or stale and falls to this caller is loaded by one call of `loader`, with
-    /// all of that. What it does not bring has no value; say `None` of an `Option` to have that cached as well.
+    /// The values of several keys, by one read. One call of `loader` loads all missing and stale keys that no other caller loads. A key
+    /// that is not in the loader's result has no value; to cache that too, use `Option` values and return `None`.
     ///
-    /// The loader may be called again for a key that another process began to load and did not end.
+    /// The loader may be called again for a key whose load another process began and did not end.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// use std::collections::HashMap;
+    ///
+    /// let load = |keys: Vec<String>| async move {
+    ///     let lengths = keys.into_iter().map(|key| (key.clone(), key.len()));
+    ///     Ok::<_, std::io::Error>(lengths.collect::<HashMap<_, _>>())
+    /// };
+    /// let batch = client.cache().get_many_or_refresh(["a", "bc"], load).await?;
+    /// assert_eq!(*batch.all()?["bc"], 2);
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// See [`Error`]; those of single keys are in [`BatchResult::failed`].
+    /// See [`Error`]. The errors of single keys are in [`BatchResult::failed`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not end a load that has begun: it runs to its end, and its values are stored.
     pub fn get_many_or_refresh<V, E, F, L>(
         &self,
         keys: impl IntoIterator<Item: AsRef<str>>,
@@ -212,10 +250,20 @@ impl<C: Encoding> Cache<C> {
         GetManyOrRefresh::new(&self.client, &self.policy, keys.collect(), loader)
     }
 
-    /// The value of `key` if there is one, fresh or stale; nobody loads it.
+    /// The stored value of `key`, fresh or stale, if there is one. Loads nothing.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// assert!(client.cache().get::<String>("home").await?.is_none());
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Store`], [`Error::Invalid`] for a key that cannot be one, [`Error::Value`] for what cannot be read as a `V`.
+    /// [`Error::Store`], [`Error::Invalid`] for a key that is not allowed, [`Error::Value`] for a value that cannot be read as a `V`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
     pub async fn get<V>(&self, key: impl AsRef<str>) -> Result<Option<Cached<V>>, Error>
     where
         C: Codec<V>,
@@ -233,18 +281,33 @@ impl<C: Encoding> Cache<C> {
         read::<V, C>(&name, &value, age, origin).map(Some)
     }
 
-    /// What is stored under `key` is no longer true. From here on it is stale, and so is what loads that are under way will bring: readers
-    /// take it as such or wait, by their policy, and one refreshes it.
+    /// Makes the value of `key` stale, and also the values of loads that are under way. Readers take the stale value or wait, by their
+    /// policy, and one of them refreshes it.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// # let cache = client.cache();
+    /// // After the source has changed:
+    /// cache.invalidate("user:7").await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Store`]: it may not have happened, and what is stored may still be given out as fresh.
+    /// [`Error::Store`]: the invalidation may not have happened, and the stored value may still be returned as fresh.
+    ///
+    /// # Cancel safety
+    /// After the future is dropped, the invalidation may or may not have happened. Call it again.
     pub async fn invalidate(&self, key: impl AsRef<str>) -> Result<(), Error> {
         self.end(key.as_ref(), false).await
     }
 
-    /// The same, and the value is deleted: readers wait.
+    /// Invalidates `key` as [`Cache::invalidate`] does, and deletes the value: readers wait for the next load.
     ///
     /// # Errors
+    /// As [`Cache::invalidate`].
+    ///
+    /// # Cancel safety
     /// As [`Cache::invalidate`].
     pub async fn remove(&self, key: impl AsRef<str>) -> Result<(), Error> {
         self.end(key.as_ref(), true).await

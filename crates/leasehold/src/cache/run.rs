@@ -1,4 +1,4 @@
-//! Work on an entry, as all calls of a cache do it. Must never begin any for a client that is closed.
+//! Runs the work of a call with the client's timers, unless the client is closed.
 
 use leasehold_core::LockName;
 
@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::error::StoreError;
 use crate::guard::Refusal;
 
-/// Does `work` for an entry, with the client's timers.
+/// Runs `work` for the entry `key`.
 pub(super) async fn run<T>(
     client: &Client,
     key: &LockName,

@@ -1,4 +1,4 @@
-//! Settings of a client, and how it is put together. Must never do anything before it connects.
+//! Settings of a client, and how a client is built from them.
 
 #[cfg(feature = "cache")]
 use std::sync::Arc;
@@ -40,13 +40,36 @@ impl Client {
     /// relative one would mean another file in each directory; `mode` is that of the file if it has to be made: `0600` (the
     /// default), `0660` or `0666`.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use leasehold::Client;
+    ///
+    /// let client = Client::connect("memory:").await?;      // or "redis://127.0.0.1/"
+    /// println!("locks are in {}", client.store());
+    /// client.close().await;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Invalid`] for a URL of another form, [`Error::Store`] when the store does not answer as it should.
+    ///
+    /// # Cancel safety
+    /// As [`ClientBuilder::connect`].
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().connect(url).await
     }
 
-    /// A client with a store of its own in memory.
+    /// A client with a new store in memory, which no other client shares.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use leasehold::Client;
+    ///
+    /// let client = Client::embedded()?;
+    /// let lease = client.mutex("orders:42").acquire().await?;
+    /// lease.release().await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Store`] when the system refuses a thread.
@@ -54,13 +77,38 @@ impl Client {
         Self::builder().embedded(&Memory::new(Clock::system()))
     }
 
-    /// Settings before connecting.
+    /// A builder with the default settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 }
 
 /// Settings of a client.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+/// use std::time::Duration;
+/// use leasehold::Client;
+///
+/// let client = Client::builder()
+///     .namespace("shop")                               // the lock "orders" has the key "shop:orders"
+///     .request_timeout(Duration::from_secs(1))
+///     .outage_timeout(Duration::from_secs(10))
+///     .connect("memory:")                              // or "redis://127.0.0.1/"
+///     .await?;
+/// let lease = client.mutex("orders").acquire().await?;
+/// # drop(lease); client.close().await; Ok(()) }
+/// ```
+///
+/// # Time limits
+///
+/// | limit | what it ends |
+/// |---|---|
+/// | [`ClientBuilder::request_timeout`] | one request to the store |
+/// | [`ClientBuilder::outage_timeout`] | the wait in the queue, while the store does not answer |
+/// | [`Mutex::acquire_within`](crate::Mutex::acquire_within) | the wait for a busy lock |
+/// | [`Mutex::ttl`](crate::Mutex::ttl) | a lease that is not renewed |
+/// | [`Mutex::max_hold`](crate::Mutex::max_hold) | a lease, although it is renewed |
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
@@ -116,20 +164,21 @@ impl ClientBuilder {
         self
     }
 
-    /// How long one request may take: this, or a third of the TTL if that is less. 10 ms to 60 s; default 2 s.
+    /// The time limit of one request to the store. A third of the TTL counts instead if that is shorter. 10 ms to 60 s; default 2 s.
     pub fn request_timeout(mut self, limit: Duration) -> Self {
         self.request_timeout = limit;
         self
     }
 
-    /// How long a waiter that is queued puts up with a store that does not answer. At most 24 h; default 30 s.
+    /// How long a queued acquisition keeps retrying while the store does not answer. Then it fails with [`Error::Store`]. At most 24 h;
+    /// default 30 s. An acquisition that is not queued yet fails after two seconds.
     pub fn outage_timeout(mut self, outage_timeout: Duration) -> Self {
         self.outage_timeout = outage_timeout;
         self
     }
 
-    /// The clock that leases are judged by, and that embedded stores judge expiry by. Default: the system's.
-    /// [`Clock::virtual_time`] works inside of a tokio runtime only; elsewhere the client is refused as [`Error::Invalid`].
+    /// The clock of the client and of an embedded store. Default: the system's. [`Clock::virtual_time`] needs a tokio runtime: without
+    /// one, building the client fails with [`Error::Invalid`].
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
@@ -207,10 +256,13 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects to the store at `url`; see [`Client::connect`].
+    /// Connects to the store at `url`; see [`Client::connect`] for the forms of a URL.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad setting or URL, [`Error::Store`] when the store does not answer as it should.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection. No lock has been taken by then.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         let target = self.target(url)?;
         let limit = self.request_timeout;
@@ -236,6 +288,17 @@ impl ClientBuilder {
     /// `leasehold:doctor:*`, removes it, and changes nothing else. It takes about five seconds, or well under one second if
     /// `how` is quick, always in real time.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use std::time::Duration;
+    /// use leasehold::{Client, doctor::Examination};
+    ///
+    /// let how = Examination::new(Duration::from_secs(30)).quick(true);
+    /// let examined = Client::builder().examine("memory:", &how).await?;
+    /// println!("{:?}", examined.facts);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Invalid`] for a bad setting or URL. [`Error::Store`] if no store answers. A refusal by the store is a fact, not an error.
     ///
@@ -248,7 +311,7 @@ impl ClientBuilder {
         let how = how.clone().keys(self.naming()?.pattern(&how.keys));
         let limit = self.request_timeout;
         let (reply, answer) = oneshot::channel();
-        // On a thread of its own: the caller may be on any executor.
+        // On a new thread, since the caller may be on any executor.
         let work = move || async move {
             let report = store::examine(&target, &how, &Clock::system(), limit).await;
             // Fails if the caller has gone.
@@ -259,7 +322,19 @@ impl ClientBuilder {
         answer.await.map_err(|_| StoreError::closed())?
     }
 
-    /// A client of `memory`, which other clients of this process may share.
+    /// A client of `memory`. Other clients of this process may use the same [`Memory`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use leasehold::{Client, Clock, Memory};
+    ///
+    /// let memory = Memory::new(Clock::system());
+    /// let here = Client::builder().embedded(&memory)?;
+    /// let there = Client::builder().embedded(&memory)?;
+    /// let lease = here.mutex("orders").acquire().await?;
+    /// assert!(there.mutex("orders").try_acquire().await?.is_none());
+    /// # drop(lease); Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad setting, [`Error::Store`] when the system refuses a thread.
@@ -284,7 +359,7 @@ impl ClientBuilder {
         )
     }
 
-    /// Its template around its namespace.
+    /// The key template around the namespace.
     fn naming(&self) -> Result<Naming, Invalid> {
         self.naming_by(self.key_template.as_deref())
     }

@@ -1,4 +1,4 @@
-//! The handle of a client: what it gives out, and how it is closed. Must never do I/O that was not asked for.
+//! The handle of a client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,10 +17,20 @@ use crate::store::timestamps::Timestamps;
 
 /// A connection to a store, shared by all the locks made from it. Cheap to clone.
 ///
-/// Its own thread renews leases and cleans up. Thread and connection end when the last of these is gone: the client and its clones,
-/// what was made from it (each [`Mutex`], timestamp lock, cache and [`Detached`]), leases, and requests under way. At the end of a
-/// program, call [`Client::close`]: it waits, for a bounded time, until the client has nothing left to
-/// do, whatever still lives.
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+/// use leasehold::Client;
+///
+/// let client = Client::embedded()?;                    // or Client::connect("redis://127.0.0.1/").await?
+/// let lease = client.mutex("orders:42").acquire().await?;
+/// lease.release().await?;
+/// client.close().await;                                // at the end of the program
+/// # Ok(()) }
+/// ```
+///
+/// A thread of the client renews leases and releases what is left over. The thread and the connection end when nothing uses the client
+/// any more: no clone of it, no [`Mutex`], timestamp lock, cache or [`Detached`] made from it, no lease, and no request under way. At the
+/// end of a program, call [`Client::close`]: it waits for a bounded time until the client has nothing left to do.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) engine: Arc<Engine>,
@@ -28,7 +38,7 @@ pub struct Client {
     pub(crate) guard: Arc<Guard>,
     #[cfg(feature = "cache")]
     pub(super) entries: Naming,
-    /// None where the store has no such keys.
+    /// `None` if the store does not support timestamp locks.
     #[cfg(feature = "timestamp")]
     pub(crate) timestamps: Option<Arc<dyn Timestamps>>,
     pub(super) naming: Naming,
@@ -37,12 +47,38 @@ pub struct Client {
 }
 
 impl Client {
-    /// The mutex of this name. Does no I/O; a name that cannot be used is reported when it is acquired.
+    /// The mutex of this name. Does no I/O. A name that is not allowed is reported when the mutex is acquired.
+    ///
+    /// ```
+    /// # let client = leasehold::Client::embedded()?;
+    /// use std::time::Duration;
+    ///
+    /// let orders = client.mutex("orders:42").ttl(Duration::from_secs(10)).note("packing");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex::new(self.engine.clone(), self.name(name.as_ref()))
     }
 
-    /// Who holds the lock and who waits for it.
+    /// Who holds the lock and who waits for it. Changes nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").acquire().await?;
+    /// let seen = client.inspect("orders:42").await?;
+    /// let holder = seen.holder.expect("the lock is held");
+    /// assert_eq!(holder.fence, Some(lease.fence()));
+    /// assert!(seen.queue.is_empty());
+    /// # drop(lease);
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a name that is not allowed, [`Error::Store`] when the store gave no verdict.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot, Error> {
         let name = self.name(name.as_ref())?;
         match self.ask(name, Step::Inspect).await? {
@@ -54,9 +90,28 @@ impl Client {
         }
     }
 
-    /// Frees the lock of a holder that cannot do it, if `fence` is its own, and says whether it did: the one that
-    /// [`Client::inspect`] shows, or that of any lease since then while the lock went from task to task there. The holder is told
-    /// *lost* at its next renewal. A foreign lock is never broken.
+    /// Frees a lock whose holder is dead, if the holder's fence is `fence`. Returns whether the lock was freed.
+    ///
+    /// `fence` is the one that [`Client::inspect`] shows, or the fence of any later lease of the same grant. A holder that is still alive
+    /// learns at its next renewal that its lease is lost. A foreign lock is never broken.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// # let lease = client.mutex("orders:42").acquire().await?;
+    /// let seen = client.inspect("orders:42").await?;
+    /// if let Some(fence) = seen.holder.and_then(|holder| holder.fence) {
+    ///     assert!(client.break_lock("orders:42", fence).await?);
+    /// }
+    /// assert!(lease.release().await.is_err());              // the holder finds out
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a name that is not allowed. [`Error::Store`] when the store gave no verdict: the lock may have been freed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not take the request back: the lock may be freed all the same.
     pub async fn break_lock(&self, name: impl AsRef<str>, fence: Fence) -> Result<bool, Error> {
         let name = self.name(name.as_ref())?;
         Ok(matches!(
@@ -65,19 +120,49 @@ impl Client {
         ))
     }
 
-    /// Takes up a lease that was [detached](crate::Lease::detach), here or in another process, by
-    /// [its token](Detached::token). Does no I/O: whether it is still held is for [`Detached::check`] to say.
+    /// A lease that was [detached](crate::Lease::detach) by this or another process, by [its token](Detached::token). Does no I/O:
+    /// [`Detached::check`] says whether the lease is still held.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let lease = client.mutex("orders:42").acquire().await?;
+    /// let (detached, _) = lease.detach(Duration::from_secs(60)).await?;
+    /// let token = detached.token().to_owned();             // to another process
+    ///
+    /// let taken_up = client.detached("orders:42", &token)?;
+    /// taken_up.release().await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a name that cannot be used, and for a token that is not one of this library's. So is one without
-    /// the fence at its end: after a failover, a store could not tell whether its owner holds as it believes.
+    /// [`Error::Invalid`] for a name that is not allowed, and for a text that is not a token of this library. A token without the fence
+    /// at its end is refused too: after a failover, the store could not tell whether the owner still holds the grant of the token.
     pub fn detached(&self, name: impl AsRef<str>, token: &str) -> Result<Detached, Error> {
         let name = self.name(name.as_ref())?;
         Ok(Detached::new(self.engine.clone(), name, token)?)
     }
 
     /// The names that are held or waited for, as far as the store's index knows: on Redis, locks that were renewed
-    /// at least once or have had a waiter. A hint for operators, never a basis for a decision.
+    /// at least once or have had a waiter. A hint for operators: base no decision on it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").acquire().await?;
+    /// for name in client.names().await? {
+    ///     println!("{name}: {:?}", client.inspect(&name).await?.holder);
+    /// }
+    /// # drop(lease);
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store gave no verdict.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
     pub async fn names(&self) -> Result<Vec<String>, Error> {
         let keys = self
             .run(|engine| async move { engine.store.index(None).await })
@@ -86,31 +171,40 @@ impl Client {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// Where its locks live, for people: the address of the store, without user and password.
+    /// The address of the store, for people: without user and password.
     pub fn store(&self) -> &str {
         self.engine.store.label()
     }
 
-    /// The identity of this client, as it stands in the tokens of its leases.
+    /// The identity of this client, as it is in the tokens of its leases.
     pub fn id(&self) -> ClientId {
         self.engine.identity.client
     }
 
-    /// Ends all waiting, releases every lease that is still held (they become *lost*), and takes no more requests. Then waits until
-    /// the store has confirmed it all, but for at most twice the [request timeout](super::ClientBuilder::request_timeout), or one second
-    /// if that is longer: 4 s by default. Returns whether all was confirmed.
+    /// Ends all waiting, releases every lease that is still held (they become *lost*), and refuses further requests. Then waits until
+    /// the store has confirmed the releases, for at most twice the [request timeout](super::ClientBuilder::request_timeout), or one
+    /// second if that is longer: 4 s by default. Returns whether the store has confirmed all of them.
     ///
-    /// What was not goes on in the background while the process and a clone of this client live, and each lock ends by its TTL at
-    /// the latest. Closing again waits again.
+    /// The client retries the others in the background while the process and a clone of this client live. Each lock ends by its TTL at
+    /// the latest. A second call waits again.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").acquire().await?;
+    /// assert!(client.close().await);                       // the store has confirmed the release
+    /// assert!(lease.is_lost());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Cancel safety
-    /// Dropping the future after its first poll changes nothing but that nobody waits.
+    /// Dropping the future after its first poll does not stop the closing: the releases go on in the background.
     pub async fn close(&self) -> bool {
         self.close_within(self.close_limit).await
     }
 
-    /// The same, but waits for at most `limit`. `Duration::MAX` waits until the store has confirmed it all, or the TTLs have passed
-    /// if it does not answer.
+    /// Closes the client as [`Client::close`] does, but waits for at most `limit`. With `Duration::MAX` it waits until the store has
+    /// confirmed all releases, or until the TTLs have passed if the store does not answer.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
@@ -159,7 +253,7 @@ impl Client {
         })
     }
 
-    /// Does `work` on the client's own thread.
+    /// Does `work` on the client's thread.
     pub(super) async fn run<T, F>(&self, work: impl FnOnce(Arc<Engine>) -> F) -> Result<T, Error>
     where
         T: Send + 'static,

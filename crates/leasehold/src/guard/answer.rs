@@ -1,4 +1,4 @@
-//! What a reader of an entry is given, or why it is given nothing. Must never hold how that came about.
+//! The result of reading an entry.
 
 use std::any::Any;
 use std::error::Error as StdError;
@@ -13,13 +13,13 @@ use crate::error::StoreError;
 /// Where a value came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// It was stored, and fresh.
+    /// The stored value, fresh.
     Fresh,
-    /// It was stored, and is served although it is stale.
+    /// The stored value, stale.
     Stale,
     /// This call loaded it.
     Loaded,
-    /// Another call loaded it, here or elsewhere, and this one waited.
+    /// Another call in this or another process loaded it, and this call waited.
     Waited,
 }
 
@@ -32,10 +32,10 @@ impl From<Standing> for Origin {
     }
 }
 
-/// A value as its readers have it.
+/// A decoded value.
 pub(crate) type Decoded = Arc<dyn Any + Send + Sync>;
 
-/// What a reader gets.
+/// The value for a reader.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) value: Decoded,
@@ -43,30 +43,30 @@ pub(crate) struct Answer {
     pub(crate) origin: Origin,
 }
 
-/// Why it gets nothing.
+/// Why a reader gets no value.
 #[derive(Debug, Clone)]
 pub(crate) enum Refusal {
     Store(StoreError),
-    /// For so long another has been loading, or failing to.
+    /// Another caller has been loading, or failing to load, for this long.
     Busy(Duration),
-    /// The load failed, here or elsewhere; nobody tries again for so long.
+    /// The load failed, in this or another process. No caller retries for this long.
     Failed(Failure, Duration),
     /// The loader had no value.
     Nothing,
-    /// Something else stands under the key, of this Redis type.
+    /// The key holds another kind of value, of this Redis type.
     Foreign(String),
-    /// What others store cannot be read here.
+    /// The stored value cannot be decoded here.
     Unreadable,
-    /// The caller is part of the load of this very entry.
+    /// The caller runs inside the load of this entry.
     Nested,
-    /// The loader went with its runtime.
+    /// The loader ended with its runtime.
     GaveUp,
 }
 
 /// A failed load.
 #[derive(Clone)]
 pub(crate) struct Failure {
-    /// What the loader said.
+    /// The text of the loader's error.
     pub(crate) text: String,
     /// The error itself, where it happened in this process.
     pub(crate) source: Option<Arc<dyn StdError + Send + Sync>>,

@@ -1,4 +1,4 @@
-//! How an entry is kept. Must never draw what a store decides.
+//! The settings of a cache.
 
 use std::time::Duration;
 
@@ -8,7 +8,17 @@ use leasehold_core::{Invalid, Ttl};
 use crate::backoff::random;
 use crate::error::within;
 
-/// How long values are fresh and stale, and what a reader puts up with. Plain settings with safe defaults.
+/// How long values are fresh and stale, how long a reader waits, and how loads are limited.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::cache::Policy;
+///
+/// let policy = Policy::default()
+///     .fresh_for(Duration::from_secs(60))
+///     .stale_for(Duration::from_secs(3600))
+///     .wait_at_most(Duration::from_secs(5));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "settings do nothing until a cache or a call is given them"]
 pub struct Policy {
@@ -41,8 +51,8 @@ impl Default for Policy {
     }
 }
 
-/// The largest value that is stored, in bytes, as it is written down: Redis cuts the connection of a subscriber that is sent more than 32 MB
-/// at once, by default, and what cannot be read again must not be stored. A larger one is given to those who wait, and loaded anew next time.
+/// The size limit of a stored value, in encoded bytes. By default Redis closes the connection of a subscriber that is sent more than 32 MB
+/// at once, so a larger value could not be read again. A larger value is returned to the waiting callers and not stored.
 pub const MOST_BYTES: usize = 24 << 20;
 
 /// The longest a value is fresh, or stale.
@@ -52,66 +62,66 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 const MOST_BACK_OFF: Duration = Duration::from_secs(30);
 
 impl Policy {
-    /// How long a value is used as it is. 1 ms to 366 days; default 60 s. A random part of up to a tenth is taken off, so that
-    /// what was loaded together does not expire together: see [`Policy::jitter`].
+    /// How long a value is fresh. 1 ms to 366 days; default 60 s. A random part of up to a tenth is subtracted, so values that were loaded
+    /// together do not expire together: see [`Policy::jitter`].
     pub fn fresh_for(mut self, duration: Duration) -> Self {
         self.fresh_for = duration;
         self
     }
 
-    /// How long after that it may still serve, while one reader refreshes it or when that fails. Up to 366 days; default 10 min.
+    /// How long a value may still be used after it was fresh: while one reader refreshes it, or when that fails. Up to 366 days; default
+    /// 10 min.
     pub fn stale_for(mut self, duration: Duration) -> Self {
         self.stale_for = duration;
         self
     }
 
-    /// How long a reader that finds nothing waits for whoever loads it; then it is told `Error::Busy`, and
-    /// never loads by itself. Default 30 s.
+    /// How long a reader waits for another caller's load. Then it gets `Error::Busy` and does not load by itself. Default 30 s.
     pub fn wait_at_most(mut self, limit: Duration) -> Self {
         self.wait_at_most = limit;
         self
     }
 
-    /// Never take a stale value, but wait for a fresh one. Default: no.
+    /// Whether a reader waits for a fresh value instead of taking a stale one. Default: no.
     pub fn must_be_fresh(mut self, must: bool) -> Self {
         self.must_be_fresh = must;
         self
     }
 
-    /// Take a stale value, even where it must be fresh, if loading fails. Default: yes.
+    /// Whether a reader takes a stale value if the load fails, even with [`Policy::must_be_fresh`]. Default: yes.
     pub fn stale_if_error(mut self, take: bool) -> Self {
         self.stale_if_error = take;
         self
     }
 
-    /// The lease of a load: how soon another takes over when the process that loads is gone. It is renewed while the load
+    /// The lease of a load. If the loading process dies, another caller takes over after this time. The lease is renewed while the load
     /// lasts. 10 ms to 24 h; default 2 s.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// For how long the lease is renewed. A load that takes longer goes on, and its value is kept if there is none that is
-    /// newer, but another may load meanwhile. Default 60 s; zero is never.
+    /// How long the lease of a load is renewed. A load that takes longer goes on, and its value is stored if no newer one exists, but
+    /// another caller may load meanwhile. Default 60 s; with zero it is never renewed.
     pub fn load_at_most(mut self, limit: Duration) -> Self {
         self.load_at_most = limit;
         self
     }
 
-    /// How long nobody in the fleet loads after a load has failed; twice as long each time in a row, up to 30 s. A random part of
-    /// up to a half is taken off. 20 ms to 24 h; default 1 s.
+    /// The back-off after a failed load: no caller in the fleet loads meanwhile. It doubles with each failure in a row, up to 30 s. A random
+    /// part of up to a half is subtracted. 20 ms to 24 h; default 1 s.
     pub fn back_off(mut self, back_off: Duration) -> Self {
         self.back_off = back_off;
         self
     }
 
-    /// The largest part of the fresh time that is taken off at random: 0 to 0.9; default 0.1.
+    /// The largest part of the fresh time that is subtracted at random: 0 to 0.9; default 0.1.
     pub fn jitter(mut self, part: f64) -> Self {
         self.jitter = part;
         self
     }
 
-    /// How eagerly a value is refreshed before it expires, by one reader in the fleet: the beta of `XFetch`. 0 is never; default 1.
+    /// How early one reader in the fleet refreshes a value before it expires: the beta of `XFetch`. 0 to 100, where 0 is never; default 1.
     pub fn eagerness(mut self, eagerness: f64) -> Self {
         self.eagerness = eagerness;
         self
@@ -143,7 +153,7 @@ impl Policy {
         Ttl::new(self.lease)
     }
 
-    /// The back-off after `failures` others in a row, with its jitter.
+    /// The back-off after `failures` earlier failures in a row, with jitter.
     pub(crate) fn back_off_after(&self, failures: u32) -> Result<Ttl, Invalid> {
         let most = MOST_BACK_OFF.max(self.back_off);
         let whole = self
@@ -153,13 +163,13 @@ impl Policy {
         Ttl::new(whole.mul_f64(1.0 - random() / 2.0))
     }
 
-    /// How long a value loaded now is fresh, with its jitter.
+    /// How long a value loaded now is fresh, with jitter.
     pub(crate) fn fresh_ms(&self, fresh_for: Duration) -> u64 {
         let off = fresh_for.mul_f64(random() * self.jitter);
         millis(fresh_for.saturating_sub(off)).max(u64::from(!fresh_for.is_zero()))
     }
 
-    /// Whether this reader of a fresh value is the one who sees to the next.
+    /// Whether this reader refreshes a fresh value early.
     pub(crate) fn draws(&self, header: &Header, now_ms: u64) -> bool {
         header.is_due_early(now_ms, random(), self.eagerness)
     }

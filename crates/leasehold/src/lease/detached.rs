@@ -1,8 +1,7 @@
-//! A lease that no process keeps: its token is all that is needed to renew, check or release it, from anywhere. Must never
-//! take a lock, renew by itself, or promise more than the store has confirmed.
+//! A lease that no process renews. Any process that has its token can renew, check or release it.
 //!
-//! In the store it is a lock that its holder has let go of for later (at-least-hold): it ends by its TTL, also on a host whose
-//! store frees the locks of processes that are gone. Its owner may extend and release it as before.
+//! In the store it is a lock whose holder has set its end (at-least-hold). It ends by its TTL, also in a store that frees the locks of dead
+//! processes. Its owner may extend and release it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,14 +19,30 @@ use crate::clock::Moment;
 use crate::error::{Error, LossCause, Lost, StoreError, StoreErrorKind};
 use crate::store::Done;
 
-/// A lease that lives in the store alone, known by its token: see [`Lease::detach`] and
-/// [`Client::detached`](crate::Client::detached). Dropping it changes nothing; its TTL ends it.
+/// A lease that only the store keeps, known by its token: see [`Lease::detach`] and [`Client::detached`](crate::Client::detached).
+/// Dropping a `Detached` changes nothing. The TTL ends the lease.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+/// # let client = leasehold::Client::embedded()?;
+/// use std::time::Duration;
+///
+/// let lease = client.mutex("deploy").acquire().await?;
+/// let (detached, _) = lease.detach(Duration::from_secs(600)).await?;
+/// let token = detached.token().to_owned();             // keep it in a file or a job queue
+///
+/// // Later, in another process:
+/// let deploy = client.detached("deploy", &token)?;
+/// deploy.renew(Duration::from_secs(600)).await?;
+/// deploy.release().await?;
+/// # client.close().await; Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Detached {
     engine: Arc<Engine>,
     name: LockName,
     owner: Owner,
-    /// What its lease had, if this is the client that took it, else that of the grant.
+    /// The fence of the lease if this client took it, else the fence of the grant.
     fence: Fence,
     /// The fence of the grant, by which the store knows it (core: C8).
     grant: Fence,
@@ -35,14 +50,14 @@ pub struct Detached {
     token: Arc<str>,
 }
 
-/// What the store confirmed of a detached lease.
+/// The state of a detached lease, as the store confirmed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseStatus {
-    /// Until when the lease may be relied on, by the client's clock; see [`Clock`](crate::Clock).
+    /// The deadline of the lease, by the client's [`Clock`](crate::Clock).
     pub valid_until: Moment,
-    /// The fence to show to the resource. Of a lease that was taken up by its token it is that of the grant: if the lock went
-    /// from task to task before it was detached, the fence of the lease that was detached is higher, and the one to show.
+    /// The fence to send to the resource. For a lease taken up by its token it is the fence of the grant. If the lock went from task to
+    /// task before it was detached, the detached lease has a higher fence: send that one.
     pub fence: Fence,
 }
 
@@ -65,18 +80,32 @@ impl Detached {
         self.name.as_str()
     }
 
-    /// What [`Client::detached`](crate::Client::detached) needs to take it up again: `<owner>#<fence>`, the
-    /// [token of its owner](Owner::token) and the fence of the store's grant. Whoever has it can release the lock, as can
-    /// whoever reaches the store.
+    /// The token for [`Client::detached`](crate::Client::detached): `<owner>#<fence>`, the [token of its owner](Owner::token) and the
+    /// fence of the store's grant. A program that has the token can release the lock.
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// Makes the lease last for `ttl` from now, 10 ms to 24 h. Never takes a lock again that has expired.
+    /// Renews the lease: it lasts for `ttl` from now, 10 ms to 24 h. A lock that has expired is not taken again.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// use std::time::Duration;
+    ///
+    /// let lease = client.mutex("deploy").acquire().await?;
+    /// let (deploy, _) = lease.detach(Duration::from_secs(60)).await?;
+    /// let status = deploy.renew(Duration::from_secs(600)).await?;
+    /// println!("held until {:?}", status.valid_until);
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Lost`] when it is not held any more; [`Error::Store`] when the store gave no verdict, with the lease as it was
-    /// or renewed; [`Error::Invalid`] for a TTL out of bounds.
+    /// [`Error::Lost`] when the lease is not held any more. [`Error::Store`] when the store gave no verdict: the lease may have been
+    /// renewed. [`Error::Invalid`] for a TTL out of bounds.
+    ///
+    /// # Cancel safety
+    /// Dropping the future after its first poll does not take the request back: the lease may be renewed all the same.
     pub async fn renew(&self, ttl: Duration) -> Result<LeaseStatus, Error> {
         let ttl = Ttl::new(ttl)?;
         let step = Step::Extend {
@@ -93,10 +122,29 @@ impl Detached {
         }
     }
 
-    /// Asks whether it is still held. Changes nothing.
+    /// Asks the store whether the lease is still held. Changes nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// use std::time::Duration;
+    /// use leasehold::Error;
+    ///
+    /// let lease = client.mutex("deploy").acquire().await?;
+    /// let (deploy, _) = lease.detach(Duration::from_secs(60)).await?;
+    /// match deploy.check().await {
+    ///     Ok(status) => println!("held under fence {}", status.fence),
+    ///     Err(Error::Lost(lost)) => println!("{lost}"),
+    ///     Err(other) => return Err(other),
+    /// }
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Lost`] when it is not; [`Error::Store`] when the store gave no verdict.
+    /// [`Error::Lost`] when the lease is not held any more. [`Error::Store`] when the store gave no verdict.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
     pub async fn check(&self) -> Result<LeaseStatus, Error> {
         let (sent, reply) = self.ask(Step::Inspect).await?;
         let Reply::Seen(snapshot) = reply else {
@@ -113,11 +161,26 @@ impl Detached {
         }
     }
 
-    /// Gives the lock back and hands it to the first in line.
+    /// Releases the lock, and grants it to the first waiter.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let lease = client.mutex("deploy").acquire().await?;
+    /// let (deploy, _) = lease.detach(Duration::from_secs(60)).await?;
+    /// deploy.clone().release().await?;
+    /// assert!(deploy.release().await.is_err());             // it was released before
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Lost`] when it was not held any more: work done under it may have been unprotected. [`Error::Store`] when the
-    /// store did not confirm: the TTL ends the lease at the latest, and a second release that finds it gone says *lost*.
+    /// [`Error::Lost`] when the lease was not held any more: work done under it may have been unprotected. [`Error::Store`] when the
+    /// store did not confirm: the TTL ends the lease at the latest. A second release then reports *lost* if the first one took effect.
+    ///
+    /// # Cancel safety
+    /// Dropping the future after its first poll does not take the request back: the lock may be released all the same. The request is
+    /// not retried.
     pub async fn release(self) -> Result<(), Error> {
         let step = Step::Release {
             owner: self.owner.clone(),
@@ -136,7 +199,7 @@ impl Detached {
             return Err(StoreError::closed().into());
         }
         let (reply, answer) = oneshot::channel();
-        // Whoever closes the client waits for the answer.
+        // `Client::close` waits for the answer.
         let token = self.engine.tasks.token();
         let sent = self.engine.clock.now();
         let done = Done::new(move |answer| {
@@ -180,16 +243,28 @@ impl fmt::Debug for Detached {
 }
 
 impl Lease {
-    /// Leaves the lock taken for `ttl` from now, 10 ms to 24 h, whatever becomes of this process: nothing renews it, hands it
-    /// on or releases it any more but who has the token. From here on `ttl` counts, and not
-    /// [`Mutex::at_least`](crate::Mutex::at_least). Dropping the future releases the lock, as an error does, since nobody would know
-    /// the token.
+    /// Leaves the lock taken for `ttl` from now, 10 ms to 24 h, even if this process ends. This client does not renew, hand on or release
+    /// it any more; a program that has the token can. From here on `ttl` counts, and not [`Mutex::at_least`](crate::Mutex::at_least).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// use std::time::Duration;
+    ///
+    /// let lease = client.mutex("deploy").acquire().await?;
+    /// let (detached, status) = lease.detach(Duration::from_secs(600)).await?;
+    /// println!("{} holds it under fence {}", detached.token(), status.fence);
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Lost`] when the lease was lost; [`Error::Store`] when the store did not confirm; [`Error::Invalid`] for a TTL
-    /// out of bounds. The lock is released then, in the background.
+    /// [`Error::Lost`] when the lease was lost. [`Error::Store`] when the store did not confirm. [`Error::Invalid`] for a TTL out of
+    /// bounds. In each case the client releases the lock in the background, since no program knows the token.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases the lock in the background.
     pub async fn detach(self, ttl: Duration) -> Result<(Detached, LeaseStatus), Error> {
-        // First, so that no renewal for another TTL is on its way that could overtake what follows (K1).
+        // First: no renewal for another TTL may be under way that could overtake the next request (R1).
         self.extend(ttl).await?;
         let keep = Ttl::new(ttl)?;
         let detached = Detached {
@@ -208,7 +283,7 @@ impl Lease {
             detached.name.clone(),
             detached.owner.clone(),
             keep.max(self.hold.ttl),
-            // Asked before it is detached: nobody else can have renewed it, so what is late is undone as well.
+            // Read before the detach: until then only this client renews, so late requests are undone too.
             self.hold.unsettled_until(),
         );
         let undo = Undo {
@@ -223,7 +298,7 @@ impl Lease {
     }
 }
 
-/// Frees a lock whose token nobody will learn.
+/// Frees the lock if its token is not returned to the caller.
 struct Undo {
     work: Option<Settle>,
     hold: Arc<Hold>,
@@ -239,17 +314,17 @@ impl Undo {
 impl Drop for Undo {
     fn drop(&mut self) {
         if let Some(mut work) = self.work.take() {
-            // If the release that keeps the lock is repeated, it may find it free, and that is no loss.
+            // A repeated release with a keep time may find the lock free. That is not a loss.
             self.hold.take_back();
             work.keep = self.hold.left_to_keep(self.engine.clock.now());
             work.fence = Some(self.hold.grant);
-            // After that release: steps of a kind that name a fence are carried out in order.
+            // The store executes steps that name a fence in order, so this one comes after that release.
             self.engine.settle(work);
         }
     }
 }
 
-/// What was given as a token may be anything, a password too: only how it begins is quoted, if it begins as ours do.
+/// Refuses a text that is not a token. It may be a password, so only the prefix of a token is quoted.
 fn not_a_token(text: &str) -> Invalid {
     let shown = match text {
         "" => "",

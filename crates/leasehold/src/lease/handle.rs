@@ -1,4 +1,4 @@
-//! A held lock, in the hands of its user. Must never outlive the deadline that it tells.
+//! The handle of a held lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,9 +13,29 @@ use crate::clock::Moment;
 use crate::error::{Error, Lost, StoreError};
 use crate::telemetry::Asked;
 
-/// The right to something, for a time. It ends by [release](Lease::release), by loss, or by being dropped, which
-/// releases in the background. At the end of a program, [release](Lease::release) or [`Client::close`](crate::Client::close)
-/// first: what is dropped in a process's last instant may not be sent any more, and is left to its TTL.
+/// A lock that is held until a deadline. The client renews it in the background while the `Lease` lives.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+/// # let client = leasehold::Client::embedded()?;
+/// let lease = client.mutex("orders:42").acquire().await?;
+/// tokio::select! {
+///     lost = lease.lost() => eprintln!("stop: {lost}"),
+///     () = async { println!("the work, under fence {}", lease.fence()) } => lease.release().await?,
+/// }
+/// # client.close().await; Ok(()) }
+/// ```
+///
+/// # Life of a lease
+///
+/// - **Held** from the grant on. A renewal that succeeds moves the [deadline](Lease::valid_until).
+/// - **Doubtful** after a renewal that failed. The lease is valid until its deadline, and the client retries the renewal.
+/// - **Lost** when the deadline passes, or when the store says that another owner or no owner holds the lock. A lost lease is never
+///   held again.
+/// - **Released** by [`Lease::release`], or in the background when the `Lease` is dropped.
+///
+/// At the end of a program, call [`Lease::release`] or [`Client::close`](crate::Client::close). A release that begins just before the
+/// process exits may never be sent; then the TTL ends the lease.
 #[must_use = "dropping a lease releases the lock"]
 pub struct Lease {
     pub(super) hold: Arc<Hold>,
@@ -27,20 +47,20 @@ impl Lease {
         Self { hold, engine }
     }
 
-    /// The fencing token: show it to the resource at first touch, reads included. See [`Gate`](crate::Gate).
+    /// The fencing token. Send it with each access to the resource, reads included. See [`Gate`](crate::Gate).
     pub fn fence(&self) -> Fence {
         self.hold.fence
     }
 
-    /// Who holds the lock, as the store knows it. Leases that a client hands on from task to task without asking the store
-    /// have the same owner, and each a fence of its own.
+    /// The owner of the lock in the store. A client may hand a lock from task to task without a request: these leases have the same
+    /// owner, and each has its own fence.
     pub fn owner(&self) -> &Owner {
         &self.hold.owner
     }
 
     /// What [`Client::detached`](crate::Client::detached) needs to check, renew or release the lock from elsewhere while this
-    /// lease lasts: `<owner>#<fence>`, the [token of its owner](Owner::token) and the fence of the store's grant. Whoever has it
-    /// can release the lock, as can whoever reaches the store. To leave the lock to who has it, see [`Lease::detach`].
+    /// lease lasts: `<owner>#<fence>`, the [token of its owner](Owner::token) and the fence of the store's grant. A program that has the
+    /// token can release the lock. To leave the lock to such a program, see [`Lease::detach`].
     pub fn token(&self) -> String {
         self.hold.owner.with_fence(self.hold.grant)
     }
@@ -50,18 +70,18 @@ impl Lease {
         self.hold.name.as_str()
     }
 
-    /// Until when the lease may be relied on, unless it is renewed before. One that was waited for may begin with three seconds
-    /// or less, and is renewed to its TTL within one.
+    /// The deadline of the lease, unless it is renewed before. A lease that was waited for may begin with three seconds or less. The
+    /// client renews it to its TTL within one second.
     pub fn valid_until(&self) -> Moment {
         self.hold.valid_until()
     }
 
-    /// How long from now that is, by a clock that counts suspend; zero when the lease is lost.
+    /// The time from now to the deadline, by a clock that counts suspend. Zero when the lease is lost.
     pub fn valid_for(&self) -> Duration {
         self.hold.valid_for()
     }
 
-    /// Whether the last renewal failed, while the deadline has not passed. It may still go well.
+    /// Whether the last renewal failed, while the deadline has not passed. The next renewal may succeed.
     pub fn is_doubtful(&self) -> bool {
         self.doubt().is_some()
     }
@@ -81,8 +101,18 @@ impl Lease {
         self.hold.loss()
     }
 
-    /// Waits until the lease is lost. Put it in a `select!` beside the work. To wait in another task or struct, take a
+    /// Waits until the lease is lost. Put it in a `select!` beside the work. To wait in another task or struct, use
     /// [`Lease::watch`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?; let ttl = std::time::Duration::from_millis(60);
+    /// let lease = client.mutex("orders:42").ttl(ttl).acquire().await?;
+    /// client.break_lock("orders:42", lease.fence()).await?; // an operator frees the lock
+    /// let lost = lease.lost().await;                       // the next renewal finds out
+    /// println!("{lost}");
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing. A loss is final, so the next call returns it at once.
@@ -90,11 +120,26 @@ impl Lease {
         self.hold.wait_lost().await
     }
 
-    /// Renews by hand; the lease lasts for `ttl` from now on, at each renewal. Dropping the future changes nothing.
+    /// Renews the lease now. It lasts for `ttl` from now, and later renewals use `ttl` too.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// use std::time::Duration;
+    ///
+    /// let lease = client.mutex("import").ttl(Duration::from_secs(10)).acquire().await?;
+    /// lease.extend(Duration::from_secs(600)).await?;       // before a step that blocks the host
+    /// assert!(lease.valid_for() > Duration::from_secs(500));
+    /// lease.release().await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Lost`] when it was lost; [`Error::Store`] when the store gave no verdict, with the lease still held until
-    /// its deadline; [`Error::Invalid`] for a TTL out of bounds.
+    /// [`Error::Lost`] when the lease was lost. [`Error::Store`] when the store gave no verdict: the lease is held until its deadline.
+    /// [`Error::Invalid`] for a TTL out of bounds.
+    ///
+    /// # Cancel safety
+    /// Dropping the future after its first poll does not stop the renewal.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         let ttl = Ttl::new(ttl)?;
         let (reply, answer) = oneshot::channel();
@@ -108,41 +153,66 @@ impl Lease {
         }
     }
 
-    /// Gives the lock back and hands it to the first in line; before the time of [`Mutex::at_least`](crate::Mutex::at_least) is
-    /// over, the lock stays taken until then.
+    /// Releases the lock, and grants it to the first waiter. If the time of [`Mutex::at_least`](crate::Mutex::at_least) is not over, the
+    /// lock stays taken until then.
     ///
-    /// A lock that goes to the next task of this client, or lingers, does not go back to the store. Whether the lease was
-    /// held until then is judged by its deadline alone: that it was broken a moment ago is not known yet.
+    /// If the lock goes to the next task of this client, or lingers, no request is sent to the store. Then only the deadline says whether
+    /// the lease was held until the release: a lock that was broken a moment ago is not noticed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").acquire().await?;
+    /// println!("the work");
+    /// match lease.release().await {
+    ///     Err(leasehold::Error::Lost(lost)) => eprintln!("check the work: {lost}"),
+    ///     other => other?,
+    /// }
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Lost`] when the lease was lost before: work done under it may have been unprotected. [`Error::Store`] when
-    /// the store did not confirm: the release goes on in the background, and the TTL ends the lease at the latest.
+    /// the store did not confirm: the client retries the release in the background, and the TTL ends the lease at the latest.
     ///
     /// # Cancel safety
-    /// Dropping the future does not stop the release.
+    /// Dropping the future does not stop the release: the client completes it in the background.
     pub async fn release(self) -> Result<(), Error> {
         self.give_back(None).await
     }
 
-    /// The same, but the lock stays taken for `keep` from now, so that nobody does the work again too soon; or until the end of
-    /// [`Mutex::at_least`](crate::Mutex::at_least), if that is later. The lease must still be held: what was lost cannot be kept.
+    /// Ends the lease, but the lock stays taken for `keep` from now, or until the end of [`Mutex::at_least`](crate::Mutex::at_least) if
+    /// that is later. No client repeats the work until then. A lease that was lost cannot be kept.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// use std::time::Duration;
+    ///
+    /// let report = client.mutex("report");
+    /// let lease = report.acquire().await?;
+    /// lease.release_after(Duration::from_secs(60)).await?;
+    /// assert!(report.try_acquire().await?.is_none());      // for a minute
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// As [`Lease::release`], and [`Error::Invalid`] when `keep` is not 10 ms to 24 h, with the lock released as by a drop.
+    /// As [`Lease::release`], and [`Error::Invalid`] when `keep` is not 10 ms to 24 h: then the lock is released in the background.
     ///
     /// # Cancel safety
-    /// As [`Lease::release`].
+    /// Dropping the future after its first poll does not stop the release: the lock stays taken for `keep`. Before the first poll, the
+    /// future is a lease, and dropping it releases the lock.
     pub async fn release_after(self, keep: Duration) -> Result<(), Error> {
         let keep = Ttl::new(keep)?;
         self.give_back(Some(keep)).await
     }
 
-    /// The lock stays taken for so long from its beginning, now that its user has it: what nobody received is not kept.
+    /// The lock stays taken for this long from its grant. Called once the user has the lease: an undelivered lease is not kept.
     pub(crate) fn keep_at_least(&self, at_least: Duration) {
         self.hold.keep_at_least(at_least);
     }
 
-    /// Its user, who asked for it so, has it from here on.
+    /// The user that asked for the lease has received it.
     pub(crate) fn begin(&self, asked: Asked<'_>) {
         if let Some(watched) = asked.served(self.hold.fence) {
             self.hold.begin(watched);

@@ -1,4 +1,4 @@
-//! Work that runs under a lease, and the value that comes of it.
+//! Work that runs under a lease, and its outcome.
 
 use super::handle::Lease;
 use crate::error::{Error, Lost};
@@ -29,7 +29,7 @@ impl<T> RunOutcome<T> {
     /// The output, if the release was confirmed. Otherwise the output is dropped.
     ///
     /// # Errors
-    /// What [`RunOutcome::released`] says.
+    /// The error in [`RunOutcome::released`].
     pub fn confirmed(self) -> Result<T, Error> {
         self.released.map(|()| self.output)
     }
@@ -39,7 +39,7 @@ impl<T, E> RunOutcome<Result<T, E>> {
     /// For work that can fail: takes the work's own error out, so that one `?` is enough for it.
     ///
     /// # Errors
-    /// The error of the work. What [`RunOutcome::released`] says is dropped then.
+    /// The error of the work. The result in [`RunOutcome::released`] is dropped then.
     pub fn transpose(self) -> Result<RunOutcome<T>, E> {
         let released = self.released;
         self.output.map(|output| RunOutcome { output, released })
@@ -47,22 +47,22 @@ impl<T, E> RunOutcome<Result<T, E>> {
 }
 
 impl Lease {
-    /// Runs `work` under the lease, then releases it. The work is cancelled at its next `.await` if the lease is lost before.
+    /// Runs `work` under the lease, then releases the lease. If the lease is lost first, `work` is cancelled at its next `.await`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::embedded()?;
     /// let lease = client.mutex("invoices").acquire().await?;
     /// let ran = lease.run(async |lease| format!("invoice 42 under fence {}", lease.fence())).await?;
-    /// println!("{}", ran.output);                          // there, whatever became of the release
+    /// println!("{}", ran.output);                          // also if the release failed
     /// if let Err(error) = ran.released {
     ///     eprintln!("the lock may still be taken: {error}");
     /// }
     /// # client.close().await; Ok(()) }
     /// ```
     ///
-    /// The output of work that can fail is a `Result` of its own; [`RunOutcome::transpose`] takes its error out. Say which error it is at
-    /// an `Ok`, as here: without that, `?` in the closure is refused as E0277, "cannot use the `?` operator in an async closure".
+    /// If the work can fail, its output is a `Result`, and [`RunOutcome::transpose`] takes the error out. Name the error type at an `Ok`, as
+    /// here. Without that, the compiler refuses `?` in the closure with E0277, "cannot use the `?` operator in an async closure".
     ///
     /// ```
     /// # async fn count(fence: leasehold::Fence) -> Result<u32, std::io::Error> { Ok(7) }
@@ -85,7 +85,7 @@ impl Lease {
     /// in [`RunOutcome::released`], beside the output.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the work where it is, and releases the lease in the background.
+    /// Dropping the future drops `work` at its current `.await` and releases the lease in the background.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<RunOutcome<T>, Lost> {
         let output = tokio::select! {
             // Loss first: work that goes on beside it may be unprotected.

@@ -46,17 +46,17 @@ impl Request {
 /// What is called each time a waiter is told that the lock is busy.
 pub(crate) type OnWait = Arc<dyn Fn(&WaitStatus) + Send + Sync>;
 
-/// What a waiter is told each time the store answers that the lock is busy.
+/// The state of an acquisition that waits for a busy lock: see [`Mutex::on_wait`](crate::Mutex::on_wait).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WaitStatus {
     /// The lock.
     pub name: String,
-    /// Who holds it.
+    /// The holder.
     pub holder: HolderView,
-    /// How many waiters are before this one.
+    /// The number of waiters ahead of this acquisition.
     pub ahead: u32,
-    /// How long this one has waited.
+    /// How long this acquisition has waited.
     pub waited: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Watching a lease from elsewhere, without holding it.
+//! A watch on a lease for other tasks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::error::Lost;
 
 /// Watches a [`Lease`] from another task, thread or struct. It is `Clone + Send + Sync + 'static`.
 ///
-/// It does not keep the lease: the lock is released when the [`Lease`] is, however many watches there are. It belongs to that one
-/// lease, also when the lock goes on to the next task of the same client.
+/// A watch does not keep the lease: the lock is released when the [`Lease`] is released or dropped. A watch belongs to one lease. It
+/// does not follow the lock to the next task of the same client.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
@@ -39,7 +39,7 @@ pub struct LossWatch {
 }
 
 impl Lease {
-    /// A watch on this lease for other tasks, threads and structs. It tells them when the lease is lost, and does not keep it.
+    /// A watch on this lease for other tasks, threads and structs: see [`LossWatch`]. It does not keep the lease.
     pub fn watch(&self) -> LossWatch {
         LossWatch {
             hold: self.hold.clone(),
@@ -58,19 +58,19 @@ impl LossWatch {
         self.hold.fence
     }
 
-    /// Until when the lease may be relied on, unless it is renewed before; `None` once it has ended.
+    /// The deadline of the lease, unless it is renewed before. `None` once the lease has ended.
     pub fn valid_until(&self) -> Option<Moment> {
-        // First: afterwards the deadline is that of whoever has the lock next.
+        // First: after the end, the deadline is that of the next lease.
         let until = self.hold.valid_until();
         self.hold.end().is_none().then_some(until)
     }
 
-    /// How long from now that is, by a clock that counts suspend; zero once the lease has ended.
+    /// The time from now to the deadline, by a clock that counts suspend. Zero once the lease has ended.
     pub fn valid_for(&self) -> Duration {
         self.hold.valid_for()
     }
 
-    /// Whether the lease was lost. Once it was given back, it is not lost any more.
+    /// Whether the lease was lost. A lease that was released is not lost later.
     pub fn is_lost(&self) -> bool {
         self.loss().is_some()
     }
@@ -85,8 +85,20 @@ impl LossWatch {
         self.hold.end()
     }
 
-    /// Waits until the lease is lost. If it is given back, this waits for ever: put it in a `select!` beside the work, and use
-    /// [`LossWatch::ended`] in a task of its own.
+    /// Waits until the lease is lost. If the lease is released, this never returns: put it in a `select!` beside the work, and use
+    /// [`LossWatch::ended`] in a spawned task.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("reports").acquire().await?;
+    /// let watch = lease.watch();
+    /// tokio::select! {
+    ///     lost = watch.lost() => eprintln!("stop: {lost}"),
+    ///     () = async { println!("the work") } => lease.release().await?,
+    /// }
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing. A loss is final, so the next call returns it at once.
@@ -94,7 +106,17 @@ impl LossWatch {
         self.hold.wait_lost().await
     }
 
-    /// Waits until the lease is lost or given back.
+    /// Waits until the lease is lost or released.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("reports").acquire().await?;
+    /// let watch = lease.watch();
+    /// lease.release().await?;
+    /// assert!(matches!(watch.ended().await, leasehold::LeaseEnd::Released));
+    /// # client.close().await; Ok(()) }
+    /// ```
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing. An end is final, so the next call returns it at once.

@@ -1,4 +1,4 @@
-//! The handle of a hold. Must never say that it is held when its deadline has passed.
+//! The handle of a hold.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use super::state::State;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Lost, StoreError};
 
-/// What the user of a hold wants.
+/// A request of the user of a hold.
 pub(super) enum Order {
     Extend(Ttl, oneshot::Sender<Result<(), Error>>),
     Release(oneshot::Sender<Result<(), Error>>),
-    /// Let it end after so long, and not before.
+    /// Ends the hold after this time, and not before.
     Keep(Ttl, oneshot::Sender<Result<(), Error>>),
 }
 
-/// A lock held by the timestamp protocol, for a time. Not a [`Lease`](crate::Lease): it has no fence and no owner, so the resource
-/// cannot tell a late holder from the present one, and [what foreign clients do](crate::timestamp#what-it-cannot-promise) may
-/// end it or let another in.
+/// A lock held by the timestamp protocol until a deadline. It is not a [`Lease`](crate::Lease): it has no fence and no owner, so the
+/// resource cannot tell a late holder from the current one. [Foreign clients](crate::timestamp#what-it-cannot-promise) may end it, or
+/// take the lock meanwhile.
 ///
-/// It ends by [release](TimestampHold::release), by loss, or by being dropped, which releases in the background.
+/// It ends by [release](TimestampHold::release) or by loss. Dropping it releases the lock in the background.
 #[must_use = "dropping a hold releases the lock"]
 pub struct TimestampHold {
     pub(super) name: LockName,
@@ -38,18 +38,18 @@ impl TimestampHold {
         self.name.as_str()
     }
 
-    /// The deadline that stands under the key as far as is known, in the lock's [`Unit`](super::Unit) since 1970, by the
-    /// server's clock. For people: it is later than [`TimestampHold::valid_until`].
+    /// The deadline in the key, as far as the client knows, in the lock's [`Unit`](super::Unit) since 1970, by the server's clock. For
+    /// people: it is later than [`TimestampHold::valid_until`].
     pub fn deadline(&self) -> u64 {
         self.state.borrow().deadline
     }
 
-    /// Until when it may be relied on, unless it is renewed before.
+    /// The deadline of the hold by the client's clock, unless it is renewed before.
     pub fn valid_until(&self) -> Moment {
         self.state.borrow().valid_until
     }
 
-    /// How long from now that is, by a clock that counts suspend; zero when it is lost.
+    /// The time from now to that deadline, by a clock that counts suspend. Zero when the hold is lost.
     pub fn valid_for(&self) -> Duration {
         let state = self.state.borrow();
         if state.lost.is_some() {
@@ -58,25 +58,28 @@ impl TimestampHold {
         state.valid_until.since(self.clock.now())
     }
 
-    /// Why the last renewal failed, or how the server was replaced since, while it may still go well.
+    /// Why the last renewal failed, or how the server was replaced since. `None` once the hold is lost.
     pub fn doubt(&self) -> Option<String> {
         let state = self.state.borrow();
         let lost = state.loss(&self.name, &self.clock).is_some();
         state.doubt.clone().filter(|_| !lost)
     }
 
-    /// Whether it is over: its time has passed, or something else stands under the key.
+    /// Whether the hold is lost: its deadline has passed, or the key holds another value.
     pub fn is_lost(&self) -> bool {
         self.loss().is_some()
     }
 
-    /// Why it is lost, if it is.
+    /// Why the hold is lost, if it is.
     pub fn loss(&self) -> Option<Lost> {
         // The clock is read while nobody can change the state, so that what was lost once stays so (T9).
         self.state.borrow().loss(&self.name, &self.clock)
     }
 
-    /// Waits until it is lost. Put it in a `select!` beside the work.
+    /// Waits until the hold is lost. Put it in a `select!` beside the work.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing. A loss is final, so the next call returns it at once.
     pub async fn lost(&self) -> Lost {
         let mut state = self.state.clone();
         loop {
@@ -91,34 +94,42 @@ impl TimestampHold {
         }
     }
 
-    /// Renews by hand; it lasts for `ttl` from now on, at each renewal. Dropping the future changes nothing.
+    /// Renews the hold now. It lasts for `ttl` from now, and later renewals use `ttl` too.
     ///
     /// # Errors
-    /// [`Error::Lost`] when it was lost; [`Error::Store`] when the store gave no verdict, with the lock still held until its
-    /// deadline; [`Error::Invalid`] for a TTL out of bounds.
+    /// [`Error::Lost`] when the hold was lost. [`Error::Store`] when the store gave no verdict: the lock is held until its deadline.
+    /// [`Error::Invalid`] for a TTL out of bounds.
+    ///
+    /// # Cancel safety
+    /// Dropping the future after its first poll does not stop the renewal.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         let ttl = Ttl::new(ttl)?;
         self.order(|reply| Order::Extend(ttl, reply)).await
     }
 
-    /// Frees the lock, if it is still ours by its value and its deadline lies ahead by the server's clock. Dropping the future
-    /// does not stop it.
+    /// Frees the lock, if the key still has the value of this hold and its deadline lies ahead by the server's clock.
     ///
     /// # Errors
-    /// [`Error::Lost`] when it was lost before: work done under it may have been unprotected. [`Error::Store`] when the store
+    /// [`Error::Lost`] when the hold was lost before: work done under it may have been unprotected. [`Error::Store`] when the store
     /// did not confirm: its deadline ends it at the latest.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not stop the release.
     pub async fn release(self) -> Result<(), Error> {
         self.order(Order::Release).await
     }
 
-    /// The same, but the lock stays taken until `keep` from now, by nobody, so that nobody does the work again too soon.
-    /// It must still be held: what was lost cannot be kept. While the store gives no verdict, it is asked again, also if the
-    /// future is dropped, until the hold's deadline, which then holds; the lock is never freed sooner than it was to be kept.
+    /// Ends the hold, but the lock stays taken for `keep` from now. No client repeats the work until then. A hold that was lost cannot be
+    /// kept. While the store gives no verdict, the client retries until the hold's deadline.
     ///
     /// # Errors
-    /// [`Error::Lost`] as for [`TimestampHold::release`]; [`Error::Store`] when the store did not confirm until the hold's deadline, or
-    /// the client was closed before: it ends by the deadline that stands there, after `keep` or by the TTL.
-    /// [`Error::Invalid`] when `keep` is not 10 ms to 24 h, with the lock released at once.
+    /// [`Error::Lost`] as for [`TimestampHold::release`]. [`Error::Store`] when the store did not confirm before the hold's deadline, or
+    /// when the client was closed: the lock ends after `keep` or by the TTL. [`Error::Invalid`] when `keep` is not 10 ms to 24 h: the lock
+    /// is released at once.
+    ///
+    /// # Cancel safety
+    /// Dropping the future after its first poll does not stop the retries. Before the first poll, the future is a hold, and dropping it
+    /// releases the lock.
     pub async fn release_after(self, keep: Duration) -> Result<(), Error> {
         let keep = Ttl::new(keep)?;
         self.order(|reply| Order::Keep(keep, reply)).await
@@ -129,7 +140,7 @@ impl TimestampHold {
         order: impl FnOnce(oneshot::Sender<Result<(), Error>>) -> Order,
     ) -> Result<(), Error> {
         let (reply, answer) = oneshot::channel();
-        // Fails when it is lost, as the answer does then.
+        // Fails when the hold is lost. Then the answer fails too.
         drop(self.orders.send(order(reply)));
         answer.await.unwrap_or_else(|_| {
             let lost = self.loss().map(Error::Lost);

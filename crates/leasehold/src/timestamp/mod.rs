@@ -1,6 +1,6 @@
 //! Sharing a key with clients of the oldest recipe, whose lock is its own deadline: `SETNX key <unix time + timeout + 1>`, `GET`,
-//! `GETSET`, `DEL`. Must never hand out a [`Lease`](crate::Lease) or a fence, nor be used where nobody else needs the recipe:
-//! a [`Mutex`](crate::Mutex) is better in every way.
+//! `GETSET`, `DEL`. Use it only for keys that such clients use too: a [`Mutex`](crate::Mutex) is better in every way. A hold of this lock
+//! has no fence.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -20,35 +20,33 @@
 //!
 //! # What it cannot promise
 //!
-//! Ours takes each step as one script, by the server's clock. What the others do is beyond it:
+//! Leasehold executes each step as one script, by the server's clock. It cannot change the foreign clients:
 //!
-//! - **Clocks.** A foreign client judges deadlines by its own clock. One that is ahead takes over from a living holder. One that
-//!   is behind goes on although its deadline has passed by the server's clock, and ours takes over.
-//! - **A delayed `GETSET`** of a foreign client overwrites a deadline of ours that lies ahead. It may have been meant for one
-//!   that had passed, and lose; ours cannot tell, and counts the lock as lost. The key then stays taken until the deadline
-//!   that was written there, by nobody.
-//! - **No owner.** A time does not say whose it is. A foreign `DEL` frees our lock. If then somebody takes it with the very
-//!   same deadline (the same second, the same timeout), nobody can tell the two holders apart: both go on, and whoever
-//!   releases first frees it for both. Ours never write two equal deadlines while the first one is held; and what may have
-//!   been carried out already is not sent again (T7), since an equal deadline may be another's by then.
-//! - **No line, no wakes**: whoever asks first after a release gets it.
+//! - **Clocks.** A foreign client judges deadlines by its own clock. If that clock is ahead, the client takes the lock from a living
+//!   holder. If it is behind, the client goes on after its deadline by the server's clock, and Leasehold takes the lock meanwhile.
+//! - **A delayed `GETSET`** of a foreign client overwrites the deadline of a Leasehold hold. The foreign client may have lost that race,
+//!   but Leasehold cannot tell, and reports the hold as lost. The key then stays taken until the overwritten deadline, without a holder.
+//! - **No owner.** A time does not name its owner. A foreign `DEL` frees a Leasehold hold. If another client then takes the lock with an
+//!   equal deadline (the same second, the same timeout), the two holders cannot be told apart: both go on, and the first release frees the
+//!   lock for both. Leasehold clients never write two equal deadlines while the first one is held.
+//! - **No queue, no wakes**: the first client that asks after a release gets the lock.
 //!
-//! Without scripts ([`TimestampLock::without_scripts`]) there are races between ours as well, named there.
+//! Without scripts ([`TimestampLock::without_scripts`]) there are races between Leasehold clients too; see there.
 //!
-//! [How to get rid of it](TimestampLock#away-from-it); `docs/reference/timestamp.md` says more.
-//!
-//! # Invariants
-//!
-//! T1 to T5 are in `leasehold-core`: what may be written, when, and over what.
-//!
-//! - **T6** A hold may be relied on until `sent + ttl - drift`, with `sent` read before the request was sent: before its deadline
-//!   by the server's clock, however long the answer took.
-//! - **T7** Nothing that may have been carried out is sent again, but an extension, which names all deadlines that may be its
-//!   holder's. So an acquisition or a release whose answer is lost is left to its deadline.
-//! - **T8** A hold has one request under way at a time, so that none of them overtakes another.
-//! - **T9** Lost is final, and whatever ends a hold (release, drop, the end of the client) ends its renewal first.
-//! - **T10** A hold is certain only by word of the server that answers now. Where that was replaced, the hold is in doubt, and asked
-//!   for at once, until the new one has confirmed it; an answer to what was asked before confirms nothing.
+//! [How to get rid of it](TimestampLock#away-from-it). `docs/reference/timestamp.md` says more.
+
+// # Invariants
+//
+// T1 to T5 are in `leasehold-core`: which values may be written, when, and over which values.
+//
+// - **T6** A hold may be relied on until `sent + ttl - drift`, with `sent` read before the request was sent: before its deadline
+//   by the server's clock, however long the answer took.
+// - **T7** A request that may have been executed is not sent again, except an extension, which names all deadlines that may be its
+//   holder's. So an acquisition or a release whose answer is lost is left to its deadline: an equal deadline may be another owner's by then.
+// - **T8** A hold has one request under way at a time, so requests cannot overtake each other.
+// - **T9** Lost is final. A release, a drop or the end of the client ends the renewal of the hold first.
+// - **T10** Only the server that answers now can confirm a hold. After a replacement the hold is in doubt, and the client asks the new
+//   server at once. An answer to a request from before the replacement confirms nothing.
 
 mod acquire;
 mod ending;
@@ -75,8 +73,8 @@ use crate::lease::{Engine, OnWait, WaitLimit, WaitStatus};
 use crate::store::timestamps::Timestamps;
 
 impl Client {
-    /// The lock of this name, shared with clients of the recipe of [`timestamp`](crate::timestamp). Does no I/O. Only a store in
-    /// Redis has it.
+    /// The lock of this name, shared with clients of the recipe of [`timestamp`](crate::timestamp). Does no I/O. Only Redis and Valkey
+    /// support it.
     pub fn timestamp_lock(&self, name: impl AsRef<str>) -> TimestampLock {
         TimestampLock::new(self, name)
     }
@@ -85,24 +83,24 @@ impl Client {
 /// A lock whose value is its deadline, as foreign clients write it. Cheap to make and to clone. Weaker than a
 /// [`Mutex`](crate::Mutex):
 ///
-/// - a foreign client whose clock is ahead takes it from a living holder, and one whose clock is behind goes on after its time;
-/// - a foreign `GETSET` that comes late overwrites the deadline of a living holder, who cannot tell a loser's from a winner's and
-///   counts the lock as lost;
-/// - it has no owner: whoever sends `DEL` frees it, and of two holders with the same deadline nobody can tell one from the other;
-/// - it has no fence, so no resource can refuse a holder that is late.
+/// - A foreign client whose clock is ahead takes the lock from a living holder. One whose clock is behind goes on after its deadline.
+/// - A late foreign `GETSET` overwrites the deadline of a living holder. The holder cannot tell whether that client won, and reports the
+///   lock as lost.
+/// - The lock has no owner: any `DEL` frees it, and two holders with one deadline cannot be told apart.
+/// - The lock has no fence, so a resource cannot refuse a late holder.
 ///
 /// [The module](crate::timestamp#what-it-cannot-promise) says more of each.
 ///
 /// # Away from it
 ///
 /// 1. Replace the foreign clients by this type, one by one: same key, same unit.
-/// 2. When the last one is gone, let each program take a [`Mutex`](crate::Mutex) *with another name* as well, inside of this lock:
-///    first this, then the mutex. The changed programs and the others exclude each other by this lock.
-/// 3. When every program has both, and not before, take the mutex alone, pass its [fence](crate::Lease::fence) to the resource, and
+/// 2. When the last one is gone, let each program also take a [`Mutex`](crate::Mutex) *with another name*, inside of this lock: first
+///    this lock, then the mutex. The changed and the unchanged programs exclude each other by this lock.
+/// 3. When all programs take both, and not before, take the mutex alone, pass its [fence](crate::Lease::fence) to the resource, and
 ///    delete the old key.
 ///
-/// Another name, because a mutex waits for a time under its own key as for any foreign lock without an end: for ever, if its
-/// holder crashed.
+/// The mutex needs another name: under its own key, a timestamp is a foreign lock without an expiry, and the mutex would wait for it
+/// without end if the holder crashed.
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct TimestampLock {
@@ -117,7 +115,7 @@ pub struct TimestampLock {
 }
 
 impl TimestampLock {
-    /// The lock of this name. Does no I/O; a name that cannot be used is reported when it is acquired.
+    /// The lock of this name. Does no I/O. A name that is not allowed is reported when the lock is acquired.
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         Self {
             engine: client.engine.clone(),
@@ -131,55 +129,64 @@ impl TimestampLock {
         }
     }
 
-    /// How long a hold lasts without renewal. On the server it lasts up to two units longer, for those who round. 10 ms to
-    /// 24 h; default 30 s.
+    /// How long a hold lasts without renewal. On the server it lasts up to two units longer, since clients round. 10 ms to 24 h;
+    /// default 30 s.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// What the others count their deadlines in. Default: seconds.
+    /// The time unit of the foreign clients' deadlines. Default: seconds.
     pub fn unit(mut self, unit: Unit) -> Self {
         self.unit = unit;
         self
     }
 
-    /// Whether a hold renews itself every third of its TTL. Default: yes. Without, nothing looks at the key either, unless another
-    /// server answers than before: that somebody else has deleted or overwritten the deadline shows at [`TimestampHold::extend`]
-    /// or [`TimestampHold::release`] only.
+    /// Whether a hold renews itself every third of its TTL. Default: yes. Without renewal, the client does not look at the key either,
+    /// unless the server is replaced. So only [`TimestampHold::extend`] and [`TimestampHold::release`] notice that another client has
+    /// deleted or overwritten the deadline.
     pub fn auto_renew(mut self, auto_renew: bool) -> Self {
         self.auto_renew = auto_renew;
         self
     }
 
-    /// For servers that refuse scripts: does as the recipe does, one command after the other, by the server's clock. Then two
-    /// of ours are no safer from each other than from foreign clients:
+    /// For servers that refuse scripts: sends the commands of the recipe one by one, by the server's clock. Then two Leasehold clients
+    /// are as unsafe with each other as with foreign clients:
     ///
-    /// - the `GETSET` (here `SET XX GET`, which does not bring back what was deleted) of the slower of two that take over overwrites the
-    ///   deadline of the faster, who counts its lock as lost at its next renewal; so it does with what is no time, if that was
-    ///   written just then, which is an error that says so;
-    /// - a renewal that is delayed until the lock has passed to another overwrites that one's deadline, and so shortens or
-    ///   prolongs its lock;
-    /// - `DEL` that is delayed for longer than the rest of the hold (a second at least, or nothing is deleted) frees the lock of
-    ///   the next holder.
+    /// - Two clients take over an expired lock at the same time. The `GETSET` of the slower one (here `SET XX GET`, which does not restore a
+    ///   deleted key) overwrites the deadline of the faster one, whose hold is lost at its next renewal. A value that is not a time and was
+    ///   written just then is overwritten too; that is reported as an error.
+    /// - A renewal that is delayed until another client holds the lock overwrites that client's deadline, and so shortens or prolongs its
+    ///   hold.
+    /// - A `DEL` that is delayed beyond the end of the hold frees the lock of the next holder. It is sent only if at least a second is left.
     pub fn without_scripts(mut self) -> Self {
         self.by_script = false;
         self
     }
 
-    /// Calls `watch` each time the lock was found busy: some twenty times a second while it waits. It must return at once, as for
-    /// [`Mutex::on_wait`](crate::Mutex::on_wait). Nobody is ever ahead, since there is no line.
+    /// Calls `watch` each time the lock is busy: some twenty times a second while it waits. `watch` must return at once, as for
+    /// [`Mutex::on_wait`](crate::Mutex::on_wait). The number of waiters ahead is always zero, since there is no queue.
     pub fn on_wait(mut self, watch: impl Fn(&WaitStatus) + Send + Sync + 'static) -> Self {
         self.on_wait = Some(Arc::new(watch));
         self
     }
 
-    /// Waits for the lock. There is no line: it asks every 50 ms or so, and when the deadline has passed. Dropping the future
-    /// ends the waiting.
+    /// Waits for the lock. There is no queue: the client asks about every 50 ms, and when the deadline has passed.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let hold = client.timestamp_lock("orders:42").acquire().await?;
+    /// hold.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Store`] when the store does not answer for longer than the [outage timeout](crate::ClientBuilder::outage_timeout), or the key holds no time in
-    /// this unit; [`Error::Invalid`] for bad settings, and for stores other than Redis. Never [`Error::Timeout`].
+    /// [`Error::Store`] when the store does not answer for longer than the
+    /// [outage timeout](crate::ClientBuilder::outage_timeout), or when the key holds a value that is not a time in this unit.
+    /// [`Error::Invalid`] for bad settings, and for stores other than Redis and Valkey. Never [`Error::Timeout`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the waiting. If a request under way still gets the lock, the client releases it in the background.
     pub async fn acquire(&self) -> Result<TimestampHold, Error> {
         let hold = self.request(WaitLimit::Forever).await?;
         hold.ok_or_else(|| StoreError::closed().into())
@@ -188,8 +195,11 @@ impl TimestampLock {
     /// Waits for the lock for at most `limit`.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when it was busy at the end; [`Error::Store`] when the store had not answered since it last said so, or
-    /// never; otherwise as [`TimestampLock::acquire`].
+    /// [`Error::Timeout`] when the lock was busy at the limit. [`Error::Store`] when the store did not answer at the end. Otherwise as
+    /// [`TimestampLock::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`TimestampLock::acquire`].
     pub async fn acquire_within(&self, limit: Duration) -> Result<TimestampHold, Error> {
         let hold = self.request(WaitLimit::Within(limit)).await?;
         hold.ok_or_else(|| StoreError::closed().into())
@@ -198,8 +208,11 @@ impl TimestampLock {
     /// Asks once: `None` when the lock is busy.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store gave no verdict: if the request may have taken effect, the lock may be taken by nobody
-    /// until its deadline. Otherwise as [`TimestampLock::acquire`].
+    /// [`Error::Store`] when the store gave no verdict. If the request may have taken effect, the lock may stay taken without a holder until
+    /// its deadline. Otherwise as [`TimestampLock::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`TimestampLock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<TimestampHold>, Error> {
         self.request(WaitLimit::Once).await
     }

@@ -1,4 +1,4 @@
-//! How a lease ended, for those who watch it.
+//! The end of a lease.
 
 use crate::error::Lost;
 
@@ -6,8 +6,8 @@ use crate::error::Lost;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum LeaseEnd {
-    /// Its owner gave it back: released, dropped or detached it. Whether the store confirmed that, only
-    /// [`Lease::release`](crate::Lease::release) says.
+    /// Its user released, dropped or detached it. Only [`Lease::release`](crate::Lease::release) says whether the store confirmed the
+    /// release.
     Released,
     /// It was lost before that.
     Lost(Lost),
