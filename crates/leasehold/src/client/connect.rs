@@ -1,0 +1,243 @@
+//! Builds a client from its settings and connects it to its store.
+
+#[cfg(feature = "cache")]
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use leasehold_core::{Invalid, KeyTemplate, Namespace, Naming};
+use tokio::sync::oneshot;
+
+use super::builder::ClientBuilder;
+use super::handle::Client;
+use crate::clock::Clock;
+#[cfg(feature = "doctor")]
+use crate::doctor::{Examination, Examined};
+use crate::error::{Error, StoreError, StoreErrorKind, within};
+#[cfg(feature = "cache")]
+use crate::guard::{Ears, Guard};
+use crate::lease::{Engine, Identity, Plan, Wire};
+use crate::runtime::Tasks;
+use crate::store::memory::Memory;
+use crate::store::{self, Attach, Opened};
+use crate::telemetry::Telemetry;
+
+impl ClientBuilder {
+    /// Connects to the store at `url`; see [`Client::connect`] for the forms of a URL.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting or URL, [`Error::Store`] when the store does not answer as it should.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection. No lock has been taken by then.
+    pub async fn connect(self, url: &str) -> Result<Client, Error> {
+        let target = self.target(url)?;
+        let limit = self.request_timeout;
+        let clock = self.clock.clone();
+        let client =
+            self.build(|attach, tasks| store::open(target, attach, clock, tasks, limit))?;
+        let Engine {
+            telemetry, store, ..
+        } = &*client.engine;
+        telemetry.connecting(store.label());
+        if let Err(error) = client
+            .run(|engine| async move { engine.store.ready().await })
+            .await
+        {
+            client.engine.close().await;
+            return Err(error);
+        }
+        telemetry.connected(store.label());
+        Ok(client)
+    }
+
+    /// Gathers the facts that decide whether the store at `url` is fit for locks. On Redis it uses a scratch lock
+    /// `leasehold:doctor:*`, removes it, and changes nothing else. It takes about five seconds, or well under one second if
+    /// `how` is quick, always in real time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use std::time::Duration;
+    /// use leasehold::{Client, doctor::Examination};
+    ///
+    /// let how = Examination::new(Duration::from_secs(30)).quick(true);
+    /// let examined = Client::builder().examine("memory:", &how).await?;
+    /// println!("{:?}", examined.facts);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting or URL. [`Error::Store`] if no store answers. A refusal by the store is a fact, not an error.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops nothing: the examination ends by itself on its own thread, and removes its scratch lock.
+    #[cfg(feature = "doctor")]
+    pub async fn examine(self, url: &str, how: &Examination) -> Result<Examined, Error> {
+        self.check_request_timeout()?;
+        let target = self.target(url)?;
+        let how = how.clone().keys(self.naming()?.pattern(&how.keys));
+        let limit = self.request_timeout;
+        let (reply, answer) = oneshot::channel();
+        // On a new thread, since the caller may be on any executor.
+        let work = move || async move {
+            let report = store::examine(&target, &how, &Clock::system(), limit).await;
+            // Fails if the caller has gone.
+            drop(reply.send(report));
+        };
+        let _started: Tasks = Tasks::on_thread("leasehold-doctor".into(), work)
+            .map_err(|error| StoreError::new("client", StoreErrorKind::Exhausted, error))?;
+        answer.await.map_err(|_| StoreError::closed())?
+    }
+
+    /// A client of `memory`. Other clients of this process may use the same [`Memory`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use leasehold::{Client, Clock, Memory};
+    ///
+    /// let memory = Memory::new(Clock::system());
+    /// let here = Client::builder().embedded(&memory)?;
+    /// let there = Client::builder().embedded(&memory)?;
+    /// let lease = here.mutex("orders").acquire().await?;
+    /// assert!(there.mutex("orders").try_acquire().await?.is_none());
+    /// # drop(lease); Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting, [`Error::Store`] when the system refuses a thread.
+    pub fn embedded(self, memory: &Memory) -> Result<Client, Error> {
+        let (clock, limit) = (self.clock.clone(), self.request_timeout);
+        self.build(|attach, tasks| Ok(Opened::whole(memory.open(attach, tasks, clock, limit))))
+    }
+
+    fn target(&self, url: &str) -> Result<store::Target, Invalid> {
+        let target = store::Target::parse(url)?;
+        #[cfg(feature = "redis")]
+        let target = target.with(&self.access)?;
+        Ok(target)
+    }
+
+    fn check_request_timeout(&self) -> Result<(), Invalid> {
+        within(
+            "request timeout",
+            self.request_timeout,
+            Duration::from_millis(10),
+            Duration::from_secs(60),
+        )
+    }
+
+    /// The key template around the namespace.
+    fn naming(&self) -> Result<Naming, Invalid> {
+        self.naming_by(self.key_template.as_deref())
+    }
+
+    fn naming_by(&self, template: Option<&str>) -> Result<Naming, Invalid> {
+        let namespace = self.namespace.as_deref().map(Namespace::new).transpose()?;
+        let template = template.map(KeyTemplate::new);
+        Ok(Naming::new(
+            template.transpose()?.as_ref(),
+            namespace.as_ref(),
+        ))
+    }
+
+    pub(crate) fn build(
+        self,
+        open: impl FnOnce(Attach, &Tasks) -> Result<Opened, Error>,
+    ) -> Result<Client, Error> {
+        self.check_request_timeout()?;
+        within(
+            "outage timeout",
+            self.outage_timeout,
+            Duration::ZERO,
+            Duration::from_secs(24 * 60 * 60),
+        )?;
+        let limit = self.request_timeout;
+        let naming = self.naming()?;
+        #[cfg(feature = "cache")]
+        let entries = self.naming_by(None)?;
+        let identity = Identity::new(self.host)?;
+
+        let wire = Wire::default();
+        let (start, started) = oneshot::channel::<BoxFuture<'static, ()>>();
+        let main = move || async move {
+            // An error: there is no store, so there is nothing to keep.
+            if let Ok(run) = started.await {
+                run.await;
+            }
+        };
+        let tasks = if self.clock.is_virtual() {
+            let tasks = Tasks::here().ok_or_else(no_runtime)?;
+            drop(tasks.handle().spawn(main()));
+            tasks
+        } else {
+            Tasks::on_thread(format!("lh-{}", identity.client), main)
+                .map_err(|error| StoreError::new("client", StoreErrorKind::Exhausted, error))?
+        };
+        let listener = wire.listener();
+        #[cfg(feature = "cache")]
+        let layer = self.cache_layer;
+        #[cfg(feature = "cache")]
+        let ears = Ears::default();
+        #[cfg(feature = "cache")]
+        let listener = ears.before(listener);
+        let attach = Attach {
+            client: identity.client,
+            listener,
+            #[cfg(feature = "cache")]
+            keeps_values: layer.is_some(),
+            #[cfg(not(feature = "cache"))]
+            keeps_values: false,
+        };
+        let telemetry = Telemetry::here(&self.metric_names);
+        let opened = open(attach, &tasks)?;
+        #[cfg(feature = "metrics")]
+        let opened = store::counted::counted(&opened, &telemetry);
+        let plan = Plan {
+            clock: self.clock,
+            tasks,
+            identity,
+            outage_timeout: self.outage_timeout,
+            telemetry,
+        };
+        let (engine, run) = Engine::new(opened.store, plan, &wire);
+        // Fails only if the thread has ended, which every later request will say.
+        drop(start.send(run.boxed()));
+        Ok(Client {
+            #[cfg(feature = "cache")]
+            guard: Arc::new(Guard::new(engine.clone(), opened.entries, &ears, layer)),
+            #[cfg(feature = "cache")]
+            entries,
+            #[cfg(feature = "timestamp")]
+            timestamps: opened.timestamps,
+            engine,
+            naming,
+            close_limit: (limit * 2).max(Duration::from_secs(1)),
+        })
+    }
+}
+
+fn no_runtime() -> Invalid {
+    let why = "virtual time follows a tokio runtime, and there is none here: connect inside of one, as in a \
+               #[tokio::test(start_paused = true)], or use Clock::system()";
+    Invalid::new("clock", "virtual time", why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each request would time out, or none ever.
+    #[cfg(feature = "doctor")]
+    #[tokio::test]
+    async fn examine_refuses_the_timeouts_that_connect_refuses() {
+        for timeout in [Duration::ZERO, Duration::from_secs(61)] {
+            let builder = || Client::builder().request_timeout(timeout);
+            let how = Examination::new(Duration::from_secs(30));
+            let refused = builder().examine("memory:", &how).await;
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+            let refused = builder().connect("memory:").await;
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        }
+    }
+}
