@@ -1,5 +1,6 @@
-//! Several steps in one request, which costs the server a fraction of several requests. Must never change the order of
-//! steps, nor let the failure of one be another's.
+//! Sends a batch of steps as one request, which costs the server a fraction of several requests.
+//!
+//! The steps keep their order, and the failure of one step does not affect the others.
 
 use futures_util::future::join_all;
 use leasehold_core::{LockName, Reply, Step};
@@ -18,12 +19,13 @@ use crate::store::redis::scripts::{Scripts, is_unknown};
 enum SendForm {
     /// By its hash only.
     Hash,
-    /// In whatever form the server takes it.
+    /// By its hash, or by its text if the server does not know the hash.
     Any,
 }
 
 impl Scripts {
-    /// [`run_batch`](Self::run_batch) in one request; `None` if the server refused it as a whole, and `run_batch` knows another way.
+    /// Sends a batch by its hash in one request. Returns `None` if the server refused the request as a whole and
+    /// [`run_batch`](Self::run_batch) can send it in another form.
     pub(super) async fn try_batch(
         &self,
         connection: &mut MultiplexedConnection,
@@ -37,14 +39,15 @@ impl Scripts {
         Some(answer.await).filter(|answer| !answer.as_ref().is_err_and(is_refused))
     }
 
-    /// Carries out the steps of a batch in their order, at one moment. The locks may be different ones or the same; there is no
-    /// cluster as yet, where they would have to share a slot. Waiters are told on `channel`, which is
-    /// [`POLL_ONLY`](crate::store::redis::codec::words::POLL_ONLY) when the connection does not listen.
+    /// Executes the steps of a batch in order and atomically. The steps may concern one lock or several. Redis Cluster,
+    /// which would require all keys in one slot, is not supported. Scripts publish wakes for waiters on `channel`,
+    /// which is [`POLL_ONLY`](crate::store::redis::codec::words::POLL_ONLY) if the connection is not subscribed.
     ///
-    /// A step that the short form does not fit has changed nothing, and goes again in the long one: other steps may come between.
+    /// If the short form does not fit a step, the step has changed nothing and is sent again in the long form. Other
+    /// steps may run in between.
     ///
-    /// An error inside of the answer is that step's own. The outer one is about the whole request: that it was refused
-    /// (and then none of the steps was carried out) or lost (and then nobody knows).
+    /// An inner error concerns one step. The outer error concerns the whole request: the server refused it and executed
+    /// no step, or the reply was lost and the outcome is unknown.
     pub(in crate::store::redis) async fn run_batch(
         &self,
         connection: &mut MultiplexedConnection,
@@ -64,7 +67,7 @@ impl Scripts {
     }
 }
 
-/// Steps of one kind, to be sent together.
+/// Steps of one kind, sent in one request.
 #[derive(Clone, Copy)]
 struct BatchRequest<'a> {
     scripts: &'a Scripts,
@@ -79,7 +82,7 @@ impl BatchRequest<'_> {
         steps: &[(LockName, Step)],
     ) -> RedisResult<Vec<RedisResult<Reply>>> {
         match self.send(connection, steps, SendForm::Any).await {
-            // Redis checks the permission for all keys at once, so this says nothing of each step.
+            // Redis checks the permissions for all keys at once, so this error does not tell which step was denied.
             Err(error) if steps.len() > 1 && is_denied(&error) => {
                 let alone = |step| {
                     let mut connection = connection.clone();
@@ -88,7 +91,7 @@ impl BatchRequest<'_> {
                         reply.unwrap_or_else(|error| vec![Err(error)])
                     }
                 };
-                // The connection keeps their order, and nothing else is under way (`in_flight`, F1).
+                // The connection keeps their order, and no other batch is in flight (`in_flight`, F1).
                 let replies = join_all(steps.chunks(1).map(alone)).await;
                 Ok(replies.into_iter().flatten().collect())
             }
@@ -96,7 +99,7 @@ impl BatchRequest<'_> {
         }
     }
 
-    /// Sends the steps, and those again in the long form that the short one does not fit.
+    /// Sends the steps. Sends those that the short form does not fit again in the long form.
     async fn send(
         self,
         connection: &mut MultiplexedConnection,
@@ -153,7 +156,7 @@ impl BatchRequest<'_> {
     }
 }
 
-/// Before the script began, or at a command of it.
+/// True if the server denied the whole script, or one of its commands.
 fn is_denied(refusal: &RedisError) -> bool {
     classify("", refusal).0.kind == StoreErrorKind::Denied
 }

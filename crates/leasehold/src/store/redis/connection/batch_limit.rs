@@ -1,16 +1,16 @@
-//! How many batches are on their way at once. Must never decide what is in them.
+//! Limits how many batches are in flight at once.
 
 use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// Batches under way at once: the next ones fill while these are on their way.
+/// Batches in flight at once. The next batches fill up meanwhile.
 const BATCHES: usize = 4;
 
-/// An answer that comes within so long is not worth a second batch on its way: the next one fills meanwhile.
+/// If replies come faster than this, only one batch is in flight: the next one fills up meanwhile.
 const AT_ONCE: Duration = Duration::from_micros(100);
 
-/// How soon answers come.
+/// Measures how fast replies come.
 #[derive(Default)]
 pub(super) struct BatchLimit {
     sent: Option<Moment>,
@@ -22,7 +22,7 @@ impl BatchLimit {
         if self.is_fast { 1 } else { BATCHES }
     }
 
-    /// Something was sent, and nothing else is under way.
+    /// A batch was sent while no other batch was in flight.
     pub(super) const fn sent(&mut self, now: Moment) {
         self.sent = Some(now);
     }

@@ -1,4 +1,4 @@
-//! What a link and its runner share: whom they speak to, and what they tell each other. Must never send anything itself.
+//! The state that a connection handle and its runner share.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,19 +16,19 @@ use crate::store::redis::address::Address;
 use crate::store::redis::queue::SubmissionQueue;
 use crate::store::redis::scripts::Scripts;
 
-/// What a runner needs.
+/// What the runner of a connection needs.
 pub(super) struct ConnectionContext {
     pub(super) address: Address,
     pub(super) channel: String,
     pub(super) listener: Listener,
-    /// The server is to say when something changes that was looked at.
+    /// The server is asked to report changes of the cache entries that were read (client tracking).
     pub(super) tracks: bool,
     pub(super) clock: Clock,
     pub(super) limit: Duration,
     pub(super) scripts: Arc<Scripts>,
     pub(super) queue: SubmissionQueue,
     pub(super) current: watch::Sender<CurrentConnection>,
-    /// The server that the last connection led to, as far as it said; `None` before the first one.
+    /// The server of the last connection, if it identified itself; `None` before the first connection.
     #[allow(
         clippy::option_option,
         reason = "the inner one says that it did not say"
@@ -42,7 +42,7 @@ impl ConnectionContext {
         self.current.send_replace(current);
     }
 
-    /// A connection leads to this server: how it has replaced the one of before, if it has.
+    /// Records the server of a new connection. Returns how it replaced the previous server, if it is another one.
     pub(super) fn meet(&self, server: Option<&ServerId>) -> Option<Replaced> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let before = last.replace(server.cloned())?;

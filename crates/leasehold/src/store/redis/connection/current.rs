@@ -1,4 +1,6 @@
-//! The present connection, for requests that are no steps. Must never be held for longer than a request: the next one may be another.
+//! The current connection, for out-of-band requests, which do not pass through the submission queue.
+//!
+//! A caller must fetch it anew for each request, since the next connection may lead to another server.
 
 #[cfg(feature = "cache")]
 use std::sync::Arc;
@@ -9,14 +11,14 @@ use crate::error::StoreError;
 #[cfg(feature = "cache")]
 use crate::store::redis::server_time::ServerTime;
 
-/// A connection that works.
+/// An established connection.
 #[derive(Clone)]
 pub(in crate::store::redis) struct Connected {
     pub(in crate::store::redis) connection: MultiplexedConnection,
-    /// What time it is on this server: of a connection, since another may lead to another server.
+    /// The clock of this connection's server. Another connection may lead to another server.
     #[cfg(feature = "cache")]
     pub(in crate::store::redis) time: Arc<ServerTime>,
-    /// The server says what changes of what was looked at.
+    /// The server reports changes of the cache entries that were read (client tracking).
     #[cfg_attr(
         not(feature = "cache"),
         expect(dead_code, reason = "nothing is looked at")
@@ -24,7 +26,7 @@ pub(in crate::store::redis) struct Connected {
     pub(in crate::store::redis) tracking: bool,
 }
 
-/// What requests that are no steps are sent over.
+/// The connection that out-of-band requests use.
 #[derive(Clone)]
 pub(super) enum CurrentConnection {
     Connecting,

@@ -1,6 +1,6 @@
-//! Making one connection that is fit for use. Must never hand out one that leads to a replica.
+//! Makes one connection that is fit for use: it leads to a primary.
 //!
-//! A connection is driven by its runner: when that ends, nothing more is sent.
+//! The runner polls the driver of a connection. When the runner ends, nothing more is sent.
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -22,18 +22,18 @@ use crate::store::contract::Listener;
 use crate::store::redis::address::Address;
 use crate::store::redis::wake;
 
-/// Requests that may be under way at once before the next one waits its turn.
+/// Requests in flight at once. Further ones wait.
 const PIPELINE: usize = 1024;
 
-/// A connection that works.
+/// An established connection, its driver and what the handshake found.
 pub(super) struct EstablishedConnection {
     pub(super) connection: MultiplexedConnection,
-    /// What moves its bytes; it ends when the connection does.
+    /// Moves the bytes of the connection. It ends when the connection does.
     pub(super) driver: BoxFuture<'static, ()>,
     pub(super) agreed: HandshakeResult,
 }
 
-/// Connects, makes sure that it is a primary, and listens for wakes.
+/// Connects, checks that the server is a primary, and subscribes to wakes.
 pub(super) async fn dial(
     handshake: Handshake<'_>,
     settings: &RedisConnectionInfo,
@@ -43,7 +43,7 @@ pub(super) async fn dial(
     let address = handshake.address;
     let hears = listener.clone();
     let config = AsyncConnectionConfig::new()
-        // Whoever dials has a time limit, and each request has one of its own.
+        // The caller of `dial` has a time limit, and so has each request.
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_pipeline_buffer_size(PIPELINE)
@@ -76,7 +76,7 @@ pub(super) async fn dial(
     })
 }
 
-/// A connection, and what drives it.
+/// A connection and its driver.
 pub(in crate::store::redis) type Opened = (MultiplexedConnection, BoxFuture<'static, ()>);
 
 /// A stream that carries bytes both ways.
@@ -84,7 +84,7 @@ trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
-/// Connects, without a look at what answers. Without a placement, the current runtime does the work.
+/// Connects without a check of the server. Without a placement, the current runtime does the work.
 pub(in crate::store::redis) async fn open(
     address: &Address,
     settings: &RedisConnectionInfo,

@@ -1,4 +1,4 @@
-//! The connection to one server, for whoever sends over it. Must never keep a caller waiting beyond its time limit.
+//! The handle to the connection of one server. Each call ends within its time limit.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::store::redis::queue::SubmissionQueue;
 use crate::store::redis::scripts::Scripts;
 use crate::store::redis::wake;
 
-/// The connection to one node.
+/// The connection to one server, as its users see it. Dropping it closes the connection.
 pub(in crate::store::redis) struct ConnectionHandle {
     context: Arc<ConnectionContext>,
     current: watch::Receiver<CurrentConnection>,
@@ -57,12 +57,12 @@ impl ConnectionHandle {
         Self { context, current }
     }
 
-    /// What errors call the server.
+    /// The name of the server in error messages.
     pub(in crate::store::redis) fn label(&self) -> &str {
         self.context.queue.label()
     }
 
-    /// Sends a step; the answer comes within `limit`.
+    /// Submits a step. The answer comes within `limit`.
     pub(in crate::store::redis) fn send(
         &self,
         name: &LockName,
@@ -74,24 +74,24 @@ impl ConnectionHandle {
         self.context.queue.push(name, step, done, now, limit);
     }
 
-    /// The clock that its limits are kept by.
+    /// The clock that measures the time limits.
     #[cfg(feature = "cache")]
     pub(in crate::store::redis) fn clock(&self) -> &Clock {
         &self.context.clock
     }
 
-    /// Whether the server's messages are heard.
+    /// True if the connection is subscribed to the client's channel.
     pub(in crate::store::redis) fn is_listening(&self) -> bool {
         self.context.queue.is_listening()
     }
 
-    /// Waits for the first connection, or why there is none.
+    /// Waits for the first connection, or returns why there is none.
     pub(in crate::store::redis) async fn ready(&self) -> Result<(), StoreError> {
-        // The dial has a limit of its own.
+        // Each attempt to connect has a time limit already.
         self.connected(self.context.limit * 2).await.map(drop)
     }
 
-    /// Sends a request that is no step over the present connection and awaits the answer, for at most `limit` in all.
+    /// Sends an out-of-band request over the current connection and waits for the reply, for at most `limit` in all.
     pub(in crate::store::redis) async fn call<T>(
         &self,
         limit: Duration,
@@ -120,7 +120,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// The present connection; fails at once while the server is known to be down, so that nothing hangs on it.
+    /// Returns the current connection. Fails at once while the server is known to be down.
     async fn connected(&self, limit: Duration) -> Result<Connected, StoreError> {
         let mut current = self.current.clone();
         let settled = current.wait_for(|current| !matches!(current, CurrentConnection::Connecting));
@@ -138,7 +138,7 @@ impl ConnectionHandle {
     }
 }
 
-/// A listener that remembers which locks others want: their next steps go the long way at once.
+/// Wraps a listener. Remembers which locks have other waiters, so that their next steps use the long form at once.
 fn contention_listener(context: Weak<ConnectionContext>, listener: Listener) -> Listener {
     Arc::new(move |notice| {
         let said = match &notice {
@@ -159,7 +159,7 @@ impl Drop for ConnectionHandle {
     }
 }
 
-/// Sees to it that time limits are kept.
+/// Ends the steps whose time limit has passed, until the queue is closed.
 async fn sweep(context: Arc<ConnectionContext>) {
     while !context.queue.is_closed() {
         let swept = context.queue.sweep(context.clock.now());

@@ -1,5 +1,6 @@
-//! The first words over a new connection: may it be used, which server is it, does it know the scripts, are messages heard on it.
-//! Must never take a server that is busy for one that refuses its messages.
+//! The handshake of a new connection. It checks the role of the server, identifies it, loads scripts and subscribes.
+//!
+//! An error of a busy server must not be mistaken for a missing permission.
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult, Value, cmd, pipe};
@@ -11,30 +12,30 @@ use crate::store::redis::address::Address;
 use crate::store::redis::fault::classify;
 use crate::store::redis::scripts::Scripts;
 
-/// What is asked of a server, and what for.
+/// The questions of the handshake, and what they need.
 #[derive(Clone, Copy)]
 pub(super) struct Handshake<'a> {
     pub(super) address: &'a Address,
     pub(super) scripts: &'a Scripts,
-    /// Where the client's messages arrive.
+    /// The channel on which the client receives messages.
     pub(super) channel: &'a str,
-    /// The server is to say when something changes that was looked at.
+    /// The server is asked to report changes of the cache entries that were read (client tracking).
     pub(super) tracks: bool,
 }
 
-/// What came of it.
+/// The result of a handshake.
 #[derive(Debug)]
 pub(super) struct HandshakeResult {
-    /// Messages are heard; not if the user may not subscribe.
+    /// The connection is subscribed. False if the user has no permission to subscribe.
     pub(super) listening: bool,
-    /// The server says what changes.
+    /// The server reports changes of cache entries.
     pub(super) tracking: bool,
-    /// Which server it is; `None` where the user may not ask.
+    /// The identity of the server; `None` if the user has no permission to ask for it.
     pub(super) server: Option<ServerId>,
 }
 
 impl Handshake<'_> {
-    /// Two round trips: the questions; then what depends on the answers.
+    /// Takes two round trips. The second one depends on the answers to the first.
     pub(super) async fn exchange(
         &self,
         connection: &mut MultiplexedConnection,
@@ -49,13 +50,13 @@ impl Handshake<'_> {
         let answers: Vec<RedisResult<Value>> = answers.map_err(|error| self.refused(&error))?;
         let mut answers = answers.into_iter();
         let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
-        // A user who may not ask for the role learns it by READONLY.
+        // If the user has no permission for ROLE, a replica shows itself later by the error READONLY.
         self.check_role(self.allowed(next())?)?;
         let hello = HelloReply::read(self.allowed(next())?);
         self.check_mode(&hello)?;
         let (server, replication) = (self.allowed(next())?, self.allowed(next())?);
         let server = ServerId::read(server, replication);
-        // Whatever is refused here, each script is sent in full where it has to be.
+        // If the server refuses this, scripts are sent by their text where necessary.
         let knows = next().and_then(|known| Ok(redis::from_redis_value(known)?));
         let load = knows
             .ok()
@@ -68,8 +69,8 @@ impl Handshake<'_> {
                 drop(answer);
             }
         };
-        // Only of what a look asks for: a lock's keys are none of its business. Where the user may not, the bound on what is
-        // kept is all there is.
+        // OPTIN: only reads of cache entries are tracked, not the keys of locks. If the user has no permission, cached
+        // values still expire by their own time limit.
         let tracking = async {
             if !self.tracks {
                 return Ok(false);
@@ -78,9 +79,9 @@ impl Handshake<'_> {
             on.arg(&["TRACKING", "ON", "OPTIN"]);
             self.permitted(on.query_async::<Value>(&mut tracks).await.map(drop))
         };
-        // Who may not subscribe polls, and says so in the queue.
+        // A client without permission to subscribe polls, and says so in the queue.
         let listening = async { self.permitted(connection.subscribe(self.channel).await) };
-        // Begun one after the other: they leave in one packet.
+        // Started one after the other, so that all leave in one packet.
         let ((), listening, tracking) = futures_util::join!(loaded, listening, tracking);
         Ok(HandshakeResult {
             listening: listening?,
@@ -89,7 +90,7 @@ impl Handshake<'_> {
         })
     }
 
-    /// A replica would answer reads from the past and refuse writes.
+    /// Refuses a replica: it would return old data and refuse writes.
     fn check_role(&self, role: Option<Value>) -> Result<(), StoreError> {
         let Some(Value::Array(role)) = role else {
             return Ok(());
@@ -107,7 +108,7 @@ impl Handshake<'_> {
         Err(self.error(StoreErrorKind::ReadOnly, &detail))
     }
 
-    /// The locks of a batch would have to share a slot.
+    /// Refuses a cluster node: there, all locks of a batch would have to share a slot.
     fn check_mode(&self, hello: &HelloReply) -> Result<(), StoreError> {
         if !hello.is_cluster() {
             return Ok(());
@@ -116,7 +117,7 @@ impl Handshake<'_> {
         Err(self.error(StoreErrorKind::Protocol, detail))
     }
 
-    /// What was answered; nothing where the user may not ask.
+    /// The answer; `None` if the user has no permission.
     fn allowed(&self, answer: RedisResult<Value>) -> Result<Option<Value>, StoreError> {
         match answer {
             Ok(value) => Ok(Some(value)),
@@ -125,13 +126,14 @@ impl Handshake<'_> {
         }
     }
 
-    /// Whether the user may. What fails for another reason would be missing for as long as the connection lives.
+    /// True if the user has the permission. Any other failure is an error, since the feature would be missing for the
+    /// whole life of the connection.
     fn permitted(&self, answer: RedisResult<()>) -> Result<bool, StoreError> {
         let value = self.allowed(answer.map(|()| Value::Okay))?;
         Ok(value.is_some())
     }
 
-    /// An operator who takes a command away from everybody does not permit it either.
+    /// True if the user has no permission, or the operator has renamed or removed the command.
     fn is_forbidden(&self, error: &RedisError) -> bool {
         let (said, in_step) = classify(&self.address.to_string(), error);
         in_step && (said.kind == StoreErrorKind::Denied || said.detail.contains("unknown command"))

@@ -1,15 +1,17 @@
-//! The batches on their way over one connection. Must never let a batch be overtaken because it was refused and has to be sent
-//! again. A step that its short form does not fit goes again in the long one; the queue's `Contents::kind` sees to its order.
+//! The batches in flight over one connection. It keeps their order when the server refuses a batch and it is sent
+//! again.
 //!
-//! A server carries out what it is sent in order. But it may refuse a batch as a whole: it does not know the script by its hash, or
-//! a right is missing for one of the keys. That batch has to be sent in another form, when later ones are on their way already.
+//! A server executes requests in the order in which it receives them. But it may refuse a batch as a whole: it does not
+//! know the script by its hash, or the user has no permission for one of the keys. The client then sends that batch in
+//! another form, while later batches are already in flight. (A step that its short form does not fit is sent again in
+//! the long form; `Contents::kind` in the queue keeps the order of such steps.)
 //!
 //! # Invariants
 //!
-//! - **F1** From the first refusal on nothing new is sent, until all that was refused has gone again: one batch after the other, in
-//!   their order, each when the one before it is answered.
-//! - **F2** A batch that came after a refused one is answered only by what it finds after that: if it found a lock busy, it goes again
-//!   too. Every step is safe to repeat.
+//! - **F1** After a refusal no new batch is sent until all refused batches have been sent again: one at a time, in
+//!   their order, each after the reply to the previous one.
+//! - **F2** If a batch after a refused one found a lock busy, it is sent again too, because the refused batch may have
+//!   been the one that frees the lock. Every step is safe to repeat.
 
 use std::collections::BTreeMap;
 
@@ -21,21 +23,21 @@ use leasehold_core::Reply;
 use crate::store::contract::Answer;
 use crate::store::redis::codec::form::Batch;
 
-/// A batch that was answered.
+/// A batch and its answers.
 pub(super) struct CompletedBatch {
     pub(super) batch: Batch,
-    /// `None` if it was refused as a whole, and none of it was carried out.
+    /// `None` if the server refused the batch as a whole and executed none of it.
     pub(super) answers: Option<Vec<Answer>>,
-    /// The connection can be relied on further.
+    /// The connection can still be used.
     pub(super) is_reliable: bool,
 }
 
-/// Batches under way. `execute` sends a batch in full, whatever form that takes.
+/// The batches in flight. `execute` sends a batch again, in a form that the server accepts.
 pub(super) struct InFlight<'a, C: Fn(Batch) -> BoxFuture<'a, CompletedBatch>> {
-    /// In the order in which they were sent, which is that of the answers.
+    /// In the order of sending, which is also the order of the replies.
     under_way: FuturesOrdered<BoxFuture<'a, CompletedBatch>>,
     resend: BTreeMap<u64, Batch>,
-    /// One at a time (F1).
+    /// Only one batch at a time is in flight (F1).
     serial: bool,
     execute: C,
 }
@@ -54,18 +56,18 @@ impl<'a, C: Fn(Batch) -> BoxFuture<'a, CompletedBatch>> InFlight<'a, C> {
         self.under_way.is_empty()
     }
 
-    /// Whether another batch may be sent, if that many may be under way.
+    /// True if another batch may be sent, given the most batches that may be in flight.
     pub(super) fn has_room(&self, most: usize) -> bool {
         !self.serial && self.under_way.len() < most
     }
 
-    /// A batch has been sent.
+    /// Adds a batch that has been sent.
     pub(super) fn begin(&mut self, request: BoxFuture<'a, CompletedBatch>) {
         self.under_way.push_back(request);
     }
 
-    /// Waits until a batch comes back, and says so even if it has to go again: there may be no room then any more. `None` if nothing
-    /// is under way. Nothing is lost if this is dropped.
+    /// Waits for the next reply. The inner `None` says that the batch has to be sent again, so that there may be no
+    /// room for new ones. The outer `None` says that no batch is in flight. This is cancel-safe.
     #[allow(
         clippy::option_option,
         reason = "the outer one says that nothing is under way"
@@ -75,7 +77,7 @@ impl<'a, C: Fn(Batch) -> BoxFuture<'a, CompletedBatch>> InFlight<'a, C> {
         Some(self.complete(completed))
     }
 
-    /// The next one that has been answered by now.
+    /// The next completed batch, if there is one now.
     pub(super) fn next_by_now(&mut self) -> Option<CompletedBatch> {
         while let Some(Some(completed)) = self.next().now_or_never() {
             if completed.is_some() {
@@ -85,7 +87,7 @@ impl<'a, C: Fn(Batch) -> BoxFuture<'a, CompletedBatch>> InFlight<'a, C> {
         None
     }
 
-    /// A batch came back; it may have to go again.
+    /// Takes a reply. Keeps the batch if it has to be sent again.
     fn complete(&mut self, completed: CompletedBatch) -> Option<CompletedBatch> {
         let completed = if self.must_resend(&completed) {
             self.serial = true;
@@ -164,7 +166,7 @@ mod tests {
             resend.lock().unwrap().push(batch.id);
             request(batch.id, Some(freed()))
         });
-        // The third found busy what the first was to free; the fourth did not.
+        // The third batch found the lock busy that the first one frees. The fourth did not.
         for (id, answers) in [(1, None), (2, None), (3, Some(busy())), (4, Some(freed()))] {
             assert!(in_flight.has_room(5));
             in_flight.begin(request(id, answers));

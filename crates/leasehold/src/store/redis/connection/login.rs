@@ -1,4 +1,6 @@
-//! The settings that a connection begins with: database, user and password. Must never blame the server for the source of credentials.
+//! The login settings of a connection: database, user and password.
+//!
+//! If the source of credentials fails, the error says so and does not blame the server.
 
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use crate::access::Credentials;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 
-/// Asks for the credentials of this address, for at most `limit`, if it has a source of them.
+/// Asks the address's source of credentials, if it has one, for at most `limit`.
 pub(in crate::store::redis) async fn login(
     address: &Address,
     clock: &Clock,

@@ -1,18 +1,19 @@
-//! One connection to one server: how it is made, kept and given up. Must never know what the steps are that it carries, but for their
-//! form.
+//! The connection to one server: makes it, keeps it alive and replaces it.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`link`] | the connection, for whoever sends over it |
-//! | [`mod@line`] | the present connection, for requests that are no steps |
-//! | [`runner`] | dials, sends what waits in the submission queue, hears the answers, and dials again |
-//! | [`plan`], [`pace`] | what the runner works with; how many batches it has on their way |
-//! | [`flights`], [`batch`] | batches on their way, and sent again where they were refused; how one is sent |
+//! | [`handle`] | the connection, as its users see it |
+//! | [`current`] | the current connection, for out-of-band requests |
+//! | [`runner`] | connects, sends queued steps, delivers the answers, and reconnects |
+//! | [`context`], [`batch_limit`] | the state that handle and runner share; how many batches are in flight |
+//! | [`in_flight`], [`batch`] | the batches in flight, and in which order refused ones are sent again; sends one batch |
 //! | [`dial`], `tls` | makes a connection, encrypted or not |
-//! | [`login`] | the credentials that a connection begins with |
-//! | [`greet`], [`server`] | the first words over it; which server it leads to |
-//! | [`refusal`] | why there is none, with what may help |
+//! | [`login`] | the credentials of a connection |
+//! | [`handshake`], [`server`] | the first requests over a connection; the identity of its server |
+//! | [`refusal`] | the errors of a failed attempt to connect, with a hint |
 //! | [`placement`] | which thread does the work of a connection |
+//!
+//! These modules know the form of a step, but not its meaning.
 
 mod batch;
 mod batch_limit;

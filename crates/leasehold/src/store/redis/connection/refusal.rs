@@ -1,4 +1,6 @@
-//! Why a server cannot be connected to, with what may help. Must never say that something may have taken effect: nothing was asked for.
+//! The errors of a failed attempt to connect, with a hint.
+//!
+//! No request was sent, so none of them says that a step may have taken effect.
 
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
 use crate::store::redis::fault::classify;
 
-/// Why a dial failed; nothing was asked for, so nothing can have taken effect.
+/// Why an attempt to connect failed. No step was sent, so none can have taken effect.
 pub(in crate::store::redis) fn refusal(address: &Address, error: &RedisError) -> StoreError {
     let (mut refusal, _) = classify(&address.to_string(), error);
     if refusal.kind == StoreErrorKind::TimedOut {
@@ -28,7 +30,7 @@ pub(in crate::store::redis) fn closed(address: &Address) -> StoreError {
     StoreError::new(address.to_string(), StoreErrorKind::Unreachable, detail)
 }
 
-/// It let a dial wait for too long.
+/// The server did not answer an attempt to connect in time.
 pub(in crate::store::redis) fn silent(address: &Address, limit: Option<Duration>) -> StoreError {
     let waited = limit.map_or_else(String::new, |limit| format!(" for {limit:.1?}"));
     let detail =

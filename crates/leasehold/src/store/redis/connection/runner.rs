@@ -1,12 +1,12 @@
-//! Runs the connection: dials, sends what waits in the submission queue, hears the answers, and dials again. Must never keep a
-//! connection that does not answer.
+//! Runs the connection: connects, sends queued steps, delivers the answers, and reconnects.
 //!
-//! redis-rs gives a connection that carries any number of requests at once; it does not notice a peer that fell silent and
-//! does not subscribe again. So:
+//! redis-rs multiplexes requests over one connection. It does not notice a peer that has stopped answering, and does
+//! not subscribe again after a reconnect. Therefore:
 //!
-//! - a request without an answer makes the runner ask for one sign of life; without that, the connection is discarded;
-//! - a server that has become a replica is left at once, since the name may lead to another one now;
-//! - after every new connection all waiters are told to ask again, since wakes may have been missed.
+//! - If a request times out, the runner sends PING. Without a reply, it discards the connection.
+//! - If the server has become a replica, the runner reconnects at once, since the host name may now lead to another
+//!   server.
+//! - After each new connection, all waiters ask again, since wakes may have been missed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,14 +32,14 @@ use crate::store::redis::codec::words::POLL_ONLY;
 use crate::store::redis::fault::classify;
 use crate::store::redis::queue::{ConnectionState, DisconnectReason, RunnerAction};
 
-/// How long a server may take to give a sign of life after it left a request unanswered.
+/// How long a server may take to answer PING after a request timed out.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
 
-/// How long a connection must have lived for the next dial not to be delayed further.
+/// How long a connection must have lived for the next attempt to be made without a longer pause.
 const LIVED: Duration = Duration::from_secs(1);
 
-/// The longest pause after a connection that came up and did not live: no more than the poll that a missed wake costs. Those who wait
-/// and leases that could not be renewed ask at each new one.
+/// The longest pause after a connection that broke soon. It is no longer than the poll that replaces a missed wake,
+/// because waiters and leases whose renewal failed ask again after each new connection.
 const CUT_PAUSE: Duration = Duration::from_millis(250);
 
 /// Runs the connection until the queue is closed.
@@ -48,7 +48,7 @@ pub(super) async fn run(context: Arc<ConnectionContext>) {
     let mut work = std::pin::pin!(runner.run());
     future::poll_fn(|cx| {
         let polled = work.as_mut().poll(cx);
-        // Looked at afterwards: the work may have taken the bell for another call.
+        // Checked after the poll: the work may have consumed the notification.
         if context.queue.is_closed() {
             std::task::Poll::Ready(())
         } else {
@@ -69,7 +69,7 @@ impl Runner<'_> {
         let mut refused = Backoff::new(first, Duration::from_secs(1));
         let mut cut = Backoff::new(first, CUT_PAUSE);
         if context.queue.is_up() {
-            // Another one ran this connection, and panicked.
+            // The previous future that ran this connection panicked.
             self.disconnect(DisconnectReason::Lost);
         }
         loop {
@@ -95,7 +95,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Makes a connection; the source of credentials and the server have a limit each.
+    /// Makes a connection. The source of credentials and the server each have a time limit.
     async fn dial(&self) -> Result<EstablishedConnection, StoreError> {
         let ConnectionContext {
             address,
@@ -110,7 +110,7 @@ impl Runner<'_> {
         established.unwrap_or_else(|| Err(silent(address, Some(*limit))))
     }
 
-    /// What the connection carried is unknown; whoever relies on what it said is told before.
+    /// Gives the connection up. The outcome of its steps is unknown. The listener is told first.
     fn disconnect(&self, why: DisconnectReason) {
         let context = self.context;
         (context.listener)(Notice::Cut(why.describe().1));
@@ -119,20 +119,20 @@ impl Runner<'_> {
             .disconnect(why, || context.tell(CurrentConnection::Connecting));
     }
 
-    /// Answers calls while something else goes on.
+    /// Answers requests of the queue while `what` goes on.
     async fn meanwhile<T>(&self, what: impl Future<Output = T>) -> T {
         let mut what = std::pin::pin!(what);
         loop {
             tokio::select! {
                 biased;
                 done = &mut what => return done,
-                // Nothing is under way that could be checked.
+                // No connection is in use that could be checked.
                 _ = self.context.queue.next_action(false) => {}
             }
         }
     }
 
-    /// Carries steps and answers until the connection is to be discarded: why.
+    /// Sends steps and delivers answers until the connection is given up. Returns the reason.
     async fn pump(&self, established: EstablishedConnection) -> DisconnectReason {
         let context = self.context;
         let EstablishedConnection {
@@ -196,7 +196,7 @@ impl Runner<'_> {
                     }
                     check = None;
                 }
-                // Here, so that what was just begun is sent before answers are delivered: the server works meanwhile.
+                // Placed here so that new batches are sent before answers are delivered: the server works meanwhile.
                 () = &mut driver => break DisconnectReason::Lost,
                 () = future::ready(()), if !completed.is_empty() => {
                     if !completed.pop_front().is_none_or(|batch| self.deliver(batch)) {
@@ -205,7 +205,7 @@ impl Runner<'_> {
                 }
             }
         };
-        // Answers that came with the end of the connection.
+        // The replies that arrived together with the end of the connection.
         while let Some(batch) = in_flight.next_by_now() {
             completed.push_back(batch);
         }
@@ -215,7 +215,7 @@ impl Runner<'_> {
         end
     }
 
-    /// Sends a batch and waits for its answers; `resend` if the server refused it before.
+    /// Sends a batch and waits for its answers. `resend` is true if the server refused the batch before.
     async fn execute(
         &self,
         mut connection: MultiplexedConnection,
@@ -244,7 +244,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Whether the connection can be relied on further.
+    /// Delivers the answers. Returns whether the connection can still be used.
     fn deliver(&self, completed: CompletedBatch) -> bool {
         let answers = completed.answers.unwrap_or_default();
         self.context.queue.learn(&completed.batch.steps, &answers);
@@ -258,7 +258,7 @@ impl Runner<'_> {
         error
     }
 
-    /// An error is a sign of life too: a busy server answers PING with one.
+    /// Any reply is a sign of life: a busy server answers PING with an error.
     async fn is_alive(&self, mut connection: MultiplexedConnection) -> bool {
         let ping = cmd("PING");
         let answer = self

@@ -1,4 +1,4 @@
-//! Which server answers, and whether it is the one of before: another one may not know what was asked of that.
+//! The identity of a server, and whether it is the previous one. Another server may not know the previous one's locks.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use redis::Value;
 
 use crate::error::Replaced;
 
-/// The first version that understands the flags of scripts.
+/// The first version that understands flags of scripts.
 const FLAGS: u32 = 7;
 
-/// What a server says of itself to everybody.
+/// The reply to HELLO, which needs no permission.
 #[derive(Debug, Default)]
 pub(super) struct HelloReply(HashMap<String, Value>);
 
@@ -27,7 +27,7 @@ impl HelloReply {
         self.text("mode").is_some_and(|mode| mode == "cluster")
     }
 
-    /// Whether it is too old for scripts with flags, as far as it says.
+    /// True if the server is too old for scripts with flags; `None` if it does not report its version.
     pub(super) fn is_old(&self) -> Option<bool> {
         let version = self.text("version")?;
         let major: u32 = version.split('.').next()?.parse().ok()?;
@@ -35,18 +35,19 @@ impl HelloReply {
     }
 }
 
-/// Which server it is, and whose data it has.
+/// The identity of a server and of its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServerId {
-    /// Drawn at each start.
+    /// Drawn at each start of the server (`run_id`).
     run: String,
-    /// Drawn for each history of the data, which replicas share; and the one that this one goes on from.
+    /// Drawn for each history of the data (`master_replid`). Replicas share it. `before` is the history that this one
+    /// continues.
     history: String,
     before: String,
 }
 
 impl ServerId {
-    /// From `INFO server` and `INFO replication`.
+    /// Reads the replies to `INFO server` and `INFO replication`.
     pub(super) fn read(server: Option<Value>, replication: Option<Value>) -> Option<Self> {
         let text = |answer: Option<Value>| redis::from_redis_value::<String>(answer?).ok();
         let (server, replication) = (text(server)?, text(replication)?);
@@ -63,7 +64,7 @@ impl ServerId {
     }
 }
 
-/// How the server that answers `now` has replaced the one of before, unless it is the same. One that was a replica in between
+/// How the server `now` replaced the server `before`; `None` if it is the same. A server that was a replica in between
 /// has another history.
 pub(super) fn replaced(before: Option<&ServerId>, now: Option<&ServerId>) -> Option<Replaced> {
     let (Some(before), Some(now)) = (before, now) else {
@@ -100,7 +101,7 @@ mod tests {
         assert!(known.is_some());
         let by = |now: Option<ServerId>| replaced(known.as_ref(), now.as_ref());
         assert_eq!(by(server("run", "history", "000")), None);
-        // A replica of it was promoted, or it was started again with its data.
+        // A replica was promoted, or the server was restarted with its data.
         assert_eq!(
             by(server("other", "new", "history")),
             Some(Replaced::Successor)
@@ -109,7 +110,7 @@ mod tests {
             by(server("other", "history", "000")),
             Some(Replaced::Successor)
         );
-        // It was the replica of another one for a while.
+        // The server was a replica of another one for a while.
         assert_eq!(by(server("run", "new", "foreign")), Some(Replaced::Other));
         assert_eq!(by(server("other", "new", "000")), Some(Replaced::Other));
         assert_eq!(by(None), Some(Replaced::Unknown));

@@ -1,5 +1,7 @@
-//! Encrypted connections. Must never choose the cryptography of the whole program: that is the program's own choice, which is
-//! followed here if it has made one.
+//! Encrypted connections.
+//!
+//! The program chooses its cryptography provider. This module uses that choice if there is one, and never makes it for
+//! the whole program.
 
 use std::sync::Arc;
 
@@ -11,7 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Encrypts a connection to `host` as `config` says. By default an authority that this system trusts has to have signed its certificate.
+/// Encrypts a connection to `host` as `config` says. By default the certificate must be signed by an authority that the
+/// system trusts.
 pub(super) async fn over<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     host: &str,
@@ -52,9 +55,9 @@ mod tests {
 
     #[test]
     fn the_program_keeps_its_choice_of_cryptography() {
-        // Whatever certificates this host has.
+        // The result depends on the certificates of this host.
         drop(usual());
-        // The process of this test has made none, and must find none made for it.
+        // This test process has installed no provider, and `usual` must not install one.
         assert!(CryptoProvider::get_default().is_none());
     }
 }

@@ -1,4 +1,5 @@
-//! Which steps go together, and when. Must never let what takes a lock go before what freed it.
+//! Forms batches: decides which steps go together, and when. An acquire never goes before the release that freed its
+//! lock.
 
 use std::collections::VecDeque;
 
@@ -8,8 +9,8 @@ use super::contents::{Contents, QueuedStep};
 use crate::store::redis::codec::form::{Batch, Kind};
 
 impl Contents {
-    /// In which form a step is sent. What extends a lock and what frees it keep their order: the second one takes the form of
-    /// the first while that one waits, or may yet be followed by the long form.
+    /// Chooses the form of a step. Extend and release of one lock keep their order: the second step takes the form of
+    /// the first while the first one waits, or may still be followed by the long form.
     pub(super) fn kind(&self, name: &LockName, step: &Step) -> Kind {
         let names_fence = matches!(
             step,
@@ -37,7 +38,8 @@ impl Contents {
             .any(|item| item.name == *name)
     }
 
-    /// The next batch of the kind that has waited longest. What frees a lock may go before what takes one, and not after it.
+    /// The next batch: of the kind whose first step has waited longest. A step that frees a lock may go before an
+    /// acquire that came earlier, but an acquire never goes before such a step that came earlier.
     pub(super) fn next_batch(&mut self) -> Option<Batch> {
         let first = |queue: &VecDeque<QueuedStep>| queue.front().map(|item| item.sequence);
         let fronts = Kind::ALL
@@ -54,7 +56,7 @@ impl Contents {
         self.take_batch(kind, before)
     }
 
-    /// The next batch of a kind, of what came before that number.
+    /// The next batch of a kind, with only those steps that came before this sequence number.
     pub(super) fn take_batch(&mut self, kind: Kind, before: u64) -> Option<Batch> {
         let line = &mut self.queues[kind as usize];
         let fits = queue.iter().take(kind.most());

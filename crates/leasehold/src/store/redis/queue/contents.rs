@@ -1,4 +1,4 @@
-//! What waits to be sent, and what was sent and waits for its answer. Must never have a step in both places.
+//! The queued steps, and the steps in flight. No step is in both places.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -10,40 +10,40 @@ use crate::error::StoreError;
 use crate::store::contract::Done;
 use crate::store::redis::codec::form::{Contended, Kind};
 
-/// What is known of the connection.
+/// The state of the connection.
 #[derive(Debug, Clone, Default)]
 pub(in crate::store::redis) enum ConnectionState {
     #[default]
     Connecting,
-    /// It works, and wakes are heard on it, or not.
+    /// It works. `listening` says whether it is subscribed to wakes.
     Up {
         listening: bool,
     },
     Down(StoreError),
 }
 
-/// A step and who waits for its answer.
+/// A step and its caller.
 pub(super) struct QueuedStep {
-    /// When it came, among all.
+    /// The order of arrival, over all kinds.
     pub(super) sequence: u64,
     pub(super) name: LockName,
     pub(super) step: Step,
     pub(super) waiting: PendingReply,
 }
 
-/// Whoever waits for the answer to a step.
+/// The caller that waits for the answer to a step.
 pub(super) struct PendingReply {
-    /// Taken when it is answered (I1).
+    /// Taken when the step is answered (I1).
     pub(super) done: Option<Done>,
     pub(super) until: Moment,
     pub(super) limit: Duration,
 }
 
-/// The steps that wait and those that are under way, and what is known of the connection that carries them.
+/// The queued steps, the steps in flight and the state of the connection.
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) state: ConnectionState,
-    /// Waiting to be sent, one line for each kind, so that each fills batches of its own.
+    /// Steps to be sent: one queue for each kind, since a batch has steps of one kind only.
     pub(super) queues: [VecDeque<QueuedStep>; Kind::ALL.len()],
     pub(super) next_sequence: u64,
     pub(super) contended: Contended,
@@ -51,8 +51,8 @@ pub(super) struct Contents {
     pub(super) next_batch_id: u64,
     /// A request was not answered in time.
     pub(super) silent: bool,
-    /// It answered a request that is no step as a replica does.
+    /// The server answered an out-of-band request as a replica does.
     pub(super) demoted: bool,
-    /// When the sweeper looks next: before then no time limit passes.
+    /// When the sweeper runs next. No time limit passes before then.
     pub(super) sweep_at: Option<Moment>,
 }

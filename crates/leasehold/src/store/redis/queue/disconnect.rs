@@ -1,4 +1,4 @@
-//! How a connection ends. What it carried is unknown then, and whoever relies on what it said has to be told.
+//! Ends a connection. The outcome of its steps in flight is unknown, and their callers are told so.
 
 use super::contents::{ConnectionState, Contents};
 use crate::error::StoreErrorKind;
@@ -12,7 +12,7 @@ pub(in crate::store::redis) enum DisconnectReason {
 }
 
 impl DisconnectReason {
-    /// What those are told who wait for an answer.
+    /// The error for the callers of its steps.
     pub(in crate::store::redis) const fn describe(self) -> (StoreErrorKind, &'static str) {
         match self {
             Self::Lost => (StoreErrorKind::Unreachable, "the connection was lost"),
@@ -22,7 +22,7 @@ impl DisconnectReason {
 }
 
 impl Contents {
-    /// The connection is given up: what was under way, and is to be told.
+    /// Gives the connection up. Returns the callers of the steps in flight, to be answered.
     pub(super) fn disconnect(&mut self) -> Vec<Done> {
         self.state = ConnectionState::Connecting;
         (self.silent, self.demoted) = (false, false);

@@ -1,18 +1,18 @@
-//! The submission queue: the steps on their way to one server, from whoever sends them to whoever runs the connection. Must never
-//! leave one without an answer, nor call what may have been carried out a refusal.
+//! The submission queue: hands steps from their callers to the runner of a connection, and the answers back.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`contents`] | what waits, what is under way, and what is known of the connection |
+//! | [`contents`] | the queued steps, the steps in flight, and the state of the connection |
 //! | [`batching`] | which steps go together, and when |
 //! | [`sweep`] | time limits |
-//! | [`disconnect`] | why a connection was given up, and what it carried |
+//! | [`disconnect`] | why a connection ended, and the fate of its steps |
 //!
 //! # Invariants
 //!
-//! - **I1** A step is answered once: by the server, by its time limit, or when its connection is given up.
-//! - **I2** A step is taken out once, so that two connections never carry the same one.
-//! - **I3** No lock is held while an answer is delivered: its taker may send the next step at once.
+//! - **I1** A step is answered once: by the server, by its time limit, or when its connection is given up. A step that
+//!   may have taken effect is never reported as refused.
+//! - **I2** A step is taken out once, so that two connections never carry it.
+//! - **I3** No lock is held while an answer is delivered: the caller may send the next step at once.
 
 mod batching;
 mod contents;
@@ -38,17 +38,17 @@ use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::store::contract::{Answer, Done};
 
-/// Up to so many steps go at once, whatever their kinds. More go kind by kind, so that the server has one batch to work on
-/// while the client works on the answers to another.
+/// Up to this many steps are sent at once, whatever their kinds. More steps are sent kind by kind, so that the server
+/// works on one batch while the client works on the answers to another.
 const FEW: usize = 16;
 
-/// What the runner is to do.
+/// What the runner has to do next.
 pub(super) enum RunnerAction {
-    /// One batch of each kind at most.
+    /// Send these batches: at most one of each kind.
     Send(Vec<Batch>),
-    /// A request was not answered in time: is the server there?
+    /// A request timed out: check whether the server still answers.
     CheckLiveness,
-    /// The server has become a replica: leave it.
+    /// The server has become a replica: leave it and connect again.
     Reconnect,
 }
 
@@ -57,11 +57,11 @@ pub(super) struct SubmissionQueue {
     shown: String,
     contents: Mutex<Contents>,
     closed: AtomicBool,
-    /// What `state` says of it, to be read without the lock.
+    /// A copy of `ConnectionState::Up { listening }`, readable without the lock.
     listening: AtomicBool,
-    /// Rings for the runner.
+    /// Wakes the runner.
     pub(super) runner_wake: Notify,
-    /// Rings for the sweeper.
+    /// Wakes the sweeper.
     pub(super) sweeper_wake: Notify,
 }
 
@@ -77,7 +77,7 @@ impl SubmissionQueue {
         }
     }
 
-    /// Takes a step in; fails it at once while the server is known to be down, so that nothing hangs on it.
+    /// Queues a step. Fails it at once while the server is known to be down.
     pub(super) fn push(
         &self,
         name: &LockName,
@@ -119,7 +119,7 @@ impl SubmissionQueue {
         }
     }
 
-    /// What the runner is to do next; a batch only if there is `has_room` for one.
+    /// Waits for the next action of the runner. Batches are sent only if there is room for one.
     pub(super) async fn next_action(&self, has_room: bool) -> RunnerAction {
         loop {
             let woken = self.runner_wake.notified();
@@ -153,7 +153,7 @@ impl SubmissionQueue {
         (!batches.is_empty()).then_some(RunnerAction::Send(batches))
     }
 
-    /// What the answers to these steps say of their locks.
+    /// Learns from the answers to these steps whether their locks have other waiters.
     pub(super) fn learn(&self, steps: &[(LockName, Step)], answers: &[Answer]) {
         let mut contents = self.lock();
         for ((name, _), answer) in steps.iter().zip(answers) {
@@ -163,15 +163,15 @@ impl SubmissionQueue {
         }
     }
 
-    /// Others wait for the lock with this key, or not.
+    /// Records whether the lock with this key has other waiters.
     pub(super) fn set_contended(&self, key: &str, contended: bool) {
         self.lock().contended.is(key, contended);
     }
 
-    /// The answers to a batch, in its order.
+    /// Delivers the answers to a batch, in its order.
     pub(super) fn answer(&self, id: u64, answers: impl IntoIterator<Item = Answer>) {
         let Some((_, waiting)) = self.lock().under_way.remove(&id) else {
-            // The connection was given up.
+            // The connection was given up before.
             return;
         };
         for (waiting, answer) in waiting.into_iter().zip(answers) {
@@ -181,7 +181,8 @@ impl SubmissionQueue {
         }
     }
 
-    /// What is known of the connection; `tell` others. What waits for one that cannot be had is answered.
+    /// Sets the state of the connection, and calls `tell` under the lock. If the server is down, fails all queued
+    /// steps.
     pub(super) fn set(&self, state: ConnectionState, tell: impl FnOnce()) {
         let mut refused = Vec::new();
         let error = {
@@ -206,7 +207,7 @@ impl SubmissionQueue {
         }
     }
 
-    /// The connection is given up; `tell` others. What it carried is unknown.
+    /// Gives the connection up, and calls `tell` under the lock. The outcome of its steps in flight is unknown.
     pub(super) fn disconnect(&self, why: DisconnectReason, tell: impl FnOnce()) {
         let mut contents = self.lock();
         tell();
@@ -220,7 +221,7 @@ impl SubmissionQueue {
         }
     }
 
-    /// Looks at the time limits.
+    /// Ends the steps whose time limit has passed.
     pub(super) fn sweep(&self, now: Moment) -> SweepResult {
         let mut contents = self.lock();
         let swept = contents.sweep(now, &self.shown);
@@ -232,34 +233,34 @@ impl SubmissionQueue {
         swept
     }
 
-    /// A request that is no step was not answered in time.
+    /// An out-of-band request timed out.
     pub(super) fn report_silent(&self) {
         self.lock().silent = true;
         self.runner_wake.notify_one();
     }
 
-    /// The server said to a request that is no step that it takes no writes.
+    /// The server refused an out-of-band request because it is read-only.
     pub(super) fn report_demoted(&self) {
         self.lock().demoted = true;
         self.runner_wake.notify_one();
     }
 
-    /// What errors call the server.
+    /// The name of the server in error messages.
     pub(super) fn label(&self) -> &str {
         &self.shown
     }
 
-    /// Whether wakes are heard.
+    /// True if the connection is subscribed to wakes.
     pub(super) fn is_listening(&self) -> bool {
         self.listening.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a connection that works.
+    /// True if there is a working connection.
     pub(super) fn is_up(&self) -> bool {
         matches!(self.lock().state, ConnectionState::Up { .. })
     }
 
-    /// Nothing is sent any more.
+    /// Stops the runner and the sweeper.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.runner_wake.notify_one();
@@ -271,7 +272,7 @@ impl SubmissionQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Contents> {
-        // What is under the lock moves steps from one place to another; none is lost if it panics.
+        // Code under the lock only moves steps from one place to another; a panic loses none.
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Time limits. Must never let a step go unanswered for longer than its limit.
+//! Enforces the time limits of steps.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Done;
 
-/// The shortest pause between two looks.
+/// The shortest pause between two sweeps.
 const LEAST: Duration = Duration::from_millis(2);
 
-/// What time has brought.
+/// The result of a sweep.
 #[must_use = "those whose time limit has passed are to be told"]
 pub(in crate::store::redis) struct SweepResult {
     late: Vec<(Done, StoreError)>,
-    /// When to look again, if nothing happens before.
+    /// When to sweep next, unless woken before.
     pub(in crate::store::redis) next: Option<Moment>,
 }
 
 impl SweepResult {
-    /// Answers those whose time limit has passed.
+    /// Answers the steps whose time limit has passed.
     pub(in crate::store::redis) fn answer(self) {
         for (done, error) in self.late {
             done.answer(Err(error));
@@ -28,7 +28,7 @@ impl SweepResult {
 }
 
 impl Contents {
-    /// Looks at the time limits; `shown` is what errors call the server.
+    /// Ends the steps whose time limit has passed. `shown` names the server in errors.
     pub(super) fn sweep(&mut self, now: Moment, shown: &str) -> SweepResult {
         let mut late = Vec::new();
         if self.sweep_at.is_some_and(|sweep_at| sweep_at <= now) {

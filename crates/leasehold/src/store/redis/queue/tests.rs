@@ -1,4 +1,4 @@
-//! Steps on their way, without a server: the runner and the sweeper are played.
+//! The submission queue without a server: the tests play the runner and the sweeper.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::store::redis::codec::form::{Batch, Kind, MOST};
 
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// What each step was answered, in the order of the answers.
+/// The answers to the steps, in the order of delivery.
 type Answers = Arc<Mutex<Vec<(u64, Answer)>>>;
 
 struct Scene {
@@ -48,7 +48,7 @@ fn release(number: u64) -> Step {
     }
 }
 
-/// By who knows its fence, which the short form compares.
+/// A release by an owner that knows its fence, which the short form compares.
 fn release_under(number: u64) -> Step {
     Step::Release {
         owner: owner(number),
@@ -94,7 +94,7 @@ impl Scene {
         self.queue.push(&name, step, done, now, limit);
     }
 
-    /// What the runner is given, if it asks.
+    /// The next action for the runner, if there is one.
     fn next_action(&self, has_room: bool) -> Option<RunnerAction> {
         self.queue.next_action(has_room).now_or_never()
     }
@@ -106,7 +106,7 @@ impl Scene {
         }
     }
 
-    /// Who was answered since the last look, and how.
+    /// The answers since the last call.
     fn answered(&self) -> Vec<(u64, Option<(StoreErrorKind, bool)>)> {
         let taken = std::mem::take(&mut *self.answers.lock().unwrap());
         let told = |error: StoreError| (error.kind, error.may_have_taken_effect);
@@ -187,7 +187,7 @@ fn a_lock_that_others_want_goes_in_a_batch_of_its_own() {
     scene.queue.set_contended("another", true);
     assert_eq!(kinds(&scene), [Kind::Settle, Kind::Acquire]);
 
-    // Answers say it, too.
+    // Answers show it, too.
     let steps = [(LockName::new("m").unwrap(), release_under(2))];
     let taken = Reply::NotHeld(None);
     for (reply, kind) in [(held(2), Kind::SettleLong), (taken, Kind::Settle)] {
@@ -196,7 +196,7 @@ fn a_lock_that_others_want_goes_in_a_batch_of_its_own() {
     }
 }
 
-/// A short form may be followed by the long one: then what came later must not go before that.
+/// A short form may be followed by the long one, and later steps must not go before that.
 #[test]
 fn what_settles_one_lock_keeps_its_order_in_whatever_form() {
     let scene = Scene::up();

@@ -1,29 +1,29 @@
-//! Staying awake for an answer that is about to come. Must never cost more than it has been worth lately.
+//! Adaptive spin: stays awake for a reply that is about to come, as long as that has paid off recently.
 //!
-//! A server nearby answers within a fraction of the time that a sleeping thread takes to be woken. So after a request was sent,
-//! whoever sent it goes on looking for the answer for a moment before it sleeps. Where answers take longer, that is in vain, and
-//! soon not tried any more, but for one request in many.
+//! A server nearby replies faster than a sleeping thread can be woken. So after a request, the sending thread keeps
+//! checking for the reply for a short time before it sleeps. If replies take longer, the spin is wasted; it is then
+//! skipped for more and more requests.
 
 use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// How long to stay awake.
+/// The longest spin after a request.
 const MAX_SPIN: Duration = Duration::from_micros(100);
 
-/// How long after an answer the next request may still find somebody awake.
+/// How long to spin after a reply, for the next request.
 const SPIN_AFTER_REPLY: Duration = Duration::from_micros(20);
 
-/// How many requests at most go by without a spin after one that was in vain.
+/// How many requests at most are sent without a spin after a failed one.
 const MAX_SKIPPED: u32 = 256;
 
-/// The vigils over one connection.
+/// The spins of one connection.
 #[derive(Debug, Default)]
 pub(super) struct AdaptiveSpin {
     state: SpinState,
-    /// Vigils in a row that were in vain.
+    /// Failed spins in a row.
     failures: u32,
-    /// Requests to go by without one.
+    /// Requests still to be sent without a spin.
     skip: u32,
 }
 
@@ -31,14 +31,14 @@ pub(super) struct AdaptiveSpin {
 enum SpinState {
     #[default]
     Parked,
-    /// For an answer, until then.
+    /// Spins for a reply, until then.
     AwaitingReply(Moment),
-    /// For the next request, until then.
+    /// Spins for the next request, until then.
     AwaitingRequest(Moment),
 }
 
 impl AdaptiveSpin {
-    /// Whether there is one now.
+    /// True during a spin.
     pub(super) const fn is_spinning(&self) -> bool {
         !matches!(self.state, SpinState::Parked)
     }
@@ -54,7 +54,7 @@ impl AdaptiveSpin {
         }
     }
 
-    /// An answer came: if it came in time, the next one may as well.
+    /// A reply came. If it came during the spin, the next reply may come in time as well.
     pub(super) fn answered(&mut self, now: Moment) {
         if matches!(self.state, SpinState::AwaitingReply(_)) {
             self.failures = 0;
@@ -62,7 +62,7 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Whether to stay awake.
+    /// True if the spin goes on.
     pub(super) fn continues(&mut self, now: Moment) -> bool {
         match self.state {
             SpinState::Parked => return false,
@@ -116,7 +116,7 @@ mod tests {
             spin.answered(at(sent + 500));
         }
         assert!((30..60).contains(&awake), "{awake}");
-        // And where they are fast again, all are, from the next one that is in time.
+        // When replies are fast again, every request spins, from the next reply that is in time.
         for sent in (20_000_u64..20_600).map(|n| n * 1_000) {
             spin.sent(at(sent));
             spin.answered(at(sent + 50));

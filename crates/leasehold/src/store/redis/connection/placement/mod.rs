@@ -1,18 +1,20 @@
-//! Where the work of a connection is done: *near*, on the runtime that the client was made on, or at *home*, on the client's own
-//! thread. A runtime that is blocked, has ended or lacks I/O and timers must never hold it up.
+//! Decides which thread does the work of a connection: the *caller's runtime*, on which the client was made, or the
+//! *client thread*.
 //!
-//! Near, an answer needs no other thread to reach its caller. But a program may block its runtime, or end it. So the work belongs
-//! to neither thread: it is one future, and both may poll it. Its timers and its socket belong to home.
+//! On the caller's runtime, a reply reaches its caller without another thread. But a program may block that runtime, or
+//! end it, and it may lack I/O and timers. So the work is one future that both threads may poll. Its timers and its
+//! socket belong to the client thread.
 //!
-//! - A call goes to near. If near does not come, home is called too, until near comes again.
-//! - After something was sent, the last thread that polled looks for the answer for a moment ([`AdaptiveSpin`]). Only after that does
-//!   home's reactor listen to the socket, so that an answer that comes at once wakes no thread.
+//! - A request for a poll goes to the caller's runtime. If the caller's runtime does not poll in time, the client
+//!   thread polls too, until the caller's runtime comes back.
+//! - After a write, the last thread that polled spins for a short time and checks for the reply ([`AdaptiveSpin`]).
+//!   Only then does the reactor of the client thread listen to the socket. So a fast reply wakes no thread.
 //!
 //! # Invariants
 //!
 //! - **N1** One thread at a time polls the work.
-//! - **N2** A poll begins after each call, within three ticks even if near never comes.
-//! - **N3** When home ends, the work has ended: its timers and its reactor are gone.
+//! - **N2** A poll begins after each request for one, within three ticks even if the caller's runtime never polls.
+//! - **N3** When the client thread ends, the work has ended: its timers and its reactor are gone.
 
 mod adaptive_spin;
 mod signals;
@@ -38,7 +40,7 @@ use crate::clock::Clock;
 use crate::runtime::Tasks;
 use crate::sync::{AtomicBool, Mutex};
 
-/// How often home looks whether near comes when it is called, while it is called at all. After two looks in vain it is late.
+/// How often the client thread checks whether the caller's runtime polls when requested. It is late after two checks.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Decides which thread does the work of one connection.
@@ -49,13 +51,15 @@ impl Placement {
         Self(Arc::default())
     }
 
-    /// Does the work that `make` makes, until it ends or the client's thread does. ConnectionWork that panics near is made again.
+    /// Does the work that `make` creates, until it ends or the client thread ends. If the work panics on the caller's
+    /// runtime, it is created again.
     pub(super) fn run<F>(&self, tasks: &Tasks, clock: Clock, make: impl Fn() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let work = self.work(tasks, clock, make);
-        // Dropped where there is no such runtime, or none any more: then near is gone.
+        // This future is dropped if there is no caller's runtime, or when that runtime ends; then `caller_is_gone` is
+        // set.
         let caller_runtime = CallerRuntime(work.clone());
         tasks.spawn_near(poll_fn(move |context| caller_runtime.poll(context)));
         tasks.spawn_aside(ClientThread(work).run());
@@ -84,7 +88,7 @@ impl Placement {
         })
     }
 
-    /// A socket that the work is to read and write.
+    /// Wraps a socket for the work to read and write.
     pub(super) fn socket<S: AsRawFd>(&self, connected: S) -> Socket<S> {
         Socket::new(connected, self.0.clone())
     }
@@ -95,7 +99,7 @@ struct ConnectionWork {
     signals: Arc<PollSignals>,
     client_thread: Handle,
     clock: Clock,
-    /// A thread came while the other one polled, which then polls once more (N2).
+    /// The other thread tried to poll meanwhile, so the polling thread polls once more (N2).
     poll_again: AtomicBool,
     slot: Mutex<Slot>,
 }
@@ -118,12 +122,12 @@ enum NextPoll {
 }
 
 impl ConnectionWork {
-    /// Answers a call of this bell; ready when the work has ended.
-    fn answer(&self, bell: &WakeFlag, context: &mut Context<'_>) -> Poll<()> {
+    /// Answers a request for a poll. Ready when the work has ended.
+    fn answer(&self, flag: &WakeFlag, context: &mut Context<'_>) -> Poll<()> {
         match self.poll() {
             NextPoll::WhenCalled => Poll::Pending,
             NextPoll::Soon => {
-                bell.raise_after_others(context);
+                flag.raise_after_others(context);
                 Poll::Pending
             }
             NextPoll::Never => Poll::Ready(()),
@@ -141,7 +145,7 @@ impl ConnectionWork {
             self.poll_again.store(false, SeqCst);
             let next = self.poll_alone(&mut slot);
             drop(slot);
-            // Looked at after the lock is free: who came before found it taken (N1).
+            // Checked after the lock is free: until then, the other thread found it taken (N1).
             if !self.poll_again.load(SeqCst) || matches!(next, NextPoll::Never) {
                 return next;
             }
@@ -152,7 +156,7 @@ impl ConnectionWork {
         let Some(make) = &slot.make else {
             return NextPoll::Never;
         };
-        // Whoever is called back from here finds home's runtime as the current one, on either thread.
+        // On either thread, callbacks run with the client thread's runtime as the current one.
         let _timers = self.client_thread.enter();
         let waker = Waker::from(self.signals.clone());
         let mut context = Context::from_waker(&waker);
@@ -166,12 +170,12 @@ impl ConnectionWork {
                 return NextPoll::Never;
             }
             if !has_budget_remaining() {
-                // Part of it may not have been polled, and waits for this thread alone.
+                // The work may be polled in part only: the rest waits for this thread.
                 slot.work = Some(work);
                 return NextPoll::Soon;
             }
             let keeps_spinning = self.keeps_spinning(&mut slot.spin);
-            // Once more if the spin is over, so that the socket finds that it is listened to.
+            // If the spin is over, polls once more, so that the socket registers with the reactor.
             if keeps_spinning || self.signals.reactor_listens.swap(true, SeqCst) {
                 self.signals.reactor_listens.store(!keeps_spinning, SeqCst);
                 slot.work = Some(work);
@@ -184,7 +188,7 @@ impl ConnectionWork {
         }
     }
 
-    /// Whether to look for an answer a while longer.
+    /// True if this thread should go on checking for a reply.
     fn keeps_spinning(&self, spin: &mut AdaptiveSpin) -> bool {
         let read = self.signals.read.swap(false, SeqCst);
         let wrote = self.signals.wrote.swap(false, SeqCst);
@@ -201,7 +205,7 @@ impl ConnectionWork {
         spin.continues(now)
     }
 
-    /// Drops the work, after a poll that is under way.
+    /// Drops the work, after the current poll if there is one.
     fn end(&self) {
         let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
         (slot.work, slot.make) = (None, None);
@@ -210,7 +214,7 @@ impl ConnectionWork {
     }
 }
 
-/// Does the work on the runtime that the client was made on.
+/// Polls the work on the runtime on which the client was made.
 struct CallerRuntime(Arc<ConnectionWork>);
 
 impl CallerRuntime {
@@ -223,7 +227,7 @@ impl CallerRuntime {
         signals.caller_came.store(true, SeqCst);
         let answered = self.0.answer(&signals.caller_runtime, context);
         if signals.caller_runtime.is_raised() {
-            // This thread is to look again soon, and may be blocked before.
+            // This thread will poll again soon, but may be blocked before.
             signals.watch_caller();
         }
         answered
@@ -237,7 +241,7 @@ impl Drop for CallerRuntime {
     }
 }
 
-/// Does the work on the client's own thread.
+/// Polls the work on the client thread.
 struct ClientThread(Arc<ConnectionWork>);
 
 impl ClientThread {
@@ -260,7 +264,7 @@ impl ClientThread {
         }
     }
 
-    /// Whether near has not come when it was called; if so twice, home does the work.
+    /// True if the caller's runtime did not poll when requested. After the second time, the client thread takes over.
     fn check_caller(&self, was_overdue: bool) -> bool {
         let is_overdue = self.0.signals.check_caller();
         if is_overdue && was_overdue {
@@ -269,7 +273,7 @@ impl ClientThread {
         is_overdue
     }
 
-    /// Answers calls until the work has ended, or near has to be watched.
+    /// Answers requests for a poll until the work has ended, or the caller's runtime has to be watched.
     fn poll(&self, watches: bool, context: &mut Context<'_>) -> Poll<NextPoll> {
         let signals = &self.0.signals;
         if signals.client_thread.take(context)

@@ -1,4 +1,4 @@
-//! Who is called to do the work of a connection, and whether near comes when it is called. No call may be lost (N2).
+//! The requests for a poll of the work, and whether the caller's runtime answers them. No request may be lost (N2).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use tokio::task::yield_now;
 
 use crate::sync::AtomicBool;
 
-/// Who is called to do the work, and what the socket had to do with the last poll.
+/// Who is asked to poll the work, and what the socket did in the last poll.
 #[derive(Default)]
 pub(super) struct PollSignals {
     pub(super) caller_runtime: WakeFlag,
     pub(super) client_thread: WakeFlag,
-    /// Near did not come when it was called, and has not come since.
+    /// The caller's runtime did not poll when requested, and has not polled since.
     pub(super) caller_is_late: AtomicBool,
     pub(super) caller_is_gone: AtomicBool,
-    /// Near came since home last looked.
+    /// The caller's runtime has polled since the last check.
     pub(super) caller_came: AtomicBool,
-    /// ClientThread looks whether near comes.
+    /// The client thread checks whether the caller's runtime polls.
     pub(super) client_watches: AtomicBool,
-    /// There was nothing to read in the poll that is under way.
+    /// The current poll found nothing to read.
     pub(super) nothing_to_read: AtomicBool,
     pub(super) wrote: AtomicBool,
     pub(super) read: AtomicBool,
-    /// Nobody looks at the socket by itself: home has to listen to it.
+    /// No thread spins: the reactor of the client thread has to listen to the socket.
     pub(super) reactor_listens: AtomicBool,
 }
 
@@ -43,14 +43,14 @@ impl PollSignals {
         }
     }
 
-    /// Near is to come: home looks whether it does.
+    /// A poll was requested from the caller's runtime: the client thread checks whether it comes.
     pub(super) fn watch_caller(&self) {
         if !self.client_watches.load(SeqCst) && !self.client_watches.swap(true, SeqCst) {
             self.client_thread.waker.wake();
         }
     }
 
-    /// The socket has something; home is awake, since its reactor said so.
+    /// The socket is ready. The client thread is awake, since its reactor reported this.
     pub(super) fn request_poll_for_socket(&self) {
         let caller_is_there = !self.caller_is_gone.load(SeqCst)
             && !self.caller_is_late.load(SeqCst)
@@ -62,7 +62,8 @@ impl PollSignals {
         }
     }
 
-    /// Whether near was called, and has not come since the last look. If it was not called either, home looks no more until it is.
+    /// True if a poll was requested from the caller's runtime, which has not polled since the last check. If none was
+    /// requested either, the client thread stops checking until one is.
     pub(super) fn check_caller(&self) -> bool {
         let came = self.caller_came.swap(false, SeqCst);
         let is_overdue = self.caller_runtime.is_raised() && !came;
@@ -75,7 +76,7 @@ impl PollSignals {
         is_overdue
     }
 
-    /// ClientThread does the work until near comes.
+    /// The client thread does the work until the caller's runtime polls again.
     pub(super) fn take_over(&self) {
         self.caller_is_late.store(true, SeqCst);
         self.client_watches.store(false, SeqCst);
@@ -93,7 +94,7 @@ impl Wake for PollSignals {
     }
 }
 
-/// PollSignals for the socket.
+/// The waker of the socket.
 pub(super) struct SocketWaker(pub(super) Arc<PollSignals>);
 
 impl Wake for SocketWaker {
@@ -102,7 +103,7 @@ impl Wake for SocketWaker {
     }
 }
 
-/// PollSignals one thread.
+/// Wakes one thread.
 #[derive(Default)]
 pub(super) struct WakeFlag {
     raised: AtomicBool,
@@ -119,13 +120,13 @@ impl WakeFlag {
         self.raised.load(SeqCst)
     }
 
-    /// Whether it was rung since the last time.
+    /// Takes the request, if there is one.
     pub(super) fn take(&self, context: &Context<'_>) -> bool {
         self.waker.register(context.waker());
         self.raised.swap(false, SeqCst)
     }
 
-    /// Rings when other tasks of this thread have had their turn.
+    /// Raises the flag again after the other tasks of this thread have run.
     pub(super) fn raise_after_others(&self, context: &mut Context<'_>) {
         self.raised.store(true, SeqCst);
         let others = pin!(yield_now()).poll(context);

@@ -1,4 +1,4 @@
-//! The socket of a connection. Whoever polls reads and writes it directly; it must never wake home for what the poller sees by itself.
+//! The socket of a connection. The polling thread reads and writes it directly and does not wake the client thread.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -15,15 +15,16 @@ use tokio::task::coop::poll_proceed;
 
 use super::signals::{PollSignals, SocketWaker};
 
-/// How much is read at a time.
+/// The most bytes of one read.
 const CHUNK: usize = 16 * 1024;
 
-/// A socket that whoever polls reads and writes by itself. ClientThread's reactor listens to it when nobody looks.
+/// A socket that the polling thread reads and writes directly. The reactor of the client thread listens to it when no
+/// thread spins.
 pub(in crate::store::redis::connection) struct Socket<S: AsRawFd> {
     connected: Arc<S>,
     chunk: Vec<u8>,
     readiness: Option<AsyncFd<Arc<S>>>,
-    /// The ear also hears when there is room to write.
+    /// The reactor also reports when the socket is writable.
     awaits_writable: bool,
     client_thread: Waker,
     signals: Arc<PollSignals>,
@@ -41,7 +42,7 @@ impl<S: AsRawFd> Socket<S> {
         }
     }
 
-    /// Tries `io` until it works or has to wait. Pending as well where the poller looks again by itself.
+    /// Tries `io` until it succeeds or would block. Also pending if the polling thread will try again by itself.
     fn poll_io<T>(
         &mut self,
         to_write: bool,
@@ -50,11 +51,11 @@ impl<S: AsRawFd> Socket<S> {
         let (connected, chunk, signals) = (&*self.connected, &mut self.chunk, &*self.signals);
         let reactor_listens = signals.reactor_listens.load(SeqCst);
         if !reactor_listens {
-            // So that home sleeps on when the answer comes.
+            // Removed from the reactor, so that the next reply does not wake the client thread.
             self.readiness = None;
         }
         let is_heard = self.readiness.is_some() && (self.awaits_writable || !to_write);
-        // Once in a poll is enough to know that there is nothing to read.
+        // One attempt in a poll is enough to know that there is nothing to read.
         if !is_heard && (to_write || !signals.nothing_to_read.load(SeqCst)) {
             match attempt(|| io(connected, chunk)) {
                 Some(done) => return Poll::Ready(done),
@@ -81,7 +82,7 @@ impl<S: AsRawFd> Socket<S> {
         };
         let mut client_thread = Context::from_waker(&self.client_thread);
         if to_write && readiness.poll_read_ready(&mut client_thread).is_ready() {
-            // Who waits to read may have been waiting for the ear of before.
+            // A pending read may still be registered with the previous reactor entry.
             self.client_thread.wake_by_ref();
         }
         loop {
@@ -93,14 +94,14 @@ impl<S: AsRawFd> Socket<S> {
             let mut heard = ready!(heard)?;
             match attempt(|| io(connected, chunk)) {
                 Some(done) => return Poll::Ready(done),
-                // What is heard from now on is news.
+                // Only readiness after this point counts.
                 None => heard.clear_ready(),
             }
         }
     }
 }
 
-/// What `io` gives; `None` if it would have to wait.
+/// The result of `io`; `None` if it would block.
 fn attempt<T>(mut io: impl FnMut() -> io::Result<T>) -> Option<io::Result<T>> {
     loop {
         match io() {
@@ -111,7 +112,7 @@ fn attempt<T>(mut io: impl FnMut() -> io::Result<T>) -> Option<io::Result<T>> {
     }
 }
 
-/// Asks the current reactor to listen.
+/// Registers the socket with the current reactor.
 #[expect(
     deprecated,
     reason = "only in favour of an unsafe twin; the socket that is shared here stays open, as that one demands"
@@ -131,7 +132,7 @@ where
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // A server that does not stop talking must not keep the thread.
+        // A server that sends without pause must not occupy the thread.
         let budget = ready!(poll_proceed(context));
         let most = into.remaining().min(CHUNK);
         let read = |mut connected: &S, chunk: &mut [u8]| connected.read(&mut chunk[..most]);

@@ -1,4 +1,4 @@
-//! ConnectionWork that says where it is done: on real threads, and in as many orders as shuttle draws.
+//! The placement, on real threads, and in as many schedules as shuttle draws.
 
 use std::future::pending;
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ use crate::sync::explore;
 
 const PLENTY: Duration = Duration::from_secs(20);
 
-/// ConnectionWork that never ends, and notes which thread polled it.
+/// Work that never ends and records which thread polled it.
 #[derive(Default)]
 struct Noted {
     threads: Lock<Vec<ThreadId>>,
@@ -45,7 +45,7 @@ impl Noted {
         self.threads.lock().unwrap().len()
     }
 
-    /// Which thread comes when it is called.
+    /// The thread that polls after a wake.
     fn comes(&self) -> ThreadId {
         let before = self.polls();
         self.waker.wake();
@@ -54,11 +54,11 @@ impl Noted {
     }
 }
 
-/// A client's own thread, and a runtime beside it whose one thread can be made to wait.
+/// A client thread, and a runtime whose only thread can be blocked.
 struct Scene {
     tasks: Tasks,
     caller_runtime: Option<Runtime>,
-    /// Dropped, it ends the client's thread.
+    /// Ends the client thread when dropped.
     open: Option<oneshot::Sender<()>>,
     client_thread: ThreadId,
     noted: Arc<Noted>,
@@ -69,7 +69,7 @@ fn one_worker() -> Runtime {
     builder.worker_threads(1).build().unwrap()
 }
 
-/// A client's own thread, beside the current runtime if there is one; it ends when the sender is dropped.
+/// A client thread, beside the current runtime if there is one. It ends when the sender is dropped.
 fn client_thread() -> (Tasks, oneshot::Sender<()>, ThreadId) {
     let (open, closed) = oneshot::channel();
     let (say, said) = mpsc::channel();
@@ -99,7 +99,7 @@ impl Scene {
         }
     }
 
-    /// Makes the runtime wait until what this gives is dropped.
+    /// Blocks the runtime until the result is dropped.
     fn block(&self) -> mpsc::Sender<()> {
         let (free, freed) = mpsc::channel::<()>();
         let (say, said) = mpsc::channel();
@@ -171,8 +171,9 @@ fn work_that_panics_caller_is_made_again() {
     assert_eq!(made.load(SeqCst), 2);
 }
 
-/// A caller and a socket, near and home. The socket calls only if it is listened to; else somebody looks at it soon. Near may end, or
-/// be blocked for good. No call is lost (N2), and nobody polls beside another (N1), or the schedule ends in a deadlock or a panic.
+/// A caller, a socket, the caller's runtime and the client thread. The socket requests a poll only if the reactor
+/// listens to it; otherwise a thread looks at it soon. The caller's runtime may end, or be blocked for good. A lost
+/// request (N2) ends the schedule in a deadlock, and two polls at once (N1) in a panic.
 #[test]
 fn in_every_order_each_call_is_followed_by_a_poll() {
     const CALLS: [u64; 2] = [2, 6];
@@ -200,7 +201,7 @@ fn in_every_order_each_call_is_followed_by_a_poll() {
             polls.unwrap_or_else(|| pending().boxed())
         });
         let caller_runtime = CallerRuntime(work.clone());
-        // Its thread is busy with something else for a while, now and then for ever.
+        // Its thread is busy with something else for a while, sometimes for good.
         let mut busy = 0_u32;
         let caller_runtime = shuttle::future::spawn(poll_fn(move |context| {
             if busy > 0 {
@@ -265,7 +266,7 @@ async fn ticking(client_thread: ClientThread) {
     }
 }
 
-/// Has little room for what is on its way.
+/// Gives a socket little buffer space.
 fn small(stream: &impl std::os::fd::AsFd) {
     let socket = socket2::SockRef::from(stream);
     socket.set_send_buffer_size(32_768).unwrap();
@@ -274,7 +275,7 @@ fn small(stream: &impl std::os::fd::AsFd) {
 
 const MANY: usize = 1_000_000;
 
-/// A peer that says much when it is told to, and only then listens. Gives where it is.
+/// A peer that sends much data when told to, and reads only afterwards. Returns its address.
 fn peer(begin: mpsc::Receiver<()>) -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -291,7 +292,7 @@ fn peer(begin: mpsc::Receiver<()>) -> std::net::SocketAddr {
     address
 }
 
-/// Says as much, which there is no room for; nothing goes on unless what the peer says is heard meanwhile.
+/// Sends as much data, for which there is no buffer space: it progresses only if it reads the peer's data meanwhile.
 async fn talk_both_ways(placement: Arc<Placement>) -> usize {
     let (begin, begins) = mpsc::channel();
     let stream = tokio::net::TcpStream::connect(peer(begins)).await.unwrap();
@@ -340,7 +341,7 @@ fn both_directions_go_on_while_there_is_no_room() {
     }
 }
 
-/// An encrypted connection is no exception: its bytes go over a placed socket.
+/// The bytes of an encrypted connection also pass through a placed socket.
 #[test]
 fn a_server_over_tls_is_spoken_to_over_a_placed_socket() {
     let server = testkit::RedisServer::builder().tls().start();
