@@ -1,4 +1,4 @@
-//! What a failed request means. Must never call an unknown outcome a refusal.
+//! Maps the errors of redis-rs to those of this library. An unknown outcome is never reported as a refusal.
 
 use std::error::Error;
 use std::io;
@@ -8,8 +8,8 @@ use redis::{ErrorKind, RedisError};
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// What a server says when it refuses a request and has not begun it, and what that means. In scripts of Redis 6.2 the
-/// word stands inside the message, so each is looked for anywhere.
+/// The errors by which a server refuses a request before it begins, and their meaning. In scripts of Redis 6.2 the word
+/// is inside the message, so it is searched anywhere in the text.
 const REFUSALS: [(&str, StoreErrorKind); 19] = [
     ("READONLY", StoreErrorKind::ReadOnly),
     ("OOM", StoreErrorKind::Full),
@@ -35,7 +35,7 @@ const REFUSALS: [(&str, StoreErrorKind); 19] = [
     ("WRONGTYPE", StoreErrorKind::Protocol),
 ];
 
-/// The meaning of an error, and whether the connection it came over is still in step.
+/// The meaning of an error, and whether the connection is still in step: requests and replies still match.
 pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
     let said = |kind, detail: &str| StoreError::new(store, kind, detail);
     match error.kind() {
@@ -49,7 +49,7 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
             });
             (said(kind, &error.to_string()).unknown(), false)
         }
-        // What came was the beginning of an answer: no proof that it is no Redis.
+        // The beginning of a valid answer arrived, so the other side may well be Redis.
         ErrorKind::Parse if is_cut_short(error) => {
             let detail = "the connection was closed in the middle of an answer";
             (said(StoreErrorKind::Unreachable, detail).unknown(), false)
@@ -58,7 +58,7 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
             let detail = "what answers there does not speak Redis' protocol; is it the right port, and with or without TLS?";
             (said(StoreErrorKind::Protocol, detail).unknown(), false)
         }
-        // It answered, so it may have done what was asked: in step, and unknown.
+        // The server answered, so it may have executed the request: in step, outcome unknown.
         ErrorKind::UnexpectedReturnType => (
             said(StoreErrorKind::Protocol, &error.to_string()).unknown(),
             true,
@@ -73,7 +73,7 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
         ErrorKind::AuthenticationFailed => (said(StoreErrorKind::Denied, &error.to_string()), true),
         _ => {
             let text = error.to_string();
-            // redis-rs spells the words it knows in its own way; the code is what the server said.
+            // redis-rs rewrites the codes that it knows. `code` is the server's own.
             let code = error.code().unwrap_or_default();
             let kind = (REFUSALS.iter().find(|(word, _)| *word == code))
                 .or_else(|| REFUSALS.iter().find(|(word, _)| text.contains(word)))
@@ -85,21 +85,21 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
                 ""
             };
             let error = said(kind, &format!("{hint}{text}"));
-            // Raised by a command inside of a script: those before it may have been carried out.
+            // A command in the script failed. The commands before it may have taken effect.
             let inside = kind == StoreErrorKind::Protocol && text.contains("script:");
             (if inside { error.unknown() } else { error }, true)
         }
     }
 }
 
-/// Whether the parser ran out of bytes, as it does when a connection ends within an answer.
+/// True if the parser ran out of bytes, as it does when a connection ends within an answer.
 fn is_cut_short(error: &RedisError) -> bool {
     error
         .detail()
         .is_some_and(|detail| detail.contains("end of input"))
 }
 
-/// What the system said, if `error` is from there. redis-rs shares it among all who wait for an answer.
+/// The error of the operating system, if there is one. redis-rs shares it among all requests.
 fn of_system(error: &RedisError) -> Option<&io::Error> {
     let cause = Error::source(error)?;
     let shared = cause.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// How a connection fails whose other side says this and closes.
+    /// The error of a connection whose other side sends these bytes and closes.
     async fn after(said: &[u8]) -> StoreError {
         let (near, far) = UnixStream::pair().unwrap();
         let url = redis::IntoConnectionInfo::into_connection_info("redis://there/").unwrap();
@@ -122,7 +122,7 @@ mod tests {
         let settings = settings.set_protocol(redis::ProtocolVersion::RESP3);
         let answering = async move {
             far.readable().await.unwrap();
-            // All of it, or its end would be a reset.
+            // Reads the whole request, or closing would reset the connection.
             let mut asked = [0; 1024];
             assert!(far.try_read(&mut asked).unwrap() < asked.len());
             if !said.is_empty() {
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// An error line as a server sends it.
+    /// An error line of a server.
     fn line(text: &str) -> RedisError {
         redis::parse_redis_value(format!("-{text}\r\n").as_bytes())
             .and_then(redis::Value::extract_error)
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn every_refusal_is_known_by_what_the_server_says() {
         for (word, kind) in REFUSALS {
-            // What is no code stands in the text after the code for everything.
+            // A word that is not a code stands in the text after the general code.
             let is_code = word.chars().all(char::is_uppercase);
             let code = if is_code { "" } else { "ERR it is said: " };
             let (error, in_step) = classify("store", &line(&format!("{code}{word} here")));

@@ -1,5 +1,4 @@
-//! The index of names that an operator may want to see. Must never be more than a hint: a name may be missing, or stand there for too
-//! long.
+//! The index of names for operators. It is only a hint: a name may be missing, or remain for too long.
 
 use leasehold_core::LockName;
 use redis::{Cmd, Value, cmd, pipe};
@@ -12,7 +11,7 @@ use super::scripts;
 use crate::error::StoreError;
 
 impl Node {
-    /// Adds this name.
+    /// Adds a name to the index.
     pub(super) async fn remember(&self, name: &LockName) -> Result<(), StoreError> {
         let add = async |connected: &Connected| {
             let mut connection = connected.connection.clone();
@@ -26,7 +25,7 @@ impl Node {
         self.connection.call(self.limit, add).await.map(drop)
     }
 
-    /// The index, less the names whose lock and queue are gone, which are dropped from it.
+    /// Reads the index. Removes the names that have neither a lock nor a queue.
     pub(super) async fn names(&self) -> Result<Vec<String>, StoreError> {
         let list = async |connected: &Connected| {
             cmd("ZRANGE")
@@ -64,7 +63,7 @@ impl Node {
                     .query_async::<Value>(&mut connected.connection.clone())
                     .await
             };
-            // A server that takes no writes now, or none of this user's, can still be looked at.
+            // Ignored: reading also has to work on a read-only server, and without permission to write.
             let _forgotten: Result<Value, StoreError> =
                 self.connection.call(self.limit, forget).await;
         }

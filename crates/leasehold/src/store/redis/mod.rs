@@ -1,25 +1,26 @@
-//! Locks on one Redis or Valkey. The only place that knows a Redis command; it must never decide a lock rule: the
-//! scripts under `lua/` do, and they are compared with `leasehold-core` step by step.
+//! Locks on one Redis or Valkey server. No module outside this folder knows a Redis command (`tests/layers.rs`).
+//!
+//! The rules of locks are in the scripts under `lua/`, which are compared with `leasehold-core` step by step.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`router`] | which server a lock is on; today all are on one |
-//! | [`index`] | the names that an operator may want to see |
+//! | [`router`] | chooses the server of a lock; today there is one |
+//! | [`index`] | the index of names for operators |
 //! | `cache`, `timestamp` | cache entries; locks whose value is their deadline |
 //! | [`doctor`] | whether a server is fit for locks |
-//! | [`node`] | one server: its connection, the scripts it runs, and how long it may take |
-//! | [`connection`] | makes a connection, keeps it, and gives it up; which thread does its work |
-//! | [`queue`] | the submission queue: the steps until a connection takes them, and until they are answered |
-//! | [`wake`] | what the scripts say to a client on its channel |
-//! | [`codec`] | steps as the arguments of scripts, and answers as replies |
-//! | [`scripts`], `mutation` | the scripts and how one is sent; broken on purpose, to try the tests |
-//! | [`fault`] | what a failed request means |
-//! | `server_time` | what time it is on the server |
-//! | [`address`] | where a server is and who we are there: reads its URL |
-//! | `against_core`, `vectors` | tests: real servers do what core does, and what `docs/reference/protocol.md` says |
+//! | [`node`] | one server: its connection, its scripts, and the time limits of requests |
+//! | [`connection`] | makes, keeps and replaces a connection; which thread does its work |
+//! | [`queue`] | the submission queue: steps until a connection takes them, and until they are answered |
+//! | [`wake`] | the messages of scripts on a client's channel |
+//! | [`codec`] | steps as arguments of scripts, and answers as replies |
+//! | [`scripts`], `mutation` | the scripts, and how one is sent; scripts broken on purpose, to try the tests |
+//! | [`fault`] | maps the errors of redis-rs to those of this library |
+//! | `server_time` | an estimate of the server's clock |
+//! | [`address`] | the address of a server and the login, read from a URL |
+//! | `tests` | the scripts do the same as core on real servers, and as `docs/reference/protocol.md` says |
 //!
-//! A module knows only those below it in the table. [`codec`] knows neither [`queue`] nor [`connection`]; [`queue`] knows the forms of [`codec`] and
-//! not the [`connection`], which knows both.
+//! A module imports only those below it in the table. [`codec`] imports neither [`queue`] nor [`connection`]. [`queue`]
+//! imports the forms of [`codec`], but not [`connection`], which imports both.
 
 mod address;
 #[cfg(feature = "cache")]

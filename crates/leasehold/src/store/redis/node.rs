@@ -1,4 +1,4 @@
-//! One server: its connection, the scripts it runs, and how long it may take. Must never decide which server a step goes to.
+//! One server: its connection, its scripts, and the time limits of requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::store::contract::{Attach, Done};
 pub(super) struct Node {
     pub(super) connection: ConnectionHandle,
     pub(super) scripts: Arc<Scripts>,
-    /// The longest a request may take.
+    /// The longest time limit of a request.
     pub(super) limit: Duration,
 }
 
@@ -39,13 +39,13 @@ impl Node {
         }
     }
 
-    /// Sends a step; the answer comes within its limit.
+    /// Sends a step. The answer comes within its time limit.
     pub(super) fn send(&self, name: &LockName, step: Step, done: Done) {
         let limit = self.limit_of(&step);
         self.connection.send(name, step, done, limit);
     }
 
-    /// A third of the TTL, so that a lease survives two requests that are not answered.
+    /// A third of the TTL, so that a lease survives two requests without an answer.
     pub(super) fn limit_within(&self, ttl: Ttl) -> Duration {
         (ttl.get() / 3).min(self.limit)
     }

@@ -1,4 +1,4 @@
-//! A client's access to its locks on Redis: which server each of them is on. Today all are on one.
+//! A client's access to its locks on Redis: chooses the server of each lock. Today all locks are on one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct RedisStore {
 }
 
 impl RedisStore {
-    /// Begins to connect; [`Store::ready`] says how that went.
+    /// Begins to connect. [`Store::ready`] returns the outcome.
     pub(crate) fn open(
         address: Address,
         attach: Attach,
@@ -34,7 +34,7 @@ impl RedisStore {
         Self { node }
     }
 
-    /// All its doors.
+    /// All interfaces of this store.
     pub(crate) fn opened(self) -> Opened {
         Opened {
             #[cfg(feature = "cache")]

@@ -1,4 +1,4 @@
-//! The scripts and how they are sent. Must never assume that the server remembers a script.
+//! The scripts, and how one is sent. A server may forget its scripts at any time.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,7 @@ pub(super) const SETTLE_MANY: usize = 3;
 pub(super) const BREAK: usize = 4;
 pub(super) const INSPECT: usize = 5;
 pub(super) const INDEX: usize = 6;
-/// Those of the timestamp protocol, and of cache entries, come after those of locks.
+/// The scripts of the timestamp protocol and of cache entries follow those of locks.
 #[cfg(feature = "timestamp")]
 pub(super) const TIMESTAMP_ACQUIRE: usize = 7;
 #[cfg(feature = "timestamp")]
@@ -38,7 +38,7 @@ pub(super) const CACHE_ABANDON: usize = CACHE_BEGIN + 3;
 #[cfg(feature = "cache")]
 pub(super) const CACHE_INVALIDATE: usize = CACHE_BEGIN + 4;
 
-/// What every lock needs, in the order in which they are loaded.
+/// The scripts that every lock needs, in the order of loading.
 const HOT: [usize; 4] = [SETTLE, SETTLE_MANY, TAKE, ACQUIRE_MANY];
 
 const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
@@ -49,9 +49,9 @@ const CACHE: &str = include_str!("../../../lua/cache/prelude.lua");
 
 /// A script in the two forms that servers understand.
 struct ScriptSource {
-    /// With the `#!lua` line, which Redis 7 and Valkey want for its flags.
+    /// With the `#!lua` line, which Redis 7 and Valkey need for the flags.
     flagged: Text,
-    /// Without it, for Redis 6.2, which takes it for a syntax error.
+    /// Without that line, which Redis 6.2 takes for a syntax error.
     plain: Text,
 }
 
@@ -67,8 +67,9 @@ impl Text {
     }
 }
 
-/// By the numbers above. The long ones of the mutex begin with the prelude and the verbs that they call, those of the timestamp
-/// protocol and of cache entries with a prelude of their own; the short ones and the index stand alone.
+/// All scripts, by the numbers above. The long scripts of the mutex begin with the prelude and the verbs that they
+/// call. The scripts of the timestamp protocol and of cache entries begin with their own preludes. The others need
+/// none.
 fn sources() -> Vec<ScriptSource> {
     vec![
         ScriptSource::new(&[], include_str!("../../../lua/mutex/take.lua")),
@@ -117,7 +118,7 @@ fn sources() -> Vec<ScriptSource> {
 }
 
 impl ScriptSource {
-    /// What `script` needs comes before it, but after its first line, which has the flags.
+    /// Inserts the `needed` texts after the first line of `script`, which has the flags.
     fn new(needed: &[&str], script: &str) -> Self {
         let (flags, body) = script.split_once('\n').unwrap_or((script, ""));
         let plain = needed.concat() + body;
@@ -134,10 +135,10 @@ impl ScriptSource {
     }
 }
 
-/// All scripts, and which form the server understands.
+/// All scripts, and the form that the server understands.
 pub(super) struct Scripts {
     sources: Vec<ScriptSource>,
-    /// The server refused a `#!lua` line once.
+    /// The server has refused a `#!lua` line.
     plain: AtomicBool,
 }
 
@@ -151,7 +152,7 @@ impl Default for Scripts {
 }
 
 impl Scripts {
-    /// Those of a server that refused a `#!lua` line.
+    /// The scripts for a server that has refused a `#!lua` line.
     #[cfg(test)]
     pub(super) fn without_flags() -> Self {
         Self {
@@ -173,9 +174,9 @@ impl Scripts {
         exist
     }
 
-    /// What a new connection loads, of a server that said what it `knows`: those scripts that every lock needs and that are not
-    /// there, so that no step has to be sent again in full. What frees a lock comes first: a server that knows how to take
-    /// one knows how to free one. `is_old` is whether the server is too old for flags, if it said its version.
+    /// Loads the scripts that every lock needs and that the server does not have, so that no step has to be sent by its
+    /// text. `knows` is the answer to [`Scripts::known`]. `is_old` says whether the server is too old for flags, if it
+    /// reports its version. Scripts that free locks are loaded first: a server that can take a lock can then free it.
     pub(super) fn to_load(&self, knows: &[bool], is_old: Option<bool>) -> Option<Pipeline> {
         if let Some(is_old) = is_old {
             self.plain.store(is_old, Ordering::Relaxed);
@@ -190,7 +191,7 @@ impl Scripts {
         (!load.is_empty()).then_some(load)
     }
 
-    /// Runs a script by its hash only. The error may be one that [`Scripts::run`] knows a way around.
+    /// Runs a script by its hash only. [`Scripts::run`] can handle some of the errors.
     pub(super) async fn run_known(
         &self,
         script: usize,
@@ -203,9 +204,9 @@ impl Scripts {
         by_hash.query_async(connection).await
     }
 
-    /// Runs a script by its hash, by its text if the server does not know it, and without flags if the server is too
-    /// old for them. A refused script has done nothing, so each of these is safe. `write` writes the number of keys, the keys
-    /// and the arguments.
+    /// Runs a script by its hash, by its text if the server does not know the hash, and without flags if the server is
+    /// too old for them. A refused script has changed nothing, so each attempt is safe. `write` writes the number of
+    /// keys, the keys and the arguments.
     pub(super) async fn run(
         &self,
         script: usize,
@@ -244,12 +245,12 @@ impl Scripts {
     }
 }
 
-/// The server does not know the script by its hash.
+/// True if the server does not know the script by its hash.
 pub(super) fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// Lua 5.1 has no `#!` inside of a script text.
+/// True if the server took the `#!lua` line for a syntax error.
 fn is_too_old_for_flags(error: &RedisError) -> bool {
     error
         .detail()

@@ -1,21 +1,24 @@
-//! What time it is on the server, without asking it for each look. Must never be behind the server's clock by more than the
-//! clocks drift apart between two samples: a value would count as fresh for too long.
+//! Estimates the server's clock, without a request for each look at a cache entry.
+//!
+//! The estimate is never behind the server's clock by more than the drift between two samples. Otherwise a value would
+//! count as fresh for too long.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// How old a sample may be. A server whose clock is set is judged by the old one for so long at most.
+/// The age at which a sample is renewed. If the server's clock is set, the old sample is used for at most this long.
 const GOOD_FOR: Duration = Duration::from_secs(10);
 
-/// From that age on nobody goes by it: until then one reader asks for all, so that a burst of reads is no burst of questions.
+/// The age at which a sample is no longer used. Until then one reader renews it for all, so that a burst of reads does
+/// not cause a burst of requests.
 const USELESS: Duration = Duration::from_secs(60);
 
-/// When another asks, if whoever did so last has not been answered.
+/// How long a reader waits for the renewal by another reader before it asks too.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the server of one connection said last of its clock.
+/// The last sample of the clock of one connection's server.
 #[derive(Debug, Default)]
 pub(super) struct ServerTime(Mutex<Option<Sample>>);
 
@@ -24,12 +27,12 @@ pub(super) struct ServerTime(Mutex<Option<Sample>>);
 struct Sample {
     server_us: u64,
     sent: Moment,
-    /// When it was last asked for the next one.
+    /// When a reader last asked for the next sample.
     asked: Moment,
 }
 
 impl ServerTime {
-    /// Whether the caller is to ask again.
+    /// True if the caller has to ask for a new sample.
     pub(super) fn is_to_be_asked(&self, now: Moment) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(sample) = known.as_mut() else {
@@ -43,7 +46,7 @@ impl ServerTime {
         is_due
     }
 
-    /// A request that was sent at `sent` was answered at `server_us` on the server's clock.
+    /// Records that a request sent at `sent` was answered at `server_us` on the server's clock.
     pub(super) fn learn(&self, server_us: u64, sent: Moment) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_none_or(|sample| sent >= sample.sent) {
@@ -56,13 +59,13 @@ impl ServerTime {
         }
     }
 
-    /// The same by an answer in milliseconds, which are rounded down.
+    /// Records an answer in milliseconds, which the server has rounded down.
     pub(super) fn learn_ms(&self, server_ms: u64, sent: Moment) {
         self.learn(server_ms.saturating_mul(1_000).saturating_add(999), sent);
     }
 
-    /// The server's clock at `now`, in milliseconds: not behind it but by drift, and ahead by one round trip at most. Where the
-    /// user may not ask for it and no answer has told it, the end of time: everything counts as stale, and the server decides.
+    /// The server's clock at `now`, in milliseconds: behind it by drift at most, and ahead by one round trip at most.
+    /// Without any sample it is `u64::MAX`: every value counts as stale, and the server decides.
     pub(super) fn now_ms(&self, now: Moment) -> u64 {
         let Some(Sample {
             server_us, sent, ..
@@ -115,12 +118,12 @@ mod tests {
     #[test]
     fn one_reader_asks_for_all_until_what_is_known_is_useless() {
         let time = ServerTime::default();
-        // Without any, everybody has to.
+        // Without a sample, every reader has to ask.
         assert!(time.is_to_be_asked(at(0)) && time.is_to_be_asked(at(0)));
         time.learn(7_000_000, at(0));
         assert!(time.is_to_be_asked(at(11_000_000)));
         assert!(!time.is_to_be_asked(at(11_000_000)));
-        // The one who did was not answered.
+        // The reader that asked got no answer.
         assert!(!time.is_to_be_asked(at(12_000_000)));
         assert!(time.is_to_be_asked(at(12_000_001)));
         assert!(time.is_to_be_asked(at(60_000_001)) && time.is_to_be_asked(at(60_000_001)));

@@ -1,17 +1,17 @@
-//! Wakes: what the scripts say to a client on its channel. Must never guess: a message of another form is none.
+//! Reads the messages that scripts publish on a client's channel. A message of an unknown form is ignored.
 
 use leasehold_core::{Block, ClientId, Owner, Wake};
 
 use super::codec::reply::{block_of, fence_in};
 use crate::store::contract::Notice;
 
-/// Where a client listens. `acquire.lua` builds the same name from the holder's token.
+/// The channel of a client. `acquire.lua` builds this name from the holder's token.
 pub(super) fn channel(client: ClientId) -> String {
     format!("leasehold:wake:{client}")
 }
 
-/// Reads what the server says of entries that were looked at: an array of keys, or nothing for all of them. What has another form
-/// may be anything.
+/// Reads an invalidation message for cache entries: an array of keys, or nil for all keys. A message of another form
+/// counts as one for all keys.
 #[cfg(feature = "cache")]
 pub(super) fn changed(pushed: &[redis::Value]) -> Notice {
     let keys = match pushed {
@@ -24,8 +24,9 @@ pub(super) fn changed(pushed: &[redis::Value]) -> Notice {
     Notice::Changed { keys }
 }
 
-/// Reads `granted <fence>[/<how many>] <at us> <queued after the grant> <token> <key>`, `wanted <holder's token> <key>`,
-/// `first <waiter's token> <key>` and `loaded <key>`: the key last, since it may hold spaces. A fence that is not said is `-`.
+/// Reads `granted <fence>[/<how many>] <at us> <queued after the grant> <token> <key>`, `wanted <holder's token>
+/// <key>`, `first <waiter's token> <key>` and `loaded <key>`. The key comes last, since it may contain spaces. `-`
+/// stands for an unknown fence.
 pub(super) fn parse(payload: &[u8]) -> Option<Notice> {
     let (verb, rest) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
     match verb {
@@ -132,7 +133,7 @@ mod tests {
             "wanted someone key",
             "first someone key",
             &format!("granted -1 7000001 2 {TOKEN} key"),
-            // As it was before there was more to say.
+            // The form before the verbs were introduced.
             &format!("64 {TOKEN} key"),
         ] {
             assert!(parse(other.as_bytes()).is_none(), "{other}");

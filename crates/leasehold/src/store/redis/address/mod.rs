@@ -1,4 +1,4 @@
-//! Where a Redis is and who we are there; [`url`] reads how that is written. Must never show user or password.
+//! The address of a Redis server and the login; [`url`] reads them from a URL. User and password are never shown.
 
 mod url;
 
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 use crate::access::{Access, Source};
 
-/// How long a peer may leave sent bytes unconfirmed before the kernel gives the connection up.
+/// How long sent bytes may stay unacknowledged before the kernel gives the connection up.
 #[cfg(target_os = "linux")]
 const UNCONFIRMED: Duration = Duration::from_secs(10);
 
@@ -28,7 +28,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Reads the URL of a server. The error never quotes more than the scheme: the rest may be a secret.
+    /// Reads the URL of a server. Errors quote only the scheme: the rest may contain a secret.
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
         let scheme = url.split(':').next().unwrap_or_default();
         let refuse = |why| Invalid::new("store URL", &format!("{scheme}:..."), why);
@@ -49,7 +49,7 @@ impl Address {
         })
     }
 
-    /// To be reached like this.
+    /// Adds credentials and TLS settings.
     pub(crate) fn with(self, access: Access) -> Result<Self, Invalid> {
         let settings = self.info.redis_settings();
         let has_its_own = settings.username().is_some() || settings.password().is_some();
@@ -65,18 +65,18 @@ impl Address {
         Ok(Self { access, ..self })
     }
 
-    /// The source of credentials that do not stand in the URL.
+    /// The source of credentials outside the URL.
     pub(super) fn source(&self) -> Option<&Source> {
         self.access.credentials.as_ref()
     }
 
-    /// How it is encrypted, if not by default.
+    /// The TLS settings, if not the default ones.
     #[cfg(feature = "tls")]
     pub(super) fn tls(&self) -> Option<&Arc<rustls::ClientConfig>> {
         self.access.tls.as_ref()
     }
 
-    /// Whether a URL of this scheme can be one of a server.
+    /// True if a URL of this scheme can name a server.
     pub(crate) fn has_scheme(scheme: &str) -> bool {
         url::knows(scheme)
     }
@@ -86,9 +86,9 @@ impl Address {
         &self.info
     }
 
-    /// What redis-rs does to a stream of its own.
+    /// Sets the options of a stream that redis-rs would set on its own streams.
     pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
-        // A lock sends little and waits for it: never hold back a request to fill a packet.
+        // A client sends little and waits for the reply: a request must not wait for a full packet.
         stream.set_nodelay(true)?;
         #[cfg(target_os = "linux")]
         socket2::SockRef::from(stream).set_tcp_user_timeout(Some(UNCONFIRMED))?;
@@ -105,7 +105,7 @@ impl Address {
     }
 }
 
-/// Scheme, host, port and database: what may stand in an error or a log.
+/// Scheme, host, port and database: safe for errors and logs.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)

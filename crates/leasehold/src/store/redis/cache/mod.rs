@@ -1,4 +1,4 @@
-//! Cache entries on a server. Must never decide a step: the scripts under `lua/cache` do.
+//! Cache entries on a server. The scripts under `lua/cache` implement the rules.
 
 mod reply;
 #[cfg(test)]
@@ -20,7 +20,7 @@ use super::scripts::{
 use crate::error::StoreError;
 use crate::store::entries::{Entries, Looked, Taken};
 
-/// Keys in one MGET: enough to cost next to nothing beside the values, few enough not to hold up other clients.
+/// The most keys of one MGET: enough to cost little beside the values, few enough not to delay other clients.
 const MOST_KEYS: usize = 512;
 
 impl Entries for Node {
@@ -30,10 +30,10 @@ impl Entries for Node {
             let mut connection = connected.connection.clone();
             let sent = clock.now();
             let asks_time = connected.time.is_to_be_asked(sent);
-            // Begun one after the other: they leave in one packet.
+            // Started one after the other, so that both leave in one packet.
             let time = async |mut connection: MultiplexedConnection| {
                 if asks_time {
-                    // A refusal must not cost the values: see `ServerTime::now_ms`.
+                    // If TIME is refused, the values are still returned: see `ServerTime::now_ms`.
                     let answer = cmd("TIME").query_async(&mut connection).await;
                     answer.ok().and_then(|time| reply::time(&time))
                 } else {
@@ -72,7 +72,7 @@ impl Entries for Node {
     }
 }
 
-/// What stands under `keys`: one GET, or as few MGETs as possible. What is no entry counts as nothing.
+/// Reads the values of `keys`: with one GET, or as few MGETs as possible. A key without a valid entry has none.
 async fn values(
     connection: &mut MultiplexedConnection,
     keys: &[LockName],
@@ -98,7 +98,7 @@ async fn values(
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Asks for what stands there, and to be told when that changes if the server is `tracking`.
+/// Sends a read. If the server is `tracking`, asks it to report changes of these keys.
 async fn ask(
     connection: &mut MultiplexedConnection,
     look: &Cmd,
@@ -114,7 +114,7 @@ async fn ask(
     Ok(found)
 }
 
-/// Takes a step as one script. Who does not listen is not told, and polls instead.
+/// Executes a step as one script. A client that is not subscribed receives no message and polls instead.
 pub(super) async fn by_script(
     scripts: &Scripts,
     connection: &mut MultiplexedConnection,
@@ -137,7 +137,7 @@ pub(super) async fn by_script(
     reply::taken(&value).ok_or_else(|| reply::no_known_form(&value))
 }
 
-/// The arguments of a step, as its script reads them.
+/// Writes the arguments of a step.
 fn encode(step: &Step, listens: bool, into: &mut Cmd) {
     match step {
         Step::Begin(begin) => {
@@ -189,7 +189,7 @@ fn encode(step: &Step, listens: bool, into: &mut Cmd) {
     }
 }
 
-/// The largest load time that the header has room for.
+/// The largest load time that fits into the header.
 const MOST_LOAD_MS: u64 = 99_999_999;
 
 fn word(token: Token) -> String {

@@ -1,4 +1,4 @@
-//! What the scripts of cache entries answer, in the words of core. Must never guess: an answer of another form is none.
+//! Reads the answers of the cache scripts. An answer of an unknown form is an error, never a guess.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use redis::{ErrorKind, RedisError, RedisResult, Value};
 use super::super::codec::reply::{array, integer, integers, text};
 use crate::store::entries::Taken;
 
-/// Reads what a script answered; `None` if it is not of the form that the scripts give.
+/// Reads the answer of a script; `None` if it has an unknown form.
 pub(super) fn taken(value: &Value) -> Option<Taken> {
     let [word, now, rest @ ..] = array(value)? else {
         return None;
@@ -46,7 +46,7 @@ pub(super) fn taken(value: &Value) -> Option<Taken> {
     Some(Taken { reply, now_ms })
 }
 
-/// What stands under a key; `None` if it is no entry.
+/// Reads the entry under a key; `None` if it is not a valid entry.
 pub(super) fn entry(value: &Value) -> Option<Entry> {
     match value {
         Value::BulkString(text) => Entry::read(text),
@@ -54,7 +54,7 @@ pub(super) fn entry(value: &Value) -> Option<Entry> {
     }
 }
 
-/// What stands under `count` keys.
+/// Reads the entries under `count` keys.
 pub(super) fn entries(value: &Value, count: usize) -> RedisResult<Vec<Option<Entry>>> {
     match array(value) {
         Some(found) if found.len() == count => Ok(found.iter().map(entry).collect()),
@@ -62,7 +62,7 @@ pub(super) fn entries(value: &Value, count: usize) -> RedisResult<Vec<Option<Ent
     }
 }
 
-/// The answer to TIME, in microseconds.
+/// Reads the reply to TIME, in microseconds.
 pub(super) fn time(value: &Value) -> Option<u64> {
     match integers(value)[..] {
         [seconds, micros] => u64::try_from(seconds * 1_000_000 + micros).ok(),
@@ -70,20 +70,20 @@ pub(super) fn time(value: &Value) -> Option<u64> {
     }
 }
 
-/// Another type than a string stands under the key.
+/// True if the key holds another type than a string.
 pub(super) fn is_wrong_type(error: &RedisError) -> bool {
     error.code() == Some("WRONGTYPE") || error.to_string().contains("WRONGTYPE")
 }
 
 pub(super) fn no_known_form(value: &Value) -> RedisError {
-    // Only its first word: values are nobody else's business.
+    // Only the first word is shown, since values may be confidential.
     let word = array(value).and_then(<[_]>::first).and_then(text);
     let detail = word.unwrap_or("no word").to_owned();
     let what = "the answer of a script has no known form";
     (ErrorKind::UnexpectedReturnType, what, detail).into()
 }
 
-/// The stale value at the end of an answer, if there is one.
+/// Reads the stale value at the end of an answer, if there is one.
 #[allow(
     clippy::option_option,
     reason = "the outer one says that the answer has another form"

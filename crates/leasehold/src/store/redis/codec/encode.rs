@@ -1,4 +1,4 @@
-//! Steps as the arguments of their scripts. Must never send what `reply` could not read the answer to.
+//! Writes steps as the arguments of their scripts.
 
 use leasehold_core::{Fence, LockName, Owner, Step, Ttl};
 use redis::Cmd;
@@ -7,7 +7,7 @@ use super::form::Kind;
 use super::words::{COUNTER, POLL_ONLY, QUEUE, WAITERS, mode_word};
 use crate::store::redis::scripts::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, TAKE};
 
-/// Which script carries out these steps of one kind.
+/// The script that executes these steps of one kind.
 pub(in crate::store::redis) fn script_of(kind: Kind, steps: &[(LockName, Step)]) -> usize {
     match (kind, steps.first()) {
         (Kind::Settle, _) => SETTLE,
@@ -19,7 +19,7 @@ pub(in crate::store::redis) fn script_of(kind: Kind, steps: &[(LockName, Step)])
     }
 }
 
-/// Writes the keys and the arguments of these steps of one kind, as its script reads them. Waiters are told on `channel`.
+/// Writes the keys and the arguments for these steps of one kind. Scripts publish wakes for waiters on `channel`.
 pub(in crate::store::redis) fn write(
     kind: Kind,
     channel: &str,
@@ -46,7 +46,7 @@ pub(in crate::store::redis) fn write(
     }
 }
 
-/// The arguments of a step.
+/// Writes the arguments of a step.
 fn encode(kind: Kind, channel: &str, step: &Step, into: &mut Cmd) {
     let is_long = kind.is_long();
     match step {

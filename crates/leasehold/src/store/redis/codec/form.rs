@@ -1,31 +1,31 @@
-//! In which form a step is sent. Must never decide a rule: a short form that does not fit has changed nothing, and the long one
+//! Chooses the form in which a step is sent. A short form that does not fit has changed nothing, and the long form
 //! follows.
 
 use std::collections::HashSet;
 
 use leasehold_core::{LockName, Reply, Step};
 
-/// The most steps in one batch: long enough for the request to cost next to nothing beside its steps, short enough (half a
-/// millisecond) not to hold up other clients of the server.
+/// The most steps in one batch: long enough for the request to cost little beside its steps, short enough (half a
+/// millisecond) not to delay other clients of the server.
 pub(in crate::store::redis) const MOST: usize = 32;
 
-/// Which steps may share a batch: those that one script carries out and a full server treats alike.
+/// Which steps may share a batch: those of one script, which a full server treats alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store::redis) enum Kind {
-    /// Extends or releases, which also a full server carries out.
+    /// Extends or releases. A full server executes them too.
     Settle,
-    /// Such, for locks that others may wait for.
+    /// Extends or releases, for locks that may have other waiters.
     SettleLong,
-    /// Takes memory, and is refused by a full server.
+    /// Acquires. A full server refuses them.
     Acquire,
-    /// Such, for locks that others may hold or wait for.
+    /// Acquires, for locks that may have another holder or waiters.
     AcquireLong,
-    /// Break and inspect: seldom, and never in company.
+    /// Breaks or inspects: rare, and always alone.
     Alone,
 }
 
 impl Kind {
-    /// In the order in which they are sent: what frees a lock goes before what takes one.
+    /// In the order of sending: steps that free a lock go before steps that take one.
     pub(in crate::store::redis) const ALL: [Self; 5] = [
         Self::Settle,
         Self::SettleLong,
@@ -34,12 +34,12 @@ impl Kind {
         Self::Alone,
     ];
 
-    /// Whether it frees locks, or keeps them.
+    /// True for kinds that extend or release.
     pub(in crate::store::redis) const fn settles(self) -> bool {
         matches!(self, Self::Settle | Self::SettleLong)
     }
 
-    /// How many steps of this kind may go together.
+    /// How many steps of this kind may share a batch.
     pub(in crate::store::redis) const fn most(self) -> usize {
         match self {
             Self::Alone => 1,
@@ -47,12 +47,12 @@ impl Kind {
         }
     }
 
-    /// Whether no other form follows.
+    /// True if no other form follows.
     pub(in crate::store::redis) fn is_long(self) -> bool {
         self == self.long()
     }
 
-    /// Which form follows where this one did not fit.
+    /// The form that follows where this one does not fit.
     pub(in crate::store::redis) const fn long(self) -> Self {
         match self {
             Self::Settle | Self::SettleLong => Self::SettleLong,
@@ -62,27 +62,27 @@ impl Kind {
     }
 }
 
-/// Steps to send together.
+/// Steps to be sent together.
 pub(in crate::store::redis) struct Batch {
     pub(in crate::store::redis) id: u64,
     pub(in crate::store::redis) kind: Kind,
     pub(in crate::store::redis) steps: Vec<(LockName, Step)>,
 }
 
-/// How many locks are remembered: enough for those that a client has to do with at once. It only costs a second request to know
-/// fewer.
+/// How many contended locks are remembered: enough for all locks that a client uses at once. A forgotten lock only
+/// costs a second request.
 const KNOWN: usize = 1_024;
 
-/// The locks that others were last heard to hold or to wait for.
+/// The locks that had another holder or waiters when the client last heard of them.
 #[derive(Debug, Default)]
 pub(in crate::store::redis) struct Contended(HashSet<String>);
 
 impl Contended {
-    /// Which batch a step may go into.
+    /// The kind of a step.
     pub(in crate::store::redis) fn kind(&self, name: &LockName, step: &Step) -> Kind {
         let kind = match step {
             Step::Acquire { .. } => Kind::Acquire,
-            // The short form compares the whole value.
+            // The short form compares the whole value, which contains the fence.
             Step::Extend { fence: None, .. } | Step::Release { fence: None, .. } => {
                 Kind::SettleLong
             }
@@ -96,7 +96,7 @@ impl Contended {
         }
     }
 
-    /// What a reply says of a lock.
+    /// Learns from a reply whether the lock is contended.
     pub(in crate::store::redis) fn learn(&mut self, name: &LockName, reply: &Reply) {
         match reply {
             Reply::Held(held) => self.is(name.key(), held.queued > 0),
@@ -106,7 +106,7 @@ impl Contended {
         }
     }
 
-    /// Others are heard to hold or wait for the lock with this key, or not.
+    /// Records whether the lock with this key has another holder or waiters.
     pub(in crate::store::redis) fn is(&mut self, key: &str, contended: bool) {
         if !contended {
             if !self.0.is_empty() {

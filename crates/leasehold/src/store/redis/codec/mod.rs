@@ -1,11 +1,11 @@
-//! Steps as the arguments of scripts, and answers as replies. Must never know how a step waits, or what carries it.
+//! Translates steps to arguments of scripts, and answers of scripts to replies.
 //!
 //! | module | what it is for |
 //! |---|---|
 //! | [`words`] | the keys and words that the scripts and this client share |
 //! | [`form`] | in which form a step is sent, and with which others |
 //! | [`encode`] | writes steps as the keys and arguments of their script |
-//! | [`reply`] | reads what a script answered |
+//! | [`reply`] | reads the answer of a script |
 
 pub(super) mod encode;
 pub(super) mod form;

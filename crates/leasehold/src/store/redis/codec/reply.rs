@@ -1,4 +1,4 @@
-//! What the scripts answer, in the words of core. Must never guess: an answer of another form is none.
+//! Reads the answers of scripts. An answer of an unknown form is an error, never a guess.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use redis::{RedisError, RedisResult, Value, parse_redis_value};
 
 use super::words::{COUNTER, QUEUE, WAITERS, mode_word};
 
-/// Reads what a script answered to steps on these locks, for each its reply or its error; `None` if it is not of the form that
-/// the scripts give.
+/// Reads the answer of a long form: for each lock a reply or an error. Returns `None` if the answer has an unknown
+/// form.
 pub(in crate::store::redis) fn decode<'a>(
     value: &Value,
     names: impl ExactSizeIterator<Item = &'a LockName>,
@@ -47,8 +47,8 @@ fn one(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
     Some(Ok(reply))
 }
 
-/// Reads what a short form answered to these steps; `None` for each that it does not fit, and `None` if the answer is not of the
-/// form that the scripts give.
+/// Reads the answer of a short form: for each step a reply, or `None` if the form did not fit. Returns `None` if the
+/// answer has an unknown form.
 #[allow(
     clippy::type_complexity,
     reason = "one answer for each, if there is one"
@@ -83,7 +83,7 @@ pub(in crate::store::redis) fn decode_short(
     .collect()
 }
 
-/// How many fences were drawn, as it stands behind the first of them: `/<how many>`, or nothing for one.
+/// Reads the number of fences that were drawn, which follows the first fence: `/<how many>`, or nothing for one.
 pub(in crate::store::redis) fn block_of(text: &str) -> Option<Block> {
     if text.is_empty() {
         return Some(Block::ONE);
@@ -92,7 +92,7 @@ pub(in crate::store::redis) fn block_of(text: &str) -> Option<Block> {
     Some(Block::nearest(wanted)).filter(|block| block.get() == wanted)
 }
 
-/// The replies that are one text: `released` and `held <fence> <how many> <queued>`.
+/// Reads a reply that is one text: `released` or `held <fence> <how many> <queued>`.
 fn brief(text: &str) -> Option<Reply> {
     if text == "released" {
         return Some(Reply::Released);
@@ -106,14 +106,14 @@ fn brief(text: &str) -> Option<Reply> {
     }))
 }
 
-/// The error of one step, as the server would have sent it had the step been alone. `script:` says that it was raised inside, and
-/// the server does not say which key holds something else.
+/// The error of one step, as the server would have sent it for that step alone. The word `script:` says that a command
+/// in the script failed. The server does not say which key has the wrong type.
 fn error(said: &Value, name: &LockName) -> Option<RedisError> {
     let Value::BulkString(said) = said else {
         return None;
     };
     let said = String::from_utf8_lossy(said).replace(['\r', '\n'], " ");
-    // An older server puts the place before the code.
+    // Older servers put the script's name and line before the code.
     let code = if said.starts_with(|first: char| first.is_ascii_uppercase()) {
         ""
     } else {
@@ -150,7 +150,7 @@ pub(in crate::store::redis) fn integers(value: &Value) -> Vec<i64> {
         .collect()
 }
 
-/// A holder, or that there is none.
+/// Reads a holder; the inner `None` says that there is none.
 #[allow(
     clippy::option_option,
     reason = "the outer one says that the answer has another form"
@@ -167,7 +167,7 @@ fn view(value: &Value) -> Option<Option<HolderView>> {
         return None;
     };
     let fence = optional_fence(fence)?;
-    // A token without a fence is nothing that this protocol writes.
+    // A token without a fence is not written by this protocol.
     let owner = std::str::from_utf8(token)
         .ok()
         .and_then(Owner::parse)
@@ -191,7 +191,7 @@ fn view(value: &Value) -> Option<Option<HolderView>> {
     )))
 }
 
-/// A waiter in the queue; `None` for a record of another form, which no living client wrote.
+/// Reads a waiter in the queue; `None` for a record of another form, which no current client writes.
 fn waiter(token: &Value, record: &Value, now_ms: u64) -> Option<WaiterView> {
     let owner = Owner::parse(text(token)?)?;
     let mut words = text(record)?.split(' ');
@@ -207,7 +207,7 @@ fn fence_of(value: &Value) -> Option<Fence> {
     fence_in(text(value)?)
 }
 
-/// A fence as it is written.
+/// Reads a fence.
 pub(in crate::store::redis) fn fence_in(text: &str) -> Option<Fence> {
     let fence = text.parse().ok().map(Fence::new);
     fence.filter(|fence| *fence <= Fence::MAX)

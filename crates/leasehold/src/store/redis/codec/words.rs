@@ -1,23 +1,23 @@
-//! The keys and words that the scripts and this client share. Must never differ from what stands in `lua/` and `docs/reference/protocol.md`.
+//! The keys and words that the scripts in `lua/` and this client share; `docs/reference/protocol.md` lists them.
 
 use leasehold_core::Mode;
 
-/// What all fences are drawn from: the only key that stays when a lock is free.
+/// The counter of all fences. The only key that remains when a lock is free.
 pub(in crate::store::redis) const COUNTER: &str = "leasehold:fence";
 
-/// Names worth showing to an operator.
+/// The index of names for operators.
 pub(in crate::store::redis) const INDEX: &str = "leasehold:index";
 
-/// What the key of a lock's queue ends with.
+/// The suffix of the key of a lock's queue.
 pub(in crate::store::redis) const QUEUE: &str = ":lh-queue";
 
-/// What the key of its waiters' records ends with.
+/// The suffix of the key of its waiters' records.
 pub(in crate::store::redis) const WAITERS: &str = ":lh-waiters";
 
-/// Says that nobody listens for wakes: a waiter only polls.
+/// Stands for the channel of a client that is not subscribed: its waiters only poll.
 pub(in crate::store::redis) const POLL_ONLY: &str = "-";
 
-/// A mode as scripts and records spell it.
+/// The name of a mode in scripts and records.
 pub(in crate::store::redis) fn mode_word(mode: Mode) -> &'static str {
     match mode {
         Mode::Exclusive => "exclusive",

@@ -1,4 +1,4 @@
-//! Which fence is drawn, and the counter.
+//! Mutations of the fences and their counter.
 
 use super::mutated::{Mutation, mutation};
 

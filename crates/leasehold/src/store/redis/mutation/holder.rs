@@ -1,4 +1,4 @@
-//! Who holds the lock, and until when: what takes, extends, releases and breaks it.
+//! Mutations of acquire, extend, release and break: the holder and its deadline.
 
 use super::mutated::{Mutation, mutation};
 

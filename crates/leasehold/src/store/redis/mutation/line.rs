@@ -1,4 +1,4 @@
-//! Who waits, who is next, and who is told.
+//! Mutations of the queue and of its wakes.
 
 use super::mutated::{Mutation, mutation};
 

@@ -1,8 +1,8 @@
-//! Scripts that are broken on purpose, to try the tests: there only with `--cfg leasehold_mutations`, which this
+//! Scripts that are broken on purpose, to try the tests. They exist only with `--cfg leasehold_mutations`, which this
 //! repository's `.cargo/config.toml` sets, and never in a release build.
 //!
-//! A process has at most one, named by `LEASEHOLD_MUTATION` as `lua/NAME`. `docs/how-we-know/mutations.md` says which test notices
-//! which.
+//! A process has at most one, named by `LEASEHOLD_MUTATION` as `lua/NAME`. `docs/how-we-know/mutations.md` lists the
+//! test that notices each.
 
 mod fences;
 mod holder;
@@ -18,17 +18,17 @@ use self::line::LINE;
 use self::mutated::Mutation;
 use self::short::SHORT;
 
-/// The variable that names the one that is active; `core/NAME` is one of the rules'.
+/// The variable that names the active mutation; `core/NAME` is a mutation of the rules.
 const VARIABLE: &str = "LEASEHOLD_MUTATION";
 
-/// By what is broken, in the order in which they are printed.
+/// All mutations, in the order of printing.
 const PARTS: [&[Mutation]; 4] = [HOLDER, LINE, FENCES, SHORT];
 
 fn all() -> impl Iterator<Item = &'static Mutation> {
     PARTS.into_iter().flatten()
 }
 
-/// The text of a script, broken if the active mutation is of it.
+/// The text of a script, with the active mutation if it concerns that text.
 pub(super) fn broken(text: String) -> String {
     match active() {
         Some(mutation) => text.replace(mutation.needle, mutation.replacement),
@@ -85,7 +85,7 @@ mod tests {
         }
     }
 
-    /// Prints all, those of core too, for `scripts/mutants`.
+    /// Prints all mutations, including those of core, for `scripts/mutants`.
     #[test]
     fn each_mutation_has_a_name_of_its_own() {
         let of_core = leasehold_core::Mutation::ALL

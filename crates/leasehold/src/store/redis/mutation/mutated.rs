@@ -1,12 +1,12 @@
-//! One place of a script, and what stands there instead.
+//! One place of a script, and its replacement.
 
-/// A script that is broken.
+/// A mutation of a script.
 #[derive(Debug)]
 pub(super) struct Mutation {
     pub(super) name: &'static str,
     /// What is broken, in a sentence.
     pub(super) what: &'static str,
-    /// What stands once in all of the scripts, and what stands there instead.
+    /// A text that occurs once in all scripts, and its replacement.
     pub(super) needle: &'static str,
     pub(super) replacement: &'static str,
 }

@@ -1,4 +1,4 @@
-//! The short forms, and the mark that tells them that others wait.
+//! Mutations of the short forms, and of the mark that shows them that others wait.
 
 use super::mutated::{Mutation, mutation};
 

@@ -1,4 +1,4 @@
-//! Which scripts there are, in which forms, and with which flags.
+//! The scripts: their forms and their flags.
 
 use super::*;
 

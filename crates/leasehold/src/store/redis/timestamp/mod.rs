@@ -1,5 +1,5 @@
-//! The steps of the timestamp protocol on a server. Must never decide one: the scripts under `lua/timestamp` do, or
-//! `leasehold_core::timestamp` where a server runs none.
+//! The steps of the timestamp protocol on a server. The scripts under `lua/timestamp` implement the rules, or
+//! `leasehold_core::timestamp` for a server without scripts.
 
 mod plain;
 mod reply;
@@ -53,7 +53,7 @@ impl Timestamps for Node {
     }
 }
 
-/// Takes a step as one script.
+/// Executes a step as one script.
 pub(super) async fn by_script(
     scripts: &Scripts,
     connection: &mut MultiplexedConnection,

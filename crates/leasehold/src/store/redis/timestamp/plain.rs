@@ -1,6 +1,7 @@
-//! The steps as the commands of the recipe, for servers that run no scripts. Must never overwrite or delete what it has not
-//! just seen to be free, passed, or the caller's own; what changes between the look and the command is this protocol's
-//! weakness, and the price of doing without scripts.
+//! The steps as the commands of the recipe, for servers without scripts.
+//!
+//! A command overwrites or deletes a key only if the preceding read found it free, expired, or held by the caller. A
+//! change between the read and the command is the weakness of this protocol, and the price of doing without scripts.
 
 use leasehold_core::LockName;
 use leasehold_core::timestamp::{Content, Reply, Step, Unit, fits, has_passed, is_mine};
@@ -13,7 +14,7 @@ use super::reply::no_known_form;
 /// How often to begin again when the lock became free meanwhile.
 const TRIES: usize = 3;
 
-/// Takes a step, with several commands. The last one changes the key, if any does.
+/// Takes a step with several commands. Only the last one may change the key.
 pub(super) async fn take(
     connection: &mut MultiplexedConnection,
     name: &LockName,
@@ -56,7 +57,7 @@ pub(super) async fn take(
             if !is_mine(unit, now, &content, mine) {
                 return Ok(Reply::NotHeld { content, at_us });
             }
-            // DEL may arrive late: with less than a second to go, the deadline frees the lock as well.
+            // DEL may arrive late. With less than a second left, the deadline frees the lock as well.
             if is_mine(unit, now + 1_000_000 / unit.micros(), &content, mine) {
                 let deleted = key.ask(cmd("DEL").arg(key.key)).await?;
                 if reply::integer(&deleted) == Some(0) {
@@ -87,7 +88,7 @@ impl PlainKey<'_> {
             at_us,
         };
         for _ in 0..TRIES {
-            // As SETNX; whoever may use a mutex may send it.
+            // Equivalent to SETNX. A user with the rights for a mutex may send it.
             let mut set = cmd("SET");
             set.arg(self.key).arg(taken).arg("NX");
             if self.ask(&set).await? == Value::Okay {
@@ -103,19 +104,20 @@ impl PlainKey<'_> {
             if !has_passed(deadline, now) {
                 return Ok(Reply::Busy { deadline, at_us });
             }
-            // Here the recipe is at its weakest: who came first meanwhile has had its deadline overwritten.
+            // The weakest point of the recipe: if another client took the lock meanwhile, its deadline has been
+            // overwritten.
             let before = self.exchange(taken).await?;
             match before.deadline(unit) {
                 Some(deadline) if !has_passed(deadline, now) => {
                     return Ok(Reply::Busy { deadline, at_us });
                 }
                 Some(_) => return Ok(held),
-                // It was deleted meanwhile, and nothing was written.
+                // The key was deleted meanwhile, and nothing was written.
                 None if before == Content::Nothing => {}
                 None => return foreign(before),
             }
         }
-        // It comes and goes: somebody else is quicker.
+        // The lock becomes free and is taken again by faster clients.
         Ok(Reply::Busy {
             deadline: now,
             at_us,
@@ -139,15 +141,15 @@ impl PlainKey<'_> {
         }
     }
 
-    /// What is no string.
+    /// Reads the type of a key that is not a string.
     async fn other(&mut self) -> RedisResult<Content> {
         let kind = self.ask(cmd("TYPE").arg(self.key)).await?;
         let kind = reply::text(&kind).unwrap_or("unknown");
         Ok(Content::Other(kind.to_owned()))
     }
 
-    /// Writes a deadline over what stands there, and says what that was. As `GETSET`, but where nothing stands it writes nothing, and
-    /// what is no string is left alone.
+    /// Overwrites the value with a deadline, and returns the previous value. Like `GETSET`, but leaves a missing key
+    /// and other types alone.
     async fn exchange(&mut self, to: u64) -> RedisResult<Content> {
         let mut command = cmd("SET");
         command.arg(self.key).arg(to).arg("XX").arg("GET");
@@ -170,8 +172,8 @@ fn text(value: &Value) -> RedisResult<Content> {
     }
 }
 
-/// What was no time and came between the look and the command. A string was overwritten: nothing can be said for the lock now, and it
-/// may be taken by nobody.
+/// A value that is not a time was written between the read and the command. If it was a string, it has been
+/// overwritten: nothing is known of the lock now, and no client may take it.
 fn foreign(before: Content) -> RedisResult<Reply> {
     let Content::Text(value) = before else {
         return Ok(Reply::Foreign(before));

@@ -1,11 +1,11 @@
-//! What the scripts of the timestamp protocol answer. Must never guess: an answer of another form is none.
+//! Reads the answers of the timestamp scripts. An answer of an unknown form is an error, never a guess.
 
 use leasehold_core::timestamp::{Content, Reply};
 use redis::{ErrorKind, RedisError, Value};
 
 use super::super::codec::reply;
 
-/// Reads what a script answered; `None` if it is not of the form that the scripts give.
+/// Reads the answer of a script; `None` if it has an unknown form.
 pub(super) fn decode(value: &Value) -> Option<Reply> {
     let Some(parts) = reply::array(value) else {
         return (reply::text(value)? == "released").then_some(Reply::Released);

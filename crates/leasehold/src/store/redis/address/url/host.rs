@@ -1,4 +1,4 @@
-//! The host and the port that a URL names. Must never pass over a part that it does not understand.
+//! Reads the host and the port of a URL.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,10 +1,10 @@
-//! User, password and database, wherever a URL names them. Must never take one of two that differ.
+//! Reads user, password and database of a URL. Two different values for one of them are an error.
 
 use redis::RedisConnectionInfo;
 
 use super::percent::text;
 
-/// Who we are to the server, and which of its databases is meant.
+/// The login and the database.
 #[derive(Default)]
 pub(super) struct Login {
     pub(super) user: Option<String>,
@@ -50,7 +50,7 @@ impl Login {
     }
 }
 
-/// Keeps a value that may be said twice, but not in two ways.
+/// Stores a value. The same value may be given twice, two different ones are an error.
 pub(super) fn once<T: PartialEq>(
     place: &mut Option<T>,
     value: T,

@@ -1,5 +1,6 @@
-//! Reads the URL of a server. Must never quote a part of one after its scheme, which may be a secret, and never pass over a part
-//! that it does not understand.
+//! Reads the URL of a server.
+//!
+//! Errors quote no part after the scheme, which may be a secret. A part that is not understood is an error.
 
 mod host;
 mod login;
@@ -19,7 +20,7 @@ use self::percent::{decoded, text};
 
 const ENCODE: &str = "in user and password, percent-encode / : @ # ? % and spaces";
 
-/// What a URL says.
+/// The content of a URL.
 pub(super) struct Parsed {
     pub(super) addr: ConnectionAddr,
     pub(super) settings: RedisConnectionInfo,
@@ -27,7 +28,7 @@ pub(super) struct Parsed {
     pub(super) shown: String,
 }
 
-/// Whether a URL of this scheme is one of a server.
+/// True if a URL of this scheme names a server.
 pub(super) fn knows(scheme: &str) -> bool {
     is_tcp(scheme) || is_socket(scheme)
 }
@@ -40,7 +41,7 @@ fn is_socket(scheme: &str) -> bool {
     ["unix", "redis+unix", "valkey+unix"].contains(&scheme)
 }
 
-/// Reads a URL whose scheme is [known](knows), or says what is wrong with it.
+/// Reads a URL with a [known](knows) scheme, or returns an error that says how to write it.
 pub(super) fn parse(url: &str) -> Result<Parsed, String> {
     // A mounted secret often ends with a line break.
     let (scheme, rest) = url.trim_end().split_once(':').unwrap_or_default();
@@ -142,7 +143,7 @@ fn socket(rest: &str) -> Result<Parsed, String> {
         return Err("has a control character in its path".into());
     }
     for (key, value) in pairs(query) {
-        // As in a form: a plus is a space.
+        // As in an HTML form, a plus stands for a space.
         let text = || text(&value.replace('+', " "));
         match key {
             "db" => login.take_database(value)?,
@@ -165,7 +166,7 @@ fn socket(rest: &str) -> Result<Parsed, String> {
     })
 }
 
-/// A path, and the options after it.
+/// Splits a path from the options after it.
 fn split_tail(tail: &str) -> Result<(&str, &str), String> {
     if tail.contains('#') {
         let why =

@@ -1,11 +1,11 @@
-//! What a percent-encoded part of a URL means. Must never quote it in an error, since it may be a secret.
+//! Decodes percent-encoded parts of a URL. Errors never quote them, since they may be secrets.
 
 pub(super) fn text(encoded: &str) -> Result<String, String> {
     String::from_utf8(decoded(encoded)?)
         .map_err(|_| "has a user or a password that is not UTF-8".into())
 }
 
-/// The bytes that a percent-encoded text means.
+/// Decodes a percent-encoded text to bytes.
 pub(super) fn decoded(text: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

@@ -1,4 +1,4 @@
-//! Every form of a URL, and every part of one that is refused.
+//! Every form of a URL, and every invalid part.
 
 use proptest::prelude::*;
 
