@@ -1,4 +1,4 @@
-//! What every store offers its client, and what it is given. Must never name one of them.
+//! The interface between a store and its client.
 
 use std::sync::Arc;
 
@@ -9,43 +9,43 @@ use tokio::sync::oneshot;
 
 use crate::error::{Replaced, StoreError};
 
-/// What a store tells a client without being asked. Each is a hint: a waiter also polls.
+/// A message from a store to a client. Each one is a hint: a waiter also polls.
 #[cfg_attr(
     not(any(test, feature = "redis")),
     expect(dead_code, reason = "only a server can be cut off or replaced")
 )]
 #[derive(Debug, Clone)]
 pub(crate) enum Notice {
-    /// A waiter of this client was granted the lock with this key, for the claim window. A wake without a fence is all that
-    /// the store knows: the waiter has to claim the lock to learn more.
+    /// A waiter of this client was granted the lock with this key, for the claim window. If the wake has no fence, the
+    /// waiter has to claim the lock to learn more.
     Granted { key: String, wake: Wake },
     /// Another client waits for the lock with this key, which this owner holds.
     Wanted { key: String, owner: Owner },
-    /// This waiter is now the first in line for the lock with this key, which a foreign program holds, or stands behind a grant that
-    /// may end soon: it should ask at once.
+    /// This waiter is now first in the queue for the lock with this key, and should ask at once: a foreign program
+    /// holds the lock, or a grant that may end soon.
     First { key: String, owner: Owner },
-    /// The connection ended, for this reason; there will be another one.
+    /// The connection ended, for this reason. Another one will follow.
     Cut(&'static str),
-    /// The next connection leads to another server than the last one, which may not know what that one was asked for. Told before
-    /// [`Notice::Reconnected`].
+    /// The next connection leads to another server than the last one. That server may not know the previous one's
+    /// locks. Sent before [`Notice::Reconnected`].
     Replaced(Replaced),
     /// Wakes may have been missed: every waiter should poll now.
     Reconnected,
-    /// The load of another client, of the cache entry with this key, has ended.
+    /// Another client's load of the cache entry with this key has ended.
     #[cfg(feature = "cache")]
     LoadEnded { key: String },
-    /// What is stored under these keys of cache entries is not what it was; `None` is all of them.
+    /// The values of the cache entries with these keys have changed; `None` stands for all entries.
     #[cfg(feature = "cache")]
     Changed { keys: Option<Vec<String>> },
 }
 
-/// Where a store delivers its notices. Called from any thread; must return at once.
+/// Receives the notices of a store. Called from any thread; must return at once.
 pub(crate) type Listener = Arc<dyn Fn(Notice) + Send + Sync>;
 
-/// What a step came to, or why there is no verdict.
+/// The reply to a step, or why there is none.
 pub(crate) type Answer = Result<Reply, StoreError>;
 
-/// Where the answer to a step goes. One that is dropped unanswered says so: the outcome is unknown.
+/// The callback for the answer to a step. If it is dropped without an answer, it reports an unknown outcome.
 pub(crate) struct Done(Option<Box<dyn FnOnce(Answer) + Send>>);
 
 impl Done {
@@ -69,10 +69,10 @@ impl Drop for Done {
     }
 }
 
-/// What a store can do beyond the steps of a lock. A connection that was lost may leave it with less.
+/// What a store can do beyond the steps of a lock. This may change with each connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Capabilities {
-    /// The client is told by [`Notice::Wanted`] that others wait. If not, it has to assume that they do.
+    /// The store sends [`Notice::Wanted`]. If not, the client has to assume that others wait.
     pub(crate) tells_wanted: bool,
 }
 
@@ -82,15 +82,16 @@ impl Default for Capabilities {
     }
 }
 
-/// A place where locks live. One method matters.
+/// A store of locks. `send` is the only method that changes a lock.
 pub(crate) trait Store: Send + Sync + 'static {
-    /// Carries out one step atomically, or says why it gave no verdict. Safe to repeat. Steps of one kind
-    /// on one lock are carried out in the order they were sent, but for a release that names no fence; an acquire and a release
-    /// may overtake each other. The answer comes in bounded time, which depends on the TTL in the step; from any
-    /// thread, maybe before this returns, so the caller must hold no lock that `done` takes.
+    /// Executes one step atomically, or reports why it could not. Safe to repeat.
+    ///
+    /// Steps of one kind on one lock are executed in the order of sending, except a release without a fence. An acquire
+    /// and a release may overtake each other. The answer comes in bounded time, which depends on the TTL in the step.
+    /// It may come from any thread, even before this method returns, so the caller must hold no lock that `done` takes.
     fn send(&self, name: &LockName, step: Step, done: Done);
 
-    /// Sends a step and awaits the answer. Dropping the future leaves the outcome unknown.
+    /// Sends a step and waits for the answer. If the future is dropped, the outcome is unknown.
     fn apply<'a>(&'a self, name: &'a LockName, step: Step) -> BoxFuture<'a, Answer> {
         async move {
             let (sender, answer) = oneshot::channel();
@@ -106,32 +107,32 @@ pub(crate) trait Store: Send + Sync + 'static {
         .boxed()
     }
 
-    /// What it can do, at present.
+    /// What the store can do at present.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }
 
-    /// What errors call it: its address, without user and password.
+    /// The name of the store in errors: its address, without user and password.
     fn label(&self) -> &str;
 
-    /// Waits until it is known whether the store can be used; stores that are opened at once always can.
+    /// Waits until it is known whether the store can be used. An embedded store is ready at once.
     fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// The names worth showing to an operator, from an index that holds hints only. With `remember`, adds that
-    /// one instead and answers nothing.
+    /// The names for operators, from an index that holds hints only. With `remember`, adds that name instead and
+    /// returns none.
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
 }
 
-/// What a store needs to know of the client it works for.
+/// What a store needs to know of its client.
 #[derive(Clone)]
 pub(crate) struct Attach {
-    /// The client, which names the channel that its wakes arrive on.
+    /// The client. Its channel is named after it.
     pub(crate) client: ClientId,
-    /// Where its wakes go.
+    /// Receives the notices of the store.
     pub(crate) listener: Listener,
-    /// It wants to hear of changes to the cache entries that it has looked at.
+    /// The client wants notices of changes to the cache entries that it has read.
     #[cfg_attr(
         not(feature = "redis"),
         expect(dead_code, reason = "embedded stores tell nothing of entries")

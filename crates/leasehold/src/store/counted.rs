@@ -1,4 +1,4 @@
-//! A store whose failures are counted. Must never change an answer.
+//! A wrapper that counts the failures of a store. It changes no answer.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::timestamps::{TimestampRequest, Timestamps};
 use crate::error::StoreError;
 use crate::telemetry::Telemetry;
 
-/// The same store, with the failures of all its doors counted.
+/// Wraps a store, so that the failures of all its interfaces are counted.
 pub(crate) fn counted(opened: &Opened, telemetry: &Telemetry) -> Opened {
     Opened {
         store: count(&opened.store, telemetry),
@@ -35,7 +35,7 @@ fn count<T: ?Sized>(door: &Arc<T>, telemetry: &Telemetry) -> Arc<Counted<T>> {
     })
 }
 
-/// A door of a store.
+/// One interface of a store, with its failures counted.
 struct Counted<T: ?Sized> {
     door: Arc<T>,
     telemetry: Telemetry,

@@ -1,4 +1,5 @@
-//! The cache entries of a store. It carries out steps of `leasehold_core::cache` atomically; it must never decide one by itself.
+//! The interface of a store for cache entries. It executes steps of `leasehold_core::cache` atomically; the rules are
+//! core's.
 
 use futures_util::future::BoxFuture;
 use leasehold_core::LockName;
@@ -6,12 +7,12 @@ use leasehold_core::cache::{Reply, Step, Value};
 
 use crate::error::StoreError;
 
-/// Where cache entries live. Its futures are to be awaited with the client's timers.
+/// A store of cache entries. Its futures need the client's timers.
 pub(crate) trait Entries: Send + Sync {
-    /// What is stored under these keys, in their order; what is no entry counts as nothing. Changes nothing.
+    /// Reads the values of these keys, in their order. A key without a valid entry has none. Changes nothing.
     fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>>;
 
-    /// Carries out one step atomically, or says why it gave no verdict. Safe to repeat.
+    /// Executes one step atomically, or reports why it could not. Safe to repeat.
     fn take<'a>(
         &'a self,
         key: &'a LockName,
@@ -19,19 +20,19 @@ pub(crate) trait Entries: Send + Sync {
     ) -> BoxFuture<'a, Result<Taken, StoreError>>;
 }
 
-/// What a look found.
+/// The result of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Looked {
     pub(crate) values: Vec<Option<Value>>,
-    /// The time on the store's expiry clock, in milliseconds; at most the time of a round trip ahead of it, never behind by
-    /// more than the clocks drift apart between two readings.
+    /// The time on the store's expiry clock, in milliseconds: ahead of it by one round trip at most, and behind it by
+    /// drift between two readings at most.
     pub(crate) now_ms: u64,
 }
 
-/// What a step was answered.
+/// The reply to a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) reply: Reply,
-    /// When, on the store's expiry clock, in milliseconds.
+    /// The time of the step on the store's expiry clock, in milliseconds.
     pub(crate) now_ms: u64,
 }

@@ -1,4 +1,4 @@
-//! Locks in this process only: for tests, examples and programs of one process. Must never be chosen silently.
+//! Locks in this process only: for tests, examples and programs of one process.
 
 pub(crate) mod faults;
 mod faulty;

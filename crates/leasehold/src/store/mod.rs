@@ -1,4 +1,4 @@
-//! Where locks live. A store carries out steps of `leasehold-core` atomically; it must never decide one by itself.
+//! The stores of locks. A store executes steps of `leasehold-core` atomically; the rules are core's.
 //!
 //! A new store is one file here, one scheme in [`open`] and one row in `tests/conformance/mod.rs`.
 
@@ -41,11 +41,11 @@ pub(crate) enum Target {
     Memory,
 }
 
-/// The schemes, for those who typed another. A build without some of these stores says so when it is given one.
+/// The schemes, for an error message. If this build lacks one of these stores, it says so when that store is asked for.
 const SCHEMES: &str = "use redis://host:6379/, rediss://..., valkey://..., valkeys://..., unix:/path/to/socket, local: or local:/path/to/file, or memory:";
 
 impl Target {
-    /// Reads a URL. Errors quote its scheme only, since the rest may hold a password.
+    /// Reads a URL. Errors quote only its scheme, since the rest may contain a password.
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
         let refuse = |shown: &str, why: String| Err(Invalid::new("store URL", shown, why));
         let is_scheme = |text: &str| {
@@ -54,7 +54,7 @@ impl Target {
                     .chars()
                     .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
         };
-        // What stands before a colon may be a host, a user or a password.
+        // The text before a colon may be a host, a user or a password.
         let shown = if url.is_empty() { "" } else { "..." };
         let Some((scheme, rest)) = url.split_once(':') else {
             return refuse(shown, format!("has no scheme; {SCHEMES}"));
@@ -94,7 +94,7 @@ impl Target {
 
 #[cfg(feature = "redis")]
 impl Target {
-    /// To be reached like this. Credentials must not stand in the URL as well.
+    /// Adds access settings. Credentials may not be in the URL as well.
     pub(crate) fn with(self, access: &Access) -> Result<Self, Invalid> {
         match self {
             Self::Redis(address) => {
@@ -106,13 +106,13 @@ impl Target {
     }
 }
 
-/// A store that is not in this build.
+/// The error for a store that this build lacks.
 #[cfg(not(all(feature = "redis", feature = "local", feature = "tls")))]
 fn left_out(feature: &str) -> String {
     format!("this program was built without the feature `{feature}` of leasehold")
 }
 
-/// What to do about a scheme that is none of ours.
+/// The error for an unknown scheme, with a hint.
 fn unknown(scheme: &str) -> String {
     let scheme = scheme.to_ascii_lowercase();
     if scheme.contains("sentinel") {
@@ -124,7 +124,7 @@ fn unknown(scheme: &str) -> String {
     }
 }
 
-/// Opens a store for a client. Returns at once; [`Store::ready`] says whether it can be used.
+/// Opens a store for a client. Returns at once; [`Store::ready`] waits until it can be used.
 #[cfg_attr(
     not(feature = "redis"),
     expect(unused_variables, reason = "of use to a server only")

@@ -1,4 +1,4 @@
-//! A store that was opened, and the doors beside its locks that not every one has. Must never do I/O.
+//! An open store, with the optional interfaces beside its locks.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use super::entries::Entries;
 #[cfg(feature = "timestamp")]
 use super::timestamps::Timestamps;
 
-/// A store, and what else it keeps.
+/// A store and its optional interfaces.
 #[derive(Clone)]
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
-    /// Its cache entries. Only stores that a test plays have none.
+    /// Cache entries. Only stores that a test simulates have none.
     #[cfg(feature = "cache")]
     pub(crate) entries: Option<Arc<dyn Entries>>,
-    /// Keys of the timestamp protocol, which only servers have that other programs reach too.
+    /// Keys of the timestamp protocol. Only servers that other programs can reach have them.
     #[cfg(feature = "timestamp")]
     pub(crate) timestamps: Option<Arc<dyn Timestamps>>,
 }
 
 impl Opened {
-    /// A store that keeps locks only.
+    /// A store with locks only.
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self {
             store,
@@ -32,7 +32,7 @@ impl Opened {
         }
     }
 
-    /// A store that keeps locks and, where this build has them, cache entries.
+    /// A store with locks and, if this build has them, cache entries.
     #[cfg(feature = "cache")]
     pub(crate) fn whole<T: Store + Entries>(store: T) -> Self {
         let store = Arc::new(store);
@@ -42,7 +42,7 @@ impl Opened {
         }
     }
 
-    /// A store that keeps locks and, where this build has them, cache entries.
+    /// A store with locks and, if this build has them, cache entries.
     #[cfg(not(feature = "cache"))]
     pub(crate) fn whole<T: Store>(store: T) -> Self {
         Self::new(Arc::new(store))

@@ -1,4 +1,4 @@
-//! The keys of the timestamp protocol. A store carries out steps of `leasehold_core::timestamp`; it must never decide one by itself.
+//! The interface of a store for keys of the timestamp protocol, with steps of `leasehold_core::timestamp`.
 
 use futures_util::future::BoxFuture;
 use leasehold_core::LockName;
@@ -6,9 +6,9 @@ use leasehold_core::timestamp::{Reply, Step, Unit};
 
 use crate::error::StoreError;
 
-/// Where keys of the protocol live.
+/// A store of such keys.
 pub(crate) trait Timestamps: Send + Sync {
-    /// Takes a step. To be awaited on the client's own thread. Not safe to repeat.
+    /// Executes a step. To be awaited on the client's own thread. Not safe to repeat.
     fn take<'a>(
         &'a self,
         name: &'a LockName,
@@ -16,13 +16,13 @@ pub(crate) trait Timestamps: Send + Sync {
     ) -> BoxFuture<'a, Result<Reply, StoreError>>;
 }
 
-/// A step, and how it is to be taken.
+/// A step, and how to execute it.
 #[derive(Debug, Clone)]
 pub(crate) struct TimestampRequest {
     pub(crate) unit: Unit,
     pub(crate) step: Step,
-    /// As one script, or else, for a server that runs none, as the commands of the recipe.
+    /// Execute it as one script. Otherwise, for a server without scripts, as the commands of the recipe.
     pub(crate) by_script: bool,
-    /// No other has to follow it within its TTL, so that it may take as long as any request.
+    /// No other step has to follow within the TTL, so that this one may take the longest time limit.
     pub(crate) is_last: bool,
 }

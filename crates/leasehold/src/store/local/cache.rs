@@ -1,6 +1,6 @@
-//! Cache entries as rows, and back. Must never decide anything: it writes down what the rules of core left behind.
+//! Reads cache entries from their rows and writes them back.
 //!
-//! Nobody is told when a load ends: who waits polls ([`POLL_UNSUBSCRIBED`](leasehold_core::cache::POLL_UNSUBSCRIBED)).
+//! The end of a load sends no message: waiters poll ([`POLL_UNSUBSCRIBED`](leasehold_core::cache::POLL_UNSUBSCRIBED)).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -14,8 +14,8 @@ use rusqlite::{Connection, Row};
 use super::fault::Fault;
 use super::rows::{natural, signed};
 
-/// Added to files that do not have it; versions that know of no entries let it alone. Times are milliseconds of the clock that
-/// counts from boot, and `boot_ms` is when that was, by wall time.
+/// Added to files without it; versions without cache entries ignore it. Times are milliseconds of the boot clock.
+/// `boot_ms` is the wall time of the boot.
 pub(super) const LAYOUT: &str = "
     CREATE TABLE IF NOT EXISTS entries (
         key TEXT PRIMARY KEY, until_ms INTEGER NOT NULL, boot_ms INTEGER NOT NULL, value BLOB NOT NULL);
@@ -29,21 +29,21 @@ pub(super) const LAYOUT: &str = "
     CREATE INDEX IF NOT EXISTS controls_by_boot ON controls (boot_ms);
 ";
 
-/// By how much two rows of one boot may differ in when that was: wall time is set now and then. Taken for another boot, what is
-/// kept is lost, which costs a load and never lets an old value look fresh.
+/// How far the `boot_ms` of two rows of one boot may differ, since wall time may be adjusted. If a row is attributed to
+/// another boot by mistake, it is lost. That costs a load, but never makes an old value look fresh.
 const SAME_BOOT_MS: u64 = 5_000;
 
-/// Lets the rules take one step on the rows of `key`, inside of a transaction.
+/// Applies one step of the rules to the rows of `key`, inside a transaction.
 pub(super) fn step(db: &Connection, now: Now, key: &str, step: &Step) -> Result<Reply, Fault> {
     forget_earlier(db, now, key)?;
     let before = load(db, now, key)?;
     let mut state = before.clone();
-    let reply = state.apply(now, &deaf(step)).reply;
+    let reply = state.apply(now, &poll_only(step)).reply;
     save(db, now, key, &before, &state)?;
     Ok(reply)
 }
 
-/// What is stored under `keys`. Waits for nobody.
+/// The values stored under `keys`. Does not wait for writers.
 pub(super) fn look(
     db: &Connection,
     now: Now,
@@ -53,7 +53,7 @@ pub(super) fn look(
     keys.iter().map(value).collect()
 }
 
-/// Deletes what has expired or is from before a boot, up to `most` rows of each kind.
+/// Deletes expired rows and rows of an earlier boot, up to `most` of each kind.
 pub(super) fn sweep(db: &Connection, now: Now, most: u32) -> Result<(), Fault> {
     let (boot, same) = (signed(boot_ms(now)), signed(SAME_BOOT_MS));
     for (table, end) in [("entries", "until_ms"), ("controls", "forget_at_ms")] {
@@ -69,7 +69,7 @@ pub(super) fn sweep(db: &Connection, now: Now, most: u32) -> Result<(), Fault> {
         if keys.is_empty() {
             continue;
         }
-        // Without the lock it may have been written anew since.
+        // The condition is repeated, since another process may have written the row meanwhile.
         let sql = format!(
             "DELETE FROM {table} WHERE key = ?1 AND ({end} < ?2 OR boot_ms NOT BETWEEN ?3 AND ?4)"
         );
@@ -81,8 +81,8 @@ pub(super) fn sweep(db: &Connection, now: Now, most: u32) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Deletes what is from before a boot: were it only left out, an invalidation would miss it, and wall time that is set back again
-/// bring it back.
+/// Deletes rows of an earlier boot. If they were only ignored, an invalidation would miss them, and a change of wall
+/// time could make them valid again.
 fn forget_earlier(db: &Connection, now: Now, key: &str) -> Result<(), Fault> {
     let (boot, same) = (signed(boot_ms(now)), signed(SAME_BOOT_MS));
     for sql in [
@@ -95,13 +95,13 @@ fn forget_earlier(db: &Connection, now: Now, key: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// When the host was booted, by wall time.
+/// The wall time of the boot.
 fn boot_ms(now: Now) -> u64 {
     (now.wall_us / 1_000).saturating_sub(now.millis())
 }
 
-/// The same step by a client that is not told.
-fn deaf(step: &Step) -> Cow<'_, Step> {
+/// The step without a listener.
+fn poll_only(step: &Step) -> Cow<'_, Step> {
     match step {
         Step::Begin(begin) if begin.listener.is_some() => Cow::Owned(Step::Begin(Begin {
             listener: None,
@@ -119,7 +119,7 @@ fn load(db: &Connection, now: Now, key: &str) -> Result<EntryState, Fault> {
     })
 }
 
-/// Whether a row was written since the last boot.
+/// True if the row was written since the last boot.
 fn is_of_this_boot(row: &Row<'_>, at: usize, now: Now) -> Result<bool, Fault> {
     Ok(natural(row.get(at)?)?.abs_diff(boot_ms(now)) <= SAME_BOOT_MS)
 }
@@ -183,7 +183,7 @@ fn content(error: impl std::fmt::Display) -> Fault {
     Fault::Content(format!("a cache entry in it is not one of ours: {error}"))
 }
 
-/// Writes what a step changed.
+/// Writes the changes of a step.
 fn save(
     db: &Connection,
     now: Now,
@@ -192,7 +192,7 @@ fn save(
     after: &EntryState,
 ) -> Result<(), Fault> {
     let boot = signed(boot_ms(now));
-    // Whether it is another value can be told without looking at it.
+    // The header and the end tell whether the value has changed.
     let mark = |state: &EntryState| {
         let value = state.value.as_ref();
         value.map(|(value, until_ms)| (value.header, *until_ms))

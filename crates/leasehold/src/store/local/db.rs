@@ -1,4 +1,4 @@
-//! Steps as transactions, one after another. Must never decide a lock rule: `leasehold-core` does, in [`Db::transition`].
+//! Executes steps as transactions, one after another. The rules are core's, called in [`Db::transition`].
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,26 +19,26 @@ use crate::store::contract::{Attach, Notice};
 #[cfg(feature = "cache")]
 use crate::store::entries::{Looked, Taken};
 
-/// How many steps pass between two times of tidying up, and how many names one of them touches at most.
+/// How many steps pass between two cleanups, and how many names one cleanup touches at most.
 const TIDY_EVERY: u32 = 1024;
 const TIDY_AT_MOST: usize = 256;
-/// The same for cache entries, of which a program has more, and which need only be deleted.
+/// How many cache entries one cleanup deletes at most. There are more of them, and deleting is cheap.
 #[cfg(feature = "cache")]
 const ENTRIES_AT_MOST: u32 = 2048;
 
-/// One client's connection to the file. Its methods block, for about [`file::BUSY_LIMIT`] at most.
+/// One client's connection to the file. Its methods block for about [`file::BUSY_LIMIT`] at most.
 pub(super) struct Db {
     conn: Connection,
-    /// What followed `local:` in the URL.
+    /// The part after `local:` in the URL.
     given: String,
     path: PathBuf,
-    /// How errors call this store.
+    /// The name of this store in errors.
     label: String,
     /// The file that `conn` is open on.
     identity: Option<file::FileId>,
     clock: Clock,
     attach: Attach,
-    /// What the client is to be told.
+    /// Notices for the client, not yet delivered.
     notices: Vec<Notice>,
     process: Process,
     waiting: LocalWaiters,
@@ -47,7 +47,7 @@ pub(super) struct Db {
 }
 
 impl Db {
-    /// Opens the file that `given` means.
+    /// Opens the file that `given` names.
     pub(super) fn open(given: &str, attach: Attach, clock: Clock) -> Result<Self, Error> {
         let path::FileLocation { path, mode } = path::locate(given)?;
         let label = path::label(&path);
@@ -73,21 +73,21 @@ impl Db {
             looked_at,
             steps: 0,
         };
-        this.move_in().map_err(|fault| fault.of(&this.label))?;
+        this.register().map_err(|fault| fault.of(&this.label))?;
         Ok(this)
     }
 
-    /// The clock that deadlines are judged by.
+    /// The clock that judges deadlines.
     pub(super) fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// How errors call this store.
+    /// The name of this store in errors.
     pub(super) fn label(&self) -> &str {
         &self.label
     }
 
-    /// The failure of a request that stood in line for too long.
+    /// The error of a request that waited for too long.
     pub(super) fn timed_out(&self, waited: Duration) -> StoreError {
         StoreError::new(
             &self.label,
@@ -96,27 +96,28 @@ impl Db {
         )
     }
 
-    /// Clears what earlier processes left behind, and says that this one is here.
-    fn move_in(&self) -> Result<(), Fault> {
+    /// Registers this process, and cleans up after earlier ones.
+    fn register(&self) -> Result<(), Fault> {
         let begun = self.begin()?;
         if !self.clock.is_virtual() {
             file::begin_after_boot(&self.conn, self.clock.store_now())?;
         }
         process::register(&self.conn, self.attach.client, &self.process)?;
         begun.commit()?;
-        // Whoever waits for what this frees belongs to another client, which looks for itself. If it fails, steps will too.
+        // Waiters for a lock that this frees belong to other clients, which look for themselves. If this fails, steps
+        // will too.
         drop(self.tidy());
-        file::carry_over_at(&self.conn, file::LOG_AT_WORK)
+        file::checkpoint_at(&self.conn, file::LOG_PAGES)
     }
 
-    /// Takes one step. Time is read inside of the transaction: a step that had to wait is judged by when it is taken.
+    /// Takes one step. Time is read inside the transaction: a step is judged by the time at which it is executed.
     pub(super) fn step(&mut self, name: &LockName, step: &Step) -> Result<Reply, StoreError> {
-        self.stay_on_the_file()?;
+        self.reopen_if_replaced()?;
         let key = name.key();
         let outcome = if matches!(step, Step::Inspect) {
             self.look_up(key)
         } else {
-            self.carry_out(key, step)
+            self.execute(key, step)
         }?;
         self.waiting
             .note(key, step, &outcome.reply, self.clock.store_now());
@@ -128,7 +129,7 @@ impl Db {
     fn tidy_if_due(&mut self) {
         self.steps = self.steps.wrapping_add(1);
         if self.steps.is_multiple_of(TIDY_EVERY) {
-            // If it fails, the next time will do.
+            // If this fails, the next cleanup will do the work.
             for (key, outcome) in self.tidy().unwrap_or_default() {
                 self.tell(&key, &outcome);
             }
@@ -137,7 +138,7 @@ impl Db {
 
     /// The names that are held or waited for.
     pub(super) fn names(&mut self) -> Result<Vec<String>, StoreError> {
-        self.stay_on_the_file()?;
+        self.reopen_if_replaced()?;
         let now = signed(self.clock.store_now().millis());
         let sql = "SELECT key FROM holders WHERE expires_at_ms >= ?1 UNION SELECT key FROM waiters WHERE seen_until_ms >= ?1";
         let keys = || {
@@ -149,14 +150,14 @@ impl Db {
         keys().map_err(|error| Fault::from(error).of(&self.label))
     }
 
-    /// Takes one step on a cache entry, in a transaction of its own, and says when.
+    /// Takes one step on a cache entry in its own transaction.
     #[cfg(feature = "cache")]
     pub(super) fn entry_step(
         &mut self,
         key: &LockName,
         step: &leasehold_core::cache::Step,
     ) -> Result<Taken, StoreError> {
-        self.stay_on_the_file()?;
+        self.reopen_if_replaced()?;
         let failed = |fault: Fault| fault.of(&self.label);
         let begun = self.begin().map_err(failed)?;
         let now = self.clock.store_now();
@@ -169,28 +170,28 @@ impl Db {
         Ok(Taken { reply, now_ms })
     }
 
-    /// What is stored under `keys`. Waits for nobody.
+    /// The values stored under `keys`. Does not wait for writers.
     #[cfg(feature = "cache")]
     pub(super) fn entries(&mut self, keys: &[LockName]) -> Result<Looked, StoreError> {
-        self.stay_on_the_file()?;
+        self.reopen_if_replaced()?;
         let now = self.clock.store_now();
         let values = cache::look(&self.conn, now, keys).map_err(|fault| fault.of(&self.label))?;
         let now_ms = now.millis();
         Ok(Looked { values, now_ms })
     }
 
-    /// When to look for grants by other processes; `None` while nobody waits for one.
+    /// When to look for grants by other processes; `None` if no request waits.
     pub(super) fn next_look(&self) -> Option<Duration> {
         let pause = self.waiting.pause()?;
         Some(pause.saturating_sub(self.clock.now().since(self.looked_at)))
     }
 
-    /// What to tell the client since this was asked last: by whoever works here, once nothing of this is locked.
+    /// Takes the notices for the client. The caller delivers them without holding a lock.
     pub(super) fn notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
     }
 
-    /// Notes for waiters of this client what other processes have granted them. Only a hint, so failures do not matter.
+    /// Looks for grants by other processes to waiters of this client. Failures do not matter, since wakes are hints.
     pub(super) fn look_if_due(&mut self) {
         if self.next_look().is_none_or(|left| !left.is_zero()) {
             return;
@@ -212,7 +213,7 @@ impl Db {
         self.waiting.forget_silent(self.clock.store_now());
     }
 
-    /// The holders of this client, if another connection has changed the file since this was asked last.
+    /// The holders of this client, if another connection has changed the file since the last call.
     fn holders_if_changed(&mut self) -> rusqlite::Result<Vec<Owner>> {
         let version = self
             .conn
@@ -239,8 +240,8 @@ impl Db {
         )?)
     }
 
-    /// A step that may change the lock.
-    fn carry_out(&self, key: &str, step: &Step) -> Result<Outcome, StoreError> {
+    /// Executes a step that may change the lock.
+    fn execute(&self, key: &str, step: &Step) -> Result<Outcome, StoreError> {
         let failed = |fault: Fault| fault.of(&self.label);
         let begun = self.begin().map_err(failed)?;
         let outcome = self.transition(key, step).map_err(failed)?;
@@ -250,17 +251,17 @@ impl Db {
         Ok(outcome)
     }
 
-    /// A step that looks only, and so waits for nobody.
+    /// Executes a step that only reads, and so does not wait for writers.
     fn look_up(&self, key: &str) -> Result<Outcome, StoreError> {
         let look = || {
-            // It ends by being rolled back.
+            // Rolled back at the end.
             let _begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Deferred)?;
             self.transition(key, &Step::Inspect)
         };
         look().map_err(|fault: Fault| fault.of(&self.label))
     }
 
-    /// Lets the rules take one step on the rows of `key`, inside of a transaction.
+    /// Applies one step of the rules to the rows of `key`, inside a transaction.
     fn transition(&self, key: &str, step: &Step) -> Result<Outcome, Fault> {
         let rows = Rows::load(&self.conn, key)?;
         let presence = Processes {
@@ -275,11 +276,11 @@ impl Db {
         Ok(outcome)
     }
 
-    /// Lets time pass for names that nobody asks for any more, and forgets clients whose process is gone.
+    /// Applies the passage of time to unused names, and forgets clients whose process is gone.
     fn tidy(&self) -> Result<Vec<(String, Outcome)>, Fault> {
         #[cfg(feature = "cache")]
         cache::sweep(&self.conn, self.clock.store_now(), ENTRIES_AT_MOST)?;
-        // Every step advances the lock, and this one does nothing else: no grant has this fence.
+        // Every step first applies the passage of time. This one does nothing else, since no grant has this fence.
         let advance = Step::Break {
             fence: Fence::new(0),
         };
@@ -313,7 +314,7 @@ impl Db {
         Ok(outcomes)
     }
 
-    /// Names with something that has expired.
+    /// The names with an expired row.
     fn outdated(&self) -> rusqlite::Result<Vec<String>> {
         let now = signed(self.clock.store_now().millis());
         let sql = "SELECT key FROM holders WHERE expires_at_ms < ?1 UNION
@@ -325,7 +326,7 @@ impl Db {
             .collect()
     }
 
-    /// Notes for the waiters of this client that they were granted a lock. Those of others look for themselves.
+    /// Queues notices for the waiters of this client that were granted a lock. Other clients look for themselves.
     fn tell(&mut self, key: &str, outcome: &Outcome) {
         for wake in outcome
             .wakes
@@ -340,9 +341,10 @@ impl Db {
         }
     }
 
-    /// Moves on if the file was removed or replaced, by a cleaner of temporary files or at the end of a login session: others
-    /// share the new one. What the old one knew is lost, which every holder learns when it next extends its lease.
-    fn stay_on_the_file(&mut self) -> Result<(), StoreError> {
+    /// Opens the file again if it was removed or replaced, by a cleaner of temporary files or at the end of a login
+    /// session. Other processes share the new file. The old data is lost, and every holder learns it when it next
+    /// extends its lease.
+    fn reopen_if_replaced(&mut self) -> Result<(), StoreError> {
         if self.identity.is_some() && file::identity(&self.path) == self.identity {
             return Ok(());
         }
@@ -367,7 +369,7 @@ impl Db {
 
 impl Drop for Db {
     fn drop(&mut self) {
-        // Best effort: whoever tidies up next does it otherwise.
+        // Best effort: otherwise the next cleanup of any process does it.
         drop(process::unregister(
             &self.conn,
             self.attach.client.get().cast_signed(),

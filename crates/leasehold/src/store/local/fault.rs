@@ -1,4 +1,4 @@
-//! What SQLite says, in the library's words. Must never call a write harmless whose commit was not confirmed.
+//! Maps the errors of SQLite to those of this library. A write whose commit was not confirmed has an unknown outcome.
 
 use std::fs::File;
 use std::io;
@@ -7,12 +7,12 @@ use rusqlite::ErrorCode;
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// Why a piece of work on the file failed.
+/// Why a job on the file failed.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// SQLite refused it.
+    /// An error of SQLite.
     Sqlite(rusqlite::Error),
-    /// SQLite read it, but it is not what this version writes.
+    /// Content that this version does not write.
     Content(String),
 }
 
@@ -23,7 +23,7 @@ impl From<rusqlite::Error> for Fault {
 }
 
 impl Fault {
-    /// The same for the caller. `store` names the file.
+    /// The error for the caller. `store` names the file.
     pub(super) fn of(self, store: &str) -> StoreError {
         match self {
             Self::Content(detail) => StoreError::new(store, StoreErrorKind::Protocol, detail),
@@ -44,8 +44,8 @@ impl Fault {
     }
 }
 
-/// Whether this process can open no more files, which SQLite does not tell apart from a file that cannot be opened. It had
-/// several open when it failed, and may have closed some since.
+/// The error of the system if this process cannot open more files. SQLite reports it like a file that cannot be opened.
+/// When it failed, it had several files open and may have closed some since.
 fn lack_of_files() -> Option<io::Error> {
     let opened: io::Result<Vec<File>> = (0..8).map(|_| File::open("/")).collect();
     opened.err().filter(|error| {
@@ -53,7 +53,7 @@ fn lack_of_files() -> Option<io::Error> {
     })
 }
 
-/// The kind of failure, and what the one who reads it may want to know beyond SQLite's own words.
+/// The kind of error, and a hint beyond SQLite's own text.
 fn judge(code: Option<ErrorCode>) -> (StoreErrorKind, &'static str) {
     match code {
         Some(
@@ -82,7 +82,7 @@ fn judge(code: Option<ErrorCode>) -> (StoreErrorKind, &'static str) {
     }
 }
 
-/// A failure of the file system.
+/// An error of the file system.
 pub(super) fn of_io(store: &str, what: &str, error: &io::Error) -> StoreError {
     let kind = match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {

@@ -1,4 +1,4 @@
-//! The file and its layout. Must never write to a database that is not ours, nor to one that a newer version has written.
+//! The file and its layout. A database of another program or of a newer version is never written.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -15,14 +15,14 @@ use super::fault::{self, Fault};
 use super::rows::signed;
 use crate::error::{StoreError, StoreErrorKind};
 
-/// Marks our databases: `LHld`.
+/// Marks the databases of this library: `LHld`.
 const APPLICATION: i64 = 0x4c48_6c64;
 
-/// The layout below. Raise it with every change that an older version would not understand.
+/// The version of the layout below. Raise it with every change that older versions would not understand.
 const VERSION: i64 = 2;
 
-/// Times are milliseconds of the clock that counts from boot; `client` is the client id as a signed number. `counter` has one row:
-/// the last fence drawn, and when a lease was last granted or extended.
+/// Times are milliseconds of the boot clock. `client` is the client id as a signed number. `counter` has one row: the
+/// last fence drawn, and when a lease was last granted or extended.
 const LAYOUT: &str = "
     CREATE TABLE holders (
         key TEXT NOT NULL, owner TEXT NOT NULL, mode TEXT NOT NULL, fence INTEGER NOT NULL, fences INTEGER NOT NULL,
@@ -37,17 +37,17 @@ const LAYOUT: &str = "
     CREATE TABLE clients (client INTEGER PRIMARY KEY, pid INTEGER NOT NULL, started INTEGER, namespace TEXT);
 ";
 
-/// How long to wait for other processes, about; a step of one takes some 50 microseconds.
+/// How long to wait for other processes, approximately. One of their steps takes some 50 microseconds.
 pub(super) const BUSY_LIMIT: Duration = Duration::from_secs(2);
 
-/// Opening is one at a time in a process: closing any descriptor of a file drops all locks that the process has on it, so
-/// that no other connection may be on a new file while its creator closes it.
+/// Serializes opening within a process. Closing any descriptor of a file drops all locks that the process has on it, so
+/// no other connection may use a new file while its creator closes it.
 static OPENING: Mutex<()> = Mutex::new(());
 
-/// Device and inode: the file itself, whatever its name is by now.
+/// Device and inode: identifies the file even after it was renamed.
 pub(super) type FileId = (u64, u64);
 
-/// Opens the database at `path`, creating it with this mode if need be.
+/// Opens the database at `path`. Creates it with this mode if necessary.
 pub(super) fn open(
     path: &Path,
     mode: u32,
@@ -56,17 +56,18 @@ pub(super) fn open(
     let _one_at_a_time = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
     refuse_network(path, store)?;
     let in_its_place = |error: &io::Error| fault::of_io(store, "cannot create the file", error);
-    // Held until the layout is there: nobody else of the host makes or clears the files meanwhile.
+    // Held until the layout exists: no other process of the host creates or deletes the files meanwhile.
     let _one_process = lock_directory(path).map_err(|error| in_its_place(&error))?;
     clear_remains(path).map_err(|error| in_its_place(&error))?;
     create(path, mode).map_err(|error| in_its_place(&error))?;
-    // Before it is opened, so that a file that is replaced in between is found out later.
+    // Read before the file is opened, so that a replacement in between is detected later.
     let identity = identity(path);
     let db = connect(path).map_err(|fault| fault.of(store))?;
     Ok((db, identity))
 }
 
-/// Hosts that share a file would each judge it by a clock of their own, and SQLite's locks do not reach from one to another.
+/// Refuses network file systems. Each host would judge the file by its own clock, and SQLite's locks do not work across
+/// hosts.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn refuse_network(path: &Path, store: &str) -> Result<(), StoreError> {
     use nix::sys::statfs;
@@ -77,7 +78,7 @@ fn refuse_network(path: &Path, store: &str) -> Result<(), StoreError> {
         (statfs::FsType(0xff53_4d42), "CIFS"),
         (statfs::FsType(0x00c3_6400), "Ceph"),
     ];
-    // What cannot be told is not refused: the next step fails on it if it is broken.
+    // An unknown file system is not refused: if it does not work, the next step fails.
     let Some(Ok(found)) = path.parent().map(statfs::statfs) else {
         return Ok(());
     };
@@ -95,19 +96,19 @@ fn refuse_network(path: &Path, store: &str) -> Result<(), StoreError> {
     }
 }
 
-/// Elsewhere it is not looked at.
+/// Not checked on other systems.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn refuse_network(_path: &Path, _store: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Which file `path` leads to now, if any.
+/// The file that `path` leads to now, if any.
 pub(super) fn identity(path: &Path) -> Option<FileId> {
     fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Keeps other processes from opening files in the directory of `path`, until it is dropped. One that was stopped in the
-/// middle of it is not waited for any longer than in the middle of a transaction.
+/// Keeps other processes from opening files in the directory of `path`, until the result is dropped. Waits for a
+/// stopped process no longer than for a transaction.
 fn lock_directory(path: &Path) -> io::Result<File> {
     let directory = File::open(path.parent().unwrap_or(Path::new("/")))?;
     let pause = Duration::from_millis(1);
@@ -124,8 +125,8 @@ fn lock_directory(path: &Path) -> io::Result<File> {
     ))
 }
 
-/// If the database was removed and its log was not, new ones come in the place of all: a new database with the log of an
-/// old one is none, and SQLite would cut off the shared memory of those who are still at work on the old one.
+/// Deletes the `-wal` and `-shm` files of a database that was removed without them. A new database with an old log
+/// would be corrupt, and SQLite would truncate the shared memory of processes that still use the old files.
 fn clear_remains(path: &Path) -> io::Result<()> {
     if path.try_exists()? {
         return Ok(());
@@ -141,21 +142,22 @@ fn clear_remains(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// How many pages the log may have before they are carried over into the database, in sync with the disk, which stops
-/// everybody: for those who are at work.
-pub(super) const LOG_AT_WORK: u32 = 4000;
+/// The size of the log, in pages, at which it is checkpointed into the database. A checkpoint syncs the disk and stops
+/// all processes.
+pub(super) const LOG_PAGES: u32 = 4000;
 
-/// The same for one that comes. Whoever finds nobody else at work reads the whole log first, so that each run of a short
-/// command would start later than the one before it: by 4 ms at last, measured with 4000 pages.
-const LOG_AT_OPENING: u32 = 500;
+/// The size at which an opening process checkpoints the log. A process without concurrent ones reads the whole log
+/// first, so each run of a short command would start later than the previous one: by up to 4 ms, measured with 4000
+/// pages.
+const LOG_PAGES_AT_OPENING: u32 = 500;
 
-/// From here on, the log is carried over by whoever writes its page number `pages`.
-pub(super) fn carry_over_at(db: &Connection, pages: u32) -> Result<(), Fault> {
+/// From now on, the writer of the log's page number `pages` checkpoints it.
+pub(super) fn checkpoint_at(db: &Connection, pages: u32) -> Result<(), Fault> {
     Ok(db.pragma_update(None, "wal_autocheckpoint", pages)?)
 }
 
-/// An empty file is an empty database. Made here and not by SQLite, so that it is never open to more users than was asked for;
-/// the `-wal` and `-shm` files get the same mode, and the group that their directory gives them.
+/// Creates an empty file, which is an empty database. SQLite does not create it, so that it is never accessible to more
+/// users than requested. The `-wal` and `-shm` files get its mode, and their group from the directory.
 fn create(path: &Path, mode: u32) -> io::Result<()> {
     let created = OpenOptions::new()
         .write(true)
@@ -163,7 +165,7 @@ fn create(path: &Path, mode: u32) -> io::Result<()> {
         .mode(0o600)
         .open(path);
     match created {
-        // Whatever the umask says.
+        // Independent of the umask.
         Ok(file) => file.set_permissions(Permissions::from_mode(mode)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
@@ -171,19 +173,20 @@ fn create(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 fn connect(path: &Path) -> Result<Connection, Fault> {
-    // One thread at a time uses a connection, so it needs no mutex of its own.
+    // One thread at a time uses a connection, so SQLite's mutex is not needed.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(path, flags)?;
     db.busy_handler(Some(wait_a_little))?;
     db.set_prepared_statement_cache_capacity(32);
-    // Before anything is written, even the journal mode.
+    // Checked before anything is written, even the journal mode.
     is_new(&db)?;
-    // A step writes two or three pages; smaller ones make the log last longer between two syncs, which stop everybody.
+    // A step writes two or three pages. With small pages, the log lasts longer between two syncs, which stop all
+    // processes.
     db.pragma_update(None, "page_size", 1024)?;
     use_wal(&db)?;
-    carry_over_at(&db, LOG_AT_OPENING)?;
-    // A crash of the system may undo the last steps. It also ends every process that held a lock, and fences keep rising,
-    // since they are never below wall time: so the file must stay whole, which NORMAL ensures, and no more.
+    checkpoint_at(&db, LOG_PAGES_AT_OPENING)?;
+    // A crash of the system may undo the last steps. It also ends every process that held a lock, and fences keep
+    // rising, since they are never below wall time. So only the integrity of the file matters, which NORMAL ensures.
     db.pragma_update(None, "synchronous", "NORMAL")?;
     let begun = Transaction::new_unchecked(&db, TransactionBehavior::Immediate)?;
     if is_new(&begun)? {
@@ -197,7 +200,7 @@ fn connect(path: &Path) -> Result<Connection, Fault> {
     Ok(db)
 }
 
-/// Whether the database is empty; fails if it is not and not ours.
+/// True if the database is empty. Fails if it belongs to another program or version.
 fn is_new(db: &Connection) -> Result<bool, Fault> {
     let application: i64 = db.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let version: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
@@ -217,7 +220,7 @@ fn is_new(db: &Connection) -> Result<bool, Fault> {
     }
 }
 
-/// With a write-ahead log, a step costs no sync, and looking does not wait for writers.
+/// Turns the write-ahead log on: a step needs no sync, and readers do not wait for writers.
 fn use_wal(db: &Connection) -> Result<(), Fault> {
     for tries in 0.. {
         match db.query_row("PRAGMA journal_mode = WAL", [], |row| {
@@ -229,7 +232,7 @@ fn use_wal(db: &Connection) -> Result<(), Fault> {
                     "cannot be shared here: the journal mode stays {mode:?}"
                 )));
             }
-            // Several processes that open a new file at once: SQLite gives up without asking the busy handler.
+            // When several processes open a new file at once, SQLite gives up without calling the busy handler.
             Err(error) if is_busy(&error) && wait_a_little(tries) => {}
             Err(error) => return Err(error.into()),
         }
@@ -244,8 +247,8 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Waits before try number `tries` to get the file, or says that it took too long. SQLite's own handler sleeps 1 to
-/// 100 ms at a time, for a lock that is held for 50 microseconds.
+/// Waits before try number `tries` to get the file. Returns false after too long a wait. SQLite's own handler sleeps 1
+/// to 100 ms at a time, for a lock that is held for 50 microseconds.
 fn wait_a_little(tries: i32) -> bool {
     const LONGEST: Duration = Duration::from_millis(1);
     let pause = Duration::from_micros(50)
@@ -259,12 +262,13 @@ fn wait_a_little(tries: i32) -> bool {
     patient
 }
 
-/// Begins anew if the system has been booted since the file was last used: every process of that time is gone. Fences
-/// go on, counted by the new clock.
+/// Deletes all holders, waiters and clients if the system has been booted since the file was last used: all their
+/// processes are gone. Fences continue.
 ///
-/// A boot shows in the clock: it counts from boot, so it is behind the last grant or extension then, whose time stands with the
-/// counter. If it is not, no deadline is further off than its lease was long. The boot id of the kernel would not do: LXC and
-/// systemd-nspawn give each container one of its own, and two containers that share a file would each clear the other's locks.
+/// A boot shows in the boot clock: after it, the clock is behind the last grant or extension, whose time is stored with
+/// the counter. If it is not behind, no deadline is further away than its lease was long. The kernel's boot id cannot
+/// be used: LXC and systemd-nspawn give each container its own one, so that two containers with a shared file would
+/// each delete the other's locks.
 pub(super) fn begin_after_boot(db: &Connection, now: Now) -> Result<(), Fault> {
     let now = signed(now.millis());
     let last_used = "SELECT coalesce(max(used_at_ms), 0) FROM counter";

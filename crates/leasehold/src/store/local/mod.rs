@@ -1,16 +1,17 @@
-//! Locks of the processes of one host, in an SQLite file. Must never be used across hosts, nor over a fork.
+//! Locks of the processes of one host, in an SQLite file. It must not be used across hosts, nor over a fork.
 //!
-//! Each step is one transaction, in which `leasehold-core` decides on the rows of one name ([`db`]). Time is the clock that
-//! counts from boot, the same for all processes of the host. That they share a kernel allows two things more: a lock whose
-//! holder's process is gone is free at once ([`process`]), and a client that waits sees a grant by another process within
-//! 5 ms, by looking whether the file has changed ([`waiters`]).
+//! Each step is one transaction, in which `leasehold-core` decides on the rows of one name ([`db`]). Time is the boot
+//! clock, which all processes of the host share. A shared kernel allows two more things. A lock whose holder's process
+//! is gone is free at once ([`process`]). A waiting client notices a grant by another process within 5 ms, since it
+//! checks whether the file has changed ([`waiters`]).
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! - A kill of any process at any point leaves the last committed step, and delays nobody.
-//! - A process that is stopped in the middle of a transaction delays all others; they time out, without a verdict.
-//! - A file on a network file system is not shared by two hosts, it is broken by them: each would judge it by its own clock.
-//! - A file that is removed or replaced is a data loss: holders learn it when they extend their lease, fences keep rising.
+//! - If a process is killed at any point, the last committed step remains, and no other process is delayed.
+//! - If a process is stopped in the middle of a transaction, it delays all others; their steps time out without effect.
+//! - A file on a network file system must not be shared by two hosts: each would judge it by its own clock.
+//! - If the file is removed or replaced, its data is lost. Holders learn it when they extend their lease. Fences keep
+//!   rising.
 
 #[cfg(feature = "cache")]
 mod cache;

@@ -1,4 +1,4 @@
-//! Which file a URL means. Must never use a directory that another user could have prepared.
+//! Finds the file that a URL names. A directory that another user could have prepared is refused.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -11,27 +11,27 @@ use nix::unistd::getuid;
 use super::fault;
 use crate::error::{Error, StoreError, StoreErrorKind};
 
-/// The file in a directory of our own.
+/// The default file name, in a directory of this library.
 const FILE: &str = "locks.db";
 
 /// Readable and writable by its owner alone.
 const PRIVATE: u32 = 0o600;
 
-/// What follows `local:` in a URL.
+/// The file that the part after `local:` in a URL names.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FileLocation {
     /// The absolute path of the file.
     pub(super) path: PathBuf,
-    /// The mode of the file, if it has to be made.
+    /// The mode of the file if it is created.
     pub(super) mode: u32,
 }
 
-/// The file for what follows `local:`. Creates the default directory, and no other.
+/// Finds the file for the part after `local:`. Creates the default directory, and no other.
 pub(super) fn locate(given: &str) -> Result<FileLocation, Error> {
     if given.is_empty() {
-        let surroundings = Surroundings::look();
-        let directory = surroundings.directory();
-        make_private(&directory, surroundings.uid)?;
+        let environment = Environment::look();
+        let directory = environment.directory();
+        make_private(&directory, environment.uid)?;
         return Ok(FileLocation {
             path: directory.join(FILE),
             mode: PRIVATE,
@@ -43,7 +43,7 @@ pub(super) fn locate(given: &str) -> Result<FileLocation, Error> {
     Ok(FileLocation { path, mode })
 }
 
-/// Who may use the file: its user, as long as nothing else is said, or also its group, or everybody.
+/// The mode of the file: for its user only, unless the options add its group or all users.
 fn mode(given: &str, options: &str) -> Result<u32, Invalid> {
     let mut mode = None;
     for option in options.split('&').filter(|option| !option.is_empty()) {
@@ -63,13 +63,13 @@ fn mode(given: &str, options: &str) -> Result<u32, Invalid> {
     Ok(mode.unwrap_or(PRIVATE))
 }
 
-/// How errors call the store in the file at `path`.
+/// The name of the store in errors.
 pub(super) fn label(path: &Path) -> String {
     format!("local:{}", path.display())
 }
 
-/// A path that the user chose: an absolute one, so that two processes in two directories mean the same file, and SQLite none of
-/// its special names (`:memory:`, `file:...`). Its directory is resolved now.
+/// Checks a path that the user gave. It must be absolute, so that it names one file in all directories, and none of
+/// SQLite's special names (`:memory:`, `file:...`). Resolves its directory.
 fn explicit(given: &str) -> Result<PathBuf, Invalid> {
     let refuse = |why: String| Invalid::new("store URL", &format!("local:{given}"), why);
     if given.starts_with("//") {
@@ -113,21 +113,21 @@ fn explicit(given: &str) -> Result<PathBuf, Invalid> {
     Ok(path)
 }
 
-/// What the default depends on.
+/// What the default directory depends on.
 #[derive(Debug)]
-struct Surroundings {
+struct Environment {
     /// `$XDG_RUNTIME_DIR`.
     runtime_dir: Option<PathBuf>,
-    /// `/run/user/<uid>`, if it exists and is ours.
+    /// `/run/user/<uid>`, if it exists and belongs to this user.
     run_user: Option<PathBuf>,
-    /// A directory for this user where every user's temporary files go, whatever the environment says.
+    /// A directory for this user under the shared directory of temporary files, independent of the environment.
     fallback: PathBuf,
     /// The fallback's file exists.
     fallback_in_use: bool,
     uid: u32,
 }
 
-impl Surroundings {
+impl Environment {
     fn look() -> Self {
         let uid = getuid().as_raw();
         let run_user = PathBuf::from(format!("/run/user/{uid}"));
@@ -143,9 +143,9 @@ impl Surroundings {
         }
     }
 
-    /// The directory of the default file. A job started by cron has no runtime directory before its user logs in: once the
-    /// fallback is in use it stays the one, or the job and the session would not exclude each other. A relative
-    /// `$XDG_RUNTIME_DIR` does not count, as its specification says.
+    /// The directory of the default file. A cron job has no runtime directory before its user logs in. So once the
+    /// fallback is in use, it remains the default; otherwise the job and the session would not exclude each other. A
+    /// relative `$XDG_RUNTIME_DIR` is ignored, as its specification requires.
     fn directory(&self) -> PathBuf {
         let runtime_dir = self.runtime_dir.as_ref().filter(|dir| dir.is_absolute());
         match runtime_dir.or(self.run_user.as_ref()) {
@@ -155,8 +155,8 @@ impl Surroundings {
     }
 }
 
-/// Makes sure that `directory` exists, is ours, and that nobody else can write in it: in a directory for everyone's
-/// temporary files, another user may have been there before us.
+/// Checks that `directory` exists, belongs to this user, and is not writable by other users. In a shared directory of
+/// temporary files, another user may have created it.
 fn make_private(directory: &Path, uid: u32) -> Result<(), StoreError> {
     let store = label(directory);
     match DirBuilder::new().mode(0o700).create(directory) {
@@ -165,7 +165,7 @@ fn make_private(directory: &Path, uid: u32) -> Result<(), StoreError> {
         }
         _ => {}
     }
-    // Not following a link: it could lead anywhere.
+    // Does not follow a link, which could lead anywhere.
     let found = fs::symlink_metadata(directory)
         .map_err(|error| fault::of_io(&store, "cannot look at the directory", &error))?;
     let wrong = if !found.is_dir() {
@@ -190,8 +190,8 @@ mod tests {
 
     use super::*;
 
-    fn surroundings(runtime_dir: Option<&str>, run_user: Option<&str>) -> Surroundings {
-        Surroundings {
+    fn environment(runtime_dir: Option<&str>, run_user: Option<&str>) -> Environment {
+        Environment {
             runtime_dir: runtime_dir.map(Into::into),
             run_user: run_user.map(Into::into),
             fallback: "/tmp/leasehold-7".into(),
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn default_is_runtime_directory_then_run_user_then_temporary() {
-        let directory = |xdg, run| surroundings(xdg, run).directory();
+        let directory = |xdg, run| environment(xdg, run).directory();
         assert_eq!(
             directory(Some("/x"), Some("/run/user/7")),
             Path::new("/x/leasehold")
@@ -222,9 +222,9 @@ mod tests {
 
     #[test]
     fn a_fallback_that_is_in_use_stays_the_default() {
-        let before_login = Surroundings {
+        let before_login = Environment {
             fallback_in_use: true,
-            ..surroundings(Some("/x"), Some("/run/user/7"))
+            ..environment(Some("/x"), Some("/run/user/7"))
         };
         assert_eq!(before_login.directory(), Path::new("/tmp/leasehold-7"));
     }

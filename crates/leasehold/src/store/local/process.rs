@@ -1,4 +1,4 @@
-//! Which processes are gone for good. Must never say so of one that could still run: "not known" is present.
+//! Decides which processes have certainly ended. If in doubt, a process counts as present.
 
 use leasehold_core::{ClientId, Owner, Presence, Waiter};
 use nix::errno::Errno;
@@ -6,18 +6,18 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use rusqlite::{Connection, OptionalExtension};
 
-/// A process, so that it can be found again, and not be taken for a later one with the same id.
+/// Identifies a process, and distinguishes it from a later one with its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: u32,
-    /// When it started, in the system's ticks since boot, where that is known.
+    /// Its start time, in ticks since boot, if known.
     pub(super) started: Option<u64>,
-    /// The namespace that the pid counts in; `None` if it cannot be told.
+    /// Its PID namespace; `None` if unknown.
     pub(super) namespace: Option<String>,
 }
 
 impl Process {
-    /// This process. A fork of it would pass for it: forking while a store is open is not supported.
+    /// The current process. A fork cannot be told apart from it, so forking while a store is open is not supported.
     pub(super) fn current() -> Self {
         let pid = std::process::id();
         Self {
@@ -27,7 +27,7 @@ impl Process {
         }
     }
 
-    /// Whether this process is certainly gone, as far as `observer` can see.
+    /// True if this process has certainly ended, as far as `observer` can see.
     pub(super) fn is_gone(&self, observer: &Self) -> bool {
         if self.namespace.is_none() || self.namespace != observer.namespace {
             return false;
@@ -39,29 +39,29 @@ impl Process {
     }
 }
 
-/// Asks the kernel itself, since `/proc` may hide the processes of other users.
+/// Asks the kernel, since `/proc` may hide the processes of other users.
 fn no_such_pid(pid: u32) -> bool {
-    // Zero and below would mean process groups.
+    // Zero and negative numbers mean process groups.
     let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0);
     pid.is_some_and(|pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH))
 }
 
-/// What the kernel tells of a process in `/proc/<pid>/stat`.
+/// The fields used of `/proc/<pid>/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     started: u64,
-    /// It runs no more and waits for its parent to take notice.
+    /// It has ended and waits to be reaped by its parent.
     dead: bool,
 }
 
-/// Reads a line of `/proc/<pid>/stat`. Its second field, the command, may itself hold spaces and parentheses.
+/// Reads a line of `/proc/<pid>/stat`. Its second field, the command, may contain spaces and parentheses.
 #[cfg(any(target_os = "linux", target_os = "android", test))]
 fn parse_stat(line: &str) -> Option<Stat> {
     let (_, rest) = line.rsplit_once(')')?;
-    // The fields from the third on; proc(5) counts from one.
+    // The fields after the command. proc(5) counts from one.
     let field = |number: usize| rest.split_ascii_whitespace().nth(number - 3);
     let threads: u32 = field(20)?.parse().ok()?;
-    // A main thread that ended before the others shows as a zombie too, but its process is alive.
+    // A process whose main thread ended before the others also shows as a zombie, but is alive.
     let dead = matches!(field(3)?, "Z" | "X") && threads <= 1;
     Some(Stat {
         started: field(22)?.parse().ok()?,
@@ -79,7 +79,7 @@ mod system {
         parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Known only if `/proc` counts as we do: it may be mounted from another namespace.
+    /// The namespace, if `/proc` belongs to it: `/proc` may be mounted from another namespace.
     pub(super) fn namespace() -> Option<String> {
         let own = fs::read_to_string("/proc/self/stat").ok()?;
         let counts_alike = own.split(' ').next()? == std::process::id().to_string();
@@ -89,7 +89,7 @@ mod system {
         Some(link.to_string_lossy().into_owned())
     }
 
-    /// Whether the boot clock of this process is the host's: a time namespace may shift it.
+    /// True if the boot clock of this process is the host's. A time namespace may shift it.
     pub(super) fn has_hosts_clock() -> bool {
         let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
         let boot = offsets
@@ -105,7 +105,7 @@ mod system {
         None
     }
 
-    /// There is only one.
+    /// There is only one namespace.
     pub(super) fn namespace() -> Option<String> {
         Some("host".into())
     }
@@ -115,12 +115,12 @@ mod system {
     }
 }
 
-/// Whether deadlines by this process's clock mean the same to the other processes of the host.
+/// True if this process's deadlines mean the same to the other processes of the host.
 pub(super) fn has_hosts_clock() -> bool {
     system::has_hosts_clock()
 }
 
-/// The presence of owners by the processes of their clients.
+/// Judges the presence of owners by the processes of their clients.
 pub(super) struct Processes<'a> {
     pub(super) db: &'a Connection,
     pub(super) client: ClientId,
@@ -129,7 +129,7 @@ pub(super) struct Processes<'a> {
 
 impl Processes<'_> {
     fn is_gone(&self, client: ClientId) -> bool {
-        // A client that has no row, or a row that cannot be read, proves nothing.
+        // A missing or unreadable row proves nothing.
         client != self.client
             && matches!(find(self.db, client), Ok(Some(process)) if process.is_gone(self.observer))
     }
@@ -153,7 +153,7 @@ fn find(db: &Connection, client: ClientId) -> rusqlite::Result<Option<Process>> 
         .optional()
 }
 
-/// Every client with its process.
+/// All clients with their processes.
 pub(super) fn all(db: &Connection) -> rusqlite::Result<Vec<(i64, Process)>> {
     let mut select = db.prepare_cached("SELECT client, pid, started, namespace FROM clients")?;
     select
@@ -170,7 +170,7 @@ fn read(row: &rusqlite::Row<'_>, at: usize) -> rusqlite::Result<Process> {
     })
 }
 
-/// Records that `client` is a client of `process`.
+/// Records that `client` belongs to `process`.
 pub(super) fn register(
     db: &Connection,
     client: ClientId,
@@ -190,8 +190,7 @@ pub(super) fn register(
     .map(drop)
 }
 
-/// Forgets a client that nothing stands for any more. While a hold of it is left, only this row can tell that its
-/// process is gone.
+/// Forgets a client without holds and waiters. While it has a hold, only this row can show that its process is gone.
 pub(super) fn unregister(db: &Connection, client: i64) -> rusqlite::Result<()> {
     let unused = "DELETE FROM clients WHERE client = ?1
         AND NOT EXISTS (SELECT 1 FROM holders WHERE client = ?1) AND NOT EXISTS (SELECT 1 FROM waiters WHERE client = ?1)";

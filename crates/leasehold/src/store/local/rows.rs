@@ -1,4 +1,4 @@
-//! One lock as rows, and back. Must never decide anything: it writes down what the rules of core left behind.
+//! Reads one lock from its rows and writes it back.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::fault::Fault;
 
-/// The rows of one name as they were read, to tell afterwards which of them changed.
+/// The rows of one name as they were read, to find the changed ones afterwards.
 pub(super) struct Rows {
     holders: Vec<Holder>,
     waiters: Vec<WaiterRow>,
@@ -19,12 +19,12 @@ pub(super) struct Rows {
 #[derive(Clone, PartialEq)]
 struct WaiterRow {
     waiter: Waiter,
-    /// Its place: waiters stand in rising order, with gaps.
+    /// The position in the queue: numbers rise, with gaps.
     seq: i64,
 }
 
 impl Rows {
-    /// Reads what is known of `key`.
+    /// Reads the rows of `key`.
     pub(super) fn load(db: &Connection, key: &str) -> Result<Self, Fault> {
         Ok(Self {
             holders: load_holders(db, key)?,
@@ -33,7 +33,7 @@ impl Rows {
         })
     }
 
-    /// The same for the rules.
+    /// The lock as core's `LockState`.
     pub(super) fn state(&self) -> LockState {
         LockState {
             holders: self.holders.clone(),
@@ -42,12 +42,12 @@ impl Rows {
         }
     }
 
-    /// What fences are drawn from.
+    /// The counter that fences are drawn from.
     pub(super) const fn counter(&self) -> Counter {
         self.counter
     }
 
-    /// Writes what a step changed at `now`, leaving `state` and `counter`.
+    /// Writes the changes of a step at `now`.
     pub(super) fn save(
         &self,
         db: &Connection,
@@ -83,7 +83,7 @@ impl Rows {
         Ok(())
     }
 
-    /// The rows of the queue: who stands in order keeps its place number, all others get higher ones.
+    /// The rows of the queue. Waiters that remain in order keep their number; all others get higher ones.
     fn number(&self, state: &LockState) -> Vec<WaiterRow> {
         let mut free = self.waiters.last().map_or(0, |row| row.seq) + 1;
         let mut last = i64::MIN;
@@ -229,7 +229,7 @@ fn owner(row: &Row<'_>, at: usize) -> Result<Owner, Fault> {
         .ok_or_else(|| Fault::Content(format!("an owner in it is not one of ours: {token:?}")))
 }
 
-/// How a mode is written down.
+/// The name of a mode in the file.
 fn mode_text(mode: Mode) -> &'static str {
     match mode {
         Mode::Exclusive => "exclusive",
@@ -258,7 +258,7 @@ pub(super) fn natural(value: i64) -> Result<u64, Fault> {
     u64::try_from(value).map_err(|_| Fault::Content(format!("a number in it is negative: {value}")))
 }
 
-/// Numbers here are milliseconds and fences, which stay far below the limit.
+/// Converts milliseconds and fences, which are far below the limit.
 pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

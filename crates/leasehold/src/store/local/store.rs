@@ -1,5 +1,5 @@
-//! The locks in a file, for one client: each request is one piece of work, done where it may block. Must never let one wait behind steps
-//! that timed out.
+//! One client's access to the locks in a file. A thread does the blocking work. A request that waits behind timed-out
+//! steps times out too.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, PoisonError};
@@ -21,27 +21,28 @@ use crate::store::entries::{Entries, Looked, Taken};
 /// One client's access to the locks in a file.
 pub(crate) struct LocalStore {
     worker: Worker,
-    /// How errors call this store.
+    /// The name of this store in errors.
     label: String,
     clock: Clock,
     listener: Listener,
 }
 
-/// Where the blocking work is done.
+/// Who does the blocking work.
 enum Worker {
-    /// On a thread that ends, and closes the file, when the sender is dropped.
+    /// A thread. When the sender is dropped, it closes the file and ends.
     Thread(Sender<DbJob>),
-    /// Wherever a step is asked for: a paused runtime would not see a thread at work, and let time pass meanwhile.
+    /// The caller, on virtual time: a paused runtime does not notice a thread at work and would advance its clock
+    /// meanwhile.
     Inline(Box<Mutex<Db>>),
 }
 
 type DbJob = Box<dyn FnOnce(&mut Db) + Send>;
 
 impl LocalStore {
-    /// Opens the file at `path`, which is what follows `local:` in a URL; if empty, a file in the user's runtime directory.
+    /// Opens the file at `path`, which is the part after `local:` in a URL. If it is empty, opens a file in the user's
+    /// runtime directory.
     ///
-    /// # Errors
-    /// [`Error::Invalid`] for a path that cannot be one, [`Error::Store`] when the file cannot be used as it should.
+    /// # Errors [`Error::Invalid`] if the path is invalid, [`Error::Store`] if the file cannot be used.
     pub(crate) fn open(path: &str, attach: Attach, clock: Clock) -> Result<Self, Error> {
         let listener = attach.listener.clone();
         let db = Db::open(path, attach, clock)?;
@@ -65,7 +66,7 @@ impl LocalStore {
         })
     }
 
-    /// Does `work` on the file and passes the outcome on. What waits behind steps that timed out would too, and is told so.
+    /// Does `work` on the file and passes the outcome to `done`. A job that waited for too long times out.
     fn run<T>(
         &self,
         work: impl FnOnce(&mut Db) -> Result<T, StoreError> + Send + 'static,
@@ -78,7 +79,7 @@ impl LocalStore {
                 let outcome = work(&mut db);
                 let notices = db.notices();
                 drop(db);
-                // Not under the lock: whoever is told may take a step at once.
+                // Outside the lock: a listener may take a step at once.
                 for notice in notices {
                     (self.listener)(notice);
                 }
@@ -98,13 +99,13 @@ impl LocalStore {
                     }
                     done(outcome);
                 };
-                // Fails only when the thread has ended; whoever waits for `done` is told when it is dropped.
+                // Fails only when the thread has ended. Then `done` is dropped, which reports an unknown outcome.
                 drop(sender.send(Box::new(in_time)));
             }
         }
     }
 
-    /// The same for one who awaits the outcome. If the thread ends first, nobody knows it.
+    /// Does `work` on the file and waits for the outcome. If the thread ends first, the outcome is unknown.
     fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Db) -> Result<T, StoreError> + Send + 'static,
@@ -120,7 +121,7 @@ impl LocalStore {
     }
 }
 
-/// Does what is asked for until nobody can ask any more, and looks for grants by other processes meanwhile.
+/// Does the jobs until all senders are gone. Between them, looks for grants by other processes.
 fn serve(mut db: Db, requests: &Receiver<DbJob>, tell: &dyn Fn(Notice)) {
     loop {
         let request = match db.next_look() {
@@ -142,7 +143,7 @@ impl Store for LocalStore {
         &self.label
     }
 
-    /// A process sees what others ask for only when it looks, and it looks only while it waits.
+    /// A process notices waiters of other processes only when it looks, and it looks only while it waits itself.
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             tells_wanted: false,
@@ -158,7 +159,7 @@ impl Store for LocalStore {
     }
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
-        // Every name that is held or waited for is known by its rows.
+        // The rows themselves show every name that is held or waited for.
         if remember.is_some() {
             return ready(Ok(Vec::new())).boxed();
         }

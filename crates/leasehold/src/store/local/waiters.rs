@@ -1,25 +1,26 @@
-//! The waiters of one client, to notice when another process hands them a lock. Must never be needed for safety.
+//! The waiters of one client, used to notice grants by other processes. It is a hint only: safety does not depend on
+//! it.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use leasehold_core::{Now, Owner, Reply, Step, WAITER_GRACE};
 
-/// How long until the first look at the file after someone begins to wait, and between two looks at most.
+/// The pause before the first look at the file after a request begins to wait, and the longest pause between two looks.
 const FIRST_LOOK: Duration = Duration::from_micros(100);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Who of this client stands in line, as far as the answers told.
+/// The waiters of this client, as known from the answers.
 pub(super) struct LocalWaiters {
     owners: HashMap<Owner, WaiterEntry>,
-    /// The version of the file that was last looked at; it changes when another connection commits.
+    /// The version of the file at the last look. It changes when another connection commits.
     pub(super) seen_version: Option<i64>,
     pause: Duration,
 }
 
 struct WaiterEntry {
     key: String,
-    /// Past it, the store has given up on the waiter, and so may we.
+    /// After this time, the store has given the waiter up.
     until_ms: u64,
 }
 
@@ -34,7 +35,7 @@ impl Default for LocalWaiters {
 }
 
 impl LocalWaiters {
-    /// Takes note of what a step was answered.
+    /// Learns from the reply to a step.
     pub(super) fn note(&mut self, key: &str, step: &Step, reply: &Reply, now: Now) {
         match (step, reply) {
             (
@@ -68,23 +69,23 @@ impl LocalWaiters {
         }
     }
 
-    /// How long to let the file alone between two looks; `None` while nobody waits.
+    /// The pause between two looks at the file; `None` if no request waits.
     pub(super) fn pause(&self) -> Option<Duration> {
         (!self.owners.is_empty()).then_some(self.pause)
     }
 
-    /// Makes the pause longer, slowly: a lock that is held for a moment is handed over in a fraction of that moment, and
-    /// one that is held for long costs little to wait for.
+    /// Makes the pause slowly longer. A lock that is held for a moment is then handed over in a fraction of that
+    /// moment, and a lock that is held for long costs little to wait for.
     pub(super) fn looked(&mut self) {
         self.pause = (self.pause * 5 / 4).min(LOOK_EVERY);
     }
 
-    /// The waiter as this owner, and the key it waits for; it waits no more.
+    /// Removes a granted waiter. Returns the key that it waited for.
     pub(super) fn granted(&mut self, owner: &Owner) -> Option<String> {
         self.owners.remove(owner).map(|entry| entry.key)
     }
 
-    /// Forgets those that were not heard of for long.
+    /// Forgets waiters that have not asked again for long.
     pub(super) fn forget_silent(&mut self, now: Now) {
         self.owners
             .retain(|_, entry| entry.until_ms >= now.millis());

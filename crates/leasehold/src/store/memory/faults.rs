@@ -1,5 +1,4 @@
-//! What goes wrong on the way to a store in memory, because a test says so. Must never change a request that was sent before it was
-//! told.
+//! Faults that a test injects between clients and a store in memory. They do not affect requests that were sent before.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,61 +7,63 @@ use std::time::Duration;
 use crate::error::StoreErrorKind;
 use crate::store::contract::{Listener, Notice};
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum FaultMode {
     #[default]
     Open,
-    /// Refused, nothing happened.
+    /// Refused; nothing happened.
     Fails(StoreErrorKind),
-    /// Neither carried out nor answered.
+    /// Neither executed nor answered.
     Hangs,
-    /// Carried out, not answered.
+    /// Executed, but not answered.
     LosesReplies,
-    /// Carried out and answered this long after.
+    /// Executed and answered after this delay.
     Takes(Duration),
 }
 
-/// Goes wrong on purpose: the way from the clients of one [`Memory`](super::Memory) to what it holds. All of it works until told otherwise, and
-/// what is told counts for the requests that are sent from then on. Clones are the same way.
+/// Injects faults between the clients of one [`Memory`](super::Memory) and its locks.
 ///
-/// While it [fails](Faults::fail), [hangs](Faults::hang) or [loses replies](Faults::lose_replies), those clients do not hear either that
-/// it is their turn, or that others wait. The module `testing` has an example.
+/// Without faults, every request works. A fault applies to the requests that are sent from then on. Clones share their
+/// faults.
+///
+/// While the store [fails](Faults::fail), [hangs](Faults::hang) or [loses replies](Faults::lose_replies), its clients
+/// receive no notices either. The module `testing` has an example.
 #[derive(Clone, Default)]
 pub struct Faults(Arc<Mutex<FaultState>>);
 
 #[derive(Default)]
 struct FaultState {
     mode: FaultMode,
-    /// Of the clients that use it.
+    /// The listeners of the clients with these faults.
     listeners: Vec<Weak<dyn Fn(Notice) + Send + Sync>>,
 }
 
 impl Faults {
-    /// Each request is refused at once with an error of this kind, and nothing happens in the store.
+    /// Each request is refused at once with an error of this kind. Nothing happens in the store.
     pub fn fail(&self, kind: StoreErrorKind) {
         self.lock().mode = FaultMode::Fails(kind);
     }
 
-    /// Requests are neither carried out nor answered, as by a store that was stopped: each ends at its time limit with
-    /// [`StoreErrorKind::TimedOut`], and its client cannot know that nothing happened.
+    /// Requests are neither executed nor answered, as if the store was stopped. Each ends at its time limit with
+    /// [`StoreErrorKind::TimedOut`], and the client cannot know that nothing happened.
     pub fn hang(&self) {
         self.lock().mode = FaultMode::Hangs;
     }
 
-    /// Requests are carried out at once and not answered: each ends at its time limit with [`StoreErrorKind::TimedOut`].
+    /// Requests are executed at once, but not answered. Each ends at its time limit with [`StoreErrorKind::TimedOut`].
     pub fn lose_replies(&self) {
         self.lock().mode = FaultMode::LosesReplies;
     }
 
-    /// Each request is carried out, and answered, this long after it was sent. If that is longer than its time limit, it ends there
-    /// with [`StoreErrorKind::TimedOut`], and is carried out all the same.
+    /// Each request is executed and answered after this delay. If the delay is longer than its time limit, the request
+    /// ends with [`StoreErrorKind::TimedOut`] and is executed later all the same.
     pub fn slow(&self, delay: Duration) {
         self.lock().mode = FaultMode::Takes(delay);
     }
 
-    /// All works again. Clients hear of it as of a new connection to a server: who waits asks again, and what could not be
-    /// renewed is renewed. What hangs does so until its time limit.
+    /// Ends all faults. Clients react as to a new connection: waiters ask again, and failed renewals are retried.
+    /// Requests that hang do so until their time limit.
     pub fn heal(&self) {
         let listeners: Vec<Listener> = {
             let mut state = self.lock();
@@ -83,7 +84,7 @@ impl Faults {
         self.lock().mode
     }
 
-    /// A listener that hears nothing while nothing gets through.
+    /// Wraps a listener. It receives nothing while requests or replies are lost.
     pub(super) fn before(&self, listener: Listener) -> Listener {
         let mut state = self.lock();
         state

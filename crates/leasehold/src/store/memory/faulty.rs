@@ -1,5 +1,5 @@
-//! A client's way to a store in memory, on which goes wrong what a test says. Must never change what the store itself does with a
-//! step that reaches it.
+//! One client's access to a store in memory, with the faults that a test injects. A step that reaches the store is
+//! executed as usual.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,11 +16,11 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Done, Store};
 
-/// A step under way to a store that takes its time.
+/// A delayed step.
 struct Late {
     name: LockName,
     step: Step,
-    /// Taken by whichever comes first: its time limit, or the store.
+    /// Taken by the store or the time limit, whichever comes first.
     done: Arc<Mutex<Option<Done>>>,
 }
 
@@ -28,13 +28,13 @@ fn take(done: &Mutex<Option<Done>>) -> Option<Done> {
     done.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// One client's way to a [`Memory`], whatever its faults.
-pub(crate) struct Faulty(Arc<FaultyInner>);
+/// One client's access to a [`Memory`] with its faults.
+pub(crate) struct FaultyStore(Arc<FaultyInner>);
 
 struct FaultyInner {
     store: MemoryStore,
     faults: Faults,
-    /// In the order they were sent, which is that in which they are carried out.
+    /// In the order of sending, which is also the order of execution.
     late: Mutex<VecDeque<Late>>,
     tasks: Tasks,
     clock: Clock,
@@ -42,20 +42,20 @@ struct FaultyInner {
 }
 
 impl Memory {
-    /// A client's way to it: `limit` is for a request, or a third of its TTL if that is less.
+    /// Opens a client's access. The time limit of a request is `limit`, or a third of its TTL if that is less.
     pub(crate) fn open(
         &self,
         attach: Attach,
         tasks: &Tasks,
         clock: Clock,
         limit: Duration,
-    ) -> Faulty {
+    ) -> FaultyStore {
         let faults = self.faults();
         let attach = Attach {
             listener: faults.before(attach.listener),
             ..attach
         };
-        Faulty(Arc::new(FaultyInner {
+        FaultyStore(Arc::new(FaultyInner {
             store: self.attach(attach),
             faults,
             late: Mutex::default(),
@@ -83,8 +83,8 @@ impl FaultyInner {
         StoreError::new(self.store.label(), StoreErrorKind::TimedOut, detail).unknown()
     }
 
-    /// Says after `limit` that there is no answer, unless there is one.
-    fn gives_up(self: &Arc<Self>, limit: Duration, done: Arc<Mutex<Option<Done>>>) {
+    /// After `limit`, reports a timeout unless there is an answer.
+    fn time_out_after(self: &Arc<Self>, limit: Duration, done: Arc<Mutex<Option<Done>>>) {
         let inner = self.clone();
         self.tasks.spawn_aside(async move {
             inner.clock.sleep(limit).await;
@@ -94,8 +94,8 @@ impl FaultyInner {
         });
     }
 
-    /// Carries out the first of those that are late.
-    fn carries_out_next(&self) {
+    /// Executes the first delayed step.
+    fn execute_next(&self) {
         let mut queue = self.late.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Late { name, step, done }) = queue.pop_front() else {
             return;
@@ -107,8 +107,7 @@ impl FaultyInner {
         }
     }
 
-    /// Waits as a request does that is no step of a lock; an error if it has no answer. What `work` does is done unless it fails or
-    /// hangs.
+    /// Simulates an out-of-band request. `work` is executed unless the request fails or hangs.
     async fn ask<T>(&self, work: impl FnOnce() -> T) -> Result<T, StoreError> {
         match self.faults.mode() {
             FaultMode::Open => Ok(work()),
@@ -130,7 +129,7 @@ impl FaultyInner {
     }
 }
 
-impl Store for Faulty {
+impl Store for FaultyStore {
     fn label(&self) -> &str {
         self.0.store.label()
     }
@@ -141,14 +140,14 @@ impl Store for Faulty {
         match inner.faults.mode() {
             FaultMode::Open => inner.store.send(name, step, done),
             FaultMode::Fails(kind) => done.answer(Err(inner.refused(kind))),
-            FaultMode::Hangs => inner.gives_up(limit, Arc::new(Mutex::new(Some(done)))),
+            FaultMode::Hangs => inner.time_out_after(limit, Arc::new(Mutex::new(Some(done)))),
             FaultMode::LosesReplies => {
                 drop(inner.store.step(name, &step));
-                inner.gives_up(limit, Arc::new(Mutex::new(Some(done))));
+                inner.time_out_after(limit, Arc::new(Mutex::new(Some(done))));
             }
             FaultMode::Takes(delay) => {
                 let done = Arc::new(Mutex::new(Some(done)));
-                inner.gives_up(limit, done.clone());
+                inner.time_out_after(limit, done.clone());
                 let mut late = inner.late.lock().unwrap_or_else(PoisonError::into_inner);
                 late.push_back(Late {
                     name: name.clone(),
@@ -159,7 +158,7 @@ impl Store for Faulty {
                 let slow = inner.clone();
                 inner.tasks.spawn_aside(async move {
                     slow.clock.sleep(delay).await;
-                    slow.carries_out_next();
+                    slow.execute_next();
                 });
             }
         }
@@ -181,11 +180,11 @@ mod entries {
     use leasehold_core::LockName;
     use leasehold_core::cache::Step;
 
-    use super::Faulty;
+    use super::FaultyStore;
     use crate::error::StoreError;
     use crate::store::entries::{Entries, Looked, Taken};
 
-    impl Entries for Faulty {
+    impl Entries for FaultyStore {
         fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
             self.0.ask(|| self.0.store.cache_look(keys)).boxed()
         }

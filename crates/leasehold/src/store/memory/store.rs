@@ -1,4 +1,4 @@
-//! The store in memory, and each client's access to it. Must never decide a step by itself: the world of core does.
+//! The store in memory, and each client's access to it. The rules are those of core's `World`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::store::contract::{Attach, Done, Listener, Notice, Store};
 
-/// How many steps pass at least between two sweeps of expired names; as many as there are names, if those are more.
+/// The fewest steps between two sweeps of expired names. With more names than this, as many steps as there are names.
 const SWEEP_EVERY: usize = 1024;
 
-/// A store in this process, shared by the clients that are given a clone of it.
+/// A store in this process. Clients with clones of it share the locks.
 #[derive(Clone)]
 pub struct Memory {
     state: Arc<Mutex<MemoryState>>,
@@ -28,7 +28,7 @@ struct MemoryState {
     world: World,
     #[cfg(feature = "cache")]
     cache: leasehold_core::cache::CacheWorld,
-    /// The clients attached now; one that is not here hears nothing.
+    /// The attached clients. A detached client receives no notices.
     clients: HashMap<ClientId, Listener>,
     steps_to_sweep: usize,
 }
@@ -50,12 +50,13 @@ impl Memory {
         }
     }
 
-    /// What can go wrong on the way to this store, for tests: see the module `testing`.
+    /// The faults that tests inject between clients and this store: see the module `testing`.
     pub fn faults(&self) -> Faults {
         self.faults.clone()
     }
 
-    /// The same store, reached by a way with faults of its own. A client of it can be cut off while others are not.
+    /// A second handle to this store, with faults of its own. A test can cut off its clients while others are
+    /// connected.
     #[must_use]
     pub fn by_another_way(&self) -> Self {
         Self {
@@ -64,7 +65,7 @@ impl Memory {
         }
     }
 
-    /// Forgets everything, as `FLUSHALL` does in Redis.
+    /// Deletes everything, as `FLUSHALL` does in Redis.
     pub fn clear(&self) {
         let mut state = self.lock();
         state.world = World::default();
@@ -74,13 +75,13 @@ impl Memory {
         }
     }
 
-    /// Changes what is kept from outside the rules, as a test that plays a data loss.
+    /// Changes the locks outside the rules, as a test does that simulates a data loss.
     #[cfg(test)]
     pub(crate) fn meddle<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
         change(&mut self.lock().world)
     }
 
-    /// The same for what is kept of cache entries.
+    /// Changes the cache entries outside the rules.
     #[cfg(all(test, feature = "cache"))]
     pub(crate) fn meddle_entries<T>(
         &self,
@@ -98,13 +99,13 @@ impl Memory {
     }
 
     fn lock(&self) -> MutexGuard<'_, MemoryState> {
-        // A step has no point at which it can panic half-way through a change.
+        // A step cannot panic in the middle of a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl MemoryState {
-    /// Forgets what expired without anyone asking for it again, every so many steps.
+    /// Deletes expired locks and entries, once in so many steps.
     fn sweep_if_due(&mut self, now: Now) {
         self.steps_to_sweep -= 1;
         if self.steps_to_sweep > 0 {
@@ -164,7 +165,7 @@ impl MemoryStore {
             notices.push((listener.clone(), Notice::First { key: key(), owner }));
         }
         drop(state);
-        // Not under the lock: who is told may take a step at once.
+        // Outside the lock: a listener may take a step at once.
         for (listener, notice) in notices {
             listener(notice);
         }
@@ -172,7 +173,7 @@ impl MemoryStore {
     }
 }
 
-/// A waiter whose client has detached hears nothing.
+/// A waiter whose client has detached counts as gone.
 struct Attached<'a>(&'a HashMap<ClientId, Listener>);
 
 impl Presence for Attached<'_> {
@@ -249,7 +250,7 @@ mod entries {
             let heard = |id| state.clients.get(id).cloned();
             let listeners: Vec<_> = outcome.wakes.iter().filter_map(heard).collect();
             drop(state);
-            // Not under the lock: who is told may take a step at once.
+            // Outside the lock: a listener may take a step at once.
             for listener in all {
                 let keys = Some(vec![key.key().to_owned()]);
                 listener(Notice::Changed { keys });
