@@ -1,11 +1,11 @@
 #!lua
--- Remember a name that is worth showing to an operator, and forget those that nobody has named for a day.
+-- Add a name to the index for operators, and remove names that were not added for a day.
 --
 -- KEYS[1]  the index: names by when they were last named, in ms of the server's clock
 -- ARGV[1]  the name
 -- Reply    nothing
 --
--- Closes no race: the index holds hints. It must not grow by names that are used once.
+-- Closes no race: the index holds hints. Names that are used once must not make it grow.
 local clock = redis.call('TIME')
 local now_ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local memory = 86400000

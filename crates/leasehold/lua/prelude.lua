@@ -1,18 +1,19 @@
--- Shared by the long forms of the mutex's scripts: the parts of `leasehold-core` that its verbs need, rule for rule. The short
--- forms (take.lua, settle.lua) carry nothing of it, and answer before any change when a step needs it.
--- Comes after the `#!lua` line, then the verbs, then what calls them. It does nothing by being loaded.
+-- The functions that the long forms of the mutex's scripts share. They implement the same rules as
+-- `leasehold-core`. The short forms (take.lua, settle.lua) use none of them, and answer before any change when a
+-- step needs one.
+-- This text follows the `#!lua` line; the verbs and their caller follow this text. Loading it changes nothing.
 --
--- Redis carries a script out from its first line each time, so each function here costs every step a little; one that few
--- steps need is defined inside of what they call. Arguments of commands are strings: a number of Lua's costs as much as
--- a whole command.
+-- Redis runs a script from its first line each time, so each function costs every step a little. A function that few
+-- steps need is defined inside its caller. Arguments of commands are strings, since converting a Lua number costs as
+-- much as a whole command.
 local call, match = redis.call, string.match
 local KEYS, ARGV = KEYS, ARGV
 
--- COUNTER  string  the last fence drawn, for whichever lock
+-- COUNTER  string  the last fence drawn, for any lock
 local COUNTER = KEYS[1]
--- The keys of the lock that a step is about, set by `each`:
+-- The keys of the current step's lock, set by `each`:
 -- NAME     string  '<token>#<fence>' of the holder, with the lease as its TTL; then '/<how many>' if more than one fence was
---                  drawn, and '!' once somebody waits
+--                  drawn, and '!' once another client waits
 -- QUEUE    zset    waiters' tokens by arrival
 -- WAITERS  hash    token -> "<mode> <ttl ms> <fences> <channel or -> <seen until, ms>"
 local NAME, QUEUE, WAITERS
@@ -25,13 +26,13 @@ local SHORT_CLAIM = 1000
 local SOON = 50
 local FENCE_MAX = 9007199254740991
 local BLOCK_MOST = 1024
--- No value of ours is as long. A longer one is cut wherever it is looked at (core: VALUE_SHOWN).
+-- Values of this protocol are shorter. A longer one is cut off wherever it is read (core: VALUE_SHOWN).
 local VALUE_SHOWN = 1024
--- Longer than any waiter's "seen until" reaches: what is left of a queue that everyone abandoned goes by itself.
+-- Longer than the "seen until" of any waiter, so that an abandoned queue expires.
 local QUEUE_MEMORY = '60000'
 
--- Redis' clock is the only one: expiry is judged by the TTL of NAME, all else by TIME, in microseconds. Asked by the first
--- who needs it: all steps of a script are taken at one moment.
+-- Only Redis' clock counts. The TTL of NAME decides expiry, TIME (in microseconds) everything else. It is read when
+-- first needed: all steps of a script happen at one moment.
 local now, now_text
 local function time()
   if not now then
@@ -42,70 +43,71 @@ local function time()
   return now
 end
 
--- Numbers beyond 2^31 would be written as 1.76e+15. It is mostly the time that is asked for.
+-- Lua would write numbers beyond 2^31 as 1.76e+15. The time is the most frequent number.
 local function digits(number)
   return number == now and now_text or string.format('%.0f', number)
 end
 
--- Who is to be told at the end of this step that a short claim has begun before it: its channel and its token.
+-- The channel and the token of a waiter that must be told at the end of this step that a short claim has begun before
+-- it.
 local sleeper_channel, sleeper
 
--- Who holds NAME, if it is an owner of ours: its token, the first of its fences as it is written, how many were drawn, whether
--- others are known to wait, and all of that as it stands there. Set by `look` and `grant`.
+-- The holder of NAME, if it is an owner of this protocol: its token, the first of its fences as text, how many fences
+-- were drawn, whether others are known to wait, and the whole value. Set by `look` and `grant`.
 local holder, fence, block, contended, written
 
--- The first of the fences of the next grant: above all that were drawn before, even if the counter was lost (core:
--- Counter::draw). Fails, before anything has changed, if COUNTER is something else.
+-- The first fence of the next grant: above all fences drawn before, even if the counter was lost (core: Counter::draw).
+-- Fails, before any change, if COUNTER has another type.
 local function next_fence()
   local last, first = call('GET', COUNTER), time()
   last = last and not string.find(last, '%D') and tonumber(last)
   return last and last >= first and last <= FENCE_MAX - BLOCK_MOST and last + 1 or first
 end
 
--- The only place where anyone becomes a holder: its fences, its value and its lease in one step. NAME is free.
+-- The only function that makes an owner the holder: it sets fences, value and lease in one step. NAME is free.
 local function grant(token, ttl, first, wanted, others_wait)
   holder, fence, block, contended = token, digits(first), tonumber(wanted), others_wait
-  -- Before the lock: if a server fails between the two, some numbers are not used.
+  -- Written before the lock: if the server fails in between, some fences stay unused.
   call('SET', COUNTER, digits(first + block - 1))
   written = token .. '#' .. fence .. (block > 1 and '/' .. wanted or '') .. (others_wait and '!' or '')
   call('SET', NAME, written, 'PX', ttl)
 end
 
--- The reply to the holder, in one text: a table costs more for each of its fields. Its fence is the grant's, also when a
--- lost reply is asked for again.
+-- The reply to the holder as one text: a table costs more for each of its fields. Its fence is that of the grant, also
+-- when the owner repeats an acquire after a lost reply.
 local function held(queued)
   return 'held ' .. fence .. ' ' .. block .. ' ' .. queued
 end
 
--- The owner holds NAME: a new deadline for it.
+-- Gives NAME, held by the caller, a new deadline.
 local function hold(ttl)
-  -- First, since it fails if QUEUE is something else.
+  -- This comes first, since it fails if QUEUE has another type.
   local queued = call('ZCARD', QUEUE)
   call('PEXPIRE', NAME, ttl)
   if contended and queued == 0 then
-    -- Its next steps may be short ones. A full server may refuse it.
+    -- The next steps of the holder may use the short forms. A full server may refuse this.
     redis.pcall('SET', NAME, string.sub(written, 1, -2), 'KEEPTTL')
   end
   return held(queued)
 end
 
--- The client of a token of ours, false for any other value (core: Owner::parse). In host and note stands ASCII that can
--- be seen, without colons and '#'.
+-- The client in a token of this protocol; false for any other value (core: Owner::parse). Host and note are printable
+-- ASCII without colons and '#'.
 local function client_of(token)
   local id, client = match(token, '^lh1%.([0-9a-f]+)%.([0-9a-f]+)%.[!"$-9;-~]*:%d+:[!"$-9;-~]*$')
   return id and #id == 32 and #client == 16 and client
 end
 
--- Who holds NAME: the beginning of its value and its type; false and 'none' when it is free.
--- Another program may keep anything there. A value of many megabytes must not be copied for each who asks: that would keep
--- the server from all others, and what is answered would cut the connections of those who wait. Another type (Redisson has
--- a hash, Symfony a zset) is held, and never an error.
+-- Reads the holder of NAME: returns the beginning of its value and its type; false and 'none' if it is free.
+-- Another program may store anything there. A value of many megabytes must not be copied for each request: that
+-- would block the server, and such replies would break the connections of waiters. A key of another type (a hash of
+-- Redisson, a zset of Symfony) counts as held, and is never an error.
 local function look()
   holder = nil
   local value = redis.pcall('GETRANGE', NAME, '0', '1023')
   if type(value) ~= 'table' then
     if value == '' then
-      -- Nothing, or an empty string.
+      -- A missing key or an empty string.
       local kind = call('TYPE', NAME).ok
       return kind ~= 'none' and '', kind
     end
@@ -123,22 +125,25 @@ local function look()
   return '', call('TYPE', NAME).ok
 end
 
--- Whether `token` holds NAME, by the grant of the fence under which it believes to hold; false if it knows none (core: C8).
+-- True if `token` holds NAME by the grant with the fence `believed`; with any fence if `believed` is false (core: C8).
 local function holds(token, believed)
   local by = believed and believed - tonumber(holder and fence or 0)
   return token == holder and (not by or by >= 0 and by < block)
 end
 
--- Looks for the first waiter that is alive and can be told; `caller` is both. One that is silent is dropped. One that cannot
--- be told is passed over, since its client may be connecting anew, and keeps its place for 2 s, or longer if it asks again:
--- up to 32 of them, since each is looked for again at each step, and the others are dropped.
+-- Looks for the first waiter that is alive and can be told; `caller` counts as both. A silent waiter is dropped. A
+-- waiter that cannot be told is passed over, since its client may be reconnecting. It keeps its place for 2 s, or
+-- longer if it asks again. At most 32 waiters are passed over, since each is checked again at each step; further ones
+-- are dropped.
 --
--- A lock that is free goes to the waiter that was found, for the claim window, and it is told. If that ends within a second,
--- so is the next one, unless it asks soon after by itself. Returns what `look` would, afterwards.
--- `held` by one of ours, a lock keeps who cannot be told: only the silent at the front are dropped (core: drop_dead).
+-- A free lock is granted to that waiter for the claim window, and the waiter is told. If the window is less than a
+-- second, the next waiter is told too, unless it asks soon by itself. Returns the same as `look` afterwards.
+-- If an owner of this protocol holds the lock (`held`), waiters that cannot be told keep their place: only silent
+-- ones at the front are dropped (core: drop_dead).
 --
--- A lock that is held by a 'foreign' one wakes nobody when it ends, so the first in line looks often. Who is the first just now,
--- since one before it was dropped or the waiter at the place `left` has left, is told so. Returns how many were passed over.
+-- If a foreign program holds the lock (`held` is 'foreign'), its end wakes no waiter, so the first waiter polls often.
+-- A waiter that has just become the first is told: because one before it was dropped, or because the waiter at place
+-- `left` has left. Returns how many were passed over.
 local function serve(caller, held, left)
   local behind, place, dropped, foreign = call('ZCARD', QUEUE), 0, false, held == 'foreign'
   if behind == 0 then
@@ -152,10 +157,10 @@ local function serve(caller, held, left)
     behind = behind - 1
   end
 
-  -- Whether a waiter can be told, and whether it was. It is counted before anything is said: a PUBLISH also reaches who
-  -- listens at a replica, uncounted, and such a one must not hear of a grant that it does not get. Those who listen to every
-  -- channel by a pattern are not counted. Where counting is not permitted, PUBLISH counts, and what it says has no fence, so
-  -- that the grant has to be claimed. An error (no permission) proves nothing.
+  -- Returns whether a waiter can be told, and whether it was told. Subscribers are counted before anything is
+  -- published: PUBLISH also reaches subscribers of a replica, without counting them, and they must not hear of a grant
+  -- that they do not get. Subscribers by pattern are not counted. If the user may not count, PUBLISH counts instead.
+  -- Its message then has no fence, so that the waiter has to claim the grant. An error (no permission) proves nothing.
   local function hears(channel, blind)
     local heard = redis.pcall('PUBSUB', 'NUMSUB', channel)
     if not heard.err then
@@ -171,7 +176,7 @@ local function serve(caller, held, left)
     return token, match(record, '^(%S+ (%d+) (%d+) (%S+) )(%d+)$')
   end
 
-  -- The first of those from `place` on who can be told and would sleep past the end of a claim (core: sleeper).
+  -- Finds the first waiter from `place` on that can be told and would sleep past the end of a claim (core: sleeper).
   local function find_sleeper(window)
     local due = now_ms + WAITER_GRACE
     for at = place, math.min(behind, place + PASSED_OVER) - 1 do
@@ -202,7 +207,7 @@ local function serve(caller, held, left)
         end
         return table.concat({ 'granted', fences, digits(time()), others, token, NAME }, ' ')
       end
-      -- Who asks is about to be answered; a waiter without a channel only polls, so nothing is proved.
+      -- The caller receives a reply anyway. A waiter without a channel only polls, so its silence proves nothing.
       local able, told = true, token == caller or channel == '-'
       if not told then
         able, told = hears(channel, news and message('-'))
@@ -215,7 +220,7 @@ local function serve(caller, held, left)
         return place
       elseif able then
         local first = next_fence()
-        -- Before anybody is told: a server that refuses changes refuses here.
+        -- Done before the waiter is told: a server that refuses changes refuses here.
         drop(token)
         grant(token, tonumber(ttl) < CLAIM_WINDOW and ttl or CLAIM_WINDOW, first, wanted, others > 0)
         if not told then
@@ -234,7 +239,8 @@ local function serve(caller, held, left)
         dropped = true
       else
         if tonumber(seen_until) > limit then
-          -- Before HSET, since it takes no memory: see `hold`.
+          -- Before HSET, since PEXPIRE takes no memory (the first change of the script decides on a full server of
+          -- Redis 6.2).
           call('PEXPIRE', QUEUE, QUEUE_MEMORY)
           call('PEXPIRE', WAITERS, QUEUE_MEMORY)
           call('HSET', WAITERS, token, terms .. digits(limit))
@@ -249,7 +255,7 @@ local function serve(caller, held, left)
   return false, 'none'
 end
 
--- The first part of every step but a look: a free lock goes to who waits. Returns who holds it then, as `look` does.
+-- The first part of every step except inspect: grants a free lock to a waiter. Then returns the holder, as `look` does.
 local function advance(caller)
   local value, kind = look()
   if kind == 'none' then
@@ -258,8 +264,8 @@ local function advance(caller)
   return value, kind
 end
 
--- The holder as others see it: type, token or foreign value, lease left (-1: for ever), its grant's fence or '', microseconds
--- since or -1.
+-- The holder as others see it: type, token or foreign value, rest of the lease in ms (-1: without end), fence of the
+-- grant or '', microseconds since the grant or -1.
 local function view(value, kind)
   if kind == 'none' then
     return { 'none', '', 0, '', -1 }
@@ -271,9 +277,9 @@ local function view(value, kind)
   return { kind, holder, left, fence, digits(math.max(time() - tonumber(fence), 0)) }
 end
 
--- Takes the steps of a batch in their order. Each has three keys, in the order above, and `width` arguments. The locks
--- may be different ones or the same, and in a cluster of any slot (which a cluster refuses; there is none as yet).
--- The reply has one for each step. The error of a step is that step's only: {'error', what it says}.
+-- Executes the steps of a batch in order. Each has three keys, in the order above, and `width` arguments. The steps may
+-- concern one lock or several. (In a cluster, the keys could be in different slots; clusters are not supported.) The
+-- reply has one element for each step. The error of a step concerns that step only: {'error', text}.
 local function each(width, step)
   local replies = {}
   for number = 1, (#KEYS - 1) / 3 do

@@ -2,11 +2,11 @@
 -- End a load without a value.
 --
 -- KEYS  see prelude.lua
--- ARGV  1 token of the load  2 ms to leave the source alone, since it failed; '' if it was given up  3 what it said
+-- ARGV  1 token of the load  2 back-off in ms after a failure; '' if the load was given up  3 the error
 -- Reply {'abandoned', now}
 --
--- Closes the race between looking whose load it is and ending it: whoever took over goes on.
--- allow-oom: a full server must not keep those who wait from loading.
+-- Closes the race between checking the owner of a load and ending it: a client that took the load over goes on.
+-- allow-oom: a full server must not keep waiters from loading.
 if control and control.token == ARGV[1] then
   local back_off = tonumber(ARGV[2])
   call('HDEL', CONTROL, 'token', 'version', 'until')

@@ -1,24 +1,24 @@
 #!lua
--- Ask for a fresh value, or to be the one who loads it.
+-- Ask for a fresh value, or for the load of it.
 --
 -- KEYS  see prelude.lua
 -- ARGV  1 token of the load  2 the highest version the caller has seen  3 1 to want a newer one even if that is fresh, or 0
---       4 lease in ms  5 the client to tell when the load of another ends, or -
+--       4 lease in ms  5 the client to tell when another client's load ends, or -
 -- Reply {'fresh', now, the entry}
 --       {'load', now, version, failures in a row, the stale entry if the caller has not seen it}
 --       {'busy', now, poll after in ms, stale entry}
 --       {'back-off', now, left in ms, error, stale entry}
 --
--- Closes the race between finding nothing fresh and becoming the one who loads: of all who ask at once one is told `load`. A
--- repeat with the same token is told so again, with the same version.
--- A full server refuses it before its first line, or (before 7.0) at its only change that takes memory, which comes first.
+-- Closes the race between finding nothing fresh and becoming the loader: of all concurrent callers, one gets the reply
+-- `load`. If it repeats the request with its token, it gets that reply again, with the same version. A full server
+-- refuses the script before its first line, or (before 7.0) at its only change that takes memory, which comes first.
 local token, seen, over, lease, client = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', tonumber(ARGV[4]), ARGV[5]
 if fresh and (not over or stored.version > seen) then
   return { 'fresh', now, call('GET', ENTRY) }
 end
--- The clock was set back since the value was loaded, and a control that was lost may have counted on from its version: by less
--- than an hour's microseconds. The value is stale, and its version goes past all of them, as do those after it. The last 20 bits
--- of the token are added, since another control that was lost may have begun here too.
+-- The clock was set back since the value was loaded, and a lost control may have counted on from its version, by less
+-- than an hour's microseconds. The value is stale. Its version moves past all of them, and so do the later ones. The
+-- last 20 bits of the token are added, since another lost control may have begun here too.
 if not control and stored and stored.version > now_us then
   stored.version = after(stored.version + 3600000000 + tonumber(string.sub(token, -5), 16) * 1024)
   call('SETRANGE', ENTRY, '5', string.format('i %016.0f', stored.version))
@@ -34,7 +34,7 @@ end
 
 if control and control.token and control.token ~= token then
   wait(0)
-  -- A lease counts in its last millisecond.
+  -- A lease is valid in its last millisecond.
   local poll_after = math.min(control.until_ms - now + 1, client == '-' and 25 or 500)
   return { 'busy', now, poll_after, stale }
 end
@@ -44,7 +44,7 @@ if control and control.back_off_until then
   return { 'back-off', now, left, control.error or '', stale }
 end
 if not control then
-  -- A server that remembers nothing does not know what was invalidated.
+  -- A server without a control does not know what was invalidated.
   local epoch = next_number()
   control = { last = epoch, epoch = epoch, failures = 0 }
 end

@@ -1,23 +1,24 @@
 #!lua
--- Hand in what was loaded.
+-- Store a loaded value.
 --
 -- KEYS  see prelude.lua
 -- ARGV  1 token of the load  2 its version  3 ms to be fresh  4 ms to be kept as stale after that  5 ms it took to load
---       6 how it is written: j, m or r  7 the value
+--       6 its encoding: j, m or r  7 the value
 -- Reply {'committed', now, 'fresh', soft expiry in ms}
---       {'committed', now, 'stale'}: invalidated since the load began, or nobody remembers whether it was; kept as stale, unless
---         its version was given out by a control that is lost
---       {'committed', now, 'overtaken'}: something newer is stored, and this was dropped
+--       {'committed', now, 'stale'}: invalidated since the load began, or it is unknown whether it was; kept as stale, unless
+--         its version was given out by a lost control
+--       {'committed', now, 'overtaken'}: something newer is stored, and this value was dropped
 --
--- Closes two races: between the load and an invalidation, whose old value is never stored as fresh; and between a late load
--- and a later one, whose value it never replaces.
+-- Closes two races. Between the load and an invalidation: the old value is never stored as fresh. Between a late load
+-- and a newer one: the late value never replaces the newer one.
 local version, kept, soft = tonumber(ARGV[2]), nil, nil
--- Above all that this control gave out: it is of one that was lost, before the clock was set back, so nothing is known of it.
+-- A version above all that this control gave out comes from a lost control, from before the clock was set back: nothing
+-- is known of it.
 local unknown = control and version > control.last
 if stored and stored.version > version then
   kept = 'overtaken'
 elseif stored and stored.version == version then
-  -- A repeat; it may have been invalidated since.
+  -- A repeat; the value may have been invalidated since.
   kept, soft = stored.invalidated and 'stale' or 'fresh', stored.soft
 elseif unknown then
   kept = stored and 'overtaken' or 'stale'
@@ -37,7 +38,8 @@ local mine = control and control.token == ARGV[1]
 if mine then
   call('HDEL', CONTROL, 'token', 'version', 'until')
 end
--- The source works. A value that nobody needed, or a repeat, says nothing new of it, unless it was waited for.
+-- The source works. A value that was not needed, or a repeat, proves nothing new, unless it comes from the current
+-- load.
 if control and (mine or not unknown and not (stored and stored.version >= version)) then
   call('HDEL', CONTROL, 'back_off_until', 'error', 'failures')
   tell()

@@ -1,15 +1,16 @@
--- Shared by every script of cache entries: what stands under the keys, rule for rule as in `leasehold-core` (cache/state.rs).
--- Comes after the `#!lua` line. Drops what has ended, answers for other programs' data, and changes nothing else.
+-- Shared by all scripts of cache entries: reads the keys, by the same rules as `leasehold-core` (cache/state.rs).
+-- This text follows the `#!lua` line. It drops what has ended, answers for other programs' data, and changes
+-- nothing else.
 --
 -- KEYS[1]  the entry: a line of 69 bytes, then the value
 -- KEYS[2]  its control: a hash, {entry}:lh-cache
 --            last, epoch            the last number given out, and that of the last invalidation
---            token, version, until  who loads: whose load, its version, the last ms of its lease
---            back_off_until, error  a failed load: the last ms in which nobody loads, and what it said
---            failures               how many have failed in a row
+--            token, version, until  the loader: its token, its version, the last ms of its lease
+--            back_off_until, error  after a failed load: the last ms of the back-off, and the error
+--            failures               how many loads have failed in a row
 --            w:<client id>          a client to tell when the load ends
--- Every reply is an array: a word, then now in ms. {'foreign', now, type}: something else stands under one of the keys, and
--- nothing was done.
+-- Every reply is an array: a word, then now in ms. {'foreign', now, type}: a key holds another program's data, and
+-- nothing was changed.
 local call, digits = redis.call, function(number) return string.format('%.0f', number) end
 local ENTRY, CONTROL = KEYS[1], KEYS[2]
 local MEMORY, VERSION_MAX = 900000, 9007199254740991
@@ -18,7 +19,7 @@ local clock = call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
 
--- Another program's data, by its type; nil if there is none.
+-- The type of another program's data; nil if there is none.
 local foreign
 local function is_other(key, answer)
   if not string.find(answer.err, 'WRONGTYPE', 1, true) then
@@ -27,7 +28,7 @@ local function is_other(key, answer)
   foreign = foreign or call('TYPE', key).ok
 end
 
--- What is stored, by the line before the value; nil if nothing is.
+-- The stored value, by the line before it; nil if there is none.
 local stored
 local line = redis.pcall('GETRANGE', ENTRY, '0', '68')
 if type(line) == 'table' then
@@ -41,13 +42,13 @@ elseif line ~= '' or call('EXISTS', ENTRY) == 1 then
     foreign = 'string'
   end
 end
--- The clock may have been set back: what comes from the future by more than a second is stale.
+-- The clock may have been set back: a value from more than a second in the future is stale.
 local fresh = stored
   and not stored.invalidated
   and now + 1000 >= stored.at
   and now < tonumber(stored.soft)
 
--- What is remembered; nil if nothing is.
+-- The control; nil if there is none.
 local control
 local fields = redis.pcall(
   'HMGET', CONTROL, 'last', 'epoch', 'token', 'version', 'until', 'back_off_until', 'error', 'failures')
@@ -76,7 +77,8 @@ elseif call('EXISTS', CONTROL) == 1 then
   foreign = foreign or 'hash'
 end
 
--- The next number after `last`: never below wall time, so that it rises also when the last one was lost (core: Version::after).
+-- The next number after `last`: never below wall time, so that numbers rise even if the last one was lost (core:
+-- Version::after).
 local function after(last)
   local counted = last < VERSION_MAX and last + 1 or 0
   return math.min(math.max(counted, now_us), VERSION_MAX)
@@ -87,7 +89,7 @@ local function next_number()
   return after(math.max(control and control.last or 0, stored and stored.version or 0))
 end
 
--- Keeps the control for so many ms and a quarter of an hour more, or for longer if it was to be.
+-- Keeps the control for this many ms plus a quarter of an hour, or longer if it already was to be kept for longer.
 local function remember(needed)
   local left = needed + MEMORY
   if call('PTTL', CONTROL) < left then
@@ -95,13 +97,14 @@ local function remember(needed)
   end
 end
 
--- A change that changes nothing and takes no memory: a full server of version 6 refuses a script's first change if that takes
--- some, and none after it.
+-- Makes a change without effect that takes no memory: a full server of version 6 refuses the first change of a script
+-- if that takes memory, but none after it.
 local function go_on_when_full()
   call('HDEL', CONTROL, '-')
 end
 
--- Tells everyone who waits that the load has ended. A hint: they also poll, so who may not publish goes on.
+-- Tells all waiters that the load has ended. This is a hint: they also poll, so a user without permission to publish
+-- goes on.
 local function tell()
   for _, field in ipairs(call('HKEYS', CONTROL)) do
     local client = string.match(field, '^w:(.*)$')

@@ -1,6 +1,6 @@
 -- Admit an access to a resource that lives in Redis, reads included.
 --
--- KEYS[1]  where the resource keeps the highest fence it has seen; in the resource's slot, without a TTL
+-- KEYS[1]  the key with the highest fence that the resource has seen; in the resource's slot, without a TTL
 -- ARGV[1]  the fence of the lease
 -- Reply    1 admitted; 0 stale: the lease behind this fence is over, do not retry
 --

@@ -1,20 +1,20 @@
--- Take the mutex, find that this owner has it already, or join the queue.
+-- Take the mutex, report that this owner holds it already, or join the queue.
 --
 -- KEYS  see prelude.lua
 -- ARGV  1 owner token  2 TTL in ms  3 mode  4 how many fences to draw
---       5 '' ask once, '-' queue and poll, else queue and be told on this channel
+--       5 '' ask once; '-' queue and poll; else queue and receive wakes on this channel
 -- Reply 'held <fence of the grant> <how many were drawn> <queued>'
 --       {'busy', ahead, poll_after in ms, now in us, view}
 --
--- Closes the race between taking a lock and knowing it: value, lease and fence are set in one step, and a retry after
--- a lost reply by the same owner finds its own token and answers 'held' again.
+-- Closes the race between taking a lock and learning it: value, lease and fence are set in one step, and if the owner
+-- repeats the request after a lost reply, it finds its own token and the reply is 'held' again.
 local function acquire(owner, ttl, mode, wanted, channel)
   local value, kind = advance(owner)
   if holder == owner then
     return hold(ttl)
   end
   local queued = call('ZCARD', QUEUE)
-  -- Who still waits could not be told, and keeps nobody from the lock.
+  -- The remaining waiters could not be told, and do not keep the caller from the lock.
   if kind == 'none' then
     grant(owner, ttl, next_fence(), wanted, queued > 0)
     return held(queued)
@@ -29,9 +29,10 @@ local function acquire(owner, ttl, mode, wanted, channel)
   local ahead = rank or queued > 0 and call('ZCARD', QUEUE) or 0
   local seen = view(value, kind)
 
-  -- For each place in line a second, or 250 ms for who is not told. If the holder is foreign and will wake nobody, 50 ms for
-  -- the first and 90 ms for those near; those who cannot be told do not count. All ask when the lease ends, too (one
-  -- millisecond after its last), 10 ms after the one before (core: poll_after).
+  -- Poll after one second for each place in the queue, or 250 ms for a client that receives no wakes. A foreign holder
+  -- sends no wake: poll after 50 ms as the first waiter, 90 ms as one of the next. Waiters that cannot be told do not
+  -- count. All waiters also ask when the lease ends (one millisecond after its last), each 10 ms after the previous one
+  -- (core: poll_after).
   local places, poll_after = ahead - passed, 50
   if holder then
     poll_after = ((channel == '' or channel == '-') and 250 or 1000) * (places + 1)
@@ -49,7 +50,7 @@ local function acquire(owner, ttl, mode, wanted, channel)
   if channel ~= '' then
     local behind = call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2]
     local seen_until = digits(math.floor(time() / 1000) + poll_after + WAITER_GRACE)
-    -- Fails if WAITERS is something else; from here on nothing does.
+    -- Fails if WAITERS has another type. Nothing fails after this.
     call('HSET', WAITERS, owner, table.concat({ mode, ttl, wanted, channel, seen_until }, ' '))
     call('PEXPIRE', WAITERS, QUEUE_MEMORY)
     if not rank then
@@ -57,10 +58,11 @@ local function acquire(owner, ttl, mode, wanted, channel)
     end
     call('PEXPIRE', QUEUE, QUEUE_MEMORY)
     if holder and not contended then
-      -- From now on the short forms leave this lock to the long ones.
+      -- From now on, the short forms leave this lock to the long ones.
       call('SET', NAME, written .. '!', 'KEEPTTL')
     end
-    -- The holder is told each time: a hint may get lost, and who keeps the lock for its own tasks should give it up.
+    -- Tells the holder each time, since a message may get lost: a client that keeps the lock for its own tasks should
+    -- give it up.
     if ahead == 0 and holder then
       redis.pcall('PUBLISH', 'leasehold:wake:' .. client_of(holder), 'wanted ' .. holder .. ' ' .. NAME)
     end

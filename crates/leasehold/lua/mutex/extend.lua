@@ -1,14 +1,14 @@
--- Give the lease a new deadline, only while it is held: an expired lock is never taken again here.
+-- Give the lease a new deadline, only while it is held. An expired lock is never taken again here.
 --
 -- KEYS  see prelude.lua
 -- ARGV  1 owner token  2 TTL in ms  3 a fence by which the owner believes to hold, nil if it knows none
 -- Reply 'held <fence of the grant> <how many were drawn> <queued>'
 --       {'not-held', view}
 --
--- Closes the race between checking the owner and extending the key. The fence tells an owner that holds from one that was
--- granted the lock a second time, by a server that was rolled back: a failover to a replica that lags (core: C8).
--- allow-oom: a full server must not cost a holder its lease; PEXPIRE takes no memory. The flag also makes a replica
--- answer READONLY where a script without it would read stale data and answer 'not-held'.
+-- Closes the race between checking the owner and extending the key. The fence tells two grants to one owner apart.
+-- A second one can follow a rollback of the server: a failover to a lagging replica (core: C8).
+-- allow-oom: a full server must not cost a holder its lease, and PEXPIRE takes no memory. With this flag, a replica
+-- also answers READONLY; without it, the script would read stale data there and answer 'not-held'.
 local function extend(owner, ttl, believed)
   local value, kind = advance()
   if holds(owner, believed) then

@@ -1,10 +1,10 @@
 #!lua flags=no-writes
--- Look at a lock, its holder and its queue without changing them.
+-- Read a lock, its holder and its queue without changing them.
 --
 -- KEYS  1 the fence counter, then three, see prelude.lua
 -- Reply {{'seen', view, {token, record, token, record, ...}, now in ms}}
 --
--- One script, so that holder and queue are of one moment.
+-- One script, so that holder and queue are from one moment.
 return each(0, function()
   local value, kind = look()
   local queue = {}

@@ -1,14 +1,14 @@
--- Free the mutex or leave its queue, and hand it to the next.
+-- Free the mutex or leave its queue, and grant the mutex to the next waiter.
 --
 -- KEYS  see prelude.lua
 -- ARGV  1 owner token  2 ms to keep the key for, 0 to free it now  3 a fence, as in extend.lua
 -- Reply 'released'
 --       {'not-held', view}
 --
--- Closes the race between checking the owner and deleting the key, and the one between deleting it and granting it to
--- the first in line: the key never looks free while someone waits. An owner lets go of whatever it has, and is told
--- whether that is what it believed to have.
--- allow-oom: see extend.lua. A failure to hand over must not undo the release, hence `pcall`; waiters also poll.
+-- Closes the race between checking the owner and deleting the key, and the race between deleting the key and
+-- granting it to the first waiter: the key is never free while another client waits. An owner always gives up what
+-- it has. The reply says whether that is what it believed to hold.
+-- allow-oom: see extend.lua. A failed grant must not undo the release, hence `pcall`; waiters also poll.
 local function release(owner, keep, believed)
   local value, kind = advance()
   if holder == owner then

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Up to 32 extensions and releases by holders for whose locks nobody waits; settle_many.lua does the rest.
+-- Up to 32 extensions and releases by holders whose locks have no waiters; settle_many.lua does the rest.
 --
 -- KEYS  one for each: the lock's name
 -- ARGV  three for each: 1 '<token>#<fence>', by which the owner believes to hold  2 'extend' or 'release'
 --       3 ms: the new lease, or how long to keep the key at a release, or 0
--- Reply one for each: 'done', followed by '/<how many>' if more fences were drawn than that one; or, if that step has
---       changed nothing, 'contended', since others wait, or 'other'
+-- Reply one for each: 'done', followed by '/<how many>' if more than that one fence was drawn; or, if the step has changed
+--       nothing, 'contended' (another client waits) or 'other'
 --
 -- Closes the race between checking the owner and extending or deleting the key; see extend.lua.
 local call, KEYS, ARGV = redis.call, KEYS, ARGV
@@ -14,7 +14,7 @@ for number = 1, #KEYS do
   local name, own, ms = KEYS[number], ARGV[3 * number - 2], ARGV[3 * number]
   local value, rest = not gone[name] and values[number], ''
   if value ~= own then
-    -- After the token and the fence: how many were drawn, and the mark.
+    -- The value has the number of fences and the mark after the token and the fence.
     rest = value and string.sub(value, 1, #own) == own and string.sub(value, #own + 1)
     local many = rest and tonumber(string.match(rest, '^/(%d+)!?$') or rest == '!' and 1)
     if not many or many < 1 or many > 1024 then

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Up to 32 extensions and releases, in their order, also for locks that others wait for.
+-- Up to 32 extensions and releases in order, also for locks that others wait for.
 --
 -- KEYS  1 the fence counter, then three for each, see prelude.lua
 -- ARGV  four for each: 1 'extend' or 'release'  2 owner token  3 ms

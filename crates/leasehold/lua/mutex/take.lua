@@ -1,12 +1,13 @@
 #!lua
--- Up to 32 acquires of locks that are free and that nobody waits for; acquire_many.lua does the rest.
+-- Up to 32 acquires of free locks without waiters; acquire_many.lua does the rest.
 --
 -- KEYS  1 the fence counter, then two for each: the lock's name, its queue
 -- ARGV  three for each: 1 owner token  2 TTL in ms  3 how many fences to draw
--- Reply one for each: its fence, or 'other' if that step has changed nothing
+-- Reply one for each: its fence, or 'other' if the step has changed nothing
 --
--- Closes the race between taking a lock and knowing it: the value has the fence in it. NX, since a name may come twice.
--- Not declared allow-oom: a full server refuses all of it before it has written anything.
+-- Closes the race between taking a lock and learning it: the value contains the fence. NX, since a name may occur
+-- twice.
+-- Not declared allow-oom: a full server refuses the whole script before it has written anything.
 local call, KEYS, ARGV = redis.call, KEYS, ARGV
 local count, replies = #ARGV / 3, {}
 local all_free = call('EXISTS', unpack(KEYS, 2)) == 0
@@ -14,7 +15,7 @@ if count == 1 and not all_free then
   return { 'other' }
 end
 
--- core: Counter::draw. Digits are compared as text: to make a number of them, and text again, costs more than a SET.
+-- core: Counter::draw. Digits are compared as text: converting them to a number and back costs more than a SET.
 local clock, last = call('TIME'), call('GET', KEYS[1])
 local fence, next, drawn = clock[1] .. string.rep('0', 6 - #clock[2]) .. clock[2], nil, nil
 if last and (#last > #fence or #last == #fence and last >= fence) and not string.find(last, '%D')

@@ -1,5 +1,5 @@
 #!lua
--- Take a lock whose value is its deadline: one that is free, or one that has passed.
+-- Take a lock whose value is its deadline, if it is free or its deadline has passed.
 --
 -- KEYS[1]  the lock
 -- ARGV     1 a unit of its time in microseconds: 1000000, or 1000  2 TTL in units, rounded up
@@ -8,8 +8,8 @@
 --          {'foreign', type, value if that is a string, now in us}
 --          {'bad-clock', now in us}
 --
--- Closes the race between reading a deadline that has passed and overwriting it: GETSET alone also overwrites the one that
--- somebody has written in between.
+-- Closes the race between reading a passed deadline and overwriting it. GETSET alone would also overwrite a deadline
+-- that another client has written in between.
 if kind ~= 'none' and not deadline then
   return { 'foreign', kind, value, now_text }
 end

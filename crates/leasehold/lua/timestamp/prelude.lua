@@ -1,5 +1,5 @@
--- Shared by every script of the timestamp protocol: what stands under the key, and what it means (core: timestamp.rs).
--- Comes after the `#!lua` line. Looks at the clock and the key, and changes nothing.
+-- Shared by all scripts of the timestamp protocol: reads the key and its meaning (core: timestamp.rs). This text
+-- follows the `#!lua` line. It reads the clock and the key, and changes nothing.
 local call, digits = redis.call, function(number) return string.format('%.0f', number) end
 local KEY, UNIT = KEYS[1], tonumber(ARGV[1])
 
@@ -8,7 +8,7 @@ local clock = call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now, now_text = math.floor(now_us / UNIT), digits(now_us)
 
--- The deadline that a value stands for; nil for what is no time in this unit (T3).
+-- The deadline that a value stands for; nil if it is not a time in this unit (T3).
 local function read(value)
   local whole, part = string.match(value, '^([1-9]%d*)(.*)$')
   local least = UNIT == 1000 and 13 or 10
@@ -21,9 +21,9 @@ local function read(value)
   return tonumber(whole) + (string.find(part, '[1-9]') and 1 or 0)
 end
 
--- What stands there: its type, 'none' if nothing; its value, if that is a string; its deadline, if it has one.
+-- The content of the key: its type, or 'none'; its value, if that is a string; its deadline, if it has one.
 local kind, value, deadline = 'none', '', nil
--- Of a long value only the beginning: it is no time (T3), and to copy it each time would keep the server from others.
+-- Only the beginning of a long value: it is not a time (T3), and copying it each time would block the server.
 local found = redis.pcall('GETRANGE', KEY, '0', '1024')
 if found == '' then
   kind = call('TYPE', KEY).ok
@@ -37,7 +37,7 @@ elseif found then
   error(found)
 end
 
--- Whether it is one of the deadlines in ARGV from this place on, as it was written, and lies ahead (T4).
+-- True if the value is one of the deadlines in ARGV from this place on, exactly as written, and has not passed (T4).
 local function is_mine(first)
   for place = first, #ARGV do
     if value == ARGV[place] then
