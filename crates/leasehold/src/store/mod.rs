@@ -85,7 +85,7 @@ impl Target {
                 refuse(&format!("{scheme}:..."), left_out("redis"))
             }
             _ if !is_scheme(scheme) || !rest.starts_with("//") => {
-                refuse(shown, format!("has no scheme that is known; {SCHEMES}"))
+                refuse(shown, format!("has an unknown scheme; {SCHEMES}"))
             }
             _ => refuse(&format!("{scheme}:..."), unknown(scheme)),
         }

@@ -137,7 +137,7 @@ fn load_value(db: &Connection, now: Now, key: &str) -> Result<Option<(Value, u64
     }
     let text = row.get_ref(0)?.as_blob().map_err(content)?;
     let value = Value::read(text)
-        .ok_or_else(|| Fault::Content(format!("what is stored under {key:?} is no cache entry")))?;
+        .ok_or_else(|| Fault::Content(format!("the value under {key:?} is not a cache entry")))?;
     Ok(Some((value, until_ms)))
 }
 
@@ -180,7 +180,9 @@ fn load_control(db: &Connection, now: Now, key: &str) -> Result<Option<Control>,
 }
 
 fn content(error: impl std::fmt::Display) -> Fault {
-    Fault::Content(format!("a cache entry in it is not one of ours: {error}"))
+    Fault::Content(format!(
+        "a cache entry in it was not written by leasehold: {error}"
+    ))
 }
 
 /// Writes the changes of a step.

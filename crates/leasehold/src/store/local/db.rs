@@ -52,7 +52,7 @@ impl Db {
         let path::FileLocation { path, mode } = path::locate(given)?;
         let label = path::label(&path);
         if !clock.is_virtual() && !process::has_hosts_clock() {
-            let detail = "this process is in a time namespace, so that its deadlines mean nothing to other processes of the host";
+            let detail = "this process is in a time namespace, so its deadlines are not valid for other processes of the host";
             return Err(StoreError::new(label, StoreErrorKind::Unavailable, detail).into());
         }
         let (conn, identity) = file::open(&path, mode, &label)?;

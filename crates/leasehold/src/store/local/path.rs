@@ -55,7 +55,7 @@ fn mode(given: &str, options: &str) -> Result<u32, Invalid> {
         };
         let known = said.is_some() && mode.is_none_or(|before| said == Some(before));
         if !known {
-            let why = "after the question mark can stand mode=0600, mode=0660 for the file's group, or mode=0666 for everybody";
+            let why = "the only option is mode=0600, mode=0660 for the file's group, or mode=0666 for everybody";
             return Err(Invalid::new("store URL", &format!("local:{given}"), why));
         }
         mode = said;

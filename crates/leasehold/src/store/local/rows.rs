@@ -225,8 +225,11 @@ fn save_counter(db: &Connection, counter: Counter, now: Now) -> Result<(), Fault
 
 fn owner(row: &Row<'_>, at: usize) -> Result<Owner, Fault> {
     let token: String = row.get(at)?;
-    Owner::parse(&token)
-        .ok_or_else(|| Fault::Content(format!("an owner in it is not one of ours: {token:?}")))
+    Owner::parse(&token).ok_or_else(|| {
+        Fault::Content(format!(
+            "an owner in it was not written by leasehold: {token:?}"
+        ))
+    })
 }
 
 /// The name of a mode in the file.

@@ -75,7 +75,7 @@ impl FaultyInner {
     }
 
     fn refused(&self, kind: StoreErrorKind) -> StoreError {
-        StoreError::new(self.store.label(), kind, "so its faults say")
+        StoreError::new(self.store.label(), kind, "injected by a test")
     }
 
     fn timed_out(&self, limit: Duration) -> StoreError {

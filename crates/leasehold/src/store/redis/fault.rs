@@ -55,7 +55,7 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
             (said(StoreErrorKind::Unreachable, detail).unknown(), false)
         }
         ErrorKind::Parse => {
-            let detail = "what answers there does not speak Redis' protocol; is it the right port, and with or without TLS?";
+            let detail = "the other side does not speak the Redis protocol; is it the right port, and with or without TLS?";
             (said(StoreErrorKind::Protocol, detail).unknown(), false)
         }
         // The server answered, so it may have executed the request: in step, outcome unknown.
@@ -186,7 +186,7 @@ mod tests {
     fn an_answer_of_an_unknown_form_may_follow_a_deed() {
         let form = RedisError::from((
             ErrorKind::UnexpectedReturnType,
-            "an answer has no known form",
+            "an answer has an unknown form",
         ));
         let (error, in_step) = classify("store", &form);
         assert_eq!(error.kind, StoreErrorKind::Protocol);

@@ -79,7 +79,7 @@ pub(super) fn no_known_form(value: &Value) -> RedisError {
     // Only the first word is shown, since values may be confidential.
     let word = array(value).and_then(<[_]>::first).and_then(text);
     let detail = word.unwrap_or("no word").to_owned();
-    let what = "the answer of a script has no known form";
+    let what = "the answer of a script has an unknown form";
     (ErrorKind::UnexpectedReturnType, what, detail).into()
 }
 

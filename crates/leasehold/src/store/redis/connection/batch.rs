@@ -115,7 +115,11 @@ impl BatchRequest<'_> {
         };
         let replies: Vec<Option<RedisResult<Reply>>> = replies.ok_or_else(|| {
             let detail = format!("the answer of a script: {value:?}");
-            RedisError::from((ErrorKind::UnexpectedReturnType, "has no known form", detail))
+            RedisError::from((
+                ErrorKind::UnexpectedReturnType,
+                "has an unknown form",
+                detail,
+            ))
         })?;
         let left: Vec<_> = (steps.iter().zip(&replies))
             .filter(|(_, reply)| reply.is_none())
@@ -135,9 +139,13 @@ impl BatchRequest<'_> {
         let filled = replies
             .into_iter()
             .map(|reply| reply.or_else(|| rest.next()));
-        filled
-            .collect::<Option<_>>()
-            .ok_or_else(|| (ErrorKind::UnexpectedReturnType, "a script left a step out").into())
+        filled.collect::<Option<_>>().ok_or_else(|| {
+            (
+                ErrorKind::UnexpectedReturnType,
+                "a script has not answered a step",
+            )
+                .into()
+        })
     }
 
     async fn ask(

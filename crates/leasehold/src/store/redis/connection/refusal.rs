@@ -33,7 +33,8 @@ pub(in crate::store::redis) fn closed(address: &Address) -> StoreError {
 /// The server did not answer an attempt to connect in time.
 pub(in crate::store::redis) fn silent(address: &Address, limit: Option<Duration>) -> StoreError {
     let waited = limit.map_or_else(String::new, |limit| format!(" for {limit:.1?}"));
-    let detail =
-        format!("it said nothing{waited}; is it the right host and port, and with or without TLS?");
+    let detail = format!(
+        "it did not answer{waited}; is it the right host and port, and with or without TLS?"
+    );
     StoreError::new(address.to_string(), StoreErrorKind::TimedOut, detail)
 }

@@ -16,7 +16,7 @@ impl DisconnectReason {
     pub(in crate::store::redis) const fn describe(self) -> (StoreErrorKind, &'static str) {
         match self {
             Self::Lost => (StoreErrorKind::Unreachable, "the connection was lost"),
-            Self::Silent => (StoreErrorKind::TimedOut, "it gave no sign of life"),
+            Self::Silent => (StoreErrorKind::TimedOut, "the server stopped answering"),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::store::contract::Done;
 const LEAST: Duration = Duration::from_millis(2);
 
 /// The result of a sweep.
-#[must_use = "those whose time limit has passed are to be told"]
+#[must_use = "steps whose time limit has passed have to be answered"]
 pub(in crate::store::redis) struct SweepResult {
     late: Vec<(Done, StoreError)>,
     /// When to sweep next, unless woken before.

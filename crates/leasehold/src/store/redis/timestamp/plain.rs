@@ -178,7 +178,7 @@ fn foreign(before: Content) -> RedisResult<Reply> {
     let Content::Text(value) = before else {
         return Ok(Reply::Foreign(before));
     };
-    let said = "without scripts: what is no time was written meanwhile, and was overwritten";
+    let said = "without scripts: a value that is not a time was written meanwhile, and has been overwritten";
     let lost = format!("\"{}\"", value.escape_ascii());
     Err((ErrorKind::UnexpectedReturnType, said, lost).into())
 }

@@ -48,7 +48,7 @@ pub(super) fn no_known_form(value: &Value) -> RedisError {
     let detail = format!("{value:?}");
     (
         ErrorKind::UnexpectedReturnType,
-        "an answer has no known form",
+        "an answer has an unknown form",
         detail,
     )
         .into()

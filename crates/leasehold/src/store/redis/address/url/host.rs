@@ -7,7 +7,7 @@ const PORT: u16 = 6379;
 
 pub(super) fn host_and_port(text: &str) -> Result<(String, u16), String> {
     if text.contains(',') {
-        let why = "names several hosts, and Leasehold keeps its locks on one server: name that one";
+        let why = "names several hosts, and Leasehold keeps its locks on one server; name that one";
         return Err(why.into());
     }
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
@@ -20,7 +20,7 @@ pub(super) fn host_and_port(text: &str) -> Result<(String, u16), String> {
             Some(port) => (host, Some(port)),
         }
     } else if text.matches(':').count() > 1 {
-        return Err("has more than one colon in its host; an IPv6 address stands in [ ]".into());
+        return Err("has more than one colon in its host; write an IPv6 address in [ ]".into());
     } else {
         let (host, port) = match text.split_once(':') {
             Some((host, port)) => (host, Some(port)),
@@ -31,13 +31,13 @@ pub(super) fn host_and_port(text: &str) -> Result<(String, u16), String> {
             return Err("names no host".into());
         }
         if !host.chars().all(plain) {
-            return Err("has a host that is no name and no address".into());
+            return Err("has a host that is neither a name nor an address".into());
         }
         (host, port)
     };
     let is_wildcard = |address: IpAddr| address.is_unspecified();
     if host.parse().is_ok_and(is_wildcard) {
-        return Err("names every address of a host, to which nobody connects: name one".into());
+        return Err("names a wildcard address; name the address of the server".into());
     }
     let port = match port {
         None => PORT,
@@ -45,7 +45,7 @@ pub(super) fn host_and_port(text: &str) -> Result<(String, u16), String> {
             .parse()
             .ok()
             .filter(|number| *number > 0 && port.bytes().all(|byte| byte.is_ascii_digit()))
-            .ok_or("has a port that is no number from 1 to 65535")?,
+            .ok_or("has a port that is not a number from 1 to 65535")?,
     };
     Ok((host.to_owned(), port))
 }

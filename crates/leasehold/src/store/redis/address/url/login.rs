@@ -34,7 +34,7 @@ impl Login {
     pub(super) fn take_database(&mut self, text: &str) -> Result<(), String> {
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
         let number = text.parse().ok().filter(|_| is_number);
-        let number = number.ok_or("names a database that is no number")?;
+        let number = number.ok_or("names a database that is not a number")?;
         once(&mut self.database, number, "databases")
     }
 

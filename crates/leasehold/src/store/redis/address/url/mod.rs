@@ -87,7 +87,7 @@ fn tcp(scheme: &str, rest: &str) -> Result<Parsed, String> {
             "user" | "username" | "pass" | "password" => {
                 return Err("names user or password after the host; put them before it".into());
             }
-            _ => return Err("has an option after ? that is not known; known is db".into()),
+            _ => return Err("has an unknown option after ?; only db is known".into()),
         }
     }
     let database = login.database.filter(|number| *number > 0);
@@ -151,9 +151,7 @@ fn socket(rest: &str) -> Result<Parsed, String> {
             "user" | "username" => once(&mut login.user, text()?, "users")?,
             "pass" | "password" => once(&mut login.password, text()?, "passwords")?,
             _ => {
-                return Err(
-                    "has an option after ? that is not known; known are db, user and pass".into(),
-                );
+                return Err("has an unknown option after ?; known are db, user and pass".into());
             }
         }
     }

@@ -47,7 +47,7 @@ fn every_form_is_read() {
 }
 
 #[test]
-fn whatever_is_not_understood_is_refused() {
+fn unknown_parts_of_a_url_are_refused() {
     for (url, why) in [
         ("redis://h/?nonsense=1", "option after ?"),
         ("redis://h/?password=S3CR3T", "before it"),
@@ -55,11 +55,11 @@ fn whatever_is_not_understood_is_refused() {
         ("redis://h/?S3CR3T", "option after ?"),
         ("redis://h/3?db=4", "two databases"),
         ("redis://h/?db=1&db=2", "two databases"),
-        ("redis://h/?db=x", "no number"),
-        ("redis://h/?db=", "no number"),
-        ("redis://h/x", "no number"),
-        ("redis://h/-1", "no number"),
-        ("redis://h/1/2", "no number"),
+        ("redis://h/?db=x", "not a number"),
+        ("redis://h/?db=", "not a number"),
+        ("redis://h/x", "not a number"),
+        ("redis://h/-1", "not a number"),
+        ("redis://h/1/2", "not a number"),
         ("redis://h/#3", "after #"),
         ("rediss://h/#insecure", "certificates are always checked"),
         ("redis://a,b", "several hosts"),
@@ -73,13 +73,13 @@ fn whatever_is_not_understood_is_refused() {
         ("redis://h:0/", "from 1 to 65535"),
         ("redis://h:+1/", "from 1 to 65535"),
         ("redis://u:S3CR3T", "port"),
-        ("redis://::1:18200/", "stands in [ ]"),
+        ("redis://::1:18200/", "write an IPv6 address in [ ]"),
         ("redis://[::1", "without its ]"),
         ("redis://[h]/", "no IPv6"),
         ("redis://[::1]6379/", "between ]"),
-        ("redis://0.0.0.0/", "every address"),
-        ("redis://[::]/", "every address"),
-        ("redis://h\u{f6}/", "no name"),
+        ("redis://0.0.0.0/", "wildcard"),
+        ("redis://[::]/", "wildcard"),
+        ("redis://h\u{f6}/", "neither a name"),
         ("redis://u:S3 CR3T@h/", "space"),
         ("redis://u:S3CR3T%@h/", "%25"),
         ("redis://u:%ff@h/", "UTF-8"),
