@@ -52,16 +52,16 @@ fn general(line: &str) -> String {
 fn tutorial_prints_what_its_page_shows() {
     let commands = commands();
     assert!(commands.len() > 8, "the page has commands");
-    let mut script = String::from("exec 2>&1\n");
-    for (command, _) in &commands {
+    let lines = commands.iter().map(|(command, _)| {
         let then = if command.ends_with('&') {
             UNTIL_HELD
         } else {
             ":"
         };
         // The next command may ask for the status of this one.
-        script += &format!("{command}\nstatus=$?\n{then}\necho '{MARK}'\n(exit $status)\n");
-    }
+        format!("{command}\nstatus=$?\n{then}\necho '{MARK}'\n(exit $status)\n")
+    });
+    let script = format!("exec 2>&1\n{}", lines.collect::<String>());
     // For its directory alone: the page starts a server.
     let store = Store::local();
     let done = output(&store, &["sh", "-c", &script]);
