@@ -330,7 +330,7 @@ impl fmt::Display for Described<'_> {
             HolderIdentity::Owner(owner) if self.1 => write!(f, "held by this client, {owner}")?,
             HolderIdentity::Owner(owner) => write!(f, "held by {owner}")?,
             HolderIdentity::Foreign { kind, .. } => {
-                write!(f, "held by a foreign lock of type {kind}")?
+                write!(f, "held by a foreign lock of type {kind}")?;
             }
         }
         if let Some(fence) = holder.fence {

@@ -248,7 +248,7 @@ async fn a_host_that_slept_for_less_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_slept_past_its_end_in_the_store_is_not_taken_again() {
+async fn lease_that_slept_past_its_end_is_not_retaken() {
     let scene = Scene::begin();
     let lease = scene.lease().await;
     scene.clock.suspend(TTL + SECOND);
@@ -258,7 +258,7 @@ async fn a_lease_that_slept_past_its_end_in_the_store_is_not_taken_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wall_clock_that_is_set_back_ends_no_lease_and_prolongs_none() {
+async fn wall_clock_set_back_changes_no_lease() {
     let scene = Scene::begin();
     let lease = scene.lease().await;
     let first = lease.fence();

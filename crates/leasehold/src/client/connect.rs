@@ -230,7 +230,7 @@ mod tests {
     /// Each request would time out, or none ever.
     #[cfg(feature = "doctor")]
     #[tokio::test]
-    async fn examine_refuses_the_timeouts_that_connect_refuses() {
+    async fn examine_refuses_timeouts_that_connect_refuses() {
         for timeout in [Duration::ZERO, Duration::from_secs(61)] {
             let builder = || Client::builder().request_timeout(timeout);
             let how = Examination::new(Duration::from_secs(30));

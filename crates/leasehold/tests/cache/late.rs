@@ -21,7 +21,7 @@ async fn a_load_that_is_slower_than_its_lease_is_the_only_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_renewal_another_loads_too_and_the_first_value_serves_until_the_second_is_there() {
+async fn load_without_renewal_serves_until_second_load_ends() {
     let fleet = Fleet::new();
     let policy = || {
         Policy::default()
@@ -51,7 +51,7 @@ async fn without_renewal_another_loads_too_and_the_first_value_serves_until_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_loaded_before_an_invalidation_is_never_fresh_after_it() {
+async fn value_loaded_before_invalidation_is_never_fresh() {
     let fleet = Fleet::new();
     let (cache, other) = (fleet.cache(), fleet.cache());
     let early = tokio::spawn(

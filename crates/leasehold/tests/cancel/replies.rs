@@ -90,7 +90,7 @@ async fn an_acquisition_that_was_carried_out_is_undone() {
 }
 
 #[tokio::test]
-async fn an_acquisition_that_was_given_up_after_its_reply_was_lost_is_undone() {
+async fn dropped_acquire_with_lost_reply_is_undone() {
     let scene = Scene::begin().await;
     scene.proxy.swallow_replies(true);
     let mutex = scene.mutex();

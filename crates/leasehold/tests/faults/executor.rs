@@ -280,7 +280,7 @@ async fn a_task_that_blocks_its_worker_costs_no_lease() {
 }
 
 #[test]
-fn a_waiter_whose_executor_stands_still_gets_its_turn_before_its_grant_lapses() {
+fn waiter_on_stalled_executor_claims_grant_in_time() {
     let (server, still, client) = scene();
     let (waiting, release) = in_line(&server, &still, &client);
     release();

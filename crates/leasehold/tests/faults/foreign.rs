@@ -155,7 +155,7 @@ async fn keys_of_any_type_are_busy_and_named_and_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn foreign_clients_are_excluded_and_their_scripts_work_on_our_token() {
+async fn foreign_clients_are_excluded_and_read_our_token() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     let lease = take(&client, "orders", LONG).await;

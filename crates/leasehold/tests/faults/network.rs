@@ -24,7 +24,7 @@ async fn scene() -> (RedisServer, FaultProxy, Client, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_reply_to_an_acquire_is_lost_and_the_retry_finds_the_same_lease() {
+async fn retry_after_lost_reply_finds_granted_lease() {
     let (server, proxy, client, other) = scene().await;
     for (name, wait) in [("asked once", false), ("waited for", true)] {
         let lock = client.mutex(name).ttl(LONG);

@@ -28,7 +28,7 @@ async fn gives_back_and_takes(client: &Client, mut before: impl AsyncFnMut(usize
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_given_back_is_never_busy_where_the_server_forgot_the_scripts() {
+async fn released_lock_is_not_busy_after_script_flush() {
     let server = RedisServer::start();
     let (client, third) = (connect(&server.url()).await, connect(&server.url()).await);
     let mut held = Vec::new();

@@ -247,7 +247,7 @@ async fn nobody_who_came_later_hears_of_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_and_comes_back_is_told_of_without_its_password() {
+async fn server_outage_is_logged_without_password() {
     let listener = Listener::default();
     let _listening = set_default(listener.clone());
     let server = RedisServer::builder().password(CANARY).start();

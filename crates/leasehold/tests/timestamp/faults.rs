@@ -47,7 +47,7 @@ async fn t7_an_extension_whose_answer_was_lost_is_still_ours() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t7_an_acquisition_or_a_release_whose_answer_was_lost_is_left_alone() {
+async fn t7_lost_reply_of_acquire_or_release_is_not_retried() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
     let client = connect(&proxy).await;
@@ -91,7 +91,7 @@ async fn t7_an_acquisition_or_a_release_whose_answer_was_lost_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_away_costs_a_hold_nothing_before_its_deadline() {
+async fn server_outage_before_deadline_costs_hold_nothing() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
     let client = connect(&proxy).await;

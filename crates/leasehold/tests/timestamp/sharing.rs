@@ -39,7 +39,7 @@ async fn each_keeps_the_other_out_until_it_releases() {
 }
 
 #[tokio::test]
-async fn t1_t2_a_foreign_deadline_is_taken_over_when_its_unit_has_passed() {
+async fn t1_t2_foreign_deadline_is_taken_over_after_its_unit() {
     let server = frozen();
     let client = connect(&server.url()).await;
     for unit in UNITS {
@@ -61,7 +61,7 @@ async fn t1_t2_a_foreign_deadline_is_taken_over_when_its_unit_has_passed() {
 }
 
 #[tokio::test]
-async fn t4_our_deadline_that_passed_is_theirs_and_the_loss_is_noticed() {
+async fn t4_passed_deadline_is_taken_over_and_loss_is_noticed() {
     let server = frozen();
     let client = connect(&server.url()).await;
     let mut theirs = Plain::new(&server, Unit::Seconds);

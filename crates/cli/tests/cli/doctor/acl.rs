@@ -179,7 +179,7 @@ fn acl(server: &RedisServer, words: &[&str]) -> String {
 }
 
 #[test]
-fn the_acl_line_is_taken_by_the_server_and_enough_for_everything() {
+fn acl_line_is_accepted_and_sufficient() {
     let server = RedisServer::start();
     for (words, prefix) in [(&[][..], ""), (&["--keys", "jobs:*"], "jobs:")] {
         let line = acl(&server, words);

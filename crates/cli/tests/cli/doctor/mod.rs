@@ -193,7 +193,7 @@ fn a_save_that_failed_stops_locks() {
 }
 
 #[test]
-fn replicas_that_are_missing_unneeded_or_asked_for_locks_themselves() {
+fn replicas_missing_unneeded_or_used_as_primary() {
     let server = RedisServer::start();
     Report::quick(&server.url(), &[]).has("rep.count", "info/warn", &["no replica"]);
     set(&server, "min-replicas-to-write", "1");

@@ -58,7 +58,7 @@ impl Contents {
 
     /// The next batch of a kind, with only those steps that came before this sequence number.
     pub(super) fn take_batch(&mut self, kind: Kind, before: u64) -> Option<Batch> {
-        let line = &mut self.queues[kind as usize];
+        let queue = &mut self.queues[kind as usize];
         let fits = queue.iter().take(kind.most());
         let count = fits.take_while(|item| item.sequence < before).count();
         if count == 0 {

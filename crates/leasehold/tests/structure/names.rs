@@ -1,0 +1,209 @@
+//! Names: one meaning for a type's name, test code in its place, short names of tests, one group for a prefix of invariants.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syn::visit::Visit;
+use syn::{ImplItemFn, Item, ItemFn, ItemMod};
+
+use crate::modules::is_test;
+
+/// Names that a crate gives to more than one type, as `crate Name count`. The list only shrinks.
+const HOMONYMS: &str = include_str!("homonyms.txt");
+
+/// The longest name of a test, in characters.
+const LONGEST: usize = 60;
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Rust sources below a folder, with their paths from it.
+fn sources(folder: &Path) -> Vec<(PathBuf, syn::File)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let file = syn::parse_file(&text)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            found.push((path, file));
+        }
+    }
+    found
+}
+
+/// The folders of the workspace's crates that hold sources, by crate.
+fn folders() -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(workspace().join("crates")).unwrap() {
+        let home = entry.unwrap().path();
+        let name = home.file_name().unwrap().to_str().unwrap().to_owned();
+        for folder in ["src", "tests", "benches", "examples"] {
+            if home.join(folder).exists() {
+                found.push((name.clone(), home.join(folder)));
+            }
+        }
+    }
+    found
+}
+
+/// A file of tests, by its place.
+fn is_in_tests(path: &Path) -> bool {
+    path.components().any(|part| {
+        let part = part.as_os_str();
+        part == "tests" || part == "tests.rs"
+    })
+}
+
+/// The types that production code declares.
+#[derive(Default)]
+struct Types(Vec<String>);
+
+impl<'ast> Visit<'ast> for Types {
+    fn visit_item_mod(&mut self, item: &'ast ItemMod) {
+        if !is_test(&item.attrs) {
+            syn::visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item(&mut self, item: &'ast Item) {
+        let declared = match item {
+            Item::Struct(item) => Some((&item.ident, &item.attrs)),
+            Item::Enum(item) => Some((&item.ident, &item.attrs)),
+            Item::Union(item) => Some((&item.ident, &item.attrs)),
+            Item::Trait(item) => Some((&item.ident, &item.attrs)),
+            Item::Type(item) => Some((&item.ident, &item.attrs)),
+            _ => None,
+        };
+        if let Some((name, attributes)) = declared
+            && !is_test(attributes)
+        {
+            self.0.push(name.to_string());
+        }
+        syn::visit::visit_item(self, item);
+    }
+}
+
+#[test]
+fn type_name_has_one_meaning_in_its_crate() {
+    let mut counts: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+    for (name, folder) in folders() {
+        if !folder.ends_with("src") {
+            continue;
+        }
+        for (path, file) in sources(&folder) {
+            if !is_in_tests(&path) {
+                let mut types = Types::default();
+                types.visit_file(&file);
+                let counts = counts.entry(name.clone()).or_default();
+                for declared in types.0 {
+                    *counts.entry(declared).or_default() += 1;
+                }
+            }
+        }
+    }
+    let read: usize = counts.values().map(BTreeMap::len).sum();
+    assert!(read > 700, "only {read} types were read");
+    let found = counts.iter().flat_map(|(of, counts)| {
+        let many = counts.iter().filter(|(_, count)| **count > 1);
+        many.map(move |(name, count)| format!("{of} {name} {count}"))
+    });
+    let found: Vec<String> = found.collect();
+    let allowed: Vec<&str> = HOMONYMS.lines().collect();
+    let new: Vec<_> = found
+        .iter()
+        .filter(|line| !allowed.contains(&line.as_str()))
+        .collect();
+    assert!(new.is_empty(), "give one of them another name: {new:#?}");
+    let gone: Vec<_> = allowed
+        .iter()
+        .filter(|line| !found.contains(&(**line).to_owned()))
+        .collect();
+    assert!(
+        gone.is_empty(),
+        "take these lines from homonyms.txt: {gone:#?}"
+    );
+}
+
+/// The names of tests.
+#[derive(Default)]
+struct Tests(Vec<String>);
+
+impl<'ast> Visit<'ast> for Tests {
+    fn visit_item_fn(&mut self, item: &'ast ItemFn) {
+        let is_marked = item.attrs.iter().any(|attribute| {
+            let last = attribute.path().segments.last();
+            last.is_some_and(|last| last.ident == "test")
+        });
+        if is_marked {
+            self.0.push(item.sig.ident.to_string());
+        }
+        syn::visit::visit_item_fn(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, _: &'ast ImplItemFn) {}
+}
+
+#[test]
+fn test_names_are_short() {
+    let (mut long, mut read) = (Vec::new(), 0);
+    for (_, folder) in folders() {
+        for (path, file) in sources(&folder) {
+            let mut tests = Tests::default();
+            tests.visit_file(&file);
+            read += tests.0.len();
+            let too_long = tests.0.into_iter().filter(|name| name.len() > LONGEST);
+            long.extend(too_long.map(|name| format!("{}: {name}", path.display())));
+        }
+    }
+    assert!(read > 1_000, "only {read} tests were read");
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+#[test]
+fn test_files_stand_in_tests_folders() {
+    let mut misplaced = Vec::new();
+    for (_, folder) in folders() {
+        if !folder.ends_with("src") {
+            continue;
+        }
+        for (path, file) in sources(&folder) {
+            if is_in_tests(&path) {
+                continue;
+            }
+            for item in file.items {
+                if let Item::Mod(item) = item
+                    && item.content.is_none()
+                    && is_test(&item.attrs)
+                    && item.ident != "tests"
+                {
+                    misplaced.push(format!("{}: {}", path.display(), item.ident));
+                }
+            }
+        }
+    }
+    assert!(misplaced.is_empty(), "{misplaced:#?}");
+}
+
+/// The rows of the table of invariants in `ARCHITECTURE.md`: a prefix, and its group.
+#[test]
+fn invariant_prefixes_are_unique() {
+    let page = fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
+    let (_, table) = page.split_once("<!-- invariants -->").expect("a table");
+    let rows = table
+        .lines()
+        .skip_while(|line| !line.starts_with('|'))
+        .skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    let prefixes: Vec<&str> = rows
+        .filter_map(|row| row.split('|').nth(1))
+        .map(str::trim)
+        .collect();
+    let unique: BTreeSet<&str> = prefixes.iter().copied().collect();
+    assert!(unique.len() > 10, "{prefixes:?}");
+    assert_eq!(unique.len(), prefixes.len(), "{prefixes:?}");
+}

@@ -1,0 +1,124 @@
+//! The pages: links lead somewhere, the first two pages are short, and all together have fewer words than they had.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The words of all pages in spring 2026; they were too many.
+const MOST_WORDS: usize = 52_600;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn pages_in(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            pages_in(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "md") {
+            found.push(path);
+        }
+    }
+}
+
+/// All pages of the repository, with their text.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "md") {
+            found.push(path);
+        }
+    }
+    pages_in(&root().join("docs"), &mut found);
+    found.push(root().join("bench/README.md"));
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        (path, text)
+    };
+    found.into_iter().map(read).collect()
+}
+
+/// Lines outside of blocks of code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+/// The anchor that a heading gets.
+fn anchor(heading: &str) -> String {
+    let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    let text: String = heading.trim().to_lowercase().chars().filter(kept).collect();
+    text.replace(' ', "-")
+}
+
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = prose(text).filter(|line| line.starts_with('#'));
+    headings
+        .map(|line| anchor(line.trim_start_matches('#')))
+        .collect()
+}
+
+/// The targets of a page's links.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in prose(text) {
+        for part in line.split("](").skip(1) {
+            let target = part.split([')', ' ']).next().unwrap_or_default();
+            found.push(target.to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn links_of_pages_lead_somewhere() {
+    let (mut broken, mut read) = (Vec::new(), 0);
+    for (page, text) in pages() {
+        for link in links(&text) {
+            if link.contains("://") {
+                continue;
+            }
+            read += 1;
+            let (path, part) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if path.is_empty() {
+                page.clone()
+            } else {
+                page.parent().unwrap().join(path)
+            };
+            let is_there = if part.is_empty() {
+                target.exists()
+            } else {
+                fs::read_to_string(&target).is_ok_and(|text| anchors(&text).contains(part))
+            };
+            if !is_there {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(read > 100, "only {read} links were read");
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn first_pages_are_short() {
+    for page in ["README.md", "ARCHITECTURE.md"] {
+        let lines = fs::read_to_string(root().join(page))
+            .unwrap()
+            .lines()
+            .count();
+        assert!(lines <= 150, "{page} has {lines} lines");
+    }
+}
+
+#[test]
+fn pages_have_fewer_words_than_before() {
+    let words = |(_, text): &(PathBuf, String)| text.split_whitespace().count();
+    let all: usize = pages().iter().map(words).sum();
+    assert!(all < MOST_WORDS, "{all} words");
+}
