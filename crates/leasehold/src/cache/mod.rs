@@ -39,15 +39,11 @@
 mod cached;
 mod call;
 mod codec;
-#[cfg(test)]
-mod ending;
 mod error;
-#[cfg(test)]
-mod lost;
 mod many;
 mod run;
 #[cfg(test)]
-mod schedules;
+mod tests;
 
 use std::collections::HashMap;
 use std::marker::PhantomData;

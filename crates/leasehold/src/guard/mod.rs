@@ -19,8 +19,6 @@ mod answer;
 mod flight;
 mod fly;
 mod inner;
-#[cfg(test)]
-mod judging;
 mod layer;
 mod load;
 mod loader;
@@ -30,6 +28,8 @@ mod policy;
 mod reading;
 mod request;
 mod stage;
+#[cfg(test)]
+mod tests;
 mod told;
 
 use std::sync::{Arc, OnceLock, Weak};

@@ -7,7 +7,7 @@
 //! - **E4** As long as a request is under way, or a release is to be repeated, the engine lives, and whoever closes the client waits.
 
 #[cfg(test)]
-mod looks;
+mod test_access;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};

@@ -1,4 +1,4 @@
-//! What is known of one lease that is renewed. Must never count on more than the store is certain to leave (K4).
+//! What is known of one lease that is renewed. Must never count on more than the store is certain to leave (R4).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) struct Kept {
     pub(super) ttl: Ttl,
     /// What it was given by a grant is less than what was asked for: it is renewed once, if only by hand afterwards.
     owed: bool,
-    /// When the next renewal is due, unless one is under way (K1).
+    /// When the next renewal is due, unless one is under way (R1).
     renew_at: Moment,
     pub(super) progress: Progress,
     /// The last renewal failed.
@@ -29,11 +29,11 @@ pub(super) struct Kept {
     /// Renewals asked for by hand while one was under way: they share the next one.
     pub(super) by_hand: Vec<Caller>,
     backoff: Backoff,
-    /// Where it stands among the timers (K2).
+    /// Where it stands among the timers (R2).
     pub(super) ticket: Option<Ticket>,
     /// When its name was put into the index, first at the first renewal: locks that are gone sooner are not worth showing.
     indexed_at: Option<Moment>,
-    /// The request with the shortest TTL that may still arrive (K4).
+    /// The request with the shortest TTL that may still arrive (R4).
     straggler: Option<Straggler>,
 }
 
@@ -42,9 +42,9 @@ pub(super) struct Kept {
 pub(super) enum Progress {
     /// Among the timers.
     Planned,
-    /// Due, and waiting for room (K5).
+    /// Due, and waiting for room (R5).
     Queued,
-    /// Sent, and not answered yet (K1).
+    /// Sent, and not answered yet (R1).
     UnderWay,
 }
 
@@ -185,7 +185,7 @@ impl Kept {
         is_planned
     }
 
-    /// The server was replaced: whether it knows this lease is asked now, or as soon as no renewal is under way (K1).
+    /// The server was replaced: whether it knows this lease is asked now, or as soon as no renewal is under way (R1).
     pub(super) fn replaced(&mut self, how: Replaced, now: Moment) {
         self.hold.replaced(how);
         if self.progress == Progress::UnderWay {
@@ -217,7 +217,7 @@ impl Kept {
         due
     }
 
-    /// What a renewal for `ttl` counts for: a straggler that is carried out after it leaves its own TTL from then (K4).
+    /// What a renewal for `ttl` counts for: a straggler that is carried out after it leaves its own TTL from then (R4).
     fn counted(&self, ttl: Ttl, now: Moment) -> Ttl {
         let straggler = self.straggler.as_ref().filter(|late| late.until > now);
         straggler.map_or(ttl, |late| late.ttl.min(ttl))

@@ -15,7 +15,7 @@
 mod leaving;
 mod news;
 #[cfg(test)]
-mod spent;
+mod tests;
 
 use std::collections::{HashMap, VecDeque};
 

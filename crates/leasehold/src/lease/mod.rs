@@ -20,18 +20,14 @@ mod pending;
 mod renewal;
 mod renewals;
 mod run;
-#[cfg(test)]
-mod schedules;
 mod seat;
 mod settle;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulated;
-#[cfg(test)]
-mod simulation;
 mod terms;
-mod timers;
 #[cfg(test)]
-mod virtual_time;
+mod tests;
+mod timers;
 mod watch;
 
 #[cfg(feature = "timestamp")]

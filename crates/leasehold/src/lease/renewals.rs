@@ -5,14 +5,14 @@
 //!
 //! # Invariants
 //!
-//! - **K1** A lease has at most one renewal under way, so its answers cannot overtake each other.
-//! - **K2** Every lease in `leases` stands among the timers once, at the time of its next event, which is never later than its
+//! - **R1** A lease has at most one renewal under way, so its answers cannot overtake each other.
+//! - **R2** Every lease in `leases` stands among the timers once, at the time of its next event, which is never later than its
 //!   deadline, wherever that moves: so loss is told on time even when a renewal hangs.
-//! - **K3** An answer to a lease that is over changes nothing. If it says *held*, the lock is released: the renewal was
+//! - **R3** An answer to a lease that is over changes nothing. If it says *held*, the lock is released: the renewal was
 //!   carried out after the client had given up.
-//! - **K4** While a request without an answer may still be carried out, no deadline is later than its TTL allows: carried
+//! - **R4** While a request without an answer may still be carried out, no deadline is later than its TTL allows: carried
 //!   out after a longer renewal, it would shorten the lease without a word.
-//! - **K5** At most [`AT_ONCE`] leases that renew themselves have a renewal under way, so that many that are due together
+//! - **R5** At most [`AT_ONCE`] leases that renew themselves have a renewal under way, so that many that are due together
 //!   do not keep other requests waiting.
 
 mod answers;
@@ -39,9 +39,9 @@ pub(super) const AT_ONCE: usize = 32;
 pub(super) struct Renewals {
     leases: HashMap<Owner, Kept>,
     under_way: usize,
-    /// Due, and waiting for room (K5).
+    /// Due, and waiting for room (R5).
     backlog: VecDeque<Owner>,
-    /// Lost while a renewal was under way, which may be carried out all the same (K3).
+    /// Lost while a renewal was under way, which may be carried out all the same (R3).
     lost_under_way: HashSet<Owner>,
     /// When it was heard that the server was replaced, and how, the last time.
     replaced: Option<(Moment, Replaced)>,
@@ -222,13 +222,13 @@ impl Renewals {
         mem::take(&mut self.lost)
     }
 
-    /// The next one that waits for room (K5).
+    /// The next one that waits for room (R5).
     fn send_from_backlog(&mut self, now: Moment, effects: &mut Effects) {
         while self.under_way < AT_ONCE
             && let Some(owner) = self.backlog.pop_front()
         {
             let queued = |kept: &&mut Kept| kept.progress == Progress::Queued;
-            // Renewed by hand meanwhile, it has its renewal (K1).
+            // Renewed by hand meanwhile, it has its renewal (R1).
             if let Some(kept) = self.leases.get_mut(&owner).filter(queued) {
                 kept.progress = Progress::Planned;
                 if kept.is_due(now) {
@@ -248,7 +248,7 @@ impl Renewals {
         let hold = kept.hold.clone();
         let callers = mem::take(&mut kept.by_hand);
         if hold.is_lost() || hold.is_past() {
-            // Left among the timers, it would be due for ever (K2).
+            // Left among the timers, it would be due for ever (R2).
             let verdict = over(&hold);
             if let Some(lost) = hold.loss() {
                 let ended = self.end(hold, lost.cause, effects);
@@ -268,7 +268,7 @@ impl Renewals {
             hold,
         };
         // Whatever becomes of it, the lease counts for no longer than it leaves (L1); first, so that this is when its loss is
-        // told (K2).
+        // told (R2).
         renewal.hold.before_renewal(deadline(now, renewal.ttl));
         kept.progress = Progress::UnderWay;
         if kept.is_to_be_indexed(now) {
@@ -283,7 +283,7 @@ impl Renewals {
         effects.push(Effect::Send { name, step, to });
     }
 
-    /// Gives up a lease that time has ended. If a renewal is under way, its answer is to undo that (K3).
+    /// Gives up a lease that time has ended. If a renewal is under way, its answer is to undo that (R3).
     fn lose(&mut self, hold: Arc<Hold>, cause: LossCause, effects: &mut Effects) {
         let kept = self.leases.get(&hold.owner);
         if kept.is_some_and(|kept| kept.progress == Progress::UnderWay) {
@@ -307,12 +307,12 @@ impl Renewals {
         self.leases.len()
     }
 
-    /// Whether K2 holds.
+    /// Whether R2 holds.
     #[cfg(test)]
     pub(super) fn check(&self) {
         for kept in self.leases.values() {
             let due = kept.ticket.map(super::timers::Ticket::at);
-            assert!(due.is_some_and(|at| at <= kept.hold.valid_until()), "K2");
+            assert!(due.is_some_and(|at| at <= kept.hold.valid_until()), "R2");
         }
     }
 }
@@ -323,7 +323,7 @@ fn over(hold: &Hold) -> Error {
     lost.unwrap_or_else(|| StoreError::closed().into())
 }
 
-/// Puts a lease where it belongs among the timers (K2).
+/// Puts a lease where it belongs among the timers (R2).
 fn schedule(owner: &Owner, kept: &mut Kept, effects: &mut Effects) {
     if let Some(ticket) = kept.ticket.take() {
         effects.unset(ticket);

@@ -56,7 +56,7 @@ mod keeping;
 mod key;
 mod state;
 #[cfg(test)]
-mod virtual_time;
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;

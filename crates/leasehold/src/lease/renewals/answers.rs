@@ -1,4 +1,4 @@
-//! Answers to renewals. Must never bring back a lease that is over (K3).
+//! Answers to renewals. Must never bring back a lease that is over (R3).
 
 use leasehold_core::Reply;
 
@@ -61,7 +61,7 @@ impl Renewals {
         let mut ended = None;
         let verdict = match (self.leases.get_mut(owner), answer) {
             (None, answer) => {
-                // Over while the renewal was under way (K3). What was released is settled already, and may be kept on purpose.
+                // Over while the renewal was under way (R3). What was released is settled already, and may be kept on purpose.
                 heard.is_to_be_undone =
                     self.lost_under_way.remove(owner) && matches!(answer, Ok(Reply::Held(_)));
                 Err(over(&renewal.hold))

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use leasehold_core::{Block, ClientId, Fence, Fences, Label, LockName, Owner, Ttl};
 
-use super::Lines;
 use crate::clock::Moment;
 use crate::lease::line::{Caller, Do, Ending, Seat, Todo};
+use crate::lease::lines::Lines;
 use crate::lease::terms::Terms;
 
 const NOW: Moment = Moment::from_micros(1_000_000);

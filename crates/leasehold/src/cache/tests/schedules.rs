@@ -11,8 +11,8 @@ use futures_util::future::BoxFuture;
 use leasehold_core::LockName;
 use leasehold_core::cache::Step;
 
-use super::{Origin, Policy};
 use crate::cache::Cache;
+use crate::cache::{Origin, Policy};
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::error::StoreError;

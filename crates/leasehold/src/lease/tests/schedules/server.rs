@@ -9,9 +9,9 @@ use leasehold_core::{ClientId, LockName, Owner, Reply, Step, UnknownPresence, Wo
 use shuttle::rand::{Rng, thread_rng};
 use tokio::sync::Notify;
 
-use super::super::hold::Hold;
 use crate::clock::Clock;
 use crate::error::StoreError;
+use crate::lease::hold::Hold;
 use crate::store::{Answer, Attach, Done, Listener, Notice, Store};
 use crate::sync::{Mutex, MutexGuard};
 

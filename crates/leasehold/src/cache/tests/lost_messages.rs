@@ -11,7 +11,7 @@ use leasehold_core::cache::{Reply, Step};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::Policy;
+use crate::cache::Policy;
 use crate::cache::{Cache, Error, Lifetime};
 use crate::client::Client;
 use crate::clock::Clock;

@@ -15,12 +15,12 @@ use leasehold_core::timestamp::{Content, Reply, Step, apply};
 use leasehold_core::{LockName, Step as OfMutex};
 use tokio::time::sleep;
 
-use super::{TimestampHold, TimestampLock};
 use crate::Client;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, Replaced, StoreError, StoreErrorKind};
 use crate::store::timestamps::{TimestampRequest, Timestamps};
 use crate::store::{Attach, Done, Listener, Notice, Opened, Store};
+use crate::timestamp::{TimestampHold, TimestampLock};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);

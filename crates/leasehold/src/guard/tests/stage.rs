@@ -2,10 +2,10 @@
 
 use leasehold_core::cache::{CommitOutcome, Format, Header, Value, Version};
 
-use super::answer::{Origin, Refusal};
-use super::stage::{End, Handed, Judged, Shown, Stage, Want};
 use crate::clock::Moment;
 use crate::error::StoreError;
+use crate::guard::answer::{Origin, Refusal};
+use crate::guard::stage::{End, Handed, Judged, Shown, Stage, Want};
 
 const fn at(moment: u64) -> Moment {
     Moment::from_micros(moment)

@@ -1,7 +1,7 @@
 //! Requests and messages that overtake each other, and what comes when somebody else has gone on.
 
-use super::super::renewals::AT_ONCE;
 use super::*;
+use crate::lease::renewals::AT_ONCE;
 
 /// A waiter whose poll is on its way when it hears that the lock is its own; it uses it and lets go.
 async fn overtaken(scene: &Scene) {

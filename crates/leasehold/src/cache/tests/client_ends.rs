@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::Policy;
 use crate::cache::Cache;
+use crate::cache::Policy;
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::lease::Engine;

@@ -9,7 +9,7 @@ use super::{Client, Fate};
 use crate::error::{Error, LossCause};
 use crate::lease::hold::Hold;
 use crate::lease::seat::Outcome;
-use crate::lease::simulation::user::Stage;
+use crate::lease::tests::simulation::user::Stage;
 
 /// Where an answer goes that says whether something went well.
 type Verdict = Receiver<Result<(), Error>>;
@@ -19,7 +19,7 @@ type Heard = Result<(Stage, String), Stage>;
 
 impl Client {
     /// Takes what users were answered: which of them have a move to make now, and what to tell of it.
-    pub(in crate::lease::simulation) fn hear(
+    pub(in crate::lease::tests::simulation) fn hear(
         &mut self,
         about: &impl Fn(&Hold) -> Fate,
     ) -> Vec<(usize, String)> {

@@ -1,0 +1,3 @@
+//! Tests of the local wait queues.
+
+mod spent;

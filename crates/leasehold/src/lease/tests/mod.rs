@@ -1,0 +1,5 @@
+//! Tests of this folder: whole clients on a paused clock, threads in drawn orders, and random histories.
+
+mod schedules;
+mod simulation;
+mod virtual_time;

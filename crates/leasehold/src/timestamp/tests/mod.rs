@@ -1,0 +1,3 @@
+//! Tests of timestamp locks.
+
+mod virtual_time;
