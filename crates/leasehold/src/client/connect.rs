@@ -17,7 +17,7 @@ use crate::doctor::{Examination, Examined};
 use crate::error::{Error, StoreError, StoreErrorKind, within};
 #[cfg(feature = "cache")]
 use crate::guard::{Ears, Guard};
-use crate::lease::{Engine, Identity, Plan, Wire};
+use crate::lease::{Engine, EngineConfig, Identity, NoticeSink};
 use crate::runtime::Tasks;
 use crate::store::memory::Memory;
 use crate::store::{self, Attach, Opened};
@@ -158,7 +158,7 @@ impl ClientBuilder {
         let entries = self.naming_by(None)?;
         let identity = Identity::new(self.host)?;
 
-        let wire = Wire::default();
+        let wire = NoticeSink::default();
         let (start, started) = oneshot::channel::<BoxFuture<'static, ()>>();
         let main = move || async move {
             // An error: there is no store, so there is nothing to keep.
@@ -193,7 +193,7 @@ impl ClientBuilder {
         let opened = open(attach, &tasks)?;
         #[cfg(feature = "metrics")]
         let opened = store::counted::counted(&opened, &telemetry);
-        let plan = Plan {
+        let plan = EngineConfig {
             clock: self.clock,
             tasks,
             identity,

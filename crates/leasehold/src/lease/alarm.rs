@@ -18,14 +18,14 @@ const QUIET: Duration = Duration::from_secs(1);
 
 /// Until when the task sleeps, as those know who add timers: it is kept beside them, under one lock.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct WakePlan {
     /// `None` while it sleeps for good.
     looks_at: Option<Next>,
     /// A timer was added since it last looked.
     added: bool,
 }
 
-impl Watch {
+impl WakePlan {
     /// There is one more timer. Whether the task has to be woken for it.
     pub(super) fn add(&mut self, next: Next) -> bool {
         self.added = true;
@@ -105,7 +105,7 @@ mod tests {
     #[derive(Default)]
     struct Scene {
         alarm: Alarm,
-        timers: std::sync::Mutex<(Timers<&'static str>, Watch)>,
+        timers: std::sync::Mutex<(Timers<&'static str>, WakePlan)>,
         seen: std::sync::Mutex<Vec<(&'static str, Moment)>>,
     }
 
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn it_sleeps_once_more_for_a_quiet_moment_and_then_for_good() {
         let now = Moment::from_micros(5_000_000);
-        let mut watch = Watch::default();
+        let mut watch = WakePlan::default();
         assert!(watch.add(precise(now.after(QUIET * 9))));
         // Removed meanwhile.
         assert_eq!(watch.sleep(None, now), Some(precise(now.after(QUIET))));

@@ -7,12 +7,12 @@ use std::time::Duration;
 use leasehold_core::{Busy, LockName, Owner, Step, Ttl};
 use tokio::sync::oneshot;
 
-use super::asking::Flight;
+use super::acquisition::SentRequest;
 use super::hold::Hold;
-use super::kept::Caller;
 use super::renewal::Renewal;
-use super::seat::{Told, Waiter};
+use super::renewal_entry::ExtendReply;
 use super::timers::{Next, Ticket, Timers};
+use super::waiter::{OnWaitCall, Waiter};
 use crate::clock::Moment;
 use crate::error::{Error, Lost};
 use crate::telemetry::{Ended, Said, Telemetry};
@@ -30,17 +30,17 @@ pub(super) enum Effect {
     /// It went away by itself.
     Gone(Waiter),
     /// Call the `on_wait` of the request with this number.
-    Watch(LockName, u64, Told),
+    Watch(LockName, u64, OnWaitCall),
     /// Put the name into the index.
     Index(LockName),
     /// Tell those who renewed by hand.
-    Extended(Vec<Caller>, Result<(), Error>),
+    Extended(Vec<ExtendReply>, Result<(), Error>),
     /// Tell the user of a lease how its release went.
-    Released(Parting, Result<(), Error>),
+    Released(PendingRelease, Result<(), Error>),
     /// The use of a lease is over: tell those who wait for that, and whoever watches.
     Ended(Arc<Hold>, Ended),
     /// Drop those who renewed by hand: the lease is over, and knows why.
-    Forgotten(Vec<Caller>),
+    Forgotten(Vec<ExtendReply>),
     /// For whoever watches: a renewal was answered after this time.
     Renewed(Arc<Hold>, Duration, Said),
     /// For whoever watches: the lock is busy.
@@ -51,7 +51,7 @@ pub(super) enum Effect {
 #[derive(Debug)]
 pub(super) enum To {
     /// A request for a lock.
-    Acquisition(Flight),
+    Acquisition(SentRequest),
     /// A renewal.
     Renewal(Renewal),
     /// The release of this number in the settlement of this owner.
@@ -154,7 +154,7 @@ impl Effects {
 pub(super) type Verdict = oneshot::Sender<Result<(), Error>>;
 
 /// A lease whose use has ended, and who wants to know how its release goes.
-pub(super) struct Parting {
+pub(super) struct PendingRelease {
     pub(super) hold: Arc<Hold>,
     /// For how long the lock is to stay taken.
     pub(super) keep: Option<Ttl>,
@@ -163,7 +163,7 @@ pub(super) struct Parting {
     pub(super) verdict: Option<Verdict>,
 }
 
-impl Parting {
+impl PendingRelease {
     pub(super) fn tell(self, telemetry: &Telemetry, result: Result<(), Error>) {
         let (name, fence) = (&self.hold.name, self.hold.fence);
         telemetry.given_back(name, fence, &result, self.lost.is_some());

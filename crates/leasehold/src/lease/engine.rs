@@ -17,7 +17,7 @@ use leasehold_core::{LockName, Owner, Step, Ttl};
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::alarm::{Alarm, Watch};
+use super::alarm::{Alarm, WakePlan};
 #[cfg(feature = "timestamp")]
 use super::beside::Beside;
 use super::effects::{Effect, Effects, To, Verdict};
@@ -25,12 +25,12 @@ use super::events::{Event, Release};
 use super::hold::Hold;
 use super::identity::Identity;
 use super::indexed::Indexed;
-use super::kept::{Caller, tell};
-use super::line::Seat;
 use super::machine::{About, Machine};
-use super::seat::{Outcome, Request, Told, Waiter};
+use super::queue::QueueEntry;
+use super::renewal_entry::{ExtendReply, tell};
 use super::settle::Settle;
 use super::timers::Next;
+use super::waiter::{OnWaitCall, Outcome, Request, Waiter};
 use crate::clock::Clock;
 #[cfg(any(feature = "cache", feature = "timestamp"))]
 use crate::error::StoreError;
@@ -45,30 +45,30 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) tasks: Tasks,
     pub(crate) identity: Arc<Identity>,
-    /// How long a waiter in line puts up with a store that does not answer.
+    /// How long a waiter in the queue puts up with a store that does not answer.
     #[cfg(feature = "timestamp")]
     pub(crate) outage_timeout: Duration,
     pub(crate) telemetry: Telemetry,
     /// What is held beside leases, and hears of a replaced server as well.
     #[cfg(feature = "timestamp")]
     pub(crate) beside: Beside,
-    state: Mutex<State>,
+    state: Mutex<EngineState>,
     alarm: Arc<Alarm>,
     next_seat: AtomicU64,
     indexed: Indexed,
     closing: watch::Sender<bool>,
 }
 
-struct State {
+struct EngineState {
     machine: Machine,
     effects: Effects,
-    watch: Watch,
+    watch: WakePlan,
     /// While releases wait to be repeated (E4). Those under way have an engine and a token of their own.
     alive: Option<(Arc<Engine>, TaskTrackerToken)>,
 }
 
 /// What a client needs before it has a store.
-pub(crate) struct Plan {
+pub(crate) struct EngineConfig {
     pub(crate) clock: Clock,
     pub(crate) tasks: Tasks,
     pub(crate) identity: Identity,
@@ -78,9 +78,9 @@ pub(crate) struct Plan {
 
 /// The way from a store to the engine that uses it.
 #[derive(Clone, Default)]
-pub(crate) struct Wire(Arc<OnceLock<Weak<Engine>>>);
+pub(crate) struct NoticeSink(Arc<OnceLock<Weak<Engine>>>);
 
-impl Wire {
+impl NoticeSink {
     /// Where the store delivers its notices. Weak, so that the store does not keep the engine alive that keeps the store.
     pub(crate) fn listener(&self) -> Listener {
         let wire = self.0.clone();
@@ -96,18 +96,18 @@ impl Engine {
     /// The engine of a store that delivers its notices by `wire`, and what has to run beside it until it is dropped.
     pub(crate) fn new(
         store: Arc<dyn Store>,
-        plan: Plan,
-        wire: &Wire,
+        plan: EngineConfig,
+        wire: &NoticeSink,
     ) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
         let identity = Arc::new(plan.identity);
         let about = About {
             store: store.label().into(),
             outage_timeout: plan.outage_timeout,
         };
-        let state = State {
+        let state = EngineState {
             machine: Machine::new(about, identity.clone(), plan.clock.clone()),
             effects: Effects::default(),
-            watch: Watch::default(),
+            watch: WakePlan::default(),
             alive: None,
         };
         let engine = Arc::new(Self {
@@ -143,7 +143,7 @@ impl Engine {
 
     /// Tells the machine what has happened, and does what it wants done.
     fn handle(self: &Arc<Self>, event: Event) {
-        // What leaves its line here is on its way to the store only a moment later: who closes the client waits for that. An answer
+        // What leaves its queue here is on its way to the store only a moment later: who closes the client waits for that. An answer
         // comes with a token of its own, and a request is nothing yet to wait for.
         let waits = !matches!(event, Event::Asked(..) | Event::Answered(..));
         let _under_way = waits.then(|| self.tasks.token());
@@ -151,7 +151,7 @@ impl Engine {
         let room = Vec::with_capacity(2);
         let (effects, rings, ended) = {
             let mut state = self.state();
-            let State {
+            let EngineState {
                 machine,
                 effects,
                 watch,
@@ -192,7 +192,9 @@ impl Engine {
             Effect::Watch(name, id, told) => self.watch(name, id, told),
             Effect::Index(name) => self.index(&name),
             Effect::Extended(callers, verdict) => tell(callers, &verdict),
-            Effect::Released(parting, result) => parting.tell(&self.telemetry, result),
+            Effect::Released(pending_release, result) => {
+                pending_release.tell(&self.telemetry, result);
+            }
             Effect::Ended(hold, ended) => {
                 hold.wake_watchers();
                 ended.tell();
@@ -220,7 +222,7 @@ impl Engine {
         self.store.send(name, step, Done::new(answered));
     }
 
-    fn watch(self: &Arc<Self>, name: LockName, id: u64, told: Told) {
+    fn watch(self: &Arc<Self>, name: LockName, id: u64, told: OnWaitCall) {
         if told.call().is_err() {
             self.handle(Event::Deaf(name, id));
         }
@@ -244,7 +246,7 @@ impl Engine {
     pub(super) fn ask(self: &Arc<Self>, request: Request, answer: oneshot::Sender<Outcome>) -> u64 {
         let id = self.next_seat.fetch_add(1, Ordering::Relaxed);
         let name = request.name.clone();
-        let seat = Seat {
+        let seat = QueueEntry {
             id,
             terms: request.terms.clone(),
             once: request.is_once(),
@@ -260,7 +262,7 @@ impl Engine {
     }
 
     /// Renews by hand, for `ttl` from now on. Dropping the caller says that the lease is over; its hold knows why.
-    pub(super) fn extend(self: &Arc<Self>, owner: &Owner, ttl: Ttl, caller: Caller) {
+    pub(super) fn extend(self: &Arc<Self>, owner: &Owner, ttl: Ttl, caller: ExtendReply) {
         self.handle(Event::Extended(owner.clone(), ttl, caller));
     }
 
@@ -333,7 +335,7 @@ impl Engine {
         self.tasks.finished().await;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, EngineState> {
         // Nothing in the machine panics but by a fault of its own, and then its timers set right what they can.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

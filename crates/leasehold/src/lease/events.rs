@@ -6,10 +6,10 @@ use leasehold_core::{LockName, Owner, Ttl};
 
 use super::effects::{To, Verdict};
 use super::hold::Hold;
-use super::kept::Caller;
-use super::line::Seat;
-use super::seat::Waiter;
+use super::queue::QueueEntry;
+use super::renewal_entry::ExtendReply;
 use super::settle::Settle;
+use super::waiter::Waiter;
 use crate::store::{Answer, Notice};
 
 /// A lease that is given back.
@@ -49,7 +49,7 @@ impl Release {
 /// Something that has happened.
 pub(super) enum Event {
     /// A request for a lock came in.
-    Asked(LockName, Seat<Waiter>),
+    Asked(LockName, QueueEntry<Waiter>),
     /// The request with this number went away.
     Left(LockName, u64),
     /// Its `on_wait` panicked, and is not called again.
@@ -59,7 +59,7 @@ pub(super) enum Event {
     /// The store tells something without being asked.
     Noticed(Notice),
     /// A lease is renewed by hand, for so long from now on.
-    Extended(Owner, Ttl, Caller),
+    Extended(Owner, Ttl, ExtendReply),
     /// A lease is given back.
     Released(Release),
     /// This is to be undone, whether it is to stay taken or not.

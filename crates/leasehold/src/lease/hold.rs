@@ -32,7 +32,7 @@ use crate::telemetry::{Ended, How, Watched};
 
 /// Where a lease stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum LeaseState {
     /// Not over, as far as anybody has noticed.
     Held,
     /// Over, by itself.
@@ -52,8 +52,8 @@ struct Doubt {
 
 /// Where it stands, and who watches its use.
 #[derive(Debug)]
-struct State {
-    standing: Standing,
+struct HoldState {
+    standing: LeaseState,
     /// Since the last renewal that was confirmed, if it is; also of a lock that nobody uses.
     doubt: Option<Doubt>,
     /// From when its user has it until it is over, if anybody watches.
@@ -86,7 +86,7 @@ pub(crate) struct Hold {
     unsettled_until: AtomicU64,
     /// Until when the lock stays taken if the lease ends sooner, or 0.
     keep_until: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<HoldState>,
     changed: Notify,
     given_back: AtomicBool,
     /// It goes on without this client.
@@ -130,8 +130,8 @@ impl Hold {
             deadline: AtomicU64::new(start.until.as_micros()),
             unsettled_until: AtomicU64::new(start.unsettled_until.map_or(0, Moment::as_micros)),
             keep_until: AtomicU64::new(0),
-            state: Mutex::new(State {
-                standing: Standing::Held,
+            state: Mutex::new(HoldState {
+                standing: LeaseState::Held,
                 doubt: None,
                 watched: None,
             }),
@@ -216,7 +216,7 @@ impl Hold {
         if let Some(cause) = self.past(&state, self.clock.now()) {
             return Err(cause);
         }
-        if !matches!(state.standing, Standing::Lost(_)) {
+        if !matches!(state.standing, LeaseState::Lost(_)) {
             self.deadline.store(deadline.as_micros(), Ordering::SeqCst);
             state.doubt = None;
         }
@@ -226,14 +226,14 @@ impl Hold {
     /// It is over, by itself.
     pub(crate) fn lose(&self, cause: LossCause) -> Ended {
         let lost = How::Lost(cause.clone());
-        self.finish(Standing::Lost(cause), lost)
+        self.finish(LeaseState::Lost(cause), lost)
     }
 
     /// Its user has given it back; it may have been lost before, by time alone.
     pub(crate) fn retire(&self, how: How) -> Ended {
         let standing = match &how {
-            How::Lost(cause) => Standing::Lost(cause.clone()),
-            How::Released | How::Dropped => Standing::Retired,
+            How::Lost(cause) => LeaseState::Lost(cause.clone()),
+            How::Released | How::Dropped => LeaseState::Retired,
         };
         self.finish(standing, how)
     }
@@ -242,12 +242,12 @@ impl Hold {
     pub(crate) fn begin(&self, watched: Watched) {
         let mut state = self.state();
         let how = match &state.standing {
-            Standing::Held => {
+            LeaseState::Held => {
                 state.watched = Some(watched);
                 return;
             }
-            Standing::Lost(cause) => How::Lost(cause.clone()),
-            Standing::Retired => How::Dropped,
+            LeaseState::Lost(cause) => How::Lost(cause.clone()),
+            LeaseState::Retired => How::Dropped,
         };
         drop(state);
         Ended::new(watched, how, self.held_for()).tell();
@@ -262,7 +262,7 @@ impl Hold {
         self.clock.now().since(self.since)
     }
 
-    fn finish(&self, standing: Standing, how: How) -> Ended {
+    fn finish(&self, standing: LeaseState, how: How) -> Ended {
         let watched = self.change(|state| {
             state.standing = standing;
             state.watched.take()
@@ -273,9 +273,9 @@ impl Hold {
     }
 
     /// Changes the standing unless it is final (L3).
-    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> Option<R> {
+    fn change<R>(&self, change: impl FnOnce(&mut HoldState) -> R) -> Option<R> {
         let mut state = self.state();
-        if state.standing != Standing::Held {
+        if state.standing != LeaseState::Held {
             return None;
         }
         Some(change(&mut state))
@@ -286,19 +286,22 @@ impl Hold {
         self.changed.notify_waiters();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HoldState> {
         // A change is one assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lost, as far as anybody has noticed.
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(self.state().standing, Standing::Lost(_))
+        matches!(self.state().standing, LeaseState::Lost(_))
     }
 
     /// Lost or released.
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.state().standing, Standing::Lost(_) | Standing::Retired)
+        matches!(
+            self.state().standing,
+            LeaseState::Lost(_) | LeaseState::Retired
+        )
     }
 
     /// Why it would be lost by time alone, now.
@@ -306,7 +309,7 @@ impl Hold {
         self.past(&self.state(), now)
     }
 
-    fn past(&self, state: &State, now: Moment) -> Option<LossCause> {
+    fn past(&self, state: &HoldState, now: Moment) -> Option<LossCause> {
         if self.max_until.is_some_and(|max| max <= now) {
             return Some(LossCause::MaxHold);
         }
@@ -318,10 +321,10 @@ impl Hold {
     pub(crate) fn loss(&self) -> Option<Lost> {
         let state = self.state();
         let cause = match &state.standing {
-            Standing::Lost(cause) => Some(cause.clone()),
-            Standing::Retired => None,
+            LeaseState::Lost(cause) => Some(cause.clone()),
+            LeaseState::Retired => None,
             // Read here, in turn with `renew_until` (L3).
-            Standing::Held => self.past(&state, self.clock.now()),
+            LeaseState::Held => self.past(&state, self.clock.now()),
         };
         drop(state);
         cause.map(|cause| self.lost(cause))

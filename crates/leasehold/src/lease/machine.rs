@@ -6,9 +6,9 @@
 //!
 //! # Invariants
 //!
-//! - **E1** Every owner of this client that the store may know stands in a line, or has a request under way or a settlement; or is
+//! - **E1** Every owner of this client that the store may know stands in a queue, or has a request under way or a settlement; or is
 //!   settled at the next connection.
-//! - **E2** A wake for an owner that stands in no line begins a settlement: the lock was granted to someone who gave up. Not if it is to
+//! - **E2** A wake for an owner that stands in no queue begins a settlement: the lock was granted to someone who gave up. Not if it is to
 //!   stay taken (U3).
 
 mod acquiring;
@@ -21,23 +21,23 @@ use std::time::Duration;
 
 use leasehold_core::{LockName, Owner};
 
-use super::asking::Hint;
-use super::effects::{Due, Effect, Effects, Parting, To};
+use super::acquisition::Hint;
+use super::effects::{Due, Effect, Effects, PendingRelease, To};
 use super::events::Event;
 use super::hold::Hold;
 use super::identity::Identity;
-use super::line::{Do, Seat, Todo};
-use super::lines::Lines;
+use super::queue::{Action, Actions, QueueEntry};
+use super::queues::LocalQueues;
 use super::renewals::Renewals;
-use super::seat::Waiter;
 use super::settle::{Settle, Settlements};
 use super::terms::Terms;
+use super::waiter::Waiter;
 use crate::clock::{Clock, Moment};
 use crate::error::Error;
 
 /// The locks of a client.
 pub(super) struct Machine {
-    lines: Lines<Waiter, Arc<Hold>>,
+    queues: LocalQueues<Waiter, Arc<Hold>>,
     renewals: Renewals,
     settlements: Settlements,
     identity: Arc<Identity>,
@@ -51,14 +51,14 @@ pub(super) struct Machine {
 pub(super) struct About {
     /// Its name in errors.
     pub(super) store: Arc<str>,
-    /// How long a waiter in line puts up with it when it does not answer.
+    /// How long a waiter in the queue puts up with it when it does not answer.
     pub(super) outage_timeout: Duration,
 }
 
 impl Machine {
     pub(super) fn new(about: About, identity: Arc<Identity>, clock: Clock) -> Self {
         Self {
-            lines: Lines::default(),
+            queues: LocalQueues::default(),
             renewals: Renewals::new(about.store.clone()),
             settlements: Settlements::default(),
             identity,
@@ -71,19 +71,19 @@ impl Machine {
     /// Something has happened, at `now` or a moment before.
     pub(super) fn handle(&mut self, now: Moment, event: Event, effects: &mut Effects) {
         match event {
-            Event::Asked(name, seat) => self.asked(&name, seat, now, effects),
+            Event::Asked(name, entry) => self.asked(&name, entry, now, effects),
             Event::Left(name, id) => {
-                if let Some(seat) = self.leave(&name, id, now, effects) {
-                    effects.push(Effect::Gone(seat.caller));
+                if let Some(entry) = self.leave(&name, id, now, effects) {
+                    effects.push(Effect::Gone(entry.caller));
                 }
             }
             Event::Deaf(name, id) => {
-                if let Some(seat) = self.seat(&name, id) {
-                    seat.caller.stop_watching();
+                if let Some(entry) = self.entry(&name, id) {
+                    entry.caller.stop_watching();
                 }
             }
             Event::Answered(to, answer) => match to {
-                To::Acquisition(flight) => self.asked_store(flight, answer, now, effects),
+                To::Acquisition(request) => self.asked_store(request, answer, now, effects),
                 To::Renewal(renewal) => self.renewed(renewal, answer, now, effects),
                 To::Settlement(owner, number) => {
                     let to = (&owner, number);
@@ -93,7 +93,7 @@ impl Machine {
             Event::Noticed(notice) => self.noticed(notice, now, effects),
             Event::Extended(owner, ttl, caller) => {
                 self.renewals.extend(&owner, ttl, caller, now, effects);
-                self.tell_lines(now, effects);
+                self.tell_queues(now, effects);
             }
             Event::Released(release) => self.released(release, now, effects),
             Event::Undone(work) => self.settlements.begin(work, now, effects),
@@ -115,7 +115,7 @@ impl Machine {
 
     /// The leases that were out or idle, when nobody is left who could want anything.
     pub(super) fn leases(&mut self) -> Vec<(LockName, Owner)> {
-        let leases = self.lines.close().leases;
+        let leases = self.queues.close().leases;
         let leases = leases.into_iter().map(|(name, owner, _)| (name, owner));
         leases.collect()
     }
@@ -125,43 +125,43 @@ impl Machine {
             Due::Ask(name, owner) => self.hint(&name, &owner, Hint::Ask, now, effects),
             Due::Lease(owner) => {
                 self.renewals.due(&owner, now, effects);
-                self.tell_lines(now, effects);
+                self.tell_queues(now, effects);
             }
             Due::Limit(name, id) => self.limit_passed(&name, id, now, effects),
             Due::Idle(name) => {
-                let todo = self.lines.tidy(&name, now);
-                self.perform(&name, todo, None, now, effects);
+                let actions = self.queues.tidy(&name, now);
+                self.execute(&name, actions, None, now, effects);
             }
             Due::Settlement(owner) => self.settlements.due(&owner, now, effects),
         }
     }
 
-    /// Does what a line wants done. The first release is the one of the lease whose use ends.
-    fn perform(
+    /// Does what a queue wants done. The first release is the one of the lease whose use ends.
+    fn execute(
         &mut self,
         name: &LockName,
-        todo: Todo<Waiter, Arc<Hold>>,
-        mut parting: Option<Parting>,
+        actions: Actions<Waiter, Arc<Hold>>,
+        mut release: Option<PendingRelease>,
         now: Moment,
         effects: &mut Effects,
     ) {
-        for what in todo {
+        for what in actions {
             match what {
-                Do::Ask(ask) => Self::first(name, ask, now, effects),
-                Do::Grant {
-                    seat,
+                Action::Ask(ask) => Self::first(name, ask, now, effects),
+                Action::Grant {
+                    entry,
                     lease,
                     handed_on,
-                } => self.grant(seat, lease, handed_on, now, effects),
-                Do::Busy(seat) => {
-                    unset_alarm(&seat.caller, effects);
-                    effects.push(Effect::Busy(seat.caller));
+                } => self.grant(entry, lease, handed_on, now, effects),
+                Action::Busy(entry) => {
+                    unset_alarm(&entry.caller, effects);
+                    effects.push(Effect::Busy(entry.caller));
                 }
-                Do::Waits(id) => self.tell_watchers(name, Some(id), now, effects),
-                Do::Release { owner, lease } => {
-                    self.give_up(name, owner, lease, parting.take(), now, effects);
+                Action::Waits(id) => self.tell_watchers(name, Some(id), now, effects),
+                Action::Release { owner, lease } => {
+                    self.give_up(name, owner, lease, release.take(), now, effects);
                 }
-                Do::Undo {
+                Action::Undo {
                     owner,
                     ttl,
                     unsettled_until,
@@ -169,45 +169,45 @@ impl Machine {
                     let work = Settle::of(name.clone(), owner, ttl, unsettled_until);
                     self.settlements.clean_up(work, now, effects);
                 }
-                Do::Fail(seat, error) => refuse([seat], &error.into(), effects),
-                Do::Linger(until) => drop(effects.wake(until, Due::Idle(name.clone()))),
+                Action::Fail(entry, error) => refuse([entry], &error.into(), effects),
+                Action::Linger(until) => drop(effects.wake(until, Due::Idle(name.clone()))),
             }
         }
-        if let Some(parting) = parting {
+        if let Some(release) = release {
             // It was handed on, or is idle: the store need not know.
-            effects.push(Effect::Released(parting, Ok(())));
+            effects.push(Effect::Released(release, Ok(())));
         }
-        self.tell_lines(now, effects);
+        self.tell_queues(now, effects);
     }
 
     fn grant(
         &mut self,
-        seat: Seat<Waiter>,
+        entry: QueueEntry<Waiter>,
         hold: Arc<Hold>,
         handed_on: bool,
         now: Moment,
         effects: &mut Effects,
     ) {
-        unset_alarm(&seat.caller, effects);
+        unset_alarm(&entry.caller, effects);
         if handed_on {
-            self.renewals.hand_on(&hold, seat.terms.ttl, now, effects);
+            self.renewals.hand_on(&hold, entry.terms.ttl, now, effects);
         } else {
             self.renewals.keep(&hold, now, effects);
         }
-        effects.push(Effect::Grant(seat.caller, hold));
+        effects.push(Effect::Grant(entry.caller, hold));
     }
 
     /// Leases were lost: who waits here does not wait for their users to notice.
-    fn tell_lines(&mut self, now: Moment, effects: &mut Effects) {
+    fn tell_queues(&mut self, now: Moment, effects: &mut Effects) {
         for hold in self.renewals.take_lost() {
             let identity = &self.identity;
             let owner = |terms: &Terms| identity.owner(&terms.note);
-            let todo = self.lines.lost(&hold.name, &hold.owner, owner, now);
-            self.perform(&hold.name, todo, None, now, effects);
+            let actions = self.queues.lost(&hold.name, &hold.owner, owner, now);
+            self.execute(&hold.name, actions, None, now, effects);
         }
     }
 
-    /// Calls those who watch the waiting: all in line, or one.
+    /// Calls those who watch the waiting: all in the queue, or one.
     fn tell_watchers(
         &mut self,
         name: &LockName,
@@ -215,33 +215,33 @@ impl Machine {
         now: Moment,
         effects: &mut Effects,
     ) {
-        let Some(line) = self.lines.get_mut(name) else {
+        let Some(queue) = self.queues.get_mut(name) else {
             return;
         };
-        for (at, seat) in line.waiting.iter().enumerate() {
-            if only.is_none_or(|id| id == seat.id)
-                && let Some(told) = seat.caller.watch(&line.turn, at, now)
+        for (at, entry) in queue.waiting.iter().enumerate() {
+            if only.is_none_or(|id| id == entry.id)
+                && let Some(told) = entry.caller.watch(&queue.state, at, now)
             {
-                effects.push(Effect::Watch(name.clone(), seat.id, told));
+                effects.push(Effect::Watch(name.clone(), entry.id, told));
             }
         }
     }
 
-    fn seat(&mut self, name: &LockName, id: u64) -> Option<&mut Seat<Waiter>> {
-        let waiting: &mut VecDeque<_> = &mut self.lines.get_mut(name)?.waiting;
-        waiting.iter_mut().find(|seat| seat.id == id)
+    fn entry(&mut self, name: &LockName, id: u64) -> Option<&mut QueueEntry<Waiter>> {
+        let waiting: &mut VecDeque<_> = &mut self.queues.get_mut(name)?.waiting;
+        waiting.iter_mut().find(|entry| entry.id == id)
     }
 
     #[cfg(test)]
     fn check(&self) {
-        self.lines.check(|hold| hold.is_lost());
+        self.queues.check(|hold| hold.is_lost());
         self.renewals.check();
     }
 
-    /// Whether nothing is left of any lock: no line, and no lease.
+    /// Whether nothing is left of any lock: no queue, and no lease.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.renewals.len() == 0
+        self.queues.is_empty() && self.renewals.len() == 0
     }
 
     /// Whether an owner is being settled.
@@ -253,8 +253,8 @@ impl Machine {
     /// Whether this owner is known to it (E1), requests under way aside.
     #[cfg(test)]
     pub(super) fn knows(&mut self, name: &LockName, owner: &Owner) -> bool {
-        self.lines.asking(name, owner).is_some()
-            || self.lines.owned_by(name, owner).is_some()
+        self.queues.acquisition(name, owner).is_some()
+            || self.queues.owned_by(name, owner).is_some()
             || self.settlements.knows(owner)
     }
 
@@ -268,15 +268,19 @@ impl Machine {
     #[cfg(test)]
     pub(super) fn hands_on(&mut self, hold: &Arc<Hold>, now: Moment, effects: &mut Effects) {
         self.renewals.hand_on(hold, hold.ttl, now, effects);
-        self.tell_lines(now, effects);
+        self.tell_queues(now, effects);
     }
 }
 
 /// Tells those who wait why they get no lease.
-fn refuse(seats: impl IntoIterator<Item = Seat<Waiter>>, error: &Error, effects: &mut Effects) {
-    for seat in seats {
-        unset_alarm(&seat.caller, effects);
-        effects.push(Effect::Refuse(seat.caller, Box::new(error.clone())));
+fn refuse(
+    entries: impl IntoIterator<Item = QueueEntry<Waiter>>,
+    error: &Error,
+    effects: &mut Effects,
+) {
+    for entry in entries {
+        unset_alarm(&entry.caller, effects);
+        effects.push(Effect::Refuse(entry.caller, Box::new(error.clone())));
     }
 }
 

@@ -1,7 +1,7 @@
 //! A held lock, from the first request to the last confirmation. Must never hand out a lease whose deadline has passed.
 
+mod acquisition;
 mod alarm;
-mod asking;
 #[cfg(feature = "timestamp")]
 mod beside;
 mod detached;
@@ -12,15 +12,14 @@ mod handle;
 mod hold;
 mod identity;
 mod indexed;
-mod kept;
-mod line;
-mod lines;
 mod machine;
 mod pending;
+mod queue;
+mod queues;
 mod renewal;
+mod renewal_entry;
 mod renewals;
 mod run;
-mod seat;
 mod settle;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulated;
@@ -28,20 +27,21 @@ mod terms;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod waiter;
 mod watch;
 
 #[cfg(feature = "timestamp")]
 pub(crate) use self::beside::Doubtful;
 pub use self::detached::{Detached, LeaseStatus};
-pub(crate) use self::engine::{Engine, Plan, Wire};
+pub(crate) use self::engine::{Engine, EngineConfig, NoticeSink};
 pub use self::handle::Lease;
 pub use self::hold::LeaseEnd;
 pub(crate) use self::identity::Identity;
 pub(crate) use self::pending::Pending;
 pub use self::run::RunOutcome;
-pub use self::seat::WaitStatus;
-pub(crate) use self::seat::{OnWait, Request, WaitLimit};
 pub(crate) use self::terms::Terms;
 #[cfg(feature = "timestamp")]
 pub(crate) use self::terms::certain_until;
+pub use self::waiter::WaitStatus;
+pub(crate) use self::waiter::{OnWait, Request, WaitLimit};
 pub use self::watch::LossWatch;

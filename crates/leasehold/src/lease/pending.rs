@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::engine::Engine;
 use super::handle::Lease;
-use super::seat::{Outcome, Request};
+use super::waiter::{Outcome, Request};
 use crate::error::{Error, StoreError};
 
 /// An acquisition under way. Dropping it ends it, and nothing is left behind.

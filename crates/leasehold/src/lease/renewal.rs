@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_core::{LockName, Reply, Step, Ttl};
 
 use super::hold::Hold;
-use super::kept::{Caller, Confirmed, Kept};
+use super::renewal_entry::{Confirmed, ExtendReply, RenewalEntry};
 use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::store::Answer;
@@ -27,7 +27,7 @@ pub(super) struct Renewal {
     pub(super) sent: Moment,
     pub(super) ttl: Ttl,
     pub(super) why: Why,
-    pub(super) callers: Vec<Caller>,
+    pub(super) callers: Vec<ExtendReply>,
 }
 
 impl Renewal {
@@ -42,8 +42,8 @@ impl Renewal {
 }
 
 /// What an answer to a renewal counts for: that the server of before has the lease says nothing of the one that answers now (L4).
-pub(super) fn believed(kept: Option<&Kept>, answer: Answer, store: &str) -> Answer {
-    let asked_before = kept.is_some_and(|kept| kept.confirmed == Confirmed::AskedBefore);
+pub(super) fn believed(entry: Option<&RenewalEntry>, answer: Answer, store: &str) -> Answer {
+    let asked_before = entry.is_some_and(|entry| entry.confirmed == Confirmed::AskedBefore);
     match answer {
         Ok(Reply::Held(_)) if asked_before => Err(StoreError::replaced_meanwhile(store)),
         answer => answer,

@@ -25,8 +25,8 @@ use leasehold_core::{Held, Owner, Ttl};
 
 use super::effects::{Due, Effect, Effects, To};
 use super::hold::Hold;
-use super::kept::{Caller, Kept, Progress};
 use super::renewal::{Renewal, Why};
+use super::renewal_entry::{ExtendReply, Progress, RenewalEntry};
 use super::terms::deadline;
 use crate::clock::Moment;
 use crate::error::{Error, LossCause, Replaced, StoreError};
@@ -37,7 +37,7 @@ pub(super) const AT_ONCE: usize = 32;
 
 /// The leases of a client.
 pub(super) struct Renewals {
-    leases: HashMap<Owner, Kept>,
+    leases: HashMap<Owner, RenewalEntry>,
     under_way: usize,
     /// Due, and waiting for room (R5).
     backlog: VecDeque<Owner>,
@@ -45,13 +45,13 @@ pub(super) struct Renewals {
     lost_under_way: HashSet<Owner>,
     /// When it was heard that the server was replaced, and how, the last time.
     replaced: Option<(Moment, Replaced)>,
-    /// Lost, and their lines do not know yet.
+    /// Lost, and their queues do not know yet.
     lost: Vec<Arc<Hold>>,
     /// The store's name in errors.
     store: Arc<str>,
 }
 
-/// The news in an answer to a renewal, for lines and settlements.
+/// The news in an answer to a renewal, for queues and settlements.
 pub(super) struct Heard {
     /// The lease goes on.
     pub(super) confirmed: Option<Held>,
@@ -77,15 +77,15 @@ impl Renewals {
         if hold.is_over() {
             return;
         }
-        let mut kept = Kept::new(hold.clone(), now);
+        let mut entry = RenewalEntry::new(hold.clone(), now);
         if let Some((at, how)) = self.replaced
             && hold.asked_at <= at
         {
             // Perhaps by word of the server of before (L4).
-            kept.replaced(how, now);
+            entry.replaced(how, now);
         }
-        schedule(&hold.owner, &mut kept, effects);
-        self.leases.insert(hold.owner.clone(), kept);
+        schedule(&hold.owner, &mut entry, effects);
+        self.leases.insert(hold.owner.clone(), entry);
     }
 
     /// The next lease of the same owner, handed on. It lasts for as long as the one before it.
@@ -96,46 +96,46 @@ impl Renewals {
         now: Moment,
         effects: &mut Effects,
     ) {
-        let Some(kept) = self.leases.get_mut(&hold.owner) else {
+        let Some(entry) = self.leases.get_mut(&hold.owner) else {
             // Lost a moment ago.
             let ended = hold.lose(LossCause::Deadline(None));
             return effects.push(Effect::Ended(hold.clone(), ended));
         };
-        if let Err(cause) = hold.renew_until(kept.hold.deadline()) {
+        if let Err(cause) = hold.renew_until(entry.hold.deadline()) {
             // It was made with a deadline that has passed since, and a look at it may have seen that (L3, Q6).
             return self.lose(hold.clone(), cause, effects);
         }
-        let same_plan = kept.hold.max_until.is_none()
+        let same_plan = entry.hold.max_until.is_none()
             && hold.max_until.is_none()
-            && kept.hold.auto_renew == hold.auto_renew;
+            && entry.hold.auto_renew == hold.auto_renew;
         // Heard since it was made.
-        hold.doubt_like(&kept.hold);
-        kept.hold = hold.clone();
-        if kept.ttl != ttl {
-            kept.ask_for(ttl);
+        hold.doubt_like(&entry.hold);
+        entry.hold = hold.clone();
+        if entry.ttl != ttl {
+            entry.ask_for(ttl);
         }
         if !same_plan {
-            schedule(&hold.owner, kept, effects);
+            schedule(&hold.owner, entry, effects);
         }
         let left = hold.deadline().since(hold.since);
         if left < ttl.get() / 2 {
-            kept.owe();
+            entry.owe();
         }
-        if left < ttl.get() / 2 && kept.progress != Progress::UnderWay {
+        if left < ttl.get() / 2 && entry.progress != Progress::UnderWay {
             self.send(&hold.owner, Why::Asked, now, effects);
         }
     }
 
     /// The lease is over: it is not renewed any more.
     pub(super) fn forget(&mut self, owner: &Owner, effects: &mut Effects) {
-        let Some(kept) = self.leases.remove(owner) else {
+        let Some(entry) = self.leases.remove(owner) else {
             return;
         };
-        if let Some(ticket) = kept.ticket {
+        if let Some(ticket) = entry.ticket {
             effects.unset(ticket);
         }
-        if !kept.by_hand.is_empty() {
-            effects.push(Effect::Forgotten(kept.by_hand));
+        if !entry.by_hand.is_empty() {
+            effects.push(Effect::Forgotten(entry.by_hand));
         }
     }
 
@@ -144,25 +144,25 @@ impl Renewals {
         &mut self,
         owner: &Owner,
         ttl: Ttl,
-        caller: Caller,
+        caller: ExtendReply,
         now: Moment,
         effects: &mut Effects,
     ) {
-        let Some(kept) = self.leases.get_mut(owner) else {
+        let Some(entry) = self.leases.get_mut(owner) else {
             return effects.push(Effect::Forgotten(vec![caller]));
         };
-        kept.ask_for(ttl);
-        kept.by_hand.push(caller);
-        if kept.progress != Progress::UnderWay {
+        entry.ask_for(ttl);
+        entry.by_hand.push(caller);
+        if entry.progress != Progress::UnderWay {
             self.send(owner, Why::Asked, now, effects);
         }
     }
 
     /// The store is there again: what could not be renewed is renewed now, since it may be gone before the next attempt.
     pub(super) fn reconnected(&mut self, now: Moment, effects: &mut Effects) {
-        for (owner, kept) in self.in_order() {
-            if kept.is_tried_again(now) {
-                schedule(owner, kept, effects);
+        for (owner, entry) in self.in_order() {
+            if entry.is_tried_again(now) {
+                schedule(owner, entry, effects);
             }
         }
     }
@@ -171,49 +171,49 @@ impl Renewals {
     pub(super) fn replaced(&mut self, how: Replaced, now: Moment, effects: &mut Effects) {
         self.backlog.clear();
         self.replaced = Some((now, how));
-        for (owner, kept) in self.in_order() {
-            kept.replaced(how, now);
-            schedule(owner, kept, effects);
+        for (owner, entry) in self.in_order() {
+            entry.replaced(how, now);
+            schedule(owner, entry, effects);
         }
     }
 
     /// All leases, the one that ends soonest first.
-    fn in_order(&mut self) -> Vec<(&Owner, &mut Kept)> {
+    fn in_order(&mut self) -> Vec<(&Owner, &mut RenewalEntry)> {
         let mut leases: Vec<_> = self.leases.iter_mut().collect();
-        leases.sort_by_cached_key(|(owner, kept)| (kept.hold.deadline(), owner.id().to_owned()));
+        leases.sort_by_cached_key(|(owner, entry)| (entry.hold.deadline(), owner.id().to_owned()));
         leases
     }
 
     /// Something is due for this lease.
     pub(super) fn due(&mut self, owner: &Owner, now: Moment, effects: &mut Effects) {
-        let Some(kept) = self.leases.get_mut(owner) else {
+        let Some(entry) = self.leases.get_mut(owner) else {
             return;
         };
-        if let Some(cause) = kept.hold.overdue(now) {
-            let hold = kept.hold.clone();
+        if let Some(cause) = entry.hold.overdue(now) {
+            let hold = entry.hold.clone();
             self.lose(hold, cause, effects);
-        } else if kept.is_due(now) && self.under_way >= AT_ONCE {
-            kept.progress = Progress::Queued;
+        } else if entry.is_due(now) && self.under_way >= AT_ONCE {
+            entry.progress = Progress::Queued;
             self.backlog.push_back(owner.clone());
-            schedule(owner, kept, effects);
-        } else if kept.is_due(now) {
+            schedule(owner, entry, effects);
+        } else if entry.is_due(now) {
             self.send(owner, Why::Due, now, effects);
         } else {
-            schedule(owner, kept, effects);
+            schedule(owner, entry, effects);
         }
     }
 
     /// A request of this owner for `ttl` was not answered, and may be carried out after whatever is sent from now on.
-    pub(super) fn straggles(
+    pub(super) fn request_may_be_late(
         &mut self,
         owner: &Owner,
         ttl: Ttl,
         now: Moment,
         effects: &mut Effects,
     ) {
-        if let Some(kept) = self.leases.get_mut(owner) {
-            kept.straggles(ttl, now);
-            schedule(owner, kept, effects);
+        if let Some(entry) = self.leases.get_mut(owner) {
+            entry.request_may_be_late(ttl, now);
+            schedule(owner, entry, effects);
         }
     }
 
@@ -227,14 +227,14 @@ impl Renewals {
         while self.under_way < AT_ONCE
             && let Some(owner) = self.backlog.pop_front()
         {
-            let queued = |kept: &&mut Kept| kept.progress == Progress::Queued;
+            let queued = |entry: &&mut RenewalEntry| entry.progress == Progress::Queued;
             // Renewed by hand meanwhile, it has its renewal (R1).
-            if let Some(kept) = self.leases.get_mut(&owner).filter(queued) {
-                kept.progress = Progress::Planned;
-                if kept.is_due(now) {
+            if let Some(entry) = self.leases.get_mut(&owner).filter(queued) {
+                entry.progress = Progress::Planned;
+                if entry.is_due(now) {
                     self.send(&owner, Why::Due, now, effects);
                 } else {
-                    schedule(&owner, kept, effects);
+                    schedule(&owner, entry, effects);
                 }
             }
         }
@@ -242,11 +242,11 @@ impl Renewals {
 
     /// Sends a renewal, unless the lease ended a moment ago.
     fn send(&mut self, owner: &Owner, why: Why, now: Moment, effects: &mut Effects) {
-        let Some(kept) = self.leases.get_mut(owner) else {
+        let Some(entry) = self.leases.get_mut(owner) else {
             return;
         };
-        let hold = kept.hold.clone();
-        let callers = mem::take(&mut kept.by_hand);
+        let hold = entry.hold.clone();
+        let callers = mem::take(&mut entry.by_hand);
         if hold.is_lost() || hold.is_past() {
             // Left among the timers, it would be due for ever (R2).
             let verdict = over(&hold);
@@ -262,7 +262,7 @@ impl Renewals {
         }
         let renewal = Renewal {
             sent: now,
-            ttl: kept.asks_for(&callers, now),
+            ttl: entry.asks_for(&callers, now),
             why,
             callers,
             hold,
@@ -270,11 +270,11 @@ impl Renewals {
         // Whatever becomes of it, the lease counts for no longer than it leaves (L1); first, so that this is when its loss is
         // told (R2).
         renewal.hold.before_renewal(deadline(now, renewal.ttl));
-        kept.progress = Progress::UnderWay;
-        if kept.is_to_be_indexed(now) {
+        entry.progress = Progress::UnderWay;
+        if entry.is_to_be_indexed(now) {
             effects.push(Effect::Index(renewal.hold.name.clone()));
         }
-        schedule(owner, kept, effects);
+        schedule(owner, entry, effects);
         if why == Why::Due {
             self.under_way += 1;
         }
@@ -285,8 +285,8 @@ impl Renewals {
 
     /// Gives up a lease that time has ended. If a renewal is under way, its answer is to undo that (R3).
     fn lose(&mut self, hold: Arc<Hold>, cause: LossCause, effects: &mut Effects) {
-        let kept = self.leases.get(&hold.owner);
-        if kept.is_some_and(|kept| kept.progress == Progress::UnderWay) {
+        let entry = self.leases.get(&hold.owner);
+        if entry.is_some_and(|entry| entry.progress == Progress::UnderWay) {
             self.lost_under_way.insert(hold.owner.clone());
         }
         let ended = self.end(hold, cause, effects);
@@ -310,9 +310,9 @@ impl Renewals {
     /// Whether R2 holds.
     #[cfg(test)]
     pub(super) fn check(&self) {
-        for kept in self.leases.values() {
-            let due = kept.ticket.map(super::timers::Ticket::at);
-            assert!(due.is_some_and(|at| at <= kept.hold.valid_until()), "R2");
+        for entry in self.leases.values() {
+            let due = entry.ticket.map(super::timers::Ticket::at);
+            assert!(due.is_some_and(|at| at <= entry.hold.valid_until()), "R2");
         }
     }
 }
@@ -324,9 +324,9 @@ fn over(hold: &Hold) -> Error {
 }
 
 /// Puts a lease where it belongs among the timers (R2).
-fn schedule(owner: &Owner, kept: &mut Kept, effects: &mut Effects) {
-    if let Some(ticket) = kept.ticket.take() {
+fn schedule(owner: &Owner, entry: &mut RenewalEntry, effects: &mut Effects) {
+    if let Some(ticket) = entry.ticket.take() {
         effects.unset(ticket);
     }
-    kept.ticket = Some(effects.wake(kept.next_event(), Due::Lease(owner.clone())));
+    entry.ticket = Some(effects.wake(entry.next_event(), Due::Lease(owner.clone())));
 }

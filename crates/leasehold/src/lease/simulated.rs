@@ -12,18 +12,18 @@ use super::effects::{Effect, Effects, To};
 use super::events::{Event, Release};
 use super::hold::Hold;
 use super::identity::Identity;
-use super::kept::tell;
-use super::line::Seat;
 use super::machine::{About, Machine};
-use super::seat::{Outcome, Request, WaitLimit, Waiter};
+use super::queue::QueueEntry;
+use super::renewal_entry::tell;
 use super::terms::Terms;
+use super::waiter::{Outcome, Request, WaitLimit, Waiter};
 use crate::backoff;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, StoreError};
 use crate::store::Notice;
 use crate::telemetry::Telemetry;
 
-/// For how long a waiter in line puts up with a server that does not answer, as with a client that is built without settings.
+/// For how long a waiter in the queue puts up with a server that does not answer, as with a client that is built without settings.
 const OUTAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time of all clients of a simulation.
@@ -100,7 +100,7 @@ pub enum News {
     Granted(Wake),
     /// Another one waits for the lock that this owner has.
     Wanted(Owner),
-    /// This owner is the first in line now.
+    /// This owner is the first in the queue now.
     First(Owner),
 }
 
@@ -171,7 +171,7 @@ impl Simulated {
             limit: WaitLimit::Forever,
         };
         let (answer, outcome) = oneshot::channel();
-        let seat = Seat {
+        let seat = QueueEntry {
             id: self.asked,
             terms,
             once: false,
@@ -277,7 +277,7 @@ pub(super) fn carry_out(
         Effect::Busy(waiter) => waiter.busy(),
         Effect::Refuse(waiter, error) => waiter.fail(&error),
         Effect::Extended(callers, verdict) => tell(callers, &verdict),
-        Effect::Released(parting, result) => parting.tell(telemetry, result),
+        Effect::Released(pending_release, result) => pending_release.tell(telemetry, result),
         Effect::Gone(_)
         | Effect::Watch(..)
         | Effect::Index(_)

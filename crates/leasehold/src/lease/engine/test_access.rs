@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Engine, State};
+use super::{Engine, EngineState};
 use crate::lease::hold::Hold;
 
 impl Engine {
@@ -20,7 +20,7 @@ impl Engine {
     pub(in crate::lease) fn hands_on(self: &Arc<Self>, hold: &Arc<Hold>) {
         let effects = {
             let mut state = self.state();
-            let State {
+            let EngineState {
                 machine, effects, ..
             } = &mut *state;
             machine.hands_on(hold, self.clock.now(), effects);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::Ttl;
 
-use super::{Hold, Standing};
+use super::{Hold, LeaseState};
 use crate::clock::Moment;
 use crate::error::LossCause;
 use crate::lease::terms::rounded_up;
@@ -22,8 +22,8 @@ impl Hold {
     pub(crate) fn left_to_keep(&self, now: Moment) -> Option<Ttl> {
         let until = Moment::from_micros(self.keep_until.load(Ordering::SeqCst));
         let is_lost = match &self.state().standing {
-            Standing::Lost(cause) => *cause != LossCause::Closed,
-            Standing::Held | Standing::Retired => false,
+            LeaseState::Lost(cause) => *cause != LossCause::Closed,
+            LeaseState::Held | LeaseState::Retired => false,
         };
         if is_lost || self.is_detached() || self.valid_until() <= now {
             return None;

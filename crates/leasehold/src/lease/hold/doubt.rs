@@ -3,7 +3,7 @@
 
 use leasehold_core::{CLAIM_WINDOW, Ttl};
 
-use super::{Doubt, Hold, Standing, State};
+use super::{Doubt, Hold, HoldState, LeaseState};
 use crate::clock::Moment;
 use crate::error::Replaced;
 
@@ -20,7 +20,7 @@ impl Hold {
 
     fn doubt_because(&self, reason: String, replaced: Option<Replaced>) {
         let mut state = self.state();
-        if matches!(state.standing, Standing::Lost(_)) {
+        if matches!(state.standing, LeaseState::Lost(_)) {
             // Why it was lost stays as it was told (L3).
             return;
         }
@@ -40,8 +40,8 @@ impl Hold {
     /// Why the last renewal failed, if it did, or how the server was replaced since.
     pub(crate) fn doubted(&self) -> Option<String> {
         match &*self.state() {
-            State {
-                standing: Standing::Held,
+            HoldState {
+                standing: LeaseState::Held,
                 doubt: Some(doubt),
                 ..
             } => Some(doubt.reason.clone()),
@@ -54,7 +54,7 @@ impl Hold {
     pub(crate) fn is_fit_to_hand_on(&self, ttl: Ttl, now: Moment) -> bool {
         let certain = {
             let state = self.state();
-            state.doubt.is_none() && !matches!(state.standing, Standing::Lost(_))
+            state.doubt.is_none() && !matches!(state.standing, LeaseState::Lost(_))
         };
         certain && self.deadline().since(now) > ttl.get().min(CLAIM_WINDOW) / 4
     }

@@ -1,4 +1,4 @@
-//! What the machine hears: grants and notices of the store, time limits. Must never hand out a lease that the line did not ask for.
+//! What the machine hears: grants and notices of the store, time limits. Must never hand out a lease that the queue did not ask for.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use leasehold_core::{CLAIM_WINDOW, Fences, Held, LockName, Owner, Ttl, Wake};
 
 use super::Machine;
 use crate::clock::Moment;
-use crate::lease::asking::{Asking, Flight, Hint};
+use crate::lease::acquisition::{Acquisition, Hint, SentRequest};
 use crate::lease::effects::{Due, Effect, Effects};
 use crate::lease::hold::{Hold, Start};
 use crate::lease::renewal::Renewal;
@@ -18,23 +18,23 @@ impl Machine {
     /// The store has answered a request with the lock. Not if the lease has ended before it could begin.
     pub(super) fn taken(
         &mut self,
-        flight: &Flight,
+        request: &SentRequest,
         held: &Held,
         now: Moment,
         effects: &mut Effects,
     ) -> bool {
-        let until = deadline(flight.sent, flight.ttl);
+        let until = deadline(request.sent, request.ttl);
         let (Some(first), true) = (held.fence, until > now) else {
             return false;
         };
         let block = held.block;
         let term = Term {
-            asked_at: flight.sent,
+            asked_at: request.sent,
             until,
-            lasts: flight.ttl,
+            lasts: request.ttl,
         };
         let grant = (Fences { first, block }, held.queued);
-        self.take(&flight.name, &flight.owner, grant, term, now, effects);
+        self.take(&request.name, &request.owner, grant, term, now, effects);
         true
     }
 
@@ -50,18 +50,19 @@ impl Machine {
         let (identity, clock) = (&self.identity, &self.clock);
         let next_owner = |terms: &Terms| identity.owner(&terms.note);
         let first = grant.0.first;
-        let todo = (self.lines).taken(name, owner, next_owner, grant, now, |seat, asking| {
-            let start = seat.caller.start(owner, first, &seat.terms);
-            let start = Start {
-                asked_at: term.asked_at,
-                until: term.until,
-                unsettled_until: asking.left.unsettled_until,
-                lasts: term.lasts,
-                ..start
-            };
-            Arc::new(Hold::new(clock.clone(), start, now))
-        });
-        self.perform(name, todo.unwrap_or_default(), None, now, effects);
+        let actions =
+            (self.queues).taken(name, owner, next_owner, grant, now, |entry, acquisition| {
+                let start = entry.caller.start(owner, first, &entry.terms);
+                let start = Start {
+                    asked_at: term.asked_at,
+                    until: term.until,
+                    unsettled_until: acquisition.left.unsettled_until,
+                    lasts: term.lasts,
+                    ..start
+                };
+                Arc::new(Hold::new(clock.clone(), start, now))
+            });
+        self.execute(name, actions.unwrap_or_default(), None, now, effects);
     }
 
     /// Takes a notice of the store.
@@ -72,24 +73,24 @@ impl Machine {
             }
             Notice::Wanted { key, owner } => {
                 let name = LockName::from_key(&key);
-                let todo = self.lines.wanted(&name, &owner, now);
-                self.perform(&name, todo, None, now, effects);
+                let actions = self.queues.wanted(&name, &owner, now);
+                self.execute(&name, actions, None, now, effects);
             }
             Notice::First { key, owner } => {
                 let name = LockName::from_key(&key);
                 self.hint(&name, &owner, Hint::Ask, now, effects);
             }
             Notice::Cut(_) => self
-                .lines
-                .all_asking()
-                .for_each(|(_, asking)| asking.broken()),
+                .queues
+                .all_acquisitions()
+                .for_each(|(_, acquisition)| acquisition.broken()),
             Notice::Replaced(how) => self.renewals.replaced(how, now, effects),
             Notice::Reconnected => {
-                let broken = |(name, asking): (&LockName, &mut Asking)| {
-                    asking.broken();
-                    (name.clone(), asking.owner.clone())
+                let broken = |(name, acquisition): (&LockName, &mut Acquisition)| {
+                    acquisition.broken();
+                    (name.clone(), acquisition.owner.clone())
                 };
-                let mut all: Vec<_> = self.lines.all_asking().map(broken).collect();
+                let mut all: Vec<_> = self.queues.all_acquisitions().map(broken).collect();
                 // In an order that depends on nothing else.
                 all.sort_by(|(a, _), (b, _)| a.cmp(b));
                 for (name, owner) in all {
@@ -106,17 +107,18 @@ impl Machine {
 
     fn granted(&mut self, name: &LockName, wake: &Wake, now: Moment, effects: &mut Effects) {
         let owner = &wake.owner;
-        if let Some(asking) = self.lines.asking(name, owner) {
-            let (Some(first), Some(term)) = (wake.fence, asking.granted_until(wake, now)) else {
+        if let Some(acquisition) = self.queues.acquisition(name, owner) {
+            let (Some(first), Some(term)) = (wake.fence, acquisition.granted_until(wake, now))
+            else {
                 return self.hint(name, owner, Hint::Claim, now, effects);
             };
-            if let Some(ticket) = asking.asks_at.take() {
+            if let Some(ticket) = acquisition.asks_at.take() {
                 effects.unset(ticket);
             }
             let block = wake.block;
             let grant = (Fences { first, block }, wake.queued);
             self.take(name, owner, grant, term, now, effects);
-        } else if self.lines.owned_by(name, owner).is_none()
+        } else if self.queues.owned_by(name, owner).is_none()
             && let Ok(granted) = Ttl::new(CLAIM_WINDOW)
         {
             // It was given up (E2), or found out by itself, used and released: then this does nothing.
@@ -141,10 +143,10 @@ impl Machine {
         }
         if let Some(held) = heard.confirmed {
             let heard = (held.queued, sent);
-            let todo = self.lines.queued(&hold.name, &hold.owner, heard, now);
-            self.perform(&hold.name, todo, None, now, effects);
+            let actions = self.queues.queued(&hold.name, &hold.owner, heard, now);
+            self.execute(&hold.name, actions, None, now, effects);
         }
-        self.tell_lines(now, effects);
+        self.tell_queues(now, effects);
     }
 
     /// The time limit of a request has passed: it is told why, unless an answer is about to say so.
@@ -155,21 +157,21 @@ impl Machine {
         now: Moment,
         effects: &mut Effects,
     ) {
-        let Some(line) = self.lines.get_mut(name) else {
+        let Some(queue) = self.queues.get_mut(name) else {
             return;
         };
-        let Some(at) = line.waiting.iter().position(|seat| seat.id == id) else {
+        let Some(at) = queue.waiting.iter().position(|entry| entry.id == id) else {
             return;
         };
-        let waiter = &mut line.waiting[at].caller;
-        match waiter.out_of_time(&line.turn, at, now, &self.about.store) {
+        let waiter = &mut queue.waiting[at].caller;
+        match waiter.out_of_time(&queue.state, at, now, &self.about.store) {
             Err(later) => {
                 let ticket = effects.wake(later, Due::Limit(name.clone(), id));
                 waiter.alarm = Some(ticket);
             }
             Ok(error) => {
-                if let Some(seat) = self.leave(name, id, now, effects) {
-                    effects.push(Effect::Refuse(seat.caller, Box::new(error)));
+                if let Some(entry) = self.leave(name, id, now, effects) {
+                    effects.push(Effect::Refuse(entry.caller, Box::new(error)));
                 }
             }
         }

@@ -7,14 +7,14 @@ use leasehold_core::{Fence, LockName, Owner, Ttl};
 use super::{Machine, refuse};
 use crate::clock::{Clock, Moment};
 use crate::error::{LossCause, StoreError};
-use crate::lease::effects::{Effect, Effects, Parting};
+use crate::lease::effects::{Effect, Effects, PendingRelease};
 use crate::lease::events::Release;
 use crate::lease::hold::{Hold, Start};
-use crate::lease::line::{Ending, Seat};
-use crate::lease::lines::Closed;
-use crate::lease::seat::Waiter;
+use crate::lease::queue::{Ending, QueueEntry};
+use crate::lease::queues::Closed;
 use crate::lease::settle::Settle;
 use crate::lease::terms::Terms;
+use crate::lease::waiter::Waiter;
 use crate::telemetry::How;
 
 impl Machine {
@@ -47,25 +47,25 @@ impl Machine {
         effects.push(Effect::Ended(hold.clone(), ended));
         if !tells_wanted {
             // Nobody says whether others wait, so they do.
-            self.lines.wanted(&hold.name, &hold.owner, now);
+            self.queues.wanted(&hold.name, &hold.owner, now);
         }
         let (identity, clock) = (&self.identity, &self.clock);
         let owner = |terms: &Terms| identity.owner(&terms.note);
-        let todo = self.lines.give_back(
+        let actions = self.queues.give_back(
             &hold.name,
             &hold.owner,
             owner,
             (ending, fits),
             now,
-            |seat, owner, fence, hold| next_lease(clock, seat, owner, fence, hold, now),
+            |entry, owner, fence, hold| next_lease(clock, entry, owner, fence, hold, now),
         );
-        let parting = Parting {
+        let release = PendingRelease {
             hold: hold.clone(),
             keep,
             lost,
             verdict,
         };
-        self.perform(&hold.name, todo, Some(parting), now, effects);
+        self.execute(&hold.name, actions, Some(release), now, effects);
     }
 
     /// Gives the lock of `owner` back to the store; with a use of it that ends now, or else of an idle lease.
@@ -74,19 +74,19 @@ impl Machine {
         name: &LockName,
         owner: Owner,
         idle: Option<Arc<Hold>>,
-        parting: Option<Parting>,
+        release: Option<PendingRelease>,
         now: Moment,
         effects: &mut Effects,
     ) {
         self.renewals.forget(&owner, effects);
-        let used = parting.as_ref().map(|parting| parting.hold.clone());
+        let used = release.as_ref().map(|release| release.hold.clone());
         let Some(hold) = used.or(idle) else {
             return;
         };
-        let keep = parting.as_ref().and_then(|parting| parting.keep);
+        let keep = release.as_ref().and_then(|release| release.keep);
         // A lease extended by hand may have longer to go than it was taken for.
         let left = Ttl::new(hold.deadline().since(now));
-        let lost = parting.as_ref().and_then(|parting| parting.lost.as_ref());
+        let lost = release.as_ref().and_then(|release| release.lost.as_ref());
         // What was lost must not be kept from the one who may have it now; one that is closed is still this client's.
         let is_lost = lost.is_some_and(|lost| lost.cause != LossCause::Closed);
         let work = Settle {
@@ -96,7 +96,7 @@ impl Machine {
             fence: Some(hold.grant),
             keep: keep.max(hold.left_to_keep(now)).filter(|_| !is_lost),
             unsettled_until: hold.unsettled_until(),
-            parting,
+            pending_release: release,
             is_detached: hold.is_detached(),
         };
         self.settlements.begin(work, now, effects);
@@ -106,13 +106,13 @@ impl Machine {
     pub(super) fn close(&mut self, now: Moment, effects: &mut Effects) {
         self.is_closed = true;
         let Closed {
-            seats,
-            asking,
+            entries,
+            acquisition,
             leases,
-        } = self.lines.close();
-        refuse(seats, &StoreError::closed().into(), effects);
-        for (name, asking) in asking {
-            self.abandon(&name, asking, now, effects);
+        } = self.queues.close();
+        refuse(entries, &StoreError::closed().into(), effects);
+        for (name, acquisition) in acquisition {
+            self.abandon(&name, acquisition, now, effects);
         }
         for (name, owner, hold) in leases {
             let ended = hold.lose(LossCause::Closed);
@@ -127,13 +127,13 @@ impl Machine {
 /// The lease that follows `before` inside this client.
 pub(super) fn next_lease(
     clock: &Clock,
-    seat: &Seat<Waiter>,
+    entry: &QueueEntry<Waiter>,
     owner: &Owner,
     fence: Fence,
     before: &Arc<Hold>,
     now: Moment,
 ) -> Arc<Hold> {
-    let start = seat.caller.start(owner, fence, &seat.terms);
+    let start = entry.caller.start(owner, fence, &entry.terms);
     let start = Start {
         grant: before.grant,
         asked_at: before.asked_at,

@@ -20,7 +20,7 @@ impl Renewals {
         effects: &mut Effects,
     ) -> Heard {
         let owner = renewal.hold.owner.clone();
-        let in_use = self.leases.get(&owner).map(|kept| kept.hold.clone());
+        let in_use = self.leases.get(&owner).map(|entry| entry.hold.clone());
         let answer = believed(self.leases.get(&owner), answer, &self.store);
         let said = Said::by(&answer);
         let (verdict, heard, ended) = self.judge(&renewal, answer, now, effects);
@@ -31,9 +31,9 @@ impl Renewals {
         if let Some(ended) = ended {
             effects.push(ended);
         }
-        if let Some(kept) = self.leases.get_mut(&owner) {
-            if kept.by_hand.is_empty() {
-                schedule(&owner, kept, effects);
+        if let Some(entry) = self.leases.get_mut(&owner) {
+            if entry.by_hand.is_empty() {
+                schedule(&owner, entry, effects);
             } else {
                 self.send(&owner, Why::Asked, now, effects);
             }
@@ -66,18 +66,18 @@ impl Renewals {
                     self.lost_under_way.remove(owner) && matches!(answer, Ok(Reply::Held(_)));
                 Err(over(&renewal.hold))
             }
-            (Some(kept), Err(error)) => {
-                kept.failed(renewal.ttl, &error, now);
+            (Some(entry), Err(error)) => {
+                entry.failed(renewal.ttl, &error, now);
                 Err(error.into())
             }
-            (Some(kept), Ok(reply)) => match kept.heard(reply, renewal.sent, renewal.ttl, now) {
+            (Some(entry), Ok(reply)) => match entry.heard(reply, renewal.sent, renewal.ttl, now) {
                 Ok(held) => {
                     heard.confirmed = Some(held);
                     Ok(())
                 }
                 Err((cause, left_held)) => {
                     heard.is_to_be_undone = left_held;
-                    let hold = kept.hold.clone();
+                    let hold = entry.hold.clone();
                     let error = hold.lost(cause.clone()).into();
                     ended = Some(self.end(hold, cause, effects));
                     Err(error)

@@ -8,7 +8,7 @@ use leasehold_core::{Fence, HolderView, LockName, Owner, Reply, Step, Ttl};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Error, LossCause};
-use crate::lease::effects::{Due, Effect, Effects, Parting, To};
+use crate::lease::effects::{Due, Effect, Effects, PendingRelease, To};
 use crate::lease::hold::Hold;
 use crate::lease::terms::{drift, rounded_up};
 use crate::store::Answer;
@@ -30,7 +30,7 @@ pub(in crate::lease) struct Settle {
     /// An earlier request was not answered and may be carried out until then.
     pub(in crate::lease) unsettled_until: Option<Moment>,
     /// The lease whose use ends with this release.
-    pub(in crate::lease) parting: Option<Parting>,
+    pub(in crate::lease) pending_release: Option<PendingRelease>,
     /// It goes on without this client.
     pub(in crate::lease) is_detached: bool,
 }
@@ -50,7 +50,7 @@ impl Settle {
             fence: None,
             keep: None,
             unsettled_until,
-            parting: None,
+            pending_release: None,
             is_detached: false,
         }
     }
@@ -74,7 +74,7 @@ pub(super) struct Settlement {
     keep_until: Option<Moment>,
     unsettled_until: Option<Moment>,
     /// Until it has its verdict.
-    parting: Option<Parting>,
+    pending_release: Option<PendingRelease>,
     is_detached: bool,
     begun: Moment,
     /// When the use of the lease ended.
@@ -100,7 +100,7 @@ impl Settlement {
             ttl: work.ttl,
             fence: work.fence,
             unsettled_until: work.unsettled_until,
-            parting: work.parting,
+            pending_release: work.pending_release,
             is_detached: work.is_detached,
             begun: now,
             parted: now,
@@ -121,8 +121,8 @@ impl Settlement {
         self.is_detached = work.is_detached;
         // Its owner lets go of whatever it has in any case; the fence says what its user had.
         self.fence = self.fence.or(work.fence);
-        if work.parting.is_some() {
-            (self.parting, self.parted) = (work.parting, now);
+        if work.pending_release.is_some() {
+            (self.pending_release, self.parted) = (work.pending_release, now);
         }
         // The one before it may be carried out, and its answer may come later.
         self.unsure = true;
@@ -167,9 +167,9 @@ impl Settlement {
         let confirmed = match answer {
             Ok(reply) => {
                 let tried = self.unsure.then(|| now.since(self.begun));
-                if let Some(parting) = self.parting.take() {
-                    let result = judge(&parting, reply, tried);
-                    effects.push(Effect::Released(parting, result));
+                if let Some(pending_release) = self.pending_release.take() {
+                    let result = judge(&pending_release, reply, tried);
+                    effects.push(Effect::Released(pending_release, result));
                 }
                 true
             }
@@ -177,8 +177,8 @@ impl Settlement {
                 self.unsure |= error.may_have_taken_effect;
                 let waited = now.since(self.parted) >= CALLER_WAITS || now >= self.gives_up_at;
                 let waits = error.kind.is_transient() && !waited;
-                if !waits && let Some(parting) = self.parting.take() {
-                    effects.push(Effect::Released(parting, Err(error.into())));
+                if !waits && let Some(pending_release) = self.pending_release.take() {
+                    effects.push(Effect::Released(pending_release, Err(error.into())));
                 }
                 false
             }
@@ -213,11 +213,15 @@ fn gives_up_at(ttl: Ttl, now: Moment) -> Moment {
 }
 
 /// What the caller of a release is to know. Another request that may have freed the lock was sent at most `tried` ago.
-fn judge(parting: &Parting, reply: Reply, tried: Option<Duration>) -> Result<(), Error> {
-    if let Some(lost) = &parting.lost {
+fn judge(
+    pending_release: &PendingRelease,
+    reply: Reply,
+    tried: Option<Duration>,
+) -> Result<(), Error> {
+    if let Some(lost) = &pending_release.lost {
         return Err(lost.clone().into());
     }
-    let hold: &Arc<Hold> = &parting.hold;
+    let hold: &Arc<Hold> = &pending_release.hold;
     match reply {
         Reply::Released => Ok(()),
         // An earlier try of this release, or another one of this client, may have been the one that freed it, while the lease

@@ -3,7 +3,7 @@
 //! its effects are carried out.
 //!
 //! What is checked: nobody works under a lease while another does whose lease is good; fences rise in the order of the work;
-//! tasks of a client are served in the order they came; Q2 and Q5 hold at each look at the lines; whoever waits is answered
+//! tasks of a client are served in the order they came; Q2 and Q5 hold at each look at the queues; whoever waits is answered
 //! in the end, also when the client is closed, or the schedule ends in a deadlock, since nothing polls here: the clock passes
 //! less than the first poll is due in. When all is over, the lock is free and the client remembers nothing of it.
 
@@ -19,7 +19,7 @@ use self::server::{Server, Wire};
 use self::worker::What::{Anew, Extend, Leave, Limit, Try, Work, WorkLonger};
 use self::worker::{What, Worker};
 use crate::clock::Clock;
-use crate::lease::{Engine, Identity, Lease, Plan, Wire as Way};
+use crate::lease::{Engine, EngineConfig, Identity, Lease, NoticeSink as Way};
 use crate::runtime::Tasks;
 use crate::store::Attach;
 use crate::sync::explore;
@@ -30,7 +30,7 @@ const TTL: Duration = Duration::from_secs(10);
 /// Locks stay idle for so long.
 const LINGER: Duration = Duration::from_millis(30);
 
-/// Who stands in a client's line for certain, and how many there were.
+/// Who stands in a client's queue for certain, and how many there were.
 type Waiting = Arc<std::sync::Mutex<(Vec<u64>, u64)>>;
 
 struct Scene {
@@ -75,7 +75,7 @@ impl Scene {
             };
             let store = scene.server.attach(attach, is_slow);
             let wire = store.wire.clone();
-            let plan = Plan {
+            let plan = EngineConfig {
                 clock: scene.clock.clone(),
                 tasks: Tasks::explored(),
                 identity,

@@ -16,11 +16,11 @@ use crate::lease::effects::{Effects, To, Verdict};
 use crate::lease::events::{Event, Release};
 use crate::lease::hold::Hold;
 use crate::lease::identity::Identity;
-use crate::lease::line::Seat;
 use crate::lease::machine::{About, Machine};
-use crate::lease::seat::{WaitLimit, Waiter};
+use crate::lease::queue::QueueEntry;
 use crate::lease::settle::Settle;
 use crate::lease::simulated::carry_out;
+use crate::lease::waiter::{WaitLimit, Waiter};
 use crate::telemetry::Telemetry;
 
 /// How long after its limit a user is answered at the latest.
@@ -233,7 +233,7 @@ impl Client {
         let (id, once) = (self.next_seat, request.is_once());
         self.next_seat += 1;
         let name = request.name.clone();
-        let seat = Seat {
+        let seat = QueueEntry {
             id,
             terms: request.terms.clone(),
             once,

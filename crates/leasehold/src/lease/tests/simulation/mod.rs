@@ -13,7 +13,7 @@
 //! - Who waits is served before those of the same client who came later (Q3); everybody is answered, in time if there is a limit (Q2, Q4).
 //! - A release has a verdict, and a right one (U2). What is to stay taken does (U3). No fence is lower than one before it.
 //! - Lines are well-formed (Q2, Q5, Q6), and each lease has a timer that is not later than its deadline (R2), after every event.
-//! - In the end nothing is left: no lock, no line, no lease, no settlement (Q5, U1).
+//! - In the end nothing is left: no lock, no queue, no lease, no settlement (Q5, U1).
 //!
 //! Left out: a request of the same owner that the server carries out after a release that keeps the lock taken. It may end that time
 //! sooner, and nothing mends it.

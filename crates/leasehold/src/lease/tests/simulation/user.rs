@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::lease::hold::Hold;
-use crate::lease::seat::{Outcome, Request, WaitLimit};
 use crate::lease::terms::Terms;
+use crate::lease::waiter::{Outcome, Request, WaitLimit};
 
 const MS: Duration = Duration::from_millis(1);
 

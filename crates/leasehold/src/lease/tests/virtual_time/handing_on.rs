@@ -5,7 +5,7 @@ use leasehold_core::{HAND_OVER_FOR, HAND_OVERS};
 use super::*;
 use crate::lease::hold::{Hold, Start};
 
-/// So many tasks, each in line before the next one comes.
+/// So many tasks, each in the queue before the next one comes.
 async fn queue(mutex: &crate::Mutex, count: usize) -> Vec<JoinHandle<Lease>> {
     let mut tasks = Vec::new();
     for _ in 0..count {
@@ -149,7 +149,7 @@ async fn who_waits_elsewhere_comes_before_the_next_block() {
         last = lease.fence();
         lease.release().await.unwrap();
     }
-    // A waiter is granted fences for its whole line.
+    // A waiter is granted fences for its whole queue.
     assert_eq!(
         (scene.sent("acquire").len(), scene.sent("release").len()),
         (2, 2)

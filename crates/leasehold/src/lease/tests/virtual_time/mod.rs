@@ -290,7 +290,7 @@ impl Scene {
     }
 }
 
-/// A task that waits in line and sends its lease here.
+/// A task that waits in the queue and sends its lease here.
 fn in_line(mutex: crate::Mutex) -> JoinHandle<Lease> {
     let waiting = async move { mutex.acquire().await.unwrap() };
     tokio::runtime::Handle::current().spawn(waiting)

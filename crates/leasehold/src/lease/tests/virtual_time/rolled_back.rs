@@ -1,4 +1,4 @@
-//! A failover to a replica that lags: the store is as it was before, and who was granted the lock since stands in line again.
+//! A failover to a replica that lags: the store is as it was before, and who was granted the lock since stands in the queue again.
 
 use leasehold_core::{Counter, World};
 
@@ -36,7 +36,7 @@ async fn who_is_granted_the_lock_again_learns_of_it_at_its_renewal() {
     let lease = failed_over(&scene, SECOND * 4).await;
     let fence = lease.fence();
     sleep(SECOND * 3).await;
-    // Somebody asks, and the lock goes to who stands in line.
+    // Somebody asks, and the lock goes to who stands in the queue.
     let tried = scene.other.mutex("m").try_acquire().await.unwrap();
     let seen = scene.other.inspect("m").await.unwrap();
     assert!(tried.is_none() && seen.holder.unwrap().fence > Some(fence));

@@ -162,7 +162,7 @@ async fn who_stops_waiting_in_line_leaves_it_at_once() {
 async fn a_grant_to_someone_who_gave_up_is_given_back() {
     let scene = Scene::begin();
     let taken = scene.taken_by_another().await;
-    // It leaves the line, but the store does not hear of it for longer than anyone tries to tell.
+    // It leaves the queue, but the store does not hear of it for longer than anyone tries to tell.
     scene.each("release", || Fate::Refuse);
     let mutex = scene.mutex().ttl(SECOND);
     tokio::time::timeout(SECOND, mutex.acquire())

@@ -20,7 +20,7 @@ async fn an_answer_that_came_after_the_lease_is_never_handed_out() {
     assert!(scene.is_free().await);
 }
 
-/// Waits in line, and is granted the lock a second later.
+/// Waits in the queue, and is granted the lock a second later.
 async fn granted(scene: &Scene) -> Lease {
     let taken = scene.taken_by_another().await;
     let (waiting, giving) = (scene.mutex(), async {
@@ -72,7 +72,7 @@ async fn a_grant_that_cannot_be_claimed_is_lost_with_its_window() {
 async fn a_wake_that_comes_late_counts_from_the_grant() {
     let scene = Scene::begin();
     let taken = scene.taken_by_another().await;
-    // The answer to the request in line says what time it is in the store, and comes late itself: then the time of the
+    // The answer to the request in the queue says what time it is in the store, and comes late itself: then the time of the
     // request counts, which is earlier.
     scene.next("acquire", Fate::AnswerAfter(SECOND));
     let (waiting, giving) = (scene.mutex(), async {
@@ -253,7 +253,7 @@ async fn a_stall_when_the_limit_passes_makes_no_busy_lock_an_error() {
     }
 }
 
-/// Behind a foreign program nobody is woken, so who becomes the first in line is told to look at once.
+/// Behind a foreign program nobody is woken, so who becomes the first in the queue is told to look at once.
 #[tokio::test(start_paused = true)]
 async fn who_becomes_the_first_behind_a_foreign_program_looks_at_once() {
     let scene = Scene::begin();
@@ -321,7 +321,7 @@ fn with_lock(scene: &Scene, change: impl FnOnce(&mut leasehold_core::LockState))
     scene.memory.meddle(|world| change(world.entry(&name)));
 }
 
-/// The second in line asked last behind a lease of seconds, so it would sleep for two.
+/// The second in the queue asked last behind a lease of seconds, so it would sleep for two.
 #[tokio::test(start_paused = true)]
 async fn a_short_claim_that_lapses_costs_the_next_in_line_no_more_than_that() {
     const SHORT: Duration = Duration::from_millis(200);

@@ -8,13 +8,13 @@ use tokio::sync::oneshot::error::TryRecvError::{Closed, Empty};
 use super::{Client, Fate};
 use crate::error::{Error, LossCause};
 use crate::lease::hold::Hold;
-use crate::lease::seat::Outcome;
 use crate::lease::tests::simulation::user::Stage;
+use crate::lease::waiter::Outcome;
 
 /// Where an answer goes that says whether something went well.
 type Verdict = Receiver<Result<(), Error>>;
 
-/// The next stage of a user and a line for the story; or the stage that it stays at.
+/// The next stage of a user and a queue for the story; or the stage that it stays at.
 type Heard = Result<(Stage, String), Stage>;
 
 impl Client {

@@ -1,4 +1,4 @@
-//! An owner's way to the lock, as its line knows it. Must never count on a grant for longer than the store does.
+//! An owner's way to the lock, as its queue knows it. Must never count on a grant for longer than the store does.
 //!
 //! # Invariants
 //!
@@ -17,7 +17,7 @@ use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 
-/// How long a request that is not in line puts up with a store that does not answer.
+/// How long a request that is not in the queue puts up with a store that does not answer.
 const FIRST_CONTACT: Duration = Duration::from_secs(2);
 
 /// A hint to whoever asks for a lock.
@@ -29,8 +29,8 @@ pub(super) enum Hint {
     Claim,
 }
 
-/// The first request to the store, on behalf of a line.
-pub(super) struct Ask {
+/// The first request to the store, on behalf of a queue.
+pub(super) struct FirstRequest {
     pub(super) owner: Owner,
     pub(super) terms: Terms,
     /// How many fences it asks for.
@@ -40,7 +40,7 @@ pub(super) struct Ask {
 
 /// A request for a lock on its way. Its answer brings this back, also when nobody wants the lock any more (W1).
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct SentRequest {
     pub(super) name: LockName,
     pub(super) owner: Owner,
     pub(super) ttl: Ttl,
@@ -48,19 +48,19 @@ pub(super) struct Flight {
     pub(super) sent: Moment,
     /// Whether it queues.
     pub(super) waits: bool,
-    pub(super) left: Left,
+    pub(super) left: Leftovers,
 }
 
 /// The traces that an owner may have left in the store.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Left {
+pub(super) struct Leftovers {
     /// The store has answered that it holds or waits.
     pub(super) queued: bool,
     /// A request was not answered and may be carried out until then.
     pub(super) unsettled_until: Option<Moment>,
 }
 
-impl Left {
+impl Leftovers {
     /// A request was carried out that nobody knew of, or may have been: it is undone at once.
     pub(super) fn unsettle(&mut self, now: Moment) {
         self.unsettled_until.get_or_insert(now);
@@ -71,9 +71,9 @@ impl Left {
     }
 }
 
-/// What a line knows of its owner's way to the lock.
+/// What a queue knows of its owner's way to the lock.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct Acquisition {
     pub(super) owner: Owner,
     pub(super) terms: Terms,
     /// When the request on its way was sent.
@@ -89,7 +89,7 @@ pub(super) struct Asking {
     unbroken: bool,
     /// The last failure, since the store last answered.
     pub(super) failure: Option<StoreError>,
-    pub(super) left: Left,
+    pub(super) left: Leftovers,
     /// Somebody waits behind it already: that was told sooner than that the lock was granted.
     pub(super) wanted: bool,
     /// The strongest hint that came while a request was under way.
@@ -101,7 +101,7 @@ pub(super) struct Asking {
     backoff: Backoff,
 }
 
-impl Asking {
+impl Acquisition {
     pub(super) fn new(owner: Owner, terms: Terms, now: Moment) -> Self {
         Self {
             owner,
@@ -112,7 +112,7 @@ impl Asking {
             dated: None,
             unbroken: true,
             failure: None,
-            left: Left::default(),
+            left: Leftovers::default(),
             wanted: false,
             hint: None,
             asks_at: None,
@@ -132,7 +132,7 @@ impl Asking {
     }
 
     /// The request that was sent at `sent` was answered, or failed, and leaves this behind.
-    pub(super) fn ends(&mut self, sent: Moment, answered: bool, left: Left) {
+    pub(super) fn ends(&mut self, sent: Moment, answered: bool, left: Leftovers) {
         self.under_way = None;
         self.in_vain_since = (!answered).then_some(self.in_vain_since.unwrap_or(sent));
         self.left = left;
@@ -157,7 +157,7 @@ impl Asking {
     }
 
     /// A request failed: when to ask again. Not if there is no hope, or the outage has lasted too long: `in_line` is the limit of a request in
-    /// line; then the error says why.
+    /// queue; then the error says why.
     pub(super) fn failed(
         &mut self,
         error: StoreError,
@@ -166,7 +166,7 @@ impl Asking {
     ) -> Result<Duration, StoreError> {
         let since = *self.failing_since.get_or_insert(now);
         let queued = self.left.queued;
-        // In line, a full server is one that may have room again; otherwise it is a clear answer.
+        // In queue, a full server is one that may have room again; otherwise it is a clear answer.
         let hopeless = !(error.kind.is_transient() || queued && error.kind == StoreErrorKind::Full);
         let limit = if queued { in_line } else { FIRST_CONTACT };
         if hopeless || now.since(since) >= limit {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use leasehold_core::{Fence, HolderIdentity, HolderView, LockName, Owner};
 use tokio::sync::oneshot;
 
-use super::asking::Asking;
+use super::acquisition::Acquisition;
 use super::hold::{Hold, Start};
-use super::line::{Caller, Turn};
+use super::queue::{QueueState, Requester};
 use super::terms::Terms;
 use super::timers::Ticket;
 use crate::clock::Moment;
@@ -63,7 +63,7 @@ pub struct WaitStatus {
 /// The result of a request. Its receiver hands the lease on, or releases it (W2).
 pub(super) type Outcome = Result<Option<Arc<Hold>>, Error>;
 
-/// Who waits in line.
+/// Who waits in the queue.
 pub(super) struct Waiter {
     request: Request,
     begun: Moment,
@@ -73,7 +73,7 @@ pub(super) struct Waiter {
     answer: oneshot::Sender<Outcome>,
 }
 
-impl Caller for Waiter {
+impl Requester for Waiter {
     fn is_gone(&self) -> bool {
         self.answer.is_closed()
     }
@@ -132,41 +132,47 @@ impl Waiter {
         drop(self.answer.send(Err(error.clone())));
     }
 
-    /// Why the time limit passed, for the one at this place in line; or when to look again, since a missing answer gets a
+    /// Why the time limit passed, for the one at this place in the queue; or when to look again, since a missing answer gets a
     /// moment more than the limit: it says why there is no lock, or that there is. If a request has just failed, the next one may
     /// be answered: with a short TTL, a stall of some milliseconds makes one fail.
     pub(super) fn out_of_time(
         &self,
-        turn: &Turn<Arc<Hold>>,
+        state: &QueueState<Arc<Hold>>,
         place: usize,
         now: Moment,
         store: &str,
     ) -> Result<Error, Moment> {
-        match turn {
-            Turn::Asking(asking) => {
-                let patient_until = asking.silent_since().map(|since| since.after(SILENCE));
+        match state {
+            QueueState::Asking(acquisition) => {
+                let patient_until = acquisition.silent_since().map(|since| since.after(SILENCE));
                 match patient_until.filter(|until| *until > now) {
                     Some(later) => Err(later),
-                    None => Ok(self.not_taken(asking, place, now, store)),
+                    None => Ok(self.not_taken(acquisition, place, now, store)),
                 }
             }
-            Turn::Held(tenure) | Turn::Idle(tenure, _) => {
-                Ok(self.still_busy(tenure.lease.view(), true, place, now))
+            QueueState::Held(session) | QueueState::Idle(session, _) => {
+                Ok(self.still_busy(session.lease.view(), true, place, now))
             }
         }
     }
 
     /// A busy lock, or a store that gave no verdict, maybe on a request that is still under way (W3).
-    fn not_taken(&self, asking: &Asking, place: usize, now: Moment, store: &str) -> Error {
-        let under_way = asking.under_way.is_some();
-        match (&asking.failure, &asking.busy) {
+    fn not_taken(
+        &self,
+        acquisition: &Acquisition,
+        place: usize,
+        now: Moment,
+        store: &str,
+    ) -> Error {
+        let under_way = acquisition.under_way.is_some();
+        match (&acquisition.failure, &acquisition.busy) {
             (None, Some((_, busy))) if !under_way => {
-                let client = asking.owner.client();
+                let client = acquisition.owner.client();
                 let by_this_client = matches!(&busy.holder.who, HolderIdentity::Owner(owner) if owner.client() == client);
                 let ahead = ahead(busy.ahead, place);
                 self.still_busy(busy.holder.clone(), by_this_client, ahead, now)
             }
-            (Some(failure), _) if !under_way && asking.left.unsettled_until.is_none() => {
+            (Some(failure), _) if !under_way && acquisition.left.unsettled_until.is_none() => {
                 failure.clone().into()
             }
             (failure, _) => {
@@ -199,14 +205,21 @@ impl Waiter {
     }
 
     /// What to tell the caller's `on_wait`, if it has one and there is something to tell.
-    pub(super) fn watch(&self, turn: &Turn<Arc<Hold>>, place: usize, now: Moment) -> Option<Told> {
+    pub(super) fn watch(
+        &self,
+        state: &QueueState<Arc<Hold>>,
+        place: usize,
+        now: Moment,
+    ) -> Option<OnWaitCall> {
         let on_wait = self.request.on_wait.clone()?;
-        let (holder, ahead) = match turn {
-            Turn::Asking(asking) => {
-                let (_, busy) = asking.busy.as_ref()?;
+        let (holder, ahead) = match state {
+            QueueState::Asking(acquisition) => {
+                let (_, busy) = acquisition.busy.as_ref()?;
                 (busy.holder.clone(), ahead(busy.ahead, place))
             }
-            Turn::Held(tenure) | Turn::Idle(tenure, _) => (tenure.lease.view(), place),
+            QueueState::Held(session) | QueueState::Idle(session, _) => {
+                (session.lease.view(), place)
+            }
         };
         let waiting = WaitStatus {
             name: self.request.name.as_str().to_owned(),
@@ -214,7 +227,7 @@ impl Waiter {
             ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
             waited: now.since(self.begun),
         };
-        Some(Told { on_wait, waiting })
+        Some(OnWaitCall { on_wait, waiting })
     }
 
     pub(super) fn stop_watching(&mut self) {
@@ -229,12 +242,12 @@ fn ahead(in_store: u32, here: usize) -> usize {
 }
 
 /// A call of an `on_wait`.
-pub(super) struct Told {
+pub(super) struct OnWaitCall {
     on_wait: OnWait,
     waiting: WaitStatus,
 }
 
-impl Told {
+impl OnWaitCall {
     /// An error says that it panicked: it is not called again, and the waiting goes on.
     pub(super) fn call(self) -> std::thread::Result<()> {
         catch_unwind(AssertUnwindSafe(|| (self.on_wait)(&self.waiting)))

@@ -1,5 +1,5 @@
 //! Fences that run out: a block that is used up is given back and asked for again, in one flight, and the next block is of a
-//! size that those who stand in line will use.
+//! size that those who stand in the queue will use.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use leasehold_core::{Block, ClientId, Fence, Fences, Label, LockName, Owner, Ttl};
 
 use crate::clock::Moment;
-use crate::lease::line::{Caller, Do, Ending, Seat, Todo};
-use crate::lease::lines::Lines;
+use crate::lease::queue::{Action, Actions, Ending, QueueEntry, Requester};
+use crate::lease::queues::LocalQueues;
 use crate::lease::terms::Terms;
 
 const NOW: Moment = Moment::from_micros(1_000_000);
@@ -24,7 +24,7 @@ struct Someone {
     lingers: bool,
 }
 
-impl Caller for Someone {
+impl Requester for Someone {
     fn is_gone(&self) -> bool {
         self.is_gone.get()
     }
@@ -42,12 +42,12 @@ fn owner(number: u128) -> Owner {
     Owner::new(number, ClientId::new(1), "host", 1, "").unwrap()
 }
 
-fn seat(id: u64) -> Seat<Someone> {
+fn entry(id: u64) -> QueueEntry<Someone> {
     let terms = Terms {
         ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
         note: Label::new("note", "").unwrap(),
     };
-    Seat {
+    QueueEntry {
         id,
         terms,
         once: false,
@@ -55,16 +55,16 @@ fn seat(id: u64) -> Seat<Someone> {
     }
 }
 
-fn lingering(id: u64) -> Seat<Someone> {
-    let mut seat = seat(id);
-    seat.caller.lingers = true;
-    seat
+fn lingering(id: u64) -> QueueEntry<Someone> {
+    let mut entry = entry(id);
+    entry.caller.lingers = true;
+    entry
 }
 
-/// The lines of one client, whose owners are numbered from 1. A lease is its fence.
+/// The queues of one client, whose owners are numbered from 1. A lease is its fence.
 #[derive(Default)]
 struct Scene {
-    lines: Lines<Someone, u64>,
+    queues: LocalQueues<Someone, u64>,
     owners: u128,
 }
 
@@ -75,17 +75,17 @@ impl Scene {
         move |_| owner(number)
     }
 
-    fn says(&mut self, todo: &Todo<Someone, u64>) -> Vec<String> {
-        let asks = |what: &&Do<Someone, u64>| matches!(what, Do::Ask(_));
-        self.owners += todo.iter().filter(asks).map(|_| 1).sum::<u128>();
-        self.lines.check(|_| false);
-        said(todo)
+    fn says(&mut self, actions: &Actions<Someone, u64>) -> Vec<String> {
+        let asks = |what: &&Action<Someone, u64>| matches!(what, Action::Ask(_));
+        self.owners += actions.iter().filter(asks).map(|_| 1).sum::<u128>();
+        self.queues.check(|_| false);
+        said(actions)
     }
 
-    fn enter(&mut self, seat: Seat<Someone>) -> Vec<String> {
-        let make = |_: &Seat<Someone>, _: &Owner, fence: Fence, _: &u64| fence.get();
-        let todo = (self.lines).enter(&name(), seat, self.next(), NOW, |_| true, make);
-        self.says(&todo)
+    fn enter(&mut self, entry: QueueEntry<Someone>) -> Vec<String> {
+        let make = |_: &QueueEntry<Someone>, _: &Owner, fence: Fence, _: &u64| fence.get();
+        let actions = (self.queues).enter(&name(), entry, self.next(), NOW, |_| true, make);
+        self.says(&actions)
     }
 
     /// The store grants the lock to who asked last, with a block of so many fences from `first` on; so many others wait.
@@ -94,16 +94,16 @@ impl Scene {
         let grant = (Fences { first, block }, queued);
         let (asked, next) = (owner(self.owners), self.next());
         let make = |_: &_, _: &_| first.get();
-        let todo = (self.lines).taken(&name(), &asked, next, grant, NOW, make);
-        self.says(&todo.unwrap())
+        let actions = (self.queues).taken(&name(), &asked, next, grant, NOW, make);
+        self.says(&actions.unwrap())
     }
 
     fn give_back(&mut self, linger_until: Option<Moment>) -> Vec<String> {
-        let make = |_: &Seat<Someone>, _: &Owner, fence: Fence, _: &u64| fence.get();
+        let make = |_: &QueueEntry<Someone>, _: &Owner, fence: Fence, _: &u64| fence.get();
         let (held, ending) = (owner(self.owners), Ending::HandOn { linger_until });
         let next = self.next();
-        let todo = (self.lines).give_back(&name(), &held, next, (ending, true), NOW, make);
-        self.says(&todo)
+        let actions = (self.queues).give_back(&name(), &held, next, (ending, true), NOW, make);
+        self.says(&actions)
     }
 
     /// The lease is handed on to who comes next, each in its turn, until one of them finds no fence; how many did.
@@ -120,28 +120,28 @@ impl Scene {
 }
 
 /// What is to be done, in words.
-fn said(todo: &Todo<Someone, u64>) -> Vec<String> {
+fn said(actions: &Actions<Someone, u64>) -> Vec<String> {
     let number = |owner: &Owner| owner.token()[4..36].trim_start_matches('0').to_owned();
-    let words = |what: &Do<Someone, u64>| match what {
-        Do::Ask(ask) => format!("ask {} for {}", number(&ask.owner), ask.block.get()),
-        Do::Grant { seat, lease, .. } => format!("grant {} {lease}", seat.id),
-        Do::Busy(seat) => format!("busy {}", seat.id),
-        Do::Waits(id) => format!("waits {id}"),
-        Do::Release { owner, .. } => format!("release {}", number(owner)),
-        Do::Undo { owner, .. } => format!("undo {}", number(owner)),
-        Do::Fail(seat, _) => format!("fail {}", seat.id),
-        Do::Linger(_) => "look".into(),
+    let words = |what: &Action<Someone, u64>| match what {
+        Action::Ask(ask) => format!("ask {} for {}", number(&ask.owner), ask.block.get()),
+        Action::Grant { entry, lease, .. } => format!("grant {} {lease}", entry.id),
+        Action::Busy(entry) => format!("busy {}", entry.id),
+        Action::Waits(id) => format!("waits {id}"),
+        Action::Release { owner, .. } => format!("release {}", number(owner)),
+        Action::Undo { owner, .. } => format!("undo {}", number(owner)),
+        Action::Fail(entry, _) => format!("fail {}", entry.id),
+        Action::Linger(_) => "look".into(),
     };
-    todo.iter().map(words).collect()
+    actions.iter().map(words).collect()
 }
 
 /// The lock is held by 1 with a single fence, and these wait for it.
 fn with_waiters(ids: std::ops::Range<u64>) -> Scene {
     let mut scene = Scene::default();
-    assert_eq!(scene.enter(seat(1_000)), ["ask 1 for 1"]);
+    assert_eq!(scene.enter(entry(1_000)), ["ask 1 for 1"]);
     assert_eq!(scene.granted((1_000, 1), 0), ["grant 1000 1000"]);
     for id in ids {
-        assert_eq!(scene.enter(seat(id)), [format!("waits {id}")]);
+        assert_eq!(scene.enter(entry(id)), [format!("waits {id}")]);
     }
     scene
 }
@@ -150,8 +150,8 @@ fn with_waiters(ids: std::ops::Range<u64>) -> Scene {
 fn who_is_alone_draws_one_fence_and_the_next_one_asks_anew() {
     let mut scene = with_waiters(0..0);
     assert_eq!(scene.give_back(None), ["release 1"]);
-    assert!(scene.lines.is_empty());
-    assert_eq!(scene.enter(seat(0)), ["ask 2 for 1"]);
+    assert!(scene.queues.is_empty());
+    assert_eq!(scene.enter(entry(0)), ["ask 2 for 1"]);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_block_that_is_used_up_is_followed_by_one_four_times_as_large() {
     for larger in [32, 128, 512, 1_024, 1_024] {
         scene.granted((first, fences), 0);
         for used in 1..fences {
-            scene.enter(seat(next + used));
+            scene.enter(entry(next + used));
             let granted = &scene.give_back(None)[0];
             assert!(
                 granted.ends_with(&format!(" {}", first + used)),
@@ -205,7 +205,7 @@ fn a_block_that_is_used_up_is_followed_by_one_four_times_as_large() {
         let said = scene.give_back(None);
         assert_eq!(said[1], format!("ask {} for {larger}", scene.owners));
         (fences, next, first) = (larger, next + fences, first + fences);
-        scene.enter(seat(next));
+        scene.enter(entry(next));
     }
 }
 
@@ -217,11 +217,11 @@ fn a_block_with_fences_left_is_followed_by_one_for_those_in_line() {
     scene.give_back(None);
     let other = Terms {
         ttl: Ttl::new(Duration::from_secs(5)).unwrap(),
-        ..seat(0).terms
+        ..entry(0).terms
     };
     for id in [10, 11] {
         let terms = other.clone();
-        scene.enter(Seat { terms, ..seat(id) });
+        scene.enter(QueueEntry { terms, ..entry(id) });
     }
     assert_eq!(scene.give_back(None), ["grant 2 5002"]);
     // Those have other terms, so that the lock goes to the store.
@@ -232,10 +232,10 @@ fn a_block_with_fences_left_is_followed_by_one_for_those_in_line() {
 fn while_others_wait_a_block_has_no_more_than_their_patience_allows() {
     for (tasks, fences) in [(1, 1), (2, 2), (16, 16), (17, 17), (18, 17), (500, 17)] {
         let mut scene = Scene::default();
-        scene.enter(seat(1_000));
+        scene.enter(entry(1_000));
         assert_eq!(scene.granted((1_000, 1), 3), ["grant 1000 1000"]);
         for id in 0..tasks {
-            scene.enter(seat(id));
+            scene.enter(entry(id));
         }
         let asked = format!("ask 2 for {fences}");
         assert_eq!(scene.give_back(None), ["release 1", &asked]);
@@ -245,10 +245,10 @@ fn while_others_wait_a_block_has_no_more_than_their_patience_allows() {
 #[test]
 fn a_stay_that_others_end_asks_for_no_more_because_it_was_long() {
     let mut scene = Scene::default();
-    scene.enter(seat(1_000));
+    scene.enter(entry(1_000));
     scene.granted((1_000, 17), 3);
     for id in 0..20 {
-        scene.enter(seat(id));
+        scene.enter(entry(id));
     }
     let (handed_on, said) = scene.hands_on_until_spent(1_000);
     assert_eq!(handed_on, 16);
@@ -270,7 +270,7 @@ fn a_lease_that_may_linger_has_four() {
     }
     scene.give_back(LATER);
     let said = scene.enter(lingering(4));
-    assert_eq!(said, ["release 1", "ask 2 for 16"], "in one flight");
+    assert_eq!(said, ["release 1", "ask 2 for 16"], "in one request");
     assert_eq!(scene.granted((9_000, 16), 0), ["grant 4 9000"]);
 }
 
@@ -289,10 +289,10 @@ fn who_lingers_asks_for_four_at_least() {
 #[test]
 fn who_has_gone_needs_no_fence() {
     let mut scene = with_waiters(0..0);
-    let gone = seat(0);
+    let gone = entry(0);
     gone.caller.is_gone.set(true);
     scene.enter(gone);
-    scene.enter(seat(1));
+    scene.enter(entry(1));
     assert_eq!(scene.give_back(None), ["release 1", "ask 2 for 4"]);
     assert_eq!(scene.granted((5_000, 4), 0), ["grant 1 5000"]);
 }
@@ -302,14 +302,14 @@ fn a_single_fence_can_be_lost_like_any_other() {
     let mut scene = with_waiters(0..2);
     let held = owner(1);
     let next = scene.next();
-    let todo = scene.lines.lost(&name(), &held, next, NOW);
-    assert_eq!(scene.says(&todo), ["ask 2 for 8"]);
+    let actions = scene.queues.lost(&name(), &held, next, NOW);
+    assert_eq!(scene.says(&actions), ["ask 2 for 8"]);
     assert_eq!(scene.granted((5_000, 8), 0), ["grant 0 5000"]);
     // Its user notices at last.
-    let make = |_: &Seat<Someone>, _: &Owner, fence: Fence, _: &u64| fence.get();
+    let make = |_: &QueueEntry<Someone>, _: &Owner, fence: Fence, _: &u64| fence.get();
     let (ending, next) = (Ending::GiveBack, scene.next());
-    let todo = (scene.lines).give_back(&name(), &held, next, (ending, true), NOW, make);
-    assert_eq!(scene.says(&todo), ["release 1"], "and nothing else");
+    let actions = (scene.queues).give_back(&name(), &held, next, (ending, true), NOW, make);
+    assert_eq!(scene.says(&actions), ["release 1"], "and nothing else");
     assert_eq!(scene.give_back(None), ["grant 1 5001"]);
 }
 
@@ -317,13 +317,13 @@ fn a_single_fence_can_be_lost_like_any_other() {
 fn closing_tells_who_waits_for_fences_and_forgets_them() {
     let mut scene = with_waiters(0..2);
     scene.give_back(None);
-    let closed = scene.lines.close();
-    assert_eq!((closed.seats.len(), closed.leases.len()), (2, 0));
+    let closed = scene.queues.close();
+    assert_eq!((closed.entries.len(), closed.leases.len()), (2, 0));
     let (asked, next) = (owner(2), scene.next());
     let first = Fence::new(5_000);
     let block = Block::nearest(32);
     let grant = (Fences { first, block }, 0);
-    let taken = (scene.lines).taken(&name(), &asked, next, grant, NOW, |_, _| 0);
+    let taken = (scene.queues).taken(&name(), &asked, next, grant, NOW, |_, _| 0);
     assert!(taken.is_none(), "nobody asked for it");
 }
 
@@ -335,11 +335,11 @@ fn who_wants_other_terms_needs_no_fence() {
         let ttl = Ttl::new(Duration::from_secs(id)).unwrap();
         let terms = Terms {
             ttl,
-            ..seat(0).terms
+            ..entry(0).terms
         };
-        scene.enter(Seat { terms, ..seat(id) });
+        scene.enter(QueueEntry { terms, ..entry(id) });
     }
-    scene.lines.leave(&name(), 0);
+    scene.queues.leave(&name(), 0);
     for next in 1..60 {
         // Four, since the one before was used up.
         let asked = &scene.give_back(None)[1];

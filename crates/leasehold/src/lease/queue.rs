@@ -1,11 +1,11 @@
-//! The parts of a line: who stands in it, whose turn it is, and what is to be done. `lines.rs` moves them.
+//! The parts of a queue: who stands in it, whose turn it is, and what is to be done. `queues.rs` moves them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use leasehold_core::{Block, Owner, Session, Ttl, block_for};
 
-use super::asking::{Ask, Asking};
+use super::acquisition::{Acquisition, FirstRequest};
 use super::terms::Terms;
 use crate::clock::Moment;
 use crate::error::StoreError;
@@ -14,7 +14,7 @@ use crate::error::StoreError;
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
 
 /// Who waits for an answer.
-pub(super) trait Caller {
+pub(super) trait Requester {
     /// It does not listen any more.
     fn is_gone(&self) -> bool;
 
@@ -22,8 +22,8 @@ pub(super) trait Caller {
     fn lingers(&self) -> bool;
 }
 
-/// A request in line.
-pub(super) struct Seat<C> {
+/// A request in the queue.
+pub(super) struct QueueEntry<C> {
     pub(super) id: u64,
     pub(super) terms: Terms,
     /// It does not wait for a busy lock.
@@ -31,27 +31,27 @@ pub(super) struct Seat<C> {
     pub(super) caller: C,
 }
 
-pub(super) struct Line<C, T> {
-    pub(super) turn: Turn<T>,
-    pub(super) waiting: VecDeque<Seat<C>>,
+pub(super) struct LocalQueue<C, T> {
+    pub(super) state: QueueState<T>,
+    pub(super) waiting: VecDeque<QueueEntry<C>>,
 }
 
 /// Whose turn it is.
 #[allow(
     clippy::large_enum_variant,
-    reason = "each acquisition begins with the large one; a line is made once and stays where it is"
+    reason = "each acquisition begins with the large one; a queue is made once and stays where it is"
 )]
-pub(super) enum Turn<T> {
+pub(super) enum QueueState<T> {
     /// One owner asks the store, on behalf of all.
-    Asking(Asking),
+    Asking(Acquisition),
     /// A lease is out.
-    Held(Tenure<T>),
+    Held(OwnerSession<T>),
     /// Nobody uses it, and until then it is kept in case somebody does.
-    Idle(Tenure<T>, Moment),
+    Idle(OwnerSession<T>, Moment),
 }
 
 /// A stay in the lock: one owner at the store, one lease after the other here.
-pub(super) struct Tenure<T> {
+pub(super) struct OwnerSession<T> {
     pub(super) owner: Owner,
     pub(super) terms: Terms,
     pub(super) stay: Session,
@@ -72,21 +72,21 @@ pub(super) enum Ending {
 }
 
 /// What is to be done.
-pub(super) enum Do<C, T> {
+pub(super) enum Action<C, T> {
     /// Ask the store.
-    Ask(Ask),
+    Ask(FirstRequest),
     /// The lease is this one's; if it was handed on, the store knows it by the owner it had.
     Grant {
-        seat: Seat<C>,
+        entry: QueueEntry<C>,
         lease: T,
         handed_on: bool,
     },
     /// Tell it that the lock is busy.
-    Busy(Seat<C>),
+    Busy(QueueEntry<C>),
     /// Tell it that it has to wait here, behind so many others.
     Waits(u64),
     /// Tell it that the store does not answer.
-    Fail(Seat<C>, StoreError),
+    Fail(QueueEntry<C>, StoreError),
     /// The store gave the lock to this owner, and nobody here wants it.
     Undo {
         owner: Owner,
@@ -99,45 +99,50 @@ pub(super) enum Do<C, T> {
     Linger(Moment),
 }
 
-pub(super) type Todo<C, T> = Vec<Do<C, T>>;
+pub(super) type Actions<C, T> = Vec<Action<C, T>>;
 
-impl<C, T> Line<C, T> {
+impl<C, T> LocalQueue<C, T> {
     /// The lease that is out or idle.
     pub(super) fn lease(&self) -> Option<&T> {
-        match &self.turn {
-            Turn::Held(tenure) | Turn::Idle(tenure, _) => Some(&tenure.lease),
-            Turn::Asking(_) => None,
+        match &self.state {
+            QueueState::Held(session) | QueueState::Idle(session, _) => Some(&session.lease),
+            QueueState::Asking(_) => None,
         }
     }
 }
 
-impl<T: Clone> Tenure<T> {
-    pub(super) fn release<C>(&self) -> Do<C, T> {
-        Do::Release {
+impl<T: Clone> OwnerSession<T> {
+    pub(super) fn release<C>(&self) -> Action<C, T> {
+        Action::Release {
             owner: self.owner.clone(),
             lease: Some(self.lease.clone()),
         }
     }
 
-    pub(super) fn grant<C>(&self, seat: Seat<C>, handed_on: bool, todo: &mut Todo<C, T>) {
-        todo.push(Do::Grant {
-            seat,
+    pub(super) fn grant<C>(
+        &self,
+        entry: QueueEntry<C>,
+        handed_on: bool,
+        actions: &mut Actions<C, T>,
+    ) {
+        actions.push(Action::Grant {
+            entry,
             lease: self.lease.clone(),
             handed_on,
         });
     }
 
     /// It is idle until then: somebody has to look. Soon, at the latest, so that looks that come too late do not pile up.
-    pub(super) fn look<C>(&mut self, until: Moment, now: Moment, todo: &mut Todo<C, T>) {
+    pub(super) fn look<C>(&mut self, until: Moment, now: Moment, actions: &mut Actions<C, T>) {
         let at = until.min(now.after(LOOK_WITHIN));
         if self.looked_at.is_none_or(|planned| planned > at) {
             self.looked_at = Some(at);
-            todo.push(Do::Linger(at));
+            actions.push(Action::Linger(at));
         }
     }
 }
 
-impl<T: Clone> Clone for Tenure<T> {
+impl<T: Clone> Clone for OwnerSession<T> {
     fn clone(&self) -> Self {
         Self {
             owner: self.owner.clone(),
@@ -155,14 +160,14 @@ const LINGERING: u64 = 4;
 
 /// How many fences to draw for `seat`, before those who wait, after a stay of this client if there was one. Only to who wants
 /// the same terms is the lock handed on.
-pub(super) fn fences_for<C: Caller>(
-    seat: &Seat<C>,
-    waiting: &VecDeque<Seat<C>>,
+pub(super) fn fences_for<C: Requester>(
+    entry: &QueueEntry<C>,
+    waiting: &VecDeque<QueueEntry<C>>,
     before: Option<&Session>,
 ) -> Block {
-    let tasks = 1 + alike(waiting, &seat.terms);
+    let tasks = 1 + alike(waiting, &entry.terms);
     let wanted = before.map_or_else(|| block_for(tasks, false), |stay| stay.next_block(tasks));
-    if seat.caller.lingers() && !before.is_some_and(Session::is_wanted) {
+    if entry.caller.lingers() && !before.is_some_and(Session::is_wanted) {
         wanted.max(Block::nearest(LINGERING))
     } else {
         wanted
@@ -170,47 +175,49 @@ pub(super) fn fences_for<C: Caller>(
 }
 
 /// How many of those who wait, from the first on, want these terms: to them the lock may be handed on.
-pub(super) fn alike<C>(waiting: &VecDeque<Seat<C>>, terms: &Terms) -> usize {
+pub(super) fn alike<C>(waiting: &VecDeque<QueueEntry<C>>, terms: &Terms) -> usize {
     let most = usize::try_from(Block::MOST.get()).unwrap_or(usize::MAX);
-    let alike = waiting.iter().take_while(|seat| seat.terms == *terms);
+    let alike = waiting.iter().take_while(|entry| entry.terms == *terms);
     alike.take(most).count()
 }
 
 /// Has the store asked on behalf of `seat`, for so many fences.
 pub(super) fn ask<C, T>(
     owner: Owner,
-    seat: &Seat<C>,
+    entry: &QueueEntry<C>,
     block: Block,
     now: Moment,
-    todo: &mut Todo<C, T>,
-) -> Turn<T> {
-    todo.push(Do::Ask(Ask {
+    actions: &mut Actions<C, T>,
+) -> QueueState<T> {
+    actions.push(Action::Ask(FirstRequest {
         owner: owner.clone(),
-        terms: seat.terms.clone(),
+        terms: entry.terms.clone(),
         block,
-        waits: !seat.once,
+        waits: !entry.once,
     }));
-    Turn::Asking(Asking::new(owner, seat.terms.clone(), now))
+    QueueState::Asking(Acquisition::new(owner, entry.terms.clone(), now))
 }
 
 /// Takes out the first one that still listens (Q3).
-pub(super) fn next_seat<C: Caller>(waiting: &mut VecDeque<Seat<C>>) -> Option<Seat<C>> {
-    while let Some(seat) = waiting.pop_front() {
-        if !seat.caller.is_gone() {
-            return Some(seat);
+pub(super) fn next_entry<C: Requester>(
+    waiting: &mut VecDeque<QueueEntry<C>>,
+) -> Option<QueueEntry<C>> {
+    while let Some(entry) = waiting.pop_front() {
+        if !entry.caller.is_gone() {
+            return Some(entry);
         }
     }
     None
 }
 
 /// Takes out those who do not wait.
-pub(super) fn take_once<C>(waiting: &mut VecDeque<Seat<C>>) -> Vec<Seat<C>> {
-    if waiting.iter().all(|seat| !seat.once) {
+pub(super) fn take_once<C>(waiting: &mut VecDeque<QueueEntry<C>>) -> Vec<QueueEntry<C>> {
+    if waiting.iter().all(|entry| !entry.once) {
         return Vec::new();
     }
     let (once, rest): (VecDeque<_>, _) = std::mem::take(waiting)
         .into_iter()
-        .partition(|seat: &Seat<C>| seat.once);
+        .partition(|entry: &QueueEntry<C>| entry.once);
     *waiting = rest;
     once.into()
 }

@@ -14,7 +14,7 @@ use crate::clock::Moment;
 use crate::error::{Error, LossCause, Replaced, StoreError};
 
 /// One lease, and its renewals.
-pub(super) struct Kept {
+pub(super) struct RenewalEntry {
     pub(super) hold: Arc<Hold>,
     /// What each renewal asks for.
     pub(super) ttl: Ttl,
@@ -27,14 +27,14 @@ pub(super) struct Kept {
     failed: bool,
     pub(super) confirmed: Confirmed,
     /// Renewals asked for by hand while one was under way: they share the next one.
-    pub(super) by_hand: Vec<Caller>,
+    pub(super) by_hand: Vec<ExtendReply>,
     backoff: Backoff,
     /// Where it stands among the timers (R2).
     pub(super) ticket: Option<Ticket>,
     /// When its name was put into the index, first at the first renewal: locks that are gone sooner are not worth showing.
     indexed_at: Option<Moment>,
     /// The request with the shortest TTL that may still arrive (R4).
-    straggler: Option<Straggler>,
+    late_request: Option<LateRequest>,
 }
 
 /// Where its next renewal stands.
@@ -59,38 +59,38 @@ pub(super) enum Confirmed {
 }
 
 /// A request that was not answered, and may be carried out later than those sent after it, over a connection given up.
-struct Straggler {
+struct LateRequest {
     ttl: Ttl,
     /// When it is not to be expected any more.
     until: Moment,
 }
 
 /// How long a request without an answer is expected for at least: longer than a kernel keeps trying to deliver it.
-const STRAGGLES: Duration = Duration::from_secs(30);
+const LATE_REQUEST: Duration = Duration::from_secs(30);
 
 /// How often a lease is put into the index anew, which forgets names after a day.
 const INDEX_AGAIN: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// Who renewed by hand.
-pub(super) type Caller = oneshot::Sender<Result<(), Error>>;
+pub(super) type ExtendReply = oneshot::Sender<Result<(), Error>>;
 
 /// Tells those who renewed by hand, as far as they still listen.
-pub(super) fn tell(callers: Vec<Caller>, verdict: &Result<(), Error>) {
+pub(super) fn tell(callers: Vec<ExtendReply>, verdict: &Result<(), Error>) {
     for caller in callers {
         drop(caller.send(verdict.clone()));
     }
 }
 
-impl Straggler {
+impl LateRequest {
     fn of(ttl: Ttl, now: Moment) -> Self {
         Self {
             ttl,
-            until: now.after(ttl.get().max(STRAGGLES)),
+            until: now.after(ttl.get().max(LATE_REQUEST)),
         }
     }
 }
 
-impl Kept {
+impl RenewalEntry {
     pub(super) fn new(hold: Arc<Hold>, now: Moment) -> Self {
         let ttl = hold.ttl;
         Self {
@@ -98,7 +98,7 @@ impl Kept {
             owed: hold.lasts < ttl,
             failed: false,
             confirmed: Confirmed::Yes,
-            straggler: hold.unsettled_until().map(|_| Straggler::of(ttl, now)),
+            late_request: hold.unsettled_until().map(|_| LateRequest::of(ttl, now)),
             hold,
             ttl,
             progress: Progress::Planned,
@@ -115,8 +115,8 @@ impl Kept {
     }
 
     /// A request for `ttl` was not answered, and may still arrive.
-    pub(super) fn straggles(&mut self, ttl: Ttl, now: Moment) {
-        self.straggler = Some(Straggler::of(self.counted(ttl, now), now));
+    pub(super) fn request_may_be_late(&mut self, ttl: Ttl, now: Moment) {
+        self.late_request = Some(LateRequest::of(self.counted(ttl, now), now));
         // If it was carried out since the last renewal, this is what it left.
         self.hold.before_renewal(deadline(now, ttl));
         // What was planned for a longer TTL may be after that.
@@ -171,7 +171,7 @@ impl Kept {
             self.confirmed = Confirmed::No;
         }
         if error.may_have_taken_effect {
-            self.straggler = Some(Straggler::of(self.counted(ttl, now), now));
+            self.late_request = Some(LateRequest::of(self.counted(ttl, now), now));
         }
         self.hold.doubt(error.to_string());
     }
@@ -202,7 +202,7 @@ impl Kept {
     }
 
     /// What the next renewal asks for; without `callers` who renew by hand, a lease that is only confirmed lasts no longer for it.
-    pub(super) fn asks_for(&self, callers: &[Caller], now: Moment) -> Ttl {
+    pub(super) fn asks_for(&self, callers: &[ExtendReply], now: Moment) -> Ttl {
         let left = || Ttl::new(self.hold.deadline().since(now).max(Ttl::MIN)).ok();
         let only_confirmed = self.is_only_confirmed() && callers.is_empty();
         only_confirmed.then(left).flatten().unwrap_or(self.ttl)
@@ -217,10 +217,10 @@ impl Kept {
         due
     }
 
-    /// What a renewal for `ttl` counts for: a straggler that is carried out after it leaves its own TTL from then (R4).
+    /// What a renewal for `ttl` counts for: a late request that is carried out after it leaves its own TTL from then (R4).
     fn counted(&self, ttl: Ttl, now: Moment) -> Ttl {
-        let straggler = self.straggler.as_ref().filter(|late| late.until > now);
-        straggler.map_or(ttl, |late| late.ttl.min(ttl))
+        let late_request = self.late_request.as_ref().filter(|late| late.until > now);
+        late_request.map_or(ttl, |late| late.ttl.min(ttl))
     }
 
     /// Whether a renewal is to be sent.
