@@ -16,7 +16,7 @@ use super::codec::{self, Codec};
 use super::error::Error;
 use super::run::run;
 use crate::client::Client;
-use crate::guard::{Brought, Decoded, Failure, LoadEnd, Loader, Nest, Policy, Request};
+use crate::guard::{Decoded, Failure, LoadResult, LoadScope, LoadedValue, Loader, Policy, Request};
 use crate::runtime::Home;
 
 /// How long one loaded value is stored: see [`GetOrRefresh::lifetime`].
@@ -157,7 +157,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
             policy: self.policy,
             loader: Some(Box::new(loader)),
             home: Home::here(),
-            nest: Nest::here(),
+            scope: LoadScope::here(),
             caller: self.client.guard.caller(),
             decode: decode::<V, C>,
         };
@@ -202,11 +202,11 @@ impl<V: Send + Sync + 'static, C: Codec<V>> Loader for Single<V, C> {
         }
     }
 
-    fn load(self: Box<Self>) -> BoxFuture<'static, LoadEnd> {
+    fn load(self: Box<Self>) -> BoxFuture<'static, LoadResult> {
         async move {
             match (self.load)().await {
-                Ok(value) => bring::<V, C>(&value, (self.lifetime)(&value), self.usual),
-                Err(failure) => LoadEnd::Failed(failure),
+                Ok(value) => encode_loaded::<V, C>(&value, (self.lifetime)(&value), self.usual),
+                Err(failure) => LoadResult::Failed(failure),
             }
         }
         .boxed()
@@ -214,24 +214,24 @@ impl<V: Send + Sync + 'static, C: Codec<V>> Loader for Single<V, C> {
 }
 
 /// Encodes a loaded value.
-pub(super) fn bring<V, C: Codec<V>>(
+pub(super) fn encode_loaded<V, C: Codec<V>>(
     value: &V,
     lifetime: Lifetime,
     usual: (Duration, Duration),
-) -> LoadEnd {
+) -> LoadResult {
     let (fresh_for, stale_for) = match lifetime {
         Lifetime::Default => usual,
         Lifetime::For(fresh_for, stale_for) => (fresh_for, stale_for),
         Lifetime::NotStored => (Duration::ZERO, Duration::ZERO),
     };
     match C::encode(value) {
-        Ok(bytes) => LoadEnd::Value(Brought {
+        Ok(bytes) => LoadResult::Value(LoadedValue {
             body: bytes.into(),
             format: C::FORMAT,
             fresh_for,
             stale_for,
         }),
-        Err(error) => LoadEnd::Failed(failure(error)),
+        Err(error) => LoadResult::Failed(failure(error)),
     }
 }
 

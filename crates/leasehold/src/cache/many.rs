@@ -12,12 +12,12 @@ use leasehold_core::LockName;
 use tokio::sync::watch;
 
 use super::cached::Cached;
-use super::call::{Lifetime, bring, decode, failure};
+use super::call::{Lifetime, decode, encode_loaded, failure};
 use super::codec::Codec;
 use super::error::Error;
 use super::run::run;
 use crate::client::Client;
-use crate::guard::{Failure, LoadEnd, Loader, Nest, Policy, Refusal, Request};
+use crate::guard::{Failure, LoadResult, LoadScope, Loader, Policy, Refusal, Request};
 use crate::runtime::Home;
 use crate::sync::Mutex;
 
@@ -80,8 +80,8 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
         F: Future<Output = Result<HashMap<String, V>, E>> + Send + 'static,
     {
         let load = move |keys| {
-            let brought = loader(keys);
-            async move { brought.await.map_err(|error| failure(error.into())) }.boxed()
+            let loading = loader(keys);
+            async move { loading.await.map_err(|error| failure(error.into())) }.boxed()
         };
         Self {
             client: client.clone(),
@@ -122,19 +122,19 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
             });
         }
         let usual = (self.policy.fresh_for, self.policy.stale_for);
-        let (home, nest) = (Home::here(), Nest::here());
+        let (home, scope) = (Home::here(), LoadScope::here());
         let guard = self.client.guard.inner();
         let (load, lifetime) = (self.load, self.lifetime);
-        let (within, outer) = (guard.clone(), nest.clone());
+        let (within, outer) = (guard.clone(), scope.clone());
         let work = move |names: Vec<LockName>| {
             let (load, lifetime) = (load.clone(), lifetime.clone());
             let keys = names.iter().map(|name| name.as_str().to_owned()).collect();
             let work = async move {
-                let brought = load(keys).await?.into_iter().map(|(key, value)| {
-                    let end = bring::<V, C>(&value, lifetime(&value), usual);
+                let loaded = load(keys).await?.into_iter().map(|(key, value)| {
+                    let end = encode_loaded::<V, C>(&value, lifetime(&value), usual);
                     (key, end)
                 });
-                Ok(Arc::new(brought.collect()))
+                Ok(Arc::new(loaded.collect()))
             };
             outer.around(&within, names, work).boxed()
         };
@@ -153,7 +153,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
                 decided: false,
             })),
             home: home.clone(),
-            nest: nest.clone(),
+            scope: scope.clone(),
             caller: caller.clone(),
             decode: decode::<V, C>,
         });
@@ -188,7 +188,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> IntoFuture for GetManyOrRefresh<V, C
     }
 }
 
-type Ends = Result<Arc<HashMap<String, LoadEnd>>, Failure>;
+type Ends = Result<Arc<HashMap<String, LoadResult>>, Failure>;
 type Work = Box<dyn Fn(Vec<LockName>) -> BoxFuture<'static, Ends> + Send + Sync>;
 
 /// The loads of one call.
@@ -252,7 +252,7 @@ impl Loader for Member {
         self.decide();
     }
 
-    fn load(mut self: Box<Self>) -> BoxFuture<'static, LoadEnd> {
+    fn load(mut self: Box<Self>) -> BoxFuture<'static, LoadResult> {
         async move {
             let ends = if self.decided {
                 // The load of the other keys has begun already.
@@ -266,8 +266,8 @@ impl Loader for Member {
                 Ok(ends) => ends
                     .get(self.key.as_str())
                     .cloned()
-                    .unwrap_or(LoadEnd::Nothing),
-                Err(failure) => LoadEnd::Failed(failure),
+                    .unwrap_or(LoadResult::Nothing),
+                Err(failure) => LoadResult::Failed(failure),
             }
         }
         .boxed()

@@ -8,7 +8,7 @@ use crate::access::{Access, Credentials, Source};
 use crate::clock::Clock;
 use crate::error::Error;
 #[cfg(feature = "cache")]
-use crate::guard::LayerSettings;
+use crate::guard::LocalCacheSettings;
 use crate::store::memory::Memory;
 
 impl Client {
@@ -109,7 +109,7 @@ pub struct ClientBuilder {
     #[cfg(feature = "redis")]
     pub(super) access: Access,
     #[cfg(feature = "cache")]
-    pub(super) cache_layer: Option<LayerSettings>,
+    pub(super) cache_layer: Option<LocalCacheSettings>,
 }
 
 impl Default for ClientBuilder {
@@ -180,7 +180,7 @@ impl ClientBuilder {
     /// and nobody noticed yet. With this, an invalidation by another process is therefore seen a moment later, and `max_age` later at worst.
     #[cfg(feature = "cache")]
     pub fn cache_in_process(mut self, max_bytes: u64, max_age: Duration) -> Self {
-        self.cache_layer = Some(LayerSettings { max_bytes, max_age });
+        self.cache_layer = Some(LocalCacheSettings { max_bytes, max_age });
         self
     }
 

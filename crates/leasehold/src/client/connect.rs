@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::doctor::{Examination, Examined};
 use crate::error::{Error, StoreError, StoreErrorKind, within};
 #[cfg(feature = "cache")]
-use crate::guard::{Ears, Guard};
+use crate::guard::{Guard, GuardSink};
 use crate::lease::{Engine, EngineConfig, Identity, NoticeSink};
 use crate::runtime::Tasks;
 use crate::store::memory::Memory;
@@ -178,9 +178,9 @@ impl ClientBuilder {
         #[cfg(feature = "cache")]
         let layer = self.cache_layer;
         #[cfg(feature = "cache")]
-        let ears = Ears::default();
+        let guard_sink = GuardSink::default();
         #[cfg(feature = "cache")]
-        let listener = ears.before(listener);
+        let listener = guard_sink.before(listener);
         let attach = Attach {
             client: identity.client,
             listener,
@@ -205,7 +205,12 @@ impl ClientBuilder {
         drop(start.send(run.boxed()));
         Ok(Client {
             #[cfg(feature = "cache")]
-            guard: Arc::new(Guard::new(engine.clone(), opened.entries, &ears, layer)),
+            guard: Arc::new(Guard::new(
+                engine.clone(),
+                opened.entries,
+                &guard_sink,
+                layer,
+            )),
             #[cfg(feature = "cache")]
             entries,
             #[cfg(feature = "timestamp")]

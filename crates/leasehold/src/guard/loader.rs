@@ -13,13 +13,13 @@ pub(crate) trait Loader: Send {
     fn passed_over(&mut self) {}
 
     /// Loads. Runs where the caller does, in a task of its own.
-    fn load(self: Box<Self>) -> BoxFuture<'static, LoadEnd>;
+    fn load(self: Box<Self>) -> BoxFuture<'static, LoadResult>;
 }
 
 /// What a loader came back with.
 #[derive(Debug, Clone)]
-pub(crate) enum LoadEnd {
-    Value(Brought),
+pub(crate) enum LoadResult {
+    Value(LoadedValue),
     /// There is none, and nothing is stored.
     Nothing,
     Failed(Failure),
@@ -27,7 +27,7 @@ pub(crate) enum LoadEnd {
 
 /// A value, written down, and how long it is to be kept.
 #[derive(Debug, Clone)]
-pub(crate) struct Brought {
+pub(crate) struct LoadedValue {
     pub(crate) body: Body,
     pub(crate) format: Format,
     pub(crate) fresh_for: Duration,

@@ -4,8 +4,8 @@ use leasehold_core::LockName;
 use leasehold_core::cache::Value;
 
 use super::answer::Decoded;
+use super::load_scope::LoadScope;
 use super::loader::Loader;
-use super::nest::Nest;
 use super::policy::Policy;
 use crate::runtime::Home;
 use crate::telemetry::Held;
@@ -17,7 +17,7 @@ pub(crate) struct Request {
     pub(crate) loader: Option<Box<dyn Loader>>,
     pub(crate) home: Home,
     /// The loads that the caller is part of.
-    pub(crate) nest: Nest,
+    pub(crate) scope: LoadScope,
     /// The span of the caller, which what is loaded for it follows from.
     pub(crate) caller: Held,
     /// Reads a value as the one who asks; `None` if it is of another form.

@@ -1,4 +1,4 @@
-//! How far a flight is, and what that is to whoever waits for it. Must never hand out as fresh what may have been invalidated before
+//! How far a shared load is, and what that is to whoever waits for it. Must never hand out as fresh what may have been invalidated before
 //! it was asked for (G3).
 
 use std::time::Duration;
@@ -8,36 +8,36 @@ use leasehold_core::cache::{CommitOutcome, Value, Version};
 use super::answer::{Failure, Origin, Refusal};
 use crate::clock::Moment;
 
-/// How far a flight is.
+/// How far a shared load is.
 #[derive(Debug, Clone, Default)]
-pub(crate) enum Stage {
+pub(crate) enum LoadStage {
     /// It asks the store, or waits for another's load.
     #[default]
     Asking,
     /// The same, and a stale value came to light.
-    Stale(Shown),
+    Stale(StaleValue),
     /// The loader has answered, and the value is on its way to the store. It began to load at this moment.
     Loaded(Value, Moment),
     /// It is over.
-    Ended(End),
+    Ended(LoadOutcome),
 }
 
 /// A stale value, the time of the store, and when that was asked: for whoever had asked by then. Later ones have looked for
 /// themselves, and what is gone since is not to be served again.
 #[derive(Debug, Clone)]
-pub(crate) struct Shown {
+pub(crate) struct StaleValue {
     pub(crate) value: Value,
     pub(crate) now_ms: u64,
     pub(super) sent: Moment,
 }
 
-/// What a flight came to.
+/// What a shared load came to.
 #[derive(Debug, Clone)]
-pub(crate) enum End {
+pub(crate) enum LoadOutcome {
     /// Another's value, fresh at this time of the store, which was asked at this moment.
     Found(Value, u64, Moment),
     /// A value that was loaded here.
-    Loaded(Value, Handed),
+    Loaded(Value, CommitReport),
     /// The loader had no value.
     Nothing,
     /// A load failed, here or elsewhere; until then nobody loads.
@@ -50,7 +50,7 @@ pub(crate) enum End {
 
 /// How a loaded value was handed in.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Handed {
+pub(crate) struct CommitReport {
     /// When its load began.
     pub(crate) began: Moment,
     /// When it was sent to the store.
@@ -59,7 +59,7 @@ pub(crate) struct Handed {
     pub(crate) kept: Option<CommitOutcome>,
 }
 
-impl End {
+impl LoadOutcome {
     /// What a caller is told that cannot take it.
     pub(crate) fn refusal(self, now: Moment) -> Refusal {
         match self {
@@ -73,18 +73,18 @@ impl End {
 
 /// What a caller takes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Want {
+pub(super) struct Demand {
     pub(crate) asked: Moment,
-    /// The flight is its own.
+    /// The shared load is its own.
     pub(crate) leads: bool,
     pub(crate) must_be_fresh: bool,
     /// A version that it could not read; a stale one is not taken again.
     pub(crate) unread: Version,
 }
 
-/// What a stage of a flight is to a caller.
+/// What a stage of a shared load is to a caller.
 #[derive(Debug, Clone)]
-pub(super) enum Judged {
+pub(super) enum WaitResult {
     Take {
         value: Value,
         age: Duration,
@@ -92,13 +92,13 @@ pub(super) enum Judged {
     },
     /// It has to ask again.
     Again,
-    Refuse(End),
+    Refuse(LoadOutcome),
 }
 
-impl Want {
+impl Demand {
     /// `None` while it has to wait on.
-    pub(super) fn judge(&self, stage: &Stage) -> Option<Judged> {
-        let take = |value: &Value, age, origin| Judged::Take {
+    pub(super) fn evaluate(&self, stage: &LoadStage) -> Option<WaitResult> {
+        let take = |value: &Value, age, origin| WaitResult::Take {
             value: value.clone(),
             age,
             origin,
@@ -109,38 +109,40 @@ impl Want {
             Origin::Waited
         };
         match stage {
-            Stage::Stale(shown)
+            LoadStage::Stale(found)
                 if !self.must_be_fresh
-                    && shown.sent >= self.asked
-                    && shown.value.header.version > self.unread =>
+                    && found.sent >= self.asked
+                    && found.value.header.version > self.unread =>
             {
-                let Shown { value, now_ms, .. } = shown;
+                let StaleValue { value, now_ms, .. } = found;
                 Some(take(value, value.header.age(*now_ms), Origin::Stale))
             }
             // What began after the question is as new as any answer to it can be (G3).
-            Stage::Loaded(value, began) if *began >= self.asked => {
+            LoadStage::Loaded(value, began) if *began >= self.asked => {
                 Some(take(value, Duration::ZERO, loaded))
             }
-            Stage::Asking | Stage::Stale(..) | Stage::Loaded(..) => None,
-            Stage::Ended(end) => Some(match end {
+            LoadStage::Asking | LoadStage::Stale(..) | LoadStage::Loaded(..) => None,
+            LoadStage::Ended(end) => Some(match end {
                 // What the store said before the question may have been invalidated since (G3).
-                End::Found(value, now_ms, sent) if *sent >= self.asked => {
+                LoadOutcome::Found(value, now_ms, sent) if *sent >= self.asked => {
                     take(value, value.header.age(*now_ms), Origin::Waited)
                 }
-                End::Loaded(value, handed) => {
-                    let is_kept = matches!(handed.kept, Some(CommitOutcome::Fresh(_)));
-                    if handed.began >= self.asked || (is_kept && handed.sent >= self.asked) {
+                LoadOutcome::Loaded(value, report) => {
+                    let is_kept = matches!(report.kept, Some(CommitOutcome::Fresh(_)));
+                    if report.began >= self.asked || (is_kept && report.sent >= self.asked) {
                         take(value, Duration::ZERO, loaded)
                     } else if self.must_be_fresh {
-                        Judged::Again
+                        WaitResult::Again
                     } else {
                         take(value, Duration::ZERO, Origin::Stale)
                     }
                 }
-                End::Found(..) | End::Unwanted => Judged::Again,
+                LoadOutcome::Found(..) | LoadOutcome::Unwanted => WaitResult::Again,
                 // A caller's runtime is nobody else's.
-                End::Refused(Refusal::GaveUp) if !self.leads => Judged::Again,
-                End::Nothing | End::Failed(..) | End::Refused(_) => Judged::Refuse(end.clone()),
+                LoadOutcome::Refused(Refusal::GaveUp) if !self.leads => WaitResult::Again,
+                LoadOutcome::Nothing | LoadOutcome::Failed(..) | LoadOutcome::Refused(_) => {
+                    WaitResult::Refuse(end.clone())
+                }
             }),
         }
     }

@@ -1,4 +1,4 @@
-//! Clients that go while a flight is under way. Must never let a flight keep a client's machinery for longer than its loader lives.
+//! Clients that go while a shared load is under way. Must never let a shared load keep a client's machinery for longer than its loader lives.
 
 use std::future::pending;
 use std::sync::{Arc, Weak};
@@ -111,7 +111,7 @@ async fn a_loader_that_hangs_keeps_it_until_its_runtime_ends() {
         .cache()
         .get_or_refresh("home", pending::<Result<u32, String>>);
     let call = theirs.spawn(hangs.into_future());
-    while client.guard.inner().flights().is_empty() {
+    while client.guard.inner().shared_loads().is_empty() {
         sleep(Duration::from_millis(1)).await;
     }
     call.abort();
@@ -136,10 +136,10 @@ async fn a_flight_that_only_waits_ends_with_its_last_caller() {
     waits.spawn(async move { read(&cache).await });
     sleep(SECOND).await;
     let guard = client.guard.inner();
-    assert_eq!(guard.flights().len(), 1);
+    assert_eq!(guard.shared_loads().len(), 1);
     waits.shutdown().await;
     sleep(SECOND).await;
-    assert!(guard.flights().is_empty());
+    assert!(guard.shared_loads().is_empty());
     assert_eq!(calls.join_next().await.unwrap().unwrap(), 1);
 }
 
@@ -159,5 +159,5 @@ async fn a_failure_is_told_without_asking_the_store_for_as_long_as_it_counts() {
     }
     sleep(11 * SECOND).await;
     assert_eq!(read(&client.cache()).await, 1);
-    assert!(client.guard.inner().flights().is_empty());
+    assert!(client.guard.inner().shared_loads().is_empty());
 }

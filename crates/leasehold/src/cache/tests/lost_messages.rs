@@ -283,10 +283,10 @@ async fn a_load_that_lost_its_lease_takes_no_other_along_when_it_ends() {
     }
     assert!(calls.join_next().await.unwrap().is_ok());
     sleep(SECOND).await;
-    let flights = client.guard.inner().flights().len();
-    assert_eq!(flights, 1);
+    let shared_loads = client.guard.inner().shared_loads().len();
+    assert_eq!(shared_loads, 1);
     client.close().await;
-    assert!(client.guard.inner().flights().is_empty());
+    assert!(client.guard.inner().shared_loads().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

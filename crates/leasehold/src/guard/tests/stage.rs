@@ -1,11 +1,11 @@
-//! What each stage of a flight is to whoever asked before, during or after it (G3). Must never need a flight to be told.
+//! What each stage of a shared load is to whoever asked before, during or after it (G3). Must never need a shared load to be told.
 
 use leasehold_core::cache::{CommitOutcome, Format, Header, Value, Version};
 
 use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::guard::answer::{Origin, Refusal};
-use crate::guard::stage::{End, Handed, Judged, Shown, Stage, Want};
+use crate::guard::stage::{CommitReport, Demand, LoadOutcome, LoadStage, StaleValue, WaitResult};
 
 const fn at(moment: u64) -> Moment {
     Moment::from_micros(moment)
@@ -27,8 +27,8 @@ fn value() -> Value {
 }
 
 /// One who asked at 10.
-fn want(must_be_fresh: bool) -> Want {
-    Want {
+fn want(must_be_fresh: bool) -> Demand {
+    Demand {
         asked: at(10),
         leads: false,
         must_be_fresh,
@@ -37,12 +37,12 @@ fn want(must_be_fresh: bool) -> Want {
 }
 
 /// What the stage is: `.` wait on, `a` ask again, `r` a refusal, or the first letter of the origin that the value is taken with.
-fn word(want: &Want, stage: &Stage) -> char {
-    match want.judge(stage) {
+fn word(want: &Demand, stage: &LoadStage) -> char {
+    match want.evaluate(stage) {
         None => '.',
-        Some(Judged::Again) => 'a',
-        Some(Judged::Refuse(_)) => 'r',
-        Some(Judged::Take { origin, .. }) => match origin {
+        Some(WaitResult::Again) => 'a',
+        Some(WaitResult::Refuse(_)) => 'r',
+        Some(WaitResult::Take { origin, .. }) => match origin {
             Origin::Fresh => 'F',
             Origin::Stale => 'S',
             Origin::Loaded => 'L',
@@ -52,7 +52,7 @@ fn word(want: &Want, stage: &Stage) -> char {
 }
 
 /// For who takes a stale value, and for who does not.
-fn words(stage: &Stage) -> String {
+fn words(stage: &LoadStage) -> String {
     [false, true]
         .map(|strict| word(&want(strict), stage))
         .iter()
@@ -61,24 +61,24 @@ fn words(stage: &Stage) -> String {
 
 #[test]
 fn what_the_store_said_is_for_those_who_asked_before() {
-    assert_eq!(words(&Stage::Asking), "..");
-    for (sent, shown, found) in [(9, "..", "aa"), (10, "S.", "WW"), (11, "S.", "WW")] {
+    assert_eq!(words(&LoadStage::Asking), "..");
+    for (sent, stale, found) in [(9, "..", "aa"), (10, "S.", "WW"), (11, "S.", "WW")] {
         let (value, now_ms, sent) = (value(), 2_000, at(sent));
-        let stage = Stage::Ended(End::Found(value.clone(), now_ms, sent));
+        let stage = LoadStage::Ended(LoadOutcome::Found(value.clone(), now_ms, sent));
         assert_eq!(words(&stage), found, "{sent:?}");
-        let shown_then = Shown {
+        let shown_then = StaleValue {
             value,
             now_ms,
             sent,
         };
-        assert_eq!(words(&Stage::Stale(shown_then)), shown, "{sent:?}");
+        assert_eq!(words(&LoadStage::Stale(shown_then)), stale, "{sent:?}");
     }
 }
 
 #[test]
 fn a_stale_value_that_cannot_be_read_is_not_taken_again() {
     let stage = |sent| {
-        Stage::Stale(Shown {
+        LoadStage::Stale(StaleValue {
             value: value(),
             now_ms: 2_000,
             sent: at(sent),
@@ -86,7 +86,7 @@ fn a_stale_value_that_cannot_be_read_is_not_taken_again() {
     };
     for (unread, word_of) in [(6, 'S'), (7, '.'), (8, '.')] {
         let unread = Version::new(unread);
-        let want = Want {
+        let want = Demand {
             unread,
             ..want(false)
         };
@@ -97,7 +97,7 @@ fn a_stale_value_that_cannot_be_read_is_not_taken_again() {
 #[test]
 fn what_was_loaded_is_fresh_if_it_began_or_was_kept_after_the_question() {
     for (began, words_of) in [(9, ".."), (10, "WW"), (11, "WW")] {
-        assert_eq!(words(&Stage::Loaded(value(), at(began))), words_of);
+        assert_eq!(words(&LoadStage::Loaded(value(), at(began))), words_of);
     }
     let fresh = Some(CommitOutcome::Fresh(61_000));
     for (began, sent, kept, words_of) in [
@@ -111,16 +111,16 @@ fn what_was_loaded_is_fresh_if_it_began_or_was_kept_after_the_question() {
         (9, 10, Some(CommitOutcome::Overtaken), "Sa"),
     ] {
         let (began, sent) = (at(began), at(sent));
-        let handed = Handed { began, sent, kept };
-        let stage = Stage::Ended(End::Loaded(value(), handed));
-        assert_eq!(words(&stage), words_of, "{handed:?}");
+        let report = CommitReport { began, sent, kept };
+        let stage = LoadStage::Ended(LoadOutcome::Loaded(value(), report));
+        assert_eq!(words(&stage), words_of, "{report:?}");
     }
 }
 
 #[test]
 fn a_runtime_that_ended_is_a_refusal_for_its_caller_only() {
-    let stage = |refusal| Stage::Ended(End::Refused(refusal));
-    let leads = Want {
+    let stage = |refusal| LoadStage::Ended(LoadOutcome::Refused(refusal));
+    let leads = Demand {
         leads: true,
         ..want(false)
     };
@@ -128,7 +128,7 @@ fn a_runtime_that_ended_is_a_refusal_for_its_caller_only() {
     assert_eq!(word(&leads, &stage(Refusal::GaveUp)), 'r');
     let closed = || stage(Refusal::Store(StoreError::closed()));
     assert_eq!(words(&closed()), "rr");
-    assert_eq!(words(&Stage::Ended(End::Unwanted)), "aa");
-    assert_eq!(words(&Stage::Ended(End::Nothing)), "rr");
-    assert_eq!(word(&leads, &Stage::Loaded(value(), at(10))), 'L');
+    assert_eq!(words(&LoadStage::Ended(LoadOutcome::Unwanted)), "aa");
+    assert_eq!(words(&LoadStage::Ended(LoadOutcome::Nothing)), "rr");
+    assert_eq!(word(&leads, &LoadStage::Loaded(value(), at(10))), 'L');
 }

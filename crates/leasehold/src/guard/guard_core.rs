@@ -1,4 +1,4 @@
-//! What a guard knows: the flights under way, the values kept here, and the store to ask. Must never begin a flight by itself.
+//! What a guard knows: the shared loads under way, the values kept here, and the store to ask. Must never begin a shared load by itself.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -10,9 +10,9 @@ use leasehold_core::cache::{Reply, Step};
 use tokio::sync::watch;
 
 use super::answer::Refusal;
-use super::flight::Flight;
-use super::layer::Layer;
-use super::told;
+use super::local_cache::LocalCache;
+use super::reporting;
+use super::shared_load::SharedLoad;
 use crate::backoff::Backoff;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::lease::Engine;
@@ -25,26 +25,26 @@ const TRIES: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// What all handles and flights of a guard share.
-pub(crate) struct Inner {
+/// What all handles and shared loads of a guard share.
+pub(crate) struct GuardCore {
     pub(super) engine: Arc<Engine>,
     entries: Option<Arc<dyn Entries>>,
-    flights: Mutex<HashMap<LockName, Arc<Flight>>>,
-    pub(super) layer: Option<Layer>,
+    shared_loads: Mutex<HashMap<LockName, Arc<SharedLoad>>>,
+    pub(super) layer: Option<LocalCache>,
     /// No handle is left, or the client is being closed.
     pub(super) leaving: watch::Sender<bool>,
 }
 
-impl Inner {
+impl GuardCore {
     pub(super) fn new(
         engine: Arc<Engine>,
         entries: Option<Arc<dyn Entries>>,
-        layer: Option<Layer>,
+        layer: Option<LocalCache>,
     ) -> Self {
         Self {
             engine,
             entries,
-            flights: Mutex::default(),
+            shared_loads: Mutex::default(),
             layer,
             leaving: watch::Sender::new(false),
         }
@@ -86,7 +86,7 @@ impl Inner {
             Reply::Foreign(kind) => Err(Refusal::Foreign(kind)),
             other => Err(self.unexpected(&other)),
         });
-        told::invalidated(&self.engine.telemetry, key, &result);
+        reporting::invalidated(&self.engine.telemetry, key, &result);
         result
     }
 
@@ -127,14 +127,14 @@ impl Inner {
         }
     }
 
-    /// A flight is over: whoever asks from now on begins another.
-    pub(super) fn land(&self, key: &LockName, flight: &Arc<Flight>) {
-        let mut flights = self.flights();
-        if flights
+    /// A shared load is over: whoever asks from now on begins another.
+    pub(super) fn finish(&self, key: &LockName, shared_load: &Arc<SharedLoad>) {
+        let mut shared_loads = self.shared_loads();
+        if shared_loads
             .get(key)
-            .is_some_and(|other| Arc::ptr_eq(other, flight))
+            .is_some_and(|other| Arc::ptr_eq(other, shared_load))
         {
-            flights.remove(key);
+            shared_loads.remove(key);
         }
     }
 
@@ -142,9 +142,9 @@ impl Inner {
         match notice {
             Notice::LoadEnded { key } => {
                 let key = LockName::from_key(key);
-                let flight = self.flights().get(&key).cloned();
-                if let Some(flight) = flight {
-                    flight.wake.notify_one();
+                let shared_load = self.shared_loads().get(&key).cloned();
+                if let Some(shared_load) = shared_load {
+                    shared_load.wake.notify_one();
                 }
             }
             Notice::Changed { keys } => self.forget(keys.as_deref()),
@@ -153,9 +153,9 @@ impl Inner {
             // What was said meanwhile was not heard.
             Notice::Reconnected => {
                 self.forget(None);
-                let flights: Vec<_> = self.flights().values().cloned().collect();
-                for flight in flights {
-                    flight.wake.notify_one();
+                let shared_loads: Vec<_> = self.shared_loads().values().cloned().collect();
+                for shared_load in shared_loads {
+                    shared_load.wake.notify_one();
                 }
             }
             _ => {}
@@ -178,9 +178,11 @@ impl Inner {
         ))
     }
 
-    pub(crate) fn flights(&self) -> MutexGuard<'_, HashMap<LockName, Arc<Flight>>> {
+    pub(crate) fn shared_loads(&self) -> MutexGuard<'_, HashMap<LockName, Arc<SharedLoad>>> {
         // A map is changed as a whole or not at all, whatever panics.
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared_loads
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

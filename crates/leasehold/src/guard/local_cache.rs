@@ -29,8 +29,8 @@ pub(crate) struct Settings {
 }
 
 /// The values of one client.
-pub(crate) struct Layer {
-    kept: Cache<LockName, Kept>,
+pub(crate) struct LocalCache {
+    kept: Cache<LockName, CachedEntry>,
     max_age: Duration,
     /// How often something changed among the keys that share a number (L3): more looks than necessary are in vain, never fewer.
     changes: [AtomicU64; NUMBERS],
@@ -42,7 +42,7 @@ const NUMBERS: usize = 256;
 const OVERHEAD: usize = 128;
 
 #[derive(Clone)]
-struct Kept {
+struct CachedEntry {
     value: Value,
     /// The store's time at the look, in milliseconds, and ours when it was begun.
     now_ms: u64,
@@ -51,11 +51,11 @@ struct Kept {
 
 /// A look under way: what is found counts only if nothing changed since.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ticket(u64);
+pub(crate) struct ReadTicket(u64);
 
-impl Layer {
+impl LocalCache {
     pub(crate) fn new(settings: Settings) -> Self {
-        let weigh = |key: &LockName, kept: &Kept| {
+        let weigh = |key: &LockName, kept: &CachedEntry| {
             let bytes = key.key().len() + kept.value.body.len() + OVERHEAD;
             u32::try_from(bytes).unwrap_or(u32::MAX)
         };
@@ -72,7 +72,7 @@ impl Layer {
 
     /// A value that is fresh, and the store's time, as far as can be said without asking it.
     pub(crate) fn get(&self, key: &LockName, now: Moment) -> Option<(Value, u64)> {
-        let Kept {
+        let CachedEntry {
             value,
             now_ms,
             asked,
@@ -86,8 +86,8 @@ impl Layer {
     }
 
     /// To be taken before a look.
-    pub(crate) fn ticket(&self, key: &LockName) -> Ticket {
-        Ticket(self.changes_of(key).load(Ordering::SeqCst))
+    pub(crate) fn ticket(&self, key: &LockName) -> ReadTicket {
+        ReadTicket(self.changes_of(key).load(Ordering::SeqCst))
     }
 
     /// Keeps what a look found that was begun with this ticket.
@@ -97,7 +97,7 @@ impl Layer {
         value: &Value,
         now_ms: u64,
         asked: Moment,
-        ticket: Ticket,
+        ticket: ReadTicket,
     ) {
         let changes = self.changes_of(key);
         let is_valid = || changes.load(Ordering::SeqCst) == ticket.0;
@@ -107,7 +107,7 @@ impl Layer {
         let value = value.clone();
         self.kept.insert(
             key.clone(),
-            Kept {
+            CachedEntry {
                 value,
                 now_ms,
                 asked,
@@ -147,8 +147,8 @@ mod tests {
 
     use super::*;
 
-    fn layer() -> Layer {
-        Layer::new(Settings {
+    fn layer() -> LocalCache {
+        LocalCache::new(Settings {
             max_bytes: 10_000,
             max_age: Duration::from_secs(5),
         })
@@ -198,8 +198,8 @@ mod tests {
     fn a_look_that_was_overtaken_by_a_change_leaves_nothing() {
         let (layer, home) = (layer(), key("home"));
         for change in [
-            |layer: &Layer| layer.forget(&key("home")),
-            Layer::forget_all,
+            |layer: &LocalCache| layer.forget(&key("home")),
+            LocalCache::forget_all,
         ] {
             let ticket = layer.ticket(&home);
             change(&layer);

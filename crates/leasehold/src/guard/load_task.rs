@@ -1,4 +1,4 @@
-//! Who carries a flight out, and what is done at any point of it. Must never wait for longer than it is told to.
+//! Who carries a shared load out, and what is done at any point of it. Must never wait for longer than it is told to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,24 +7,24 @@ use leasehold_core::LockName;
 use leasehold_core::cache::{Step, Token, Value, Version};
 
 use super::answer::Failure;
-use super::flight::Flight;
-use super::inner::Inner;
-use super::nest::Nest;
+use super::guard_core::GuardCore;
+use super::load_scope::LoadScope;
 use super::policy::Policy;
 use super::request::Request;
-use super::stage::{End, Shown, Stage};
+use super::shared_load::SharedLoad;
+use super::stage::{LoadOutcome, LoadStage, StaleValue};
 use crate::clock::Moment;
 use crate::runtime::Home;
 use crate::telemetry::Held;
 
-/// Who carries a flight out.
-pub(super) struct Pilot {
-    pub(super) guard: Arc<Inner>,
-    pub(super) flight: Arc<Flight>,
+/// Who carries a shared load out.
+pub(super) struct LoadTask {
+    pub(super) guard: Arc<GuardCore>,
+    pub(super) shared_load: Arc<SharedLoad>,
     pub(super) key: LockName,
     pub(super) policy: Policy,
     pub(super) home: Home,
-    pub(super) nest: Nest,
+    pub(super) scope: LoadScope,
     /// Not for longer than until it loads: it would keep the span open.
     pub(super) caller: Held,
     pub(super) token: Token,
@@ -32,21 +32,21 @@ pub(super) struct Pilot {
     pub(super) over: bool,
 }
 
-impl Pilot {
+impl LoadTask {
     pub(super) fn new(
-        guard: Arc<Inner>,
-        flight: Arc<Flight>,
+        guard: Arc<GuardCore>,
+        shared_load: Arc<SharedLoad>,
         request: &Request,
         (seen, over): (Version, bool),
     ) -> Self {
         let token = Token(guard.engine.identity.bits());
         Self {
             guard,
-            flight,
+            shared_load,
             key: request.key.clone(),
             policy: request.policy.clone(),
             home: request.home.clone(),
-            nest: request.nest.clone(),
+            scope: request.scope.clone(),
             caller: request.caller.clone(),
             token,
             seen,
@@ -58,7 +58,7 @@ impl Pilot {
     pub(super) fn show(&mut self, stale: Option<Value>, now_ms: u64, sent: Moment) {
         if let Some(value) = stale {
             self.seen = value.header.version;
-            self.flight.show(Shown {
+            self.shared_load.show(StaleValue {
                 value,
                 now_ms,
                 sent,
@@ -70,7 +70,7 @@ impl Pilot {
     pub(super) async fn hear(&self, limit: Duration) {
         let told = async {
             tokio::select! {
-                () = self.flight.wake.notified() => {}
+                () = self.shared_load.wake.notified() => {}
                 () = self.guard.leaving() => {}
             }
         };
@@ -78,12 +78,12 @@ impl Pilot {
         let _told: Option<()> = self.guard.engine.clock.within(limit, told).await;
     }
 
-    /// A load has failed: whoever asks within the back-off is told so by this flight, and not by the store.
-    pub(super) async fn rest(&self, failure: Failure, back_off: Duration) -> End {
+    /// A load has failed: whoever asks within the back-off is told so by this shared load, and not by the store.
+    pub(super) async fn rest(&self, failure: Failure, back_off: Duration) -> LoadOutcome {
         self.guard.engine.telemetry.backs_off(&self.key, back_off);
         let until = self.guard.engine.clock.now().after(back_off);
-        let end = End::Failed(failure, until);
-        self.flight.tell(Stage::Ended(end.clone()));
+        let end = LoadOutcome::Failed(failure, until);
+        self.shared_load.tell(LoadStage::Ended(end.clone()));
         self.hear(back_off).await;
         end
     }

@@ -9,12 +9,12 @@ use leasehold_core::LockName;
 use leasehold_core::cache::{Header, Standing, Value, Version};
 
 use super::answer::{Answer, Decoded, Origin, Refusal};
-use super::inner::Inner;
-use super::layer::Ticket;
+use super::guard_core::GuardCore;
+use super::local_cache::ReadTicket;
 use super::policy::Policy;
+use super::reporting;
 use super::request::Request;
-use super::stage::{Judged, Shown, Want};
-use super::told;
+use super::stage::{Demand, StaleValue, WaitResult};
 use crate::clock::Moment;
 use crate::telemetry::{Read, Reading};
 
@@ -22,7 +22,7 @@ use crate::telemetry::{Read, Reading};
 const STORING: Duration = Duration::from_millis(100);
 
 /// What a look at an entry showed, at this time of the store.
-struct Glance {
+struct Lookup {
     value: Option<Value>,
     now_ms: u64,
 }
@@ -53,15 +53,15 @@ impl Known {
     }
 }
 
-impl Inner {
+impl GuardCore {
     /// A value, by the rules of the policy: fresh, stale, loaded, or waited for.
     pub(crate) async fn get(self: Arc<Self>, request: Request) -> Result<Answer, Refusal> {
         let asked = self.engine.clock.now();
         let reading = self.reading(&request.key, asked);
-        match self.glance(&request.key).await {
-            Ok(glance) => self.get_after(request, asked, glance, reading).await,
+        match self.lookup(&request.key).await {
+            Ok(lookup) => self.get_after(request, asked, lookup, reading).await,
             Err(refusal) => {
-                reading.ended(told::of(&refusal));
+                reading.ended(reporting::of(&refusal));
                 Err(refusal)
             }
         }
@@ -75,14 +75,14 @@ impl Inner {
         let asked = self.engine.clock.now();
         let keys: Vec<_> = requests.iter().map(|request| request.key.clone()).collect();
         let mut readings: Vec<_> = keys.iter().map(|key| self.reading(key, asked)).collect();
-        let glances = self.glances(&keys).await.inspect_err(|refusal| {
+        let lookups = self.lookups(&keys).await.inspect_err(|refusal| {
             for reading in readings.drain(..) {
-                reading.ended(told::of(refusal));
+                reading.ended(reporting::of(refusal));
             }
         })?;
-        let answers = requests.into_iter().zip(glances).zip(readings);
+        let answers = requests.into_iter().zip(lookups).zip(readings);
         let answers = answers
-            .map(|((request, glance), reading)| self.get_after(request, asked, glance, reading));
+            .map(|((request, lookup), reading)| self.get_after(request, asked, lookup, reading));
         Ok(join_all(answers).await)
     }
 
@@ -97,7 +97,7 @@ impl Inner {
         reading.ended(match &found {
             Ok(Some((value, now_ms))) => Origin::from(value.header.standing(*now_ms)).into(),
             Ok(None) => Read::Nothing,
-            Err(refusal) => told::of(refusal),
+            Err(refusal) => reporting::of(refusal),
         });
         found
     }
@@ -106,29 +106,29 @@ impl Inner {
         self.engine.telemetry.read(key, &self.engine.clock, begun)
     }
 
-    async fn glance(&self, key: &LockName) -> Result<Glance, Refusal> {
-        let glances = self.glances(std::slice::from_ref(key)).await?;
-        let nothing = Glance {
+    async fn lookup(&self, key: &LockName) -> Result<Lookup, Refusal> {
+        let lookups = self.lookups(std::slice::from_ref(key)).await?;
+        let nothing = Lookup {
             value: None,
             now_ms: 0,
         };
-        Ok(glances.into_iter().next().unwrap_or(nothing))
+        Ok(lookups.into_iter().next().unwrap_or(nothing))
     }
 
     /// What is stored under `keys`: kept here, or else looked up in the store, all at once.
-    async fn glances(&self, keys: &[LockName]) -> Result<Vec<Glance>, Refusal> {
+    async fn lookups(&self, keys: &[LockName]) -> Result<Vec<Lookup>, Refusal> {
         let asked = self.engine.clock.now();
         let Some(layer) = &self.layer else {
             let looked = self.look(keys).await?;
             let now_ms = looked.now_ms;
             let values = looked.values.into_iter();
-            return Ok(values.map(|value| Glance { value, now_ms }).collect());
+            return Ok(values.map(|value| Lookup { value, now_ms }).collect());
         };
-        let mut glances: Vec<Option<Glance>> = keys
+        let mut lookups: Vec<Option<Lookup>> = keys
             .iter()
             .map(|key| layer.get(key, asked))
             .map(|kept| {
-                kept.map(|(value, now_ms)| Glance {
+                kept.map(|(value, now_ms)| Lookup {
                     value: Some(value),
                     now_ms,
                 })
@@ -136,25 +136,25 @@ impl Inner {
             .collect();
         let missing = keys
             .iter()
-            .zip(&glances)
-            .filter(|(_, glance)| glance.is_none());
+            .zip(&lookups)
+            .filter(|(_, lookup)| lookup.is_none());
         let missing: Vec<LockName> = missing.map(|(key, _)| key.clone()).collect();
         if !missing.is_empty() {
-            let tickets: Vec<Ticket> = missing.iter().map(|key| layer.ticket(key)).collect();
+            let tickets: Vec<ReadTicket> = missing.iter().map(|key| layer.ticket(key)).collect();
             let looked = self.look(&missing).await?;
             let now_ms = looked.now_ms;
             let mut found = looked.values.into_iter().zip(missing.iter().zip(tickets));
-            for glance in glances.iter_mut().filter(|glance| glance.is_none()) {
+            for lookup in lookups.iter_mut().filter(|lookup| lookup.is_none()) {
                 let Some((value, (key, ticket))) = found.next() else {
                     break;
                 };
                 if let Some(value) = &value {
                     layer.put(key, value, now_ms, asked, ticket);
                 }
-                *glance = Some(Glance { value, now_ms });
+                *lookup = Some(Lookup { value, now_ms });
             }
         }
-        Ok(glances.into_iter().flatten().collect())
+        Ok(lookups.into_iter().flatten().collect())
     }
 
     /// The same for what was seen by a look that was `asked` for then.
@@ -162,13 +162,13 @@ impl Inner {
         self: &Arc<Self>,
         request: Request,
         asked: Moment,
-        glance: Glance,
+        lookup: Lookup,
         mut reading: Reading<'_>,
     ) -> Result<Answer, Refusal> {
-        let answer = self.answer(request, asked, glance, &mut reading).await;
+        let answer = self.answer(request, asked, lookup, &mut reading).await;
         reading.ended(match &answer {
             Ok(answer) => answer.origin.into(),
-            Err(refusal) => told::of(refusal),
+            Err(refusal) => reporting::of(refusal),
         });
         answer
     }
@@ -177,17 +177,17 @@ impl Inner {
         self: &Arc<Self>,
         mut request: Request,
         asked: Moment,
-        mut glance: Glance,
+        mut lookup: Lookup,
         reading: &mut Reading<'_>,
     ) -> Result<Answer, Refusal> {
         let clock = &self.engine.clock;
         let limit = asked.after(request.policy.wait_at_most);
         let mut unread = Version::default();
-        if request.nest.contains(self, &request.key) {
+        if request.scope.contains(self, &request.key) {
             return Err(Refusal::Nested);
         }
         loop {
-            let Glance { value, now_ms } = &glance;
+            let Lookup { value, now_ms } = &lookup;
             let known = value
                 .as_ref()
                 .and_then(|value| Known::read(&request, value, *now_ms));
@@ -207,11 +207,11 @@ impl Inner {
             let seen = value
                 .as_ref()
                 .map_or(Version::default(), |value| value.header.version);
-            let (flight, leads) = self.join(&mut request, seen, over)?;
+            let (shared_load, leads) = self.join(&mut request, seen, over)?;
             if let Some(loader) = request.loader.as_mut() {
                 loader.passed_over();
             }
-            let want = Want {
+            let want = Demand {
                 asked,
                 leads,
                 must_be_fresh: request.policy.must_be_fresh,
@@ -219,22 +219,22 @@ impl Inner {
             };
             reading.waits();
             let left = limit.since(clock.now());
-            let refusal = match clock.within(left, flight.wait(&want)).await {
+            let refusal = match clock.within(left, shared_load.wait(&want)).await {
                 None => Refusal::Busy(clock.now().since(asked)),
-                Some(Judged::Refuse(end)) => end.refusal(clock.now()),
-                Some(Judged::Take { value, age, origin }) => {
+                Some(WaitResult::Refuse(end)) => end.refusal(clock.now()),
+                Some(WaitResult::Take { value, age, origin }) => {
                     unread = value.header.version;
                     if let Some(value) = (request.decode)(&value) {
                         if origin != Origin::Stale {
                             let left = limit.since(clock.now()).min(STORING);
                             // A store that hangs keeps nobody (G6).
-                            let _ended: Option<()> = clock.within(left, flight.ended()).await;
+                            let _ended: Option<()> = clock.within(left, shared_load.ended()).await;
                         }
                         return Ok(Answer { value, age, origin });
                     }
                     Refusal::Unreadable
                 }
-                Some(Judged::Again) => Refusal::Unreadable,
+                Some(WaitResult::Again) => Refusal::Unreadable,
             };
             // It may have better luck, or load by itself.
             let again = matches!(refusal, Refusal::Unreadable | Refusal::GaveUp)
@@ -248,14 +248,14 @@ impl Inner {
                 };
                 // What came to light after the look will do as well.
                 let known = known.or_else(|| {
-                    let Shown { value, now_ms, .. } = flight.shown(asked)?;
+                    let StaleValue { value, now_ms, .. } = shared_load.stale(asked)?;
                     Known::read(&request, &value, now_ms)
                 });
                 return instead(&request.policy, known.as_ref(), refusal);
             }
             // It still asks as of its first look: what begins to load after that will do, or it might never catch up with a source that
             // is invalidated all the time.
-            glance = self.glance(&request.key).await?;
+            lookup = self.lookup(&request.key).await?;
         }
     }
 }

@@ -5,33 +5,33 @@ use std::sync::Arc;
 
 use leasehold_core::LockName;
 
-use super::inner::Inner;
-use super::loader::{LoadEnd, Loader};
+use super::guard_core::GuardCore;
+use super::loader::{LoadResult, Loader};
 
 tokio::task_local! {
     /// The loads that the present task is part of: of which guards, and their entries.
-    static NEST: Nest;
+    static SCOPE: LoadScope;
 }
 
 /// The loads that a caller is part of.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Nest(Vec<(ByAddress, Arc<HashSet<LockName>>)>);
+pub(crate) struct LoadScope(Vec<(ByAddress, Arc<HashSet<LockName>>)>);
 
 /// A guard, while somebody has it.
 type ByAddress = usize;
 
-fn address(guard: &Arc<Inner>) -> ByAddress {
+fn address(guard: &Arc<GuardCore>) -> ByAddress {
     Arc::as_ptr(guard).addr()
 }
 
-impl Nest {
+impl LoadScope {
     /// Of the present task.
     pub(crate) fn here() -> Self {
-        NEST.try_with(Self::clone).unwrap_or_default()
+        SCOPE.try_with(Self::clone).unwrap_or_default()
     }
 
     /// Whether the entry is being loaded by the caller itself, which would wait for its own end.
-    pub(super) fn contains(&self, guard: &Arc<Inner>, key: &LockName) -> bool {
+    pub(super) fn contains(&self, guard: &Arc<GuardCore>, key: &LockName) -> bool {
         self.0
             .iter()
             .any(|(of, keys)| *of == address(guard) && keys.contains(key))
@@ -40,10 +40,10 @@ impl Nest {
     /// A load of this entry, in which one of the same can be told.
     pub(super) fn within(
         &self,
-        guard: &Arc<Inner>,
+        guard: &Arc<GuardCore>,
         key: &LockName,
         loader: Box<dyn Loader>,
-    ) -> impl Future<Output = LoadEnd> + Send + use<> {
+    ) -> impl Future<Output = LoadResult> + Send + use<> {
         let load = async move { loader.load().await };
         self.around(guard, vec![key.clone()], load)
     }
@@ -51,13 +51,13 @@ impl Nest {
     /// What loads these entries, in which a load of any of them can be told.
     pub(crate) fn around<F: Future>(
         &self,
-        guard: &Arc<Inner>,
+        guard: &Arc<GuardCore>,
         keys: Vec<LockName>,
         load: F,
     ) -> impl Future<Output = F::Output> + use<F> {
-        let mut nest = self.clone();
+        let mut scope = self.clone();
         let keys = Arc::new(keys.into_iter().collect());
-        nest.0.push((address(guard), keys));
-        NEST.scope(nest, load)
+        scope.0.push((address(guard), keys));
+        SCOPE.scope(scope, load)
     }
 }

@@ -9,10 +9,10 @@ use leasehold_core::Ttl;
 use leasehold_core::cache::{Commit, CommitOutcome, Header, Reply, Step, Value, Version};
 
 use super::answer::{Failure, Refusal};
-use super::loader::{Brought, LoadEnd, Loader};
-use super::pilot::Pilot;
+use super::load_task::LoadTask;
+use super::loader::{LoadResult, LoadedValue, Loader};
 use super::policy::{LONGEST, MOST_BYTES, millis};
-use super::stage::{End, Handed, Stage};
+use super::stage::{CommitReport, LoadOutcome, LoadStage};
 use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::runtime::Ended;
@@ -31,15 +31,19 @@ pub(super) struct Granted {
     pub(super) until: Moment,
 }
 
-impl Pilot {
+impl LoadTask {
     /// Loads and hands in (G5).
-    pub(super) async fn load(mut self, loader: Box<dyn Loader>, mut granted: Granted) -> End {
+    pub(super) async fn load(
+        mut self,
+        loader: Box<dyn Loader>,
+        mut granted: Granted,
+    ) -> LoadOutcome {
         let engine = self.guard.engine().clone();
         let began = engine.clock.now();
         let mut loading =
             (engine.telemetry).load(&self.key, granted.version, &self.caller, &engine.clock);
         self.caller = Held::default();
-        let work = loading.within(self.nest.within(&self.guard, &self.key, loader));
+        let work = loading.within(self.scope.within(&self.guard, &self.key, loader));
         let mut job = engine.tasks.spawn_on(&self.home, work);
         let ended = tokio::select! {
             ended = job.ended() => ended,
@@ -51,36 +55,37 @@ impl Pilot {
             loading.lease_lost(LeaseLost::Deadline);
         }
         match ended {
-            Ended::With(LoadEnd::Value(brought)) => {
+            Ended::With(LoadResult::Value(output)) => {
                 let header = Header {
                     invalidated: false,
                     version: granted.version,
                     stored_ms: 0,
                     soft_ms: 0,
                     load_ms: millis(took),
-                    format: brought.format,
+                    format: output.format,
                 };
                 let value = Value {
                     header,
-                    body: brought.body.clone(),
+                    body: output.body.clone(),
                 };
                 // For who has waited since before it began, and waits for the store no longer than it cares to (G6).
-                self.flight.tell(Stage::Loaded(value.clone(), began));
+                self.shared_load
+                    .tell(LoadStage::Loaded(value.clone(), began));
                 let sent = engine.clock.now();
-                let kept = self.commit(&brought, granted.version, took).await;
-                if brought.fresh_for.is_zero() && brought.stale_for.is_zero() {
+                let kept = self.commit(&output, granted.version, took).await;
+                if output.fresh_for.is_zero() && output.stale_for.is_zero() {
                     self.clear().await;
                 }
                 loading.ended(kept.map_or(Load::Unconfirmed, Load::from), took, None);
-                End::Loaded(value, Handed { began, sent, kept })
+                LoadOutcome::Loaded(value, CommitReport { began, sent, kept })
             }
-            Ended::With(LoadEnd::Nothing) => {
+            Ended::With(LoadResult::Nothing) => {
                 loading.ended(Load::Nothing, took, None);
                 self.abandon(None).await;
                 self.clear().await;
-                End::Nothing
+                LoadOutcome::Nothing
             }
-            Ended::With(LoadEnd::Failed(failure)) => {
+            Ended::With(LoadResult::Failed(failure)) => {
                 loading.ended(Load::Failed, took, Some(&failure.text));
                 self.fail(failure, granted).await
             }
@@ -92,7 +97,7 @@ impl Pilot {
             Ended::Gone => {
                 loading.ended(Load::Gone, took, None);
                 self.abandon(None).await;
-                End::Refused(if engine.is_closed() {
+                LoadOutcome::Refused(if engine.is_closed() {
                     Refusal::Store(StoreError::closed())
                 } else {
                     Refusal::GaveUp
@@ -104,7 +109,7 @@ impl Pilot {
     /// Renews the lease while that has a use, and never ends. Then whoever asks need not wait for this load (G4).
     async fn keep_lease(&self, until: &mut Moment, loading: &mut Loading) -> Infallible {
         let how = self.renew(until).await;
-        self.guard.land(&self.key, &self.flight);
+        self.guard.finish(&self.key, &self.shared_load);
         if let Some(how) = how {
             loading.lease_lost(how);
         }
@@ -140,22 +145,22 @@ impl Pilot {
 
     async fn commit(
         &self,
-        brought: &Brought,
+        loaded: &LoadedValue,
         version: Version,
         took: Duration,
     ) -> Option<CommitOutcome> {
-        if brought.body.len() > MOST_BYTES {
+        if loaded.body.len() > MOST_BYTES {
             self.abandon(None).await;
             return None;
         }
         let step = Step::Commit(Commit {
             token: self.token,
             version,
-            fresh_ms: self.policy.fresh_ms(brought.fresh_for.min(LONGEST)),
-            stale_ms: millis(brought.stale_for.min(LONGEST)),
+            fresh_ms: self.policy.fresh_ms(loaded.fresh_for.min(LONGEST)),
+            stale_ms: millis(loaded.stale_for.min(LONGEST)),
             load_ms: millis(took),
-            format: brought.format,
-            body: brought.body.clone(),
+            format: loaded.format,
+            body: loaded.body.clone(),
         });
         match self
             .guard
@@ -181,9 +186,9 @@ impl Pilot {
         }
     }
 
-    async fn fail(self, failure: Failure, granted: Granted) -> End {
+    async fn fail(self, failure: Failure, granted: Granted) -> LoadOutcome {
         let Ok(back_off) = self.policy.back_off_after(granted.failures) else {
-            return End::Refused(Refusal::GaveUp);
+            return LoadOutcome::Refused(Refusal::GaveUp);
         };
         let text = shortened(&failure.text);
         // The store is told while those who wait are, or a store that hangs would keep them.

@@ -7,19 +7,19 @@ use leasehold_core::LockName;
 use leasehold_core::cache::{Begin, Reply, Step, Version};
 
 use super::answer::{Failure, Refusal};
-use super::flight::Flight;
-use super::inner::Inner;
-use super::load::Granted;
+use super::granted::Granted;
+use super::guard_core::GuardCore;
+use super::load_task::LoadTask;
 use super::loader::Loader;
-use super::pilot::Pilot;
 use super::request::Request;
-use super::stage::{End, Stage};
+use super::shared_load::SharedLoad;
+use super::stage::{LoadOutcome, LoadStage};
 use crate::backoff::jittered;
 use crate::error::StoreError;
 use crate::store::entries::Taken;
 use crate::telemetry::Held;
 
-impl Inner {
+impl GuardCore {
     /// Sees to a newer value in the background, unless that is being done.
     pub(super) fn refresh(self: &Arc<Self>, request: &mut Request, seen: Version, over: bool) {
         // A client that is closed refreshes nothing.
@@ -30,16 +30,16 @@ impl Inner {
         }
     }
 
-    /// The flight of this entry, and whether it begins with this request, whose loader it then has (G1).
+    /// The shared load of this entry, and whether it begins with this request, whose loader it then has (G1).
     pub(super) fn join(
         self: &Arc<Self>,
         request: &mut Request,
         seen: Version,
         over: bool,
-    ) -> Result<(Arc<Flight>, bool), Refusal> {
-        let mut flights = self.flights();
-        if let Some(flight) = flights.get(&request.key) {
-            return Ok((flight.clone(), false));
+    ) -> Result<(Arc<SharedLoad>, bool), Refusal> {
+        let mut shared_loads = self.shared_loads();
+        if let Some(shared_load) = shared_loads.get(&request.key) {
+            return Ok((shared_load.clone(), false));
         }
         if *self.leaving.borrow() || self.engine.is_closed() {
             return Err(Refusal::Store(StoreError::closed()));
@@ -47,46 +47,50 @@ impl Inner {
         let Some(loader) = request.loader.take() else {
             return Err(Refusal::GaveUp);
         };
-        let flight = Arc::new(Flight::default());
-        flights.insert(request.key.clone(), flight.clone());
-        drop(flights);
-        let pilot = Pilot::new(self.clone(), flight.clone(), request, (seen, over));
-        self.engine.tasks.spawn(pilot.fly(loader));
-        Ok((flight, true))
+        let shared_load = Arc::new(SharedLoad::default());
+        shared_loads.insert(request.key.clone(), shared_load.clone());
+        drop(shared_loads);
+        let task = LoadTask::new(self.clone(), shared_load.clone(), request, (seen, over));
+        self.engine.tasks.spawn(task.run(loader));
+        Ok((shared_load, true))
     }
 }
 
-/// Ends a flight whatever becomes of it: also if something of the caller's panics while it is dropped.
-struct Landing {
-    guard: Arc<Inner>,
-    flight: Arc<Flight>,
+/// Ends a shared load whatever becomes of it: also if something of the caller's panics while it is dropped.
+struct FinishOnDrop {
+    guard: Arc<GuardCore>,
+    shared_load: Arc<SharedLoad>,
     key: LockName,
-    end: End,
+    end: LoadOutcome,
 }
 
-impl Drop for Landing {
+impl Drop for FinishOnDrop {
     fn drop(&mut self) {
-        self.guard.land(&self.key, &self.flight);
-        if !self.flight.has_ended() {
-            self.flight.tell(Stage::Ended(self.end.clone()));
+        self.guard.finish(&self.key, &self.shared_load);
+        if !self.shared_load.has_ended() {
+            self.shared_load.tell(LoadStage::Ended(self.end.clone()));
         }
     }
 }
 
-impl Pilot {
+impl LoadTask {
     /// Carries it out. Whoever asks after its end is told begins another (G1).
-    async fn fly(self, loader: Box<dyn Loader>) {
-        let (guard, flight, key) = (self.guard.clone(), self.flight.clone(), self.key.clone());
-        let mut landing = Landing {
+    async fn run(self, loader: Box<dyn Loader>) {
+        let (guard, shared_load, key) = (
+            self.guard.clone(),
+            self.shared_load.clone(),
+            self.key.clone(),
+        );
+        let mut on_drop = FinishOnDrop {
             guard,
-            flight,
+            shared_load,
             key,
-            end: End::Refused(Refusal::GaveUp),
+            end: LoadOutcome::Refused(Refusal::GaveUp),
         };
-        landing.end = self.ask(loader).await;
+        on_drop.end = self.ask(loader).await;
     }
 
-    async fn ask(mut self, mut loader: Box<dyn Loader>) -> End {
+    async fn ask(mut self, mut loader: Box<dyn Loader>) -> LoadOutcome {
         loop {
             let sent = self.guard.engine.clock.now();
             let taken = match self.begin().await {
@@ -94,11 +98,11 @@ impl Pilot {
                 Err(refusal) => {
                     // It may have been granted all the same (G5).
                     self.give_up();
-                    return End::Refused(refusal);
+                    return LoadOutcome::Refused(refusal);
                 }
             };
             match taken.reply {
-                Reply::Fresh(value) => return End::Found(value, taken.now_ms, sent),
+                Reply::Fresh(value) => return LoadOutcome::Found(value, taken.now_ms, sent),
                 Reply::Load {
                     version, failures, ..
                 } => {
@@ -114,10 +118,10 @@ impl Pilot {
                     self.show(stale, taken.now_ms, sent);
                     self.hear(jittered(poll_after)).await;
                     if *self.guard.leaving.borrow() {
-                        return End::Refused(Refusal::Store(StoreError::closed()));
+                        return LoadOutcome::Refused(Refusal::Store(StoreError::closed()));
                     }
-                    if !self.flight.is_wanted() {
-                        return End::Unwanted;
+                    if !self.shared_load.is_wanted() {
+                        return LoadOutcome::Unwanted;
                     }
                 }
                 Reply::BackOff { left, error, stale } => {
@@ -130,8 +134,8 @@ impl Pilot {
                     };
                     return self.rest(failure, left).await;
                 }
-                Reply::Foreign(kind) => return End::Refused(Refusal::Foreign(kind)),
-                other => return End::Refused(self.guard.unexpected(&other)),
+                Reply::Foreign(kind) => return LoadOutcome::Refused(Refusal::Foreign(kind)),
+                other => return LoadOutcome::Refused(self.guard.unexpected(&other)),
             }
         }
     }
