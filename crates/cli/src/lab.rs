@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::io;
 
-use leasehold_lab::command::{self, Asked, Lab, Refused, Said};
+use leasehold_lab::command::{self, CommandError, CommandOutput, Lab, Terminal};
 
 use crate::exit::{Exit, SOFTWARE, UNAVAILABLE, USAGE};
 use crate::messages::{CLEAR, can_rewrite, rewritten, say, write_raw};
@@ -13,21 +13,21 @@ use crate::{output, style, sys, verbose};
 /// Does it.
 pub(crate) fn lab(args: &Lab) -> Exit {
     let progress = LabProgress::default();
-    let asked = Asked {
+    let asked = Terminal {
         colour: style::applies_to(&io::stdout()),
         progress: &|line| progress.tell(line),
     };
     let found = command::run(args, &asked);
     progress.end();
     match found {
-        Ok(Said { text, fine }) => match output::print(&text) {
+        Ok(CommandOutput { text, fine }) => match output::print(&text) {
             Ok(()) if fine => Exit::quiet(0),
             // A fault of this program, or of what it says about others.
             Ok(()) => Exit::quiet(SOFTWARE),
             Err(exit) => exit,
         },
-        Err(Refused::Usage(why)) => explained(USAGE, &why),
-        Err(Refused::Failed(why)) => explained(UNAVAILABLE, &why),
+        Err(CommandError::Usage(why)) => explained(USAGE, &why),
+        Err(CommandError::Failed(why)) => explained(UNAVAILABLE, &why),
     }
 }
 

@@ -80,15 +80,16 @@ fn words(verdict: &Verdict) -> String {
 
 /// What each property says, each once, in the order in which they come.
 fn legend(checked: &[Checked]) -> String {
-    let mut said: Vec<(&str, &str)> = Vec::new();
+    let mut output: Vec<(&str, &str)> = Vec::new();
     for judged in checked.iter().flat_map(|model| &model.properties) {
-        if !said.iter().any(|(name, _)| *name == judged.name) {
-            said.push((judged.name, judged.says));
+        if !output.iter().any(|(name, _)| *name == judged.name) {
+            output.push((judged.name, judged.says));
         }
     }
-    let width = said.iter().map(|(name, _)| columns(name)).max();
+    let width = output.iter().map(|(name, _)| columns(name)).max();
     let width = width.unwrap_or_default();
-    said.iter()
+    output
+        .iter()
         .map(|(name, says)| paragraph_after(&format!("{name:<width$}  "), says))
         .collect()
 }
@@ -145,28 +146,28 @@ fn counted_properties(number: usize) -> String {
 
 /// The same for programs: `leasehold.lab-check/1`, one document on one line.
 pub fn json(checked: &[Checked]) -> String {
-    let models = checked.iter().map(Model::of).collect();
+    let models = checked.iter().map(JsonModel::of).collect();
     json_line("leasehold.lab-check/1", &Models { models })
 }
 
 #[derive(Serialize)]
 struct Models<'a> {
-    models: Vec<Model<'a>>,
+    models: Vec<JsonModel<'a>>,
 }
 
 #[derive(Serialize)]
-struct Model<'a> {
+struct JsonModel<'a> {
     #[serde(rename = "model")]
     name: &'a str,
     bounds: &'a str,
     states: usize,
     depth: usize,
     took_ms: u128,
-    properties: Vec<Property<'a>>,
+    properties: Vec<JsonProperty<'a>>,
 }
 
 #[derive(Serialize)]
-struct Property<'a> {
+struct JsonProperty<'a> {
     name: &'static str,
     says: &'static str,
     /// `exhausted`, `violated` or `cut`.
@@ -175,7 +176,7 @@ struct Property<'a> {
     trace: &'a [String],
 }
 
-impl<'a> Model<'a> {
+impl<'a> JsonModel<'a> {
     fn of(checked: &'a Checked) -> Self {
         Self {
             name: &checked.model,
@@ -183,12 +184,12 @@ impl<'a> Model<'a> {
             states: checked.states,
             depth: checked.depth,
             took_ms: checked.took.as_millis(),
-            properties: checked.properties.iter().map(Property::of).collect(),
+            properties: checked.properties.iter().map(JsonProperty::of).collect(),
         }
     }
 }
 
-impl<'a> Property<'a> {
+impl<'a> JsonProperty<'a> {
     fn of(judged: &'a Judged) -> Self {
         let (verdict, steps, trace) = match &judged.verdict {
             Verdict::Exhausted => ("exhausted", None, [].as_slice()),

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use leasehold_lab::command::{self, Asked, Lab, Refused};
+use leasehold_lab::command::{self, CommandError, Lab, Terminal};
 use leasehold_lab::parts;
 
 /// Find and replay what is wrong with other locks, and check our own rules.
@@ -19,20 +19,20 @@ fn main() -> ExitCode {
     if let Some(played) = parts::play() {
         return played;
     }
-    let asked = Asked {
+    let asked = Terminal {
         colour: io::stdout().is_terminal(),
         progress: &|line| eprintln!("{line}"),
     };
     match command::run(&Cli::parse().lab, &asked) {
-        Ok(said) => {
-            let written = io::stdout().write_all(said.text.as_bytes());
-            if said.fine && written.is_ok() {
+        Ok(output) => {
+            let written = io::stdout().write_all(output.text.as_bytes());
+            if output.fine && written.is_ok() {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE
             }
         }
-        Err(Refused::Usage(why) | Refused::Failed(why)) => {
+        Err(CommandError::Usage(why) | CommandError::Failed(why)) => {
             eprintln!("leasehold-lab: {why}");
             ExitCode::FAILURE
         }

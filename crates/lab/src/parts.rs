@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use crate::storm::part::Part;
-use crate::storm::{judged, resource, worker};
+use crate::storm::{judge_process, resource, worker};
 
 /// Is what the process was started as: `None` if it is no part of an experiment. To be called first of all by each program
 /// that runs experiments.
@@ -12,7 +12,7 @@ pub fn play() -> Option<ExitCode> {
     let played = match Part::ordered()? {
         Ok(Part::Worker(orders)) => worker::work(orders),
         Ok(Part::Resource(orders)) => resource::serve(&orders),
-        Ok(Part::Judge(orders)) => judged::judge(&orders),
+        Ok(Part::Judge(orders)) => judge_process::judge(&orders),
         Err(why) => Err(why),
     };
     Some(match played {

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use leasehold_core::Now;
 use leasehold_core::cache::{CommitOutcome, EntryState, Outcome, Reply, Step, Version};
-use leasehold_lab::cache::{Apply, Finding, check_one, names};
+use leasehold_lab::cache::{ApplyEntry, CacheFinding, check_one, names};
 use leasehold_lab::report::{Judged, Verdict};
 use leasehold_lab::rules::{self, Bounds};
 
 /// Every rule holds in every state of a model, which reaches what it is named after.
 #[track_caller]
 fn holds_in(model: &str) {
-    let Finding { checked, missed } = check_one(Bounds::Ci, model, EntryState::apply).unwrap();
+    let CacheFinding { checked, missed } = check_one(Bounds::Ci, model, EntryState::apply).unwrap();
     println!(
         "{model}: {} states, depth {}, {:?}",
         checked.states, checked.depth, checked.took
@@ -69,7 +69,7 @@ fn every_model_has_a_test_and_a_name_of_its_own() {
 }
 
 #[track_caller]
-fn finds(rule: &str, model: &str, apply: Apply) {
+fn finds(rule: &str, model: &str, apply: ApplyEntry) {
     let properties = check_one(Bounds::Ci, model, apply)
         .unwrap()
         .checked

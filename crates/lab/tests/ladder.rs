@@ -1,8 +1,8 @@
 //! The ladder: each rung breaks what its entry says, in as many steps as here, or holds within its bounds.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
-use leasehold_lab::ladder::check::{Found, check_rung, find_out};
-use leasehold_lab::ladder::property::Property::{
+use leasehold_lab::ladder::check::{RungResult, check_rung, find_out};
+use leasehold_lab::ladder::property::LadderProperty::{
     self, Child, Exclusion, LostUpdate, Ownership, Recovery, StaleWrite,
 };
 use leasehold_lab::ladder::rungs::{self, Rung};
@@ -10,7 +10,7 @@ use leasehold_lab::ladder::shortest::is_none_within;
 use leasehold_lab::report::{Checked, Judged, Verdict};
 
 /// Every rung, what it breaks, and how many steps the shortest way there has.
-const STORIES: [(&str, &[(Property, usize)]); 20] = [
+const STORIES: [(&str, &[(LadderProperty, usize)]); 20] = [
     ("setnx-del", &[(Recovery, 6)]),
     (
         "multi-setnx-expire",
@@ -48,7 +48,7 @@ fn each_rung_violates_its_stated_property_and_none_sooner() {
             continue;
         }
         let checked = check_rung(rung, rung.bounds);
-        let broken = |(&property, judged): (&Property, _)| match judged {
+        let broken = |(&property, judged): (&LadderProperty, _)| match judged {
             Verdict::Violated { steps, .. } => Some((property, steps)),
             _ => None,
         };
@@ -86,7 +86,7 @@ fn redlock_is_exhausted_within_its_bounds() {
 
 fn is_exhausted(name: &str, least: usize) {
     let rung = rungs::find(name).unwrap();
-    let Found::Explored(checked) = find_out(rung) else {
+    let RungResult::Explored(checked) = find_out(rung) else {
         panic!("{name} is broken");
     };
     assert!(checked.states > least, "{checked:?}");
@@ -98,7 +98,7 @@ fn is_exhausted(name: &str, least: usize) {
 #[test]
 fn a_story_ends_where_it_goes_wrong_and_not_before() {
     for rung in rungs::all() {
-        let Some(Found::Broken(property, story)) = rung.breaks.map(|_| find_out(rung)) else {
+        let Some(RungResult::Broken(property, story)) = rung.breaks.map(|_| find_out(rung)) else {
             continue;
         };
         assert_eq!(Some(property), rung.breaks);

@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use leasehold_lab::ladder::program::{Intent, Memory, Program};
-use leasehold_lab::ladder::property::Property::{
+use leasehold_lab::ladder::property::LadderProperty::{
     self, Child, Exclusion, LostUpdate, Ownership, Recovery, StaleWrite,
 };
-use leasehold_lab::ladder::redis::{Command, Key, Reply, Tick};
-use leasehold_lab::ladder::rungs::{self, Bounds, Rung};
+use leasehold_lab::ladder::redis::{Key, RedisCommand, Reply, Tick};
+use leasehold_lab::ladder::rungs::{self, Rung, RungBounds};
 use leasehold_lab::ladder::shortest::shortest;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +51,14 @@ impl Program for Mistaken {
         };
         let is_over = memory.holds_until.is_none_or(|until| until <= clock);
         let command = match (self.mistake, command) {
-            (Mistake::DeletesAny, Command::DeleteIf(_)) => Command::Del(Key::Lock),
-            (Mistake::NoTtl, Command::SetNxPx(value, _)) => Command::SetNx(Key::Lock, value),
-            (Mistake::WritesWithoutFence, Command::WriteWithFence(_, value)) => {
-                Command::Set(Key::Data, value)
+            (Mistake::DeletesAny, RedisCommand::DeleteIf(_)) => RedisCommand::Del(Key::Lock),
+            (Mistake::NoTtl, RedisCommand::SetNxPx(value, _)) => {
+                RedisCommand::SetNx(Key::Lock, value)
             }
-            (Mistake::StopsItsChild, Command::Set(Key::Data, _)) if is_over => {
+            (Mistake::WritesWithoutFence, RedisCommand::WriteWithFence(_, value)) => {
+                RedisCommand::Set(Key::Data, value)
+            }
+            (Mistake::StopsItsChild, RedisCommand::Set(Key::Data, _)) if is_over => {
                 return Intent::Do("stops its child");
             }
             (_, command) => command,
@@ -94,15 +96,15 @@ impl Program for Mistaken {
 }
 
 /// Whether a rung breaks the property with this mistake.
-fn breaks(name: &str, mistake: Mistake, property: Property) -> bool {
+fn breaks(name: &str, mistake: Mistake, property: LadderProperty) -> bool {
     breaks_within(|bounds| bounds, name, mistake, property)
 }
 
 fn breaks_within(
-    bounds: impl Fn(Bounds) -> Bounds,
+    bounds: impl Fn(RungBounds) -> RungBounds,
     name: &str,
     mistake: Mistake,
-    property: Property,
+    property: LadderProperty,
 ) -> bool {
     let rung = rungs::find(name).unwrap();
     let program: &'static Mistaken = Box::leak(Box::new(Mistaken { rung, mistake }));
@@ -122,7 +124,7 @@ fn the_lock_of_a_script_breaks_with_each_of_these() {
 
 #[test]
 fn a_token_is_for_one_acquisition() {
-    let twice = |bounds| Bounds {
+    let twice = |bounds| RungBounds {
         rounds: 2,
         crashes: 0,
         losses: 0,

@@ -1,13 +1,13 @@
 //! What may happen next. Must never leave out what a client that is slow, or does nothing, could do.
 
-use super::given::Rules;
-use super::setup::Fault;
-use super::state::{Phase, Request, State};
+use super::given::CacheModel;
+use super::setup::CacheFault;
+use super::state::{CachePhase, CacheState, Request};
 use super::time::{AHEAD_US, NOW};
 
 /// One thing that happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum CacheAction {
     /// A request that is carried out and answered at once, unless the answer is lost.
     Ask {
         client: u8,
@@ -34,74 +34,74 @@ pub(super) enum Action {
     Tick,
 }
 
-impl Rules {
+impl CacheModel {
     /// Everything that may happen in this state.
-    pub(super) fn possible(&self, state: &State, into: &mut Vec<Action>) {
+    pub(super) fn possible(&self, state: &CacheState, into: &mut Vec<CacheAction>) {
         let may = |fault| self.setup.may(fault);
-        into.push(Action::Tick);
+        into.push(CacheAction::Tick);
         for client in 0..self.setup.clients {
             self.of_client(state, client, into);
         }
         for (at, message) in state.flight.iter().enumerate() {
-            into.push(Action::Arrive { at, again: false });
-            into.push(Action::Drop { at });
-            if !message.twice && may(Fault::Twice) {
-                into.push(Action::Arrive { at, again: true });
+            into.push(CacheAction::Arrive { at, again: false });
+            into.push(CacheAction::Drop { at });
+            if !message.twice && may(CacheFault::Twice) {
+                into.push(CacheAction::Arrive { at, again: true });
             }
         }
-        if may(Fault::Invalidate) {
-            into.push(Action::Invalidate { remove: false });
-            into.push(Action::Invalidate { remove: true });
+        if may(CacheFault::Invalidate) {
+            into.push(CacheAction::Invalidate { remove: false });
+            into.push(CacheAction::Invalidate { remove: true });
         }
         let issued = state.books.issued;
-        if may(Fault::ClockBack) && (1..AHEAD_US).contains(&issued) {
-            into.push(Action::SetBack);
+        if may(CacheFault::ClockBack) && (1..AHEAD_US).contains(&issued) {
+            into.push(CacheAction::SetBack);
         }
         // K2 excepts a loss before the clock has passed the last number, but by a step back of the clock.
         let passed = !(NOW.wall_us..AHEAD_US).contains(&issued);
-        if may(Fault::LostControl) && passed && state.entry.control.is_some() {
-            into.push(Action::LoseControl);
+        if may(CacheFault::LostControl) && passed && state.entry.control.is_some() {
+            into.push(CacheAction::LoseControl);
         }
-        if may(Fault::LostValue) && state.entry.value.is_some() {
-            into.push(Action::LoseValue);
+        if may(CacheFault::LostValue) && state.entry.value.is_some() {
+            into.push(CacheAction::LoseValue);
         }
     }
 
-    fn of_client(&self, state: &State, client: u8, into: &mut Vec<Action>) {
+    fn of_client(&self, state: &CacheState, client: u8, into: &mut Vec<CacheAction>) {
         let may = |fault| self.setup.may(fault);
         let phase = state.client(client).phase;
         let stored = state.entry.value.as_ref();
         let seen = stored.map(|(value, _)| value.header.version.get());
         let mut requests = match phase {
-            Phase::Idle => vec![Request::Begin(None)],
-            Phase::Asking(seen) => vec![Request::Begin(seen)],
-            Phase::Loading(load) => vec![Request::Renew, Request::Commit(load)],
+            CachePhase::Idle => vec![Request::Begin(None)],
+            CachePhase::Asking(seen) => vec![Request::Begin(seen)],
+            CachePhase::Loading(load) => vec![Request::Renew, Request::Commit(load)],
         };
-        if phase == Phase::Idle && may(Fault::Refresh) && seen.is_some() {
+        if phase == CachePhase::Idle && may(CacheFault::Refresh) && seen.is_some() {
             requests.push(Request::Begin(seen));
         }
-        if matches!(phase, Phase::Loading(_)) && may(Fault::Fail) {
+        if matches!(phase, CachePhase::Loading(_)) && may(CacheFault::Fail) {
             requests.extend([Request::Fail, Request::GiveUp]);
         }
         for request in requests {
-            into.push(Action::Ask {
+            into.push(CacheAction::Ask {
                 client,
                 request,
                 lost: false,
             });
-            if may(Fault::LostReply) {
-                into.push(Action::Ask {
+            if may(CacheFault::LostReply) {
+                into.push(CacheAction::Ask {
                     client,
                     request,
                     lost: true,
                 });
             }
-            if may(Fault::LateRequest) {
-                into.push(Action::Send { client, request });
+            if may(CacheFault::LateRequest) {
+                into.push(CacheAction::Send { client, request });
             }
         }
-        if may(Fault::Crash) && phase != Phase::Idle {
-            into.push(Action::Crash { client });
+        if may(CacheFault::Crash) && phase != CachePhase::Idle {
+            into.push(CacheAction::Crash { client });
         }
     }
 }

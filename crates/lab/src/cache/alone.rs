@@ -3,21 +3,21 @@
 
 use leasehold_core::cache::Reply;
 
-use super::given::Rules;
-use super::state::{Id, Phase, Request, State};
+use super::given::CacheModel;
+use super::state::{CachePhase, CacheState, CallId, Request};
 use super::time::{TICK_MS, later};
 
 /// More polls than any wait within its bound takes.
 const POLLS: usize = 64;
 
-impl Rules {
+impl CacheModel {
     /// K5: whoever waits loads, or has a fresh value, a millisecond after the lease and the back-off of the moment at the latest.
-    pub(super) fn waits_end(&self, state: &State) -> bool {
+    pub(super) fn waits_end(&self, state: &CacheState) -> bool {
         (0u8..).zip(&state.clients).all(|(client, at)| {
-            let Phase::Asking(seen) = at.phase else {
+            let CachePhase::Asking(seen) = at.phase else {
                 return true;
             };
-            let id = Id {
+            let id = CallId {
                 client,
                 nth: at.nth,
             };
@@ -29,7 +29,7 @@ impl Rules {
     }
 
     /// After so many milliseconds.
-    fn alone(&self, state: &State, id: Id, seen: Option<u64>) -> Option<u64> {
+    fn alone(&self, state: &CacheState, id: CallId, seen: Option<u64>) -> Option<u64> {
         let step = self.asks(id, Request::Begin(seen));
         let mut entry = state.entry.clone();
         let mut ms = 0;

@@ -1,10 +1,10 @@
 //! The models that are explored, by name. Must never hold two that differ in nothing but size: size is what [`Bounds`] says.
 
-use super::setup::{Fault, Setup, Situation as S};
+use super::setup::{CacheFault, CacheSetup, CacheSituation as S};
 use crate::rules::Bounds;
 
 /// The models within these bounds.
-pub(super) fn all(bounds: Bounds) -> Vec<Setup> {
+pub(super) fn all(bounds: Bounds) -> Vec<CacheSetup> {
     match bounds {
         Bounds::Ci => CI.to_vec(),
         Bounds::Deep => CI.iter().map(deeper).collect(),
@@ -12,15 +12,15 @@ pub(super) fn all(bounds: Bounds) -> Vec<Setup> {
 }
 
 /// The same with one client more.
-fn deeper(setup: &Setup) -> Setup {
-    Setup {
+fn deeper(setup: &CacheSetup) -> CacheSetup {
+    CacheSetup {
         clients: setup.clients + 1,
         ..*setup
     }
 }
 
 /// A model in which nothing happens but loads, slow ones and pauses.
-const PLAIN: Setup = Setup {
+const PLAIN: CacheSetup = CacheSetup {
     name: "",
     clients: 3,
     in_flight: 0,
@@ -29,8 +29,8 @@ const PLAIN: Setup = Setup {
     reaches: &[],
 };
 
-const CI: &[Setup] = &[
-    Setup {
+const CI: &[CacheSetup] = &[
+    CacheSetup {
         name: "cache",
         clients: 4,
         reaches: &[
@@ -46,9 +46,9 @@ const CI: &[Setup] = &[
         ],
         ..PLAIN
     },
-    Setup {
+    CacheSetup {
         name: "cache invalidation",
-        faults: &[Fault::Invalidate],
+        faults: &[CacheFault::Invalidate],
         reaches: &[
             S::InvalidatedDuringLoad,
             S::StoredAsStale,
@@ -59,27 +59,31 @@ const CI: &[Setup] = &[
         ],
         ..PLAIN
     },
-    Setup {
+    CacheSetup {
         name: "cache early refresh",
-        faults: &[Fault::Refresh, Fault::Invalidate],
+        faults: &[CacheFault::Refresh, CacheFault::Invalidate],
         reaches: &[S::RefreshedEarly, S::Busy, S::Overtaken, S::StoredAsStale],
         ..PLAIN
     },
-    Setup {
+    CacheSetup {
         name: "cache failing source",
-        faults: &[Fault::Fail, Fault::Invalidate],
+        faults: &[CacheFault::Fail, CacheFault::Invalidate],
         reaches: &[S::BackOff, S::BackOffEnded, S::Woken, S::StaleServed],
         ..PLAIN
     },
-    Setup {
+    CacheSetup {
         name: "cache crash",
-        faults: &[Fault::Crash],
+        faults: &[CacheFault::Crash],
         reaches: &[S::CrashedLoading, S::Busy, S::TwoWait, S::TakenOver],
         ..PLAIN
     },
-    Setup {
+    CacheSetup {
         name: "cache lost reply",
-        faults: &[Fault::LostReply, Fault::Invalidate, Fault::Fail],
+        faults: &[
+            CacheFault::LostReply,
+            CacheFault::Invalidate,
+            CacheFault::Fail,
+        ],
         reaches: &[
             S::CommitUnheard,
             S::GrantUnheard,
@@ -88,11 +92,15 @@ const CI: &[Setup] = &[
         ],
         ..PLAIN
     },
-    Setup {
+    CacheSetup {
         name: "cache delayed command",
         clients: 2,
         in_flight: 1,
-        faults: &[Fault::LateRequest, Fault::Twice, Fault::Invalidate],
+        faults: &[
+            CacheFault::LateRequest,
+            CacheFault::Twice,
+            CacheFault::Invalidate,
+        ],
         reaches: &[
             S::AppliedLate,
             S::CommittedTwice,
@@ -102,9 +110,13 @@ const CI: &[Setup] = &[
         ],
         ..PLAIN
     },
-    Setup {
+    CacheSetup {
         name: "cache eviction",
-        faults: &[Fault::LostControl, Fault::LostValue, Fault::Invalidate],
+        faults: &[
+            CacheFault::LostControl,
+            CacheFault::LostValue,
+            CacheFault::Invalidate,
+        ],
         reaches: &[
             S::ControlLost,
             S::ForgottenCommit,
@@ -113,13 +125,13 @@ const CI: &[Setup] = &[
         ],
         ..PLAIN
     },
-    Setup {
+    CacheSetup {
         name: "cache clock set back",
         faults: &[
-            Fault::ClockBack,
-            Fault::LostControl,
-            Fault::LostValue,
-            Fault::Invalidate,
+            CacheFault::ClockBack,
+            CacheFault::LostControl,
+            CacheFault::LostValue,
+            CacheFault::Invalidate,
         ],
         reaches: &[
             S::ClockSetBack,

@@ -3,18 +3,18 @@
 use leasehold_core::cache::{Body, EntryState, Outcome, Step};
 use leasehold_core::{Invalid, Now, Ttl};
 
-use super::setup::{BACK_OFF, FRESH, LEASE, STALE, Setup, Situation, TICK};
+use super::setup::{BACK_OFF, CacheSetup, CacheSituation, FRESH, LEASE, STALE, TICK};
 use super::time::TICK_MS;
 use crate::explore::Reached;
 
 /// The rules of an entry: [`EntryState::apply`], or in a test, something worse.
-pub type Apply = fn(&mut EntryState, Now, &Step) -> Outcome;
+pub type ApplyEntry = fn(&mut EntryState, Now, &Step) -> Outcome;
 
 /// A model: its bounds, and the rules it explores.
 #[derive(Debug, Clone)]
-pub(super) struct Rules {
-    pub(super) setup: Setup,
-    pub(super) apply: Apply,
+pub(super) struct CacheModel {
+    pub(super) setup: CacheSetup,
+    pub(super) apply: ApplyEntry,
     pub(super) lease: Ttl,
     pub(super) back_off: Ttl,
     pub(super) fresh_ms: u64,
@@ -23,8 +23,8 @@ pub(super) struct Rules {
     pub(super) reached: Reached,
 }
 
-impl Rules {
-    pub(super) fn new(setup: Setup, apply: Apply) -> Result<Self, Invalid> {
+impl CacheModel {
+    pub(super) fn new(setup: CacheSetup, apply: ApplyEntry) -> Result<Self, Invalid> {
         Ok(Self {
             setup,
             apply,
@@ -38,7 +38,7 @@ impl Rules {
     }
 
     /// Notes that a situation was reached.
-    pub(super) fn reached(&self, situation: Situation) {
+    pub(super) fn reached(&self, situation: CacheSituation) {
         self.reached.note(situation as u64);
     }
 }

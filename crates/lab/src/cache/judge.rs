@@ -6,12 +6,12 @@ use leasehold_core::cache::{
 };
 
 use super::setup::{BACK_OFF, FRESH, LEASE, STALE};
-use super::state::{Id, State};
+use super::state::{CacheState, CallId};
 use super::time::{NOW, TICK_MS};
 
 /// The rules that a step can break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Broken {
+pub(super) enum CacheRule {
     /// K1.
     Loaders = 1,
     /// Nobody is told to load while the source is left alone.
@@ -35,7 +35,7 @@ pub(super) enum Broken {
 /// A step that the store took, and took again.
 pub(super) struct Taken<'a> {
     /// Whose; nobody's, if it is an invalidation.
-    pub(super) by: Option<Id>,
+    pub(super) by: Option<CallId>,
     pub(super) step: &'a Step,
     /// A commit of what may not be true any more.
     pub(super) old: bool,
@@ -47,7 +47,7 @@ pub(super) struct Taken<'a> {
 }
 
 /// Judges a step that led to `state`, and brings the books up to date.
-pub(super) fn step(state: &mut State, taken: &Taken<'_>) {
+pub(super) fn step(state: &mut CacheState, taken: &Taken<'_>) {
     let mut broken = repeats(state, taken) | ends(state) | falls(state, taken);
     let mine = state
         .books
@@ -59,7 +59,7 @@ pub(super) fn step(state: &mut State, taken: &Taken<'_>) {
         (Step::Begin(_), reply) => broken |= began(state, taken.by, reply),
         (Step::Renew { .. }, reply) => {
             let renewed = *reply == Reply::Renewed;
-            broken |= unless(renewed == mine, Broken::Loaders);
+            broken |= unless(renewed == mine, CacheRule::Loaders);
             if mine {
                 state.books.lease = taken.by.map(|id| (id, LEASE));
             }
@@ -84,7 +84,7 @@ pub(super) fn step(state: &mut State, taken: &Taken<'_>) {
             state.books.lease = None;
             state.books.value_old = true;
             if let Some(epoch) = state.entry.control.as_ref().map(|control| control.epoch) {
-                broken |= unless(epoch.get() > state.books.issued, Broken::Numbers);
+                broken |= unless(epoch.get() > state.books.issued, CacheRule::Numbers);
                 state.books.issued = state.books.issued.max(epoch.get());
             }
         }
@@ -94,7 +94,7 @@ pub(super) fn step(state: &mut State, taken: &Taken<'_>) {
     state.books.broken |= broken;
 }
 
-const fn unless(kept: bool, rule: Broken) -> u16 {
+const fn unless(kept: bool, rule: CacheRule) -> u16 {
     if kept { 0 } else { rule as u16 }
 }
 
@@ -103,16 +103,16 @@ fn version(entry: &EntryState) -> Option<Version> {
 }
 
 /// K1, K2, and that nobody waits for nothing.
-fn began(state: &mut State, by: Option<Id>, reply: &Reply) -> u16 {
+fn began(state: &mut CacheState, by: Option<CallId>, reply: &Reply) -> u16 {
     let books = &mut state.books;
     let other = books.lease.is_some_and(|(id, _)| Some(id) != by);
     match reply {
         Reply::Load { version, .. } => {
-            let mut broken = unless(!other, Broken::Loaders);
-            broken |= unless(books.rests.is_none(), Broken::Rest);
+            let mut broken = unless(!other, CacheRule::Loaders);
+            broken |= unless(books.rests.is_none(), CacheRule::Rest);
             // It is the same load as long as it has its lease.
             if books.lease.is_none() {
-                broken |= unless(version.get() > books.issued, Broken::Numbers);
+                broken |= unless(version.get() > books.issued, CacheRule::Numbers);
             }
             books.issued = books.issued.max(version.get());
             books.lease = by.map(|id| (id, LEASE));
@@ -120,21 +120,26 @@ fn began(state: &mut State, by: Option<Id>, reply: &Reply) -> u16 {
         }
         Reply::Busy { poll_after, .. } => unless(
             other && *poll_after <= POLL && !poll_after.is_zero(),
-            Broken::Waiters,
+            CacheRule::Waiters,
         ),
-        Reply::BackOff { .. } => unless(books.rests.is_some(), Broken::Waiters),
-        Reply::Fresh(_) => unless(!books.value_old, Broken::Truth),
-        _ => Broken::Waiters as u16,
+        Reply::BackOff { .. } => unless(books.rests.is_some(), CacheRule::Waiters),
+        Reply::Fresh(_) => unless(!books.value_old, CacheRule::Truth),
+        _ => CacheRule::Waiters as u16,
     }
 }
 
 /// Whether the control is there, and never gave this number out: one that was lost did, before the clock was set back.
-fn is_unknown(state: &State, taken: &Taken<'_>, number: Version) -> bool {
+fn is_unknown(state: &CacheState, taken: &Taken<'_>, number: Version) -> bool {
     taken.before.control.is_some() && number.get() > state.books.issued
 }
 
 /// K3 and K4, of what a commit is answered.
-fn committed(state: &mut State, taken: &Taken<'_>, number: Version, kept: CommitOutcome) -> u16 {
+fn committed(
+    state: &mut CacheState,
+    taken: &Taken<'_>,
+    number: Version,
+    kept: CommitOutcome,
+) -> u16 {
     let header = taken.before.value.as_ref().map(|(value, _)| value.header);
     let is_unknown = is_unknown(state, taken, number);
     let books = &mut state.books;
@@ -158,26 +163,26 @@ fn committed(state: &mut State, taken: &Taken<'_>, number: Version, kept: Commit
         books.value_old = taken.old;
     }
     match (expected, kept) {
-        (CommitOutcome::Stale, CommitOutcome::Fresh(_)) => Broken::Truth as u16,
-        _ if is_new && !is_unknown && stored != Some(number) => Broken::Dropped as u16,
+        (CommitOutcome::Stale, CommitOutcome::Fresh(_)) => CacheRule::Truth as u16,
+        _ if is_new && !is_unknown && stored != Some(number) => CacheRule::Dropped as u16,
         (expected, kept) if expected == kept => 0,
-        (CommitOutcome::Overtaken, _) => Broken::Falls as u16,
-        _ => Broken::Dropped as u16,
+        (CommitOutcome::Overtaken, _) => CacheRule::Falls as u16,
+        _ => CacheRule::Dropped as u16,
     }
 }
 
 /// K3, of what is stored.
-fn truth(state: &State) -> u16 {
+fn truth(state: &CacheState) -> u16 {
     let fresh = state
         .entry
         .value
         .as_ref()
         .is_some_and(|(value, _)| value.standing(NOW) == Standing::Fresh);
-    unless(!(fresh && state.books.value_old), Broken::Truth)
+    unless(!(fresh && state.books.value_old), CacheRule::Truth)
 }
 
 /// K4.
-fn falls(state: &State, taken: &Taken<'_>) -> u16 {
+fn falls(state: &CacheState, taken: &Taken<'_>) -> u16 {
     let (was, is) = (version(taken.before), version(&state.entry));
     let removed = matches!(taken.step, Step::Invalidate { remove: true });
     let kept = match (was, is) {
@@ -185,16 +190,16 @@ fn falls(state: &State, taken: &Taken<'_>) -> u16 {
         (Some(_), None) => removed,
         (None, _) => true,
     };
-    unless(kept, Broken::Falls)
+    unless(kept, CacheRule::Falls)
 }
 
 /// K5: whoever was told to wait is told when the load ends, and nobody else.
-fn told(state: &mut State, taken: &Taken<'_>, ended: bool) -> u16 {
+fn told(state: &mut CacheState, taken: &Taken<'_>, ended: bool) -> u16 {
     let woken = &taken.first.wakes;
     let mut broken = 0;
     for (index, client) in (0u64..).zip(&mut state.clients) {
         let is_woken = woken.iter().any(|id| id.get() == index);
-        broken |= unless(is_woken == (ended && client.told), Broken::Waiters);
+        broken |= unless(is_woken == (ended && client.told), CacheRule::Waiters);
         client.told &= !is_woken;
     }
     let waits = matches!(
@@ -208,18 +213,18 @@ fn told(state: &mut State, taken: &Taken<'_>, ended: bool) -> u16 {
 }
 
 /// K6.
-fn repeats(state: &State, taken: &Taken<'_>) -> u16 {
+fn repeats(state: &CacheState, taken: &Taken<'_>) -> u16 {
     let same = taken.second.reply == taken.first.reply && taken.second.wakes.is_empty();
     // An invalidation has a number each time.
     let numbered = matches!(taken.step, Step::Invalidate { .. });
     unless(
         same && (numbered || *taken.again == state.entry),
-        Broken::Repeats,
+        CacheRule::Repeats,
     )
 }
 
 /// K7.
-fn ends(state: &State) -> u16 {
+fn ends(state: &CacheState) -> u16 {
     let within = |until: u64, ticks: u8, memory: u64| {
         until <= NOW.millis() + u64::from(ticks) * TICK_MS + memory
     };
@@ -235,5 +240,5 @@ fn ends(state: &State) -> u16 {
         let failed = control.back_off.as_ref();
         kept && loader && failed.is_none_or(|failed| within(failed.until_ms, BACK_OFF, 0))
     });
-    unless(value && control, Broken::Ends)
+    unless(value && control, CacheRule::Ends)
 }

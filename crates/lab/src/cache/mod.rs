@@ -25,10 +25,10 @@ use leasehold_core::Invalid;
 #[cfg(doc)]
 use leasehold_core::cache::EntryState;
 
-pub use self::given::Apply;
-use self::given::Rules;
-pub use self::model::Finding;
-pub use self::setup::Situation;
+pub use self::given::ApplyEntry;
+use self::given::CacheModel;
+pub use self::model::CacheFinding;
+pub use self::setup::CacheSituation;
 use crate::rules::Bounds;
 
 /// The names of the models.
@@ -41,10 +41,10 @@ pub fn names(bounds: Bounds) -> Vec<&'static str> {
 ///
 /// # Errors
 /// [`Invalid`] if there is no such model.
-pub fn check_one(bounds: Bounds, name: &str, apply: Apply) -> Result<Finding, Invalid> {
+pub fn check_one(bounds: Bounds, name: &str, apply: ApplyEntry) -> Result<CacheFinding, Invalid> {
     let mut all = configs::all(bounds).into_iter();
     let setup = all.find(|setup| setup.name == name).ok_or_else(|| {
         Invalid::new("model", name, format!("must be one of {:?}", names(bounds)))
     })?;
-    Ok(Rules::new(setup, apply)?.explore())
+    Ok(CacheModel::new(setup, apply)?.explore())
 }

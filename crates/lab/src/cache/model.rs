@@ -3,31 +3,31 @@
 use leasehold_core::cache::EntryState;
 use stateright::{Model, Property};
 
-use super::act::Action;
-use super::given::Rules;
-use super::judge::Broken;
-use super::setup::Situation;
-use super::state::{Books, Client, Phase, State};
+use super::act::CacheAction;
+use super::given::CacheModel;
+use super::judge::CacheRule;
+use super::setup::CacheSituation;
+use super::state::{Books, CacheClient, CachePhase, CacheState};
 use super::trace;
 use crate::explore::explore;
 use crate::report::Checked;
 
 /// What the exploration of one model found.
 #[derive(Debug, Clone)]
-pub struct Finding {
+pub struct CacheFinding {
     /// The verdicts.
     pub checked: Checked,
     /// What this model is there to explore and was not reached. To be empty, or its verdicts are worth little.
-    pub missed: Vec<Situation>,
+    pub missed: Vec<CacheSituation>,
 }
 
-impl Rules {
+impl CacheModel {
     /// Explores everything within the bounds.
-    pub(super) fn explore(&self) -> Finding {
+    pub(super) fn explore(&self) -> CacheFinding {
         let checked = explore(self, self.setup.name, self.setup.bounds(), trace::lines);
         let missed = self.setup.reaches.iter();
         let missed = missed.filter(|situation| !self.reached.has(**situation as u64));
-        Finding {
+        CacheFinding {
             missed: missed.copied().collect(),
             checked,
         }
@@ -37,23 +37,23 @@ impl Rules {
 /// A property that single steps break.
 macro_rules! kept {
     ($name:literal, $rule:ident) => {
-        Property::<Rules>::always($name, |_, state: &State| {
-            state.books.broken & Broken::$rule as u16 == 0
+        Property::<CacheModel>::always($name, |_, state: &CacheState| {
+            state.books.broken & CacheRule::$rule as u16 == 0
         })
     };
 }
 
-impl Model for Rules {
-    type State = State;
-    type Action = Action;
+impl Model for CacheModel {
+    type State = CacheState;
+    type Action = CacheAction;
 
-    fn init_states(&self) -> Vec<State> {
-        let idle = Client {
+    fn init_states(&self) -> Vec<CacheState> {
+        let idle = CacheClient {
             nth: 0,
-            phase: Phase::Idle,
+            phase: CachePhase::Idle,
             told: false,
         };
-        vec![State {
+        vec![CacheState {
             entry: EntryState::default(),
             clients: vec![idle; usize::from(self.setup.clients)],
             flight: Vec::new(),
@@ -67,13 +67,13 @@ impl Model for Rules {
         }]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+    fn actions(&self, state: &CacheState, actions: &mut Vec<CacheAction>) {
         if state.books.broken == 0 {
             self.possible(state, actions);
         }
     }
 
-    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+    fn next_state(&self, last: &CacheState, action: CacheAction) -> Option<CacheState> {
         self.step(last, action).map(|(state, _)| state)
     }
 

@@ -21,7 +21,7 @@ pub(super) const BACK_OFF: u8 = 1;
 /// What may happen, besides that clients ask, load, renew and commit, and that any may do nothing for as long as it likes, which
 /// is what a slow load and a pause are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum CacheFault {
     /// Not a fault: someone invalidates the entry, with or without its value.
     Invalidate,
     /// Nor this: a client wants it newer than what is fresh.
@@ -44,7 +44,7 @@ pub(super) enum Fault {
     ClockBack,
 }
 
-impl Fault {
+impl CacheFault {
     /// It, any number of times, for people.
     const fn words(self) -> &'static str {
         match self {
@@ -64,20 +64,20 @@ impl Fault {
 
 /// One model: a name and its bounds.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Setup {
+pub(super) struct CacheSetup {
     pub(super) name: &'static str,
     pub(super) clients: u8,
     /// How many requests may be under way at once.
     pub(super) in_flight: usize,
     /// How many calls that are over may still be known to the store or the network when one begins.
     pub(super) left_over: usize,
-    pub(super) faults: &'static [Fault],
+    pub(super) faults: &'static [CacheFault],
     /// What has to be reached, or the model does not show what it is named after.
-    pub(super) reaches: &'static [Situation],
+    pub(super) reaches: &'static [CacheSituation],
 }
 
-impl Setup {
-    pub(super) fn may(&self, fault: Fault) -> bool {
+impl CacheSetup {
+    pub(super) fn may(&self, fault: CacheFault) -> bool {
         self.faults.contains(&fault)
     }
 
@@ -105,7 +105,7 @@ impl Setup {
 
 /// Something that a model is there to explore. That it was reached is counted, so that a model which explores nothing fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Situation {
+pub enum CacheSituation {
     /// A client was answered with a fresh value.
     Fresh,
     /// A client was told that another loads.

@@ -11,12 +11,12 @@ use leasehold_core::cache::{BackOff, Control, EntryState, Loader, Token, Value};
 
 /// Which call of which client. The number is used again once no trace of it is left, so there is no end of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Id {
+pub(super) struct CallId {
     pub(super) client: u8,
     pub(super) nth: u8,
 }
 
-impl Id {
+impl CallId {
     pub(super) fn token(self) -> Token {
         Token(u128::from(self.client) << 8 | u128::from(self.nth))
     }
@@ -40,7 +40,7 @@ pub(super) struct Load {
 
 /// What a client is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Phase {
+pub(super) enum CachePhase {
     Idle,
     /// It wants the value: one newer than what it has seen, or any that is fresh.
     Asking(Option<u64>),
@@ -50,9 +50,9 @@ pub(super) enum Phase {
 
 /// A client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Client {
+pub(super) struct CacheClient {
     pub(super) nth: u8,
-    pub(super) phase: Phase,
+    pub(super) phase: CachePhase,
     /// It was told to wait, and has not been told to ask again.
     pub(super) told: bool,
 }
@@ -69,18 +69,18 @@ pub(super) enum Request {
 
 /// A request under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Message {
-    pub(super) from: Id,
+pub(super) struct CacheMessage {
+    pub(super) from: CallId,
     pub(super) request: Request,
     pub(super) twice: bool,
 }
 
 /// Everything at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct CacheState {
     pub(super) entry: EntryState,
-    pub(super) clients: Vec<Client>,
-    pub(super) flight: Vec<Message>,
+    pub(super) clients: Vec<CacheClient>,
+    pub(super) flight: Vec<CacheMessage>,
     pub(super) books: Books,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Books {
     /// The lease of the moment, and how many ticks it has left.
-    pub(super) lease: Option<(Id, u8)>,
+    pub(super) lease: Option<(CallId, u8)>,
     /// How many ticks the source is left alone.
     pub(super) rests: Option<u8>,
     /// The entry was invalidated after the load of the stored value was granted.
@@ -99,34 +99,34 @@ pub(super) struct Books {
     pub(super) broken: u16,
 }
 
-impl State {
-    pub(super) fn client(&self, client: u8) -> &Client {
+impl CacheState {
+    pub(super) fn client(&self, client: u8) -> &CacheClient {
         &self.clients[usize::from(client)]
     }
 
-    pub(super) fn client_mut(&mut self, client: u8) -> &mut Client {
+    pub(super) fn client_mut(&mut self, client: u8) -> &mut CacheClient {
         &mut self.clients[usize::from(client)]
     }
 
     /// Whether the client still goes on with this call.
-    pub(super) fn is_current(&self, id: Id) -> bool {
+    pub(super) fn is_current(&self, id: CallId) -> bool {
         let client = self.client(id.client);
-        client.nth == id.nth && client.phase != Phase::Idle
+        client.nth == id.nth && client.phase != CachePhase::Idle
     }
 
     /// The calls that the store, the judge or a message knows.
-    pub(super) fn known(&self) -> BTreeSet<Id> {
+    pub(super) fn known(&self) -> BTreeSet<CallId> {
         let control = self.entry.control.as_ref();
         let loader = control.and_then(|control| control.loader);
         let messages = self.flight.iter().map(|message| message.from);
-        let loader = loader.map(|loader| Id::of(loader.token));
+        let loader = loader.map(|loader| CallId::of(loader.token));
         let lease = self.books.lease.map(|(id, _)| id);
         loader.into_iter().chain(lease).chain(messages).collect()
     }
 
     /// A name for a call without its client: 0 is the current one, the others are counted.
-    fn nth(&self, known: &BTreeSet<Id>, id: Id) -> u8 {
-        let over = |other: &&Id| other.client == id.client && !self.is_current(**other);
+    fn nth(&self, known: &BTreeSet<CallId>, id: CallId) -> u8 {
+        let over = |other: &&CallId| other.client == id.client && !self.is_current(**other);
         let is_current = self.is_current(id);
         let place = known.iter().filter(over).position(|other| *other == id);
         match place {
@@ -136,7 +136,7 @@ impl State {
     }
 }
 
-impl Hash for State {
+impl Hash for CacheState {
     fn hash<H: Hasher>(&self, into: &mut H) {
         // Every field is named, so that one that is added does not compile until it is looked at.
         let Self {
@@ -154,7 +154,7 @@ impl Hash for State {
             let its = flight
                 .iter()
                 .filter(|message| message.from.client == client);
-            let nameless = |message: &Message| {
+            let nameless = |message: &CacheMessage| {
                 let nth = self.nth(&known, message.from);
                 (nth, message.request, message.twice)
             };
@@ -165,7 +165,7 @@ impl Hash for State {
         let mut sorted: Vec<_> = (0u8..)
             .zip(clients)
             .map(|(index, client)| {
-                let Client {
+                let CacheClient {
                     nth: _,
                     phase,
                     told,
@@ -213,7 +213,7 @@ impl Hash for State {
                 until_ms,
             }) = loader
             {
-                let id = Id::of(*token);
+                let id = CallId::of(*token);
                 (rank(id.client), self.nth(&known, id), version, until_ms).hash(into);
             }
             if let Some(BackOff { until_ms, error: _ }) = back_off {

@@ -15,7 +15,7 @@ use leasehold_core::Now;
 use leasehold_core::cache::{MEMORY, Version};
 
 use super::setup::TICK;
-use super::state::{Phase, Request, State};
+use super::state::{CachePhase, CacheState, Request};
 
 /// The moment it always is.
 pub(super) const NOW: Now = Now::at_micros(3_000_000_000_000);
@@ -35,14 +35,14 @@ pub(super) const fn later(ms: u64) -> Now {
 }
 
 /// Sets the wall clock back: all numbers are ahead of it, in their order.
-pub(super) fn set_back(state: &mut State) {
+pub(super) fn set_back(state: &mut CacheState) {
     each_number(state, |number| {
         *number += if *number == 0 { 0 } else { AHEAD_US };
     });
 }
 
 /// Lets a tick pass.
-pub(super) fn tick(state: &mut State) {
+pub(super) fn tick(state: &mut CacheState) {
     // At its last millisecond a lease counts, and so does a back-off.
     let older = |left: u8| left.checked_sub(1);
     let books = &mut state.books;
@@ -69,7 +69,7 @@ pub(super) fn tick(state: &mut State) {
 }
 
 /// Moves to one place what cannot be told apart.
-pub(super) fn settle(state: &mut State) {
+pub(super) fn settle(state: &mut CacheState) {
     if state.entry.control.is_none() && state.books.issued >= AHEAD_US {
         // Only what is stored tells how far the numbers have come (K2).
         let stored = state.entry.value.as_ref();
@@ -114,12 +114,12 @@ pub(super) fn settle(state: &mut State) {
 }
 
 /// Every number that anyone knows.
-fn each_number(state: &mut State, mut with: impl FnMut(&mut u64)) {
+fn each_number(state: &mut CacheState, mut with: impl FnMut(&mut u64)) {
     with(&mut state.books.issued);
     for client in &mut state.clients {
         match &mut client.phase {
-            Phase::Loading(load) => with(&mut load.version),
-            Phase::Asking(Some(seen)) => with(seen),
+            CachePhase::Loading(load) => with(&mut load.version),
+            CachePhase::Asking(Some(seen)) => with(seen),
             _ => {}
         }
     }
@@ -154,10 +154,10 @@ mod tests {
     use leasehold_core::cache::{CommitOutcome, EntryState, Reply, Step, Version};
 
     use super::{NOW, TICK_MS, later};
-    use crate::cache::act::Action;
+    use crate::cache::act::CacheAction;
     use crate::cache::configs::all;
-    use crate::cache::given::Rules;
-    use crate::cache::state::{Id, Phase};
+    use crate::cache::given::CacheModel;
+    use crate::cache::state::{CachePhase, CallId};
     use crate::rules::Bounds;
 
     /// The same steps at moments that pass, and where time is moved instead, are answered the same.
@@ -165,7 +165,7 @@ mod tests {
     fn to_move_the_times_is_the_same_as_to_let_time_pass() {
         let mut setups = all(Bounds::Ci).into_iter();
         let setup = setups.find(|setup| setup.name == "cache eviction").unwrap();
-        let rules = Rules::new(setup, EntryState::apply).unwrap();
+        let rules = CacheModel::new(setup, EntryState::apply).unwrap();
         let mut answers = 0;
         for seed in 0..400_usize {
             let mut state = stateright::Model::init_states(&rules).remove(0);
@@ -179,30 +179,30 @@ mod tests {
                 let Some((next, said)) = rules.step(&state, action) else {
                     continue;
                 };
-                let by = |client: u8| Id {
+                let by = |client: u8| CallId {
                     client,
                     nth: state.client(client).nth,
                 };
                 let step = match action {
-                    Action::Tick => {
+                    CacheAction::Tick => {
                         ms += TICK_MS;
                         None
                     }
-                    Action::LoseControl => {
+                    CacheAction::LoseControl => {
                         entry.control = None;
                         None
                     }
-                    Action::LoseValue => {
+                    CacheAction::LoseValue => {
                         entry.value = None;
                         None
                     }
-                    Action::Invalidate { remove } => Some((Step::Invalidate { remove }, 0)),
-                    Action::Ask {
+                    CacheAction::Invalidate { remove } => Some((Step::Invalidate { remove }, 0)),
+                    CacheAction::Ask {
                         client, request, ..
                     } => {
                         // A fresh number, where it begins.
                         let id = match state.client(client).phase {
-                            Phase::Idle => Id {
+                            CachePhase::Idle => CallId {
                                 client,
                                 nth: next.client(client).nth,
                             },

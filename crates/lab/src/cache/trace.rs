@@ -2,14 +2,14 @@
 
 use leasehold_core::cache::{CommitOutcome, EntryState, Reply, Standing};
 
-use super::act::Action;
-use super::given::Rules;
+use super::act::CacheAction;
+use super::given::CacheModel;
 use super::setup::TICK;
-use super::state::{Id, Load, Message, Phase, Request, State};
+use super::state::{CacheMessage, CachePhase, CacheState, CallId, Load, Request};
 use super::time::NOW;
 
 /// A heading, and a line for each step: who did what, what the store said, and how things stand then.
-pub(super) fn lines(rules: &Rules, actions: &[Action]) -> Vec<String> {
+pub(super) fn lines(rules: &CacheModel, actions: &[CacheAction]) -> Vec<String> {
     let heading = format!(
         "{:>3}  {:>6}  {:<32} {:<16} {:<12} {:<10} {}",
         "#", "time", "what", "reply", "value", "lease", "loading"
@@ -21,7 +21,7 @@ pub(super) fn lines(rules: &Rules, actions: &[Action]) -> Vec<String> {
         let Some((next, said)) = rules.step(&state, *action) else {
             break;
         };
-        if *action == Action::Tick {
+        if *action == CacheAction::Tick {
             ms += TICK.as_millis();
         }
         let time = format!("{ms} ms");
@@ -39,10 +39,10 @@ pub(super) fn lines(rules: &Rules, actions: &[Action]) -> Vec<String> {
     lines
 }
 
-fn what(state: &State, action: Action) -> String {
+fn what(state: &CacheState, action: CacheAction) -> String {
     let client = |index: u8| char::from(b'A' + index);
     match action {
-        Action::Ask {
+        CacheAction::Ask {
             client: by,
             request,
             lost,
@@ -50,22 +50,22 @@ fn what(state: &State, action: Action) -> String {
             let lost = if lost { ", answer lost" } else { "" };
             format!("{} {}{lost}", client(by), verb(request))
         }
-        Action::Send {
+        CacheAction::Send {
             client: by,
             request,
         } => format!("{} sends {}", client(by), verb(request)),
-        Action::Arrive { at, again } => {
+        CacheAction::Arrive { at, again } => {
             let still = if again { ", not for the last time" } else { "" };
             format!("{} arrives{still}", message(&state.flight[at]))
         }
-        Action::Drop { at } => format!("{} is lost", message(&state.flight[at])),
-        Action::Crash { client: by } => format!("{} crashes", client(by)),
-        Action::Invalidate { remove: false } => "someone invalidates".to_owned(),
-        Action::Invalidate { remove: true } => "someone invalidates and removes".to_owned(),
-        Action::LoseControl => "the control is lost".to_owned(),
-        Action::LoseValue => "the value is lost".to_owned(),
-        Action::SetBack => "the clock is set back".to_owned(),
-        Action::Tick => format!("-- {} ms pass --", TICK.as_millis()),
+        CacheAction::Drop { at } => format!("{} is lost", message(&state.flight[at])),
+        CacheAction::Crash { client: by } => format!("{} crashes", client(by)),
+        CacheAction::Invalidate { remove: false } => "someone invalidates".to_owned(),
+        CacheAction::Invalidate { remove: true } => "someone invalidates and removes".to_owned(),
+        CacheAction::LoseControl => "the control is lost".to_owned(),
+        CacheAction::LoseValue => "the value is lost".to_owned(),
+        CacheAction::SetBack => "the clock is set back".to_owned(),
+        CacheAction::Tick => format!("-- {} ms pass --", TICK.as_millis()),
     }
 }
 
@@ -81,12 +81,12 @@ const fn verb(request: Request) -> &'static str {
     }
 }
 
-fn message(message: &Message) -> String {
+fn message(message: &CacheMessage) -> String {
     format!("{}: {}", name(message.from), verb(message.request))
 }
 
 /// A letter for the client, a number for the call.
-fn name(Id { client, nth }: Id) -> String {
+fn name(CallId { client, nth }: CallId) -> String {
     format!("{}{}", char::from(b'A' + client), nth + 1)
 }
 
@@ -118,21 +118,21 @@ fn value(entry: &EntryState) -> String {
     }
 }
 
-fn lease(state: &State) -> String {
+fn lease(state: &CacheState) -> String {
     let control = state.entry.control.as_ref();
     let loader = control.and_then(|control| control.loader);
     loader.map_or("-".to_owned(), |loader| {
         let left = loader.until_ms.saturating_sub(NOW.millis());
-        format!("{} {left} ms", name(Id::of(loader.token)))
+        format!("{} {left} ms", name(CallId::of(loader.token)))
     })
 }
 
-fn loading(state: &State) -> String {
+fn loading(state: &CacheState) -> String {
     let loads = (0u8..).zip(&state.clients).filter_map(|(client, at)| {
-        let Phase::Loading(load) = at.phase else {
+        let CachePhase::Loading(load) = at.phase else {
             return None;
         };
-        let id = Id {
+        let id = CallId {
             client,
             nth: at.nth,
         };

@@ -1,38 +1,42 @@
-//! One thing happening. Must never decide what becomes of the entry: each step of the store is [`Rules::apply`].
+//! One thing happening. Must never decide what becomes of the entry: each step of the store is [`CacheModel::apply`].
 
 use leasehold_core::ClientId;
 use leasehold_core::cache::{
     Begin, Commit, CommitOutcome, EntryState, Format, Reply, Standing, Step, Version,
 };
 
-use super::act::Action;
-use super::given::Rules;
+use super::act::CacheAction;
+use super::given::CacheModel;
 use super::judge::{self, Taken};
-use super::setup::Situation;
-use super::state::{Client, Id, Load, Message, Phase, Request, State};
+use super::setup::CacheSituation;
+use super::state::{CacheClient, CacheMessage, CachePhase, CacheState, CallId, Load, Request};
 use super::time::{NOW, set_back, settle, tick};
 
 /// How many calls of a client the store and the network may know at once. Their numbers are used again.
 const NUMBERS: u8 = 8;
 
 /// One step under way.
-struct Turn<'a> {
-    rules: &'a Rules,
-    state: State,
+struct CacheStepContext<'a> {
+    rules: &'a CacheModel,
+    state: CacheState,
     /// What the store said last, for the trace.
     said: Option<Reply>,
 }
 
-impl Rules {
+impl CacheModel {
     /// The state after `action`, and what the store said; `None` if it lies out of bounds.
-    pub(super) fn step(&self, before: &State, action: Action) -> Option<(State, Option<Reply>)> {
-        let mut turn = Turn {
+    pub(super) fn step(
+        &self,
+        before: &CacheState,
+        action: CacheAction,
+    ) -> Option<(CacheState, Option<Reply>)> {
+        let mut turn = CacheStepContext {
             rules: self,
             state: before.clone(),
             said: None,
         };
         turn.act(action)?;
-        let Turn {
+        let CacheStepContext {
             mut state, said, ..
         } = turn;
         settle(&mut state);
@@ -40,7 +44,7 @@ impl Rules {
     }
 
     /// The step that a client sends.
-    pub(super) fn asks(&self, from: Id, request: Request) -> Step {
+    pub(super) fn asks(&self, from: CallId, request: Request) -> Step {
         let (token, lease) = (from.token(), self.lease);
         match request {
             Request::Begin(seen) => Step::Begin(Begin {
@@ -72,10 +76,10 @@ impl Rules {
     }
 }
 
-impl Turn<'_> {
-    fn act(&mut self, action: Action) -> Option<()> {
+impl CacheStepContext<'_> {
+    fn act(&mut self, action: CacheAction) -> Option<()> {
         match action {
-            Action::Ask {
+            CacheAction::Ask {
                 client,
                 request,
                 lost,
@@ -85,52 +89,52 @@ impl Turn<'_> {
                 if !lost {
                     self.hears(from, &reply);
                 } else if matches!(reply, Reply::Load { .. }) {
-                    self.rules.reached(Situation::GrantUnheard);
+                    self.rules.reached(CacheSituation::GrantUnheard);
                 } else if matches!(reply, Reply::Committed(_)) {
-                    self.rules.reached(Situation::CommitUnheard);
+                    self.rules.reached(CacheSituation::CommitUnheard);
                 }
             }
-            Action::Send { client, request } => {
+            CacheAction::Send { client, request } => {
                 let from = self.begin(client, request)?;
-                self.state.flight.push(Message {
+                self.state.flight.push(CacheMessage {
                     from,
                     request,
                     twice: false,
                 });
             }
-            Action::Arrive { at, again } => {
-                let Message { from, request, .. } = self.state.flight[at];
+            CacheAction::Arrive { at, again } => {
+                let CacheMessage { from, request, .. } = self.state.flight[at];
                 if again {
                     self.state.flight[at].twice = true;
                 } else {
                     self.state.flight.remove(at);
                 }
                 if !self.state.is_current(from) {
-                    self.rules.reached(Situation::AppliedLate);
+                    self.rules.reached(CacheSituation::AppliedLate);
                 }
                 let reply = self.carry_out(from, request);
                 self.hears(from, &reply);
             }
-            Action::Drop { at } => {
+            CacheAction::Drop { at } => {
                 self.state.flight.remove(at);
             }
-            Action::Crash { client } => {
+            CacheAction::Crash { client } => {
                 let client = self.state.client_mut(client);
-                if matches!(client.phase, Phase::Loading(_)) {
-                    self.rules.reached(Situation::CrashedLoading);
+                if matches!(client.phase, CachePhase::Loading(_)) {
+                    self.rules.reached(CacheSituation::CrashedLoading);
                 }
-                client.phase = Phase::Idle;
+                client.phase = CachePhase::Idle;
             }
-            Action::Invalidate { remove } => {
+            CacheAction::Invalidate { remove } => {
                 if self.loads() > 0 {
-                    self.rules.reached(Situation::InvalidatedDuringLoad);
+                    self.rules.reached(CacheSituation::InvalidatedDuringLoad);
                 }
                 self.take(None, &Step::Invalidate { remove }, false);
                 self.loads_are_old();
             }
-            Action::LoseControl => {
+            CacheAction::LoseControl => {
                 if self.loads() > 0 {
-                    self.rules.reached(Situation::ControlLost);
+                    self.rules.reached(CacheSituation::ControlLost);
                 }
                 self.state.entry.control = None;
                 self.state.books.lease = None;
@@ -141,23 +145,23 @@ impl Turn<'_> {
                 // What the store has forgotten counts as invalidated, but for what is stored.
                 self.loads_are_old();
             }
-            Action::LoseValue => {
+            CacheAction::LoseValue => {
                 if self.loads() > 0 {
-                    self.rules.reached(Situation::ValueLost);
+                    self.rules.reached(CacheSituation::ValueLost);
                 }
                 self.state.entry.value = None;
             }
-            Action::SetBack => {
+            CacheAction::SetBack => {
                 if self.loads() > 0 {
-                    self.rules.reached(Situation::ClockSetBack);
+                    self.rules.reached(CacheSituation::ClockSetBack);
                 }
                 set_back(&mut self.state);
             }
-            Action::Tick => tick(&mut self.state),
+            CacheAction::Tick => tick(&mut self.state),
         }
         // A client that does nothing has no number, so that equal situations are equal states.
         for client in &mut self.state.clients {
-            if client.phase == Phase::Idle {
+            if client.phase == CachePhase::Idle {
                 client.nth = 0;
             }
         }
@@ -165,32 +169,32 @@ impl Turn<'_> {
     }
 
     /// Gets ready to send: with a fresh token, if it begins.
-    fn begin(&mut self, client: u8, request: Request) -> Option<Id> {
-        let Client { mut nth, phase, .. } = *self.state.client(client);
-        if let (Phase::Idle, Request::Begin(seen)) = (phase, request) {
+    fn begin(&mut self, client: u8, request: Request) -> Option<CallId> {
+        let CacheClient { mut nth, phase, .. } = *self.state.client(client);
+        if let (CachePhase::Idle, Request::Begin(seen)) = (phase, request) {
             let known = self.state.known();
             let over = known.iter().filter(|id| !self.state.is_current(**id));
             if over.count() > self.rules.setup.left_over {
                 return None;
             }
-            nth = (0..NUMBERS).find(|nth| !known.contains(&Id { client, nth: *nth }))?;
+            nth = (0..NUMBERS).find(|nth| !known.contains(&CallId { client, nth: *nth }))?;
             let begins = self.state.client_mut(client);
-            (begins.nth, begins.phase) = (nth, Phase::Asking(seen));
+            (begins.nth, begins.phase) = (nth, CachePhase::Asking(seen));
         }
         if matches!(request, Request::Fail | Request::GiveUp) {
-            self.state.client_mut(client).phase = Phase::Idle;
+            self.state.client_mut(client).phase = CachePhase::Idle;
         }
-        Some(Id { client, nth })
+        Some(CallId { client, nth })
     }
 
-    fn carry_out(&mut self, from: Id, request: Request) -> Reply {
+    fn carry_out(&mut self, from: CallId, request: Request) -> Reply {
         let step = self.rules.asks(from, request);
         let old = matches!(request, Request::Commit(Load { old: true, .. }));
         self.take(Some(from), &step, old)
     }
 
     /// The store takes a step, and it is judged.
-    fn take(&mut self, by: Option<Id>, step: &Step, old: bool) -> Reply {
+    fn take(&mut self, by: Option<CallId>, step: &Step, old: bool) -> Reply {
         let before = self.state.entry.clone();
         let first = (self.rules.apply)(&mut self.state.entry, NOW, step);
         let mut again = self.state.entry.clone();
@@ -219,34 +223,34 @@ impl Turn<'_> {
         };
         let told = self.state.clients.iter().filter(|client| client.told);
         if told.count() > 1 {
-            rules.reached(Situation::TwoWait);
+            rules.reached(CacheSituation::TwoWait);
         }
         if !taken.first.wakes.is_empty() {
-            rules.reached(Situation::Woken);
+            rules.reached(CacheSituation::Woken);
         }
         match &taken.first.reply {
-            Reply::Fresh(_) => rules.reached(Situation::Fresh),
+            Reply::Fresh(_) => rules.reached(CacheSituation::Fresh),
             Reply::Load { .. } => {
                 if self.loads() > 0 {
-                    rules.reached(Situation::TakenOver);
+                    rules.reached(CacheSituation::TakenOver);
                 }
                 if is_fresh(taken.before) {
-                    rules.reached(Situation::RefreshedEarly);
+                    rules.reached(CacheSituation::RefreshedEarly);
                 }
                 let stored = taken.before.value.as_ref();
                 let version = stored.map(|(value, _)| value.header.version.get());
                 if taken.before.control.is_none() && version > Some(NOW.wall_us) {
-                    rules.reached(Situation::StoredAhead);
+                    rules.reached(CacheSituation::StoredAhead);
                 }
             }
             Reply::Busy { stale, .. } => {
-                rules.reached(Situation::Busy);
+                rules.reached(CacheSituation::Busy);
                 if stale.is_some() {
-                    rules.reached(Situation::StaleServed);
+                    rules.reached(CacheSituation::StaleServed);
                 }
             }
-            Reply::BackOff { .. } => rules.reached(Situation::BackOff),
-            Reply::Renewed => rules.reached(Situation::Renewed),
+            Reply::BackOff { .. } => rules.reached(CacheSituation::BackOff),
+            Reply::Renewed => rules.reached(CacheSituation::Renewed),
             Reply::Committed(kept) => self.note_commit(taken, *kept),
             _ => {}
         }
@@ -260,45 +264,44 @@ impl Turn<'_> {
             && let Some((value, _)) = &taken.before.value
             && value.header.version == commit.version
         {
-            rules.reached(Situation::CommittedTwice);
+            rules.reached(CacheSituation::CommittedTwice);
             return;
         }
         if let (Step::Commit(commit), Some(control)) = (taken.step, &taken.before.control)
             && commit.version > control.last
         {
-            rules.reached(Situation::UnknownCommit);
+            rules.reached(CacheSituation::UnknownCommit);
         }
         match kept {
             CommitOutcome::Fresh(_) => {
                 if !is_holder {
-                    rules.reached(Situation::LateKept);
+                    rules.reached(CacheSituation::LateKept);
                 }
                 if books.rests.is_some() {
-                    rules.reached(Situation::BackOffEnded);
+                    rules.reached(CacheSituation::BackOffEnded);
                 }
             }
             CommitOutcome::Stale => {
-                rules.reached(Situation::StoredAsStale);
+                rules.reached(CacheSituation::StoredAsStale);
                 if books.lease.is_some() && !is_holder {
-                    rules.reached(Situation::ForgottenCommit);
+                    rules.reached(CacheSituation::ForgottenCommit);
                 }
             }
-            CommitOutcome::Overtaken => rules.reached(Situation::Overtaken),
+            CommitOutcome::Overtaken => rules.reached(CacheSituation::Overtaken),
         }
     }
 
     /// A client is answered, if it still listens.
-    fn hears(&mut self, from: Id, reply: &Reply) {
+    fn hears(&mut self, from: CallId, reply: &Reply) {
         if !self.state.is_current(from) {
             return;
         }
         let client = self.state.client_mut(from.client);
         client.phase = match (client.phase, reply) {
-            (Phase::Asking(_), Reply::Fresh(_)) | (Phase::Loading(_), Reply::Committed(_)) => {
-                Phase::Idle
-            }
+            (CachePhase::Asking(_), Reply::Fresh(_))
+            | (CachePhase::Loading(_), Reply::Committed(_)) => CachePhase::Idle,
             // It loads under the first version that it hears of.
-            (Phase::Asking(_), Reply::Load { version, .. }) => Phase::Loading(Load {
+            (CachePhase::Asking(_), Reply::Load { version, .. }) => CachePhase::Loading(Load {
                 version: version.get(),
                 old: false,
             }),
@@ -307,14 +310,14 @@ impl Turn<'_> {
     }
 
     fn loads(&self) -> usize {
-        let loads = |client: &&Client| matches!(client.phase, Phase::Loading(_));
+        let loads = |client: &&CacheClient| matches!(client.phase, CachePhase::Loading(_));
         self.state.clients.iter().filter(loads).count()
     }
 
     /// What is under way may not be true any more.
     fn loads_are_old(&mut self) {
         for client in &mut self.state.clients {
-            if let Phase::Loading(load) = &mut client.phase {
+            if let CachePhase::Loading(load) = &mut client.phase {
                 load.old = true;
             }
         }

@@ -11,9 +11,9 @@ use crate::cache;
 use crate::check_table;
 use crate::ladder::check::check_rung;
 use crate::ladder::rungs;
+use crate::output::{CommandError, CommandOutput, Terminal};
 use crate::report::{Checked, Verdict};
 use crate::rules;
-use crate::said::{Asked, Refused, Said};
 
 /// Explore all models, the recipes' and our own, to the end of their bounds
 #[derive(Debug, Args)]
@@ -32,23 +32,27 @@ pub(super) struct Check {
 }
 
 impl Check {
-    pub(super) fn run(&self, json: bool, asked: &Asked) -> Result<Said, Refused> {
-        let (recipes, mut fine) = self.recipes(asked);
-        let (ours, ours_fine, missed) = self.ours(asked)?;
+    pub(super) fn run(
+        &self,
+        json: bool,
+        terminal: &Terminal,
+    ) -> Result<CommandOutput, CommandError> {
+        let (recipes, mut fine) = self.recipes(terminal);
+        let (ours, ours_fine, missed) = self.ours(terminal)?;
         fine &= ours_fine;
         let all: Vec<Checked> = recipes.into_iter().chain(ours).collect();
         if all.is_empty() {
             let why = format!("no model is called like {:?}", self.only);
-            return Err(Refused::Usage(format!(
+            return Err(CommandError::Usage(format!(
                 "{why}\n    next    leasehold lab check"
             )));
         }
         let text = if json {
             check_table::json(&all)
         } else {
-            check_table::table(&all, self.traces, asked.colour) + &missed
+            check_table::table(&all, self.traces, terminal.colour) + &missed
         };
-        Ok(Said { text, fine })
+        Ok(CommandOutput { text, fine })
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -56,11 +60,11 @@ impl Check {
     }
 
     /// The ladder: fine when each rung breaks what it is known for, or nothing if it is known for nothing.
-    fn recipes(&self, asked: &Asked) -> (Vec<Checked>, bool) {
+    fn recipes(&self, terminal: &Terminal) -> (Vec<Checked>, bool) {
         let mut all = Vec::new();
         let mut fine = true;
         for &rung in rungs::all().iter().filter(|rung| self.wants(rung.name)) {
-            (asked.progress)(rung.name);
+            (terminal.progress)(rung.name);
             let bounds = if self.deep { rung.deep } else { rung.bounds };
             let checked = check_rung(rung, bounds);
             fine &= match rung.breaks {
@@ -76,7 +80,7 @@ impl Check {
     }
 
     /// Our own rules: fine when all is exhausted and each model reached what it is named after. What was missed is said.
-    fn ours(&self, asked: &Asked) -> Result<(Vec<Checked>, bool, String), Refused> {
+    fn ours(&self, terminal: &Terminal) -> Result<(Vec<Checked>, bool, String), CommandError> {
         let bounds = if self.deep {
             rules::Bounds::Deep
         } else {
@@ -91,23 +95,23 @@ impl Check {
             }
             all.push(checked);
         };
-        let failed = |invalid: Invalid| Refused::Failed(invalid.to_string());
+        let failed = |invalid: Invalid| CommandError::Failed(invalid.to_string());
         let wanted = |name: &&str| self.wants(name);
         for name in rules::names(bounds).into_iter().filter(wanted) {
-            (asked.progress)(name);
+            (terminal.progress)(name);
             let found = rules::check_one(bounds, name, World::apply).map_err(failed)?;
-            add(name, found.checked, said(&found.missed));
+            add(name, found.checked, output(&found.missed));
         }
         for name in cache::names(bounds).into_iter().filter(wanted) {
-            (asked.progress)(name);
+            (terminal.progress)(name);
             let found = cache::check_one(bounds, name, EntryState::apply).map_err(failed)?;
-            add(name, found.checked, said(&found.missed));
+            add(name, found.checked, output(&found.missed));
         }
         let fine = missed.is_empty() && all.iter().all(Checked::is_exhausted);
         Ok((all, fine, missed))
     }
 }
 
-fn said(missed: &[impl Debug]) -> Vec<String> {
+fn output(missed: &[impl Debug]) -> Vec<String> {
     missed.iter().map(|it| format!("{it:?}")).collect()
 }

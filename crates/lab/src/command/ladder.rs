@@ -6,12 +6,12 @@ use clap::Args;
 use serde::Serialize;
 
 use super::save::save;
-use crate::ladder::check::{Found, find_out};
+use crate::ladder::check::{RungResult, find_out};
 use crate::ladder::race::{self, RaceArgs, Raced};
 use crate::ladder::replay::{self, ReplayArgs};
 use crate::ladder::rungs::{self, Rung};
-use crate::ladder::show::{self, Told};
-use crate::said::{Asked, Refused, Said};
+use crate::ladder::show::{self, RungSummary};
+use crate::output::{CommandError, CommandOutput, Terminal};
 use crate::text::json_line;
 
 /// Print the shortest story in which a recipe goes wrong
@@ -26,49 +26,53 @@ pub(super) struct Show {
 }
 
 /// All rungs, and what their models have just found.
-pub(super) fn list(json: bool, asked: &Asked) -> Said {
-    let explored: Vec<(&Rung, Found)> = rungs::all()
+pub(super) fn list(json: bool, terminal: &Terminal) -> CommandOutput {
+    let explored: Vec<(&Rung, RungResult)> = rungs::all()
         .iter()
         .map(|&rung| (rung, find_out(rung)))
         .collect();
-    let told: Vec<Told> = explored
+    let told: Vec<RungSummary> = explored
         .iter()
-        .map(|(rung, found)| Told::of(rung, found))
+        .map(|(rung, found)| RungSummary::of(rung, found))
         .collect();
-    Said::fine(if json {
+    CommandOutput::fine(if json {
         show::list_json(&told)
     } else {
-        show::list(&told, asked.colour)
+        show::list(&told, terminal.colour)
     })
 }
 
 impl Show {
-    pub(super) fn run(&self, json: bool, asked: &Asked) -> Result<Said, Refused> {
+    pub(super) fn run(
+        &self,
+        json: bool,
+        terminal: &Terminal,
+    ) -> Result<CommandOutput, CommandError> {
         let rung = find(&self.rung)?;
         let found = find_out(rung);
-        let told = Told::of(rung, &found);
+        let told = RungSummary::of(rung, &found);
         if let Some(path) = &self.svg {
             let picture = show::svg(&told).ok_or_else(|| {
                 let name = told.name;
-                Refused::Usage(format!(
+                CommandError::Usage(format!(
                     "{name} has no story to draw: nothing was found within its bounds"
                 ))
             })?;
             save(path, &picture)?;
         }
-        Ok(Said::fine(if json {
+        Ok(CommandOutput::fine(if json {
             show::json(&told)
         } else {
-            show::table(&told, asked.colour)
+            show::table(&told, terminal.colour)
         }))
     }
 }
 
 /// Plays the story of a rung on real servers.
-pub(super) fn replay(args: &ReplayArgs, json: bool) -> Result<Said, Refused> {
+pub(super) fn replay(args: &ReplayArgs, json: bool) -> Result<CommandOutput, CommandError> {
     let name = &args.rung;
-    let Found::Broken(_, trace) = find_out(find(name)?) else {
-        return Err(Refused::Usage(format!(
+    let RungResult::Broken(_, trace) = find_out(find(name)?) else {
+        return Err(CommandError::Usage(format!(
             "{name} has no story to replay: nothing was found within its bounds\n    next    leasehold lab race {name}",
         )));
     };
@@ -78,15 +82,22 @@ pub(super) fn replay(args: &ReplayArgs, json: bool) -> Result<Said, Refused> {
     } else {
         replayed.to_string()
     };
-    let fine = replayed.verdict == replay::Verdict::Reproduced;
-    Ok(Said { text, fine })
+    let fine = replayed.verdict == replay::ReplayVerdict::Reproduced;
+    Ok(CommandOutput { text, fine })
 }
 
 /// Races the rungs that were named, or all.
-pub(super) fn race(args: &RaceArgs, json: bool, asked: &Asked) -> Result<Said, Refused> {
+pub(super) fn race(
+    args: &RaceArgs,
+    json: bool,
+    terminal: &Terminal,
+) -> Result<CommandOutput, CommandError> {
     let mut races = Vec::new();
-    for rung in args.rungs().map_err(|why| Refused::Usage(hint(&why)))? {
-        (asked.progress)(&format!("{} is racing", rung.name));
+    for rung in args
+        .rungs()
+        .map_err(|why| CommandError::Usage(hint(&why)))?
+    {
+        (terminal.progress)(&format!("{} is racing", rung.name));
         races.push(race::race(rung, &args.settings())?);
     }
     let text = if json {
@@ -95,7 +106,7 @@ pub(super) fn race(args: &RaceArgs, json: bool, asked: &Asked) -> Result<Said, R
         race::table(&races)
     };
     let fine = !races.iter().any(Raced::contradicts_the_model);
-    Ok(Said { text, fine })
+    Ok(CommandOutput { text, fine })
 }
 
 /// What is printed of races for programs.
@@ -104,8 +115,9 @@ struct Races<'a> {
     races: &'a [Raced],
 }
 
-fn find(name: &str) -> Result<&'static Rung, Refused> {
-    rungs::find(name).ok_or_else(|| Refused::Usage(hint(&format!("there is no rung {name:?}"))))
+fn find(name: &str) -> Result<&'static Rung, CommandError> {
+    rungs::find(name)
+        .ok_or_else(|| CommandError::Usage(hint(&format!("there is no rung {name:?}"))))
 }
 
 fn hint(why: &str) -> String {

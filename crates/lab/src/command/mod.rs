@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 
 use crate::ladder::race::RaceArgs;
 use crate::ladder::replay::ReplayArgs;
-pub use crate::said::{Asked, Refused, Said};
+pub use crate::output::{CommandError, CommandOutput, Terminal};
 use crate::storm::args::{Judge, Storm};
 
 /// Find and replay what is wrong with other locks, and check our own rules
@@ -45,17 +45,17 @@ enum Verb {
 /// Does what was asked for.
 ///
 /// # Errors
-/// [`Refused`].
-pub fn run(lab: &Lab, asked: &Asked) -> Result<Said, Refused> {
+/// [`CommandError`].
+pub fn run(lab: &Lab, terminal: &Terminal) -> Result<CommandOutput, CommandError> {
     let json = lab.json;
     match &lab.verb {
-        None => Ok(ladder::list(json, asked)),
-        Some(Verb::Show(show)) => show.run(json, asked),
+        None => Ok(ladder::list(json, terminal)),
+        Some(Verb::Show(show)) => show.run(json, terminal),
         Some(Verb::Replay(replay)) => ladder::replay(replay, json),
-        Some(Verb::Check(check)) => check.run(json, asked),
-        Some(Verb::Race(race)) => ladder::race(race, json, asked),
-        Some(Verb::Storm(storm)) => Ok(storm.run(json, asked)?),
+        Some(Verb::Check(check)) => check.run(json, terminal),
+        Some(Verb::Race(race)) => ladder::race(race, json, terminal),
+        Some(Verb::Storm(storm)) => Ok(storm.run(json, terminal)?),
         Some(Verb::Judge(judge)) => judge.run(json),
-        Some(Verb::Scale(scale)) => scale.run(json, asked),
+        Some(Verb::Scale(scale)) => scale.run(json, terminal),
     }
 }

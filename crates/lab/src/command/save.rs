@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use crate::said::Refused;
+use crate::output::CommandError;
 
 /// Writes a picture.
-pub(super) fn save(path: &Path, picture: &str) -> Result<(), Refused> {
+pub(super) fn save(path: &Path, picture: &str) -> Result<(), CommandError> {
     fs::write(path, picture)
-        .map_err(|error| Refused::Failed(format!("cannot write {}: {error}", path.display())))
+        .map_err(|error| CommandError::Failed(format!("cannot write {}: {error}", path.display())))
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::save::save;
-use crate::said::{Asked, Refused, Said};
-use crate::scale::{self, Figures, Settings};
+use crate::output::{CommandError, CommandOutput, Terminal};
+use crate::scale::{self, Figures, ScaleSettings};
 
 /// Simulate ten to a million clients that want one lock
 #[derive(Debug, Args)]
@@ -26,14 +26,14 @@ pub(super) struct Scale {
         value_delimiter = ',',
         default_value = "leasehold,poller,broadcast"
     )]
-    way: Vec<Way>,
+    way: Vec<WayArg>,
 
     /// Let one in a hundred waiting clients end: its process (dead), or so that the server does not notice (stuck)
     #[arg(long)]
-    crash: Option<Crash>,
+    crash: Option<CrashArg>,
 
     /// What the random numbers begin with
-    #[arg(long, default_value_t = Settings::default().seed)]
+    #[arg(long, default_value_t = ScaleSettings::default().seed)]
     seed: u64,
 
     /// How many hand-overs to measure; by default, what some seconds allow
@@ -66,26 +66,30 @@ pub(super) struct Scale {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum Way {
+pub(super) enum WayArg {
     Leasehold,
     Poller,
     Broadcast,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum Crash {
+pub(super) enum CrashArg {
     Dead,
     Stuck,
 }
 
 impl Scale {
-    pub(super) fn run(&self, json: bool, asked: &Asked) -> Result<Said, Refused> {
+    pub(super) fn run(
+        &self,
+        json: bool,
+        terminal: &Terminal,
+    ) -> Result<CommandOutput, CommandError> {
         let mut figures = Vec::new();
         for &clients in &self.clients {
             for way in &self.way {
-                let found = one(self, *way, clients).map_err(Refused::Usage)?;
+                let found = one(self, *way, clients).map_err(CommandError::Usage)?;
                 // Some take a minute.
-                (asked.progress)(&format!(
+                (terminal.progress)(&format!(
                     "{} with {clients} clients: {} hand-overs",
                     found.way, found.hand_overs
                 ));
@@ -95,7 +99,7 @@ impl Scale {
         if let Some(path) = &self.svg {
             save(path, &scale::picture(&figures))?;
         }
-        Ok(Said::fine(if json {
+        Ok(CommandOutput::fine(if json {
             scale::json(&figures)
         } else {
             scale::table(&figures)
@@ -103,10 +107,10 @@ impl Scale {
     }
 }
 
-fn one(args: &Scale, way: Way, clients: u32) -> Result<Figures, String> {
+fn one(args: &Scale, way: WayArg, clients: u32) -> Result<Figures, String> {
     // With a million clients in line, each look through it takes milliseconds.
     let deep_polls = if clients > 20_000 { 500 } else { 1 };
-    let settings = Settings {
+    let settings = ScaleSettings {
         clients,
         seed: args.seed,
         section: args.section,
@@ -117,15 +121,15 @@ fn one(args: &Scale, way: Way, clients: u32) -> Result<Figures, String> {
         hand_overs: args.hand_overs,
         deep_polls,
         crash: args.crash.map(|crash| match crash {
-            Crash::Dead => scale::Crash::Dead,
-            Crash::Stuck => scale::Crash::Stuck,
+            CrashArg::Dead => scale::Crash::Dead,
+            CrashArg::Stuck => scale::Crash::Stuck,
         }),
-        ..Settings::default()
+        ..ScaleSettings::default()
     };
     let way = match way {
-        Way::Leasehold => scale::Way::Ours,
-        Way::Poller => scale::Way::Poller,
-        Way::Broadcast => scale::Way::Broadcast,
+        WayArg::Leasehold => scale::WaitMethod::Leasehold,
+        WayArg::Poller => scale::WaitMethod::Poller,
+        WayArg::Broadcast => scale::WaitMethod::Broadcast,
     };
     scale::run(way, &settings).map_err(|invalid| invalid.to_string())
 }

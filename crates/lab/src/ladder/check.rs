@@ -5,29 +5,29 @@ use std::time::Instant;
 use stateright::{Checker, Model};
 
 use super::model::Ladder;
-use super::property::Property;
-use super::rungs::{Bounds, Rung};
+use super::property::LadderProperty;
+use super::rungs::{Rung, RungBounds};
 use super::shortest::shortest;
 use super::trace::Trace;
 use crate::report::{Checked, Judged, Verdict};
 
 /// What became of a rung.
 #[derive(Debug, Clone)]
-pub enum Found {
+pub enum RungResult {
     /// It breaks what it is known for breaking; this is the shortest way.
-    Broken(Property, Trace),
+    Broken(LadderProperty, Trace),
     /// Everything within the bounds was looked at, with what was found of each property.
     Explored(Checked),
 }
 
 /// What becomes of a rung within its bounds, as fast as can be: for one that breaks, the search ends there.
-pub fn find_out(rung: &'static Rung) -> Found {
+pub fn find_out(rung: &'static Rung) -> RungResult {
     let story = rung
         .breaks
         .and_then(|property| Some((property, shortest(rung, rung.bounds, property)?)));
     match story {
-        Some((property, trace)) => Found::Broken(property, trace),
-        None => Found::Explored(check_rung(rung, rung.bounds)),
+        Some((property, trace)) => RungResult::Broken(property, trace),
+        None => RungResult::Explored(check_rung(rung, rung.bounds)),
     }
 }
 
@@ -37,7 +37,7 @@ pub fn find_out(rung: &'static Rung) -> Found {
     clippy::disallowed_methods,
     reason = "it says how long this machine took, and no lock depends on it"
 )]
-pub fn check_rung(rung: &'static Rung, bounds: Bounds) -> Checked {
+pub fn check_rung(rung: &'static Rung, bounds: RungBounds) -> Checked {
     let began = Instant::now();
     let ladder = Ladder {
         rung,
@@ -47,7 +47,7 @@ pub fn check_rung(rung: &'static Rung, bounds: Bounds) -> Checked {
     let checker = ladder.checker().threads(1).spawn_bfs().join();
     let took = began.elapsed();
     let broken = checker.discoveries();
-    let judge = |&property: &Property| Judged {
+    let judge = |&property: &LadderProperty| Judged {
         name: property.name(),
         says: property.says(),
         verdict: if broken.contains_key(property.name()) {

@@ -4,9 +4,9 @@
 use stateright::Model;
 
 use super::program::{AT_REST, Intent, Memory};
-use super::property::Property;
-use super::rungs::{Bounds, Rung};
-use super::state::{Client, State};
+use super::property::LadderProperty;
+use super::rungs::{Rung, RungBounds};
+use super::state::{LadderClient, LadderState};
 
 /// A rung, bounds, and what is asked of it.
 #[derive(Debug, Clone)]
@@ -14,14 +14,14 @@ pub struct Ladder {
     /// The rung.
     pub rung: &'static Rung,
     /// How far to look.
-    pub bounds: Bounds,
+    pub bounds: RungBounds,
     /// What is asked.
-    pub properties: Vec<Property>,
+    pub properties: Vec<LadderProperty>,
 }
 
 /// What may happen next; numbers are clients, but for the last two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum LadderAction {
     /// Time passes.
     Tick,
     /// It sends its next command, which is carried out and answered at once.
@@ -51,20 +51,20 @@ pub enum Action {
 }
 
 impl Model for Ladder {
-    type State = State;
-    type Action = Action;
+    type State = LadderState;
+    type Action = LadderAction;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![State::new(self.bounds.clients, self.rung.servers)]
+    fn init_states(&self) -> Vec<LadderState> {
+        vec![LadderState::new(self.bounds.clients, self.rung.servers)]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+    fn actions(&self, state: &LadderState, actions: &mut Vec<LadderAction>) {
         let bounds = &self.bounds;
         // Clients first: of two stories of one length, the one is found that lets clients act before time passes.
         let mut others_are_new = false;
         for client in 0..bounds.clients {
             let it = &state.clients[client as usize];
-            let is_new = *it == Client::new(client);
+            let is_new = *it == LadderClient::new(client);
             // Of clients that are alike, it does not matter which one begins.
             if !(is_new && others_are_new && self.rung.are_alike) {
                 self.actions_of(state, client, actions);
@@ -73,18 +73,18 @@ impl Model for Ladder {
         }
         for server in 0..self.rung.servers {
             if state.spent.restarts < bounds.restarts {
-                actions.push(Action::Restart(server));
+                actions.push(LadderAction::Restart(server));
             }
             if state.spent.jumps < bounds.jumps {
-                actions.push(Action::Jump(server));
+                actions.push(LadderAction::Jump(server));
             }
         }
         if state.time < bounds.horizon {
-            actions.push(Action::Tick);
+            actions.push(LadderAction::Tick);
         }
     }
 
-    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+    fn next_state(&self, state: &LadderState, action: LadderAction) -> Option<LadderState> {
         self.step(state, action).map(|step| step.state)
     }
 
@@ -100,19 +100,23 @@ impl Model for Ladder {
 }
 
 /// A condition is a plain function to stateright, so each property has its own.
-fn always(property: Property) -> stateright::Property<Ladder> {
-    let condition: fn(&Ladder, &State) -> bool = match property {
-        Property::Exclusion => |_, state| state.wrong & Property::Exclusion.bit() == 0,
-        Property::Recovery => |_, state| state.wrong & Property::Recovery.bit() == 0,
-        Property::Ownership => |_, state| state.wrong & Property::Ownership.bit() == 0,
-        Property::StaleWrite => |_, state| state.wrong & Property::StaleWrite.bit() == 0,
-        Property::LostUpdate => |_, state| state.wrong & Property::LostUpdate.bit() == 0,
-        Property::Child => |_, state| state.wrong & Property::Child.bit() == 0,
+fn always(property: LadderProperty) -> stateright::Property<Ladder> {
+    let condition: fn(&Ladder, &LadderState) -> bool = match property {
+        LadderProperty::Exclusion => |_, state| state.wrong & LadderProperty::Exclusion.bit() == 0,
+        LadderProperty::Recovery => |_, state| state.wrong & LadderProperty::Recovery.bit() == 0,
+        LadderProperty::Ownership => |_, state| state.wrong & LadderProperty::Ownership.bit() == 0,
+        LadderProperty::StaleWrite => {
+            |_, state| state.wrong & LadderProperty::StaleWrite.bit() == 0
+        }
+        LadderProperty::LostUpdate => {
+            |_, state| state.wrong & LadderProperty::LostUpdate.bit() == 0
+        }
+        LadderProperty::Child => |_, state| state.wrong & LadderProperty::Child.bit() == 0,
     };
     stateright::Property::always(property.name(), condition)
 }
 
-impl Client {
+impl LadderClient {
     fn new(client: u8) -> Self {
         Self {
             memory: Memory::new(client, 0),
@@ -122,24 +126,24 @@ impl Client {
 }
 
 impl Ladder {
-    fn actions_of(&self, state: &State, client: u8, actions: &mut Vec<Action>) {
+    fn actions_of(&self, state: &LadderState, client: u8, actions: &mut Vec<LadderAction>) {
         let bounds = &self.bounds;
         let it = &state.clients[client as usize];
         if it.late.is_some() {
-            actions.push(Action::ArriveLate(client));
+            actions.push(LadderAction::ArriveLate(client));
         }
         if it.crashed.is_some() {
             return;
         }
         if let Some(flight) = it.flight {
             if flight.reply.is_some() {
-                actions.push(Action::Hear(client));
+                actions.push(LadderAction::Hear(client));
             } else {
-                actions.push(Action::Arrive(client));
-                actions.push(Action::ArriveUnheard(client));
+                actions.push(LadderAction::Arrive(client));
+                actions.push(LadderAction::ArriveUnheard(client));
             }
             if bounds.may_give_up && (flight.reply.is_some() || it.late.is_none()) {
-                actions.push(Action::GiveUp(client));
+                actions.push(LadderAction::GiveUp(client));
             }
         } else {
             match self
@@ -148,21 +152,21 @@ impl Ladder {
                 .intent(&it.memory, state.clock(self.rung, client))
             {
                 Intent::Ask(..) => {
-                    actions.push(Action::Ask(client));
+                    actions.push(LadderAction::Ask(client));
                     if state.spent.losses < bounds.losses {
-                        actions.push(Action::AskInVain(client));
+                        actions.push(LadderAction::AskInVain(client));
                     }
                     if state.spent.delays < bounds.delays {
-                        actions.push(Action::Send(client));
+                        actions.push(LadderAction::Send(client));
                     }
                 }
-                Intent::Do(_) => actions.push(Action::Do(client)),
+                Intent::Do(_) => actions.push(LadderAction::Do(client)),
                 Intent::Rest => {}
             }
         }
         let has_something_to_lose = it.memory.at != 0 && it.memory.at != AT_REST;
         if state.spent.crashes < bounds.crashes && (has_something_to_lose || it.flight.is_some()) {
-            actions.push(Action::Crash(client));
+            actions.push(LadderAction::Crash(client));
         }
     }
 }

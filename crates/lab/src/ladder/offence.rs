@@ -1,16 +1,22 @@
 //! Whether a step breaks a property, and how. Must never know one rung from another: each property speaks of holders, keys and
 //! writes alone.
 
-use super::property::Property;
-use super::redis::{Command, Key, Reply, Tick, Value};
+use super::property::LadderProperty;
+use super::redis::{Key, RedisCommand, Reply, Tick, Value};
 use super::rungs::Rung;
-use super::state::State;
-use super::trace::{Event, carried_out};
+use super::state::LadderState;
+use super::trace::{LadderEvent, carried_out};
 
-impl Property {
+impl LadderProperty {
     /// Why a step breaks it, in one sentence; `None` if it does not.
-    pub fn why(self, rung: &Rung, before: &State, event: &Event, after: &State) -> Option<String> {
-        let step = Step {
+    pub fn why(
+        self,
+        rung: &Rung,
+        before: &LadderState,
+        event: &LadderEvent,
+        after: &LadderState,
+    ) -> Option<String> {
+        let step = JudgedStep {
             rung,
             before,
             event,
@@ -24,11 +30,11 @@ impl Property {
     pub(super) fn is_broken(
         self,
         rung: &Rung,
-        before: &State,
-        event: &Event,
-        after: &State,
+        before: &LadderState,
+        event: &LadderEvent,
+        after: &LadderState,
     ) -> bool {
-        let step = Step {
+        let step = JudgedStep {
             rung,
             before,
             event,
@@ -39,11 +45,11 @@ impl Property {
 }
 
 /// One step, to be judged.
-struct Step<'a> {
+struct JudgedStep<'a> {
     rung: &'a Rung,
-    before: &'a State,
-    event: &'a Event,
-    after: &'a State,
+    before: &'a LadderState,
+    event: &'a LadderEvent,
+    after: &'a LadderState,
 }
 
 /// How a property is broken. Clients count from 0.
@@ -132,15 +138,15 @@ impl std::fmt::Display for Offence {
     }
 }
 
-impl Step<'_> {
-    fn offence(&self, property: Property) -> Option<Offence> {
+impl JudgedStep<'_> {
+    fn offence(&self, property: LadderProperty) -> Option<Offence> {
         match property {
-            Property::Exclusion => self.two_holders(),
-            Property::Recovery => self.locked_out(),
-            Property::Ownership => self.removed(),
-            Property::StaleWrite => self.stale_write(),
-            Property::LostUpdate => self.lost_update(),
-            Property::Child => self.orphan(),
+            LadderProperty::Exclusion => self.two_holders(),
+            LadderProperty::Recovery => self.locked_out(),
+            LadderProperty::Ownership => self.removed(),
+            LadderProperty::StaleWrite => self.stale_write(),
+            LadderProperty::LostUpdate => self.lost_update(),
+            LadderProperty::Child => self.orphan(),
         }
     }
 
@@ -152,11 +158,11 @@ impl Step<'_> {
     fn locked_out(&self) -> Option<Offence> {
         let (client, server, command, reply) = carried_out(self.event)?;
         let is_refused = match (command, reply) {
-            (Command::SetNx(Key::Lock, Value::Owner(..)), Reply::Int(0))
-            | (Command::SetNxPx(..) | Command::TakeWithFence(..), Reply::Nil)
-            | (Command::SetNxAndExpire(..), Reply::Both(0, _)) => true,
+            (RedisCommand::SetNx(Key::Lock, Value::Owner(..)), Reply::Int(0))
+            | (RedisCommand::SetNxPx(..) | RedisCommand::TakeWithFence(..), Reply::Nil)
+            | (RedisCommand::SetNxAndExpire(..), Reply::Both(0, _)) => true,
             // A time in the key: whoever reads it decides.
-            (Command::Get(Key::Lock), Reply::Bulk(Value::Number(deadline))) => {
+            (RedisCommand::Get(Key::Lock), Reply::Bulk(Value::Number(deadline))) => {
                 deadline > self.before.clock(self.rung, client)
             }
             _ => false,
@@ -224,7 +230,7 @@ impl Step<'_> {
             (
                 client,
                 _,
-                Command::Set(Key::Data, value) | Command::WriteWithFence(_, value),
+                RedisCommand::Set(Key::Data, value) | RedisCommand::WriteWithFence(_, value),
                 Reply::Ok,
             ) => Some((client, value)),
             _ => None,

@@ -31,13 +31,13 @@ impl Place {
 
 /// The servers of a place, open for use.
 #[derive(Debug)]
-pub struct Servers {
-    servers: Vec<Server>,
+pub struct RealServers {
+    servers: Vec<RealServer>,
     prefix: String,
 }
 
 #[derive(Debug)]
-struct Server {
+struct RealServer {
     client: Client,
     /// `None` if it is somebody else's.
     own: Option<OwnServer>,
@@ -50,20 +50,20 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(10);
 const KEYS: [Key; 4] = [Key::Lock, Key::Fence, Key::Data, Key::Seen];
 
-impl Servers {
+impl RealServers {
     /// Opens so many servers.
     ///
     /// # Errors
     /// When there are not as many URLs, one is not valid, or no server can be started.
     pub fn open(place: &Place, count: u8) -> Result<Self, String> {
         let count = usize::from(count);
-        let servers: Vec<Server> = match place {
+        let servers: Vec<RealServer> = match place {
             Place::Own => (0..count)
-                .map(|_| Server::own())
+                .map(|_| RealServer::own())
                 .collect::<Result<_, _>>()?,
             Place::Urls(urls) if urls.len() == count => urls
                 .iter()
-                .map(|url| Server::at(url))
+                .map(|url| RealServer::at(url))
                 .collect::<Result<_, _>>()?,
             Place::Urls(urls) => {
                 return Err(format!(
@@ -89,7 +89,7 @@ impl Servers {
 
     /// Where they are, without passwords.
     pub fn addresses(&self) -> Vec<String> {
-        let address = |server: &Server| server.client.get_connection_info().addr().to_string();
+        let address = |server: &RealServer| server.client.get_connection_info().addr().to_string();
         self.servers.iter().map(address).collect()
     }
 
@@ -136,7 +136,7 @@ impl Servers {
     }
 }
 
-impl Server {
+impl RealServer {
     fn own() -> Result<Self, String> {
         let own = OwnServer::start(&[])?;
         let client = open(&own.url())?;

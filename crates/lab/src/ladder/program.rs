@@ -3,13 +3,13 @@
 
 use std::fmt::Debug;
 
-use super::redis::{Command, Reply, Tick, Value};
+use super::redis::{RedisCommand, Reply, Tick, Value};
 
 /// What a client wants to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Intent {
     /// Send this command to this server.
-    Ask(u8, Command),
+    Ask(u8, RedisCommand),
     /// Do something of its own, with a name for people; anything may happen before and after it.
     Do(&'static str),
     /// Nothing more.

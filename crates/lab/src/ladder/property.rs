@@ -2,7 +2,7 @@
 
 /// Something that a lock promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Property {
+pub enum LadderProperty {
     /// At most one client holds the lock, each by its own clock.
     Exclusion,
     /// Nobody is refused by the lock of a client that died more than a TTL ago.
@@ -17,7 +17,7 @@ pub enum Property {
     Child,
 }
 
-impl Property {
+impl LadderProperty {
     /// All of them.
     pub const ALL: [Self; 6] = [
         Self::Exclusion,
@@ -60,7 +60,7 @@ impl Property {
         }
     }
 
-    /// Its bit in [`State::wrong`](super::state::State::wrong).
+    /// Its bit in [`LadderState::wrong`](super::state::LadderState::wrong).
     pub const fn bit(self) -> u8 {
         1 << self as u8
     }

@@ -51,7 +51,7 @@ impl fmt::Display for Value {
 
 /// What a client sends. Each is atomic, scripts and transactions too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Command {
+pub enum RedisCommand {
     /// `SETNX key value`
     SetNx(Key, Value),
     /// `SET lock value NX PX ticks`
@@ -78,7 +78,7 @@ pub enum Command {
     WriteWithFence(i16, Value),
 }
 
-impl Command {
+impl RedisCommand {
     /// Whether it is there to end the lock.
     pub const fn is_release(self) -> bool {
         matches!(self, Self::Del(Key::Lock) | Self::DeleteIf(_))
@@ -96,14 +96,14 @@ pub enum Reply {
     Int(i16),
     /// What stood there.
     Bulk(Value),
-    /// The two answers of [`Command::SetNxAndExpire`].
+    /// The two answers of [`RedisCommand::SetNxAndExpire`].
     Both(i16, i16),
     /// The resource refused the fence.
     Stale,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Entry {
+struct KeyEntry {
     value: Value,
     /// Gone at this tick.
     expires: Option<Tick>,
@@ -111,11 +111,11 @@ struct Entry {
 
 /// One server. Its time is an argument.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Server {
-    entries: [Option<Entry>; 4],
+pub struct ModelServer {
+    entries: [Option<KeyEntry>; 4],
 }
 
-impl Server {
+impl ModelServer {
     /// Drops what has expired by `now`.
     pub fn expire(&mut self, now: Tick) {
         for entry in &mut self.entries {
@@ -125,7 +125,7 @@ impl Server {
         }
     }
 
-    /// What stands in a key, as of the last command or [`Server::expire`].
+    /// What stands in a key, as of the last command or [`ModelServer::expire`].
     pub fn get(&self, key: Key) -> Option<Value> {
         self.entries[key as usize].map(|entry| entry.value)
     }
@@ -141,41 +141,45 @@ impl Server {
     }
 
     /// Carries out one command at `now`.
-    pub fn apply(&mut self, now: Tick, command: Command) -> Reply {
+    pub fn apply(&mut self, now: Tick, command: RedisCommand) -> Reply {
         self.expire(now);
         match command {
-            Command::SetNx(key, value) => Reply::Int(self.set_if_absent(key, value, None).into()),
-            Command::SetNxPx(value, ticks) => {
+            RedisCommand::SetNx(key, value) => {
+                Reply::Int(self.set_if_absent(key, value, None).into())
+            }
+            RedisCommand::SetNxPx(value, ticks) => {
                 if self.set_if_absent(Key::Lock, value, Some(now + ticks)) {
                     Reply::Ok
                 } else {
                     Reply::Nil
                 }
             }
-            Command::Expire(key, ticks) => Reply::Int(self.expire_at(key, now + ticks).into()),
-            Command::SetNxAndExpire(value, ticks) => {
+            RedisCommand::Expire(key, ticks) => Reply::Int(self.expire_at(key, now + ticks).into()),
+            RedisCommand::SetNxAndExpire(value, ticks) => {
                 let won = self.set_if_absent(Key::Lock, value, None);
                 Reply::Both(won.into(), self.expire_at(Key::Lock, now + ticks).into())
             }
-            Command::Get(key) => self.bulk(key),
-            Command::GetSet(key, value) => {
+            RedisCommand::Get(key) => self.bulk(key),
+            RedisCommand::GetSet(key, value) => {
                 let before = self.bulk(key);
                 self.set(key, value);
                 before
             }
-            Command::Set(key, value) => {
+            RedisCommand::Set(key, value) => {
                 self.set(key, value);
                 Reply::Ok
             }
-            Command::Del(key) => Reply::Int(self.entries[key as usize].take().is_some().into()),
-            Command::DeleteIf(value) => {
+            RedisCommand::Del(key) => {
+                Reply::Int(self.entries[key as usize].take().is_some().into())
+            }
+            RedisCommand::DeleteIf(value) => {
                 let is_its = self.get(Key::Lock) == Some(value);
                 if is_its {
                     self.entries[Key::Lock as usize] = None;
                 }
                 Reply::Int(is_its.into())
             }
-            Command::TakeWithFence(value, ticks) => {
+            RedisCommand::TakeWithFence(value, ticks) => {
                 if !self.set_if_absent(Key::Lock, value, Some(now + ticks)) {
                     return Reply::Nil;
                 }
@@ -183,17 +187,17 @@ impl Server {
                 let value = Value::Number(fence);
                 // INCR leaves the TTL as it is; SET would end it.
                 let expires = self.expires(Key::Fence);
-                self.entries[Key::Fence as usize] = Some(Entry { value, expires });
+                self.entries[Key::Fence as usize] = Some(KeyEntry { value, expires });
                 Reply::Int(fence)
             }
-            Command::ReadWithFence(fence) => {
+            RedisCommand::ReadWithFence(fence) => {
                 if self.admits(fence) {
                     self.bulk(Key::Data)
                 } else {
                     Reply::Stale
                 }
             }
-            Command::WriteWithFence(fence, value) => {
+            RedisCommand::WriteWithFence(fence, value) => {
                 if !self.admits(fence) {
                     return Reply::Stale;
                 }
@@ -225,13 +229,13 @@ impl Server {
 
     fn set(&mut self, key: Key, value: Value) {
         let expires = None;
-        self.entries[key as usize] = Some(Entry { value, expires });
+        self.entries[key as usize] = Some(KeyEntry { value, expires });
     }
 
     fn set_if_absent(&mut self, key: Key, value: Value, expires: Option<Tick>) -> bool {
         let is_free = self.entries[key as usize].is_none();
         if is_free {
-            self.entries[key as usize] = Some(Entry { value, expires });
+            self.entries[key as usize] = Some(KeyEntry { value, expires });
         }
         is_free
     }

@@ -3,15 +3,19 @@
 
 use stateright::{Checker, Model};
 
-use super::model::{Action, Ladder};
-use super::property::Property;
+use super::model::{Ladder, LadderAction};
+use super::property::LadderProperty;
 use super::redis::{Key, Tick, Value};
-use super::rungs::{Bounds, Rung};
-use super::state::State;
+use super::rungs::{Rung, RungBounds};
+use super::state::LadderState;
 use super::trace::{Line, Trace};
 
 /// The shortest story in which a rung breaks a property; `None` if there is none within these bounds.
-pub fn shortest(rung: &'static Rung, bounds: Bounds, property: Property) -> Option<Trace> {
+pub fn shortest(
+    rung: &'static Rung,
+    bounds: RungBounds,
+    property: LadderProperty,
+) -> Option<Trace> {
     let ladder = Ladder {
         rung,
         bounds,
@@ -24,8 +28,8 @@ pub fn shortest(rung: &'static Rung, bounds: Bounds, property: Property) -> Opti
 /// Whether no story of at most so many steps breaks the property: all that are so short were looked at.
 pub fn is_none_within(
     rung: &'static Rung,
-    bounds: Bounds,
-    property: Property,
+    bounds: RungBounds,
+    property: LadderProperty,
     steps: usize,
 ) -> bool {
     let ladder = Ladder {
@@ -38,7 +42,7 @@ pub fn is_none_within(
 
 /// With one thread and one property, stateright's search ends with the first violation, and a breadth-first search finds
 /// none before a shorter one. With more of either it would go on and overwrite it with later ones.
-fn search(ladder: &Ladder, steps: Option<usize>) -> Option<Vec<Action>> {
+fn search(ladder: &Ladder, steps: Option<usize>) -> Option<Vec<LadderAction>> {
     let mut checker = ladder.clone().checker().threads(1);
     if let Some(steps) = steps {
         // It counts the states of a way, one more than its steps, and does not look at those of the last depth.
@@ -54,9 +58,9 @@ fn search(ladder: &Ladder, steps: Option<usize>) -> Option<Vec<Action>> {
 }
 
 /// Plays the actions again, and writes down what happens.
-fn story(ladder: &Ladder, actions: &[Action], property: Property) -> Trace {
+fn story(ladder: &Ladder, actions: &[LadderAction], property: LadderProperty) -> Trace {
     let mut lines = Vec::new();
-    let mut state = State::new(ladder.bounds.clients, ladder.rung.servers);
+    let mut state = LadderState::new(ladder.bounds.clients, ladder.rung.servers);
     for &action in actions {
         let Some(step) = ladder.step(&state, action) else {
             break;
@@ -82,7 +86,7 @@ fn story(ladder: &Ladder, actions: &[Action], property: Property) -> Trace {
     }
 }
 
-fn keys(state: &State, server: u8) -> Vec<(Key, Value, Option<Tick>)> {
+fn keys(state: &LadderState, server: u8) -> Vec<(Key, Value, Option<Tick>)> {
     let now = state.server_clock(server);
     let server = &state.servers[server as usize];
     let all = [Key::Lock, Key::Fence, Key::Data, Key::Seen];

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 pub use super::program::CLIENTS;
 use super::program::Memory;
-use super::redis::{Command, Reply, Server, Tick};
+use super::redis::{ModelServer, RedisCommand, Reply, Tick};
 use super::rungs::Rung;
 
 /// At most so many servers.
@@ -13,7 +13,7 @@ pub const SERVERS: usize = 3;
 
 /// A moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct State {
+pub struct LadderState {
     /// Ticks since the beginning.
     pub time: Tick,
     /// How many of the servers there are.
@@ -21,11 +21,11 @@ pub struct State {
     /// How many of the clients there are.
     pub client_count: u8,
     /// The servers.
-    pub servers: [Server; SERVERS],
+    pub servers: [ModelServer; SERVERS],
     /// How far the clock of each has jumped ahead.
     pub jumped: [Tick; SERVERS],
     /// The clients.
-    pub clients: [Client; CLIENTS],
+    pub clients: [LadderClient; CLIENTS],
     /// What has gone wrong so far.
     pub spent: Spent,
     /// Who took the lock last, and when. Only where [`super::property::Property::Recovery`] is asked.
@@ -40,7 +40,7 @@ pub struct State {
 
 /// A client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Client {
+pub struct LadderClient {
     /// What it remembers.
     pub memory: Memory,
     /// When it died.
@@ -59,7 +59,7 @@ pub struct Flight {
     /// Where to.
     pub server: u8,
     /// What.
-    pub command: Command,
+    pub command: RedisCommand,
     /// What its client's clock said when it was sent.
     pub sent: Tick,
     /// In which turn it was computed.
@@ -83,16 +83,16 @@ pub struct Spent {
     pub jumps: u8,
 }
 
-impl State {
+impl LadderState {
     /// Empty servers, and clients that have done nothing.
     pub fn new(clients: u8, servers: u8) -> Self {
         let mut state = Self {
             time: 0,
             server_count: servers,
             client_count: clients,
-            servers: [Server::default(); SERVERS],
+            servers: [ModelServer::default(); SERVERS],
             jumped: [0; SERVERS],
-            clients: [Client::default(); CLIENTS],
+            clients: [LadderClient::default(); CLIENTS],
             spent: Spent::default(),
             taken: None,
             turns: 0,
@@ -127,7 +127,7 @@ impl State {
 }
 
 /// Only of the servers and clients that there are.
-impl Hash for State {
+impl Hash for LadderState {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.time.hash(hasher);
         for server in 0..self.server_count as usize {

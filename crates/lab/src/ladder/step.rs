@@ -1,56 +1,56 @@
 //! What comes of each thing that may happen in a rung. Must never help a program: what a client does next is asked of the
 //! program, and what a server answers of the server.
 
-use super::model::{Action, Ladder};
+use super::model::{Ladder, LadderAction};
 use super::program::{AT_REST, Intent, Memory};
-use super::property::Property;
-use super::redis::{Command, Key, Reply};
-use super::rungs::Bounds;
-use super::state::{Client, Flight, State};
-use super::trace::{Event, carried_out};
+use super::property::LadderProperty;
+use super::redis::{Key, RedisCommand, Reply};
+use super::rungs::RungBounds;
+use super::state::{Flight, LadderClient, LadderState};
+use super::trace::{LadderEvent, carried_out};
 
 /// What came of an action.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct LadderStep {
     /// The state after it.
-    pub state: State,
+    pub state: LadderState,
     /// What happened.
-    pub event: Event,
+    pub event: LadderEvent,
     /// What the client concluded.
     pub note: &'static str,
 }
 
 impl Ladder {
     /// What comes of an action; `None` if it is not possible.
-    pub fn step(&self, before: &State, action: Action) -> Option<Step> {
+    pub fn step(&self, before: &LadderState, action: LadderAction) -> Option<LadderStep> {
         let mut state = *before;
         let (event, note) = match action {
-            Action::Tick => {
+            LadderAction::Tick => {
                 state.time += 1;
                 self.expire(&mut state);
-                (Event::Tick, "")
+                (LadderEvent::Tick, "")
             }
-            Action::Ask(client) => self.ask(&mut state, client, false)?,
-            Action::AskInVain(client) => self.ask(&mut state, client, true)?,
-            Action::Send(client) => (self.send(&mut state, client)?, ""),
-            Action::Arrive(client) => self.arrive(&mut state, client)?,
-            Action::ArriveUnheard(client) => (self.arrive_unheard(&mut state, client)?, ""),
-            Action::Hear(client) => self.hear(&mut state, client)?,
-            Action::GiveUp(client) => (self.give_up(&mut state, client)?, ""),
-            Action::ArriveLate(client) => (self.arrive_late(&mut state, client)?, ""),
-            Action::Do(client) => self.act(&mut state, client)?,
-            Action::Crash(client) => (crash(&mut state, client), ""),
-            Action::Restart(server) => {
+            LadderAction::Ask(client) => self.ask(&mut state, client, false)?,
+            LadderAction::AskInVain(client) => self.ask(&mut state, client, true)?,
+            LadderAction::Send(client) => (self.send(&mut state, client)?, ""),
+            LadderAction::Arrive(client) => self.arrive(&mut state, client)?,
+            LadderAction::ArriveUnheard(client) => (self.arrive_unheard(&mut state, client)?, ""),
+            LadderAction::Hear(client) => self.hear(&mut state, client)?,
+            LadderAction::GiveUp(client) => (self.give_up(&mut state, client)?, ""),
+            LadderAction::ArriveLate(client) => (self.arrive_late(&mut state, client)?, ""),
+            LadderAction::Do(client) => self.act(&mut state, client)?,
+            LadderAction::Crash(client) => (crash(&mut state, client), ""),
+            LadderAction::Restart(server) => {
                 state.servers[server as usize].restart_empty();
                 state.spent.restarts += 1;
-                (Event::Restarts { server }, "")
+                (LadderEvent::Restarts { server }, "")
             }
-            Action::Jump(server) => {
+            LadderAction::Jump(server) => {
                 let by = self.rung.ttl;
                 state.jumped[server as usize] += by;
                 self.expire(&mut state);
                 state.spent.jumps += 1;
-                (Event::ClockJumps { server, by }, "")
+                (LadderEvent::ClockJumps { server, by }, "")
             }
         };
         self.remember(&event, &mut state);
@@ -60,17 +60,22 @@ impl Ladder {
                 state.wrong |= property.bit();
             }
         }
-        Some(Step { state, event, note })
+        Some(LadderStep { state, event, note })
     }
 
-    fn expire(&self, state: &mut State) {
+    fn expire(&self, state: &mut LadderState) {
         for server in 0..self.rung.servers {
             let now = state.server_clock(server);
             state.servers[server as usize].expire(now);
         }
     }
 
-    fn ask(&self, state: &mut State, client: u8, lost: bool) -> Option<(Event, &'static str)> {
+    fn ask(
+        &self,
+        state: &mut LadderState,
+        client: u8,
+        lost: bool,
+    ) -> Option<(LadderEvent, &'static str)> {
         let flight = self.next_command(state, client)?;
         let reply = self.carry_out(state, client, flight);
         let note = if lost {
@@ -82,7 +87,7 @@ impl Ladder {
         let Flight {
             server, command, ..
         } = flight;
-        let event = Event::Asks {
+        let event = LadderEvent::Asks {
             client,
             server,
             command,
@@ -92,28 +97,28 @@ impl Ladder {
         Some((event, note))
     }
 
-    fn send(&self, state: &mut State, client: u8) -> Option<Event> {
+    fn send(&self, state: &mut LadderState, client: u8) -> Option<LadderEvent> {
         let flight = self.next_command(state, client)?;
         state.clients[client as usize].flight = Some(flight);
-        state.spent.delays += u8::from(self.bounds.delays < Bounds::ANY);
+        state.spent.delays += u8::from(self.bounds.delays < RungBounds::ANY);
         let Flight {
             server, command, ..
         } = flight;
-        Some(Event::Sends {
+        Some(LadderEvent::Sends {
             client,
             server,
             command,
         })
     }
 
-    fn arrive(&self, state: &mut State, client: u8) -> Option<(Event, &'static str)> {
+    fn arrive(&self, state: &mut LadderState, client: u8) -> Option<(LadderEvent, &'static str)> {
         let flight = state.clients[client as usize].flight.take()?;
         let reply = self.carry_out(state, client, flight);
         let note = self.answered(state, client, flight, reply);
         Some((arrives(client, flight, reply, false), note))
     }
 
-    fn arrive_unheard(&self, state: &mut State, client: u8) -> Option<Event> {
+    fn arrive_unheard(&self, state: &mut LadderState, client: u8) -> Option<LadderEvent> {
         let mut flight = state.clients[client as usize].flight?;
         let reply = self.carry_out(state, client, flight);
         flight.reply = Some(reply);
@@ -121,29 +126,29 @@ impl Ladder {
         Some(arrives(client, flight, reply, true))
     }
 
-    fn hear(&self, state: &mut State, client: u8) -> Option<(Event, &'static str)> {
+    fn hear(&self, state: &mut LadderState, client: u8) -> Option<(LadderEvent, &'static str)> {
         let flight = state.clients[client as usize].flight.take()?;
         let note = self.answered(state, client, flight, flight.reply?);
         let what = "hears its answer";
-        Some((Event::Does { client, what }, note))
+        Some((LadderEvent::Does { client, what }, note))
     }
 
-    fn arrive_late(&self, state: &mut State, client: u8) -> Option<Event> {
+    fn arrive_late(&self, state: &mut LadderState, client: u8) -> Option<LadderEvent> {
         let flight = state.clients[client as usize].late.take()?;
         let reply = self.carry_out(state, client, flight);
         Some(arrives(client, flight, reply, true))
     }
 
-    fn give_up(&self, state: &mut State, client: u8) -> Option<Event> {
+    fn give_up(&self, state: &mut LadderState, client: u8) -> Option<LadderEvent> {
         let it = &mut state.clients[client as usize];
         let flight = it.flight.take()?;
         it.late = may_arrive(flight).or(it.late);
         self.unanswered(state, client, flight);
         let what = "gives up waiting";
-        Some(Event::Does { client, what })
+        Some(LadderEvent::Does { client, what })
     }
 
-    fn act(&self, state: &mut State, client: u8) -> Option<(Event, &'static str)> {
+    fn act(&self, state: &mut LadderState, client: u8) -> Option<(LadderEvent, &'static str)> {
         let clock = state.clock(self.rung, client);
         let it = &mut state.clients[client as usize];
         let Intent::Do(what) = self.rung.program.intent(&it.memory, clock) else {
@@ -151,11 +156,11 @@ impl Ladder {
         };
         let note = self.rung.program.done(&mut it.memory, clock);
         self.begin_again(it);
-        Some((Event::Does { client, what }, note))
+        Some((LadderEvent::Does { client, what }, note))
     }
 
     /// The command that a client sends now.
-    fn next_command(&self, state: &State, client: u8) -> Option<Flight> {
+    fn next_command(&self, state: &LadderState, client: u8) -> Option<Flight> {
         let it = &state.clients[client as usize];
         let sent = state.clock(self.rung, client);
         let Intent::Ask(server, command) = self.rung.program.intent(&it.memory, sent) else {
@@ -170,10 +175,10 @@ impl Ladder {
         })
     }
 
-    fn carry_out(&self, state: &mut State, client: u8, flight: Flight) -> Reply {
+    fn carry_out(&self, state: &mut LadderState, client: u8, flight: Flight) -> Reply {
         let now = state.server_clock(flight.server);
         let reply = state.servers[flight.server as usize].apply(now, flight.command);
-        if self.asks(Property::StaleWrite) {
+        if self.asks(LadderProperty::StaleWrite) {
             if takes(flight.command, reply) {
                 state.turns += 1;
                 state.clients[client as usize].turn = state.turns;
@@ -186,8 +191,8 @@ impl Ladder {
     }
 
     /// Whose lock it is, for as long as it is there.
-    fn remember(&self, event: &Event, state: &mut State) {
-        if !self.asks(Property::Recovery) {
+    fn remember(&self, event: &LadderEvent, state: &mut LadderState) {
+        if !self.asks(LadderProperty::Recovery) {
             return;
         }
         if let Some((client, _, command, reply)) = carried_out(event)
@@ -200,13 +205,13 @@ impl Ladder {
         }
     }
 
-    fn asks(&self, property: Property) -> bool {
+    fn asks(&self, property: LadderProperty) -> bool {
         self.properties.contains(&property)
     }
 
     fn answered(
         &self,
-        state: &mut State,
+        state: &mut LadderState,
         client: u8,
         flight: Flight,
         reply: Reply,
@@ -219,7 +224,7 @@ impl Ladder {
         note
     }
 
-    fn unanswered(&self, state: &mut State, client: u8, flight: Flight) -> &'static str {
+    fn unanswered(&self, state: &mut LadderState, client: u8, flight: Flight) -> &'static str {
         let clock = state.clock(self.rung, client);
         let it = &mut state.clients[client as usize];
         let program = self.rung.program;
@@ -229,7 +234,7 @@ impl Ladder {
     }
 
     /// A client that has come to rest begins its next acquisition.
-    fn begin_again(&self, it: &mut Client) {
+    fn begin_again(&self, it: &mut LadderClient) {
         let nth = it.memory.nth + 1;
         if it.memory.at == AT_REST && nth < self.bounds.rounds {
             it.memory = Memory::new(it.memory.client, nth);
@@ -237,14 +242,14 @@ impl Ladder {
     }
 }
 
-fn crash(state: &mut State, client: u8) -> Event {
+fn crash(state: &mut LadderState, client: u8) -> LadderEvent {
     let it = &mut state.clients[client as usize];
     it.crashed = Some(state.time);
     it.memory = Memory::new(client, it.memory.nth);
     // Of two commands on their way, the older is lost with it.
     it.late = it.flight.take().and_then(may_arrive).or(it.late);
     state.spent.crashes += 1;
-    Event::Crashes { client }
+    LadderEvent::Crashes { client }
 }
 
 /// A command whose client waits for it no longer, unless it is carried out already.
@@ -252,11 +257,11 @@ fn may_arrive(flight: Flight) -> Option<Flight> {
     flight.reply.is_none().then_some(flight)
 }
 
-fn arrives(client: u8, flight: Flight, reply: Reply, lost: bool) -> Event {
+fn arrives(client: u8, flight: Flight, reply: Reply, lost: bool) -> LadderEvent {
     let Flight {
         server, command, ..
     } = flight;
-    Event::Arrives {
+    LadderEvent::Arrives {
         client,
         server,
         command,
@@ -266,23 +271,23 @@ fn arrives(client: u8, flight: Flight, reply: Reply, lost: bool) -> Event {
 }
 
 /// Whether the lock was taken, or its deadline written anew.
-fn takes(command: Command, reply: Reply) -> bool {
+fn takes(command: RedisCommand, reply: Reply) -> bool {
     matches!(
         (command, reply),
-        (Command::SetNx(Key::Lock, _), Reply::Int(1))
-            | (Command::SetNxPx(..), Reply::Ok)
-            | (Command::SetNxAndExpire(..), Reply::Both(1, _))
-            | (Command::TakeWithFence(..), Reply::Int(_))
-            | (Command::GetSet(Key::Lock, _), _)
+        (RedisCommand::SetNx(Key::Lock, _), Reply::Int(1))
+            | (RedisCommand::SetNxPx(..), Reply::Ok)
+            | (RedisCommand::SetNxAndExpire(..), Reply::Both(1, _))
+            | (RedisCommand::TakeWithFence(..), Reply::Int(_))
+            | (RedisCommand::GetSet(Key::Lock, _), _)
     )
 }
 
 /// Whether the data was written.
-fn writes(command: Command, reply: Reply) -> bool {
+fn writes(command: RedisCommand, reply: Reply) -> bool {
     matches!(
         (command, reply),
         (
-            Command::Set(Key::Data, _) | Command::WriteWithFence(..),
+            RedisCommand::Set(Key::Data, _) | RedisCommand::WriteWithFence(..),
             Reply::Ok
         )
     )

@@ -1,7 +1,7 @@
 //! A story that a model has found, step by step: what `show` prints and draws and `replay` plays on a real server. Must never
 //! say more than happened: who holds is what the clients believe by their own clocks.
 
-use super::redis::{Command, Key, Reply, Tick, Value};
+use super::redis::{Key, RedisCommand, Reply, Tick, Value};
 
 /// A story, from an empty server to the line where it goes wrong.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ pub struct Line {
     /// Ticks since the beginning, after the step.
     pub time: Tick,
     /// What happened.
-    pub event: Event,
+    pub event: LadderEvent,
     /// What the client concluded from it, for people: `acquired`, `believes it expired`, `released`; empty if nothing is to be said.
     pub note: String,
     /// What stands in the keys of each server after the step, with what is left of its TTL.
@@ -35,7 +35,7 @@ pub struct Line {
 
 /// What can happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum LadderEvent {
     /// Time passes: it is now so late.
     Tick,
     /// A client sends a command and has its reply, all in one step.
@@ -45,7 +45,7 @@ pub enum Event {
         /// Which server.
         server: u8,
         /// What it sends.
-        command: Command,
+        command: RedisCommand,
         /// What it is answered.
         reply: Reply,
         /// The reply never reached it.
@@ -58,7 +58,7 @@ pub enum Event {
         /// Which server.
         server: u8,
         /// What it sends.
-        command: Command,
+        command: RedisCommand,
     },
     /// The command that a client sent before arrives, and is answered.
     Arrives {
@@ -67,7 +67,7 @@ pub enum Event {
         /// Which server.
         server: u8,
         /// What it had sent.
-        command: Command,
+        command: RedisCommand,
         /// What it is answered.
         reply: Reply,
         /// The client does not hear it: it has given up meanwhile, or the answer takes its time.
@@ -100,16 +100,16 @@ pub enum Event {
 }
 
 /// Client, server, command and reply, if a command was carried out.
-pub(super) fn carried_out(event: &Event) -> Option<(u8, u8, Command, Reply)> {
+pub(super) fn carried_out(event: &LadderEvent) -> Option<(u8, u8, RedisCommand, Reply)> {
     match *event {
-        Event::Asks {
+        LadderEvent::Asks {
             client,
             server,
             command,
             reply,
             ..
         }
-        | Event::Arrives {
+        | LadderEvent::Arrives {
             client,
             server,
             command,

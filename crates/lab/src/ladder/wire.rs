@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use redis::{Connection, RedisError, RedisResult};
 
-use super::redis::{Command, Key, Reply, Tick, Value};
+use super::redis::{Key, RedisCommand, Reply, Tick, Value};
 use super::words::script;
 
 /// What a server said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum ServerReply {
     /// What the model could have said.
     Reply(Reply),
     /// An error, or what the model never says.
@@ -58,11 +58,19 @@ impl Wire {
     ///
     /// # Errors
     /// When the connection fails: the command may have been carried out.
-    pub fn ask(&self, connection: &mut Connection, command: Command) -> Result<Said, String> {
+    pub fn ask(
+        &self,
+        connection: &mut Connection,
+        command: RedisCommand,
+    ) -> Result<ServerReply, String> {
         said(self.query(connection, command))
     }
 
-    fn query(&self, connection: &mut Connection, command: Command) -> RedisResult<redis::Value> {
+    fn query(
+        &self,
+        connection: &mut Connection,
+        command: RedisCommand,
+    ) -> RedisResult<redis::Value> {
         let words = self.words(command);
         if let [only] = words.as_slice() {
             return cmd(only).query(connection);
@@ -77,12 +85,12 @@ impl Wire {
 
     /// The words of a command; several commands are sent as one transaction. `EXPIRE` counts whole seconds, so that
     /// `PEXPIRE` is sent for it.
-    pub fn words(&self, command: Command) -> Vec<Vec<String>> {
+    pub fn words(&self, command: RedisCommand) -> Vec<Vec<String>> {
         let lock = self.key(Key::Lock);
         let one = |words: &[&str]| vec![words.iter().map(|&word| word.to_owned()).collect()];
         match command {
-            Command::SetNx(key, value) => one(&["SETNX", &self.key(key), &value.to_string()]),
-            Command::SetNxPx(value, ticks) => one(&[
+            RedisCommand::SetNx(key, value) => one(&["SETNX", &self.key(key), &value.to_string()]),
+            RedisCommand::SetNxPx(value, ticks) => one(&[
                 "SET",
                 &lock,
                 &value.to_string(),
@@ -90,26 +98,32 @@ impl Wire {
                 "PX",
                 &self.millis(ticks),
             ]),
-            Command::Expire(key, ticks) => one(&["PEXPIRE", &self.key(key), &self.millis(ticks)]),
-            Command::SetNxAndExpire(value, ticks) => [
-                self.words(Command::SetNx(Key::Lock, value)),
-                self.words(Command::Expire(Key::Lock, ticks)),
+            RedisCommand::Expire(key, ticks) => {
+                one(&["PEXPIRE", &self.key(key), &self.millis(ticks)])
+            }
+            RedisCommand::SetNxAndExpire(value, ticks) => [
+                self.words(RedisCommand::SetNx(Key::Lock, value)),
+                self.words(RedisCommand::Expire(Key::Lock, ticks)),
             ]
             .concat(),
-            Command::Get(key) => one(&["GET", &self.key(key)]),
-            Command::GetSet(key, value) => one(&["GETSET", &self.key(key), &value.to_string()]),
-            Command::Set(key, value) => one(&["SET", &self.key(key), &value.to_string()]),
-            Command::Del(key) => one(&["DEL", &self.key(key)]),
-            Command::DeleteIf(value) => self.evaluated(command, &[Key::Lock], &[value.to_string()]),
-            Command::TakeWithFence(value, ticks) => self.evaluated(
+            RedisCommand::Get(key) => one(&["GET", &self.key(key)]),
+            RedisCommand::GetSet(key, value) => {
+                one(&["GETSET", &self.key(key), &value.to_string()])
+            }
+            RedisCommand::Set(key, value) => one(&["SET", &self.key(key), &value.to_string()]),
+            RedisCommand::Del(key) => one(&["DEL", &self.key(key)]),
+            RedisCommand::DeleteIf(value) => {
+                self.evaluated(command, &[Key::Lock], &[value.to_string()])
+            }
+            RedisCommand::TakeWithFence(value, ticks) => self.evaluated(
                 command,
                 &[Key::Lock, Key::Fence],
                 &[value.to_string(), self.millis(ticks)],
             ),
-            Command::ReadWithFence(fence) => {
+            RedisCommand::ReadWithFence(fence) => {
                 self.evaluated(command, &[Key::Seen, Key::Data], &[fence.to_string()])
             }
-            Command::WriteWithFence(fence, value) => self.evaluated(
+            RedisCommand::WriteWithFence(fence, value) => self.evaluated(
                 command,
                 &[Key::Seen, Key::Data],
                 &[fence.to_string(), value.to_string()],
@@ -117,7 +131,12 @@ impl Wire {
         }
     }
 
-    fn evaluated(&self, command: Command, keys: &[Key], arguments: &[String]) -> Vec<Vec<String>> {
+    fn evaluated(
+        &self,
+        command: RedisCommand,
+        keys: &[Key],
+        arguments: &[String],
+    ) -> Vec<Vec<String>> {
         let text = script(command).map_or("", |script| script.text);
         let mut words = vec!["EVAL".into(), text.into(), keys.len().to_string()];
         words.extend(keys.iter().map(|key| self.key(*key)));
@@ -126,7 +145,7 @@ impl Wire {
     }
 
     /// The command for people: scripts by their names, keys without the prefix.
-    pub fn text(&self, command: Command) -> String {
+    pub fn text(&self, command: RedisCommand) -> String {
         let words = self.words(command);
         let name = script(command).map_or("", |script| script.name);
         let parts: Vec<String> = words.iter().map(|part| self.line(part, name)).collect();
@@ -161,13 +180,14 @@ fn cmd(words: &[String]) -> redis::Cmd {
     command
 }
 
-fn said(answer: RedisResult<redis::Value>) -> Result<Said, String> {
+fn said(answer: RedisResult<redis::Value>) -> Result<ServerReply, String> {
     match answer {
-        Ok(value) => {
-            Ok(reply(&value).map_or_else(|| Said::Else(format!("{value:?}")), Said::Reply))
-        }
+        Ok(value) => Ok(reply(&value).map_or_else(
+            || ServerReply::Else(format!("{value:?}")),
+            ServerReply::Reply,
+        )),
         Err(error) if is_of_the_connection(&error) => Err(format!("no answer: {error}")),
-        Err(error) => Ok(Said::Else(error.to_string())),
+        Err(error) => Ok(ServerReply::Else(error.to_string())),
     }
 }
 

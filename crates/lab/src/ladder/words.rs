@@ -1,7 +1,7 @@
 //! Commands and replies in the words of `redis-cli`; one tick is one second. Must never shorten a command without saying
 //! what it stands for: [`script`] has the text, and it is what a real server gets.
 
-use super::redis::{Command, Key, Reply, Value};
+use super::redis::{Key, RedisCommand, Reply, Value};
 
 /// A script that stands in a command by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,18 +35,18 @@ const WRITE: Script = Script {
 };
 
 /// The script that a command runs.
-pub(super) fn script(command: Command) -> Option<Script> {
+pub(super) fn script(command: RedisCommand) -> Option<Script> {
     match command {
-        Command::DeleteIf(_) => Some(DELETE_IF),
-        Command::TakeWithFence(..) => Some(TAKE),
-        Command::ReadWithFence(_) => Some(READ),
-        Command::WriteWithFence(..) => Some(WRITE),
+        RedisCommand::DeleteIf(_) => Some(DELETE_IF),
+        RedisCommand::TakeWithFence(..) => Some(TAKE),
+        RedisCommand::ReadWithFence(_) => Some(READ),
+        RedisCommand::WriteWithFence(..) => Some(WRITE),
         _ => None,
     }
 }
 
 /// A command as one would type it, in a line or two.
-pub(super) fn typed(command: Command) -> Vec<String> {
+pub(super) fn typed(command: RedisCommand) -> Vec<String> {
     let lock = Key::Lock.name();
     let evaluated = |keys: &[Key], arguments: &[String]| {
         let name = script(command).map_or("", |script| script.name);
@@ -57,26 +57,26 @@ pub(super) fn typed(command: Command) -> Vec<String> {
     };
     let resource = [Key::Seen, Key::Data];
     let line = match command {
-        Command::SetNx(key, value) => format!("SETNX {} {value}", key.name()),
-        Command::SetNxPx(value, ticks) => format!("SET {lock} {value} NX EX {ticks}"),
-        Command::Expire(key, ticks) => format!("EXPIRE {} {ticks}", key.name()),
-        Command::SetNxAndExpire(value, ticks) => {
+        RedisCommand::SetNx(key, value) => format!("SETNX {} {value}", key.name()),
+        RedisCommand::SetNxPx(value, ticks) => format!("SET {lock} {value} NX EX {ticks}"),
+        RedisCommand::Expire(key, ticks) => format!("EXPIRE {} {ticks}", key.name()),
+        RedisCommand::SetNxAndExpire(value, ticks) => {
             return vec![
                 format!("MULTI; SETNX {lock} {value};"),
                 format!("EXPIRE {lock} {ticks}; EXEC"),
             ];
         }
-        Command::Get(key) => format!("GET {}", key.name()),
-        Command::GetSet(key, value) => format!("GETSET {} {value}", key.name()),
-        Command::Set(key, value) => format!("SET {} {value}", key.name()),
-        Command::Del(key) => format!("DEL {}", key.name()),
-        Command::DeleteIf(value) => evaluated(&[Key::Lock], &[value.to_string()]),
-        Command::TakeWithFence(value, ticks) => evaluated(
+        RedisCommand::Get(key) => format!("GET {}", key.name()),
+        RedisCommand::GetSet(key, value) => format!("GETSET {} {value}", key.name()),
+        RedisCommand::Set(key, value) => format!("SET {} {value}", key.name()),
+        RedisCommand::Del(key) => format!("DEL {}", key.name()),
+        RedisCommand::DeleteIf(value) => evaluated(&[Key::Lock], &[value.to_string()]),
+        RedisCommand::TakeWithFence(value, ticks) => evaluated(
             &[Key::Lock, Key::Fence],
             &[value.to_string(), (i32::from(ticks) * 1_000).to_string()],
         ),
-        Command::ReadWithFence(fence) => evaluated(&resource, &[fence.to_string()]),
-        Command::WriteWithFence(fence, value) => {
+        RedisCommand::ReadWithFence(fence) => evaluated(&resource, &[fence.to_string()]),
+        RedisCommand::WriteWithFence(fence, value) => {
             evaluated(&resource, &[fence.to_string(), value.to_string()])
         }
     };
@@ -84,12 +84,14 @@ pub(super) fn typed(command: Command) -> Vec<String> {
 }
 
 /// A command as short as it stands beside an arrow, in a line or two.
-pub(super) fn in_short(command: Command) -> Vec<String> {
+pub(super) fn in_short(command: RedisCommand) -> Vec<String> {
     let line = match command {
-        Command::DeleteIf(value) => format!("if GET lock == {value}: DEL"),
-        Command::TakeWithFence(value, ticks) => format!("SET lock {value} NX EX {ticks} + fence"),
-        Command::ReadWithFence(fence) => format!("read, fence {fence}"),
-        Command::WriteWithFence(fence, value) => format!("write {value}, fence {fence}"),
+        RedisCommand::DeleteIf(value) => format!("if GET lock == {value}: DEL"),
+        RedisCommand::TakeWithFence(value, ticks) => {
+            format!("SET lock {value} NX EX {ticks} + fence")
+        }
+        RedisCommand::ReadWithFence(fence) => format!("read, fence {fence}"),
+        RedisCommand::WriteWithFence(fence, value) => format!("write {value}, fence {fence}"),
         _ => return typed(command),
     };
     vec![line]
@@ -122,15 +124,15 @@ pub(super) fn server(server: u8) -> String {
 }
 
 /// Whether a command is for the resource, and not for the lock.
-pub(super) fn is_for_resource(command: Command) -> bool {
+pub(super) fn is_for_resource(command: RedisCommand) -> bool {
     match command {
-        Command::SetNx(key, _)
-        | Command::Expire(key, _)
-        | Command::Get(key)
-        | Command::GetSet(key, _)
-        | Command::Set(key, _)
-        | Command::Del(key) => matches!(key, Key::Data | Key::Seen),
-        Command::ReadWithFence(_) | Command::WriteWithFence(..) => true,
+        RedisCommand::SetNx(key, _)
+        | RedisCommand::Expire(key, _)
+        | RedisCommand::Get(key)
+        | RedisCommand::GetSet(key, _)
+        | RedisCommand::Set(key, _)
+        | RedisCommand::Del(key) => matches!(key, Key::Data | Key::Seen),
+        RedisCommand::ReadWithFence(_) | RedisCommand::WriteWithFence(..) => true,
         _ => false,
     }
 }
@@ -149,28 +151,37 @@ mod tests {
     #[test]
     fn commands_can_be_typed() {
         for (command, words) in [
-            (Command::SetNx(Key::Lock, Value::Number(3)), "SETNX lock 3"),
-            (Command::SetNxPx(OWNER, 2), "SET lock c1-2 NX EX 2"),
-            (Command::Expire(Key::Lock, 2), "EXPIRE lock 2"),
             (
-                Command::SetNxAndExpire(OWNER, 2),
+                RedisCommand::SetNx(Key::Lock, Value::Number(3)),
+                "SETNX lock 3",
+            ),
+            (RedisCommand::SetNxPx(OWNER, 2), "SET lock c1-2 NX EX 2"),
+            (RedisCommand::Expire(Key::Lock, 2), "EXPIRE lock 2"),
+            (
+                RedisCommand::SetNxAndExpire(OWNER, 2),
                 "MULTI; SETNX lock c1-2; EXPIRE lock 2; EXEC",
             ),
-            (Command::Get(Key::Data), "GET data"),
+            (RedisCommand::Get(Key::Data), "GET data"),
             (
-                Command::GetSet(Key::Lock, Value::Number(3)),
+                RedisCommand::GetSet(Key::Lock, Value::Number(3)),
                 "GETSET lock 3",
             ),
-            (Command::Set(Key::Data, Value::Number(3)), "SET data 3"),
-            (Command::Del(Key::Lock), "DEL lock"),
-            (Command::DeleteIf(OWNER), "EVAL <delete-if> 1 lock c1-2"),
+            (RedisCommand::Set(Key::Data, Value::Number(3)), "SET data 3"),
+            (RedisCommand::Del(Key::Lock), "DEL lock"),
             (
-                Command::TakeWithFence(OWNER, 2),
+                RedisCommand::DeleteIf(OWNER),
+                "EVAL <delete-if> 1 lock c1-2",
+            ),
+            (
+                RedisCommand::TakeWithFence(OWNER, 2),
                 "EVAL <take> 2 lock lock:fence c1-2 2000",
             ),
-            (Command::ReadWithFence(1), "EVAL <read> 2 data:seen data 1"),
             (
-                Command::WriteWithFence(1, Value::Number(3)),
+                RedisCommand::ReadWithFence(1),
+                "EVAL <read> 2 data:seen data 1",
+            ),
+            (
+                RedisCommand::WriteWithFence(1, Value::Number(3)),
                 "EVAL <write> 2 data:seen data 1 3",
             ),
         ] {

@@ -2,18 +2,22 @@
 
 use leasehold_core::Counter;
 
-use super::given::Rules;
+use super::given::LockModel;
 use super::setup::Fault;
-use super::state::{Message, Phase, State, Verb};
+use super::state::{Message, Phase, RequestKind, State};
 use super::time::NOW;
 
 /// One thing that happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     /// A request that is carried out and answered at once, unless the answer is lost.
-    Ask { client: u8, verb: Verb, lost: bool },
+    Ask {
+        client: u8,
+        verb: RequestKind,
+        lost: bool,
+    },
     /// A request that is under way for a while.
-    Send { client: u8, verb: Verb },
+    Send { client: u8, verb: RequestKind },
     /// It is carried out; or once, and will be again.
     Arrive { at: usize, again: bool },
     /// An answer or a wake reaches its client.
@@ -52,7 +56,7 @@ pub(super) enum Action {
     Tick,
 }
 
-impl Rules {
+impl LockModel {
     /// Everything that may happen in this state.
     pub(super) fn possible(&self, state: &State, into: &mut Vec<Action>) {
         let may = |fault| self.setup.may(fault);
@@ -86,9 +90,9 @@ impl Rules {
     fn of_client(&self, state: &State, client: u8, into: &mut Vec<Action>) {
         let may = |fault| self.setup.may(fault);
         let ask = if self.setup.waits {
-            Verb::Wait
+            RequestKind::Wait
         } else {
-            Verb::Try
+            RequestKind::Try
         };
         let phase = state.client(client).phase;
         if state.client(client).away {
@@ -97,15 +101,21 @@ impl Rules {
         if may(Fault::Away) && matches!(phase, Phase::Asking(Some(_))) {
             into.push(Action::Cut { client });
         }
-        let verbs: &[Verb] = match phase {
+        let verbs: &[RequestKind] = match phase {
             // One that may have been given the lock asks by extending, which works on a full server too.
-            Phase::Asking(_) if may(Fault::Blocks) => &[Verb::Wait, Verb::WaitMany, Verb::Extend],
-            Phase::Asking(_) if self.setup.waits => &[Verb::Wait, Verb::Extend],
-            Phase::Idle if may(Fault::Blocks) => &[Verb::Wait, Verb::WaitMany],
+            Phase::Asking(_) if may(Fault::Blocks) => &[
+                RequestKind::Wait,
+                RequestKind::WaitMany,
+                RequestKind::Extend,
+            ],
+            Phase::Asking(_) if self.setup.waits => &[RequestKind::Wait, RequestKind::Extend],
+            Phase::Idle if may(Fault::Blocks) => &[RequestKind::Wait, RequestKind::WaitMany],
             Phase::Idle | Phase::Asking(_) => &[ask],
-            Phase::Holding { .. } if may(Fault::Keep) => &[Verb::Extend, Verb::Release, Verb::Keep],
-            Phase::Holding { .. } => &[Verb::Extend, Verb::Release],
-            Phase::Leaving => &[Verb::Release],
+            Phase::Holding { .. } if may(Fault::Keep) => {
+                &[RequestKind::Extend, RequestKind::Release, RequestKind::Keep]
+            }
+            Phase::Holding { .. } => &[RequestKind::Extend, RequestKind::Release],
+            Phase::Leaving => &[RequestKind::Release],
             Phase::Crashed => &[],
         };
         for &verb in verbs {

@@ -4,8 +4,8 @@
 
 use leasehold_core::{Busy, CLAIM_WINDOW, Reply, UnknownPresence};
 
-use super::given::Rules;
-use super::state::{Id, Phase, State, Verb};
+use super::given::LockModel;
+use super::state::{AcquisitionId, Phase, RequestKind, State};
 use super::time::{TICK_MS, later};
 
 /// More polls than any wait within its bound takes.
@@ -19,7 +19,7 @@ struct Waited {
     first: Option<Busy>,
 }
 
-impl Rules {
+impl LockModel {
     /// R4: whoever waits gets the lock once the lease of the moment is over, and for each waiter before it one claim window,
     /// and what its polls are late.
     pub(super) fn waits_end(&self, state: &State) -> bool {
@@ -48,7 +48,7 @@ impl Rules {
         let next = state
             .lock()
             .and_then(|lock| lock.queue.front())
-            .map(|waiter| Id::of(&waiter.owner));
+            .map(|waiter| AcquisitionId::of(&waiter.owner));
         let Some(next) = next.filter(|next| self.waiting(state).any(|id| id == *next)) else {
             return true;
         };
@@ -59,20 +59,20 @@ impl Rules {
     }
 
     /// Who wants the lock and is there to ask again.
-    fn waiting(&self, state: &State) -> impl Iterator<Item = Id> {
+    fn waiting(&self, state: &State) -> impl Iterator<Item = AcquisitionId> {
         let asks = |client: &u8| matches!(state.client(*client).phase, Phase::Asking(_));
         let clients = if self.setup.waits {
             self.setup.clients
         } else {
             0
         };
-        (0..clients).filter(asks).map(|client| Id {
+        (0..clients).filter(asks).map(|client| AcquisitionId {
             client,
             nth: state.client(client).nth,
         })
     }
 
-    fn alone(&self, state: &State, id: Id) -> Waited {
+    fn alone(&self, state: &State, id: AcquisitionId) -> Waited {
         let mut waited = Waited {
             ms: None,
             first: None,
@@ -80,7 +80,7 @@ impl Rules {
         let Some(owner) = self.owner(id) else {
             return waited;
         };
-        let step = self.asks(owner, Verb::Wait, 0);
+        let step = self.asks(owner, RequestKind::Wait, 0);
         let mut world = state.world.clone();
         let mut ms = 0;
         for _ in 0..POLLS {

@@ -5,7 +5,7 @@ use leasehold_core::{
     World,
 };
 
-use super::state::{Id, Span};
+use super::state::{AcquisitionId, Span};
 use super::time::NOW;
 
 /// The locks and the counter of a store.
@@ -60,8 +60,12 @@ pub(super) fn holds(lock: &LockState, owner: &Owner) -> bool {
 }
 
 /// Whether it is an owner's, by a grant of these fences, until then or longer.
-pub(super) fn is_its_hold(holder: &Holder, (id, fences): (Id, Span), until_ms: u64) -> bool {
+pub(super) fn is_its_hold(
+    holder: &Holder,
+    (id, fences): (AcquisitionId, Span),
+    until_ms: u64,
+) -> bool {
     let has = |fence| holder.fences.contains(Fence::new(fence));
-    let is_its = Id::of(&holder.owner) == id && has(fences.first) && has(fences.last);
+    let is_its = AcquisitionId::of(&holder.owner) == id && has(fences.first) && has(fences.last);
     is_its && holder.expires_at_ms >= until_ms
 }

@@ -2,16 +2,16 @@
 //! look into the store: a client knows what it was told, and its own clock.
 
 use super::setup::Situation;
-use super::state::{Got, Id, Phase, Span, Told, Verb};
-use super::turn::Turn;
+use super::state::{AcquisitionId, BusyReply, Phase, ReplyKind, RequestKind, Span};
+use super::turn::StepContext;
 
-impl Turn<'_> {
+impl StepContext<'_> {
     /// A client is answered. Its request had taken `lag` when it was carried out, `age` ago.
     pub(super) fn answered(
         &mut self,
-        to: Id,
-        verb: Verb,
-        got: Got,
+        to: AcquisitionId,
+        verb: RequestKind,
+        got: ReplyKind,
         (lag, age): (u8, u8),
     ) -> Option<()> {
         if !self.state.is_current(to) {
@@ -21,39 +21,41 @@ impl Turn<'_> {
         let left = self.rules.setup.ttl.saturating_sub(lag + age);
         let phase = self.state.client(to.client).phase;
         self.state.client_mut(to.client).phase = match (phase, got) {
-            (Phase::Asking(_), Got::Held(_)) if left == 0 => {
+            (Phase::Asking(_), ReplyKind::Held(_)) if left == 0 => {
                 self.rules.reached(Situation::ReplyTooLate);
                 phase
             }
-            (Phase::Asking(_), Got::Held(fences)) => Phase::Holding { left, fences },
-            (Phase::Asking(_), Got::Busy) if matches!(verb, Verb::Wait | Verb::WaitMany) => {
+            (Phase::Asking(_), ReplyKind::Held(fences)) => Phase::Holding { left, fences },
+            (Phase::Asking(_), ReplyKind::Busy)
+                if matches!(verb, RequestKind::Wait | RequestKind::WaitMany) =>
+            {
                 let limit = self.rules.window;
-                Phase::Asking(Some(Told {
+                Phase::Asking(Some(BusyReply {
                     lag: lag.min(limit),
                     age: age.min(limit),
                 }))
             }
             // A request of it that is still under way has to be undone.
-            (Phase::Asking(_), Got::Busy)
+            (Phase::Asking(_), ReplyKind::Busy)
                 if self.state.flight.iter().any(|message| message.id() == to) =>
             {
                 Phase::Leaving
             }
-            (Phase::Asking(_), Got::Busy) => Phase::Idle,
+            (Phase::Asking(_), ReplyKind::Busy) => Phase::Idle,
             (
                 Phase::Holding {
                     left: before,
                     fences,
                 },
-                Got::Held(_),
+                ReplyKind::Held(_),
             ) => Phase::Holding {
                 left: before.max(left),
                 fences,
             },
-            (Phase::Holding { .. }, Got::NotHeld) => Phase::Leaving,
-            (Phase::Leaving, Got::Held(_)) => return self.unwanted(to, got),
-            (Phase::Leaving, Got::Released | Got::NotHeld)
-                if matches!(verb, Verb::Release | Verb::Keep) =>
+            (Phase::Holding { .. }, ReplyKind::NotHeld) => Phase::Leaving,
+            (Phase::Leaving, ReplyKind::Held(_)) => return self.unwanted(to, got),
+            (Phase::Leaving, ReplyKind::Released | ReplyKind::NotHeld)
+                if matches!(verb, RequestKind::Release | RequestKind::Keep) =>
             {
                 Phase::Idle
             }
@@ -65,13 +67,13 @@ impl Turn<'_> {
 
     /// A client hears that the store gave it the lock, `age` ago. It takes it without asking if it can tell a moment before
     /// which that cannot have been: the last answer told the store's time, and the wake tells it again.
-    pub(super) fn woken(&mut self, to: Id, fences: Span, age: u8) -> Option<()> {
+    pub(super) fn woken(&mut self, to: AcquisitionId, fences: Span, age: u8) -> Option<()> {
         if age > 0 {
             self.rules.reached(Situation::WakeLate);
         }
         if !self.state.is_current(to) || self.state.client(to.client).phase == Phase::Leaving {
             self.rules.reached(Situation::WakeUnwanted);
-            return self.unwanted(to, Got::Held(fences));
+            return self.unwanted(to, ReplyKind::Held(fences));
         }
         if let Phase::Asking(Some(told)) = self.state.client(to.client).phase {
             let window = self.rules.window;
@@ -87,16 +89,16 @@ impl Turn<'_> {
 
     /// What nobody wants any more is given back, unless its process is gone. Not if a rule was broken, which may be that it
     /// is given again.
-    fn unwanted(&mut self, to: Id, got: Got) -> Option<()> {
+    fn unwanted(&mut self, to: AcquisitionId, got: ReplyKind) -> Option<()> {
         let is_there = self.state.client(to.client).phase != Phase::Crashed;
-        if matches!(got, Got::Held(_)) && is_there && self.state.broken == 0 {
-            self.apply(to, Verb::Release, 0)?;
+        if matches!(got, ReplyKind::Held(_)) && is_there && self.state.broken == 0 {
+            self.apply(to, RequestKind::Release, 0)?;
         }
         Some(())
     }
 
     /// Forgets what has no meaning any more, so that equal situations are equal states.
-    fn rest(&mut self, to: Id) {
+    fn rest(&mut self, to: AcquisitionId) {
         let client = self.state.client_mut(to.client);
         if client.phase == Phase::Idle {
             (client.nth, client.robbed) = (0, false);

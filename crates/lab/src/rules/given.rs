@@ -7,7 +7,7 @@ use leasehold_core::{
 };
 
 use super::setup::{NUMBERS, Setup, Situation, TICK};
-use super::state::Id;
+use super::state::AcquisitionId;
 use crate::explore::Reached;
 
 /// The rules of a lock: [`World::apply`], or in a test, something worse.
@@ -15,7 +15,7 @@ pub type Apply = fn(&mut World, Now, &LockName, &Step, &dyn Presence) -> Outcome
 
 /// A model: its bounds, and the rules it explores.
 #[derive(Debug, Clone)]
-pub(super) struct Rules {
+pub(super) struct LockModel {
     pub(super) setup: Setup,
     pub(super) apply: Apply,
     pub(super) name: LockName,
@@ -26,11 +26,11 @@ pub(super) struct Rules {
     pub(super) reached: Reached,
 }
 
-impl Rules {
+impl LockModel {
     pub(super) fn new(setup: Setup, apply: Apply) -> Result<Self, Invalid> {
         let ttl = Ttl::new(TICK * u32::from(setup.ttl))?;
-        let ids =
-            (0..setup.clients).flat_map(|client| (0..NUMBERS).map(move |nth| Id { client, nth }));
+        let ids = (0..setup.clients)
+            .flat_map(|client| (0..NUMBERS).map(move |nth| AcquisitionId { client, nth }));
         let owners: Result<Vec<_>, _> = ids
             .map(|id| Owner::new(id.bits(), ClientId::new(id.client.into()), "lab", 1, ""))
             .collect();
@@ -46,7 +46,7 @@ impl Rules {
         })
     }
 
-    pub(super) fn owner(&self, id: Id) -> Option<&Owner> {
+    pub(super) fn owner(&self, id: AcquisitionId) -> Option<&Owner> {
         self.owners
             .get(usize::from(id.client) * usize::from(NUMBERS) + usize::from(id.nth))
     }

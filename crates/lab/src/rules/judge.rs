@@ -4,11 +4,11 @@
 use leasehold_core::{Block, Counter, Fence, Fences, LockState, Outcome, Owner, Reply, Step};
 
 use super::before::{Before, Kept, holds};
-use super::told;
+use super::replies;
 
 /// A rule that a step can break: a bit of [`super::state::State::broken`].
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Broken {
+pub(super) enum LockRule {
     Holders = 1,
     Fences = 1 << 1,
     Strangers = 1 << 2,
@@ -29,27 +29,30 @@ pub(super) fn step(
     let (reply, after) = (&first.reply, kept.lock);
     let checks = [
         (
-            Broken::Holders,
+            LockRule::Holders,
             after.holders.len() <= 1 && (after.holders.is_empty() || after.foreign.is_none()),
         ),
-        (Broken::Fences, fences_rise(before, first, kept)),
+        (LockRule::Fences, fences_rise(before, first, kept)),
         (
-            Broken::Strangers,
+            LockRule::Strangers,
             only_its_owner_changes_a_hold(before, after),
         ),
-        (Broken::Order, is_in_order(before, after)),
+        (LockRule::Order, is_in_order(before, after)),
         (
-            Broken::Repeats,
+            LockRule::Repeats,
             may_be_repeated(before.step, (reply, kept), (second, repeated)),
         ),
         (
-            Broken::FreeQueue,
+            LockRule::FreeQueue,
             *before.step == Step::Inspect
                 || !(after.holders.is_empty() && after.foreign.is_none())
                 || after.queue.iter().all(|waiter| before.passes_over(waiter)),
         ),
-        (Broken::Answers, told::answer_is_true(before, reply, after)),
-        (Broken::Told, told::all_are_told(before, first, after)),
+        (
+            LockRule::Answers,
+            replies::answer_is_true(before, reply, after),
+        ),
+        (LockRule::Told, replies::all_are_told(before, first, after)),
     ];
     checks
         .iter()
@@ -117,7 +120,7 @@ fn only_its_owner_changes_a_hold(before: &Before<'_>, after: &LockState) -> bool
         Step::Acquire { owner, .. } | Step::Extend { owner, .. } => (Some(owner), false),
         Step::Release { owner, keep, .. } => (
             Some(owner),
-            keep.is_none() || !told::is_under(before.step, before.lock),
+            keep.is_none() || !replies::is_under(before.step, before.lock),
         ),
         Step::Break { fence } => {
             let mut holders = before.lock.holders.iter();

@@ -17,11 +17,11 @@ mod configs;
 mod given;
 mod judge;
 mod model;
+mod replies;
 mod setup;
 mod state;
 mod store;
 mod time;
-mod told;
 mod trace;
 mod turn;
 
@@ -29,7 +29,7 @@ use leasehold_core::Invalid;
 
 pub use self::configs::Bounds;
 pub use self::given::Apply;
-use self::given::Rules;
+use self::given::LockModel;
 pub use self::model::Finding;
 pub use self::setup::Situation;
 
@@ -52,5 +52,5 @@ pub fn check_one(bounds: Bounds, name: &str, apply: Apply) -> Result<Finding, In
     let setup = setup.ok_or_else(|| {
         Invalid::new("model", name, format!("must be one of {:?}", names(bounds)))
     })?;
-    Ok(Rules::new(setup, apply)?.explore())
+    Ok(LockModel::new(setup, apply)?.explore())
 }

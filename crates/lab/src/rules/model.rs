@@ -5,10 +5,10 @@ use stateright::{Model, Property};
 
 use super::act::Action;
 use super::before::is_its_hold;
-use super::given::Rules;
-use super::judge::Broken;
+use super::given::LockModel;
+use super::judge::LockRule;
 use super::setup::Situation;
-use super::state::{Client, Id, Phase, State};
+use super::state::{AcquisitionId, Client, Phase, State};
 use super::time::{NOW, TICK_MS};
 use super::trace;
 use crate::explore::explore;
@@ -23,7 +23,7 @@ pub struct Finding {
     pub missed: Vec<Situation>,
 }
 
-impl Rules {
+impl LockModel {
     /// Explores everything within the bounds.
     pub(super) fn explore(&self) -> Finding {
         let checked = explore(self, self.setup.name, self.setup.bounds(), trace::lines);
@@ -39,13 +39,13 @@ impl Rules {
 /// A property that single steps break.
 macro_rules! kept {
     ($name:literal, $rule:ident) => {
-        Property::<Rules>::always($name, |_, state: &State| {
-            state.broken & Broken::$rule as u16 == 0
+        Property::<LockModel>::always($name, |_, state: &State| {
+            state.broken & LockRule::$rule as u16 == 0
         })
     };
 }
 
-impl Model for Rules {
+impl Model for LockModel {
     type State = State;
     type Action = Action;
 
@@ -134,12 +134,12 @@ fn believers(state: &State) -> impl Iterator<Item = &Client> {
 }
 
 /// The store holds the lock for it, by the grant of its fences, at least until its own deadline.
-fn holds_what_it_believes(_: &Rules, state: &State) -> bool {
+fn holds_what_it_believes(_: &LockModel, state: &State) -> bool {
     (0u8..)
         .zip(&state.clients)
         .all(|(index, client)| match client.phase {
             Phase::Holding { left, fences } if !client.robbed => {
-                let id = Id {
+                let id = AcquisitionId {
                     client: index,
                     nth: client.nth,
                 };

@@ -12,12 +12,12 @@ use leasehold_core::{Fences, Foreign, Holder, LockState, Owner, Waiter, World};
 
 /// Which acquisition of which client. The number is used again once no trace of it is left, so there is no end of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Id {
+pub(super) struct AcquisitionId {
     pub(super) client: u8,
     pub(super) nth: u8,
 }
 
-impl Id {
+impl AcquisitionId {
     /// The same as 128 bits of an owner, of which the last two digits tell.
     pub(super) fn bits(self) -> u128 {
         u128::from(self.client) << 4 | u128::from(self.nth)
@@ -64,7 +64,7 @@ pub(super) enum Phase {
     /// Nothing; what it had is over.
     Idle,
     /// It wants the lock. What it knows of the last *busy*, if it was told to wait.
-    Asking(Option<Told>),
+    Asking(Option<BusyReply>),
     /// It believes to hold the lock for `left` more, by a deadline counted from before it asked. The first of these fences is
     /// the one that it handed out last.
     Holding { left: u8, fences: Span },
@@ -76,7 +76,7 @@ pub(super) enum Phase {
 
 /// An answer that said *busy*.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Told {
+pub(super) struct BusyReply {
     /// How long the request had taken when the store answered it.
     pub(super) lag: u8,
     /// How long ago that was.
@@ -97,7 +97,7 @@ pub(super) struct Client {
 
 /// What a client can ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Verb {
+pub(super) enum RequestKind {
     Try,
     Wait,
     /// Waits, and draws several fences with the grant.
@@ -110,7 +110,7 @@ pub(super) enum Verb {
 
 /// What it can be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Got {
+pub(super) enum ReplyKind {
     Held(Span),
     Busy,
     Released,
@@ -121,8 +121,8 @@ pub(super) enum Got {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Message {
     Request {
-        from: Id,
-        verb: Verb,
+        from: AcquisitionId,
+        verb: RequestKind,
         /// Under which its client believed to hold when it was sent, or 0.
         fence: u64,
         age: u8,
@@ -130,14 +130,14 @@ pub(super) enum Message {
     },
     /// To a request that had taken `lag` when it was carried out, `age` ago.
     Reply {
-        to: Id,
-        verb: Verb,
-        got: Got,
+        to: AcquisitionId,
+        verb: RequestKind,
+        got: ReplyKind,
         lag: u8,
         age: u8,
     },
     Wake {
-        to: Id,
+        to: AcquisitionId,
         fences: Span,
         age: u8,
     },
@@ -145,7 +145,7 @@ pub(super) enum Message {
 
 impl Message {
     /// Whose it is.
-    pub(super) fn id(&self) -> Id {
+    pub(super) fn id(&self) -> AcquisitionId {
         match *self {
             Self::Request { from: id, .. }
             | Self::Reply { to: id, .. }
@@ -157,7 +157,7 @@ impl Message {
     pub(super) fn with_fences(&mut self, mut with: impl FnMut(&mut Span)) {
         match self {
             Self::Reply {
-                got: Got::Held(fences),
+                got: ReplyKind::Held(fences),
                 ..
             }
             | Self::Wake { fences, .. } => with(fences),
@@ -166,7 +166,7 @@ impl Message {
         }
     }
 
-    fn renamed(mut self, to: Id) -> Self {
+    fn renamed(mut self, to: AcquisitionId) -> Self {
         match &mut self {
             Self::Request { from: id, .. }
             | Self::Reply { to: id, .. }
@@ -223,20 +223,20 @@ impl State {
     }
 
     /// Whether the client still goes on with this acquisition.
-    pub(super) fn is_current(&self, id: Id) -> bool {
+    pub(super) fn is_current(&self, id: AcquisitionId) -> bool {
         let client = self.client(id.client);
         client.nth == id.nth && !matches!(client.phase, Phase::Idle | Phase::Crashed)
     }
 
     /// The owners that the store or a message knows.
-    pub(super) fn known(&self) -> BTreeSet<Id> {
+    pub(super) fn known(&self) -> BTreeSet<AcquisitionId> {
         let lock = || self.lock().into_iter().chain(self.replica_lock());
         let holders = lock()
             .flat_map(|lock| &lock.holders)
-            .map(|holder| Id::of(&holder.owner));
+            .map(|holder| AcquisitionId::of(&holder.owner));
         let queued = lock()
             .flat_map(|lock| &lock.queue)
-            .map(|waiter| Id::of(&waiter.owner));
+            .map(|waiter| AcquisitionId::of(&waiter.owner));
         holders
             .chain(queued)
             .chain(self.flight.iter().map(Message::id))
@@ -245,7 +245,7 @@ impl State {
 
     /// What is under way for a client, and left over of it, but for its name.
     fn traces(&self, client: u8) -> (Vec<Message>, [Vec<(usize, u8)>; 2]) {
-        let nameless = |id: Id| Id {
+        let nameless = |id: AcquisitionId| AcquisitionId {
             client: 0,
             nth: if self.is_current(id) { 0 } else { id.nth + 1 },
         };
@@ -258,7 +258,7 @@ impl State {
             .collect();
         messages.sort_unstable();
         let over = |(place, waiter): (usize, &Waiter)| {
-            let id = Id::of(&waiter.owner);
+            let id = AcquisitionId::of(&waiter.owner);
             (id.client == client && !self.is_current(id)).then_some((place, id.nth))
         };
         let over = |lock: Option<&LockState>| {
@@ -269,7 +269,7 @@ impl State {
     }
 
     /// Where a client stands, in the store and in the replica.
-    fn places(&self, id: Id) -> [usize; 2] {
+    fn places(&self, id: AcquisitionId) -> [usize; 2] {
         [self.lock(), self.replica_lock()]
             .map(|lock| lock.map_or(usize::MAX, |lock| place(lock, id)))
     }
@@ -280,8 +280,8 @@ fn lock_of(world: &World) -> Option<&LockState> {
 }
 
 /// Where a client stands: 0 holds, then the places in the queue.
-fn place(lock: &LockState, id: Id) -> usize {
-    let of = |owner: &Owner| Id::of(owner) == id;
+fn place(lock: &LockState, id: AcquisitionId) -> usize {
+    let of = |owner: &Owner| AcquisitionId::of(owner) == id;
     if lock.holders.iter().any(|holder| of(&holder.owner)) {
         return 0;
     }
@@ -314,17 +314,17 @@ impl Hash for State {
                 (
                     phase,
                     (robbed, away),
-                    self.places(Id { client: index, nth }),
+                    self.places(AcquisitionId { client: index, nth }),
                     self.traces(index),
                     index,
                 )
             })
             .collect();
         sorted.sort_unstable();
-        let renamed = |id: Id| {
+        let renamed = |id: AcquisitionId| {
             let rank = sorted.iter().position(|(.., index)| *index == id.client);
             let nth = if self.is_current(id) { 0 } else { id.nth + 1 };
-            Id {
+            AcquisitionId {
                 client: rank.map_or(u8::MAX, |rank| u8::try_from(rank).unwrap_or(u8::MAX)),
                 nth,
             }
@@ -352,7 +352,11 @@ impl Hash for State {
     }
 }
 
-fn hash_lock<H: Hasher>(lock: &LockState, renamed: impl Fn(Id) -> Id, into: &mut H) {
+fn hash_lock<H: Hasher>(
+    lock: &LockState,
+    renamed: impl Fn(AcquisitionId) -> AcquisitionId,
+    into: &mut H,
+) {
     let LockState {
         holders,
         foreign,
@@ -366,7 +370,14 @@ fn hash_lock<H: Hasher>(lock: &LockState, renamed: impl Fn(Id) -> Id, into: &mut
         kept,
     } in holders
     {
-        (renamed(Id::of(owner)), mode, fences, expires_at_ms, kept).hash(into);
+        (
+            renamed(AcquisitionId::of(owner)),
+            mode,
+            fences,
+            expires_at_ms,
+            kept,
+        )
+            .hash(into);
     }
     if let Some(Foreign {
         kind,
@@ -385,7 +396,7 @@ fn hash_lock<H: Hasher>(lock: &LockState, renamed: impl Fn(Id) -> Id, into: &mut
         seen_until_ms,
     } in queue
     {
-        let id = renamed(Id::of(owner));
+        let id = renamed(AcquisitionId::of(owner));
         (id, mode, ttl, block, listening, seen_until_ms).hash(into);
     }
     (holders.len(), queue.len()).hash(into);

@@ -1,4 +1,4 @@
-//! One step of the store. Must never decide what it does: that is [`Rules::apply`], and it is judged.
+//! One step of the store. Must never decide what it does: that is [`LockModel::apply`], and it is judged.
 
 use leasehold_core::{
     Block, Fence, Fences, Held, LockState, Mode, Outcome, Owner, Presence, Reply, Step,
@@ -6,12 +6,12 @@ use leasehold_core::{
 };
 
 use super::before::{Before, Kept};
-use super::given::Rules;
+use super::given::LockModel;
 use super::judge;
 use super::setup::{Fault, Situation};
-use super::state::{Client, Got, Id, Message, Phase, Span, Verb};
+use super::state::{AcquisitionId, Client, Message, Phase, ReplyKind, RequestKind, Span};
 use super::time::{NOW, TICK_MS};
-use super::turn::Turn;
+use super::turn::StepContext;
 
 /// How many fences are drawn by who wants several: more than two, so that neither the first nor the last is next to all others.
 const MANY: u64 = 3;
@@ -21,15 +21,15 @@ struct Connections<'a>(&'a [Client]);
 
 impl Presence for Connections<'_> {
     fn waiter_gone(&self, waiter: &Waiter) -> bool {
-        let client = Id::of(&waiter.owner).client;
+        let client = AcquisitionId::of(&waiter.owner).client;
         let client = self.0[usize::from(client)];
         client.phase == Phase::Crashed || client.away
     }
 }
 
-impl Rules {
+impl LockModel {
     /// The step that a client sends, which believes to hold under this fence, unless that is 0.
-    pub(super) fn asks(&self, owner: &Owner, verb: Verb, fence: u64) -> Step {
+    pub(super) fn asks(&self, owner: &Owner, verb: RequestKind, fence: u64) -> Step {
         let (owner, ttl, mode) = (owner.clone(), self.ttl, Mode::Exclusive);
         let fence = (fence > 0).then(|| Fence::new(fence));
         let acquire = |block, wait| Step::Acquire {
@@ -41,16 +41,16 @@ impl Rules {
         };
         let wait = Some(Wait { listening: true });
         match verb {
-            Verb::Try => acquire(Block::ONE, None),
-            Verb::Wait => acquire(Block::ONE, wait),
-            Verb::WaitMany => acquire(Block::nearest(MANY), wait),
-            Verb::Extend => Step::Extend { owner, ttl, fence },
-            Verb::Release => Step::Release {
+            RequestKind::Try => acquire(Block::ONE, None),
+            RequestKind::Wait => acquire(Block::ONE, wait),
+            RequestKind::WaitMany => acquire(Block::nearest(MANY), wait),
+            RequestKind::Extend => Step::Extend { owner, ttl, fence },
+            RequestKind::Release => Step::Release {
                 owner,
                 keep: None,
                 fence,
             },
-            Verb::Keep => Step::Release {
+            RequestKind::Keep => Step::Release {
                 owner,
                 keep: Some(ttl),
                 fence,
@@ -59,21 +59,26 @@ impl Rules {
     }
 }
 
-impl Turn<'_> {
+impl StepContext<'_> {
     /// The store takes a step for an owner.
-    pub(super) fn apply(&mut self, from: Id, verb: Verb, fence: u64) -> Option<Got> {
+    pub(super) fn apply(
+        &mut self,
+        from: AcquisitionId,
+        verb: RequestKind,
+        fence: u64,
+    ) -> Option<ReplyKind> {
         let step = self.rules.asks(self.rules.owner(from)?, verb, fence);
         let reply = self.take(&step, Some(from))?;
         Some(match reply {
-            Reply::Held(Held { fence, block, .. }) => Got::Held(told(fence, block)),
-            Reply::Busy(_) => Got::Busy,
-            Reply::Released => Got::Released,
-            Reply::NotHeld(_) | Reply::Seen(_) => Got::NotHeld,
+            Reply::Held(Held { fence, block, .. }) => ReplyKind::Held(told(fence, block)),
+            Reply::Busy(_) => ReplyKind::Busy,
+            Reply::Released => ReplyKind::Released,
+            Reply::NotHeld(_) | Reply::Seen(_) => ReplyKind::NotHeld,
         })
     }
 
     /// The store takes a step, it is judged, and whom it wakes is told.
-    pub(super) fn take(&mut self, step: &Step, by: Option<Id>) -> Option<Reply> {
+    pub(super) fn take(&mut self, step: &Step, by: Option<AcquisitionId>) -> Option<Reply> {
         let (rules, name) = (self.rules, &self.rules.name);
         let before = self.state.lock().cloned().unwrap_or_default();
         let counter = self.state.world.counter;
@@ -111,7 +116,7 @@ impl Turn<'_> {
         );
         self.said = Some(reply.clone());
         for wake in wakes {
-            let (to, fences) = (Id::of(&wake.owner), told(wake.fence, wake.block));
+            let (to, fences) = (AcquisitionId::of(&wake.owner), told(wake.fence, wake.block));
             if rules.setup.may(Fault::LateWake) {
                 self.state.flight.push(Message::Wake { to, fences, age: 0 });
             } else {
@@ -124,9 +129,19 @@ impl Turn<'_> {
     }
 
     /// Who was granted the lock and has not been heard of since; and what was reached.
-    fn note(&mut self, before: &LockState, by: Option<Id>, reply: &Reply, woken: &[&Owner]) {
+    fn note(
+        &mut self,
+        before: &LockState,
+        by: Option<AcquisitionId>,
+        reply: &Reply,
+        woken: &[&Owner],
+    ) {
         let rules = self.rules;
-        let holder = |lock: &LockState| lock.holders.first().map(|holder| Id::of(&holder.owner));
+        let holder = |lock: &LockState| {
+            lock.holders
+                .first()
+                .map(|holder| AcquisitionId::of(&holder.owner))
+        };
         let (was, is) = (holder(before), self.state.lock().and_then(holder));
         // An owner that was answered *released* and is the holder has kept the lock.
         let heard = by.is_some() && by == is && matches!(reply, Reply::Held(_) | Reply::Released);
@@ -149,7 +164,10 @@ impl Turn<'_> {
             if holders.any(|holder| holder.fences.block > Block::ONE) {
                 rules.reached(Situation::BlockDrawn);
             }
-            let told = !heard && woken.iter().any(|owner| Some(Id::of(owner)) == is);
+            let told = !heard
+                && woken
+                    .iter()
+                    .any(|owner| Some(AcquisitionId::of(owner)) == is);
             self.state.unclaimed = told.then_some(0);
             if told {
                 rules.reached(Situation::Granted);
@@ -175,14 +193,15 @@ impl Turn<'_> {
         }
         let was_passed = |waiter: &&Waiter| waiter.seen_until_ms == NOW.millis();
         let mut passed = before.queue.iter().filter(was_passed);
-        if was != is && passed.any(|waiter| Some(Id::of(&waiter.owner)) == is) {
+        if was != is && passed.any(|waiter| Some(AcquisitionId::of(&waiter.owner)) == is) {
             rules.reached(Situation::CameBack);
         }
         let stays = |waiter: &Waiter| queue().any(|other| other.owner == waiter.owner);
         let left = before.queue.iter().filter(|waiter| !stays(waiter));
-        for waiter in left
-            .filter(|waiter| Some(Id::of(&waiter.owner)) != is && Some(Id::of(&waiter.owner)) != by)
-        {
+        for waiter in left.filter(|waiter| {
+            Some(AcquisitionId::of(&waiter.owner)) != is
+                && Some(AcquisitionId::of(&waiter.owner)) != by
+        }) {
             if waiter.seen_until_ms < NOW.millis() {
                 rules.reached(Situation::SilentPassed);
             }

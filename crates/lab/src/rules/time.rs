@@ -12,7 +12,7 @@
 use leasehold_core::{Counter, Fence, LockName, Now, World};
 
 use super::setup::TICK;
-use super::state::{Message, Phase, Span, State, Told, with_one};
+use super::state::{BusyReply, Message, Phase, Span, State, with_one};
 
 /// The moment it always is.
 pub(super) const NOW: Now = Now::at_micros(3_000_000_000_000);
@@ -32,7 +32,7 @@ pub(super) fn tick(state: &mut State, name: &LockName, (ttl, window): (u8, u8)) 
     let older = |age: u8, limit: u8| (age + 1).min(limit);
     for client in &mut state.clients {
         match &mut client.phase {
-            Phase::Asking(Some(Told { age, .. })) => *age = older(*age, window),
+            Phase::Asking(Some(BusyReply { age, .. })) => *age = older(*age, window),
             Phase::Holding { left: 1, .. } => client.phase = Phase::Leaving,
             Phase::Holding { left, .. } => *left -= 1,
             _ => {}
@@ -186,8 +186,8 @@ mod tests {
     use crate::rules::Bounds;
     use crate::rules::act::Action;
     use crate::rules::configs::all;
-    use crate::rules::given::Rules;
-    use crate::rules::state::{Id, Span, Verb};
+    use crate::rules::given::LockModel;
+    use crate::rules::state::{AcquisitionId, RequestKind, Span};
 
     /// The same steps at moments that pass, and where time is moved instead, are answered the same.
     #[test]
@@ -196,7 +196,7 @@ mod tests {
             .into_iter()
             .find(|setup| setup.name == "queue")
             .unwrap();
-        let rules = Rules::new(setup, World::apply).unwrap();
+        let rules = LockModel::new(setup, World::apply).unwrap();
         let ask = |client, verb| Action::Ask {
             client,
             verb,
@@ -204,14 +204,14 @@ mod tests {
         };
         let script = |seed: usize| {
             let any = [
-                ask(0, Verb::Wait),
-                ask(1, Verb::WaitMany),
+                ask(0, RequestKind::Wait),
+                ask(1, RequestKind::WaitMany),
                 Action::Tick,
-                ask(2, Verb::Wait),
-                ask(1, Verb::Extend),
-                ask(0, Verb::Release),
+                ask(2, RequestKind::Wait),
+                ask(1, RequestKind::Extend),
+                ask(0, RequestKind::Release),
                 Action::Tick,
-                ask(1, Verb::Release),
+                ask(1, RequestKind::Release),
             ];
             (1..60).map(move |step| any[(seed * step * step + step * 5 + seed / 3) % any.len()])
         };
@@ -225,7 +225,11 @@ mod tests {
                     state = rules.step(&state, action).unwrap().0;
                     continue;
                 };
-                let step = rules.asks(rules.owner(Id { client, nth: 0 }).unwrap(), verb, 0);
+                let step = rules.asks(
+                    rules.owner(AcquisitionId { client, nth: 0 }).unwrap(),
+                    verb,
+                    0,
+                );
                 let mut moved = state.world.clone();
                 let here = World::apply(&mut moved, later(0), &rules.name, &step, &UnknownPresence);
                 let there =

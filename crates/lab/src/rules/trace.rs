@@ -3,12 +3,12 @@
 use leasehold_core::{LockState, Owner, Reply};
 
 use super::act::Action;
-use super::given::Rules;
+use super::given::LockModel;
 use super::setup::TICK;
-use super::state::{Id, Message, Phase, State};
+use super::state::{AcquisitionId, Message, Phase, State};
 
 /// A heading, and a line for each step: who did what, what the store said, and how things stand then.
-pub(super) fn lines(rules: &Rules, actions: &[Action]) -> Vec<String> {
+pub(super) fn lines(rules: &LockModel, actions: &[Action]) -> Vec<String> {
     let heading = format!(
         "{:>3}  {:>5}  {:<34} {:<24} {:<16} {:<12} {}",
         "#", "time", "what", "reply", "holder", "queue", "believe to hold"
@@ -104,12 +104,12 @@ fn reply(reply: &Reply) -> String {
 }
 
 /// A letter for the client, a number for the acquisition.
-fn name(Id { client, nth }: Id) -> String {
+fn name(AcquisitionId { client, nth }: AcquisitionId) -> String {
     format!("{}{}", char::from(b'A' + client), nth + 1)
 }
 
 fn owner(owner: &Owner) -> String {
-    name(Id::of(owner))
+    name(AcquisitionId::of(owner))
 }
 
 fn holder(lock: Option<&LockState>) -> String {
@@ -151,7 +151,7 @@ fn believers(state: &State) -> String {
         .filter_map(|(client, at)| match at.phase {
             Phase::Holding { left, .. } => Some(format!(
                 "{} {} s",
-                name(Id {
+                name(AcquisitionId {
                     client,
                     nth: at.nth
                 }),

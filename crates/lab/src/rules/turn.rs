@@ -1,4 +1,4 @@
-//! One thing happening. Must never decide who holds the lock: each step of the store is [`Rules::apply`].
+//! One thing happening. Must never decide who holds the lock: each step of the store is [`LockModel::apply`].
 
 use leasehold_core::{
     Block, Counter, Fence, Fences, Foreign, Reply, Session, Snapshot, Step, Waiter, World,
@@ -6,29 +6,29 @@ use leasehold_core::{
 
 use super::act::Action;
 use super::before::is_its_hold;
-use super::given::Rules;
+use super::given::LockModel;
 use super::setup::{Fault, NUMBERS, Situation};
-use super::state::{Client, Id, Message, Phase, State, Verb};
+use super::state::{AcquisitionId, Client, Message, Phase, RequestKind, State};
 use super::time::{NOW, TICK_MS, settle, tick};
 
 /// One step under way.
-pub(super) struct Turn<'a> {
-    pub(super) rules: &'a Rules,
+pub(super) struct StepContext<'a> {
+    pub(super) rules: &'a LockModel,
     pub(super) state: State,
     /// What the store said last, for the trace.
     pub(super) said: Option<Reply>,
 }
 
-impl Rules {
+impl LockModel {
     /// The state after `action`, and what the store said; `None` if it lies out of bounds.
     pub(super) fn step(&self, before: &State, action: Action) -> Option<(State, Option<Reply>)> {
-        let mut turn = Turn {
+        let mut turn = StepContext {
             rules: self,
             state: before.clone(),
             said: None,
         };
         turn.act(action)?;
-        let Turn {
+        let StepContext {
             mut state, said, ..
         } = turn;
         settle(&mut state, &self.name);
@@ -42,7 +42,7 @@ impl Rules {
     }
 }
 
-impl Turn<'_> {
+impl StepContext<'_> {
     fn act(&mut self, action: Action) -> Option<()> {
         match action {
             Action::Ask { client, verb, lost } => {
@@ -84,7 +84,7 @@ impl Turn<'_> {
             }
             Action::GiveUp { client } => {
                 let at = self.state.client(client);
-                if self.is_queued(Id {
+                if self.is_queued(AcquisitionId {
                     client,
                     nth: at.nth,
                 }) {
@@ -140,7 +140,7 @@ impl Turn<'_> {
     }
 
     /// Gets ready to send: with a fresh owner, if it begins, and with the fence under which it believes to hold, if it does.
-    fn begin(&mut self, client: u8, verb: Verb) -> Option<(Id, u64)> {
+    fn begin(&mut self, client: u8, verb: RequestKind) -> Option<(AcquisitionId, u64)> {
         let at = *self.state.client(client);
         let fence = match at.phase {
             Phase::Holding { fences, .. } => fences.first,
@@ -157,7 +157,7 @@ impl Turn<'_> {
             if left_over > self.rules.setup.left_over {
                 return None;
             }
-            nth = (0..NUMBERS).find(|nth| !known.contains(&Id { client, nth: *nth }))?;
+            nth = (0..NUMBERS).find(|nth| !known.contains(&AcquisitionId { client, nth: *nth }))?;
             *self.state.client_mut(client) = Client {
                 nth,
                 phase: Phase::Asking(None),
@@ -165,10 +165,10 @@ impl Turn<'_> {
                 away: false,
             };
         }
-        if matches!(verb, Verb::Release | Verb::Keep) {
+        if matches!(verb, RequestKind::Release | RequestKind::Keep) {
             self.state.client_mut(client).phase = Phase::Leaving;
         }
-        Some((Id { client, nth }, fence))
+        Some((AcquisitionId { client, nth }, fence))
     }
 
     fn arrive(&mut self, at: usize, again: bool) -> Option<()> {
@@ -193,7 +193,7 @@ impl Turn<'_> {
         } else {
             self.state.flight.remove(at);
         }
-        if !matches!(verb, Verb::Release | Verb::Keep)
+        if !matches!(verb, RequestKind::Release | RequestKind::Keep)
             && (!self.state.is_current(from)
                 || self.state.client(from.client).phase == Phase::Leaving)
         {
@@ -223,7 +223,7 @@ impl Turn<'_> {
     fn break_lock(&mut self) -> Option<()> {
         let seen = self.state.seen.take()?;
         let holder = self.state.lock().and_then(|lock| lock.holders.first());
-        let holder = holder.map(|holder| Id::of(&holder.owner));
+        let holder = holder.map(|holder| AcquisitionId::of(&holder.owner));
         let robbed = self.state.clone();
         let reply = self.take(
             &Step::Break {
@@ -268,7 +268,7 @@ impl Turn<'_> {
                 continue;
             };
             let (id, until) = (
-                Id {
+                AcquisitionId {
                     client: index,
                     nth: client.nth,
                 },
@@ -292,7 +292,10 @@ impl Turn<'_> {
             .lock()
             .map(|lock| lock.holders.clone())
             .unwrap_or_default();
-        for id in holders.iter().map(|holder| Id::of(&holder.owner)) {
+        for id in holders
+            .iter()
+            .map(|holder| AcquisitionId::of(&holder.owner))
+        {
             if self.state.is_current(id) {
                 self.state.client_mut(id.client).robbed = true;
             }
@@ -300,7 +303,7 @@ impl Turn<'_> {
     }
 
     fn crash(&mut self, client: u8) {
-        let id = Id {
+        let id = AcquisitionId {
             client,
             nth: self.state.client(client).nth,
         };
@@ -351,8 +354,8 @@ impl Turn<'_> {
             .is_some_and(|lock| !lock.holders.is_empty())
     }
 
-    fn is_queued(&self, id: Id) -> bool {
-        let of = |waiter: &Waiter| Id::of(&waiter.owner) == id;
+    fn is_queued(&self, id: AcquisitionId) -> bool {
+        let of = |waiter: &Waiter| AcquisitionId::of(&waiter.owner) == id;
         self.state
             .lock()
             .is_some_and(|lock| lock.queue.iter().any(of))

@@ -1,9 +1,9 @@
 //! The world around the clients: time, the network, the server. Must never decide what a client does.
 
-use super::agenda::{Agenda, Client, Event};
+use super::event_queue::{ClientNumber, EventQueue, ScheduledEvent};
 use super::figures::{Figures, Meter};
-use super::server::Server;
-use super::settings::{Crash, Settings, Way, nanos};
+use super::server::SimulatedServer;
+use super::settings::{Crash, ScaleSettings, WaitMethod, nanos};
 use crate::rng::Rng;
 
 /// The clients and their store.
@@ -18,13 +18,13 @@ pub(super) trait Clients: Sized {
     /// Everybody begins to want the lock.
     fn begin(&mut self, bench: &mut Bench<Self>);
     /// A command arrives at the store.
-    fn arrives(&mut self, bench: &mut Bench<Self>, client: Client, command: Self::Command);
+    fn arrives(&mut self, bench: &mut Bench<Self>, client: ClientNumber, command: Self::Command);
     /// An answer arrives at a client.
-    fn answered(&mut self, bench: &mut Bench<Self>, client: Client, answer: Self::Answer);
+    fn answered(&mut self, bench: &mut Bench<Self>, client: ClientNumber, answer: Self::Answer);
     /// A client's timer went off.
-    fn due(&mut self, bench: &mut Bench<Self>, client: Client, timer: Self::Timer);
+    fn due(&mut self, bench: &mut Bench<Self>, client: ClientNumber, timer: Self::Timer);
     /// The client ends, if it waits. Returns whether it did.
-    fn crash(&mut self, client: Client, crash: Crash) -> bool;
+    fn crash(&mut self, client: ClientNumber, crash: Crash) -> bool;
 }
 
 /// Durations of the settings in nanoseconds.
@@ -45,8 +45,8 @@ pub(super) struct Costs {
 /// An experiment under way.
 pub(super) struct Bench<C: Clients> {
     pub(super) costs: Costs,
-    pub(super) agenda: Agenda<C::Command, C::Answer, C::Timer>,
-    pub(super) server: Server,
+    pub(super) event_queue: EventQueue<C::Command, C::Answer, C::Timer>,
+    pub(super) server: SimulatedServer,
     pub(super) rng: Rng,
     pub(super) meter: Meter,
     pub(super) clients: u32,
@@ -61,7 +61,7 @@ pub(super) const EPOCH: u64 = 1_000_000_000_000_000;
 const LIMIT: u64 = 4 * 3_600 * 1_000_000_000;
 
 impl<C: Clients> Bench<C> {
-    fn new(settings: &Settings, warm_up: u64) -> Self {
+    fn new(settings: &ScaleSettings, warm_up: u64) -> Self {
         Self {
             costs: Costs {
                 section: nanos(settings.section),
@@ -75,8 +75,8 @@ impl<C: Clients> Bench<C> {
                 pause: nanos(settings.pause),
                 safety: nanos(settings.safety),
             },
-            agenda: Agenda::starting_at(EPOCH),
-            server: Server::default(),
+            event_queue: EventQueue::starting_at(EPOCH),
+            server: SimulatedServer::default(),
             rng: Rng::new(settings.seed),
             meter: Meter::new(settings.clients, warm_up),
             clients: settings.clients,
@@ -85,52 +85,56 @@ impl<C: Clients> Bench<C> {
     }
 
     pub(super) const fn now(&self) -> u64 {
-        self.agenda.now()
+        self.event_queue.now()
     }
 
     /// A client sends a command.
-    pub(super) fn send(&mut self, client: Client, command: C::Command) {
+    pub(super) fn send(&mut self, client: ClientNumber, command: C::Command) {
         let at = self.now() + self.costs.latency;
-        self.agenda.send(at, client, command);
+        self.event_queue.send(at, client, command);
     }
 
     /// The store answers, or tells, at `done`.
-    pub(super) fn answer(&mut self, done: u64, client: Client, answer: C::Answer) {
-        self.agenda
+    pub(super) fn answer(&mut self, done: u64, client: ClientNumber, answer: C::Answer) {
+        self.event_queue
             .answer(done + self.costs.latency, client, answer);
     }
 
     /// A timer of a client, after `pause`.
-    pub(super) fn plan(&mut self, pause: u64, client: Client, timer: C::Timer) {
-        self.agenda.plan(self.now() + pause, client, timer);
+    pub(super) fn plan(&mut self, pause: u64, client: ClientNumber, timer: C::Timer) {
+        self.event_queue.plan(self.now() + pause, client, timer);
     }
 
     /// A client learns that it holds the lock until `until`. At `finish` it is done with its critical section.
-    pub(super) fn knows(&mut self, client: Client, until: u64, finish: C::Timer) {
+    pub(super) fn knows(&mut self, client: ClientNumber, until: u64, finish: C::Timer) {
         self.begins |= self.meter.knows(client, self.now(), until);
         self.plan(self.costs.section, client, finish);
     }
 
     /// A client has released the lock; at `begin` it wants it again.
-    pub(super) fn again(&mut self, client: Client, begin: C::Timer) {
+    pub(super) fn again(&mut self, client: ClientNumber, begin: C::Timer) {
         let pause = self.rng.about(self.costs.think);
         self.plan(pause, client, begin);
     }
 }
 
 /// Runs the experiment until enough hand-overs were measured.
-pub(super) fn run<C: Clients>(clients: &mut C, settings: &Settings, way: Way) -> Figures {
+pub(super) fn run<C: Clients>(
+    clients: &mut C,
+    settings: &ScaleSettings,
+    way: WaitMethod,
+) -> Figures {
     let turns = settings.turns(way);
     let mut bench = Bench::new(settings, (turns / 10).clamp(2, 200));
     clients.begin(&mut bench);
     while bench.meter.hand_overs() < turns && bench.now() < EPOCH + LIMIT {
-        let Some((client, event)) = bench.agenda.next() else {
+        let Some((client, event)) = bench.event_queue.next() else {
             break;
         };
         match event {
-            Event::Arrives(command) => clients.arrives(&mut bench, client, command),
-            Event::Answered(answer) => clients.answered(&mut bench, client, answer),
-            Event::Due(timer) => clients.due(&mut bench, client, timer),
+            ScheduledEvent::Arrives(command) => clients.arrives(&mut bench, client, command),
+            ScheduledEvent::Answered(answer) => clients.answered(&mut bench, client, answer),
+            ScheduledEvent::Due(timer) => clients.due(&mut bench, client, timer),
         }
         if std::mem::take(&mut bench.begins) {
             bench.server.measure_from(bench.now());
@@ -143,7 +147,7 @@ pub(super) fn run<C: Clients>(clients: &mut C, settings: &Settings, way: Way) ->
 }
 
 /// Ends one waiting client in a hundred.
-fn crash<C: Clients>(clients: &mut C, bench: &mut Bench<C>, settings: &Settings) {
+fn crash<C: Clients>(clients: &mut C, bench: &mut Bench<C>, settings: &ScaleSettings) {
     let Some(how) = settings.crash else { return };
     let mut left = settings.clients.div_ceil(100);
     // Some are not waiting, or ended before: there are enough others.
@@ -152,7 +156,7 @@ fn crash<C: Clients>(clients: &mut C, bench: &mut Bench<C>, settings: &Settings)
             return;
         }
         let chosen = bench.rng.below(u64::from(settings.clients));
-        let client = Client::try_from(chosen).unwrap_or_default();
+        let client = ClientNumber::try_from(chosen).unwrap_or_default();
         if clients.crash(client, how) {
             bench.meter.ends(client);
             left -= 1;

@@ -1,10 +1,10 @@
 //! What is measured, and that the lock was one. Must never take part in what happens.
 //!
-//! - **S1** At no time do two clients believe that they hold the lock.
+//! - **SC1** At no time do two clients believe that they hold the lock.
 
 use serde::Serialize;
 
-use super::agenda::Client;
+use super::event_queue::ClientNumber;
 
 /// What an experiment found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -54,8 +54,8 @@ pub struct Fairness {
 #[derive(Debug)]
 pub(super) struct Meter {
     /// Who believes that it holds the lock, since when and until when at the most.
-    holder: Option<(Client, u64, u64)>,
-    last_holder: Option<Client>,
+    holder: Option<(ClientNumber, u64, u64)>,
+    last_holder: Option<ClientNumber>,
     /// When the last release arrived at the store, until the next client knows that it holds.
     released_at: Option<u64>,
     /// Since when each client waits; `NEVER` if it does not.
@@ -104,20 +104,20 @@ impl Meter {
     }
 
     /// A client wants the lock.
-    pub(super) fn wants(&mut self, client: Client, now: u64) {
+    pub(super) fn wants(&mut self, client: ClientNumber, now: u64) {
         self.asked[client as usize] = now;
         self.waiting += 1;
     }
 
     /// A client waits no longer, and has no lock.
-    pub(super) fn gives_up(&mut self, client: Client) {
+    pub(super) fn gives_up(&mut self, client: ClientNumber) {
         if std::mem::replace(&mut self.asked[client as usize], NEVER) != NEVER {
             self.waiting -= 1;
         }
     }
 
     /// A client ended while it waited.
-    pub(super) fn ends(&mut self, client: Client) {
+    pub(super) fn ends(&mut self, client: ClientNumber) {
         self.gives_up(client);
         self.grants[client as usize] = None;
     }
@@ -125,12 +125,12 @@ impl Meter {
     /// A client learns that it holds the lock until `until`. Returns whether the measurement begins here.
     ///
     /// # Panics
-    /// When another one believes the same (S1): the experiment has found a bug, in the rules or in itself.
-    pub(super) fn knows(&mut self, client: Client, now: u64, until: u64) -> bool {
+    /// When another one believes the same (SC1): the experiment has found a bug, in the rules or in itself.
+    pub(super) fn knows(&mut self, client: ClientNumber, now: u64, until: u64) -> bool {
         if let Some((other, since, valid)) = self.holder.take() {
             assert!(
                 now >= valid,
-                "S1: {client} learns at {now} that it holds what {other} holds from {since} to {valid}"
+                "SC1: {client} learns at {now} that it holds what {other} holds from {since} to {valid}"
             );
             self.add_held(since, valid);
         }
@@ -163,14 +163,14 @@ impl Meter {
     }
 
     /// A client has a new deadline.
-    pub(super) fn extends(&mut self, client: Client, until: u64) {
+    pub(super) fn extends(&mut self, client: ClientNumber, until: u64) {
         if let Some(holder) = self.holder.as_mut().filter(|holder| holder.0 == client) {
             holder.2 = until;
         }
     }
 
     /// A client lets go of the lock, at the latest at its deadline.
-    pub(super) fn lets_go(&mut self, client: Client, now: u64) {
+    pub(super) fn lets_go(&mut self, client: ClientNumber, now: u64) {
         if let Some((_, since, until)) = self.holder.take_if(|holder| holder.0 == client) {
             self.add_held(since, until.min(now));
         }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "S1: 1 learns at 99 that it holds what 0 holds from 10 to 100")]
+    #[should_panic(expected = "SC1: 1 learns at 99 that it holds what 0 holds from 10 to 100")]
     fn two_holders_at_once_are_found() {
         two_know(99);
     }

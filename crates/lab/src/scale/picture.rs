@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::svg::Svg;
 
 use super::figures::{Figures, float};
-use super::settings::Way;
+use super::settings::WaitMethod;
 
 const WIDTH: f64 = 1_080.0;
 const HEIGHT: f64 = 430.0;
@@ -136,7 +136,7 @@ impl Panel {
         let attributes = r##"font-size="12" fill="#444" text-anchor="middle""##;
         svg.text((left + wide / 2.0, bottom + 35.0), attributes, "clients");
         // Ours last, on top of the others.
-        for (at, way) in Way::ALL.iter().enumerate().rev() {
+        for (at, way) in WaitMethod::ALL.iter().enumerate().rev() {
             let points: Vec<_> = figures
                 .iter()
                 .filter(|of| of.way == way.name())

@@ -5,13 +5,13 @@
 //! a release that is told before the answer to an attempt went before it, since both come over one connection.
 //! Neither renews: the critical section is shorter than the lease.
 
-use super::agenda::Client;
 use super::bench::{Bench, Clients, EPOCH};
-use super::settings::{Crash, Settings};
+use super::event_queue::ClientNumber;
+use super::settings::{Crash, ScaleSettings};
 
 /// A command to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum RivalCommand {
     /// Take the lock.
     Ask,
     /// Free the lock.
@@ -20,7 +20,7 @@ pub(super) enum Command {
 
 /// A message of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum RivalAnswer {
     /// It holds the lock.
     Held,
     /// Someone else does.
@@ -35,7 +35,7 @@ pub(super) enum Answer {
 
 /// An act of a client by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Timer {
+pub(super) enum RivalTimer {
     /// Wants the lock (again).
     Begin,
     /// Asks again.
@@ -71,11 +71,11 @@ pub(super) struct Rivals {
     broadcast: bool,
     members: Vec<Rival>,
     /// Who holds the key, and when it expires.
-    key: Option<(Client, u64)>,
+    key: Option<(ClientNumber, u64)>,
 }
 
 impl Rivals {
-    pub(super) fn new(settings: &Settings, broadcast: bool) -> Self {
+    pub(super) fn new(settings: &ScaleSettings, broadcast: bool) -> Self {
         let rival = Rival {
             about: About::Waiting,
             sent: 0,
@@ -90,13 +90,13 @@ impl Rivals {
         }
     }
 
-    fn ask(&mut self, bench: &mut Bench<Self>, client: Client) {
+    fn ask(&mut self, bench: &mut Bench<Self>, client: ClientNumber) {
         let rival = &mut self.members[client as usize];
         (rival.sent, rival.is_asking) = (bench.now(), true);
-        bench.send(client, Command::Ask);
+        bench.send(client, RivalCommand::Ask);
     }
 
-    fn release(&mut self, bench: &mut Bench<Self>, client: Client) {
+    fn release(&mut self, bench: &mut Bench<Self>, client: ClientNumber) {
         let now = bench.now();
         let costs = &bench.costs;
         let mut cost = costs.script;
@@ -107,51 +107,51 @@ impl Rivals {
             // Another order each time: those who subscribed first should not always win.
             let next = bench.rng.below(u64::from(bench.clients));
             let left = bench.clients - 1;
-            let next = Client::try_from(next).unwrap_or_default();
+            let next = ClientNumber::try_from(next).unwrap_or_default();
             let at = first + bench.costs.latency;
-            bench.agenda.tell(at, next, Answer::Free { left });
+            bench.event_queue.tell(at, next, RivalAnswer::Free { left });
         }
         if freed {
             bench.meter.released(now);
         }
         let done = bench.server.serve(now, cost);
         let answer = if freed {
-            Answer::Released
+            RivalAnswer::Released
         } else {
-            Answer::NotHeld
+            RivalAnswer::NotHeld
         };
         bench.answer(done, client, answer);
     }
 
-    fn take(&mut self, bench: &mut Bench<Self>, client: Client) {
+    fn take(&mut self, bench: &mut Bench<Self>, client: ClientNumber) {
         let done = bench.server.serve(bench.now(), bench.costs.set);
         self.key.take_if(|key| key.1 < done);
         let answer = if self.key.is_none() {
             self.key = Some((client, done + bench.costs.ttl));
-            Answer::Held
+            RivalAnswer::Held
         } else {
-            Answer::Busy
+            RivalAnswer::Busy
         };
         bench.answer(done, client, answer);
     }
 
     /// The lock is busy: when to try again.
-    fn wait(&mut self, bench: &mut Bench<Self>, client: Client) {
+    fn wait(&mut self, bench: &mut Bench<Self>, client: ClientNumber) {
         let rival = &mut self.members[client as usize];
         rival.heard = bench.now();
         if !self.broadcast {
             let pause = bench.rng.about(bench.costs.pause);
-            bench.plan(pause, client, Timer::Poll);
+            bench.plan(pause, client, RivalTimer::Poll);
         } else if !std::mem::replace(&mut rival.has_timer, true) {
-            bench.plan(bench.costs.safety, client, Timer::Poll);
+            bench.plan(bench.costs.safety, client, RivalTimer::Poll);
         }
     }
 }
 
 impl Clients for Rivals {
-    type Command = Command;
-    type Answer = Answer;
-    type Timer = Timer;
+    type Command = RivalCommand;
+    type Answer = RivalAnswer;
+    type Timer = RivalTimer;
 
     /// All of them wait already, pollers at any point of their pause.
     fn begin(&mut self, bench: &mut Bench<Self>) {
@@ -168,89 +168,89 @@ impl Clients for Rivals {
             };
             let pause = bench.rng.below(limit);
             self.members[client as usize].heard = EPOCH + pause - limit;
-            bench.plan(pause, client, Timer::Poll);
+            bench.plan(pause, client, RivalTimer::Poll);
         }
         if self.broadcast {
             self.ask(bench, 0);
         }
     }
 
-    fn arrives(&mut self, bench: &mut Bench<Self>, client: Client, command: Command) {
-        if command == Command::Ask {
+    fn arrives(&mut self, bench: &mut Bench<Self>, client: ClientNumber, command: RivalCommand) {
+        if command == RivalCommand::Ask {
             self.take(bench, client);
         } else {
             self.release(bench, client);
         }
     }
 
-    fn answered(&mut self, bench: &mut Bench<Self>, client: Client, answer: Answer) {
+    fn answered(&mut self, bench: &mut Bench<Self>, client: ClientNumber, answer: RivalAnswer) {
         let rival = &mut self.members[client as usize];
-        if matches!(answer, Answer::Held | Answer::Busy) {
+        if matches!(answer, RivalAnswer::Held | RivalAnswer::Busy) {
             rival.is_asking = false;
         }
-        if let Answer::Free { left } = answer {
+        if let RivalAnswer::Free { left } = answer {
             if rival.about == About::Waiting && !rival.is_asking {
                 self.ask(bench, client);
             }
             if let Some(left) = left.checked_sub(1) {
                 let next = (client + 1) % bench.clients;
                 let at = bench.now() + bench.costs.push;
-                bench.agenda.tell(at, next, Answer::Free { left });
+                bench.event_queue.tell(at, next, RivalAnswer::Free { left });
             }
             return;
         }
         match (rival.about, answer) {
-            (About::Waiting, Answer::Held) => {
+            (About::Waiting, RivalAnswer::Held) => {
                 let until = deadline(rival.sent, bench.costs.ttl);
                 if bench.now() < until {
                     rival.about = About::Holding;
-                    bench.knows(client, until, Timer::Finish);
+                    bench.knows(client, until, RivalTimer::Finish);
                 } else {
                     self.wait(bench, client);
                 }
             }
-            (About::Waiting, Answer::Busy) => self.wait(bench, client),
-            (About::Releasing, Answer::Released | Answer::NotHeld) => {
+            (About::Waiting, RivalAnswer::Busy) => self.wait(bench, client),
+            (About::Releasing, RivalAnswer::Released | RivalAnswer::NotHeld) => {
                 rival.about = About::Nothing;
-                bench.again(client, Timer::Begin);
+                bench.again(client, RivalTimer::Begin);
             }
             _ => {}
         }
     }
 
-    fn due(&mut self, bench: &mut Bench<Self>, client: Client, timer: Timer) {
+    fn due(&mut self, bench: &mut Bench<Self>, client: ClientNumber, timer: RivalTimer) {
         let now = bench.now();
         let rival = &mut self.members[client as usize];
         match (rival.about, timer) {
-            (About::Nothing, Timer::Begin) => {
+            (About::Nothing, RivalTimer::Begin) => {
                 rival.about = About::Waiting;
                 bench.meter.wants(client, now);
                 self.ask(bench, client);
             }
-            (About::Waiting, Timer::Poll) if self.broadcast => {
+            (About::Waiting, RivalTimer::Poll) if self.broadcast => {
                 let quiet_until = rival.heard + bench.costs.safety;
                 if rival.is_asking {
                     // The answer, if it is a refusal, begins a new time of quiet.
-                    bench.plan(bench.costs.safety, client, Timer::Poll);
+                    bench.plan(bench.costs.safety, client, RivalTimer::Poll);
                 } else if now < quiet_until {
-                    bench.plan(quiet_until - now, client, Timer::Poll);
+                    bench.plan(quiet_until - now, client, RivalTimer::Poll);
                 } else {
                     rival.has_timer = false;
                     self.ask(bench, client);
                 }
             }
-            (About::Waiting, Timer::Poll) if !rival.is_asking => self.ask(bench, client),
-            (_, Timer::Poll) => rival.has_timer = false,
-            (About::Holding, Timer::Finish) => {
+            (About::Waiting, RivalTimer::Poll) if !rival.is_asking => self.ask(bench, client),
+            (_, RivalTimer::Poll) => rival.has_timer = false,
+            (About::Holding, RivalTimer::Finish) => {
                 rival.about = About::Releasing;
                 bench.meter.lets_go(client, now);
-                bench.send(client, Command::Release);
+                bench.send(client, RivalCommand::Release);
             }
             _ => {}
         }
     }
 
-    fn crash(&mut self, client: Client, _crash: Crash) -> bool {
+    fn crash(&mut self, client: ClientNumber, _crash: Crash) -> bool {
         let rival = &mut self.members[client as usize];
         let waits = rival.about == About::Waiting && !rival.is_asking;
         if waits {

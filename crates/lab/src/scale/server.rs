@@ -2,7 +2,7 @@
 
 /// When the server is free, and how busy it was.
 #[derive(Debug, Default)]
-pub(super) struct Server {
+pub(super) struct SimulatedServer {
     free_at: u64,
     /// All time it spends on what has arrived, done or not.
     work: u64,
@@ -11,7 +11,7 @@ pub(super) struct Server {
     since: (u64, u64, u64),
 }
 
-impl Server {
+impl SimulatedServer {
     /// When a step that arrives at `now` is begun.
     pub(super) fn begins(&self, now: u64) -> u64 {
         self.free_at.max(now)

@@ -4,23 +4,23 @@ use std::time::Duration;
 
 /// How clients wait for the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum WaitMethod {
     /// Leasehold: in a queue that the store keeps; a release gives the lock to the first in line and tells it.
-    Ours,
+    Leasehold,
     /// `SET NX`, again and again, after a pause.
     Poller,
     /// `SET NX`, again whenever a release is told to all.
     Broadcast,
 }
 
-impl Way {
+impl WaitMethod {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Ours, Self::Poller, Self::Broadcast];
+    pub const ALL: [Self; 3] = [Self::Leasehold, Self::Poller, Self::Broadcast];
 
     /// Its name in tables.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Ours => "leasehold",
+            Self::Leasehold => "leasehold",
             Self::Poller => "poller",
             Self::Broadcast => "broadcast",
         }
@@ -38,7 +38,7 @@ pub enum Crash {
 
 /// One experiment.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ScaleSettings {
     /// How many clients want the lock.
     pub clients: u32,
     /// What the random numbers begin with.
@@ -75,7 +75,7 @@ pub struct Settings {
 /// changes.
 pub(super) const DEEP: u64 = 2_000;
 
-impl Default for Settings {
+impl Default for ScaleSettings {
     fn default() -> Self {
         Self {
             clients: 100,
@@ -97,21 +97,21 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl ScaleSettings {
     /// How many hand-overs to measure: more than ten turns for each client where that is feasible, else what a minute or so
     /// allows.
-    pub(super) fn turns(&self, way: Way) -> u64 {
+    pub(super) fn turns(&self, way: WaitMethod) -> u64 {
         const EVENTS: u64 = 40_000_000;
         let clients = u64::from(self.clients);
         let feasible = match way {
             // Each new place in a long line costs a look through all of it.
-            Way::Ours if clients > 200_000 => 1_000,
-            Way::Ours if clients > 20_000 => 2_000,
-            Way::Ours => u64::MAX,
+            WaitMethod::Leasehold if clients > 200_000 => 1_000,
+            WaitMethod::Leasehold if clients > 20_000 => 2_000,
+            WaitMethod::Leasehold => u64::MAX,
             // As long as the server keeps up, one in ten asks during a turn.
-            Way::Poller if clients < 20_000 => EVENTS / (10 + clients / 3),
-            Way::Poller => EVENTS / (3 * clients),
-            Way::Broadcast => EVENTS / (10 + 3 * clients),
+            WaitMethod::Poller if clients < 20_000 => EVENTS / (10 + clients / 3),
+            WaitMethod::Poller => EVENTS / (3 * clients),
+            WaitMethod::Broadcast => EVENTS / (10 + 3 * clients),
         };
         let wanted = (clients * 11).clamp(2_000, 110_000);
         self.hand_overs.unwrap_or(wanted.min(feasible).max(20))

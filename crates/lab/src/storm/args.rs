@@ -1,4 +1,4 @@
-//! How a storm is asked for on a command line. Must never hold a default that [`Settings`] would not have.
+//! How a storm is asked for on a command line. Must never hold a default that [`StormSettings`] would not have.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use leasehold_history::{Status, judge, read};
 
-use super::{Conclusion, Fencing, Settings, storm};
+use super::{Conclusion, Fencing, StormSettings, storm};
 use crate::host_time;
-use crate::said::{Asked, Refused, Said};
+use crate::output::{CommandError, CommandOutput, Terminal};
 use crate::text::json_line;
 
 /// Let processes fight for locks while they and the server are stopped and killed, and judge what they did
@@ -53,8 +53,8 @@ pub struct Storm {
 }
 
 impl Storm {
-    fn settings(&self) -> Settings {
-        Settings {
+    fn settings(&self) -> StormSettings {
+        StormSettings {
             workers: self.workers,
             locks: self.locks,
             ttl: self.ttl,
@@ -74,14 +74,14 @@ impl Storm {
     ///
     /// # Errors
     /// As [`storm`].
-    pub(crate) fn run(&self, json: bool, asked: &Asked) -> Result<Said, String> {
+    pub(crate) fn run(&self, json: bool, asked: &Terminal) -> Result<CommandOutput, String> {
         let settings = self.settings();
         (asked.progress)(&format!(
             "a storm of {:?}, seed {}",
             settings.time, settings.seed
         ));
         let report = storm(&settings)?;
-        Ok(Said {
+        Ok(CommandOutput {
             text: if json {
                 json_line("leasehold.lab-storm/1", &report)
             } else {
@@ -132,15 +132,15 @@ impl Judge {
     ///
     /// # Errors
     /// When there is none that can be read.
-    pub(crate) fn run(&self, json: bool) -> Result<Said, Refused> {
+    pub(crate) fn run(&self, json: bool) -> Result<CommandOutput, CommandError> {
         let history = read(&self.history).map_err(|unreadable| {
-            Refused::Usage(format!(
+            CommandError::Usage(format!(
                 "no history in {}: {unreadable}\n    next    leasehold lab storm --keep NEW_DIR; leasehold lab judge NEW_DIR/storm",
                 self.history.display()
             ))
         })?;
         let verdict = judge(&history);
-        Ok(Said {
+        Ok(CommandOutput {
             text: if json {
                 json_line("leasehold.lab-judge/1", &verdict)
             } else {

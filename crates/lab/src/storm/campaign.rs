@@ -10,14 +10,14 @@ use std::time::Duration;
 use leasehold_history::{FaultKind, Invariant, Verdict};
 use serde_json::json;
 
-use super::crew::Crew;
 use super::nemesis::{self, Nemesis};
 use super::part::Part;
+use super::pool::WorkerPool;
 use super::resource::Fencing;
 use super::servers::Servers;
-use super::settings::Settings;
+use super::settings::StormSettings;
 use super::worker::{self, System};
-use super::{judged, resource};
+use super::{judge_process, resource};
 use crate::host_time;
 use crate::process::Process;
 
@@ -54,7 +54,7 @@ pub(super) struct Campaign {
 
 /// What came of it.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct CampaignOutcome {
     pub(super) verdict: Verdict,
     /// From the first worker's start to the last one's end.
     pub(super) took: Duration,
@@ -68,7 +68,11 @@ pub(super) struct Outcome {
 
 impl Campaign {
     /// Runs it, with its history in `directory`, which exists and is empty.
-    pub(super) fn run(&self, settings: &Settings, directory: &Path) -> Result<Outcome, String> {
+    pub(super) fn run(
+        &self,
+        settings: &StormSettings,
+        directory: &Path,
+    ) -> Result<CampaignOutcome, String> {
         let scratch = tempfile::Builder::new()
             .prefix("leasehold-storm-")
             .tempdir();
@@ -90,12 +94,12 @@ impl Campaign {
         let mut resource = self.resource(&socket, directory)?;
         let began = host_time::up();
         let enough = scratch.path().join("enough");
-        let orders = self.orders(settings, url, directory, [&socket, &enough]);
-        let mut crew = Crew::start(orders, settings.workers)?;
+        let config = self.config(settings, url, directory, [&socket, &enough]);
+        let mut pool = WorkerPool::start(config, settings.workers)?;
         let path = directory.join("nemesis.jsonl");
         let mut nemesis = Nemesis {
             servers: server.as_mut(),
-            crew: &mut crew,
+            pool: &mut pool,
             locks: settings.locks,
             lost: None,
             epoch: 0,
@@ -108,14 +112,14 @@ impl Campaign {
         nemesis.rest(host_time::up() + self.calm)?;
         let stops = nemesis.stops;
         File::create(&enough).map_err(|error| refused(&enough, &error))?;
-        crew.end()?;
+        pool.end()?;
         let took = host_time::up().saturating_sub(began);
         resource.kill()?;
         drop(server);
 
         let verdict = verdict(directory)?;
         let stalled = worker::stalls::longest(directory, &stops);
-        Ok(Outcome {
+        Ok(CampaignOutcome {
             verdict,
             took,
             stalled,
@@ -126,7 +130,7 @@ impl Campaign {
 
     fn describe(
         &self,
-        settings: &Settings,
+        settings: &StormSettings,
         planned: &BTreeMap<FaultKind, u64>,
         directory: &Path,
     ) -> Result<(), String> {
@@ -145,12 +149,12 @@ impl Campaign {
 
     /// Starts the resource and waits until it can be asked.
     fn resource(&self, socket: &Path, directory: &Path) -> Result<Process, String> {
-        let orders = resource::Orders {
+        let config = resource::ResourceConfig {
             socket: socket.to_owned(),
             history: directory.join("resource.jsonl"),
             fencing: self.resource,
         };
-        let mut process = Part::Resource(orders).start()?;
+        let mut process = Part::Resource(config).start()?;
         // That its file is there does not say that it listens.
         while UnixStream::connect(socket).is_err() {
             if process
@@ -165,14 +169,14 @@ impl Campaign {
         Ok(process)
     }
 
-    fn orders(
+    fn config(
         &self,
-        settings: &Settings,
+        settings: &StormSettings,
         url: String,
         directory: &Path,
         [socket, enough]: [&PathBuf; 2],
-    ) -> worker::Orders {
-        worker::Orders {
+    ) -> worker::WorkerConfig {
+        worker::WorkerConfig {
             proc: 0,
             seed: settings.seed,
             system: self.system,
@@ -195,11 +199,11 @@ impl Campaign {
 /// Has a history judged. The verdict stays beside it.
 fn verdict(directory: &Path) -> Result<Verdict, String> {
     let verdict = directory.join("verdict.json");
-    let orders = judged::Orders {
+    let config = judge_process::JudgeConfig {
         history: directory.to_owned(),
         verdict: verdict.clone(),
     };
-    let mut judge = Part::Judge(orders).start()?;
+    let mut judge = Part::Judge(config).start()?;
     let ended = loop {
         if let Some(status) = judge.ended().map_err(|error| error.to_string())? {
             break status;

@@ -7,21 +7,21 @@
 //! | module | what it is for |
 //! |---|---|
 //! | `campaign` | one run, from the first process to the verdict |
-//! | `nemesis`, `crew` | the faults; the worker processes |
-//! | `servers`, `road`, `clock` | the server, the one that follows it, the way to them and what time they have |
-//! | `part`; `worker`, `resource`, `judged` | what runs as processes of their own |
+//! | `nemesis`, `pool` | the faults; the worker processes |
+//! | `servers`, `network`, `clock` | the server, the one that follows it, the way to them and what time they have |
+//! | `part`; `worker`, `resource`, `judge_process` | what runs as processes of their own |
 //! | `args`, `settings`, `report` | how it is asked for and shown |
 
 pub mod args;
 mod campaign;
 mod clock;
-mod crew;
-pub(crate) mod judged;
+pub(crate) mod judge_process;
 mod nemesis;
+mod network;
 pub(crate) mod part;
+mod pool;
 mod report;
 pub(crate) mod resource;
-mod road;
 mod servers;
 mod settings;
 pub(crate) mod worker;
@@ -35,16 +35,16 @@ use leasehold_history::Invariant;
 use tempfile::TempDir;
 
 use self::campaign::Campaign;
-pub use self::report::{Conclusion, Control, Found, Report};
+pub use self::report::{CampaignFindings, Conclusion, Control, Report};
 pub use self::resource::Fencing;
-pub use self::settings::Settings;
+pub use self::settings::StormSettings;
 use self::worker::System;
 
 /// The names of the controls, and of the storm itself.
 const CONTROLS: [&str; 2] = ["set-del", "unfenced"];
 const STORM: &str = "storm";
 
-impl Settings {
+impl StormSettings {
     fn campaigns(&self) -> [Campaign; 3] {
         let control = self.time / 8;
         let rest = self.time / 4 * 3;
@@ -82,7 +82,7 @@ impl Settings {
 ///
 /// # Errors
 /// When something fails that is not on trial: there is no server, a process ends by itself, a history cannot be read.
-pub fn storm(settings: &Settings) -> Result<Report, String> {
+pub fn storm(settings: &StormSettings) -> Result<Report, String> {
     leasehold_history::self_test()
         .map_err(|failures| format!("the judge accepts what is broken: {}", failures.join("; ")))?;
     if let Some(url) = &settings.url {
@@ -105,7 +105,11 @@ pub fn storm(settings: &Settings) -> Result<Report, String> {
                 histories.kept().display()
             )
         })?;
-        found.push(Found::new(outcome, campaign.shows, settings.tolerance));
+        found.push(CampaignFindings::new(
+            outcome,
+            campaign.shows,
+            settings.tolerance,
+        ));
     }
     let mut report = Report::new(settings, found);
     if settings.directory.is_some() || report.result != Conclusion::Clean {
@@ -136,7 +140,7 @@ struct Histories {
 }
 
 impl Histories {
-    fn new(settings: &Settings) -> Result<Self, String> {
+    fn new(settings: &StormSettings) -> Result<Self, String> {
         if let Some(path) = &settings.directory {
             let used = CONTROLS
                 .iter()

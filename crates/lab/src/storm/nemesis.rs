@@ -2,7 +2,7 @@
 //! write down, or write down one that had no effect.
 
 mod clock;
-mod way;
+mod network;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use leasehold_history::FaultKind;
 use serde_json::json;
 
-use super::crew::Crew;
+use super::pool::WorkerPool;
 use super::servers::Servers;
 use super::worker;
 use crate::host_time;
@@ -55,7 +55,7 @@ const TICK: Duration = Duration::from_millis(5);
 
 /// One fault that is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct PlannedFault {
     /// After the beginning of the campaign.
     at: Duration,
     kind: FaultKind,
@@ -78,7 +78,12 @@ pub(super) fn deck(servers: Option<&Servers>) -> Vec<FaultKind> {
 
 /// The faults of a campaign that lasts for `time`: the same for the same seed and deck. Of any as many as the deck has, as they are
 /// dealt, none is left out.
-pub(super) fn schedule(seed: u64, time: Duration, ttl: Duration, deck: &[FaultKind]) -> Vec<Fault> {
+pub(super) fn schedule(
+    seed: u64,
+    time: Duration,
+    ttl: Duration,
+    deck: &[FaultKind],
+) -> Vec<PlannedFault> {
     let mut rng = Rng::new(seed);
     let mut left: Vec<FaultKind> = Vec::new();
     let mut faults = Vec::new();
@@ -104,7 +109,7 @@ pub(super) fn schedule(seed: u64, time: Duration, ttl: Duration, deck: &[FaultKi
             }
             _ => Duration::ZERO,
         };
-        faults.push(Fault {
+        faults.push(PlannedFault {
             at,
             kind,
             lasts,
@@ -124,7 +129,7 @@ fn part(rng: &mut Rng, of: Duration) -> Duration {
 }
 
 /// How many there are to be of each kind.
-pub(super) fn planned(faults: &[Fault]) -> BTreeMap<FaultKind, u64> {
+pub(super) fn planned(faults: &[PlannedFault]) -> BTreeMap<FaultKind, u64> {
     let mut planned = BTreeMap::new();
     for fault in faults {
         *planned.entry(fault.kind).or_default() += 1;
@@ -136,7 +141,7 @@ pub(super) fn planned(faults: &[Fault]) -> BTreeMap<FaultKind, u64> {
 #[derive(Debug)]
 pub(super) struct Nemesis<'a> {
     pub(super) servers: Option<&'a mut Servers>,
-    pub(super) crew: &'a mut Crew,
+    pub(super) pool: &'a mut WorkerPool,
     pub(super) history: File,
     /// How many locks there are.
     pub(super) locks: u64,
@@ -150,7 +155,7 @@ pub(super) struct Nemesis<'a> {
 
 impl Nemesis<'_> {
     /// Does all of them in their time, or as soon after it as the machine allows.
-    pub(super) fn act(&mut self, faults: &[Fault]) -> Result<(), String> {
+    pub(super) fn act(&mut self, faults: &[PlannedFault]) -> Result<(), String> {
         let from = host_time::up();
         for fault in faults {
             self.rest(from + fault.at)?;
@@ -163,11 +168,11 @@ impl Nemesis<'_> {
     pub(super) fn rest(&mut self, until: Duration) -> Result<(), String> {
         loop {
             let now = host_time::up();
-            for (proc, from, to) in self.crew.resume(now)? {
+            for (proc, from, to) in self.pool.resume(now)? {
                 self.stops.push((proc, from, to));
                 self.fault(FaultKind::StopWorker, &worker_name(proc), from, Some(to))?;
             }
-            self.crew.check()?;
+            self.pool.check()?;
             if now >= until {
                 return Ok(());
             }
@@ -177,7 +182,7 @@ impl Nemesis<'_> {
 
     /// No more faults: all that is stopped goes on, and the others have what they need from here on.
     pub(super) fn calm(&mut self) -> Result<(), String> {
-        while self.crew.any_stopped() {
+        while self.pool.any_stopped() {
             self.rest(host_time::up() + TICK)?;
         }
         // What was stored when a clock was set back lasts for so much longer.
@@ -192,25 +197,25 @@ impl Nemesis<'_> {
         self.write(&json!({"ev": "server-start", "epoch": self.epoch, "at_ns": at_ns}))
     }
 
-    fn inflict(&mut self, fault: &Fault) -> Result<(), String> {
+    fn inflict(&mut self, fault: &PlannedFault) -> Result<(), String> {
         let from = host_time::up_ns();
         match fault.kind {
             // Written down when it goes on.
             FaultKind::StopWorker => {
-                while !self.crew.stop(fault.whom, host_time::up() + fault.lasts)? {
+                while !self.pool.stop(fault.whom, host_time::up() + fault.lasts)? {
                     self.rest(host_time::up() + TICK)?;
                 }
                 return Ok(());
             }
             FaultKind::KillWorker => {
                 let proc = loop {
-                    match self.crew.kill(fault.whom)? {
+                    match self.pool.kill(fault.whom)? {
                         Some(proc) => break proc,
                         None => self.rest(host_time::up() + TICK)?,
                     }
                 };
                 self.fault(fault.kind, &worker_name(proc), host_time::up_ns(), None)?;
-                return self.crew.replace();
+                return self.pool.replace();
             }
             FaultKind::StopServer => {
                 self.own()?.stop()?;

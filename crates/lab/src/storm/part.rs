@@ -6,22 +6,22 @@ use std::process::Stdio;
 
 use serde::{Deserialize, Serialize};
 
-use super::{judged, resource, worker};
+use super::{judge_process, resource, worker};
 use crate::process::Process;
 
 /// The one word of its command line.
 const WORD: &str = "leasehold-lab-part";
 
 /// Where its orders are.
-const ORDERS: &str = "LEASEHOLD_LAB_PART";
+const CONFIG: &str = "LEASEHOLD_LAB_PART";
 
 /// Who a process is.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "part", rename_all = "kebab-case")]
 pub(crate) enum Part {
-    Worker(worker::Orders),
-    Resource(resource::Orders),
-    Judge(judged::Orders),
+    Worker(worker::WorkerConfig),
+    Resource(resource::ResourceConfig),
+    Judge(judge_process::JudgeConfig),
 }
 
 impl Part {
@@ -29,9 +29,9 @@ impl Part {
     pub(crate) fn start(&self) -> Result<Process, String> {
         let program =
             env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        let orders = serde_json::to_string(self).map_err(|error| error.to_string())?;
+        let config = serde_json::to_string(self).map_err(|error| error.to_string())?;
         Process::start(&program, |command| {
-            command.arg(WORD).env(ORDERS, orders).stdout(Stdio::null());
+            command.arg(WORD).env(CONFIG, config).stdout(Stdio::null());
         })
     }
 
@@ -41,7 +41,7 @@ impl Part {
         if words.next()? != WORD || words.next().is_some() {
             return None;
         }
-        let orders = env::var(ORDERS).ok()?;
-        Some(serde_json::from_str(&orders).map_err(|error| format!("{ORDERS}: {error}")))
+        let config = env::var(CONFIG).ok()?;
+        Some(serde_json::from_str(&config).map_err(|error| format!("{CONFIG}: {error}")))
     }
 }

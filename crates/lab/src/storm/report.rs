@@ -9,8 +9,8 @@ use humantime::format_duration;
 use leasehold_history::{Invariant, Status, Verdict};
 use serde::Serialize;
 
-use super::campaign::Outcome;
-use super::settings::Settings;
+use super::campaign::CampaignOutcome;
+use super::settings::StormSettings;
 
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -26,7 +26,7 @@ pub enum Conclusion {
 
 /// One campaign.
 #[derive(Debug, Clone, Serialize)]
-pub struct Found {
+pub struct CampaignFindings {
     /// The judge's verdict.
     pub verdict: Verdict,
     /// From the first worker's start to the last one's end.
@@ -56,9 +56,13 @@ pub struct Control {
     pub times: u64,
 }
 
-impl Found {
+impl CampaignFindings {
     #[allow(clippy::cast_precision_loss, reason = "for people")]
-    pub(super) fn new(outcome: Outcome, shows: Option<Invariant>, tolerance: Duration) -> Self {
+    pub(super) fn new(
+        outcome: CampaignOutcome,
+        shows: Option<Invariant>,
+        tolerance: Duration,
+    ) -> Self {
         let (seconds, verdict) = (outcome.took.as_secs_f64(), outcome.verdict);
         Self {
             control: shows.map(|shows| Control {
@@ -99,11 +103,11 @@ pub struct Report {
     /// Where the histories are, if they were kept.
     pub histories: Option<PathBuf>,
     /// The controls, and last the storm itself.
-    pub campaigns: Vec<Found>,
+    pub campaigns: Vec<CampaignFindings>,
 }
 
 impl Report {
-    pub(super) fn new(settings: &Settings, campaigns: Vec<Found>) -> Self {
+    pub(super) fn new(settings: &StormSettings, campaigns: Vec<CampaignFindings>) -> Self {
         let any = |result| campaigns.iter().any(|found| found.result() == result);
         let worst = [Conclusion::Violated, Conclusion::Invalid]
             .into_iter()
@@ -118,8 +122,8 @@ impl Report {
     }
 }
 
-fn again(settings: &Settings) -> String {
-    let Settings {
+fn again(settings: &StormSettings) -> String {
+    let StormSettings {
         workers,
         locks,
         seed,
@@ -166,7 +170,7 @@ impl fmt::Display for Report {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for CampaignFindings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             verdict,

@@ -32,22 +32,22 @@ pub enum Fencing {
 
 /// Where it listens and writes down what it decides.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Orders {
+pub(crate) struct ResourceConfig {
     pub(crate) socket: PathBuf,
     pub(crate) history: PathBuf,
     pub(crate) fencing: Fencing,
 }
 
 /// Serves until it is killed.
-pub(crate) fn serve(orders: &Orders) -> Result<(), String> {
+pub(crate) fn serve(config: &ResourceConfig) -> Result<(), String> {
     let refused = |error: std::io::Error| format!("the resource: {error}");
     let resource = Mutex::new(Resource {
-        fencing: orders.fencing,
+        fencing: config.fencing,
         data: HashMap::new(),
         decisions: 0,
-        history: File::create(&orders.history).map_err(refused)?,
+        history: File::create(&config.history).map_err(refused)?,
     });
-    let listener = UnixListener::bind(&orders.socket).map_err(refused)?;
+    let listener = UnixListener::bind(&config.socket).map_err(refused)?;
     thread::scope(|scope| {
         for visitor in listener.incoming().map_while(Result::ok) {
             scope.spawn(|| {
@@ -64,11 +64,11 @@ fn attend(visitor: &UnixStream, resource: &Mutex<Resource>) -> std::io::Result<(
     let mut answers = visitor;
     for line in BufReader::new(visitor).lines() {
         let line = line?;
-        let asked =
-            Asked::parse(&line).ok_or_else(|| std::io::Error::other("an unknown question"))?;
+        let request = ResourceRequest::parse(&line)
+            .ok_or_else(|| std::io::Error::other("an unknown question"))?;
         // One at a time, the writing included: that is the order of its decisions.
         let mut resource = resource.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = resource.decide(&asked)?;
+        let answer = resource.decide(&request)?;
         drop(resource);
         answers.write_all(answer.as_bytes())?;
     }
@@ -76,7 +76,7 @@ fn attend(visitor: &UnixStream, resource: &Mutex<Resource>) -> std::io::Result<(
 }
 
 #[derive(Debug)]
-struct Asked<'a> {
+struct ResourceRequest<'a> {
     lock: &'a str,
     proc: u64,
     fence: Option<u64>,
@@ -84,7 +84,7 @@ struct Asked<'a> {
     base: Option<u64>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ResourceRequest<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         let (lock, proc, fence, base) = match *words.as_slice() {
@@ -120,25 +120,25 @@ struct Resource {
 }
 
 impl Resource {
-    fn decide(&mut self, asked: &Asked<'_>) -> std::io::Result<String> {
-        let datum = self.data.entry(asked.lock.to_owned()).or_default();
+    fn decide(&mut self, request: &ResourceRequest<'_>) -> std::io::Result<String> {
+        let datum = self.data.entry(request.lock.to_owned()).or_default();
         let checked = match self.fencing {
             Fencing::Unfenced => false,
-            Fencing::WriteFenced => asked.base.is_some(),
+            Fencing::WriteFenced => request.base.is_some(),
             Fencing::Fenced => true,
         };
-        let accepted = !checked || asked.fence.is_some() && asked.fence >= datum.highest;
+        let accepted = !checked || request.fence.is_some() && request.fence >= datum.highest;
         if checked {
-            datum.highest = datum.highest.max(asked.fence);
+            datum.highest = datum.highest.max(request.fence);
         }
-        if accepted && asked.base.is_some() {
+        if accepted && request.base.is_some() {
             datum.version += 1;
         }
         self.decisions += 1;
         let mut line = json!({
-            "ev": "decision", "seq": self.decisions, "lock": asked.lock, "proc": asked.proc,
-            "what": if asked.base.is_some() { "write" } else { "read" },
-            "fence": asked.fence.filter(|_| checked), "base": asked.base, "value": datum.version,
+            "ev": "decision", "seq": self.decisions, "lock": request.lock, "proc": request.proc,
+            "what": if request.base.is_some() { "write" } else { "read" },
+            "fence": request.fence.filter(|_| checked), "base": request.base, "value": datum.version,
             "accepted": accepted, "highest": datum.highest, "at_ns": host_time::up_ns(),
         })
         .to_string();
@@ -154,7 +154,9 @@ mod tests {
     use super::*;
 
     fn ask(resource: &mut Resource, line: &str) -> String {
-        resource.decide(&Asked::parse(line).unwrap()).unwrap()
+        resource
+            .decide(&ResourceRequest::parse(line).unwrap())
+            .unwrap()
     }
 
     fn resource(fencing: Fencing) -> Resource {
@@ -191,7 +193,7 @@ mod tests {
         let mut open = resource(Fencing::Unfenced);
         assert_eq!(ask(&mut open, "write a 2 - 0"), "ok 1\n");
         assert_eq!(ask(&mut open, "write a 1 10 0"), "ok 2\n");
-        assert!(Asked::parse("write a 1 10").is_none());
-        assert!(Asked::parse("erase a 1 10").is_none());
+        assert!(ResourceRequest::parse("write a 1 10").is_none());
+        assert!(ResourceRequest::parse("erase a 1 10").is_none());
     }
 }

@@ -2,7 +2,7 @@
 //! anybody to both.
 
 use super::clock::ServerClock;
-use super::road::Road;
+use super::network::NetworkPath;
 use crate::host_time;
 use crate::server::OwnServer;
 
@@ -17,7 +17,7 @@ const AT_ONCE: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 pub(super) struct Servers {
     primary: OwnServer,
     replica: Option<OwnServer>,
-    road: Road,
+    network: NetworkPath,
     /// Of both of them; or why they have the host's.
     clock: Result<ServerClock, String>,
 }
@@ -42,11 +42,11 @@ impl Servers {
         } else {
             None
         };
-        let road = Road::to(primary.port())?;
+        let network = NetworkPath::to(primary.port())?;
         let mut servers = Self {
             primary,
             replica,
-            road,
+            network,
             clock,
         };
         if servers.clock.is_ok() && !servers.show_the_clock()? {
@@ -116,7 +116,7 @@ impl Servers {
 
     /// Where workers connect.
     pub(super) fn url(&self) -> String {
-        self.road.url()
+        self.network.url()
     }
 
     /// The one that the road leads to.
@@ -125,8 +125,8 @@ impl Servers {
     }
 
     /// The way to it.
-    pub(super) fn road(&self) -> &Road {
-        &self.road
+    pub(super) fn network(&self) -> &NetworkPath {
+        &self.network
     }
 
     /// Has the server write something, and waits for a moment until the other one has it. Whether it has, and would after a kill: it
@@ -159,8 +159,8 @@ impl Servers {
     }
 
     /// Nobody reaches a server until [`Servers::change`] has returned.
-    pub(super) fn close_road(&self) {
-        self.road.close();
+    pub(super) fn close_network(&self) {
+        self.network.close();
     }
 
     /// The other one takes the place of the server, which forgets what it has and follows it.
@@ -169,7 +169,7 @@ impl Servers {
         let before = std::mem::replace(&mut self.primary, other);
         follow(&before, Some(self.primary.port()))?;
         self.replica = Some(before);
-        self.road.lead_to(self.primary.port());
+        self.network.lead_to(self.primary.port());
         Ok(())
     }
 

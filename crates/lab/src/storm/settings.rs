@@ -7,7 +7,7 @@ use super::resource::Fencing;
 
 /// What a storm is to be.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct StormSettings {
     /// How many processes want the locks, and how many locks there are.
     pub workers: u64,
     /// How many locks there are.

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold_lab::ladder::place::Place;
-use leasehold_lab::ladder::replay::{Verdict, replay};
+use leasehold_lab::ladder::replay::{ReplayVerdict, replay};
 use leasehold_lab::ladder::rungs::{Rung, all};
 use leasehold_lab::ladder::shortest::shortest;
 
@@ -36,7 +36,7 @@ fn every_counterexample_is_reproduced() {
 fn is_reproduced(rung: &'static Rung) {
     let story = shortest(rung, rung.bounds, rung.breaks.unwrap()).unwrap();
     let played = replay(&story, &Place::Own, TICK).unwrap();
-    assert_eq!(played.verdict, Verdict::Reproduced, "{played}");
+    assert_eq!(played.verdict, ReplayVerdict::Reproduced, "{played}");
     // The last line is the one where it goes wrong.
     assert!(played.steps.last().unwrap().wrong.is_some(), "{played}");
 }

@@ -4,16 +4,16 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use leasehold_lab::ladder::place::look;
-use leasehold_lab::ladder::redis::{Command, Key, Server, Tick, Value};
-use leasehold_lab::ladder::wire::{Said, Wire};
+use leasehold_lab::ladder::redis::{Key, ModelServer, RedisCommand, Tick, Value};
+use leasehold_lab::ladder::wire::{ServerReply, Wire};
 use proptest::prelude::*;
 use testkit::RedisServer;
 
 const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
-    Ask(Command),
+enum ReplayStep {
+    Ask(RedisCommand),
     Tick,
 }
 
@@ -33,18 +33,18 @@ fn the_model_redis_answers_as_a_real_one() {
     proptest!(config, |(steps in prop::collection::vec(step(), 1..40))| {
         let connection = &mut *connection.borrow_mut();
         redis::cmd("FLUSHALL").exec(connection).unwrap();
-        let mut model = Server::default();
+        let mut model = ModelServer::default();
         let mut now = 0;
         for step in steps {
             match step {
-                Step::Tick => {
+                ReplayStep::Tick => {
                     now += 1;
                     server.clock().advance(TICK);
                     model.expire(now);
                 }
-                Step::Ask(command) => {
+                ReplayStep::Ask(command) => {
                     let real = wire.ask(connection, command).unwrap();
-                    prop_assert_eq!(real, Said::Reply(model.apply(now, command)), "{:?}", command);
+                    prop_assert_eq!(real, ServerReply::Reply(model.apply(now, command)), "{:?}", command);
                 }
             }
             let real = look(connection, &wire).unwrap();
@@ -58,7 +58,7 @@ fn ticks(left: Duration) -> Tick {
     Tick::try_from(left.as_millis().div_ceil(TICK.as_millis())).unwrap()
 }
 
-fn keys(model: &Server, now: Tick) -> Vec<(Key, Option<Value>, Option<Tick>)> {
+fn keys(model: &ModelServer, now: Tick) -> Vec<(Key, Option<Value>, Option<Tick>)> {
     let there = |key| {
         let value = model.get(key)?;
         Some((key, Some(value), model.expires(key).map(|at| at - now)))
@@ -69,26 +69,26 @@ fn keys(model: &Server, now: Tick) -> Vec<(Key, Option<Value>, Option<Tick>)> {
         .collect()
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![4 => command().prop_map(Step::Ask), 1 => Just(Step::Tick)]
+fn step() -> impl Strategy<Value = ReplayStep> {
+    prop_oneof![4 => command().prop_map(ReplayStep::Ask), 1 => Just(ReplayStep::Tick)]
 }
 
-fn command() -> impl Strategy<Value = Command> {
+fn command() -> impl Strategy<Value = RedisCommand> {
     let ticks = || 1..4 as Tick;
     let fence = || 0..4_i16;
     prop_oneof![
-        key_and_value().prop_map(|(key, value)| Command::SetNx(key, value)),
-        (owner(), ticks()).prop_map(|(value, ticks)| Command::SetNxPx(value, ticks)),
-        (key(), ticks()).prop_map(|(key, ticks)| Command::Expire(key, ticks)),
-        (owner(), ticks()).prop_map(|(value, ticks)| Command::SetNxAndExpire(value, ticks)),
-        key().prop_map(Command::Get),
-        key_and_value().prop_map(|(key, value)| Command::GetSet(key, value)),
-        key_and_value().prop_map(|(key, value)| Command::Set(key, value)),
-        key().prop_map(Command::Del),
-        owner().prop_map(Command::DeleteIf),
-        (owner(), ticks()).prop_map(|(value, ticks)| Command::TakeWithFence(value, ticks)),
-        fence().prop_map(Command::ReadWithFence),
-        (fence(), number()).prop_map(|(fence, value)| Command::WriteWithFence(fence, value)),
+        key_and_value().prop_map(|(key, value)| RedisCommand::SetNx(key, value)),
+        (owner(), ticks()).prop_map(|(value, ticks)| RedisCommand::SetNxPx(value, ticks)),
+        (key(), ticks()).prop_map(|(key, ticks)| RedisCommand::Expire(key, ticks)),
+        (owner(), ticks()).prop_map(|(value, ticks)| RedisCommand::SetNxAndExpire(value, ticks)),
+        key().prop_map(RedisCommand::Get),
+        key_and_value().prop_map(|(key, value)| RedisCommand::GetSet(key, value)),
+        key_and_value().prop_map(|(key, value)| RedisCommand::Set(key, value)),
+        key().prop_map(RedisCommand::Del),
+        owner().prop_map(RedisCommand::DeleteIf),
+        (owner(), ticks()).prop_map(|(value, ticks)| RedisCommand::TakeWithFence(value, ticks)),
+        fence().prop_map(RedisCommand::ReadWithFence),
+        (fence(), number()).prop_map(|(fence, value)| RedisCommand::WriteWithFence(fence, value)),
     ]
 }
 

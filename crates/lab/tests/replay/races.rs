@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold_lab::ladder::race::{Raced, Settings, race};
+use leasehold_lab::ladder::race::{RaceSettings, Raced, race};
 use leasehold_lab::ladder::rungs::find;
 
 fn raced(rung: &str, acquisitions: u64) -> Raced {
-    let settings = Settings {
+    let settings = RaceSettings {
         acquisitions,
         at_most: Duration::from_secs(6),
         // So that a short race has enough of them.

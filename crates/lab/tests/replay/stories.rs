@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use leasehold_lab::ladder::place::Place;
-use leasehold_lab::ladder::redis::{Command, Key, Reply, Server, Tick, Value};
-use leasehold_lab::ladder::replay::{Replayed, Verdict, replay};
-use leasehold_lab::ladder::trace::{Event, Line, Trace};
+use leasehold_lab::ladder::redis::{Key, ModelServer, RedisCommand, Reply, Tick, Value};
+use leasehold_lab::ladder::replay::{ReplayVerdict, Replayed, replay};
+use leasehold_lab::ladder::trace::{LadderEvent, Line, Trace};
 use testkit::RedisServer;
 
 /// Short for a test. A machine that is too slow for it takes longer ticks by itself.
@@ -14,7 +14,7 @@ const TICK: Duration = Duration::from_millis(60);
 /// Tells a story of whatever can happen, with the model Redis.
 struct Teller {
     time: Tick,
-    servers: [Server; 2],
+    servers: [ModelServer; 2],
     jumped: [Tick; 2],
     lines: Vec<Line>,
 }
@@ -23,15 +23,15 @@ impl Teller {
     fn new() -> Self {
         Self {
             time: 0,
-            servers: [Server::default(); 2],
+            servers: [ModelServer::default(); 2],
             jumped: [0; 2],
             lines: Vec::new(),
         }
     }
 
-    fn ask(&mut self, client: u8, server: u8, command: Command, lost: bool) {
+    fn ask(&mut self, client: u8, server: u8, command: RedisCommand, lost: bool) {
         let reply = self.reply(server, command);
-        self.happens(Event::Asks {
+        self.happens(LadderEvent::Asks {
             client,
             server,
             command,
@@ -41,9 +41,9 @@ impl Teller {
     }
 
     /// Its client has given up meanwhile.
-    fn arrives(&mut self, client: u8, server: u8, command: Command) {
+    fn arrives(&mut self, client: u8, server: u8, command: RedisCommand) {
         let reply = self.reply(server, command);
-        self.happens(Event::Arrives {
+        self.happens(LadderEvent::Arrives {
             client,
             server,
             command,
@@ -52,27 +52,27 @@ impl Teller {
         });
     }
 
-    fn reply(&mut self, server: u8, command: Command) -> Reply {
+    fn reply(&mut self, server: u8, command: RedisCommand) -> Reply {
         let now = self.time + self.jumped[usize::from(server)];
         self.servers[usize::from(server)].apply(now, command)
     }
 
     fn tick(&mut self) {
         self.time += 1;
-        self.happens(Event::Tick);
+        self.happens(LadderEvent::Tick);
     }
 
     fn restarts(&mut self, server: u8) {
         self.servers[usize::from(server)].restart_empty();
-        self.happens(Event::Restarts { server });
+        self.happens(LadderEvent::Restarts { server });
     }
 
     fn jumps(&mut self, server: u8, by: Tick) {
         self.jumped[usize::from(server)] += by;
-        self.happens(Event::ClockJumps { server, by });
+        self.happens(LadderEvent::ClockJumps { server, by });
     }
 
-    fn happens(&mut self, event: Event) {
+    fn happens(&mut self, event: LadderEvent) {
         for (server, jumped) in self.servers.iter_mut().zip(self.jumped) {
             server.expire(self.time + jumped);
         }
@@ -100,7 +100,7 @@ impl Teller {
     }
 }
 
-fn keys_of(server: &Server, now: Tick) -> Vec<(Key, Value, Option<Tick>)> {
+fn keys_of(server: &ModelServer, now: Tick) -> Vec<(Key, Value, Option<Tick>)> {
     let there = |key| {
         Some((
             key,
@@ -120,25 +120,25 @@ const SECOND: Value = Value::Owner(1, 0);
 /// A lost reply, a crash, a late command, a restart, a jump, an expiry.
 fn all_that_can_happen() -> Trace {
     let mut story = Teller::new();
-    story.ask(0, 0, Command::SetNxPx(FIRST, 2), true);
-    story.ask(1, 0, Command::SetNxPx(SECOND, 2), false);
-    story.ask(1, 1, Command::TakeWithFence(SECOND, 3), false);
+    story.ask(0, 0, RedisCommand::SetNxPx(FIRST, 2), true);
+    story.ask(1, 0, RedisCommand::SetNxPx(SECOND, 2), false);
+    story.ask(1, 1, RedisCommand::TakeWithFence(SECOND, 3), false);
     story.tick();
-    story.happens(Event::Sends {
+    story.happens(LadderEvent::Sends {
         client: 0,
         server: 0,
-        command: Command::DeleteIf(SECOND),
+        command: RedisCommand::DeleteIf(SECOND),
     });
-    story.happens(Event::Crashes { client: 0 });
+    story.happens(LadderEvent::Crashes { client: 0 });
     story.tick();
-    story.ask(1, 0, Command::SetNxPx(SECOND, 3), false);
-    story.arrives(0, 0, Command::DeleteIf(SECOND));
-    story.ask(1, 0, Command::SetNxAndExpire(FIRST, 4), false);
+    story.ask(1, 0, RedisCommand::SetNxPx(SECOND, 3), false);
+    story.arrives(0, 0, RedisCommand::DeleteIf(SECOND));
+    story.ask(1, 0, RedisCommand::SetNxAndExpire(FIRST, 4), false);
     story.jumps(0, 3);
     story.restarts(1);
-    story.ask(1, 1, Command::Get(Key::Lock), false);
+    story.ask(1, 1, RedisCommand::Get(Key::Lock), false);
     story.tick();
-    story.ask(0, 0, Command::Get(Key::Lock), false);
+    story.ask(0, 0, RedisCommand::Get(Key::Lock), false);
     story.end()
 }
 
@@ -149,13 +149,13 @@ fn on_own_servers(trace: &Trace) -> Replayed {
 #[test]
 fn a_true_story_is_reproduced() {
     let played = on_own_servers(&all_that_can_happen());
-    assert_eq!(played.verdict, Verdict::Reproduced, "{played}");
+    assert_eq!(played.verdict, ReplayVerdict::Reproduced, "{played}");
 }
 
 #[test]
 fn a_wrong_reply_is_not_reproduced() {
     let mut story = all_that_can_happen();
-    let Event::Asks { reply, .. } = &mut story.lines[1].event else {
+    let LadderEvent::Asks { reply, .. } = &mut story.lines[1].event else {
         panic!("the second line is a question");
     };
     *reply = Reply::Ok;
@@ -183,7 +183,7 @@ fn a_wrong_key_and_a_wrong_ttl_are_not_reproduced() {
 
 fn differs_at(story: &Trace, at: usize, what: &str) {
     let played = on_own_servers(story);
-    let Verdict::NotReproduced { step, differs } = &played.verdict else {
+    let ReplayVerdict::NotReproduced { step, differs } = &played.verdict else {
         panic!("reproduced what never happened:\n{played}");
     };
     assert_eq!(*step, at, "{played}");
@@ -199,7 +199,7 @@ fn foreign_server_is_left_clean_and_password_hidden() {
     servers.iter().for_each(put_a_key_of_somebody_else);
     let urls = servers.iter().map(url).collect();
     let played = replay(&all_that_can_happen(), &Place::Urls(urls), TICK).unwrap();
-    assert_eq!(played.verdict, Verdict::Reproduced, "{played}");
+    assert_eq!(played.verdict, ReplayVerdict::Reproduced, "{played}");
     let shown = format!(
         "{played} {played:?} {}",
         serde_json::to_string(&played).unwrap()

@@ -2,11 +2,11 @@
 
 use leasehold_lab::ladder::show::svg;
 
-use crate::tale::{all, crash, delayed, overdue, quorum, told};
+use crate::tale::{all, crash, delayed, overdue, quorum, summary};
 use crate::xml::{Element, elements, labels};
 
 pub(crate) fn picture(story: &leasehold_lab::ladder::trace::Trace) -> String {
-    svg(&told(story)).expect("it goes wrong")
+    svg(&summary(story)).expect("it goes wrong")
 }
 
 /// Well-formed, small, alone; no label meets another or leaves the page.

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use leasehold_lab::check_table;
-use leasehold_lab::ladder::check::Found;
+use leasehold_lab::ladder::check::RungResult;
 use leasehold_lab::ladder::rungs;
-use leasehold_lab::ladder::show::{Outcome, Told, json, list, list_json, svg, table};
+use leasehold_lab::ladder::show::{ModelOutcome, RungSummary, json, list, list_json, svg, table};
 use leasehold_lab::report::{Checked, Judged, Verdict};
 use serde_json::Value;
 
-use crate::tale::{all, crash, fenced, overdue, quorum, refreshed, told};
+use crate::tale::{all, crash, fenced, overdue, quorum, refreshed, summary};
 
 pub(crate) fn is_a_page(name: &str, page: &str) {
     for line in page.lines() {
@@ -40,21 +40,21 @@ fn checked() -> Checked {
     }
 }
 
-fn safe(checked: &Checked) -> Told<'_> {
-    Told {
+fn safe(checked: &Checked) -> RungSummary<'_> {
+    RungSummary {
         name: "set-px-lua",
         step: "P8",
         recipe: "SET lock random NX PX ttl; work; EVAL compare-and-delete",
         why: "Only the owner deletes, in one step.",
         next: "The resource checks a fence.",
         ahead: &[0, 0, 0],
-        outcome: Outcome::Exhausted(checked),
+        outcome: ModelOutcome::Exhausted(checked),
     }
 }
 
 #[test]
 fn a_story_reads_like_a_transcript() {
-    let page = table(&told(&overdue()), false);
+    let page = table(&summary(&overdue()), false);
     assert_eq!(
         page,
         "\
@@ -82,7 +82,7 @@ Next: The value says whose lock it is.
 #[test]
 fn pages_are_at_most_a_hundred_columns_wide() {
     for (name, story) in all() {
-        is_a_page(name, &table(&told(&story), false));
+        is_a_page(name, &table(&summary(&story), false));
     }
     is_a_page("safe", &table(&safe(&checked()), false));
 }
@@ -90,7 +90,10 @@ fn pages_are_at_most_a_hundred_columns_wide() {
 #[test]
 fn colour_adds_nothing_but_colour() {
     let story = overdue();
-    let (plain, coloured) = (table(&told(&story), false), table(&told(&story), true));
+    let (plain, coloured) = (
+        table(&summary(&story), false),
+        table(&summary(&story), true),
+    );
     assert!(!plain.contains('\u{1b}'));
     let wrong = coloured.lines().find(|line| line.contains("<-- ")).unwrap();
     assert!(
@@ -117,13 +120,13 @@ fn only_quiet_time_is_folded() {
             .collect()
     };
     assert_eq!(
-        numbers(&table(&told(&crash()), false)),
+        numbers(&table(&summary(&crash()), false)),
         ["1", "2", "3-4", "5"]
     );
     let mut story = crash();
     story.lines[2].note = "something".into();
     assert_eq!(
-        numbers(&table(&told(&story), false)),
+        numbers(&table(&summary(&story), false)),
         ["1", "2", "3", "4", "5"]
     );
 }
@@ -131,21 +134,21 @@ fn only_quiet_time_is_folded() {
 #[test]
 fn a_clock_that_is_ahead_is_told() {
     let story = crash();
-    let told = Told {
+    let summary = RungSummary {
         ahead: &[0, 2, 0],
-        ..told(&story)
+        ..summary(&story)
     };
-    let page = table(&told, false);
+    let page = table(&summary, false);
     assert!(
         page.contains("\nThe clock of C2 is 2 s ahead.\n") && !page.contains("clock of C1"),
         "{page}"
     );
-    assert!(svg(&told).unwrap().contains(">client C2, clock +2 s<"));
+    assert!(svg(&summary).unwrap().contains(">client C2, clock +2 s<"));
 }
 
 #[test]
 fn servers_scripts_and_transactions_are_told_apart() {
-    let page = table(&told(&quorum()), false);
+    let page = table(&summary(&quorum()), false);
     for text in [
         "S1 lock",
         "S3 lock",
@@ -154,14 +157,14 @@ fn servers_scripts_and_transactions_are_told_apart() {
     ] {
         assert!(page.contains(text), "{text}: {page}");
     }
-    let page = table(&told(&fenced()), false);
+    let page = table(&summary(&fenced()), false);
     for script in [
         "\n<take> is the script\n    if redis.call('SET'",
         "\n<write> is the script\n",
     ] {
         assert_eq!(page.matches(script).count(), 1, "{page}");
     }
-    let page = table(&told(&refreshed()), false);
+    let page = table(&summary(&refreshed()), false);
     assert!(
         page.contains("MULTI; SETNX lock c2-1;  1) (integer) 0"),
         "{page}"
@@ -175,8 +178,8 @@ fn servers_scripts_and_transactions_are_told_apart() {
 #[test]
 fn protocol_without_violation_is_shown_with_its_bounds() {
     let checked = checked();
-    let told = safe(&checked);
-    let page = table(&told, false);
+    let summary = safe(&checked);
+    let page = table(&summary, false);
     for text in [
         "Exhausted within these bounds: ",
         "14,110 states",
@@ -184,8 +187,8 @@ fn protocol_without_violation_is_shown_with_its_bounds() {
     ] {
         assert!(page.contains(text), "{page}");
     }
-    assert!(!page.contains("HOLDS") && svg(&told).is_none());
-    let document: Value = serde_json::from_str(&json(&told)).unwrap();
+    assert!(!page.contains("HOLDS") && svg(&summary).is_none());
+    let document: Value = serde_json::from_str(&json(&summary)).unwrap();
     assert_eq!(
         (&document["verdict"], &document["states"]),
         (&"exhausted".into(), &14_110.into())
@@ -196,18 +199,18 @@ fn protocol_without_violation_is_shown_with_its_bounds() {
 #[test]
 fn a_model_that_was_cut_short_is_not_exhausted() {
     let rung = rungs::find("set-px-lua").unwrap();
-    let mut found = Found::Explored(checked());
-    let told = |found: &Found| list(&[Told::of(rung, found)], false);
-    assert!(told(&found).contains("not settled") && !told(&found).contains("exhausted"));
-    if let Found::Explored(checked) = &mut found {
+    let mut found = RungResult::Explored(checked());
+    let summary = |found: &RungResult| list(&[RungSummary::of(rung, found)], false);
+    assert!(summary(&found).contains("not settled") && !summary(&found).contains("exhausted"));
+    if let RungResult::Explored(checked) = &mut found {
         checked.properties.pop();
     }
-    assert!(told(&found).contains("  exhausted  "));
+    assert!(summary(&found).contains("  exhausted  "));
 }
 
 #[test]
 fn programs_get_every_step_unfolded() {
-    let text = json(&told(&overdue()));
+    let text = json(&summary(&overdue()));
     assert_eq!(text.lines().count(), 1);
     let document: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(document["schema"], "leasehold.lab-show/1");
@@ -229,7 +232,7 @@ fn programs_get_every_step_unfolded() {
         serde_json::json!({"server": "S1", "key": "lock", "value": "c3-1", "left_s": 2})
     );
     assert!(last["wrong"].as_str().unwrap().contains("isn't"));
-    let document: Value = serde_json::from_str(&json(&told(&fenced()))).unwrap();
+    let document: Value = serde_json::from_str(&json(&summary(&fenced()))).unwrap();
     assert!(document["story"]["scripts"]["<take>"].is_string());
 }
 
@@ -237,12 +240,12 @@ fn programs_get_every_step_unfolded() {
 fn a_list_has_all_rungs_with_their_verdicts() {
     let (one, two, checked) = (crash(), overdue(), checked());
     let rungs = [
-        Told {
+        RungSummary {
             name: "first",
             step: "P1",
-            ..told(&one)
+            ..summary(&one)
         },
-        told(&two),
+        summary(&two),
         safe(&checked),
     ];
     let page = list(&rungs, false);

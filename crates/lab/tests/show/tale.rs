@@ -1,8 +1,8 @@
 //! Stories told by hand. The model Redis answers, so that no reply is made up.
 
-use leasehold_lab::ladder::redis::{Command, Key, Server, Tick, Value};
-use leasehold_lab::ladder::show::{Outcome, Told};
-use leasehold_lab::ladder::trace::{Event, Line, Trace};
+use leasehold_lab::ladder::redis::{Key, ModelServer, RedisCommand, Tick, Value};
+use leasehold_lab::ladder::show::{ModelOutcome, RungSummary};
+use leasehold_lab::ladder::trace::{LadderEvent, Line, Trace};
 
 pub(crate) const LOCK: Key = Key::Lock;
 
@@ -12,7 +12,7 @@ pub(crate) fn owner(client: u8, nth: u8) -> Value {
 
 pub(crate) struct Tale {
     time: Tick,
-    servers: Vec<Server>,
+    servers: Vec<ModelServer>,
     holders: Vec<u8>,
     clients: u8,
     lines: Vec<Line>,
@@ -20,7 +20,7 @@ pub(crate) struct Tale {
 
 impl Tale {
     pub(crate) fn new(clients: u8, servers: usize) -> Self {
-        let servers = vec![Server::default(); servers];
+        let servers = vec![ModelServer::default(); servers];
         Self {
             time: 0,
             servers,
@@ -30,13 +30,13 @@ impl Tale {
         }
     }
 
-    pub(crate) fn asks(self, client: u8, command: Command) -> Self {
+    pub(crate) fn asks(self, client: u8, command: RedisCommand) -> Self {
         self.asks_server(client, 0, command)
     }
 
-    pub(crate) fn asks_server(mut self, client: u8, server: u8, command: Command) -> Self {
+    pub(crate) fn asks_server(mut self, client: u8, server: u8, command: RedisCommand) -> Self {
         let reply = self.servers[usize::from(server)].apply(self.time, command);
-        self.tells(Event::Asks {
+        self.tells(LadderEvent::Asks {
             client,
             server,
             command,
@@ -45,17 +45,17 @@ impl Tale {
         })
     }
 
-    pub(crate) fn sends(self, client: u8, command: Command) -> Self {
-        self.tells(Event::Sends {
+    pub(crate) fn sends(self, client: u8, command: RedisCommand) -> Self {
+        self.tells(LadderEvent::Sends {
             client,
             server: 0,
             command,
         })
     }
 
-    pub(crate) fn arrives(mut self, client: u8, command: Command) -> Self {
+    pub(crate) fn arrives(mut self, client: u8, command: RedisCommand) -> Self {
         let reply = self.servers[0].apply(self.time, command);
-        self.tells(Event::Arrives {
+        self.tells(LadderEvent::Arrives {
             client,
             server: 0,
             command,
@@ -69,16 +69,16 @@ impl Tale {
         for server in &mut self.servers {
             server.expire(self.time);
         }
-        self.tells(Event::Tick)
+        self.tells(LadderEvent::Tick)
     }
 
     pub(crate) fn restarts(mut self, server: u8) -> Self {
         self.servers[usize::from(server)].restart_empty();
-        self.tells(Event::Restarts { server })
+        self.tells(LadderEvent::Restarts { server })
     }
 
-    pub(crate) fn tells(mut self, event: Event) -> Self {
-        let keys = |server: &Server| {
+    pub(crate) fn tells(mut self, event: LadderEvent) -> Self {
+        let keys = |server: &ModelServer| {
             let all = [Key::Lock, Key::Fence, Key::Data, Key::Seen].into_iter();
             let entry = |key| {
                 Some((
@@ -129,29 +129,29 @@ impl Tale {
     }
 }
 
-pub(crate) fn told(trace: &Trace) -> Told<'_> {
-    Told {
+pub(crate) fn summary(trace: &Trace) -> RungSummary<'_> {
+    RungSummary {
         name: "by-hand",
         step: "P4",
         recipe: "SET lock random NX EX ttl; work; DEL lock",
         why: "The work outlasts the TTL, and DEL removes whatever stands there.",
         next: "The value says whose lock it is.",
         ahead: &[0, 0, 0],
-        outcome: Outcome::Broken(trace),
+        outcome: ModelOutcome::Broken(trace),
     }
 }
 
 /// The shortest: the holder dies.
 pub(crate) fn crash() -> Trace {
     Tale::new(3, 1)
-        .asks(0, Command::SetNx(LOCK, owner(0, 0)))
+        .asks(0, RedisCommand::SetNx(LOCK, owner(0, 0)))
         .note("acquired")
         .hold(&[0])
-        .tells(Event::Crashes { client: 0 })
+        .tells(LadderEvent::Crashes { client: 0 })
         .hold(&[])
         .tick()
         .tick()
-        .asks(1, Command::SetNx(LOCK, owner(1, 0)))
+        .asks(1, RedisCommand::SetNx(LOCK, owner(1, 0)))
         .note("refused")
         .wrong("C1 is dead, and nothing will ever end its lock.")
 }
@@ -159,18 +159,18 @@ pub(crate) fn crash() -> Trace {
 /// Work outlasts the TTL.
 pub(crate) fn overdue() -> Trace {
     Tale::new(3, 1)
-        .asks(0, Command::SetNxPx(owner(0, 0), 2))
+        .asks(0, RedisCommand::SetNxPx(owner(0, 0), 2))
         .note("acquired")
         .hold(&[0])
         .tick()
         .tick()
         .hold(&[])
-        .asks(1, Command::SetNxPx(owner(1, 0), 2))
+        .asks(1, RedisCommand::SetNxPx(owner(1, 0), 2))
         .note("acquired")
         .hold(&[1])
-        .asks(0, Command::Del(LOCK))
+        .asks(0, RedisCommand::Del(LOCK))
         .note("released")
-        .asks(2, Command::SetNxPx(owner(2, 0), 2))
+        .asks(2, RedisCommand::SetNxPx(owner(2, 0), 2))
         .note("acquired")
         .hold(&[1, 2])
         .wrong("C2 & C3 both hold the lock; <DEL> took \"c2-1\" away, and that isn't C1's.")
@@ -180,37 +180,37 @@ pub(crate) fn overdue() -> Trace {
 pub(crate) fn delayed() -> Trace {
     let stamp = Value::Number;
     Tale::new(3, 1)
-        .asks(0, Command::SetNx(LOCK, stamp(2)))
+        .asks(0, RedisCommand::SetNx(LOCK, stamp(2)))
         .note("acquired")
         .hold(&[0])
         .tick()
         .tick()
         .hold(&[])
-        .asks(1, Command::SetNx(LOCK, stamp(4)))
+        .asks(1, RedisCommand::SetNx(LOCK, stamp(4)))
         .note("refused")
-        .asks(1, Command::Get(LOCK))
+        .asks(1, RedisCommand::Get(LOCK))
         .note("believes it expired")
-        .sends(1, Command::GetSet(LOCK, stamp(4)))
+        .sends(1, RedisCommand::GetSet(LOCK, stamp(4)))
         .tick()
-        .asks(2, Command::SetNx(LOCK, stamp(5)))
+        .asks(2, RedisCommand::SetNx(LOCK, stamp(5)))
         .note("refused")
-        .asks(2, Command::Get(LOCK))
+        .asks(2, RedisCommand::Get(LOCK))
         .note("believes it expired")
-        .asks(2, Command::GetSet(LOCK, stamp(6)))
+        .asks(2, RedisCommand::GetSet(LOCK, stamp(6)))
         .note("acquired")
         .hold(&[2])
-        .arrives(1, Command::GetSet(LOCK, stamp(4)))
+        .arrives(1, RedisCommand::GetSet(LOCK, stamp(4)))
         .note("overwrote the deadline of another")
-        .tells(Event::Does {
+        .tells(LadderEvent::Does {
             client: 1,
             what: "gives up",
         })
         .tick()
-        .asks(0, Command::SetNx(LOCK, stamp(6)))
+        .asks(0, RedisCommand::SetNx(LOCK, stamp(6)))
         .note("refused")
-        .asks(0, Command::Get(LOCK))
+        .asks(0, RedisCommand::Get(LOCK))
         .note("believes it expired")
-        .asks(0, Command::GetSet(LOCK, stamp(7)))
+        .asks(0, RedisCommand::GetSet(LOCK, stamp(7)))
         .note("acquired")
         .hold(&[0, 2])
         .wrong("C1 and C3 both hold the lock, and no deadline has passed.")
@@ -219,23 +219,23 @@ pub(crate) fn delayed() -> Trace {
 /// A transaction whose losers set the TTL anew.
 pub(crate) fn refreshed() -> Trace {
     Tale::new(2, 1)
-        .asks(0, Command::SetNxAndExpire(owner(0, 0), 2))
+        .asks(0, RedisCommand::SetNxAndExpire(owner(0, 0), 2))
         .note("acquired")
         .hold(&[0])
-        .tells(Event::Crashes { client: 0 })
+        .tells(LadderEvent::Crashes { client: 0 })
         .hold(&[])
         .tick()
-        .asks(1, Command::SetNxAndExpire(owner(1, 0), 2))
+        .asks(1, RedisCommand::SetNxAndExpire(owner(1, 0), 2))
         .note("refused")
         .tick()
-        .asks(1, Command::SetNxAndExpire(owner(1, 0), 2))
+        .asks(1, RedisCommand::SetNxAndExpire(owner(1, 0), 2))
         .note("refused")
         .wrong("C1 has been dead since 0, and its lock lives on past its TTL.")
 }
 
 /// Three servers, one of which loses its data.
 pub(crate) fn quorum() -> Trace {
-    let take = |client| Command::SetNxPx(owner(client, 0), 3);
+    let take = |client| RedisCommand::SetNxPx(owner(client, 0), 3);
     Tale::new(2, 3)
         .asks_server(0, 0, take(0))
         .asks_server(0, 1, take(0))
@@ -244,7 +244,7 @@ pub(crate) fn quorum() -> Trace {
         .asks_server(1, 1, take(1))
         .note("refused by one")
         .restarts(1)
-        .tells(Event::ClockJumps { server: 2, by: 3 })
+        .tells(LadderEvent::ClockJumps { server: 2, by: 3 })
         .asks_server(1, 1, take(1))
         .asks_server(1, 2, take(1))
         .note("acquired by 2 of 3")
@@ -256,20 +256,20 @@ pub(crate) fn quorum() -> Trace {
 pub(crate) fn fenced() -> Trace {
     let version = Value::Number;
     Tale::new(2, 1)
-        .asks(0, Command::TakeWithFence(owner(0, 0), 2))
+        .asks(0, RedisCommand::TakeWithFence(owner(0, 0), 2))
         .note("acquired")
         .hold(&[0])
         .tick()
         .tick()
         .hold(&[])
-        .asks(1, Command::TakeWithFence(owner(1, 0), 2))
+        .asks(1, RedisCommand::TakeWithFence(owner(1, 0), 2))
         .note("acquired")
         .hold(&[1])
-        .asks(1, Command::Get(Key::Data))
+        .asks(1, RedisCommand::Get(Key::Data))
         .note("nothing yet")
-        .asks(0, Command::WriteWithFence(1, version(1)))
+        .asks(0, RedisCommand::WriteWithFence(1, version(1)))
         .note("written")
-        .asks(1, Command::WriteWithFence(2, version(1)))
+        .asks(1, RedisCommand::WriteWithFence(2, version(1)))
         .note("written")
         .wrong("C2's write was computed before C1's, which is lost.")
 }

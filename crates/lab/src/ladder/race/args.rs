@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::settings::Settings;
+use super::settings::RaceSettings;
 use crate::ladder::place::Place;
 use crate::ladder::rungs::{self, Rung};
 
@@ -16,7 +16,7 @@ pub struct RaceArgs {
     pub rungs: Vec<String>,
 
     /// End after so many acquisitions of each rung
-    #[arg(long, default_value_t = Settings::default().acquisitions)]
+    #[arg(long, default_value_t = RaceSettings::default().acquisitions)]
     pub acquisitions: u64,
 
     /// End after so long with each rung, however many it were
@@ -24,7 +24,7 @@ pub struct RaceArgs {
     pub at_most: Duration,
 
     /// How many clients
-    #[arg(long, default_value_t = Settings::default().clients, value_parser = clap::value_parser!(u8).range(1..=200))]
+    #[arg(long, default_value_t = RaceSettings::default().clients, value_parser = clap::value_parser!(u8).range(1..=200))]
     pub clients: u8,
 
     /// How long a tick is; the TTL of most rungs is two of them
@@ -36,11 +36,11 @@ pub struct RaceArgs {
     pub work: Duration,
 
     /// How many of 1000 steps begin late, by up to three TTLs
-    #[arg(long, default_value_t = Settings::default().pauses, value_parser = clap::value_parser!(u64).range(..=1000))]
+    #[arg(long, default_value_t = RaceSettings::default().pauses, value_parser = clap::value_parser!(u64).range(..=1000))]
     pub pauses: u64,
 
     /// What the random numbers begin with
-    #[arg(long, default_value_t = Settings::default().seed)]
+    #[arg(long, default_value_t = RaceSettings::default().seed)]
     pub seed: u64,
 
     /// Race on this server instead of one of the lab's own; as often as the rung needs servers
@@ -72,8 +72,8 @@ impl RaceArgs {
     }
 
     /// How to race them.
-    pub fn settings(&self) -> Settings {
-        Settings {
+    pub fn settings(&self) -> RaceSettings {
+        RaceSettings {
             place: Place::from_urls(&self.url),
             clients: self.clients,
             tick: self.tick,

@@ -9,12 +9,12 @@ use std::time::Duration;
 use redis::Connection;
 
 use super::course::{Course, read, since};
-use super::referee::{Hold, Log, Write};
+use super::referee::{Hold, RaceLog, Write};
 use crate::host_time;
 use crate::ladder::program::{AT_REST, CLIENTS, FOR_EVER, Intent, Memory};
-use crate::ladder::property::Property;
-use crate::ladder::redis::{Command, Key, Reply, Tick, Value};
-use crate::ladder::wire::Said;
+use crate::ladder::property::LadderProperty;
+use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
+use crate::ladder::wire::ServerReply;
 use crate::rng::Rng;
 
 /// One of so many steps of a client that has something to lose is its last.
@@ -25,7 +25,7 @@ const LOSSES: u64 = 200;
 const TOKENS: u8 = 200;
 
 /// Runs until the round is over.
-pub(super) fn run(course: &Course<'_>, client: u8, round: u64) -> Result<Log, String> {
+pub(super) fn run(course: &Course<'_>, client: u8, round: u64) -> Result<RaceLog, String> {
     let seed = course.settings.seed ^ (round << 16) ^ (u64::from(client) << 8);
     let mut racer = Racer {
         course,
@@ -35,7 +35,7 @@ pub(super) fn run(course: &Course<'_>, client: u8, round: u64) -> Result<Log, St
         skew: course.rung.skew[usize::from(client) % CLIENTS],
         holding: false,
         late: Vec::new(),
-        log: Log::default(),
+        log: RaceLog::default(),
     };
     for server in 0..course.rung.servers {
         racer.connection(server)?;
@@ -49,15 +49,18 @@ pub(super) fn run(course: &Course<'_>, client: u8, round: u64) -> Result<Log, St
 
 /// How many writes the data contains; `None` where nobody counts.
 pub(super) fn version(course: &Course<'_>) -> Result<Option<u64>, String> {
-    if !course.rung.asks.contains(&Property::LostUpdate) {
+    if !course.rung.asks.contains(&LadderProperty::LostUpdate) {
         return Ok(None);
     }
     let mut connection = read(course.servers)?.connect(0)?;
-    match course.wire.ask(&mut connection, Command::Get(Key::Data))? {
-        Said::Reply(Reply::Bulk(Value::Number(version))) => {
+    match course
+        .wire
+        .ask(&mut connection, RedisCommand::Get(Key::Data))?
+    {
+        ServerReply::Reply(Reply::Bulk(Value::Number(version))) => {
             Ok(Some(u64::try_from(version).unwrap_or_default()))
         }
-        Said::Reply(Reply::Nil) => Ok(Some(0)),
+        ServerReply::Reply(Reply::Nil) => Ok(Some(0)),
         other => Err(format!("the data is no number: {other:?}")),
     }
 }
@@ -73,14 +76,14 @@ struct Racer<'a> {
     holding: bool,
     /// Commands that it has given up, and when each arrives.
     late: Vec<(Duration, Sent)>,
-    log: Log,
+    log: RaceLog,
 }
 
 /// A command, and what its client knew when it computed it.
 #[derive(Clone, Copy)]
 struct Sent {
     server: u8,
-    command: Command,
+    command: RedisCommand,
     clock: Tick,
     at: Duration,
     /// How many times it had held the lock.
@@ -117,7 +120,7 @@ impl Racer<'_> {
         Ok(())
     }
 
-    fn ask(&mut self, server: u8, command: Command, clock: Tick) -> Result<(), String> {
+    fn ask(&mut self, server: u8, command: RedisCommand, clock: Tick) -> Result<(), String> {
         let bounds = &self.course.rung.bounds;
         let at = host_time::up();
         let holds = self.log.holds.len();
@@ -171,8 +174,8 @@ impl Racer<'_> {
             Err(why) => Err(why),
         };
         let reply = match said {
-            Ok(Said::Reply(reply)) => reply,
-            Ok(Said::Else(what)) => {
+            Ok(ServerReply::Reply(reply)) => reply,
+            Ok(ServerReply::Else(what)) => {
                 return Err(format!("{}: {what}", wire.text(sent.command)));
             }
             // In a race where servers are killed, this is what it comes to.
@@ -184,7 +187,7 @@ impl Racer<'_> {
         };
         let is_write = matches!(
             sent.command,
-            Command::Set(Key::Data, _) | Command::WriteWithFence(..)
+            RedisCommand::Set(Key::Data, _) | RedisCommand::WriteWithFence(..)
         );
         if is_write && reply == Reply::Ok {
             self.log.writes.push(Write {

@@ -4,18 +4,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use super::referee::Log;
-use super::settings::Settings;
+use super::referee::RaceLog;
+use super::settings::RaceSettings;
 use crate::host_time;
-use crate::ladder::place::Servers;
+use crate::ladder::place::RealServers;
 use crate::ladder::rungs::Rung;
 use crate::ladder::wire::Wire;
 
 /// What all threads of a race see.
 pub(super) struct Course<'a> {
     pub(super) rung: &'static Rung,
-    pub(super) settings: &'a Settings,
-    pub(super) servers: &'a RwLock<Servers>,
+    pub(super) settings: &'a RaceSettings,
+    pub(super) servers: &'a RwLock<RealServers>,
     pub(super) wire: &'a Wire,
     /// When the round began, on the clock of this host.
     pub(super) from: Duration,
@@ -33,7 +33,7 @@ impl Course<'_> {
     }
 
     /// A failure is reported at once, not at the end of the round.
-    pub(super) fn ends_if_failed(&self, log: Result<Log, String>) -> Result<Log, String> {
+    pub(super) fn ends_if_failed(&self, log: Result<RaceLog, String>) -> Result<RaceLog, String> {
         if log.is_err() {
             self.ended.store(true, Ordering::Relaxed);
         }
@@ -47,7 +47,9 @@ pub(super) fn since(then: Duration) -> Duration {
 }
 
 /// The servers, shared with the other threads.
-pub(super) fn read(servers: &RwLock<Servers>) -> Result<RwLockReadGuard<'_, Servers>, String> {
+pub(super) fn read(
+    servers: &RwLock<RealServers>,
+) -> Result<RwLockReadGuard<'_, RealServers>, String> {
     servers
         .read()
         .map_err(|_| "a thread of the race panicked".to_owned())

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::place::Servers;
-use super::property::Property;
+use super::place::RealServers;
+use super::property::LadderProperty;
 use super::rungs::Rung;
 use super::wire::Wire;
 use crate::host_time;
@@ -25,8 +25,8 @@ pub use self::args::RaceArgs;
 use self::course::{Course, read, since};
 pub use self::print::table;
 pub use self::raced::{Faults, Raced};
-use self::referee::{Found, Log};
-pub use self::settings::Settings;
+use self::referee::{RaceFindings, RaceLog};
+pub use self::settings::RaceSettings;
 
 /// The times and fences of a rung have 15 bits, and so has the number of its writes: a race has rounds, each from empty keys.
 const ROUND: u32 = 2_000;
@@ -39,9 +39,9 @@ const RESTART_TICKS: u32 = 10;
 ///
 /// # Errors
 /// When a server cannot be reached or says what no model of it would.
-pub fn race(rung: &'static Rung, settings: &Settings) -> Result<Raced, String> {
+pub fn race(rung: &'static Rung, settings: &RaceSettings) -> Result<Raced, String> {
     let settings = &fitting(rung, settings);
-    let servers = RwLock::new(Servers::open(&settings.place, rung.servers)?);
+    let servers = RwLock::new(RealServers::open(&settings.place, rung.servers)?);
     let wire = Wire::exact(read(&servers)?.prefix(), settings.tick);
     let began = host_time::up();
     let ran = rounds(rung, settings, &servers, &wire, began);
@@ -53,12 +53,12 @@ pub fn race(rung: &'static Rung, settings: &Settings) -> Result<Raced, String> {
 
 fn rounds(
     rung: &'static Rung,
-    settings: &Settings,
-    servers: &RwLock<Servers>,
+    settings: &RaceSettings,
+    servers: &RwLock<RealServers>,
     wire: &Wire,
     began: Duration,
-) -> Result<(Found, Faults), String> {
-    let mut found = Found::default();
+) -> Result<(RaceFindings, Faults), String> {
+    let mut found = RaceFindings::default();
     let mut faults = Faults::default();
     let mut round = 0;
     while found.acquisitions < settings.acquisitions && since(began) < settings.at_most {
@@ -88,7 +88,7 @@ fn rounds(
 }
 
 /// A server needs some hundredths of a second to come back: what is to be forgotten must live longer, and be held meanwhile.
-fn fitting(rung: &Rung, settings: &Settings) -> Settings {
+fn fitting(rung: &Rung, settings: &RaceSettings) -> RaceSettings {
     let mut settings = settings.clone();
     if rung.bounds.restarts > 0 {
         settings.tick *= RESTART_TICKS;
@@ -98,7 +98,7 @@ fn fitting(rung: &Rung, settings: &Settings) -> Settings {
 }
 
 /// One round. Returns what each thread saw, and how often the lock was stuck.
-fn run(course: &Course<'_>, round: u64, until: Duration) -> Result<(Vec<Log>, u64), String> {
+fn run(course: &Course<'_>, round: u64, until: Duration) -> Result<(Vec<RaceLog>, u64), String> {
     thread::scope(|scope| {
         let mut threads: Vec<_> = (0..course.settings.clients)
             .map(|client| {
@@ -121,26 +121,26 @@ fn run(course: &Course<'_>, round: u64, until: Duration) -> Result<(Vec<Log>, u6
 
 fn raced(
     rung: &'static Rung,
-    settings: &Settings,
-    found: &Found,
+    settings: &RaceSettings,
+    found: &RaceFindings,
     faults: Faults,
     took: Duration,
 ) -> Raced {
-    let count = |property: Property| match property {
-        Property::Exclusion | Property::Ownership => found.overlaps,
-        Property::Recovery => found.stuck,
-        Property::StaleWrite => found.stale_writes,
-        Property::LostUpdate => found.lost_updates,
-        Property::Child => found.orphan_writes,
+    let count = |property: LadderProperty| match property {
+        LadderProperty::Exclusion | LadderProperty::Ownership => found.overlaps,
+        LadderProperty::Recovery => found.stuck,
+        LadderProperty::StaleWrite => found.stale_writes,
+        LadderProperty::LostUpdate => found.lost_updates,
+        LadderProperty::Child => found.orphan_writes,
     };
     let as_the_model_says = match rung.breaks {
         Some(property) => count(property) > 0,
         None => rung.asks.iter().all(|&property| count(property) == 0),
     };
-    let asked = |property: Property| rung.asks.contains(&property).then(|| count(property));
+    let asked = |property: LadderProperty| rung.asks.contains(&property).then(|| count(property));
     Raced {
         rung: rung.name,
-        breaks: rung.breaks.map(Property::name),
+        breaks: rung.breaks.map(LadderProperty::name),
         clients: settings.clients,
         tick_ms: settings.tick.as_secs_f64() * 1e3,
         took_s: took.as_secs_f64(),
@@ -148,11 +148,11 @@ fn raced(
         overlaps: found.overlaps,
         overlaps_per_100k: 1e5 * ratio(found.overlaps, found.acquisitions.max(1)),
         first_overlap_s: found.first_overlap.map(|after| after.as_secs_f64()),
-        stuck: asked(Property::Recovery),
+        stuck: asked(LadderProperty::Recovery),
         acquisitions_per_stuck: (found.stuck > 0).then(|| ratio(found.acquisitions, found.stuck)),
-        stale_writes: asked(Property::StaleWrite),
-        lost_updates: asked(Property::LostUpdate),
-        orphan_writes: asked(Property::Child),
+        stale_writes: asked(LadderProperty::StaleWrite),
+        lost_updates: asked(LadderProperty::LostUpdate),
+        orphan_writes: asked(LadderProperty::Child),
         faults,
         as_the_model_says,
     }

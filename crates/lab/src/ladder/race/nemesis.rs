@@ -5,11 +5,11 @@ use std::thread;
 use std::time::Duration;
 
 use super::course::{Course, read, since};
-use super::referee::Log;
+use super::referee::RaceLog;
 use crate::host_time;
 use crate::ladder::place::jump;
-use crate::ladder::property::Property;
-use crate::ladder::redis::{Command, Key};
+use crate::ladder::property::LadderProperty;
+use crate::ladder::redis::{Key, RedisCommand};
 use crate::rng::Rng;
 
 /// Between two faults of servers.
@@ -25,9 +25,9 @@ const STUCK_COMMANDS: u64 = 200;
 const POLL: Duration = Duration::from_millis(5);
 
 /// Restarts servers, or lets their clocks jump, until the round is over.
-pub(super) fn run(course: &Course<'_>, round: u64) -> Result<Log, String> {
+pub(super) fn run(course: &Course<'_>, round: u64) -> Result<RaceLog, String> {
     let mut rng = Rng::new(course.settings.seed ^ (round << 16) ^ 0xff00);
-    let mut log = Log::default();
+    let mut log = RaceLog::default();
     let restarts = course.rung.bounds.restarts > 0;
     loop {
         rest(course, if restarts { RESTARTS } else { JUMPS });
@@ -60,7 +60,7 @@ fn rest(course: &Course<'_>, long: Duration) {
 /// Waits for the end of a round. Where dead clients can lock out the living, it counts how often they did, and helps.
 pub(super) fn watch(course: &Course<'_>, until: Duration) -> Result<u64, String> {
     let limit = STUCK.max(course.settings.tick * STUCK_TICKS);
-    let may_be_stuck = course.rung.asks.contains(&Property::Recovery);
+    let may_be_stuck = course.rung.asks.contains(&LadderProperty::Recovery);
     let mut stuck = 0;
     let mut last = Progress::of(course);
     while !course.is_over() && host_time::up() < until {
@@ -74,7 +74,9 @@ pub(super) fn watch(course: &Course<'_>, until: Duration) -> Result<u64, String>
         {
             stuck += 1;
             let mut connection = read(course.servers)?.connect(0)?;
-            course.wire.ask(&mut connection, Command::Del(Key::Lock))?;
+            course
+                .wire
+                .ask(&mut connection, RedisCommand::Del(Key::Lock))?;
             last = now;
         }
     }

@@ -9,7 +9,7 @@ use super::raced::Faults;
 
 /// What one thread of a race did in a round. Times are those of this host.
 #[derive(Debug, Default)]
-pub(super) struct Log {
+pub(super) struct RaceLog {
     pub(super) holds: Vec<Hold>,
     pub(super) writes: Vec<Write>,
     pub(super) faults: Faults,
@@ -39,7 +39,7 @@ pub(super) struct Write {
 
 /// What was found so far.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct RaceFindings {
     pub(super) acquisitions: u64,
     pub(super) overlaps: u64,
     /// Since the race began.
@@ -50,11 +50,11 @@ pub(super) struct Found {
     pub(super) orphan_writes: u64,
 }
 
-impl Found {
+impl RaceFindings {
     /// Adds a round: what its threads did, how many writes the data contains in the end (`None` where
     /// nobody counts), and when the race
     /// began.
-    pub(super) fn judge(&mut self, logs: &[Log], version: Option<u64>, began: Duration) {
+    pub(super) fn judge(&mut self, logs: &[RaceLog], version: Option<u64>, began: Duration) {
         let mut holds: Vec<Hold> = logs.iter().flat_map(|log| log.holds.clone()).collect();
         holds.sort_unstable_by_key(|hold| hold.from);
         self.acquisitions += count(holds.len());
@@ -87,7 +87,7 @@ fn overlaps(holds: &[Hold]) -> (u64, Option<Duration>) {
     (overlaps, first)
 }
 
-fn written(log: &Log) -> impl Iterator<Item = (Write, Hold)> + '_ {
+fn written(log: &RaceLog) -> impl Iterator<Item = (Write, Hold)> + '_ {
     let of = |write: &Write| Some((*write, *log.holds.get(write.hold)?));
     log.writes.iter().filter_map(of)
 }
@@ -144,19 +144,19 @@ mod tests {
         }
     }
 
-    fn found(logs: &[Log], version: u64) -> Found {
-        let mut found = Found::default();
+    fn found(logs: &[RaceLog], version: u64) -> RaceFindings {
+        let mut found = RaceFindings::default();
         found.judge(logs, Some(version), ms(0));
         found
     }
 
-    fn log(holds: &[Hold], writes: &[(u64, usize)]) -> Log {
+    fn log(holds: &[Hold], writes: &[(u64, usize)]) -> RaceLog {
         let write = |&(sent, hold): &(u64, usize)| Write {
             sent: ms(sent),
             answered: ms(sent + 1),
             hold,
         };
-        Log {
+        RaceLog {
             holds: holds.to_vec(),
             writes: writes.iter().map(write).collect(),
             faults: Faults::default(),

@@ -6,7 +6,7 @@ use crate::ladder::place::Place;
 
 /// How a race is run.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct RaceSettings {
     /// Where.
     pub place: Place,
     /// How many clients, at most 200.
@@ -25,7 +25,7 @@ pub struct Settings {
     pub seed: u64,
 }
 
-impl Default for Settings {
+impl Default for RaceSettings {
     fn default() -> Self {
         Self {
             place: Place::Own,

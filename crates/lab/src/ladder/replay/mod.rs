@@ -8,14 +8,14 @@ mod replayed;
 
 use std::time::Duration;
 
-use super::place::{Place, Servers};
-use super::redis::{Command, Key, Value};
-use super::trace::{Event, Trace, carried_out};
+use super::place::{Place, RealServers};
+use super::redis::{Key, RedisCommand, Value};
+use super::trace::{LadderEvent, Trace, carried_out};
 use super::wire::Wire;
 
 pub use self::args::ReplayArgs;
 use self::play::{Player, Stopped};
-pub use self::replayed::{Replayed, Step, Verdict};
+pub use self::replayed::{ReplayStep, ReplayVerdict, Replayed};
 
 /// How long a tick is, unless somebody says otherwise: long for a server, short for a person.
 pub const TICK: Duration = Duration::from_millis(200);
@@ -28,7 +28,7 @@ const ATTEMPTS: u32 = 5;
 /// # Errors
 /// When a server cannot be reached or started, or is too slow for ticks of this length and of some longer ones.
 pub fn replay(trace: &Trace, place: &Place, tick: Duration) -> Result<Replayed, String> {
-    let mut servers = Servers::open(place, trace.servers)?;
+    let mut servers = RealServers::open(place, trace.servers)?;
     let mut tick = tick.max(Duration::from_millis(2));
     for attempts in 1..=ATTEMPTS {
         let wire = Wire::between_ticks(servers.prefix(), tick);
@@ -58,33 +58,38 @@ pub fn replay(trace: &Trace, place: &Place, tick: Duration) -> Result<Replayed, 
     ))
 }
 
-fn judge(steps: &[Step]) -> Verdict {
+fn judge(steps: &[ReplayStep]) -> ReplayVerdict {
     let first = (1..)
         .zip(steps)
         .find_map(|(at, step)| Some((at, step.differs.clone()?)));
-    first.map_or(Verdict::Reproduced, |(step, differs)| {
-        Verdict::NotReproduced { step, differs }
+    first.map_or(ReplayVerdict::Reproduced, |(step, differs)| {
+        ReplayVerdict::NotReproduced { step, differs }
     })
 }
 
 /// What a reader should know who compares the story with the real thing.
 fn remarks(trace: &Trace, are_own: bool) -> Vec<&'static str> {
-    let has = |wanted: fn(&Event) -> bool| trace.lines.iter().any(|line| wanted(&line.event));
-    let sends = |wanted: fn(Command) -> bool| {
+    let has = |wanted: fn(&LadderEvent) -> bool| trace.lines.iter().any(|line| wanted(&line.event));
+    let sends = |wanted: fn(RedisCommand) -> bool| {
         let mut commands = trace
             .lines
             .iter()
             .filter_map(|line| carried_out(&line.event));
         commands.any(|(_, _, command, _)| wanted(command))
     };
-    let forgets = has(|event| matches!(event, Event::Restarts { .. }));
+    let forgets = has(|event| matches!(event, LadderEvent::Restarts { .. }));
     let candidates = [
         (
             sends(has_ttl),
             "A key that lives n ticks gets a TTL of n ticks less a half, so that it expires between two ticks.",
         ),
         (
-            sends(|command| matches!(command, Command::Expire(..) | Command::SetNxAndExpire(..))),
+            sends(|command| {
+                matches!(
+                    command,
+                    RedisCommand::Expire(..) | RedisCommand::SetNxAndExpire(..)
+                )
+            }),
             "EXPIRE counts whole seconds, so PEXPIRE is sent for it.",
         ),
         (
@@ -92,20 +97,20 @@ fn remarks(trace: &Trace, are_own: bool) -> Vec<&'static str> {
             "The times in the key are the model's ticks: the clients' clocks belong to the story.",
         ),
         (
-            has(|event| matches!(event, Event::Sends { .. })),
+            has(|event| matches!(event, LadderEvent::Sends { .. })),
             "A command that is on its way is sent when it arrives in the model.",
         ),
         (
             has(|event| {
                 matches!(
                     event,
-                    Event::Asks { lost: true, .. } | Event::Arrives { lost: true, .. }
+                    LadderEvent::Asks { lost: true, .. } | LadderEvent::Arrives { lost: true, .. }
                 )
             }),
             "A reply that its client never hears is read, compared and thrown away.",
         ),
         (
-            has(|event| matches!(event, Event::Crashes { .. })),
+            has(|event| matches!(event, LadderEvent::Crashes { .. })),
             "A client that dies closes its connections.",
         ),
         (
@@ -117,7 +122,7 @@ fn remarks(trace: &Trace, are_own: bool) -> Vec<&'static str> {
             "The server is not ours to kill: where it loses its data, the story's keys are deleted.",
         ),
         (
-            has(|event| matches!(event, Event::ClockJumps { .. })),
+            has(|event| matches!(event, LadderEvent::ClockJumps { .. })),
             "A clock that jumps is played by what it does to the keys: PEXPIRE takes so much of their TTLs.",
         ),
     ];
@@ -125,19 +130,20 @@ fn remarks(trace: &Trace, are_own: bool) -> Vec<&'static str> {
     candidates.into_iter().filter_map(applies).collect()
 }
 
-fn has_ttl(command: Command) -> bool {
+fn has_ttl(command: RedisCommand) -> bool {
     matches!(
         command,
-        Command::SetNxPx(..)
-            | Command::Expire(..)
-            | Command::SetNxAndExpire(..)
-            | Command::TakeWithFence(..)
+        RedisCommand::SetNxPx(..)
+            | RedisCommand::Expire(..)
+            | RedisCommand::SetNxAndExpire(..)
+            | RedisCommand::TakeWithFence(..)
     )
 }
 
-fn writes_a_time(command: Command) -> bool {
+fn writes_a_time(command: RedisCommand) -> bool {
     matches!(
         command,
-        Command::SetNx(Key::Lock, Value::Number(_)) | Command::GetSet(Key::Lock, Value::Number(_))
+        RedisCommand::SetNx(Key::Lock, Value::Number(_))
+            | RedisCommand::GetSet(Key::Lock, Value::Number(_))
     )
 }

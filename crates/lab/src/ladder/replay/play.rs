@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use redis::Connection;
 
-use super::replayed::Step;
+use super::replayed::ReplayStep;
 use crate::host_time;
-use crate::ladder::place::{Keys, Servers, jump, look};
-use crate::ladder::redis::{Command, Key, Reply, Tick, Value};
-use crate::ladder::trace::{Event, Line, Trace};
-use crate::ladder::wire::{Said, Wire};
+use crate::ladder::place::{Keys, RealServers, jump, look};
+use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
+use crate::ladder::trace::{LadderEvent, Line, Trace};
+use crate::ladder::wire::{ServerReply, Wire};
 use crate::ladder::words::{client as name, server as server_name, shown};
 
 /// Why a story was not played to its end.
@@ -33,7 +33,7 @@ impl From<String> for Stopped {
 /// Who plays a story.
 pub(super) struct Player<'a> {
     trace: &'a Trace,
-    servers: &'a mut Servers,
+    servers: &'a mut RealServers,
     wire: &'a Wire,
     /// By client and server.
     connections: HashMap<(u8, u8), Connection>,
@@ -47,14 +47,14 @@ pub(super) struct Player<'a> {
 struct Done {
     who: String,
     what: String,
-    replies: Option<(Reply, Said)>,
+    replies: Option<(Reply, ServerReply)>,
 }
 
 impl<'a> Player<'a> {
     /// Opens all connections before time begins.
     pub(super) fn new(
         trace: &'a Trace,
-        servers: &'a mut Servers,
+        servers: &'a mut RealServers,
         wire: &'a Wire,
     ) -> Result<Self, Stopped> {
         let mut player = Self {
@@ -74,7 +74,7 @@ impl<'a> Player<'a> {
         Ok(player)
     }
 
-    pub(super) fn play(mut self) -> Result<Vec<Step>, Stopped> {
+    pub(super) fn play(mut self) -> Result<Vec<ReplayStep>, Stopped> {
         self.from = host_time::up();
         self.trace
             .lines
@@ -83,11 +83,11 @@ impl<'a> Player<'a> {
             .collect()
     }
 
-    fn step(&mut self, line: &Line) -> Result<Step, Stopped> {
+    fn step(&mut self, line: &Line) -> Result<ReplayStep, Stopped> {
         self.wait_for(line.time);
         let done = self.carry_out(&line.event)?;
         let mut differs = done.replies.as_ref().and_then(|(model, real)| {
-            (*real != Said::Reply(*model)).then(|| {
+            (*real != ServerReply::Reply(*model)).then(|| {
                 format!(
                     "the reply: {} in the model, {} in truth",
                     reply_text(*model),
@@ -101,7 +101,7 @@ impl<'a> Player<'a> {
             differs = differs.or_else(|| compare(model, &real, wire.tick()));
         }
         self.was_in_time(line.time)?;
-        Ok(Step {
+        Ok(ReplayStep {
             time: line.time,
             who: done.who,
             what: done.what,
@@ -113,22 +113,22 @@ impl<'a> Player<'a> {
         })
     }
 
-    fn carry_out(&mut self, event: &Event) -> Result<Done, Stopped> {
+    fn carry_out(&mut self, event: &LadderEvent) -> Result<Done, Stopped> {
         let plain = |who: String, what: String| Done {
             who,
             what,
             replies: None,
         };
         Ok(match *event {
-            Event::Tick => plain(String::new(), "time passes".into()),
-            Event::Asks {
+            LadderEvent::Tick => plain(String::new(), "time passes".into()),
+            LadderEvent::Asks {
                 client,
                 server,
                 command,
                 reply,
                 ..
             }
-            | Event::Arrives {
+            | LadderEvent::Arrives {
                 client,
                 server,
                 command,
@@ -143,23 +143,23 @@ impl<'a> Player<'a> {
                     replies: Some((reply, said)),
                 }
             }
-            Event::Sends {
+            LadderEvent::Sends {
                 client,
                 server,
                 command,
             } => plain(name(client), self.text(server, command) + " ... on its way"),
-            Event::Does { client, what } => plain(name(client), what.into()),
-            Event::Crashes { client } => {
+            LadderEvent::Does { client, what } => plain(name(client), what.into()),
+            LadderEvent::Crashes { client } => {
                 self.connections.retain(|&(whose, _), _| whose != client);
                 plain(name(client), "dies".into())
             }
-            Event::Restarts { server } => {
+            LadderEvent::Restarts { server } => {
                 self.connections.retain(|&(_, to), _| to != server);
                 self.observers.remove(&server);
                 self.servers.restart_empty(server, self.wire)?;
                 plain(server_name(server), "restarts empty".into())
             }
-            Event::ClockJumps { server, by } => {
+            LadderEvent::ClockJumps { server, by } => {
                 let wire = self.wire;
                 jump(self.observer(server)?, wire, by)?;
                 plain(server_name(server), format!("its clock jumps by {by}"))
@@ -168,7 +168,7 @@ impl<'a> Player<'a> {
     }
 
     /// The command, and to which server if there are several.
-    fn text(&self, server: u8, command: Command) -> String {
+    fn text(&self, server: u8, command: RedisCommand) -> String {
         let text = self.wire.text(command);
         if self.trace.servers == 1 {
             return text;
@@ -258,18 +258,20 @@ fn reply_text(reply: Reply) -> String {
     shown(reply).join(" ")
 }
 
-fn said_text(said: &Said) -> String {
+fn said_text(said: &ServerReply) -> String {
     match said {
-        Said::Reply(reply) => reply_text(*reply),
-        Said::Else(text) => text.clone(),
+        ServerReply::Reply(reply) => reply_text(*reply),
+        ServerReply::Else(text) => text.clone(),
     }
 }
 
-fn ending(event: &Event) -> &'static str {
+fn ending(event: &LadderEvent) -> &'static str {
     match event {
-        Event::Asks { lost: true, .. } => " (reply lost)",
-        Event::Arrives { lost: true, .. } => " (arrives; its client does not hear the answer)",
-        Event::Arrives { .. } => " (arrives)",
+        LadderEvent::Asks { lost: true, .. } => " (reply lost)",
+        LadderEvent::Arrives { lost: true, .. } => {
+            " (arrives; its client does not hear the answer)"
+        }
+        LadderEvent::Arrives { .. } => " (arrives)",
         _ => "",
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::replayed::{Replayed, Step, Verdict};
+use super::replayed::{ReplayStep, ReplayVerdict, Replayed};
 use crate::text::{WIDTH, gaps, grid, widths};
 
 const COMMAND: usize = 4;
@@ -52,18 +52,18 @@ impl fmt::Display for Replayed {
             )?;
         }
         match &self.verdict {
-            Verdict::Reproduced => writeln!(
+            ReplayVerdict::Reproduced => writeln!(
                 f,
                 "\nreproduced: every reply and every key was what the model says"
             ),
-            Verdict::NotReproduced { step, differs } => {
+            ReplayVerdict::NotReproduced { step, differs } => {
                 writeln!(f, "\nnot reproduced: step {step} differs in {differs}")
             }
         }
     }
 }
 
-fn row(nth: usize, step: &Step) -> Vec<String> {
+fn row(nth: usize, step: &ReplayStep) -> Vec<String> {
     let text = |reply: &Option<String>| reply.clone().unwrap_or_default();
     let mark = if step.wrong.is_some() { ">>" } else { "" };
     let same = match (&step.differs, &step.real) {

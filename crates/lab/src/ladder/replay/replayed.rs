@@ -19,15 +19,15 @@ pub struct Replayed {
     /// What was not done as the model does it, and how instead.
     pub remarks: Vec<&'static str>,
     /// What happened.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ReplayStep>,
     /// Whether it was the same.
-    pub verdict: Verdict,
+    pub verdict: ReplayVerdict,
 }
 
 /// A step of the story.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
-pub struct Step {
+pub struct ReplayStep {
     /// Ticks since the beginning.
     pub time: Tick,
     /// Who does it.
@@ -49,7 +49,7 @@ pub struct Step {
 /// Whether a story happened on real servers as in the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum ReplayVerdict {
     /// Every reply and every key, after each step, was the same.
     Reproduced,
     /// Something was different, here for the first time.

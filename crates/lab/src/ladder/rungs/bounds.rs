@@ -6,7 +6,7 @@ use crate::ladder::redis::Tick;
 
 /// How far a model is explored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
+pub struct RungBounds {
     /// How many clients.
     pub clients: u8,
     /// How often each may get the lock; refused, it tries again any number of times.
@@ -17,7 +17,7 @@ pub struct Bounds {
     pub crashes: u8,
     /// How many replies may be lost.
     pub losses: u8,
-    /// How many commands may take their time, on the way there, back or both; or [`Bounds::ANY`].
+    /// How many commands may take their time, on the way there, back or both; or [`RungBounds::ANY`].
     pub delays: u8,
     /// Whether a client may give up a command that takes its time, which then may arrive yet.
     pub may_give_up: bool,
@@ -27,7 +27,7 @@ pub struct Bounds {
     pub jumps: u8,
 }
 
-impl Bounds {
+impl RungBounds {
     /// No limit.
     pub const ANY: u8 = u8::MAX;
 
@@ -47,7 +47,7 @@ impl Bounds {
     }
 }
 
-impl fmt::Display for Bounds {
+impl fmt::Display for RungBounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let acquisitions = count(self.rounds.into(), "acquisition");
         write!(

@@ -10,7 +10,7 @@ mod setnx;
 mod timestamp;
 mod wrapper;
 
-pub use self::bounds::Bounds;
+pub use self::bounds::RungBounds;
 pub use self::rung::Rung;
 
 static ALL: [&Rung; 20] = [

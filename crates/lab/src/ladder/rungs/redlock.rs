@@ -1,11 +1,11 @@
 //! P8 on a majority of servers that know nothing of each other. Must never ask the servers in the same order for all clients:
 //! real ones ask all at once, and a fixed order would hide stories.
 
-use super::bounds::Bounds;
+use super::bounds::RungBounds;
 use super::rung::Rung;
 use crate::ladder::program::{Intent, Memory, Program};
-use crate::ladder::property::Property;
-use crate::ladder::redis::{Command, Reply, Tick};
+use crate::ladder::property::LadderProperty;
+use crate::ladder::redis::{RedisCommand, Reply, Tick};
 
 const TTL: Tick = 2;
 const SERVERS: u8 = 3;
@@ -23,18 +23,18 @@ pub(super) static PLAIN: Rung = Rung {
     },
     servers: SERVERS,
     are_alike: false,
-    asks: &[Property::Exclusion, Property::Ownership],
+    asks: &[LadderProperty::Exclusion, LadderProperty::Ownership],
     ttl: TTL,
     skew: [0; 3],
     breaks: None,
-    bounds: Bounds {
+    bounds: RungBounds {
         delays: 1,
         may_give_up: true,
-        ..Bounds::calm(2, 1, 3)
+        ..RungBounds::calm(2, 1, 3)
     },
-    deep: Bounds {
+    deep: RungBounds {
         losses: 1,
-        ..Bounds::calm(3, 1, 3)
+        ..RungBounds::calm(3, 1, 3)
     },
 };
 
@@ -45,15 +45,15 @@ pub(super) static RESTART: Rung = Rung {
     recipe: "as redlock; a server restarts without its data",
     why: "A server that has forgotten its lock gives a second majority.",
     next: "A server that has lost its data stays away for a TTL; and a fence at the resource.",
-    breaks: Some(Property::Exclusion),
-    bounds: Bounds {
+    breaks: Some(LadderProperty::Exclusion),
+    bounds: RungBounds {
         restarts: 1,
-        ..Bounds::calm(2, 1, 2)
+        ..RungBounds::calm(2, 1, 2)
     },
-    deep: Bounds {
+    deep: RungBounds {
         restarts: 1,
         losses: 1,
-        ..Bounds::calm(2, 1, 4)
+        ..RungBounds::calm(2, 1, 4)
     },
     ..PLAIN
 };
@@ -65,15 +65,15 @@ pub(super) static CLOCK_JUMP: Rung = Rung {
     recipe: "as redlock; the clock of a server jumps ahead",
     why: "The TTL is wall-clock time: a server whose clock jumps drops its lock early and gives a second majority.",
     next: "Clocks that are slewed, never set; and a fence at the resource.",
-    breaks: Some(Property::Exclusion),
-    bounds: Bounds {
+    breaks: Some(LadderProperty::Exclusion),
+    bounds: RungBounds {
         jumps: 1,
-        ..Bounds::calm(2, 1, 2)
+        ..RungBounds::calm(2, 1, 2)
     },
-    deep: Bounds {
+    deep: RungBounds {
         jumps: 1,
         losses: 1,
-        ..Bounds::calm(2, 1, 4)
+        ..RungBounds::calm(2, 1, 4)
     },
     ..PLAIN
 };
@@ -88,15 +88,15 @@ pub(super) static LATE_VALIDITY: Rung = Rung {
     program: &Redlock {
         counts_from_the_end: true,
     },
-    breaks: Some(Property::Exclusion),
-    bounds: Bounds {
+    breaks: Some(LadderProperty::Exclusion),
+    bounds: RungBounds {
         delays: 1,
-        ..Bounds::calm(2, 1, 3)
+        ..RungBounds::calm(2, 1, 3)
     },
-    deep: Bounds {
+    deep: RungBounds {
         delays: 1,
         may_give_up: true,
-        ..Bounds::calm(2, 1, 4)
+        ..RungBounds::calm(2, 1, 4)
     },
     ..PLAIN
 };
@@ -117,8 +117,8 @@ const BEGAN: usize = 1;
 impl Program for Redlock {
     fn intent(&self, memory: &Memory, _clock: Tick) -> Intent {
         let command = match memory.at {
-            0..HELD => Command::SetNxPx(memory.token(), TTL),
-            HELD..RELEASED => Command::DeleteIf(memory.token()),
+            0..HELD => RedisCommand::SetNxPx(memory.token(), TTL),
+            HELD..RELEASED => RedisCommand::DeleteIf(memory.token()),
             _ => return Intent::Rest,
         };
         // Each begins with another.

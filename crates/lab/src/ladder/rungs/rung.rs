@@ -1,8 +1,8 @@
 //! What a rung is. Must never say what its model found: that is for the checker.
 
-use super::bounds::Bounds;
+use super::bounds::RungBounds;
 use crate::ladder::program::{CLIENTS, Program};
-use crate::ladder::property::Property;
+use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::Tick;
 
 /// A recipe for a lock.
@@ -29,13 +29,13 @@ pub struct Rung {
     /// Whether all clients do the same, so that it does not matter which of them begins.
     pub are_alike: bool,
     /// What is asked of it.
-    pub asks: &'static [Property],
+    pub asks: &'static [LadderProperty],
     /// Which of these it is known for breaking; `None` if it breaks none.
-    pub breaks: Option<Property>,
+    pub breaks: Option<LadderProperty>,
     /// How far to look in every build.
-    pub bounds: Bounds,
+    pub bounds: RungBounds,
     /// How far to look if there is time.
-    pub deep: Bounds,
+    pub deep: RungBounds,
 }
 
 impl Rung {

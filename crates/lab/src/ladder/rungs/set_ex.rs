@@ -1,11 +1,11 @@
 //! `SET NX EX`, and a release that may hit another's lock. Must never look at the clock before it releases: that is what
 //! these recipes forget.
 
-use super::bounds::Bounds;
+use super::bounds::RungBounds;
 use super::rung::Rung;
 use crate::ladder::program::{Intent, Memory, Program};
-use crate::ladder::property::Property;
-use crate::ladder::redis::{Command, Key, Reply, Tick};
+use crate::ladder::property::LadderProperty;
+use crate::ladder::redis::{Key, RedisCommand, Reply, Tick};
 
 const TTL: Tick = 2;
 
@@ -21,16 +21,20 @@ pub(super) static DEL: Rung = Rung {
     servers: 1,
     skew: [0; 3],
     are_alike: true,
-    asks: &[Property::Exclusion, Property::Recovery, Property::Ownership],
-    breaks: Some(Property::Exclusion),
-    bounds: Bounds {
+    asks: &[
+        LadderProperty::Exclusion,
+        LadderProperty::Recovery,
+        LadderProperty::Ownership,
+    ],
+    breaks: Some(LadderProperty::Exclusion),
+    bounds: RungBounds {
         crashes: 1,
-        ..Bounds::calm(3, 1, 5)
+        ..RungBounds::calm(3, 1, 5)
     },
-    deep: Bounds {
+    deep: RungBounds {
         crashes: 1,
         losses: 1,
-        ..Bounds::calm(3, 2, 6)
+        ..RungBounds::calm(3, 2, 6)
     },
 };
 
@@ -56,9 +60,9 @@ const RELEASING: u8 = 2;
 impl Program for SetEx {
     fn intent(&self, memory: &Memory, _clock: Tick) -> Intent {
         match memory.at {
-            0 => Intent::Ask(0, Command::SetNxPx(memory.token(), TTL)),
-            WORKING if self.looks_first => Intent::Ask(0, Command::Get(Key::Lock)),
-            WORKING | RELEASING => Intent::Ask(0, Command::Del(Key::Lock)),
+            0 => Intent::Ask(0, RedisCommand::SetNxPx(memory.token(), TTL)),
+            WORKING if self.looks_first => Intent::Ask(0, RedisCommand::Get(Key::Lock)),
+            WORKING | RELEASING => Intent::Ask(0, RedisCommand::Del(Key::Lock)),
             _ => Intent::Rest,
         }
     }

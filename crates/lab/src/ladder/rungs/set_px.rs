@@ -1,11 +1,11 @@
 //! `SET NX PX` with a random value, and a script that compares and deletes; then what happens at the thing that the lock is
 //! for. Must never let the lock excuse the resource: each rung says which of the two it trusts.
 
-use super::bounds::Bounds;
+use super::bounds::RungBounds;
 use super::rung::Rung;
 use crate::ladder::program::{Intent, Memory, Program};
-use crate::ladder::property::Property;
-use crate::ladder::redis::{Command, Key, Reply, Tick, Value};
+use crate::ladder::property::LadderProperty;
+use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
 
 const TTL: Tick = 2;
 
@@ -17,27 +17,31 @@ pub(super) static LUA: Rung = Rung {
     why: "Only its owner removes a lock, in one step, and each holder stops at a deadline counted from before it asked.",
     next: "A holder that does not notice its deadline still writes: the resource has to help.",
     program: &SetPx {
-        resource: Resource::None,
+        resource: Protection::None,
     },
     ttl: TTL,
     servers: 1,
     skew: [0; 3],
     are_alike: true,
-    asks: &[Property::Exclusion, Property::Recovery, Property::Ownership],
+    asks: &[
+        LadderProperty::Exclusion,
+        LadderProperty::Recovery,
+        LadderProperty::Ownership,
+    ],
     breaks: None,
-    bounds: Bounds {
+    bounds: RungBounds {
         crashes: 1,
         losses: 1,
         delays: 1,
         may_give_up: true,
-        ..Bounds::calm(3, 1, 5)
+        ..RungBounds::calm(3, 1, 5)
     },
-    deep: Bounds {
+    deep: RungBounds {
         crashes: 1,
         losses: 1,
         delays: 1,
         may_give_up: true,
-        ..Bounds::calm(3, 2, 5)
+        ..RungBounds::calm(3, 2, 5)
     },
 };
 
@@ -49,10 +53,10 @@ pub(super) static STALE_WRITE: Rung = Rung {
     why: "The write is on its way while the lock runs out, and lands after the next holder's.",
     next: "Each lock comes with a number that rises, and the resource refuses a write with a lower one.",
     program: &SetPx {
-        resource: Resource::Plain,
+        resource: Protection::Plain,
     },
-    asks: &[Property::Exclusion, Property::StaleWrite],
-    breaks: Some(Property::StaleWrite),
+    asks: &[LadderProperty::Exclusion, LadderProperty::StaleWrite],
+    breaks: Some(LadderProperty::StaleWrite),
     bounds: TOUCHING,
     deep: TOUCHING_DEEP,
     ..LUA
@@ -66,14 +70,14 @@ pub(super) static LOST_UPDATE: Rung = Rung {
     why: "The next holder has read but not yet written, so the resource has not seen its fence and takes the old one's write.",
     next: "The read presents the fence as well.",
     program: &SetPx {
-        resource: Resource::FencedWrites,
+        resource: Protection::FencedWrites,
     },
     asks: &[
-        Property::Exclusion,
-        Property::StaleWrite,
-        Property::LostUpdate,
+        LadderProperty::Exclusion,
+        LadderProperty::StaleWrite,
+        LadderProperty::LostUpdate,
     ],
-    breaks: Some(Property::LostUpdate),
+    breaks: Some(LadderProperty::LostUpdate),
     bounds: TOUCHING,
     deep: TOUCHING_DEEP,
     ..LUA
@@ -87,10 +91,10 @@ pub(super) static FENCED: Rung = Rung {
     why: "From the next holder's first read on, the resource refuses whatever the old one still sends.",
     next: "One server is one point of failure: Redlock takes a majority of several.",
     program: &SetPx {
-        resource: Resource::FencedReads,
+        resource: Protection::FencedReads,
     },
     breaks: None,
-    bounds: Bounds {
+    bounds: RungBounds {
         may_give_up: true,
         ..TOUCHING
     },
@@ -98,27 +102,27 @@ pub(super) static FENCED: Rung = Rung {
 };
 
 /// Nobody gives up: a client that does, and releases, tells a story as short and less plain than one that is paused.
-const TOUCHING: Bounds = Bounds {
+const TOUCHING: RungBounds = RungBounds {
     delays: 1,
-    ..Bounds::calm(3, 1, 5)
+    ..RungBounds::calm(3, 1, 5)
 };
 
-const TOUCHING_DEEP: Bounds = Bounds {
+const TOUCHING_DEEP: RungBounds = RungBounds {
     crashes: 1,
     losses: 1,
     delays: 1,
     may_give_up: true,
-    ..Bounds::calm(3, 1, 5)
+    ..RungBounds::calm(3, 1, 5)
 };
 
 #[derive(Debug)]
 struct SetPx {
-    resource: Resource,
+    resource: Protection,
 }
 
 /// What the lock protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Resource {
+enum Protection {
     None,
     Plain,
     FencedWrites,
@@ -139,14 +143,16 @@ impl Program for SetPx {
         let next = Value::Number(memory.kept[VERSION] + 1);
         let is_in_time = memory.holds_until.is_some_and(|until| until > clock);
         let command = match (memory.at, self.resource) {
-            (0, Resource::None | Resource::Plain) => Command::SetNxPx(memory.token(), TTL),
-            (0, _) => Command::TakeWithFence(memory.token(), TTL),
+            (0, Protection::None | Protection::Plain) => RedisCommand::SetNxPx(memory.token(), TTL),
+            (0, _) => RedisCommand::TakeWithFence(memory.token(), TTL),
             // It never begins a read or a write past its deadline.
-            (READING, Resource::FencedWrites) if is_in_time => Command::Get(Key::Data),
-            (READING, Resource::FencedReads) if is_in_time => Command::ReadWithFence(fence),
-            (WRITING, Resource::Plain) if is_in_time => Command::Set(Key::Data, memory.token()),
-            (WRITING, _) if is_in_time => Command::WriteWithFence(fence, next),
-            (READING | WRITING | RELEASING, _) => Command::DeleteIf(memory.token()),
+            (READING, Protection::FencedWrites) if is_in_time => RedisCommand::Get(Key::Data),
+            (READING, Protection::FencedReads) if is_in_time => RedisCommand::ReadWithFence(fence),
+            (WRITING, Protection::Plain) if is_in_time => {
+                RedisCommand::Set(Key::Data, memory.token())
+            }
+            (WRITING, _) if is_in_time => RedisCommand::WriteWithFence(fence, next),
+            (READING | WRITING | RELEASING, _) => RedisCommand::DeleteIf(memory.token()),
             _ => return Intent::Rest,
         };
         Intent::Ask(0, command)
@@ -158,24 +164,31 @@ impl Program for SetPx {
             Intent::Do(_) | Intent::Rest => return "",
         };
         match (asked, reply) {
-            (Command::SetNxPx(..), Reply::Ok) if self.resource == Resource::None => {
+            (RedisCommand::SetNxPx(..), Reply::Ok) if self.resource == Protection::None => {
                 memory.acquire_in_time(sent + TTL, clock, RELEASING)
             }
-            (Command::SetNxPx(..), Reply::Ok) => memory.acquire_in_time(sent + TTL, clock, WRITING),
-            (Command::TakeWithFence(..), Reply::Int(fence)) => {
+            (RedisCommand::SetNxPx(..), Reply::Ok) => {
+                memory.acquire_in_time(sent + TTL, clock, WRITING)
+            }
+            (RedisCommand::TakeWithFence(..), Reply::Int(fence)) => {
                 memory.kept[FENCE] = fence;
                 memory.acquire_in_time(sent + TTL, clock, READING)
             }
-            (Command::SetNxPx(..) | Command::TakeWithFence(..), _) => memory.retry(),
-            (Command::Get(_) | Command::ReadWithFence(_), Reply::Bulk(Value::Number(version))) => {
+            (RedisCommand::SetNxPx(..) | RedisCommand::TakeWithFence(..), _) => memory.retry(),
+            (
+                RedisCommand::Get(_) | RedisCommand::ReadWithFence(_),
+                Reply::Bulk(Value::Number(version)),
+            ) => {
                 memory.kept[VERSION] = version;
                 memory.go(WRITING, "")
             }
-            (Command::Get(_) | Command::ReadWithFence(_), Reply::Nil) => {
+            (RedisCommand::Get(_) | RedisCommand::ReadWithFence(_), Reply::Nil) => {
                 memory.go(WRITING, "no version yet: 0")
             }
             (_, Reply::Stale) => memory.go(RELEASING, "refused: its fence is old"),
-            (Command::Set(..) | Command::WriteWithFence(..), _) => memory.go(RELEASING, "written"),
+            (RedisCommand::Set(..) | RedisCommand::WriteWithFence(..), _) => {
+                memory.go(RELEASING, "written")
+            }
             (_, Reply::Int(0)) => memory.rest("not its own"),
             _ => memory.rest("released"),
         }

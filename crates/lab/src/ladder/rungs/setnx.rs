@@ -1,11 +1,11 @@
 //! `SETNX`, and the first ways to give its lock an end. Must never let a program clean up after a crash: these recipes have
 //! nobody who could.
 
-use super::bounds::Bounds;
+use super::bounds::RungBounds;
 use super::rung::Rung;
 use crate::ladder::program::{FOR_EVER, Intent, Memory, Program};
-use crate::ladder::property::Property;
-use crate::ladder::redis::{Command, Key, Reply, Tick};
+use crate::ladder::property::LadderProperty;
+use crate::ladder::redis::{Key, RedisCommand, Reply, Tick};
 
 const TTL: Tick = 2;
 
@@ -21,8 +21,12 @@ pub(super) static DEL: Rung = Rung {
     servers: 1,
     skew: [0; 3],
     are_alike: true,
-    asks: &[Property::Exclusion, Property::Recovery, Property::Ownership],
-    breaks: Some(Property::Recovery),
+    asks: &[
+        LadderProperty::Exclusion,
+        LadderProperty::Recovery,
+        LadderProperty::Ownership,
+    ],
+    breaks: Some(LadderProperty::Recovery),
     bounds: BOUNDS,
     deep: DEEP,
 };
@@ -51,15 +55,15 @@ pub(super) static THEN_EXPIRE: Rung = Rung {
     ..DEL
 };
 
-const BOUNDS: Bounds = Bounds {
+const BOUNDS: RungBounds = RungBounds {
     crashes: 1,
-    ..Bounds::calm(3, 1, 5)
+    ..RungBounds::calm(3, 1, 5)
 };
 
-const DEEP: Bounds = Bounds {
+const DEEP: RungBounds = RungBounds {
     crashes: 2,
     losses: 1,
-    ..Bounds::calm(3, 2, 7)
+    ..RungBounds::calm(3, 2, 7)
 };
 
 #[derive(Debug)]
@@ -82,11 +86,11 @@ impl Program for SetNx {
     fn intent(&self, memory: &Memory, _clock: Tick) -> Intent {
         match memory.at {
             0 if self.end == End::WithIt => {
-                Intent::Ask(0, Command::SetNxAndExpire(memory.token(), TTL))
+                Intent::Ask(0, RedisCommand::SetNxAndExpire(memory.token(), TTL))
             }
-            0 => Intent::Ask(0, Command::SetNx(Key::Lock, memory.token())),
-            SETTING_END => Intent::Ask(0, Command::Expire(Key::Lock, TTL)),
-            WORKING => Intent::Ask(0, Command::Del(Key::Lock)),
+            0 => Intent::Ask(0, RedisCommand::SetNx(Key::Lock, memory.token())),
+            SETTING_END => Intent::Ask(0, RedisCommand::Expire(Key::Lock, TTL)),
+            WORKING => Intent::Ask(0, RedisCommand::Del(Key::Lock)),
             _ => Intent::Rest,
         }
     }

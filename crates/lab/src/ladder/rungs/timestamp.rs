@@ -5,11 +5,11 @@
 //! deadline has not passed; that a loser overwrites the deadline "is not a problem". What people make of it: `DEL` and
 //! `SETNX` to take over (the page warns of it); a plain `DEL`; a `DEL` in `finally`, also of those who were refused.
 
-use super::bounds::Bounds;
+use super::bounds::RungBounds;
 use super::rung::Rung;
 use crate::ladder::program::{Intent, Memory, Program};
-use crate::ladder::property::Property;
-use crate::ladder::redis::{Command, Key, Reply, Tick, Value};
+use crate::ladder::property::LadderProperty;
+use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
 
 const TTL: Tick = 2;
 
@@ -28,15 +28,19 @@ pub(super) static DEL_SETNX: Rung = Rung {
     servers: 1,
     skew: [0; 3],
     are_alike: true,
-    asks: &[Property::Exclusion, Property::Recovery, Property::Ownership],
-    breaks: Some(Property::Exclusion),
-    bounds: Bounds {
+    asks: &[
+        LadderProperty::Exclusion,
+        LadderProperty::Recovery,
+        LadderProperty::Ownership,
+    ],
+    breaks: Some(LadderProperty::Exclusion),
+    bounds: RungBounds {
         crashes: 1,
-        ..Bounds::calm(3, 1, 5)
+        ..RungBounds::calm(3, 1, 5)
     },
-    deep: Bounds {
+    deep: RungBounds {
         crashes: 1,
-        ..Bounds::calm(3, 2, 6)
+        ..RungBounds::calm(3, 2, 6)
     },
 };
 
@@ -65,14 +69,14 @@ pub(super) static DELAYED: Rung = Rung {
     next: "Only the owner may touch its deadline, and the server computes it: SET NX PX.",
     skew: [0; 3],
     are_alike: true,
-    bounds: Bounds {
+    bounds: RungBounds {
         delays: 1,
-        ..Bounds::calm(3, 1, 5)
+        ..RungBounds::calm(3, 1, 5)
     },
-    deep: Bounds {
-        delays: Bounds::ANY,
+    deep: RungBounds {
+        delays: RungBounds::ANY,
         crashes: 1,
-        ..Bounds::calm(3, 1, 6)
+        ..RungBounds::calm(3, 1, 6)
     },
     ..SKEW
 };
@@ -151,17 +155,17 @@ impl Program for Timestamp {
     fn intent(&self, memory: &Memory, clock: Tick) -> Intent {
         let deadline = Value::Number(clock + TTL);
         match memory.at {
-            0 | DELETED => Intent::Ask(0, Command::SetNx(Key::Lock, deadline)),
-            REFUSED => Intent::Ask(0, Command::Get(Key::Lock)),
+            0 | DELETED => Intent::Ask(0, RedisCommand::SetNx(Key::Lock, deadline)),
+            REFUSED => Intent::Ask(0, RedisCommand::Get(Key::Lock)),
             TAKING_OVER if self.takeover == Takeover::GetSet => {
-                Intent::Ask(0, Command::GetSet(Key::Lock, deadline))
+                Intent::Ask(0, RedisCommand::GetSet(Key::Lock, deadline))
             }
             WORKING => match self.release {
                 Release::Never => Intent::Rest,
                 Release::CheckDel => Intent::Do("checks its deadline"),
-                Release::Del | Release::Finally => Intent::Ask(0, Command::Del(Key::Lock)),
+                Release::Del | Release::Finally => Intent::Ask(0, RedisCommand::Del(Key::Lock)),
             },
-            TAKING_OVER | RELEASING => Intent::Ask(0, Command::Del(Key::Lock)),
+            TAKING_OVER | RELEASING => Intent::Ask(0, RedisCommand::Del(Key::Lock)),
             _ => Intent::Rest,
         }
     }

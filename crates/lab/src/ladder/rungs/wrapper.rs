@@ -1,11 +1,11 @@
 //! The command that takes a lock and starts another under it. Must never tell the child that the lock is lost: that is what
 //! these wrappers forget.
 
-use super::bounds::Bounds;
+use super::bounds::RungBounds;
 use super::rung::Rung;
 use crate::ladder::program::{Intent, Memory, Program};
-use crate::ladder::property::Property;
-use crate::ladder::redis::{Command, Key, Reply, Tick};
+use crate::ladder::property::LadderProperty;
+use crate::ladder::redis::{Key, RedisCommand, Reply, Tick};
 
 const TTL: Tick = 2;
 
@@ -17,17 +17,21 @@ pub(super) static ORPHAN: Rung = Rung {
     why: "The lock runs out while the child works, and the wrapper does not stop it.",
     next: "The wrapper ends its child, and all that it started, before the deadline: leasehold run.",
     program: &Wrapper,
-    asks: &[Property::Exclusion, Property::Ownership, Property::Child],
+    asks: &[
+        LadderProperty::Exclusion,
+        LadderProperty::Ownership,
+        LadderProperty::Child,
+    ],
     ttl: TTL,
     servers: 1,
     skew: [0; 3],
     are_alike: true,
-    breaks: Some(Property::Child),
-    bounds: Bounds::calm(2, 1, 5),
-    deep: Bounds {
+    breaks: Some(LadderProperty::Child),
+    bounds: RungBounds::calm(2, 1, 5),
+    deep: RungBounds {
         losses: 1,
         delays: 1,
-        ..Bounds::calm(3, 1, 6)
+        ..RungBounds::calm(3, 1, 6)
     },
 };
 
@@ -42,12 +46,12 @@ const RELEASING: u8 = 4;
 impl Program for Wrapper {
     fn intent(&self, memory: &Memory, _clock: Tick) -> Intent {
         match memory.at {
-            0 => Intent::Ask(0, Command::SetNxPx(memory.token(), TTL)),
+            0 => Intent::Ask(0, RedisCommand::SetNxPx(memory.token(), TTL)),
             STARTING => Intent::Do("starts its child"),
             // The child knows of no lock.
-            CHILD_WRITES => Intent::Ask(0, Command::Set(Key::Data, memory.token())),
+            CHILD_WRITES => Intent::Ask(0, RedisCommand::Set(Key::Data, memory.token())),
             CHILD_ENDS => Intent::Do("sees its child end"),
-            RELEASING => Intent::Ask(0, Command::DeleteIf(memory.token())),
+            RELEASING => Intent::Ask(0, RedisCommand::DeleteIf(memory.token())),
             _ => Intent::Rest,
         }
     }

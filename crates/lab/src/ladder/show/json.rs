@@ -5,48 +5,48 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::ladder::redis::Key;
-use crate::ladder::trace::{Event, Line, Trace};
+use crate::ladder::trace::{LadderEvent, Line, Trace};
 use crate::text::json_line;
 
+use super::summary::{ModelOutcome, RungSummary};
 use super::table::scripts;
-use super::told::{Outcome, Told};
 use crate::ladder::words::{self, client, server, shown, typed};
 
 /// A rung with its story, as a document of one line: `leasehold.lab-show/1`.
-pub fn one(told: &Told) -> String {
-    let story = match told.outcome {
-        Outcome::Broken(trace) => Some(Story::of(trace)),
-        Outcome::Exhausted(_) | Outcome::Unsettled(_) => None,
+pub fn one(summary: &RungSummary) -> String {
+    let story = match summary.outcome {
+        ModelOutcome::Broken(trace) => Some(Story::of(trace)),
+        ModelOutcome::Exhausted(_) | ModelOutcome::Unsettled(_) => None,
     };
-    let show = Show {
-        rung: Rung::of(told),
+    let show = JsonShow {
+        rung: JsonRung::of(summary),
         story,
     };
     json_line("leasehold.lab-show/1", &show)
 }
 
 /// All rungs without their stories: `leasehold.lab/1`.
-pub fn list(rungs: &[Told]) -> String {
+pub fn list(rungs: &[RungSummary]) -> String {
     let list = List {
-        rungs: rungs.iter().map(Rung::of).collect(),
+        rungs: rungs.iter().map(JsonRung::of).collect(),
     };
     json_line("leasehold.lab/1", &list)
 }
 
 #[derive(Serialize)]
 struct List<'a> {
-    rungs: Vec<Rung<'a>>,
+    rungs: Vec<JsonRung<'a>>,
 }
 
 #[derive(Serialize)]
-struct Show<'a> {
+struct JsonShow<'a> {
     #[serde(flatten)]
-    rung: Rung<'a>,
+    rung: JsonRung<'a>,
     story: Option<Story>,
 }
 
 #[derive(Serialize)]
-struct Rung<'a> {
+struct JsonRung<'a> {
     name: &'a str,
     step: &'a str,
     recipe: &'a str,
@@ -63,20 +63,20 @@ struct Rung<'a> {
     depth: Option<usize>,
 }
 
-impl<'a> Rung<'a> {
-    fn of(told: &Told<'a>) -> Self {
-        let (verdict, trace, checked) = match told.outcome {
-            Outcome::Broken(trace) => ("broken", Some(trace), None),
-            Outcome::Exhausted(checked) => ("exhausted", None, Some(checked)),
-            Outcome::Unsettled(checked) => ("unsettled", None, Some(checked)),
+impl<'a> JsonRung<'a> {
+    fn of(summary: &RungSummary<'a>) -> Self {
+        let (verdict, trace, checked) = match summary.outcome {
+            ModelOutcome::Broken(trace) => ("broken", Some(trace), None),
+            ModelOutcome::Exhausted(checked) => ("exhausted", None, Some(checked)),
+            ModelOutcome::Unsettled(checked) => ("unsettled", None, Some(checked)),
         };
         Self {
-            name: told.name,
-            step: told.step,
-            recipe: told.recipe,
-            why: told.why,
-            next: told.next,
-            ahead_s: told.ahead,
+            name: summary.name,
+            step: summary.step,
+            recipe: summary.recipe,
+            why: summary.why,
+            next: summary.next,
+            ahead_s: summary.ahead,
             verdict,
             steps: trace.map(|trace| trace.lines.len()),
             bounds: checked.map(|checked| checked.bounds.as_str()),
@@ -92,7 +92,7 @@ struct Story {
     servers: u8,
     /// The texts of the scripts by the names that stand in the commands.
     scripts: BTreeMap<&'static str, &'static str>,
-    lines: Vec<Step>,
+    lines: Vec<JsonStep>,
 }
 
 impl Story {
@@ -108,27 +108,27 @@ impl Story {
                 .lines
                 .iter()
                 .enumerate()
-                .map(|(at, line)| Step::of(at + 1, line))
+                .map(|(at, line)| JsonStep::of(at + 1, line))
                 .collect(),
         }
     }
 }
 
 #[derive(Serialize)]
-struct Step {
+struct JsonStep {
     number: usize,
     time_s: i16,
     #[serde(flatten)]
-    event: Happened,
+    event: JsonEvent,
     note: String,
-    keys: Vec<Entry>,
+    keys: Vec<JsonKey>,
     holders: Vec<String>,
     wrong: Option<String>,
 }
 
 /// What happened. What does not apply is null.
 #[derive(Serialize, Default)]
-struct Happened {
+struct JsonEvent {
     event: &'static str,
     client: Option<String>,
     server: Option<String>,
@@ -142,7 +142,7 @@ struct Happened {
 }
 
 #[derive(Serialize)]
-struct Entry {
+struct JsonKey {
     server: String,
     key: &'static str,
     value: String,
@@ -150,11 +150,11 @@ struct Entry {
     left_s: Option<i16>,
 }
 
-impl Step {
+impl JsonStep {
     fn of(number: usize, line: &Line) -> Self {
         let keys = line.keys.iter().enumerate().flat_map(|(at, keys)| {
             let of = u8::try_from(at).map(server).unwrap_or_default();
-            keys.iter().map(move |(key, value, left)| Entry {
+            keys.iter().map(move |(key, value, left)| JsonKey {
                 server: of.clone(),
                 key: Key::name(*key),
                 value: value.to_string(),
@@ -164,7 +164,7 @@ impl Step {
         Self {
             number,
             time_s: line.time,
-            event: Happened::of(&line.event),
+            event: JsonEvent::of(&line.event),
             note: line.note.clone(),
             keys: keys.collect(),
             holders: line.holders.iter().copied().map(client).collect(),
@@ -173,8 +173,8 @@ impl Step {
     }
 }
 
-impl Happened {
-    fn of(event: &Event) -> Self {
+impl JsonEvent {
+    fn of(event: &LadderEvent) -> Self {
         let of = |event, client: Option<&u8>, server: Option<&u8>| Self {
             event,
             client: client.copied().map(words::client),
@@ -182,22 +182,22 @@ impl Happened {
             ..Self::default()
         };
         match event {
-            Event::Tick => of("tick", None, None),
-            Event::Asks {
+            LadderEvent::Tick => of("tick", None, None),
+            LadderEvent::Asks {
                 client,
                 server,
                 command,
                 reply,
                 lost,
             }
-            | Event::Arrives {
+            | LadderEvent::Arrives {
                 client,
                 server,
                 command,
                 reply,
                 lost,
             } => {
-                let asks = matches!(event, Event::Asks { .. });
+                let asks = matches!(event, LadderEvent::Asks { .. });
                 Self {
                     command: Some(typed(*command).join(" ")),
                     reply: Some(shown(*reply).join("\n")),
@@ -209,7 +209,7 @@ impl Happened {
                     )
                 }
             }
-            Event::Sends {
+            LadderEvent::Sends {
                 client,
                 server,
                 command,
@@ -217,13 +217,13 @@ impl Happened {
                 command: Some(typed(*command).join(" ")),
                 ..of("sends", Some(client), Some(server))
             },
-            Event::Does { client, what } => Self {
+            LadderEvent::Does { client, what } => Self {
                 what: Some(what),
                 ..of("does", Some(client), None)
             },
-            Event::Crashes { client } => of("crashes", Some(client), None),
-            Event::Restarts { server } => of("restarts", None, Some(server)),
-            Event::ClockJumps { server, by } => Self {
+            LadderEvent::Crashes { client } => of("crashes", Some(client), None),
+            LadderEvent::Restarts { server } => of("restarts", None, Some(server)),
+            LadderEvent::ClockJumps { server, by } => Self {
                 jump_s: Some(*by),
                 ..of("clock_jumps", None, Some(server))
             },

@@ -2,32 +2,32 @@
 
 use crate::text::{Paint, WIDTH, counted, gaps, grid, paragraph, widths};
 
-use super::told::{Outcome, Told};
+use super::summary::{ModelOutcome, RungSummary};
 
 /// The rungs in this order, a paragraph for each recipe, in at most 100 columns.
-pub fn list(rungs: &[Told], colour: bool) -> String {
+pub fn list(rungs: &[RungSummary], colour: bool) -> String {
     let rows: Vec<Vec<String>> = rungs.iter().map(row).collect();
     let taken: usize = widths(&rows).iter().take(2).sum();
     let lines = grid(&rows, &[], &[(2, WIDTH.saturating_sub(taken + gaps(3)))]);
     let mut page = String::new();
     let mut recipe = ("", "");
-    for (told, lines) in rungs.iter().zip(lines) {
-        if recipe != (told.step, told.recipe) {
-            recipe = (told.step, told.recipe);
+    for (summary, lines) in rungs.iter().zip(lines) {
+        if recipe != (summary.step, summary.recipe) {
+            recipe = (summary.step, summary.recipe);
             if !page.is_empty() {
                 page.push('\n');
             }
-            let heading = paragraph(&format!("{}  {}", told.step, told.recipe), "");
+            let heading = paragraph(&format!("{}  {}", summary.step, summary.recipe), "");
             page.extend(
                 heading
                     .lines()
                     .map(|line| Paint::Strong.on(line, colour) + "\n"),
             );
         }
-        let verdict = verdict(told);
-        let paint = match told.outcome {
-            Outcome::Broken(_) | Outcome::Unsettled(_) => Paint::Wrong,
-            Outcome::Exhausted(_) => Paint::Good,
+        let verdict = verdict(summary);
+        let paint = match summary.outcome {
+            ModelOutcome::Broken(_) | ModelOutcome::Unsettled(_) => Paint::Wrong,
+            ModelOutcome::Exhausted(_) => Paint::Good,
         };
         for line in lines {
             page += &line.replacen(&verdict, &paint.on(&verdict, colour), 1);
@@ -37,37 +37,37 @@ pub fn list(rungs: &[Told], colour: bool) -> String {
     page + &what_next(rungs)
 }
 
-fn row(told: &Told) -> Vec<String> {
-    let seed = match told.outcome {
-        Outcome::Broken(_) => told.why.to_owned(),
-        Outcome::Exhausted(checked) | Outcome::Unsettled(checked) => format!(
+fn row(summary: &RungSummary) -> Vec<String> {
+    let seed = match summary.outcome {
+        ModelOutcome::Broken(_) => summary.why.to_owned(),
+        ModelOutcome::Exhausted(checked) | ModelOutcome::Unsettled(checked) => format!(
             "within these bounds: {} ({})\n{}",
             counted(checked.states, "state"),
             checked.bounds,
-            told.why
+            summary.why
         ),
     };
     vec![
-        format!("    {}", told.name),
-        verdict(told),
+        format!("    {}", summary.name),
+        verdict(summary),
         seed.trim_end().to_owned(),
     ]
 }
 
-fn verdict(told: &Told) -> String {
-    match told.outcome {
-        Outcome::Broken(trace) => format!("wrong in {}", counted(trace.lines.len(), "step")),
-        Outcome::Exhausted(_) => "exhausted".into(),
-        Outcome::Unsettled(_) => "not settled".into(),
+fn verdict(summary: &RungSummary) -> String {
+    match summary.outcome {
+        ModelOutcome::Broken(trace) => format!("wrong in {}", counted(trace.lines.len(), "step")),
+        ModelOutcome::Exhausted(_) => "exhausted".into(),
+        ModelOutcome::Unsettled(_) => "not settled".into(),
     }
 }
 
 /// What to type about the first rung that goes wrong.
-fn what_next(rungs: &[Told]) -> String {
+fn what_next(rungs: &[RungSummary]) -> String {
     let broken = rungs
         .iter()
-        .find(|told| matches!(told.outcome, Outcome::Broken(_)));
-    let Some(Told { name, .. }) = broken else {
+        .find(|summary| matches!(summary.outcome, ModelOutcome::Broken(_)));
+    let Some(RungSummary { name, .. }) = broken else {
         return String::new();
     };
     let typed = [

@@ -4,12 +4,12 @@
 mod json;
 mod list;
 mod steps;
+mod summary;
 mod swim;
 mod table;
-mod told;
 
 pub use self::json::{list as list_json, one as json};
 pub use self::list::list;
+pub use self::summary::{ModelOutcome, RungSummary};
 pub use self::swim::svg;
 pub use self::table::table;
-pub use self::told::{Outcome, Told};

@@ -2,13 +2,13 @@
 //! something happened.
 
 use crate::ladder::redis::{Key, Tick, Value};
-use crate::ladder::trace::{Event, Line, Trace};
+use crate::ladder::trace::{LadderEvent, Line, Trace};
 
 use crate::ladder::words::client;
 
 /// One or several lines of a story.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step<'a> {
+pub(super) struct StoryStep<'a> {
     /// The number of its first line, from 1.
     pub(super) first: usize,
     /// The number of its last.
@@ -20,18 +20,18 @@ pub(super) struct Step<'a> {
 }
 
 /// The steps of a story.
-pub(super) fn steps(trace: &Trace) -> Vec<Step<'_>> {
-    let mut steps: Vec<Step<'_>> = Vec::new();
+pub(super) fn steps(trace: &Trace) -> Vec<StoryStep<'_>> {
+    let mut steps: Vec<StoryStep<'_>> = Vec::new();
     for (at, line) in trace.lines.iter().enumerate() {
         let number = at + 1;
-        let alone = Step {
+        let alone = StoryStep {
             first: number,
             last: number,
             line,
             before: at.checked_sub(1).map(|at| &trace.lines[at]),
         };
         match steps.last_mut() {
-            Some(last) if last.is_quiet() && alone.line.event == Event::Tick => {
+            Some(last) if last.is_quiet() && alone.line.event == LadderEvent::Tick => {
                 last.last = number;
                 last.line = line;
             }
@@ -41,10 +41,12 @@ pub(super) fn steps(trace: &Trace) -> Vec<Step<'_>> {
     steps
 }
 
-impl Step<'_> {
+impl StoryStep<'_> {
     /// Time passes, and that is all.
     fn is_quiet(&self) -> bool {
-        self.line.event == Event::Tick && self.remarks().is_empty() && self.line.wrong.is_none()
+        self.line.event == LadderEvent::Tick
+            && self.remarks().is_empty()
+            && self.line.wrong.is_none()
     }
 
     /// `3`, or `3-5`.
@@ -62,7 +64,7 @@ impl Step<'_> {
         if !self.line.note.is_empty() {
             remarks.push(self.line.note.clone());
         }
-        if self.line.event == Event::Tick && remarks.is_empty() {
+        if self.line.event == LadderEvent::Tick && remarks.is_empty() {
             if self.expired().next().is_some() {
                 remarks.push("key expires".into());
             }
@@ -101,13 +103,13 @@ pub(super) fn entry(line: &Line, server: usize, key: Key) -> Option<(Value, Opti
 }
 
 /// Who does something, counted from 0.
-pub(super) fn actor(event: &Event) -> Option<u8> {
+pub(super) fn actor(event: &LadderEvent) -> Option<u8> {
     match event {
-        Event::Asks { client, .. }
-        | Event::Sends { client, .. }
-        | Event::Arrives { client, .. }
-        | Event::Does { client, .. }
-        | Event::Crashes { client } => Some(*client),
-        Event::Tick | Event::Restarts { .. } | Event::ClockJumps { .. } => None,
+        LadderEvent::Asks { client, .. }
+        | LadderEvent::Sends { client, .. }
+        | LadderEvent::Arrives { client, .. }
+        | LadderEvent::Does { client, .. }
+        | LadderEvent::Crashes { client } => Some(*client),
+        LadderEvent::Tick | LadderEvent::Restarts { .. } | LadderEvent::ClockJumps { .. } => None,
     }
 }

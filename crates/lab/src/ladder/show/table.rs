@@ -3,35 +3,35 @@
 
 use std::fmt::Write as _;
 
-use crate::ladder::redis::{Command, Key};
-use crate::ladder::trace::{Event, Trace};
+use crate::ladder::redis::{Key, RedisCommand};
+use crate::ladder::trace::{LadderEvent, Trace};
 use crate::ladder::words::{self, Script, client, script, server, shown, typed, value};
 use crate::text::{Paint, WIDTH, counted, gaps, grid, paragraph, widths};
 
-use super::steps::{Step, actor, entry, steps};
-use super::told::{Outcome, Told};
+use super::steps::{StoryStep, actor, entry, steps};
+use super::summary::{ModelOutcome, RungSummary};
 
 const COMMAND: usize = 3;
 /// What commands and remarks may take at least where there is little room.
 const LEAST: (usize, usize) = (22, 11);
 
 /// What is known of a rung as a page of at most 100 columns, with colour or without.
-pub fn table(told: &Told, colour: bool) -> String {
-    let heading = format!("{}  {}: {}", told.step, told.name, told.recipe);
+pub fn table(summary: &RungSummary, colour: bool) -> String {
+    let heading = format!("{}  {}: {}", summary.step, summary.name, summary.recipe);
     let mut page: String = paragraph(&heading, "")
         .lines()
         .map(|line| Paint::Strong.on(line, colour) + "\n")
         .collect();
     page.push('\n');
-    match told.outcome {
-        Outcome::Broken(trace) => page += &story(told, trace, colour),
-        Outcome::Unsettled(checked) => {
+    match summary.outcome {
+        ModelOutcome::Broken(trace) => page += &story(summary, trace, colour),
+        ModelOutcome::Unsettled(checked) => {
             let found = "Not settled: what each property came to, says leasehold lab check.";
             page += &Paint::Wrong.on(found, colour);
             page.push('\n');
             page += &paragraph(&format!("Bounds: {}", checked.bounds), "");
         }
-        Outcome::Exhausted(checked) => {
+        ModelOutcome::Exhausted(checked) => {
             let found = format!(
                 "Exhausted within these bounds: no story goes wrong in {}, {} deep.",
                 counted(checked.states, "state"),
@@ -42,7 +42,7 @@ pub fn table(told: &Told, colour: bool) -> String {
             page += &paragraph(&format!("Bounds: {}", checked.bounds), "");
         }
     }
-    for (label, text) in [("Why: ", told.why), ("Next: ", told.next)] {
+    for (label, text) in [("Why: ", summary.why), ("Next: ", summary.next)] {
         if !text.is_empty() {
             page.push('\n');
             page += &paragraph(&format!("{label}{text}"), "");
@@ -52,7 +52,7 @@ pub fn table(told: &Told, colour: bool) -> String {
 }
 
 /// The table, what it means, and the scripts in it.
-fn story(told: &Told, trace: &Trace, colour: bool) -> String {
+fn story(summary: &RungSummary, trace: &Trace, colour: bool) -> String {
     let keys = key_columns(trace);
     let steps = steps(trace);
     let mut rows = vec![head(trace, &keys)];
@@ -89,7 +89,7 @@ fn story(told: &Told, trace: &Trace, colour: bool) -> String {
         "",
     );
     for client in 0..trace.clients {
-        if let Some(ahead) = told.ahead_of(client.into()) {
+        if let Some(ahead) = summary.ahead_of(client.into()) {
             // Writing to a String cannot fail, here and below.
             let _infallible = writeln!(
                 page,
@@ -136,7 +136,7 @@ fn head(trace: &Trace, keys: &[(usize, Key)]) -> Vec<String> {
     cells
 }
 
-fn row(trace: &Trace, keys: &[(usize, Key)], step: &Step) -> Vec<String> {
+fn row(trace: &Trace, keys: &[(usize, Key)], step: &StoryStep) -> Vec<String> {
     let (who, command, reply) = happened(trace, &step.line.event);
     let mut cells = vec![
         step.number(),
@@ -167,7 +167,7 @@ fn row(trace: &Trace, keys: &[(usize, Key)], step: &Step) -> Vec<String> {
 }
 
 /// Who, what and what it was answered.
-fn happened(trace: &Trace, event: &Event) -> (String, String, String) {
+fn happened(trace: &Trace, event: &LadderEvent) -> (String, String, String) {
     let prompt = |of: u8| {
         if trace.servers > 1 {
             format!("{}> ", server(of))
@@ -175,11 +175,11 @@ fn happened(trace: &Trace, event: &Event) -> (String, String, String) {
             String::new()
         }
     };
-    let sent = |to: u8, command: Command| prompt(to) + &typed(command).join("\n");
+    let sent = |to: u8, command: RedisCommand| prompt(to) + &typed(command).join("\n");
     let who = actor(event).map(client).unwrap_or_default();
     match event {
-        Event::Tick => (who, "(time passes)".into(), String::new()),
-        Event::Asks {
+        LadderEvent::Tick => (who, "(time passes)".into(), String::new()),
+        LadderEvent::Asks {
             server,
             command,
             reply,
@@ -193,10 +193,10 @@ fn happened(trace: &Trace, event: &Event) -> (String, String, String) {
                 shown(*reply).join("\n") + lost,
             )
         }
-        Event::Sends {
+        LadderEvent::Sends {
             server, command, ..
         } => (who, sent(*server, *command), "(on its way)".into()),
-        Event::Arrives {
+        LadderEvent::Arrives {
             server,
             command,
             reply,
@@ -207,10 +207,12 @@ fn happened(trace: &Trace, event: &Event) -> (String, String, String) {
             let arrives = format!("(arrives) {}", sent(*server, *command));
             (who, arrives, shown(*reply).join("\n") + lost)
         }
-        Event::Does { what, .. } => (who, format!("({what})"), String::new()),
-        Event::Crashes { .. } => (who, "(crashes)".into(), String::new()),
-        Event::Restarts { server: of } => (server(*of), "(restarts empty)".into(), String::new()),
-        Event::ClockJumps { server: of, by } => {
+        LadderEvent::Does { what, .. } => (who, format!("({what})"), String::new()),
+        LadderEvent::Crashes { .. } => (who, "(crashes)".into(), String::new()),
+        LadderEvent::Restarts { server: of } => {
+            (server(*of), "(restarts empty)".into(), String::new())
+        }
+        LadderEvent::ClockJumps { server: of, by } => {
             (server(*of), format!("(clock jumps {by} s)"), String::new())
         }
     }
@@ -239,9 +241,9 @@ fn server_at(index: usize) -> String {
 pub(super) fn scripts(trace: &Trace) -> Vec<Script> {
     let mut scripts = Vec::new();
     for line in &trace.lines {
-        let (Event::Asks { command, .. }
-        | Event::Sends { command, .. }
-        | Event::Arrives { command, .. }) = &line.event
+        let (LadderEvent::Asks { command, .. }
+        | LadderEvent::Sends { command, .. }
+        | LadderEvent::Arrives { command, .. }) = &line.event
         else {
             continue;
         };

@@ -11,7 +11,7 @@ use crate::host_time;
 
 /// The history of one process: `worker-PROC.jsonl`.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct HistoryLog {
     proc: u64,
     file: File,
     operations: AtomicU64,
@@ -19,7 +19,7 @@ pub(super) struct Log {
 
 /// One acquisition of one lock, as it is named in histories.
 #[derive(Debug)]
-pub(super) struct Name {
+pub(super) struct LeaseName {
     pub(super) lock: String,
     pub(super) owner: String,
 }
@@ -31,7 +31,7 @@ pub(super) struct Known {
     pub(super) valid_until_ns: Option<u64>,
 }
 
-impl Log {
+impl HistoryLog {
     pub(super) fn create(directory: &Path, proc: u64) -> Result<Self, String> {
         let path = directory.join(format!("worker-{proc}.jsonl"));
         let file = File::options().create_new(true).append(true).open(&path);
@@ -43,14 +43,14 @@ impl Log {
     }
 
     /// A new acquisition of `lock`.
-    pub(super) fn name(&self, lock: String) -> Name {
+    pub(super) fn name(&self, lock: String) -> LeaseName {
         let number = self.operations.fetch_add(1, Ordering::Relaxed);
         let owner = format!("{}.{number}", self.proc);
-        Name { lock, owner }
+        LeaseName { lock, owner }
     }
 
     /// Something is about to be done. Returns its number.
-    pub(super) fn invoke(&self, what: &str, name: &Name, known: Known) -> Result<u64, String> {
+    pub(super) fn invoke(&self, what: &str, name: &LeaseName, known: Known) -> Result<u64, String> {
         let op = self.operations.fetch_add(1, Ordering::Relaxed);
         self.write(
             json!({
@@ -83,7 +83,12 @@ impl Log {
     }
 
     /// The lease says that it is lost, and why.
-    pub(super) fn told_lost(&self, name: &Name, known: Known, why: &str) -> Result<(), String> {
+    pub(super) fn told_lost(
+        &self,
+        name: &LeaseName,
+        known: Known,
+        why: &str,
+    ) -> Result<(), String> {
         let at_ns = host_time::up_ns();
         self.write(
             json!({

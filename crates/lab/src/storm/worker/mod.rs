@@ -3,17 +3,17 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | `ours`, `plain` | a lock of the library; a key that is set and deleted |
-//! | `orders`, `shared` | who it is; what its tasks share |
+//! | `leasehold_tasks`, `set_del` | a lock of the library; a key that is set and deleted |
+//! | `config`, `shared` | who it is; what its tasks share |
 //! | `plan` | what is done under a lock, and for how long |
 //! | `visit`, `log` | the resource; the history |
 //! | `stalls` | when the worker could not run |
 
+mod config;
+mod leasehold_tasks;
 mod log;
-mod orders;
-mod ours;
-mod plain;
 mod plan;
+mod set_del;
 mod shared;
 pub(super) mod stalls;
 mod visit;
@@ -25,29 +25,29 @@ use tokio::runtime;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use self::log::Log;
+pub(crate) use self::config::{System, WorkerConfig};
+use self::log::HistoryLog;
 pub(super) use self::log::append;
-pub(crate) use self::orders::{Orders, System};
 use self::shared::Worker;
 use self::visit::Visit;
 use crate::rng::Rng;
 
 /// Works until it is enough.
-pub(crate) fn work(orders: Orders) -> Result<(), String> {
-    let log = Log::create(&orders.directory, orders.proc)?;
-    stalls::watch(&orders.directory, orders.proc)?;
+pub(crate) fn work(config: WorkerConfig) -> Result<(), String> {
+    let log = HistoryLog::create(&config.directory, config.proc)?;
+    stalls::watch(&config.directory, config.proc)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    runtime.block_on(all(Arc::new(Worker { orders, log })))
+    runtime.block_on(all(Arc::new(Worker { config, log })))
 }
 
 async fn all(worker: Arc<Worker>) -> Result<(), String> {
     let mut tasks = JoinSet::new();
-    let client = match worker.orders.system {
-        System::Leasehold => ours::connect(&worker.orders).await,
+    let client = match worker.config.system {
+        System::Leasehold => leasehold_tasks::connect(&worker.config).await,
         System::SetDel => None,
     };
-    for task in 0..worker.orders.tasks {
+    for task in 0..worker.config.tasks {
         let (worker, client) = (Arc::clone(&worker), client.clone());
         tasks.spawn(async move { rounds(&worker, client.as_ref(), task).await });
     }
@@ -59,7 +59,7 @@ async fn all(worker: Arc<Worker>) -> Result<(), String> {
     };
     tokio::select! {
         ended = ended => ended?,
-        () = stalls::tick(&worker.orders.directory, worker.orders.proc) => {}
+        () = stalls::tick(&worker.config.directory, worker.config.proc) => {}
     }
     if let Some(client) = client {
         client.close().await;
@@ -72,19 +72,19 @@ async fn rounds(
     client: Option<&leasehold::Client>,
     task: u64,
 ) -> Result<(), String> {
-    let orders = &worker.orders;
-    let mut rng = Rng::new(orders.seed ^ orders.proc << 8 ^ task);
-    let mut visit = Visit::begin(&orders.socket, orders.proc).await?;
-    let mut plain = plain::Plain::new(&orders.url)?;
-    while !orders.is_enough() {
-        let lock = format!("{}m{}", orders.prefix, 1 + rng.below(orders.locks));
+    let config = &worker.config;
+    let mut rng = Rng::new(config.seed ^ config.proc << 8 ^ task);
+    let mut visit = Visit::begin(&config.socket, config.proc).await?;
+    let mut set_del = set_del::Plain::new(&config.url)?;
+    while !config.is_enough() {
+        let lock = format!("{}m{}", config.prefix, 1 + rng.below(config.locks));
         let name = worker.log.name(lock);
-        match (orders.system, client) {
+        match (config.system, client) {
             (System::Leasehold, Some(client)) => {
-                ours::round(worker, client, &name, &mut visit, &mut rng).await?;
+                leasehold_tasks::round(worker, client, &name, &mut visit, &mut rng).await?;
             }
             (System::Leasehold, None) => break,
-            (System::SetDel, _) => plain.round(worker, &name, &mut visit, &mut rng).await?,
+            (System::SetDel, _) => set_del.round(worker, &name, &mut visit, &mut rng).await?,
         }
         sleep(Duration::from_micros(rng.below(6_000))).await;
     }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::log::{Known, Log, Name};
+use super::log::{HistoryLog, Known, LeaseName};
 use super::visit::Visit;
 use crate::rng::Rng;
 
 /// How long a holder takes between reading and writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stay {
+pub(super) enum HoldPlan {
     Short,
     /// More than half of the TTL.
     Long,
@@ -18,7 +18,7 @@ pub(super) enum Stay {
     Outlive,
 }
 
-impl Stay {
+impl HoldPlan {
     pub(super) fn draw(rng: &mut Rng, outlived_percent: u64) -> Self {
         match rng.below(100) {
             drawn if drawn < outlived_percent => Self::Outlive,
@@ -39,8 +39,8 @@ impl Stay {
 
 /// Reads the resource and writes down what came of it: the version, unless it was refused.
 pub(super) async fn read(
-    log: &Log,
-    name: &Name,
+    log: &HistoryLog,
+    name: &LeaseName,
     visit: &mut Visit,
     known: Known,
 ) -> Result<Option<u64>, String> {
@@ -52,8 +52,8 @@ pub(super) async fn read(
 
 /// Writes to the resource what is based on `version`, and writes down what came of it.
 pub(super) async fn write(
-    log: &Log,
-    name: &Name,
+    log: &HistoryLog,
+    name: &LeaseName,
     visit: &mut Visit,
     known: Known,
     version: u64,
@@ -71,6 +71,6 @@ const fn outcome(accepted: Option<u64>) -> &'static str {
 }
 
 /// Waits as one who works.
-pub(super) async fn stay(stay: Stay, rng: &mut Rng, ttl: Duration) {
+pub(super) async fn stay(stay: HoldPlan, rng: &mut Rng, ttl: Duration) {
     sleep(stay.drawn(rng, ttl)).await;
 }

@@ -1,11 +1,11 @@
 //! What all tasks of a worker share. Must never change.
 
-use super::log::Log;
-use super::orders::Orders;
+use super::config::WorkerConfig;
+use super::log::HistoryLog;
 
 /// What all tasks of a worker share.
 #[derive(Debug)]
 pub(super) struct Worker {
-    pub(super) orders: Orders,
-    pub(super) log: Log,
+    pub(super) config: WorkerConfig,
+    pub(super) log: HistoryLog,
 }

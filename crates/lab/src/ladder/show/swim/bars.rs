@@ -1,27 +1,31 @@
 //! What lasts: who believes to hold the lock, and what stands in the keys. Must never draw more than the story says.
 
-use crate::ladder::redis::{Command, Key, Reply, Tick, Value};
-use crate::ladder::trace::Event;
+use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
+use crate::ladder::trace::LadderEvent;
 use crate::svg::Svg;
 
-use super::super::steps::{Step, actor, entry};
-use super::lanes::{HALF, Lanes, Who};
+use super::super::steps::{StoryStep, actor, entry};
+use super::lanes::{HALF, LaneOwner, Lanes};
 use super::rows::Rows;
 use super::style::{FAINT, INK, MONO, RULE, WRONG, colour};
 
 /// Lanes, and the bars in them.
-pub(super) fn draw(svg: &mut Svg, steps: &[Step], lanes: &Lanes, rows: &Rows) {
+pub(super) fn draw(svg: &mut Svg, steps: &[StoryStep], lanes: &Lanes, rows: &Rows) {
     for (who, x) in &lanes.all {
         match who {
-            Who::Client(client) => believer(svg, steps, rows, (*client, *x)),
-            Who::Lock(server) => boxes(svg, steps, rows, (usize::from(*server), *x), Key::Lock),
-            Who::Resource(server) => boxes(svg, steps, rows, (usize::from(*server), *x), Key::Data),
+            LaneOwner::Client(client) => believer(svg, steps, rows, (*client, *x)),
+            LaneOwner::Lock(server) => {
+                boxes(svg, steps, rows, (usize::from(*server), *x), Key::Lock)
+            }
+            LaneOwner::Resource(server) => {
+                boxes(svg, steps, rows, (usize::from(*server), *x), Key::Data)
+            }
         }
     }
     for (at, step) in steps.iter().enumerate() {
         if step.line.wrong.is_some() && step.line.holders.len() > 1 {
             for client in &step.line.holders {
-                let (x, row) = (lanes.x(Who::Client(*client)), rows.at(at));
+                let (x, row) = (lanes.x(LaneOwner::Client(*client)), rows.at(at));
                 let style = format!(r#"rx="4" fill="none" stroke="{WRONG}" stroke-width="2.5""#);
                 svg.rect(
                     (x - 8.0, row.answered),
@@ -34,11 +38,11 @@ pub(super) fn draw(svg: &mut Svg, steps: &[Step], lanes: &Lanes, rows: &Rows) {
 }
 
 /// A client's lane, dotted after a crash, with a bar while it believes to hold the lock.
-fn believer(svg: &mut Svg, steps: &[Step], rows: &Rows, (client, x): (u8, f64)) {
+fn believer(svg: &mut Svg, steps: &[StoryStep], rows: &Rows, (client, x): (u8, f64)) {
     let top = rows.all().first().map_or(0.0, |row| row.top);
     let crash = steps
         .iter()
-        .position(|step| step.line.event == Event::Crashes { client });
+        .position(|step| step.line.event == LadderEvent::Crashes { client });
     let end = crash.map_or(rows.bottom(), |at| rows.at(at).asked);
     let line = format!(r#"stroke="{}" stroke-width="1.5""#, colour(client));
     svg.styled_line((x, top), (x, end), &line);
@@ -86,7 +90,7 @@ struct Standing {
 }
 
 /// A server's lane, with a box while something stands in the key.
-fn boxes(svg: &mut Svg, steps: &[Step], rows: &Rows, (server, x): (usize, f64), key: Key) {
+fn boxes(svg: &mut Svg, steps: &[StoryStep], rows: &Rows, (server, x): (usize, f64), key: Key) {
     let top = rows.all().first().map_or(0.0, |row| row.top);
     let line = format!(r#"stroke="{RULE}" stroke-width="1.5""#);
     svg.styled_line((x, top), (x, rows.bottom()), &line);
@@ -95,7 +99,7 @@ fn boxes(svg: &mut Svg, steps: &[Step], rows: &Rows, (server, x): (usize, f64), 
     }
 }
 
-fn standings(steps: &[Step], rows: &Rows, server: usize, key: Key) -> Vec<Standing> {
+fn standings(steps: &[StoryStep], rows: &Rows, server: usize, key: Key) -> Vec<Standing> {
     let mut all: Vec<Standing> = Vec::new();
     let mut is_there = false;
     for (at, step) in steps.iter().enumerate() {
@@ -134,14 +138,14 @@ fn standings(steps: &[Step], rows: &Rows, server: usize, key: Key) -> Vec<Standi
 }
 
 /// Whether a step sets the key, if only to what stands there already.
-fn overwrites(event: &Event, of: usize, key: Key) -> bool {
-    let (Event::Asks {
+fn overwrites(event: &LadderEvent, of: usize, key: Key) -> bool {
+    let (LadderEvent::Asks {
         server,
         command,
         reply,
         ..
     }
-    | Event::Arrives {
+    | LadderEvent::Arrives {
         server,
         command,
         reply,
@@ -151,8 +155,8 @@ fn overwrites(event: &Event, of: usize, key: Key) -> bool {
         return false;
     };
     let sets = match command {
-        Command::Set(set, _) | Command::GetSet(set, _) => *set == key,
-        Command::WriteWithFence(..) => key == Key::Data && *reply == Reply::Ok,
+        RedisCommand::Set(set, _) | RedisCommand::GetSet(set, _) => *set == key,
+        RedisCommand::WriteWithFence(..) => key == Key::Data && *reply == Reply::Ok,
         _ => false,
     };
     sets && usize::from(*server) == of

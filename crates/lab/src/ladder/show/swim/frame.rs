@@ -1,13 +1,13 @@
 //! What stands around a story: title, heads of the lanes, numbers and time at the left, what went wrong, the legend. Must
 //! never explain a sign that is not in the picture.
 
-use crate::ladder::trace::Event;
+use crate::ladder::trace::LadderEvent;
 use crate::svg::Svg;
 use crate::text::{counted, wrap};
 
-use super::super::steps::Step;
-use super::super::told::Told;
-use super::lanes::{HALF, Lanes, Who};
+use super::super::steps::StoryStep;
+use super::super::summary::RungSummary;
+use super::lanes::{HALF, LaneOwner, Lanes};
 use super::messages::cross;
 use super::rows::{Row, Rows};
 use super::style::{EM, FAINT, INK, MONO, RULE, WRONG, colour, length, wide};
@@ -21,8 +21,8 @@ const LEGEND: f64 = 11.0;
 /// All but the story itself.
 #[derive(Debug)]
 pub(super) struct Frame<'a> {
-    told: &'a Told<'a>,
-    steps: &'a [Step<'a>],
+    summary: &'a RungSummary<'a>,
+    steps: &'a [StoryStep<'a>],
     lanes: &'a Lanes,
     recipe: Vec<String>,
     /// A paragraph for each step that is wrong.
@@ -30,9 +30,13 @@ pub(super) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    pub(super) fn of(told: &'a Told<'a>, steps: &'a [Step<'a>], lanes: &'a Lanes) -> Self {
+    pub(super) fn of(
+        summary: &'a RungSummary<'a>,
+        steps: &'a [StoryStep<'a>],
+        lanes: &'a Lanes,
+    ) -> Self {
         let room = lanes.width() - 2.0 * LEFT;
-        let recipe = wrap(told.recipe, fitting(room, RECIPE));
+        let recipe = wrap(summary.recipe, fitting(room, RECIPE));
         let wrong = steps.iter().filter_map(|step| {
             let why = step.line.wrong.as_ref()?;
             Some(wrap(
@@ -41,7 +45,7 @@ impl<'a> Frame<'a> {
             ))
         });
         Self {
-            told,
+            summary,
             steps,
             lanes,
             recipe,
@@ -60,7 +64,7 @@ impl<'a> Frame<'a> {
     }
 
     /// Where what went wrong ends.
-    fn told(&self, rows: &Rows) -> f64 {
+    fn summary(&self, rows: &Rows) -> f64 {
         let paragraphs = self
             .wrong
             .iter()
@@ -69,7 +73,7 @@ impl<'a> Frame<'a> {
     }
 
     pub(super) fn height(&self, rows: &Rows) -> f64 {
-        let legend = self.legend(self.told(rows) + 22.0);
+        let legend = self.legend(self.summary(rows) + 22.0);
         legend.last().map_or(0.0, |(.., (_, y))| *y) + 40.0
     }
 
@@ -94,7 +98,7 @@ impl<'a> Frame<'a> {
         let wrong = counted(steps, "step");
         let title = format!(
             "{}  {} goes wrong in {wrong}",
-            self.told.step, self.told.name
+            self.summary.step, self.summary.name
         );
         svg.text(
             (LEFT, 36.0),
@@ -112,7 +116,7 @@ impl<'a> Frame<'a> {
             margin(svg, step, *row, at == 0);
         }
         self.wrong(svg, rows.bottom() + 14.0);
-        for (sign, text, at) in self.legend(self.told(rows) + 22.0) {
+        for (sign, text, at) in self.legend(self.summary(rows) + 22.0) {
             sign.draw(svg, at);
             svg.text(
                 (at.0 + SIGN, at.1 + 4.0),
@@ -120,7 +124,10 @@ impl<'a> Frame<'a> {
                 text,
             );
         }
-        let table = format!("The same as a table: leasehold lab show {}", self.told.name);
+        let table = format!(
+            "The same as a table: leasehold lab show {}",
+            self.summary.name
+        );
         let y = self.height(rows) - 16.0;
         svg.text(
             (LEFT, y),
@@ -129,26 +136,30 @@ impl<'a> Frame<'a> {
         );
     }
 
-    fn head(&self, svg: &mut Svg, who: Who, x: f64) {
+    fn head(&self, svg: &mut Svg, who: LaneOwner, x: f64) {
         let several = self
             .lanes
             .all
             .iter()
-            .filter(|(of, _)| matches!(of, Who::Lock(_)))
+            .filter(|(of, _)| matches!(of, LaneOwner::Lock(_)))
             .count()
             > 1;
         let (text, colour) = match who {
-            Who::Client(of) => {
-                let ahead = self.told.ahead_of(of.into());
+            LaneOwner::Client(of) => {
+                let ahead = self.summary.ahead_of(of.into());
                 let ahead = ahead.map_or_else(String::new, |ahead| format!(", clock {ahead:+} s"));
                 (format!("client {}{ahead}", client(of)), colour(of))
             }
-            Who::Lock(of) if several => (server(of), INK),
-            Who::Lock(_) => ("lock".into(), INK),
-            Who::Resource(_) => ("data".into(), INK),
+            LaneOwner::Lock(of) if several => (server(of), INK),
+            LaneOwner::Lock(_) => ("lock".into(), INK),
+            LaneOwner::Resource(_) => ("data".into(), INK),
         };
         let half = (wide(&text, 12.5) / 2.0 + 8.0).max(HALF);
-        let rx = if matches!(who, Who::Client(_)) { 11 } else { 3 };
+        let rx = if matches!(who, LaneOwner::Client(_)) {
+            11
+        } else {
+            3
+        };
         svg.rect(
             (x - half, self.heads()),
             (2.0 * half, 24.0),
@@ -174,7 +185,7 @@ impl<'a> Frame<'a> {
 
     /// The signs that are in the picture, what they mean, and where they are explained.
     fn legend(&self, top: f64) -> Vec<(Sign, &'static str, (f64, f64))> {
-        let any = |is: fn(&Step) -> bool| self.steps.iter().any(is);
+        let any = |is: fn(&StoryStep) -> bool| self.steps.iter().any(is);
         let signs = [
             (
                 Sign::Bar,
@@ -189,7 +200,7 @@ impl<'a> Frame<'a> {
             (
                 Sign::Way,
                 "a command on its way",
-                any(|step| matches!(step.line.event, Event::Sends { .. })),
+                any(|step| matches!(step.line.event, LadderEvent::Sends { .. })),
             ),
             (Sign::Cross, "crash, expiry, or lost reply", any(is_crossed)),
         ];
@@ -243,20 +254,22 @@ impl Sign {
     }
 }
 
-fn is_crossed(step: &Step) -> bool {
+fn is_crossed(step: &StoryStep) -> bool {
     let lost = matches!(
         step.line.event,
-        Event::Crashes { .. } | Event::Asks { lost: true, .. } | Event::Arrives { lost: true, .. }
+        LadderEvent::Crashes { .. }
+            | LadderEvent::Asks { lost: true, .. }
+            | LadderEvent::Arrives { lost: true, .. }
     );
-    lost || (step.line.event == Event::Tick && step.expired().next().is_some())
+    lost || (step.line.event == LadderEvent::Tick && step.expired().next().is_some())
 }
 
 /// The number of a step, and the time once it has passed.
-fn margin(svg: &mut Svg, step: &Step, row: Row, is_first: bool) {
+fn margin(svg: &mut Svg, step: &StoryStep, row: Row, is_first: bool) {
     let y = row.asked + 3.5;
     let style = format!(r#"font-size="10" fill="{FAINT}""#);
     svg.text((16.0, y), &style, &step.number());
-    if is_first || step.line.event == Event::Tick {
+    if is_first || step.line.event == LadderEvent::Tick {
         let style = format!(r#"text-anchor="end" font-size="11.5" font-weight="600" fill="{INK}""#);
         svg.text((82.0, y), &style, &format!("{} s", step.line.time));
     }

@@ -1,7 +1,7 @@
 //! What is written beside an event: its command, its reply, what its client says. Must never say more than the story does.
 
-use super::super::steps::Step;
-use crate::ladder::trace::Event;
+use super::super::steps::StoryStep;
+use crate::ladder::trace::LadderEvent;
 use crate::ladder::words::{client, in_short, shown};
 use crate::text::{columns, wrap};
 
@@ -9,10 +9,12 @@ use crate::text::{columns, wrap};
 const REMARK: usize = 24;
 
 /// What stands above the arrow of a command.
-pub(super) fn label(event: &Event) -> Vec<String> {
+pub(super) fn label(event: &LadderEvent) -> Vec<String> {
     match event {
-        Event::Asks { command, .. } | Event::Sends { command, .. } => in_short(*command),
-        Event::Arrives { command, .. } => {
+        LadderEvent::Asks { command, .. } | LadderEvent::Sends { command, .. } => {
+            in_short(*command)
+        }
+        LadderEvent::Arrives { command, .. } => {
             let mut lines = in_short(*command);
             if let Some(last) = lines.last_mut() {
                 last.push_str(" arrives");
@@ -24,10 +26,10 @@ pub(super) fn label(event: &Event) -> Vec<String> {
 }
 
 /// What stands below the arrow of a reply.
-pub(super) fn reply_label(event: &Event) -> Vec<String> {
+pub(super) fn reply_label(event: &LadderEvent) -> Vec<String> {
     match event {
-        Event::Asks { reply, lost, .. } | Event::Arrives { reply, lost, .. } => {
-            let late = matches!(event, Event::Arrives { .. });
+        LadderEvent::Asks { reply, lost, .. } | LadderEvent::Arrives { reply, lost, .. } => {
+            let late = matches!(event, LadderEvent::Arrives { .. });
             let lost = match (*lost, late) {
                 (false, _) => "",
                 (true, false) => ", lost",
@@ -40,11 +42,11 @@ pub(super) fn reply_label(event: &Event) -> Vec<String> {
 }
 
 /// What is said beside the lane of a client.
-fn remark(step: &Step) -> String {
+fn remark(step: &StoryStep) -> String {
     let own = match &step.line.event {
-        Event::Does { what, .. } => what,
-        Event::Crashes { .. } => "crashes",
-        Event::Tick | Event::Restarts { .. } | Event::ClockJumps { .. } => {
+        LadderEvent::Does { what, .. } => what,
+        LadderEvent::Crashes { .. } => "crashes",
+        LadderEvent::Tick | LadderEvent::Restarts { .. } | LadderEvent::ClockJumps { .. } => {
             let stopped: Vec<_> = step.stopped().map(client).collect();
             return if stopped.is_empty() {
                 String::new()
@@ -60,24 +62,28 @@ fn remark(step: &Step) -> String {
 }
 
 /// An event in words, without who.
-pub(super) fn event_in_words(event: &Event) -> String {
+pub(super) fn event_in_words(event: &LadderEvent) -> String {
     let asked = label(event).join(" ");
     let answered = reply_label(event).join(" ");
     match event {
-        Event::Tick => "time passes".into(),
-        Event::Sends { .. } => format!("sends {asked}"),
-        Event::Asks { .. } | Event::Arrives { .. } => format!("{asked}, answered {answered}"),
-        Event::Does { what, .. } => (*what).to_owned(),
-        Event::Crashes { .. } => "crashes".into(),
-        Event::Restarts { server } => format!("server {} restarts without its data", server + 1),
-        Event::ClockJumps { server, by } => {
+        LadderEvent::Tick => "time passes".into(),
+        LadderEvent::Sends { .. } => format!("sends {asked}"),
+        LadderEvent::Asks { .. } | LadderEvent::Arrives { .. } => {
+            format!("{asked}, answered {answered}")
+        }
+        LadderEvent::Does { what, .. } => (*what).to_owned(),
+        LadderEvent::Crashes { .. } => "crashes".into(),
+        LadderEvent::Restarts { server } => {
+            format!("server {} restarts without its data", server + 1)
+        }
+        LadderEvent::ClockJumps { server, by } => {
             format!("the clock of server {} jumps {by} s ahead", server + 1)
         }
     }
 }
 
 /// The lines of what is said beside a client's lane.
-pub(super) fn remark_lines(step: &Step) -> Vec<String> {
+pub(super) fn remark_lines(step: &StoryStep) -> Vec<String> {
     let text = remark(step);
     if text.is_empty() {
         Vec::new()

@@ -1,10 +1,10 @@
 //! Who has a lane, and where it stands: the first client to the left of the servers, the others to the right. Must never put
 //! lanes so near to each other that a label does not fit between them.
 
-use super::super::steps::{Step, actor};
+use super::super::steps::{StoryStep, actor};
 use super::labels::{label, remark_lines, reply_label};
 use super::style::{CODE, SENTENCE, wide};
-use crate::ladder::trace::{Event, Trace};
+use crate::ladder::trace::{LadderEvent, Trace};
 use crate::ladder::words::is_for_resource;
 
 /// Half of what a server's lane takes.
@@ -17,7 +17,7 @@ const NARROWEST: f64 = 700.0;
 
 /// What a lane is for. All are counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
+pub(super) enum LaneOwner {
     Client(u8),
     /// The lock in a server.
     Lock(u8),
@@ -28,12 +28,12 @@ pub(super) enum Who {
 /// All lanes, from left to right.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    pub(super) all: Vec<(Who, f64)>,
+    pub(super) all: Vec<(LaneOwner, f64)>,
     width: f64,
 }
 
 impl Lanes {
-    pub(super) fn of(trace: &Trace, steps: &[Step]) -> Self {
+    pub(super) fn of(trace: &Trace, steps: &[StoryStep]) -> Self {
         let clients: Vec<u8> = (0..trace.clients)
             .filter(|client| {
                 steps.iter().any(|step| {
@@ -59,7 +59,7 @@ impl Lanes {
         let mut all = Vec::new();
         let mut x = MARGIN + remarks(left);
         for client in left {
-            all.push((Who::Client(*client), x));
+            all.push((LaneOwner::Client(*client), x));
         }
         x += labels(left);
         for (at, server) in servers(trace).into_iter().enumerate() {
@@ -72,7 +72,7 @@ impl Lanes {
                 // What the one before says to its right, or what this one sends, in different rows.
                 x += remarks(&right[at - 1..at]).max(labels(&right[at..=at]) - HALF) + BESIDE;
             }
-            all.push((Who::Client(*client), x));
+            all.push((LaneOwner::Client(*client), x));
         }
         let last = right.len().saturating_sub(1);
         let width = x + remarks(&right[last..]) + 24.0;
@@ -93,7 +93,7 @@ impl Lanes {
     }
 
     /// Where a lane is; the left edge for one that is not there.
-    pub(super) fn x(&self, who: Who) -> f64 {
+    pub(super) fn x(&self, who: LaneOwner) -> f64 {
         let lane = self.all.iter().find(|(of, _)| *of == who);
         lane.map_or(0.0, |(_, x)| *x)
     }
@@ -102,7 +102,7 @@ impl Lanes {
     pub(super) fn is_left(&self, client: u8) -> bool {
         self.all
             .first()
-            .is_some_and(|(who, _)| *who == Who::Client(client))
+            .is_some_and(|(who, _)| *who == LaneOwner::Client(client))
     }
 
     /// From the first lane to the last.
@@ -113,29 +113,29 @@ impl Lanes {
 }
 
 /// The lane that a command is for.
-pub(super) fn target(event: &Event) -> Option<Who> {
+pub(super) fn target(event: &LadderEvent) -> Option<LaneOwner> {
     match event {
-        Event::Asks {
+        LadderEvent::Asks {
             server, command, ..
         }
-        | Event::Sends {
+        | LadderEvent::Sends {
             server, command, ..
         }
-        | Event::Arrives {
+        | LadderEvent::Arrives {
             server, command, ..
         } => Some(if is_for_resource(*command) {
-            Who::Resource(*server)
+            LaneOwner::Resource(*server)
         } else {
-            Who::Lock(*server)
+            LaneOwner::Lock(*server)
         }),
         _ => None,
     }
 }
 
-fn servers(trace: &Trace) -> Vec<Who> {
-    let mut lanes: Vec<Who> = (0..trace.servers.max(1)).map(Who::Lock).collect();
+fn servers(trace: &Trace) -> Vec<LaneOwner> {
+    let mut lanes: Vec<LaneOwner> = (0..trace.servers.max(1)).map(LaneOwner::Lock).collect();
     for line in &trace.lines {
-        if let Some(resource @ Who::Resource(_)) = target(&line.event)
+        if let Some(resource @ LaneOwner::Resource(_)) = target(&line.event)
             && !lanes.contains(&resource)
         {
             lanes.push(resource);
@@ -144,7 +144,7 @@ fn servers(trace: &Trace) -> Vec<Who> {
     lanes
 }
 
-fn is_of(step: &Step, clients: &[u8]) -> bool {
+fn is_of(step: &StoryStep, clients: &[u8]) -> bool {
     match actor(&step.line.event) {
         Some(client) => clients.contains(&client),
         // What ends when time passes is said beside the lane.
@@ -152,7 +152,7 @@ fn is_of(step: &Step, clients: &[u8]) -> bool {
     }
 }
 
-fn label_width(step: &Step) -> f64 {
+fn label_width(step: &StoryStep) -> f64 {
     let event = &step.line.event;
     let lines = label(event).into_iter().chain(reply_label(event));
     lines.map(|line| wide(&line, CODE)).fold(0.0, f64::max)

@@ -1,37 +1,42 @@
 //! The steps of a story: arrows, labels and what is said beside the lanes. Must never draw an arrow for what did not arrive.
 
-use crate::ladder::trace::Event;
+use crate::ladder::trace::LadderEvent;
 use crate::svg::Svg;
 
-use super::super::steps::{Step, actor};
+use super::super::steps::{StoryStep, actor};
 use super::labels::{label, remark_lines, reply_label};
-use super::lanes::{BESIDE, HALF, Lanes, Who, target};
+use super::lanes::{BESIDE, HALF, LaneOwner, Lanes, target};
 use super::rows::{LINE, Row, Rows};
 use super::style::{CODE, FAINT, INK, MONO, RULE, SENTENCE, WRONG, colour, length, wide};
 
 /// Draws one step.
-pub(super) fn draw(svg: &mut Svg, steps: &[Step], at: usize, lanes: &Lanes, rows: &Rows) {
+pub(super) fn draw(svg: &mut Svg, steps: &[StoryStep], at: usize, lanes: &Lanes, rows: &Rows) {
     let (step, row) = (&steps[at], rows.at(at));
     match &step.line.event {
-        Event::Tick => time(svg, step, row, lanes),
-        Event::Restarts { server } => {
-            badge(svg, lanes.x(Who::Lock(*server)), row, "restarts empty");
-        }
-        Event::ClockJumps { server, by } => {
+        LadderEvent::Tick => time(svg, step, row, lanes),
+        LadderEvent::Restarts { server } => {
             badge(
                 svg,
-                lanes.x(Who::Lock(*server)),
+                lanes.x(LaneOwner::Lock(*server)),
+                row,
+                "restarts empty",
+            );
+        }
+        LadderEvent::ClockJumps { server, by } => {
+            badge(
+                svg,
+                lanes.x(LaneOwner::Lock(*server)),
                 row,
                 &format!("clock + {by} s"),
             );
         }
         event => {
             if let (Some(client), Some(to)) = (actor(event), target(event)) {
-                Message {
+                MessageArrow {
                     event,
                     row,
                     client,
-                    from: lanes.x(Who::Client(client)),
+                    from: lanes.x(LaneOwner::Client(client)),
                     to: lanes.x(to),
                     is_left: lanes.is_left(client),
                 }
@@ -43,8 +48,8 @@ pub(super) fn draw(svg: &mut Svg, steps: &[Step], at: usize, lanes: &Lanes, rows
 }
 
 /// A command and its reply, or that one which is in this step.
-struct Message<'a> {
-    event: &'a Event,
+struct MessageArrow<'a> {
+    event: &'a LadderEvent,
     row: Row,
     client: u8,
     /// The client's lane.
@@ -54,8 +59,8 @@ struct Message<'a> {
     is_left: bool,
 }
 
-impl Message<'_> {
-    fn draw(&self, svg: &mut Svg, steps: &[Step], at: usize, rows: &Rows) {
+impl MessageArrow<'_> {
+    fn draw(&self, svg: &mut Svg, steps: &[StoryStep], at: usize, rows: &Rows) {
         let Row {
             asked, answered, ..
         } = self.row;
@@ -69,12 +74,12 @@ impl Message<'_> {
             self.label(svg, above(nth, lines.len()), line);
         }
         match self.event {
-            Event::Asks { .. } => self.arrow(svg, (start, edge), asked, ""),
-            Event::Sends { .. } => {
+            LadderEvent::Asks { .. } => self.arrow(svg, (start, edge), asked, ""),
+            LadderEvent::Sends { .. } => {
                 self.plain(svg, (start, asked), (wait, asked));
                 self.dot(svg, (wait, asked));
                 let arrival = steps[at + 1..].iter().position(|later| {
-                    matches!(later.line.event, Event::Arrives { client, .. } if client == self.client)
+                    matches!(later.line.event, LadderEvent::Arrives { client, .. } if client == self.client)
                 });
                 let until = arrival.map_or(rows.bottom(), |after| rows.at(at + 1 + after).asked);
                 let style = format!(
@@ -101,7 +106,7 @@ impl Message<'_> {
     fn is_lost(&self) -> bool {
         matches!(
             self.event,
-            Event::Asks { lost: true, .. } | Event::Arrives { lost: true, .. }
+            LadderEvent::Asks { lost: true, .. } | LadderEvent::Arrives { lost: true, .. }
         )
     }
 
@@ -148,13 +153,13 @@ impl Message<'_> {
 }
 
 /// What a client does or concludes, beside its lane.
-fn own(svg: &mut Svg, step: &Step, row: Row, lanes: &Lanes) {
+fn own(svg: &mut Svg, step: &StoryStep, row: Row, lanes: &Lanes) {
     let event = &step.line.event;
     let Some(client) = actor(event) else { return };
-    let x = lanes.x(Who::Client(client));
+    let x = lanes.x(LaneOwner::Client(client));
     match event {
-        Event::Crashes { .. } => cross(svg, (x, row.asked), 8.0),
-        Event::Does { .. } => svg.add(&format!(
+        LadderEvent::Crashes { .. } => cross(svg, (x, row.asked), 8.0),
+        LadderEvent::Does { .. } => svg.add(&format!(
             r#"<circle cx="{x:.1}" cy="{:.1}" r="4" fill="white" stroke="{}" stroke-width="1.8"/>"#,
             row.asked,
             colour(client)
@@ -164,7 +169,7 @@ fn own(svg: &mut Svg, step: &Step, row: Row, lanes: &Lanes) {
     beside(svg, step, client, row, lanes);
 }
 
-fn beside(svg: &mut Svg, step: &Step, client: u8, row: Row, lanes: &Lanes) {
+fn beside(svg: &mut Svg, step: &StoryStep, client: u8, row: Row, lanes: &Lanes) {
     let side = if lanes.is_left(client) { -1.0 } else { 1.0 };
     let anchor = if side < 0.0 { "end" } else { "start" };
     let style = format!(
@@ -177,7 +182,7 @@ fn beside(svg: &mut Svg, step: &Step, client: u8, row: Row, lanes: &Lanes) {
     for (nth, text) in remarks.iter().enumerate() {
         let y = first + length(nth) * LINE;
         svg.text(
-            (lanes.x(Who::Client(client)) + side * BESIDE, y),
+            (lanes.x(LaneOwner::Client(client)) + side * BESIDE, y),
             &style,
             text,
         );
@@ -185,7 +190,7 @@ fn beside(svg: &mut Svg, step: &Step, client: u8, row: Row, lanes: &Lanes) {
 }
 
 /// Time passes: a rule from side to side, and what that ends.
-fn time(svg: &mut Svg, step: &Step, row: Row, lanes: &Lanes) {
+fn time(svg: &mut Svg, step: &StoryStep, row: Row, lanes: &Lanes) {
     let y = row.asked;
     let (_, last) = lanes.ends();
     svg.styled_line(
@@ -195,12 +200,12 @@ fn time(svg: &mut Svg, step: &Step, row: Row, lanes: &Lanes) {
     );
     for (who, x) in &lanes.all {
         match who {
-            Who::Lock(server) if step.expired().any(|of| of == usize::from(*server)) => {
+            LaneOwner::Lock(server) if step.expired().any(|of| of == usize::from(*server)) => {
                 let style = format!(r#"font-size="10" font-style="italic" fill="{FAINT}""#);
                 svg.text((x + HALF + 4.0, y - 3.0), &style, "expires");
                 cross(svg, (*x, y), 4.0);
             }
-            Who::Client(client) if step.stopped().any(|of| of == *client) => {
+            LaneOwner::Client(client) if step.stopped().any(|of| of == *client) => {
                 beside(svg, step, *client, row, lanes);
             }
             _ => {}

@@ -13,21 +13,21 @@ use self::frame::Frame;
 use self::labels::event_in_words;
 use self::lanes::Lanes;
 use self::rows::Rows;
-use super::steps::{Step, actor, steps};
-use super::told::{Outcome, Told};
+use super::steps::{StoryStep, actor, steps};
+use super::summary::{ModelOutcome, RungSummary};
 use crate::ladder::words::client;
 use crate::svg::Svg;
 
 /// The picture of a rung that goes wrong; `None` for one that does not within its bounds: there is no story.
-pub fn svg(told: &Told) -> Option<String> {
-    let Outcome::Broken(trace) = told.outcome else {
+pub fn svg(summary: &RungSummary) -> Option<String> {
+    let ModelOutcome::Broken(trace) = summary.outcome else {
         return None;
     };
     let steps = steps(trace);
     let lanes = Lanes::of(trace, &steps);
-    let frame = Frame::of(told, &steps, &lanes);
+    let frame = Frame::of(summary, &steps, &lanes);
     let rows = Rows::of(&steps, frame.top());
-    let title = format!("{}: how {} goes wrong", told.step, told.name);
+    let title = format!("{}: how {} goes wrong", summary.step, summary.name);
     let size = (lanes.width(), frame.height(&rows));
     let mut svg = Svg::on_white(size, &title, &in_words(&steps));
     frame.behind(&mut svg, &rows);
@@ -40,7 +40,7 @@ pub fn svg(told: &Told) -> Option<String> {
 }
 
 /// The same for who cannot see it.
-fn in_words(steps: &[Step]) -> String {
+fn in_words(steps: &[StoryStep]) -> String {
     let sentences = steps.iter().map(|step| {
         let who = actor(&step.line.event).map(client).unwrap_or_default();
         let mut words = vec![who, event_in_words(&step.line.event)];

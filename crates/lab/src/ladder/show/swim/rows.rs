@@ -1,9 +1,9 @@
 //! Where each step stands, and what is written beside it. Must never make a row too low for its labels.
 
-use super::super::steps::Step;
+use super::super::steps::StoryStep;
 use super::labels::{label, remark_lines, reply_label};
 use super::style::length;
-use crate::ladder::trace::Event;
+use crate::ladder::trace::LadderEvent;
 
 /// Of a line of text.
 pub(super) const LINE: f64 = 14.0;
@@ -27,7 +27,7 @@ pub(super) struct Row {
 pub(super) struct Rows(Vec<Row>);
 
 impl Rows {
-    pub(super) fn of(steps: &[Step], top: f64) -> Self {
+    pub(super) fn of(steps: &[StoryStep], top: f64) -> Self {
         let mut y = top;
         let rows = steps.iter().map(|step| {
             let row = Row::of(step, y);
@@ -56,14 +56,14 @@ impl Rows {
 }
 
 impl Row {
-    fn of(step: &Step, top: f64) -> Self {
+    fn of(step: &StoryStep, top: f64) -> Self {
         let event = &step.line.event;
         let remarks = length(remark_lines(step).len()) * LINE;
         let above = length(label(event).len()) * LINE;
         let replies = reply_label(event).len();
         let asked = match event {
-            Event::Tick => top + PAD + (remarks / 2.0).max(8.0),
-            Event::Asks { .. } | Event::Sends { .. } | Event::Arrives { .. } => {
+            LadderEvent::Tick => top + PAD + (remarks / 2.0).max(8.0),
+            LadderEvent::Asks { .. } | LadderEvent::Sends { .. } | LadderEvent::Arrives { .. } => {
                 top + PAD + above.max(remarks / 2.0 - 4.0)
             }
             _ => top + PAD + (remarks / 2.0).max(10.0),

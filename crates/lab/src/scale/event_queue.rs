@@ -8,39 +8,39 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 /// A client, by number.
-pub(super) type Client = u32;
+pub(super) type ClientNumber = u32;
 
 /// One thing that happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Event<Command, Answer, Timer> {
+pub(super) enum ScheduledEvent<Command, Answer, Timer> {
     Arrives(Command),
     Answered(Answer),
     Due(Timer),
 }
 
 /// A queue of messages in order of arrival: when, in which order it was planned, whose, what.
-type Lane<T> = VecDeque<(u64, u64, Client, T)>;
+type MessageQueue<T> = VecDeque<(u64, u64, ClientNumber, T)>;
 
 /// All that is yet to happen: commands on their way to the store, answers to clients, and their timers.
 #[derive(Debug)]
-pub(super) struct Agenda<Command, Answer, Timer> {
+pub(super) struct EventQueue<Command, Answer, Timer> {
     now: u64,
     planned: u64,
-    to_store: Lane<Command>,
-    to_clients: Lane<Answer>,
+    to_store: MessageQueue<Command>,
+    to_clients: MessageQueue<Answer>,
     /// Told one after the other, by a server that sends meanwhile nothing else: apart, since they are planned one by one.
-    told: Lane<Answer>,
-    timers: BinaryHeap<Reverse<(u64, u64, Client, Timer)>>,
+    told: MessageQueue<Answer>,
+    timers: BinaryHeap<Reverse<(u64, u64, ClientNumber, Timer)>>,
 }
 
-impl<Command, Answer, Timer: Ord> Agenda<Command, Answer, Timer> {
+impl<Command, Answer, Timer: Ord> EventQueue<Command, Answer, Timer> {
     pub(super) fn starting_at(now: u64) -> Self {
         Self {
             now,
             planned: 0,
-            to_store: Lane::new(),
-            to_clients: Lane::new(),
-            told: Lane::new(),
+            to_store: MessageQueue::new(),
+            to_clients: MessageQueue::new(),
+            told: MessageQueue::new(),
             timers: BinaryHeap::new(),
         }
     }
@@ -50,28 +50,30 @@ impl<Command, Answer, Timer: Ord> Agenda<Command, Answer, Timer> {
         self.now
     }
 
-    pub(super) fn send(&mut self, at: u64, client: Client, command: Command) {
+    pub(super) fn send(&mut self, at: u64, client: ClientNumber, command: Command) {
         let order = self.order();
         put(&mut self.to_store, (at, order, client, command));
     }
 
-    pub(super) fn answer(&mut self, at: u64, client: Client, answer: Answer) {
+    pub(super) fn answer(&mut self, at: u64, client: ClientNumber, answer: Answer) {
         let order = self.order();
         put(&mut self.to_clients, (at, order, client, answer));
     }
 
-    pub(super) fn tell(&mut self, at: u64, client: Client, answer: Answer) {
+    pub(super) fn tell(&mut self, at: u64, client: ClientNumber, answer: Answer) {
         let order = self.order();
         put(&mut self.told, (at, order, client, answer));
     }
 
-    pub(super) fn plan(&mut self, at: u64, client: Client, timer: Timer) {
+    pub(super) fn plan(&mut self, at: u64, client: ClientNumber, timer: Timer) {
         let order = self.order();
         self.timers.push(Reverse((at, order, client, timer)));
     }
 
     /// Goes on to what happens next.
-    pub(super) fn next(&mut self) -> Option<(Client, Event<Command, Answer, Timer>)> {
+    pub(super) fn next(
+        &mut self,
+    ) -> Option<(ClientNumber, ScheduledEvent<Command, Answer, Timer>)> {
         let fronts = [
             self.to_store.front().map(|front| (front.0, front.1)),
             self.to_clients.front().map(|front| (front.0, front.1)),
@@ -87,7 +89,7 @@ impl<Command, Answer, Timer: Ord> Agenda<Command, Answer, Timer> {
         match from {
             0 => {
                 let (_, _, client, command) = self.to_store.pop_front()?;
-                Some((client, Event::Arrives(command)))
+                Some((client, ScheduledEvent::Arrives(command)))
             }
             1 | 2 => {
                 let lane = if from == 1 {
@@ -96,11 +98,11 @@ impl<Command, Answer, Timer: Ord> Agenda<Command, Answer, Timer> {
                     &mut self.told
                 };
                 let (_, _, client, answer) = lane.pop_front()?;
-                Some((client, Event::Answered(answer)))
+                Some((client, ScheduledEvent::Answered(answer)))
             }
             _ => {
                 let Reverse((_, _, client, timer)) = self.timers.pop()?;
-                Some((client, Event::Due(timer)))
+                Some((client, ScheduledEvent::Due(timer)))
             }
         }
     }
@@ -111,7 +113,7 @@ impl<Command, Answer, Timer: Ord> Agenda<Command, Answer, Timer> {
     }
 }
 
-fn put<T>(lane: &mut Lane<T>, message: (u64, u64, Client, T)) {
+fn put<T>(lane: &mut MessageQueue<T>, message: (u64, u64, ClientNumber, T)) {
     debug_assert!(
         lane.back().is_none_or(|last| last.0 <= message.0),
         "a message would overtake another"

@@ -1,6 +1,6 @@
 //! A rung and what its model found, to be shown in one way or another. Must never hold a verdict without its bounds.
 
-use crate::ladder::check::Found;
+use crate::ladder::check::RungResult;
 use crate::ladder::redis::Tick;
 use crate::ladder::rungs::Rung;
 use crate::ladder::trace::Trace;
@@ -8,7 +8,7 @@ use crate::report::Checked;
 
 /// A rung and what its model found.
 #[derive(Debug, Clone, Copy)]
-pub struct Told<'a> {
+pub struct RungSummary<'a> {
     /// What to type: `set-ex-del`.
     pub name: &'a str,
     /// Its place on the ladder: `P4`.
@@ -22,12 +22,12 @@ pub struct Told<'a> {
     /// How far the clock of each client is ahead.
     pub ahead: &'a [Tick],
     /// What the model found.
-    pub outcome: Outcome<'a>,
+    pub outcome: ModelOutcome<'a>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> RungSummary<'a> {
     /// What is known of a rung.
-    pub fn of(rung: &'a Rung, found: &'a Found) -> Self {
+    pub fn of(rung: &'a Rung, found: &'a RungResult) -> Self {
         Self {
             name: rung.name,
             step: rung.number,
@@ -36,9 +36,11 @@ impl<'a> Told<'a> {
             next: rung.next,
             ahead: &rung.skew,
             outcome: match found {
-                Found::Broken(_, trace) => Outcome::Broken(trace),
-                Found::Explored(checked) if checked.is_exhausted() => Outcome::Exhausted(checked),
-                Found::Explored(checked) => Outcome::Unsettled(checked),
+                RungResult::Broken(_, trace) => ModelOutcome::Broken(trace),
+                RungResult::Explored(checked) if checked.is_exhausted() => {
+                    ModelOutcome::Exhausted(checked)
+                }
+                RungResult::Explored(checked) => ModelOutcome::Unsettled(checked),
             },
         }
     }
@@ -51,7 +53,7 @@ impl<'a> Told<'a> {
 
 /// What the model of a rung found.
 #[derive(Debug, Clone, Copy)]
-pub enum Outcome<'a> {
+pub enum ModelOutcome<'a> {
     /// The shortest story that goes wrong.
     Broken(&'a Trace),
     /// There is none within these bounds.

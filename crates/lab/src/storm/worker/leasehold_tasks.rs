@@ -8,9 +8,9 @@ use std::time::Duration;
 use leasehold::{Client, Clock, Error, Lease, Moment, Mutex};
 use tokio::time::{sleep, timeout};
 
-use super::log::{Known, Log, Name};
-use super::orders::Orders;
-use super::plan::{self, Stay};
+use super::config::WorkerConfig;
+use super::log::{HistoryLog, Known, LeaseName};
+use super::plan::{self, HoldPlan};
 use super::shared::Worker;
 use super::visit::Visit;
 use crate::host_time;
@@ -19,9 +19,9 @@ use crate::rng::Rng;
 const RETRY: Duration = Duration::from_millis(20);
 
 /// Connects, however often it takes. `None` if it is enough before that.
-pub(super) async fn connect(orders: &Orders) -> Option<Client> {
-    while !orders.is_enough() {
-        if let Ok(client) = Client::connect(&orders.url).await {
+pub(super) async fn connect(config: &WorkerConfig) -> Option<Client> {
+    while !config.is_enough() {
+        if let Ok(client) = Client::connect(&config.url).await {
             return Some(client);
         }
         sleep(RETRY).await;
@@ -30,14 +30,14 @@ pub(super) async fn connect(orders: &Orders) -> Option<Client> {
 }
 
 /// What came of asking for the lock.
-enum Answer {
+enum AcquireResult {
     Had(Box<Lease>),
     Busy,
     /// It may have been acquired all the same.
     Unknown(String),
 }
 
-impl From<Result<Lease, Error>> for Answer {
+impl From<Result<Lease, Error>> for AcquireResult {
     fn from(result: Result<Lease, Error>) -> Self {
         match result {
             Ok(lease) => Self::Had(Box::new(lease)),
@@ -51,23 +51,23 @@ impl From<Result<Lease, Error>> for Answer {
 pub(super) async fn round(
     worker: &Worker,
     client: &Client,
-    name: &Name,
+    name: &LeaseName,
     visit: &mut Visit,
     rng: &mut Rng,
 ) -> Result<(), String> {
-    let (log, ttl) = (&worker.log, worker.orders.ttl());
-    let mut stay = Stay::draw(rng, worker.orders.outlived);
+    let (log, ttl) = (&worker.log, worker.config.ttl());
+    let mut stay = HoldPlan::draw(rng, worker.config.outlived);
     // One that is to be outlived must not renew itself.
-    let renews = stay != Stay::Outlive && rng.below(2) == 0;
+    let renews = stay != HoldPlan::Outlive && rng.below(2) == 0;
     if renews && rng.below(40) == 0 {
-        stay = Stay::Outlive;
+        stay = HoldPlan::Outlive;
     }
     let mutex = client.mutex(&name.lock).ttl(ttl).auto_renew(renews);
     let op = log.invoke("acquire", name, Known::default())?;
     let lease = match ask(&mutex, ttl, rng).await {
-        Answer::Had(lease) => *lease,
-        Answer::Busy => return log.complete(op, "refused", Known::default()),
-        Answer::Unknown(why) => {
+        AcquireResult::Had(lease) => *lease,
+        AcquireResult::Busy => return log.complete(op, "refused", Known::default()),
+        AcquireResult::Unknown(why) => {
             log.unknown(op, &why)?;
             // What refuses at once must not be asked without end.
             sleep(RETRY).await;
@@ -83,12 +83,12 @@ pub(super) async fn round(
     give_back(log, name, lease, rng).await
 }
 
-async fn ask(mutex: &Mutex, ttl: Duration, rng: &mut Rng) -> Answer {
+async fn ask(mutex: &Mutex, ttl: Duration, rng: &mut Rng) -> AcquireResult {
     match rng.below(20) {
         0..3 => match mutex.try_acquire().await {
-            Ok(Some(lease)) => Answer::Had(Box::new(lease)),
-            Ok(None) => Answer::Busy,
-            Err(error) => Answer::Unknown(error.to_string()),
+            Ok(Some(lease)) => AcquireResult::Had(Box::new(lease)),
+            Ok(None) => AcquireResult::Busy,
+            Err(error) => AcquireResult::Unknown(error.to_string()),
         },
         // Changes its mind.
         3..5 => {
@@ -97,7 +97,7 @@ async fn ask(mutex: &Mutex, ttl: Duration, rng: &mut Rng) -> Answer {
                 .min(Duration::from_micros(rng.below(100_000)));
             match timeout(limit, mutex.acquire()).await {
                 Ok(acquired) => acquired.into(),
-                Err(_) => Answer::Unknown("cancelled".into()),
+                Err(_) => AcquireResult::Unknown("cancelled".into()),
             }
         }
         5..12 => mutex.acquire_within(ttl * 8).await.into(),
@@ -106,7 +106,7 @@ async fn ask(mutex: &Mutex, ttl: Duration, rng: &mut Rng) -> Answer {
 }
 
 /// Writes down that the lease is lost, when it is.
-async fn watch(log: &Log, name: &Name, lease: &Lease) -> Result<Infallible, String> {
+async fn watch(log: &HistoryLog, name: &LeaseName, lease: &Lease) -> Result<Infallible, String> {
     let lost = lease.lost().await;
     log.told_lost(name, known(lease), &lost.cause.to_string())?;
     pending().await
@@ -114,13 +114,13 @@ async fn watch(log: &Log, name: &Name, lease: &Lease) -> Result<Infallible, Stri
 
 async fn work(
     worker: &Worker,
-    name: &Name,
+    name: &LeaseName,
     lease: &Lease,
     visit: &mut Visit,
-    stay: Stay,
+    stay: HoldPlan,
     rng: &mut Rng,
 ) -> Result<(), String> {
-    let (log, ttl) = (&worker.log, worker.orders.ttl());
+    let (log, ttl) = (&worker.log, worker.config.ttl());
     let Some(version) = plan::read(log, name, visit, known(lease)).await? else {
         return Ok(());
     };
@@ -131,7 +131,12 @@ async fn work(
     plan::write(log, name, visit, known(lease), version).await
 }
 
-async fn extend(log: &Log, name: &Name, lease: &Lease, ttl: Duration) -> Result<(), String> {
+async fn extend(
+    log: &HistoryLog,
+    name: &LeaseName,
+    lease: &Lease,
+    ttl: Duration,
+) -> Result<(), String> {
     let op = log.invoke("extend", name, Known::default())?;
     let extended = lease.extend(ttl).await;
     match extended {
@@ -140,7 +145,12 @@ async fn extend(log: &Log, name: &Name, lease: &Lease, ttl: Duration) -> Result<
     }
 }
 
-async fn give_back(log: &Log, name: &Name, lease: Lease, rng: &mut Rng) -> Result<(), String> {
+async fn give_back(
+    log: &HistoryLog,
+    name: &LeaseName,
+    lease: Lease,
+    rng: &mut Rng,
+) -> Result<(), String> {
     let op = log.invoke("release", name, Known::default())?;
     if rng.below(10) == 0 {
         // Its release goes on by itself, and nobody says how it ended.
@@ -153,7 +163,7 @@ async fn give_back(log: &Log, name: &Name, lease: Lease, rng: &mut Rng) -> Resul
     }
 }
 
-fn failed(log: &Log, op: u64, error: &Error) -> Result<(), String> {
+fn failed(log: &HistoryLog, op: u64, error: &Error) -> Result<(), String> {
     match error {
         Error::Lost(_) => log.complete(op, "lost", Known::default()),
         error => log.unknown(op, &error.to_string()),

@@ -17,7 +17,7 @@ pub(crate) enum System {
 
 /// Who the worker is and what it works with.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Orders {
+pub(crate) struct WorkerConfig {
     pub(crate) proc: u64,
     pub(crate) seed: u64,
     pub(crate) system: System,
@@ -38,7 +38,7 @@ pub(crate) struct Orders {
     pub(crate) enough: PathBuf,
 }
 
-impl Orders {
+impl WorkerConfig {
     pub(crate) const fn ttl(&self) -> Duration {
         Duration::from_millis(self.ttl_ms)
     }

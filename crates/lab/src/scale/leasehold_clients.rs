@@ -10,12 +10,12 @@ use leasehold_core::{
     Reply, Step, Ttl, WAITER_GRACE, Waiter, World, poll_after,
 };
 
-use super::agenda::Client;
 use super::bench::{Bench, Clients, EPOCH};
-use super::settings::{Crash, DEEP, Settings, nanos};
+use super::event_queue::ClientNumber;
+use super::settings::{Crash, DEEP, ScaleSettings, nanos};
 
 /// A message of the store.
-pub(super) enum Answer {
+pub(super) enum LeaseholdAnswer {
     /// The answer to a step.
     Reply(ReplyTo, Reply),
     /// News that it did not ask for.
@@ -24,7 +24,7 @@ pub(super) enum Answer {
 
 /// An act of a client by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Timer {
+pub(super) enum LeaseholdTimer {
     /// Wants the lock (again).
     Begin,
     /// Its machine has something to do.
@@ -33,7 +33,7 @@ pub(super) enum Timer {
     Finish,
 }
 
-struct Member {
+struct SimulatedClient {
     machine: Simulated,
     /// Its stage when it was looked at last.
     stage: Phase,
@@ -45,25 +45,25 @@ struct Member {
 }
 
 /// Clients that wait in core's line.
-pub(super) struct Ours {
+pub(super) struct LeaseholdClients {
     world: World,
     name: LockName,
     ttl: Ttl,
     time: SimulatedTime,
-    members: Vec<Member>,
+    members: Vec<SimulatedClient>,
     joined: u64,
     deep_polls: u64,
     polled: u64,
 }
 
 /// The server knows whose connection is closed: it counts nobody who listens there.
-struct Connections<'a> {
-    members: &'a [Member],
+struct SimulatedPresence<'a> {
+    members: &'a [SimulatedClient],
     /// To how many nobody listened.
     unheard: Cell<u64>,
 }
 
-impl Presence for Connections<'_> {
+impl Presence for SimulatedPresence<'_> {
     fn waiter_gone(&self, waiter: &Waiter) -> bool {
         let gone = self.members[index(&waiter.owner)].ended == Some(Crash::Dead);
         self.unheard.set(self.unheard.get() + u64::from(gone));
@@ -71,8 +71,8 @@ impl Presence for Connections<'_> {
     }
 }
 
-impl Ours {
-    pub(super) fn new(settings: &Settings, name: LockName, ttl: Ttl) -> Self {
+impl LeaseholdClients {
+    pub(super) fn new(settings: &ScaleSettings, name: LockName, ttl: Ttl) -> Self {
         Self {
             world: World::default(),
             name,
@@ -85,9 +85,9 @@ impl Ours {
         }
     }
 
-    /// Whether this is a poll from so deep in the line that core is not asked (see [`Settings::deep_polls`]). It would only
+    /// Whether this is a poll from so deep in the line that core is not asked (see [`ScaleSettings::deep_polls`]). It would only
     /// be told to ask again, and be heard of.
-    fn is_skipped(&mut self, client: Client, step: &Step) -> bool {
+    fn is_skipped(&mut self, client: ClientNumber, step: &Step) -> bool {
         let Some(ticket) = self.members[client as usize].ticket else {
             return false;
         };
@@ -116,7 +116,12 @@ impl Ours {
     }
 
     /// Lets the machine of a client act, and follows what it does.
-    fn drive(&mut self, bench: &mut Bench<Self>, client: Client, act: impl FnOnce(&mut Simulated)) {
+    fn drive(
+        &mut self,
+        bench: &mut Bench<Self>,
+        client: ClientNumber,
+        act: impl FnOnce(&mut Simulated),
+    ) {
         let now = bench.now();
         self.time.set(Duration::from_nanos(now));
         let member = &mut self.members[client as usize];
@@ -128,7 +133,7 @@ impl Ours {
         match (before, member.stage) {
             (Phase::Waits, Phase::Holds(until)) => {
                 member.ticket = None;
-                bench.knows(client, nanos(until), Timer::Finish);
+                bench.knows(client, nanos(until), LeaseholdTimer::Finish);
             }
             (Phase::Holds(before), Phase::Holds(until)) if before != until => {
                 bench.meter.extends(client, nanos(until));
@@ -137,21 +142,21 @@ impl Ours {
             (Phase::Waits, Phase::Idle) => {
                 member.ticket = None;
                 bench.meter.gives_up(client);
-                bench.again(client, Timer::Begin);
+                bench.again(client, LeaseholdTimer::Begin);
             }
-            (Phase::Releases, Phase::Idle) => bench.again(client, Timer::Begin),
+            (Phase::Releases, Phase::Idle) => bench.again(client, LeaseholdTimer::Begin),
             _ => {}
         }
         let next = member.machine.next().map(nanos);
         if let Some(at) = next.filter(|_| next != member.pass_at) {
-            bench.plan(at.saturating_sub(now), client, Timer::Pass);
+            bench.plan(at.saturating_sub(now), client, LeaseholdTimer::Pass);
         }
         member.pass_at = next;
     }
 
     /// Each client joined when those behind it had not yet; since then it polled, at some time within the last pause. The line is in the
     /// order in which they joined.
-    fn join(&mut self, bench: &mut Bench<Self>, pause: u64) -> Vec<(u64, Client)> {
+    fn join(&mut self, bench: &mut Bench<Self>, pause: u64) -> Vec<(u64, ClientNumber)> {
         let turn = bench.costs.section + 2 * bench.costs.latency;
         let mut heard = Vec::with_capacity(bench.clients as usize);
         for client in 0..bench.clients {
@@ -164,7 +169,7 @@ impl Ours {
             bench.meter.wants(client, EPOCH - waits_for);
             heard.push((EPOCH - silent_for, client));
             let number = u64::from(client);
-            self.members.push(Member {
+            self.members.push(SimulatedClient {
                 machine: Simulated::new(&self.time, &self.name, number, bench.rng.next()),
                 stage: Phase::Idle,
                 ended: None,
@@ -176,10 +181,10 @@ impl Ours {
     }
 }
 
-impl Clients for Ours {
+impl Clients for LeaseholdClients {
     type Command = Outgoing;
-    type Answer = Answer;
-    type Timer = Timer;
+    type Answer = LeaseholdAnswer;
+    type Timer = LeaseholdTimer;
 
     /// The line as it is after everybody has joined and polled for long: a million requests at once would be another
     /// experiment. The lock has just become free; the first client is about to ask and find that it holds it.
@@ -220,7 +225,9 @@ impl Clients for Ours {
             });
             if client == 0 {
                 let first = News::First(owner);
-                bench.agenda.answer(EPOCH, client, Answer::News(first));
+                bench
+                    .event_queue
+                    .answer(EPOCH, client, LeaseholdAnswer::News(first));
             }
         }
         self.joined = u64::from(bench.clients);
@@ -229,7 +236,7 @@ impl Clients for Ours {
         }
     }
 
-    fn arrives(&mut self, bench: &mut Bench<Self>, client: Client, sent: Outgoing) {
+    fn arrives(&mut self, bench: &mut Bench<Self>, client: ClientNumber, sent: Outgoing) {
         let Outgoing { step, ticket } = sent;
         let now = bench.now();
         let at_us = bench.server.begins(now) / 1_000;
@@ -240,9 +247,13 @@ impl Clients for Ours {
             let done = bench.server.serve(now, bench.costs.script);
             let after = poll_after(u32::MAX, None, false, true);
             let busy = busy(owner, u32::MAX, after, at_us);
-            return bench.answer(done, client, Answer::Reply(ticket, Reply::Busy(busy)));
+            return bench.answer(
+                done,
+                client,
+                LeaseholdAnswer::Reply(ticket, Reply::Busy(busy)),
+            );
         }
-        let connections = Connections {
+        let connections = SimulatedPresence {
             members: &self.members,
             unheard: Cell::new(0),
         };
@@ -256,8 +267,8 @@ impl Clients for Ours {
         let cost = bench.costs.script + bench.costs.publish * published;
         let done = bench.server.serve(now, cost);
         let mut tell = |owner: &Owner, told| {
-            let client = Client::try_from(index(owner)).unwrap_or_default();
-            bench.answer(done, client, Answer::News(told));
+            let client = ClientNumber::try_from(index(owner)).unwrap_or_default();
+            bench.answer(done, client, LeaseholdAnswer::News(told));
         };
         for wake in outcome.wakes {
             tell(&wake.owner.clone(), News::Granted(wake));
@@ -279,45 +290,45 @@ impl Clients for Ours {
             Reply::NotHeld(_) => member.ticket = None,
             _ => {}
         }
-        bench.answer(done, client, Answer::Reply(ticket, outcome.reply));
+        bench.answer(done, client, LeaseholdAnswer::Reply(ticket, outcome.reply));
     }
 
-    fn answered(&mut self, bench: &mut Bench<Self>, client: Client, answer: Answer) {
+    fn answered(&mut self, bench: &mut Bench<Self>, client: ClientNumber, answer: LeaseholdAnswer) {
         match (answer, self.members[client as usize].ended) {
-            (Answer::News(News::Granted(_)), Some(_)) => bench.meter.lapsed += 1,
+            (LeaseholdAnswer::News(News::Granted(_)), Some(_)) => bench.meter.lapsed += 1,
             (_, Some(_)) => {}
-            (Answer::News(told), None) => {
+            (LeaseholdAnswer::News(told), None) => {
                 self.drive(bench, client, |machine| machine.told(told));
             }
-            (Answer::Reply(ticket, reply), None) => {
+            (LeaseholdAnswer::Reply(ticket, reply), None) => {
                 self.drive(bench, client, |machine| machine.answered(ticket, Ok(reply)));
             }
         }
     }
 
-    fn due(&mut self, bench: &mut Bench<Self>, client: Client, timer: Timer) {
+    fn due(&mut self, bench: &mut Bench<Self>, client: ClientNumber, timer: LeaseholdTimer) {
         let now = bench.now();
         let ttl = self.ttl;
         let member = &self.members[client as usize];
         match timer {
             _ if member.ended.is_some() => {}
-            Timer::Begin => {
+            LeaseholdTimer::Begin => {
                 bench.meter.wants(client, now);
                 self.drive(bench, client, |machine| machine.acquire(ttl));
             }
             // One that was due while a message was dealt with is late.
-            Timer::Pass if member.pass_at.is_some_and(|at| at <= now) => {
+            LeaseholdTimer::Pass if member.pass_at.is_some_and(|at| at <= now) => {
                 self.drive(bench, client, Simulated::pass);
             }
-            Timer::Pass => {}
-            Timer::Finish => {
+            LeaseholdTimer::Pass => {}
+            LeaseholdTimer::Finish => {
                 bench.meter.lets_go(client, now);
                 self.drive(bench, client, Simulated::release);
             }
         }
     }
 
-    fn crash(&mut self, client: Client, crash: Crash) -> bool {
+    fn crash(&mut self, client: ClientNumber, crash: Crash) -> bool {
         let member = &mut self.members[client as usize];
         let waits = member.stage == Phase::Waits && member.ended.is_none();
         if waits {

@@ -7,7 +7,7 @@ use leasehold_history::FaultKind;
 
 use super::{Nemesis, TICK};
 use crate::host_time;
-use crate::storm::road::Hole;
+use crate::storm::network::Hole;
 use crate::storm::servers::COUNTER;
 
 /// How often something is tried that needs somebody to be there: after a restart it may take some time.
@@ -35,12 +35,12 @@ impl Nemesis<'_> {
             half,
         };
         self.until("a connection", |nemesis| {
-            Ok(nemesis.servers()?.road().hold_up(hole) > 0)
+            Ok(nemesis.servers()?.network().hold_up(hole) > 0)
         })?;
         let from = host_time::up_ns();
         self.rest(host_time::up() + lasts)?;
         let until = host_time::up_ns();
-        self.servers()?.road().clear();
+        self.servers()?.network().clear();
         self.fault(kind, "server", from, Some(until))
     }
 
@@ -54,7 +54,7 @@ impl Nemesis<'_> {
         })?;
         self.servers()?.part()?;
         self.rest(host_time::up() + lag)?;
-        self.servers()?.close_road();
+        self.servers()?.close_network();
         // The last block may end some time ahead.
         self.let_it_pass_all_fences()?;
         self.loses_what_did_not_follow()?;

@@ -7,9 +7,9 @@ use redis::aio::MultiplexedConnection;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::log::{self, Known, Name};
-use super::orders::Orders;
-use super::plan::{self, Stay};
+use super::config::WorkerConfig;
+use super::log::{self, Known, LeaseName};
+use super::plan::{self, HoldPlan};
 use super::shared::Worker;
 use super::visit::Visit;
 use crate::host_time;
@@ -36,18 +36,18 @@ impl Plain {
     pub(super) async fn round(
         &mut self,
         worker: &Worker,
-        name: &Name,
+        name: &LeaseName,
         visit: &mut Visit,
         rng: &mut Rng,
     ) -> Result<(), String> {
-        let (log, ttl) = (&worker.log, worker.orders.ttl());
+        let (log, ttl) = (&worker.log, worker.config.ttl());
         let op = log.invoke("acquire", name, Known::default())?;
         match self.acquire(name, ttl).await {
             Ok(true) => log.complete(op, "ok", Known::default())?,
             Ok(false) => return log.complete(op, "refused", Known::default()),
             Err(error) => return log.unknown(op, &error.to_string()),
         }
-        let stay = Stay::draw(rng, worker.orders.outlived);
+        let stay = HoldPlan::draw(rng, worker.config.outlived);
         if let Some(version) = plan::read(log, name, visit, Known::default()).await? {
             plan::stay(stay, rng, ttl).await;
             plan::write(log, name, visit, Known::default(), version).await?;
@@ -55,14 +55,14 @@ impl Plain {
         let op = log.invoke("release", name, Known::default())?;
         match self.release(name).await {
             Ok(whose) => {
-                removed(&worker.orders, name, whose.as_deref())?;
+                removed(&worker.config, name, whose.as_deref())?;
                 log.complete(op, "ok", Known::default())
             }
             Err(error) => log.unknown(op, &error.to_string()),
         }
     }
 
-    async fn acquire(&mut self, name: &Name, ttl: Duration) -> redis::RedisResult<bool> {
+    async fn acquire(&mut self, name: &LeaseName, ttl: Duration) -> redis::RedisResult<bool> {
         let until = host_time::up() + ttl * 8;
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         while host_time::up() < until {
@@ -82,7 +82,7 @@ impl Plain {
     }
 
     /// `DEL`, and at the same time who is robbed by it.
-    async fn release(&mut self, name: &Name) -> redis::RedisResult<Option<String>> {
+    async fn release(&mut self, name: &LeaseName) -> redis::RedisResult<Option<String>> {
         let mut both = redis::pipe();
         both.atomic().get(&name.lock).del(&name.lock).ignore();
         let (whose,): (Option<String>,) = both.query_async(self.connection().await?).await?;
@@ -100,8 +100,8 @@ impl Plain {
 }
 
 /// Into a file of all workers.
-fn removed(orders: &Orders, name: &Name, whose: Option<&str>) -> Result<(), String> {
-    let path = orders.directory.join("store.jsonl");
+fn removed(config: &WorkerConfig, name: &LeaseName, whose: Option<&str>) -> Result<(), String> {
+    let path = config.directory.join("store.jsonl");
     let file = File::options().create(true).append(true).open(&path);
     let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
     log::append(

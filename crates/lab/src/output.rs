@@ -2,7 +2,7 @@
 
 /// Who asked: what its terminal can show, and where it hears how far a long experiment is.
 #[expect(missing_debug_implementations, reason = "it holds a function")]
-pub struct Asked<'a> {
+pub struct Terminal<'a> {
     /// Whether there is to be colour.
     pub colour: bool,
     /// Hears a line now and then.
@@ -11,14 +11,14 @@ pub struct Asked<'a> {
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct CommandOutput {
     /// To be printed.
     pub text: String,
     /// Whether it is as it should be: no violation, no difference, no control that showed nothing.
     pub fine: bool,
 }
 
-impl Said {
+impl CommandOutput {
     /// It is as it should be.
     pub(crate) fn fine(text: String) -> Self {
         Self { text, fine: true }
@@ -27,14 +27,14 @@ impl Said {
 
 /// Why nothing was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refused {
+pub enum CommandError {
     /// The words make no sense; says what would.
     Usage(String),
     /// A server, file or process was not to be had.
     Failed(String),
 }
 
-impl From<String> for Refused {
+impl From<String> for CommandError {
     fn from(why: String) -> Self {
         Self::Failed(why)
     }

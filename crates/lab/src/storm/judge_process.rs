@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 
 /// What it judges, and where its verdict goes.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Orders {
+pub(crate) struct JudgeConfig {
     pub(super) history: PathBuf,
     pub(super) verdict: PathBuf,
 }
 
 /// Reads and judges, and writes down what came of it.
-pub(crate) fn judge(orders: &Orders) -> Result<(), String> {
-    let history = leasehold_history::read(&orders.history);
+pub(crate) fn judge(config: &JudgeConfig) -> Result<(), String> {
+    let history = leasehold_history::read(&config.history);
     let verdict: Result<Verdict, String> = history
         .map(|history| leasehold_history::judge(&history))
         .map_err(|unreadable| unreadable.to_string());
     let text = serde_json::to_string(&verdict).map_err(|error| error.to_string())?;
-    fs::write(&orders.verdict, text)
-        .map_err(|error| format!("{}: {error}", orders.verdict.display()))
+    fs::write(&config.verdict, text)
+        .map_err(|error| format!("{}: {error}", config.verdict.display()))
 }

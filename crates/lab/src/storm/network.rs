@@ -13,7 +13,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// What goes to the server, and what comes from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lane {
+enum Direction {
     Requests,
     Replies,
 }
@@ -27,10 +27,10 @@ pub(super) struct Hole {
 }
 
 impl Hole {
-    const fn swallows(self, id: u64, lane: Lane) -> bool {
+    const fn swallows(self, id: u64, lane: Direction) -> bool {
         let lanes = match lane {
-            Lane::Requests => self.requests,
-            Lane::Replies => self.replies,
+            Direction::Requests => self.requests,
+            Direction::Replies => self.replies,
         };
         lanes && self.concerns(id)
     }
@@ -42,19 +42,19 @@ impl Hole {
 
 /// A port of this host that leads to a server. Dropping it cuts all connections.
 #[derive(Debug)]
-pub(super) struct Road {
+pub(super) struct NetworkPath {
     port: u16,
     shared: Arc<Shared>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<PathState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PathState {
     /// Where it leads; nowhere for now, or for good.
     to: Option<u16>,
     ended: bool,
@@ -64,7 +64,7 @@ struct State {
     open: BTreeMap<u64, [TcpStream; 2]>,
 }
 
-impl State {
+impl PathState {
     fn cut(&mut self) {
         for stream in std::mem::take(&mut self.open).into_values().flatten() {
             close(&stream);
@@ -72,19 +72,19 @@ impl State {
     }
 }
 
-impl Road {
+impl NetworkPath {
     /// A road to the server on this port.
     pub(super) fn to(port: u16) -> Result<Self, String> {
-        let refused = |error: std::io::Error| format!("cannot make a road to the server: {error}");
+        let refused = |error: std::io::Error| format!("cannot make a proxy to the server: {error}");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(refused)?;
-        let road = Self {
+        let network = Self {
             port: listener.local_addr().map_err(refused)?.port(),
             shared: Arc::default(),
         };
-        road.shared.lock().to = Some(port);
-        let shared = road.shared.clone();
+        network.shared.lock().to = Some(port);
+        let shared = network.shared.clone();
         start(move || accept(&listener, &shared)).map_err(refused)?;
-        Ok(road)
+        Ok(network)
     }
 
     /// `redis://127.0.0.1:PORT/`
@@ -92,7 +92,7 @@ impl Road {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// Holds up what this says, until [`Road::clear`]. How many connections that concerns now; if none, it is not held up.
+    /// Holds up what this says, until [`NetworkPath::clear`]. How many connections that concerns now; if none, it is not held up.
     pub(super) fn hold_up(&self, hole: Hole) -> usize {
         let mut state = self.shared.lock();
         let concerned = state.open.keys().filter(|id| hole.concerns(**id)).count();
@@ -123,7 +123,7 @@ impl Road {
     }
 }
 
-impl Drop for Road {
+impl Drop for NetworkPath {
     fn drop(&mut self) {
         self.shared.lock().ended = true;
         self.close();
@@ -133,12 +133,12 @@ impl Drop for Road {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PathState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits while this lane of this connection is held up; whether it is still open then.
-    fn is_clear(&self, id: u64, lane: Lane) -> bool {
+    fn is_clear(&self, id: u64, lane: Direction) -> bool {
         let mut state = self.lock();
         loop {
             if !state.open.contains_key(&id) {
@@ -166,7 +166,7 @@ fn close(stream: &TcpStream) {
 }
 
 fn start(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    let thread = thread::Builder::new().name("road".into());
+    let thread = thread::Builder::new().name("network".into());
     thread.spawn(work).map(drop)
 }
 
@@ -211,19 +211,19 @@ fn carry(client: &TcpStream, to: u16, shared: &Arc<Shared>) -> Option<()> {
         id
     };
     thread::scope(|scope| {
-        let replies = || pass(shared, id, Lane::Replies, &server, client);
+        let replies = || pass(shared, id, Direction::Replies, &server, client);
         let started = thread::Builder::new()
-            .name("road".into())
+            .name("network".into())
             .spawn_scoped(scope, replies);
         if started.is_ok() {
-            pass(shared, id, Lane::Requests, client, &server);
+            pass(shared, id, Direction::Requests, client, &server);
         }
         end(shared, id);
     });
     Some(())
 }
 
-fn pass(shared: &Shared, id: u64, lane: Lane, mut from: &TcpStream, mut to: &TcpStream) {
+fn pass(shared: &Shared, id: u64, lane: Direction, mut from: &TcpStream, mut to: &TcpStream) {
     let mut buffer = vec![0; 16 * 1024];
     loop {
         // That a side has closed is held up as well.
@@ -269,8 +269,8 @@ mod tests {
         Some(answer[0])
     }
 
-    fn connect(road: &Road) -> TcpStream {
-        let stream = TcpStream::connect(local(road.port)).unwrap();
+    fn connect(network: &NetworkPath) -> TcpStream {
+        let stream = TcpStream::connect(local(network.port)).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
@@ -279,11 +279,11 @@ mod tests {
 
     #[test]
     fn delayed_packets_arrive_late_and_every_second_is_on_time() {
-        let road = Road::to(echo()).unwrap();
-        let first = connect(&road);
+        let network = NetworkPath::to(echo()).unwrap();
+        let first = connect(&network);
         // It has its number when it is answered.
         assert_eq!(ask(&first, 1), Some(1));
-        let second = connect(&road);
+        let second = connect(&network);
         assert_eq!(ask(&second, 2), Some(2));
         for (requests, replies) in [(true, true), (true, false), (false, true)] {
             let hole = |half| Hole {
@@ -291,7 +291,7 @@ mod tests {
                 replies,
                 half,
             };
-            assert_eq!(road.hold_up(hole(1)), 1);
+            assert_eq!(network.hold_up(hole(1)), 1);
             (&first).write_all(&[7]).unwrap();
             assert_eq!(ask(&second, 8), Some(8));
             first
@@ -299,7 +299,7 @@ mod tests {
                 .unwrap();
             let mut byte = [0];
             (&first).read_exact(&mut byte).unwrap_err();
-            road.clear();
+            network.clear();
             first
                 .set_read_timeout(Some(Duration::from_secs(20)))
                 .unwrap();
@@ -310,22 +310,22 @@ mod tests {
 
     #[test]
     fn when_it_is_closed_nothing_passes_until_it_leads_to_another() {
-        let road = Road::to(echo()).unwrap();
-        let before = connect(&road);
+        let network = NetworkPath::to(echo()).unwrap();
+        let before = connect(&network);
         assert_eq!(ask(&before, 1), Some(1));
-        road.close();
+        network.close();
         assert_eq!(ask(&before, 2), None);
-        assert_eq!(ask(&connect(&road), 3), None);
-        road.lead_to(echo());
+        assert_eq!(ask(&connect(&network), 3), None);
+        network.lead_to(echo());
         // Open until it is counted.
-        let after = connect(&road);
+        let after = connect(&network);
         assert_eq!(ask(&after, 4), Some(4));
         assert_eq!(
-            road.hold_up(Hole {
+            network.hold_up(Hole {
                 requests: true,
                 replies: true,
                 half: 1
-            }) + road.hold_up(Hole {
+            }) + network.hold_up(Hole {
                 requests: true,
                 replies: true,
                 half: 0

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::part::Part;
-use super::worker::Orders;
+use super::worker::WorkerConfig;
 use crate::host_time;
 use crate::process::Process;
 
@@ -15,7 +15,7 @@ const END: Duration = Duration::from_secs(30);
 
 /// One of them.
 #[derive(Debug)]
-struct Member {
+struct PoolWorker {
     proc: u64,
     process: Process,
     stopped: Option<Stop>,
@@ -29,32 +29,32 @@ struct Stop {
 
 /// A fixed number of workers; one that is killed is replaced.
 #[derive(Debug)]
-pub(super) struct Crew {
-    members: Vec<Member>,
+pub(super) struct WorkerPool {
+    members: Vec<PoolWorker>,
     /// Of the next one, but for the number.
-    orders: Orders,
+    config: WorkerConfig,
 }
 
-impl Crew {
+impl WorkerPool {
     /// Starts `count` of them, numbered from 1.
-    pub(super) fn start(orders: Orders, count: u64) -> Result<Self, String> {
-        let mut crew = Self {
+    pub(super) fn start(config: WorkerConfig, count: u64) -> Result<Self, String> {
+        let mut pool = Self {
             members: Vec::new(),
-            orders,
+            config,
         };
         for _ in 0..count {
-            crew.replace()?;
+            pool.replace()?;
         }
-        Ok(crew)
+        Ok(pool)
     }
 
     /// One more, with the next number.
     pub(super) fn replace(&mut self) -> Result<(), String> {
-        self.orders.proc += 1;
-        let orders = self.orders.clone();
-        self.members.push(Member {
-            proc: orders.proc,
-            process: Part::Worker(orders).start()?,
+        self.config.proc += 1;
+        let config = self.config.clone();
+        self.members.push(PoolWorker {
+            proc: config.proc,
+            process: Part::Worker(config).start()?,
             stopped: None,
         });
         Ok(())
