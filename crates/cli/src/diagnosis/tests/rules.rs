@@ -283,7 +283,7 @@ fn what_a_user_lacks_is_named() {
 }
 
 #[test]
-fn locks_that_are_none_of_ours() {
+fn locks_of_other_programs() {
     let lock = |kind: &str, left| IndexedKey {
         name: "x".into(),
         kind: kind.into(),

@@ -289,7 +289,7 @@ mod tests {
         );
     }
     #[test]
-    fn a_mode_says_who_may_use_the_file() {
+    fn mode_option_sets_file_permissions() {
         let temp = tempfile::tempdir().unwrap();
         let file = format!("{}/locks.db", temp.path().display());
         for (options, mode) in [

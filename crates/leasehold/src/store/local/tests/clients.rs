@@ -1,30 +1,31 @@
-//! Whole clients on a file in virtual time, where each step is taken on the thread that asks for it.
+//! Whole clients on a file in virtual time, where each step is executed on the thread that asks for it.
 
 use super::*;
 use crate::Client;
 
-/// A wake is told by the step that grants the lock. The client it is told to answers with steps of its own.
+/// The step that grants the lock delivers the wake. The woken client takes steps itself.
 #[test]
 #[expect(
     clippy::disallowed_methods,
     reason = "a thread that hangs must not hang the test"
 )]
-fn who_hears_a_wake_in_virtual_time_may_take_a_step() {
+fn woken_client_in_virtual_time_may_take_a_step() {
     let (ended, end) = channel();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
             .build();
-        runtime.unwrap().block_on(breaks_for_who_went_away());
+        runtime.unwrap().block_on(breaks_for_waiter_that_left());
         ended.send(()).unwrap();
     });
     end.recv_timeout(SOON)
         .expect("a step takes no lock that its thread holds");
 }
 
-/// The first in line leaves, and the next has other terms: what the first is granted is given back, and the next asks for its own.
-async fn breaks_for_who_went_away() {
+/// The first waiter leaves, and the next has other terms: the grant to the first is given back, and the next asks for
+/// its own.
+async fn breaks_for_waiter_that_left() {
     let host = Host::new(Clock::virtual_time());
     let url = format!("local:{}", host.file());
     let client = async || {

@@ -1,4 +1,4 @@
-//! Cache entries in a file: those of before a boot, those that nobody asks for again, and files that have no place for them.
+//! Cache entries in a file: those from before a boot, unused ones, and files without tables for them.
 
 use leasehold_core::cache::{
     Begin, Commit, CommitOutcome, Format, Reply as CacheReply, Step as CacheStep, Token, Version,
@@ -59,7 +59,7 @@ fn what_was_stored_before_a_boot_is_gone_and_never_comes_back() {
     let version = a.loads();
     assert!(matches!(a.commits(version), CommitOutcome::Fresh(_)));
     assert!(a.finds());
-    // The clock that counts from boot shows what it showed before: it is wall time that tells.
+    // The boot clock shows the same time as before; wall time tells the difference.
     let hour = Duration::from_secs(3_600);
     host.clock.step_wall_back(hour);
     assert!(!a.finds());
@@ -76,7 +76,7 @@ fn what_was_stored_before_a_boot_is_gone_and_never_comes_back() {
 }
 
 #[test]
-fn what_has_expired_is_deleted_by_who_comes() {
+fn expired_rows_are_deleted_by_later_clients() {
     let host = Host::new(Clock::virtual_time());
     let a = host.peer(1);
     let version = a.loads();
@@ -107,7 +107,7 @@ fn a_file_without_a_place_for_entries_is_given_one() {
 }
 
 #[test]
-fn a_look_waits_for_nobody_and_a_step_for_a_bounded_time() {
+fn read_does_not_wait_and_step_waits_for_bounded_time() {
     let host = Host::new(Clock::system());
     let a = host.peer(1);
     let version = a.loads();

@@ -1,4 +1,4 @@
-//! Files that are missing, locked, removed, or not ours.
+//! Files that are missing, locked, removed, or of other programs.
 
 use super::*;
 
@@ -8,7 +8,7 @@ async fn a_file_that_is_removed_is_a_data_loss() {
     let (a, b) = (host.peer(1), host.peer(2));
     assert!(held(&a.acquire(30).await));
     let before = a.fence().await.unwrap();
-    // What a person types: the log and the shared memory of the old one stay.
+    // As a person deletes it: the log and the shared memory of the old file remain.
     fs::remove_file(host.file()).unwrap();
     host.clock.suspend(Duration::from_secs(1));
     assert!(held(&b.acquire(30).await));
@@ -58,7 +58,7 @@ fn a_locked_file_is_an_answer_in_bounded_time() {
 }
 
 #[test]
-fn a_file_that_is_not_ours_is_refused_and_left_alone() {
+fn file_of_another_program_is_refused_and_left_alone() {
     let host = Host::new(Clock::system());
     let refused = |why: &str| match host.refused(&host.file()) {
         Error::Store(error) => {
@@ -86,7 +86,7 @@ fn a_file_that_is_not_ours_is_refused_and_left_alone() {
     refused("newer version");
 }
 
-/// The one that had a fence for each name. Whoever wrote it may be at work on it, with other rules.
+/// The version with a fence for each name. Its writer may still use it, by other rules.
 #[test]
 fn a_file_of_the_first_layout_is_refused_and_left_alone() {
     let host = Host::new(Clock::system());
@@ -136,7 +136,7 @@ fn a_place_that_cannot_be_written_is_refused() {
         host.refused(&format!("{}/missing/locks.db", host.dir.path().display())),
         Error::Invalid(_)
     ));
-    // The rights of files do not stop root; a file system of the kernel does.
+    // File permissions do not stop root; a file system of the kernel does.
     let closed = if nix::unistd::getuid().is_root() {
         "/sys".to_owned()
     } else {
@@ -167,11 +167,11 @@ fn the_files_are_for_their_owner_only() {
     }
 }
 
-/// Who comes when nobody is at work reads all of the log, so that it has to stay short however many come and go.
+/// A process without concurrent ones reads the whole log, so it has to stay short even if many come and go.
 #[test]
-fn the_log_that_those_who_come_have_to_read_stays_short() {
+fn log_read_at_opening_stays_short() {
     let host = Host::new(Clock::virtual_time());
-    // Whoever is the last to go takes the log along.
+    // The last process to leave deletes the log.
     let _stays = host.peer(1);
     for client in 2..200 {
         assert!(held(&pollster::block_on(host.peer(client).acquire(30))));

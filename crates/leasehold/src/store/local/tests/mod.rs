@@ -1,4 +1,4 @@
-//! What only a store on one host does; the rules themselves are tested in core, and stamped out in the conformance suite.
+//! Behaviour of the store on one host only. Core tests the rules, and the conformance suite tests the common behaviour.
 
 mod clients;
 #[cfg(feature = "cache")]
@@ -25,7 +25,7 @@ use crate::store::contract::{Attach, Notice, Store};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A directory with one lock file, and the clock of all who open it.
+/// A directory with one lock file, and the clock of all its clients.
 struct Host {
     dir: TempDir,
     clock: Clock,
@@ -128,7 +128,7 @@ impl Peer {
         .await
     }
 
-    /// By which the holder is known.
+    /// The fence that identifies the holder.
     async fn fence(&self) -> Option<Fence> {
         match self.step(Step::Inspect).await {
             Reply::Seen(snapshot) => snapshot.holder?.fence,
@@ -153,7 +153,7 @@ fn busy(reply: &Reply) -> bool {
     matches!(reply, Reply::Busy(_))
 }
 
-/// A process that has been there and is gone.
+/// A process that has ended and was reaped.
 fn reaped() -> u32 {
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
@@ -190,7 +190,7 @@ fn two_clients_exclude_each_other_and_hand_over() {
 }
 
 #[test]
-fn a_waiter_of_the_same_client_is_told_directly() {
+fn waiter_of_same_client_is_woken_directly() {
     let host = Host::new(Clock::system());
     let a = host.peer(1);
     pollster::block_on(async {
@@ -211,7 +211,7 @@ fn a_waiter_of_the_same_client_is_told_directly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_queue_is_in_order_whoever_leaves_it() {
+async fn queue_stays_in_order_when_waiters_leave() {
     let host = Host::new(Clock::virtual_time());
     let peers: Vec<_> = (1..=5).map(|client| host.peer(client)).collect();
     for peer in &peers {

@@ -1,4 +1,4 @@
-//! Processes that end, and hosts that are booted.
+//! Processes that end, and hosts that reboot.
 
 use super::*;
 
@@ -76,7 +76,7 @@ async fn kept_hold_extended_by_other_process_outlives_its_taker() {
         reaped()
     ));
     drop(a);
-    // A client that knows the token only.
+    // A client that knows only the token.
     let c = host.peer(3);
     let (ttl, fence) = (seconds(60), None);
     let extend = Step::Extend {
@@ -102,7 +102,7 @@ fn a_boot_clears_all_locks_and_fences_go_on() {
         assert!(busy(&b.acquire(3600).await));
         a.fence().await.unwrap()
     });
-    // As a clock that was further on when the locks were taken would have it; and a fence above any wall time.
+    // As if the clock was further ahead when the locks were taken; and a fence above any wall time.
     let high = before.get() + 1_000_000_000_000;
     host.sql(&format!(
         "UPDATE holders SET expires_at_ms = expires_at_ms + 100000000;
@@ -121,12 +121,12 @@ fn a_boot_clears_all_locks_and_fences_go_on() {
     pollster::block_on(async {
         assert!(held(&c.acquire(30).await));
         assert_eq!(c.fence().await.unwrap().get(), high + 1);
-        // The counter is of this boot since, and clears nothing again.
+        // The counter is of this boot now, and clears nothing again.
         assert!(busy(&host.peer(4).acquire(30).await));
     });
 }
 
-/// A lease may be extended for months, and its process be one that cannot be seen from here.
+/// A lease may be extended for months, by a process that cannot be seen from here.
 #[test]
 fn a_boot_shows_in_the_last_extension_too() {
     let host = Host::new(Clock::system());
@@ -156,7 +156,7 @@ fn the_same_boot_clears_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_asks_for_any_more_is_tidied_away() {
+async fn unused_entries_are_deleted() {
     let host = Host::new(Clock::virtual_time());
     let a = host.peer(1);
     assert!(held(&a.acquire(3600).await));

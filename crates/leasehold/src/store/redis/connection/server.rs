@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_say_who_it_is_is_unknown() {
+    fn server_without_identity_is_unknown() {
         assert_eq!(ServerId::read(None, None), None);
         assert_eq!(
             ServerId::read(Some(info("run_id:x\r\n")), Some(info("role:master\r\n"))),

@@ -5,19 +5,19 @@ use super::mutated::{Mutation, mutation};
 pub(super) const HOLDER: &[Mutation] = &[
     mutation(
         "lua/release-without-owner-check",
-        "A release deletes the key, whoever asks.",
+        "A release deletes the key for any owner.",
         "if holder == owner then\n    local as_believed",
         "if holder then\n    local as_believed",
     ),
     mutation(
         "lua/release-deletes-before-check",
-        "A release deletes the key before it looks whose it is.",
+        "A release deletes the key before it checks the owner.",
         "local function release(owner, keep, believed)\n  local value, kind = advance()",
         "local function release(owner, keep, believed)\n  local value, kind = advance()\n  call('DEL', NAME)",
     ),
     mutation(
         "lua/release-serves-nobody",
-        "A release frees the lock and leaves who waits to poll.",
+        "A release frees the lock and wakes no waiter.",
         "pcall(serve)\n    end\n    return as_believed",
         "end\n    return as_believed",
     ),
@@ -35,7 +35,7 @@ pub(super) const HOLDER: &[Mutation] = &[
     ),
     mutation(
         "lua/extend-without-owner-check",
-        "An extension moves the deadline of the key, whoever asks.",
+        "An extension moves the deadline of the key for any owner.",
         "if holds(owner, believed) then\n    return hold",
         "if holder then\n    return hold",
     ),
@@ -59,13 +59,13 @@ pub(super) const HOLDER: &[Mutation] = &[
     ),
     mutation(
         "lua/release-ignores-fence",
-        "A release answers *released* to who holds by another grant.",
+        "A release answers *released* to a holder by another grant.",
         "local as_believed = holds(owner, believed)",
         "local as_believed = true",
     ),
     mutation(
         "lua/waiter-releases-as-holder",
-        "A release answers *released* to who only waits.",
+        "A release answers *released* to an owner that only waits.",
         "if not believed then\n      return",
         "if true then\n      return",
     ),

@@ -11,7 +11,7 @@ pub(super) const SHORT: &[Mutation] = &[
     ),
     mutation(
         "lua/short-release-without-check",
-        "The short form deletes the key, whoever asks.",
+        "The short form deletes the key for any owner.",
         "if value ~= own then",
         "if not value then",
     ),
@@ -41,13 +41,13 @@ pub(super) const SHORT: &[Mutation] = &[
     ),
     mutation(
         "lua/short-queue-skipped",
-        "The short form takes a free lock, whoever waits.",
+        "The short form takes a free lock even if others wait.",
         "call('EXISTS', unpack(KEYS, 2)) == 0",
         "call('EXISTS', KEYS[2]) == 0",
     ),
     mutation(
         "lua/short-set-without-px",
-        "The short form takes a lock for ever.",
+        "The short form takes a lock without a TTL.",
         "'NX', 'PX', ARGV[3 * number - 1])",
         "'NX')",
     ),

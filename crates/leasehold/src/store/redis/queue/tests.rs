@@ -198,7 +198,7 @@ fn a_lock_that_others_want_goes_in_a_batch_of_its_own() {
 
 /// A short form may be followed by the long one, and later steps must not go before that.
 #[test]
-fn what_settles_one_lock_keeps_its_order_in_whatever_form() {
+fn extend_and_release_of_one_lock_keep_order_in_any_form() {
     let scene = Scene::up();
     let kind_of = |batches: &[Batch]| batches.iter().map(|batch| batch.kind).collect::<Vec<_>>();
     scene.push(1, release_under(1), at(0), LIMIT);

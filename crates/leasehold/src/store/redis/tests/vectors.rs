@@ -1,5 +1,5 @@
-//! The scripts' test vectors in `docs/reference/protocol.md`, read from there and sent to a real server whose clock is the test's. Must never
-//! know what a script should answer: the page says it.
+//! The scripts' test vectors in `docs/reference/protocol.md`, sent to a real server whose clock the test controls. The
+//! page alone says what a script should answer.
 
 use std::env;
 use std::fmt::Write;
@@ -15,16 +15,16 @@ use super::super::scripts::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, S
 
 const PAGE: &str = include_str!("../../../../../../docs/reference/protocol.md");
 
-/// When a table begins, by the server's clock.
+/// The server's clock at the beginning of a table.
 const START_US: u64 = 1_795_203_291_536_740;
 
-/// The lock that a request is about if it names none.
+/// The lock of a request that names none.
 const LOCK: &str = "x";
 
-/// Always subscribed to, which keeps the connection in that state.
+/// Always subscribed to, which keeps the connection in subscriber mode.
 const NO_CHANNEL: &str = "vectors";
 
-/// The rows of a table of the page, without the backquotes.
+/// The rows of a table of the page, without backquotes.
 fn rows(table: &str) -> Vec<Vec<String>> {
     let (_, from) = PAGE
         .split_once(&format!("<!-- vectors:{table} "))
@@ -40,7 +40,7 @@ fn rows(table: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// A letter, the client of the token that it stands for, and the token.
+/// A letter, its client, and the token that it stands for.
 struct Short {
     letter: String,
     client: String,
@@ -61,8 +61,8 @@ fn shorts() -> Vec<Short> {
     rows("letters").into_iter().map(short).collect()
 }
 
-/// `text` with what its short forms stand for: `@N` and `@Nms` for times, `w:B` for a channel, and a letter for a token wherever it is a
-/// word or begins a value.
+/// Expands the short forms in `text`: `@N` and `@Nms` for times, `w:B` for a channel, and a letter for a token where it
+/// is a word or begins a value.
 fn spelled(text: &str) -> String {
     let shorts = shorts();
     let token = |word: &str| {
@@ -86,7 +86,7 @@ fn spelled(text: &str) -> String {
     timed(&words)
 }
 
-/// `text` with the numbers that its times stand for.
+/// Replaces the times in `text` by numbers.
 fn timed(text: &str) -> String {
     let mut parts = text.split('@');
     let mut all = parts.next().unwrap_or_default().to_owned();
@@ -119,7 +119,7 @@ fn read(request: &str) -> (&str, Vec<&str>, Vec<String>) {
     (script, locks.split(' ').collect(), arguments)
 }
 
-/// A server, the clients of the vectors that listen, and who asks.
+/// A server, the subscribed clients of the vectors, and the asking client.
 struct Scene {
     runtime: Runtime,
     scripts: Scripts,
@@ -127,11 +127,11 @@ struct Scene {
     commands: RespConn,
     subscriber: RespConn,
     server: RedisServer,
-    /// Of the row that was played last.
+    /// The time of the last row.
     at: u64,
 }
 
-/// Settings of a connection that puts up with a machine that is late: redis-rs waits for half a second by itself.
+/// Settings of a connection for a slow machine: by default redis-rs waits for half a second only.
 pub(in crate::store::redis) fn patient() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -160,13 +160,13 @@ impl Scene {
         }
     }
 
-    /// An empty server.
+    /// Empties the server.
     fn begin(&mut self) {
         self.at = 0;
         self.server.clock().set(START_US);
         self.commands.command(&["FLUSHALL"]);
         let mut subscribe = vec!["SUBSCRIBE".to_owned(), NO_CHANNEL.to_owned()];
-        // The client of the last letter has gone.
+        // The client of the last letter has left.
         let shorts = shorts();
         let (_, listening) = shorts.split_last().unwrap();
         subscribe.extend(listening.iter().map(|short| channel(&short.client)));
@@ -174,13 +174,13 @@ impl Scene {
         self.published();
     }
 
-    /// Valkey 9 asks for the time once in a real millisecond, so its microseconds are not the test's.
+    /// Valkey 9 reads the time once per real millisecond, so the test does not control its microseconds.
     fn has_a_clock_of_its_own(&mut self) -> bool {
         let info = self.commands.command(&["INFO", "server"]).text();
         info.contains("valkey_version")
     }
 
-    /// Sends what a row says when it says it; otherwise, what came of it.
+    /// Sends a row at its time; an error says what came out differently.
     fn plays(&mut self, row: &[String]) -> Result<(), String> {
         let [at, request, reply, published] = row else {
             panic!("{row:?}");
@@ -191,7 +191,7 @@ impl Scene {
         self.server.clock().set(START_US + self.at * 1000);
         let (got, heard) = (self.answer(request), self.published());
         let same = match spelled(reply).split_once("...") {
-            // The text of an error, which each server writes in its own way.
+            // The text of an error, which differs between servers.
             Some((begins, ends)) => got.starts_with(begins) && got.ends_with(ends),
             None => got == spelled(reply),
         };
@@ -201,11 +201,11 @@ impl Scene {
         Err(format!("  answered {got}\n  published {heard}"))
     }
 
-    /// What the server answers to a request, as the page writes it.
+    /// The server's answer to a request, in the notation of the page.
     fn answer(&mut self, request: &str) -> String {
         const BESIDE: [&str; 2] = [":lh-queue", ":lh-waiters"];
         let (script, locks, arguments) = read(request);
-        // Whether the script has the counter, and what it has of each lock besides its name.
+        // Whether the script takes the counter, and which keys it takes beside each lock.
         let (number, counts, beside) = match script {
             "take" => (TAKE, true, &BESIDE[..1]),
             "settle" => (SETTLE, false, &BESIDE[..0]),
@@ -237,7 +237,8 @@ impl Scene {
         }
     }
 
-    /// What was published since the last call, as the page writes it. The answer to PING comes after all of it.
+    /// The messages published since the last call, in the notation of the page. The reply to PING comes after all of
+    /// them.
     fn published(&mut self) -> String {
         self.subscriber.send(&["PING"]).unwrap();
         let shorts = shorts();
@@ -262,7 +263,7 @@ fn channel(client: &str) -> String {
     format!("leasehold:wake:{client}")
 }
 
-/// A reply as JSON writes it: a string in quotes, an integer without.
+/// A reply in JSON: a string in quotes, an integer without.
 fn shown(value: &Value) -> String {
     match value {
         Value::Nil => "null".into(),
@@ -292,7 +293,7 @@ fn listed(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(", "))
 }
 
-/// The server that is installed (`None`), and each other one that a variable `REDIS_SERVER_BIN_<name>` names.
+/// The installed server (`None`), and each other one that a variable `REDIS_SERVER_BIN_<name>` names.
 fn servers() -> impl Iterator<Item = Option<PathBuf>> {
     let others = env::vars().filter(|(name, _)| name.starts_with("REDIS_SERVER_BIN_"));
     let paths = others.map(|(_, path)| PathBuf::from(path));
@@ -300,7 +301,7 @@ fn servers() -> impl Iterator<Item = Option<PathBuf>> {
     [None].into_iter().chain(there)
 }
 
-/// Plays the table on each server whose clock can be the test's.
+/// Plays the table on each server whose clock the test controls.
 fn play(table: &str) {
     let (mut wrong, mut played) = (String::new(), 0);
     for binary in servers() {

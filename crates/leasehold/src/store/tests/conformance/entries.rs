@@ -1,5 +1,5 @@
-//! Cache entries: who loads, who waits, and what they get. The rules are proven in core; these are the stories that a program
-//! lives by.
+//! Cache entries: which client loads, which waits, and the values they get. The rules are tested in core; these are the
+//! scenarios of programs.
 
 use leasehold_core::cache::{CommitOutcome, Format, POLL, POLL_UNSUBSCRIBED, Reply};
 use leasehold_core::{LockName, Mode, Owner};
@@ -26,7 +26,7 @@ pub(super) async fn one_loads_and_all_have_it(world: &impl World) {
     assert_eq!(b.looks().await, Some(fresh("{}")));
 }
 
-pub(super) async fn all_who_ask_meanwhile_wait(world: &impl World) {
+pub(super) async fn concurrent_requests_wait_for_the_load(world: &impl World) {
     let (a, b) = two(world).await;
     a.loads().await;
     for _ in 0..2 {
@@ -44,7 +44,7 @@ pub(super) async fn all_who_ask_meanwhile_wait(world: &impl World) {
     assert_eq!(poll_after, 11 * MS);
 }
 
-pub(super) async fn a_waiter_that_listens_is_told_when_the_load_ends<W: Entries>(world: &W) {
+pub(super) async fn listening_waiter_is_woken_when_load_ends<W: Entries>(world: &W) {
     let (a, b) = two(world).await;
     let ends = [
         "by a value",
@@ -117,7 +117,7 @@ pub(super) async fn what_a_caller_has_seen_is_not_sent_again(world: &impl World)
     assert_eq!(b.looks().await, Some(stale("1")));
 }
 
-pub(super) async fn who_wants_a_newer_value_loads_even_if_there_is_a_fresh_one(world: &impl World) {
+pub(super) async fn request_for_newer_value_loads_despite_fresh_one(world: &impl World) {
     let (a, mut b) = two(world).await;
     let first = a.loads().await;
     a.commits(first, "1").await;
@@ -194,7 +194,7 @@ pub(super) async fn entries_do_not_touch_each_other_nor_the_lock_of_their_name(w
     b.commits(two, "2").await;
     a.invalidates(true).await;
     assert_eq!((a.looks().await, b.looks().await), (None, Some(fresh("2"))));
-    // A name of which nothing was cached is a lock as ever.
+    // A name without a cache entry is an ordinary lock.
     let owner = Owner::new(7, a.client, "host", 1, "a test").unwrap();
     let (mode, ttl) = (Mode::Exclusive, ttl(LEASE));
     let step = leasehold_core::Step::Acquire {

@@ -1,4 +1,4 @@
-//! Fences only rise, whatever is lost, and nothing is kept for it but one counter.
+//! Fences only rise, whatever data is lost, and only one counter is stored for it.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ pub(super) async fn a_block_is_drawn_with_the_grant(world: &impl World) {
     }
 }
 
-pub(super) async fn who_has_a_block_is_known_by_the_fence_of_its_grant(world: &impl World) {
+pub(super) async fn holder_of_block_is_known_by_fence_of_its_grant(world: &impl World) {
     let (a, b) = two(world).await;
     let a = a.drawing(64);
     let first = a.takes().await;
@@ -187,7 +187,7 @@ pub(super) async fn nothing_but_the_counter_stays_behind(world: &impl World) {
     let own = a.takes().await;
     b.queues().await;
     assert_eq!(a.ends(Some(SECOND), Some(own)).await, Reply::Released);
-    // The lease and the queue end by themselves; whoever looks for the lock finds it so.
+    // The lease and the queue expire; the next look at the lock finds it free.
     world.advance(SECOND * 60 + MS);
     c.takes().await;
     c.releases().await;

@@ -1,4 +1,4 @@
-//! Holding, extending, expiry, giving back, breaking, looking.
+//! Acquire, extend, expiry, release, break and inspect.
 
 use leasehold_core::{Fence, LockName, Reply};
 
@@ -123,7 +123,7 @@ pub(super) async fn a_kept_lock_is_still_extended_by_its_owner_and_by_no_other(w
     let first = a.takes().await;
     a.releases_after(SECOND * 10).await;
     drop(a.store);
-    // Another client with the same token, as another process has it.
+    // Another client with the same token, as in another process.
     let c = Peer::of(world, 1).await;
     assert_eq!(not_held(b.extends().await), Some(1));
     assert_eq!(fence(c.extends().await), first);

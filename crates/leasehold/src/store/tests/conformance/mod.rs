@@ -1,5 +1,4 @@
-//! One suite of behaviours for every store, stamped out for each. A new store is one row at the end of this file. Must never
-//! ask of one store what another does not promise.
+//! One suite of behaviours for every store. A new store is one row at the end of this file.
 
 #[cfg(feature = "cache")]
 mod entries;
@@ -33,7 +32,7 @@ async fn three(world: &impl World) -> (Peer, Peer, Peer) {
     (a, b, Peer::of(world, 3).await)
 }
 
-/// Every behaviour, once for each store. A group that begins by `running` needs time that runs, in some stores.
+/// Every behaviour, once for each store. For a group that begins with `running`, time runs in some stores.
 macro_rules! row {
     ($row:ident, $world:ident, start_paused = $paused:tt) => {
         row! { $row, $world, $paused;
@@ -58,17 +57,17 @@ macro_rules! row {
                 waiters_are_served_in_the_order_they_came
                 a_place_in_the_queue_is_kept_by_asking_again
                 all_in_line_ask_when_the_lease_ends
-                who_leaves_the_queue_lets_the_others_move_up
+                leaving_the_queue_lets_others_move_up
                 a_release_by_a_waiter_leaves_the_holder_alone
-                an_expired_lock_goes_to_who_waits_and_not_to_who_comes_by
+                expired_lock_goes_to_waiter_and_not_to_newcomer
                 a_waiter_that_fell_silent_is_passed_over
-                who_finds_the_lock_itself_is_not_told_as_well
+                waiter_that_finds_the_lock_itself_is_not_woken
                 a_lock_is_granted_to_one_only
                 a_grant_that_is_not_claimed_goes_to_the_next
                 a_grant_is_never_longer_than_the_lease_that_was_asked_for
-                who_cannot_be_told_is_granted_all_the_same;
+                waiter_without_subscription_is_granted_all_the_same;
             queue running:
-                a_release_hands_over_and_tells_the_next_and_nobody_else
+                release_grants_to_next_waiter_and_wakes_only_it
                 a_wake_says_what_was_granted
                 the_first_in_line_tells_the_holder_that_it_waits;
             fences start:
@@ -76,7 +75,7 @@ macro_rules! row {
                 fences_rise_while_the_clock_stands_still
                 all_names_draw_from_one_counter
                 a_block_is_drawn_with_the_grant
-                who_has_a_block_is_known_by_the_fence_of_its_grant
+                holder_of_block_is_known_by_fence_of_its_grant
                 a_waiter_is_granted_the_block_it_asked_for_last
                 fences_rise_over_the_loss_of_all_data
                 a_hold_keeps_its_fences_when_the_counter_is_lost
@@ -86,10 +85,10 @@ macro_rules! row {
             under start:
                 a_hold_goes_on_by_any_fence_of_its_own
                 a_holder_of_another_grant_is_not_extended_and_lets_go
-                a_waiter_that_believes_to_hold_is_told_and_leaves
+                release_by_waiter_that_believes_to_hold_says_not_held
                 hold_goes_on_by_own_fence_only_if_counter_is_lost
-                who_names_its_fence_hands_over_all_the_same
-                who_names_its_fence_may_keep_the_lock_taken
+                release_with_fence_grants_to_next_waiter
+                release_with_fence_may_keep_the_lock_taken
                 an_expired_hold_does_not_go_on_by_its_fence;
             repeats start:
                 acquire_may_be_repeated
@@ -118,19 +117,19 @@ row!(local, Local, start_paused = true);
 #[cfg(target_os = "linux")]
 row!(redis, OnRedis, start_paused = false);
 
-/// The behaviours of cache entries, for programs that have them.
+/// The behaviours of cache entries.
 #[cfg(feature = "cache")]
 macro_rules! entries_row {
     ($row:ident, $world:ident, start_paused = $paused:tt) => {
         row! { $row, $world, $paused;
             entries start:
                 one_loads_and_all_have_it
-                all_who_ask_meanwhile_wait
-                a_waiter_that_listens_is_told_when_the_load_ends
+                concurrent_requests_wait_for_the_load
+                listening_waiter_is_woken_when_load_ends
                 a_waiter_that_does_not_listen_asks_more_often
                 value_is_fresh_until_soft_expiry_then_stale_for_a_while
                 what_a_caller_has_seen_is_not_sent_again
-                who_wants_a_newer_value_loads_even_if_there_is_a_fresh_one
+                request_for_newer_value_loads_despite_fresh_one
                 a_dead_loader_is_taken_over_when_its_lease_ends
                 a_renewed_lease_goes_on_and_one_that_has_ended_does_not
                 every_step_may_be_repeated
@@ -142,9 +141,9 @@ macro_rules! entries_row {
                 an_invalidated_value_is_stale_and_the_next_one_is_loaded
                 a_load_from_before_an_invalidation_fills_as_stale
                 a_removed_value_is_gone_and_does_not_come_back_as_fresh
-                a_load_that_nobody_remembers_fills_as_stale
-                after_a_failure_nobody_loads_for_a_while
-                who_gives_up_leaves_the_load_to_the_next
+                load_without_control_fills_as_stale
+                failed_load_causes_back_off
+                abandoned_load_goes_to_next_client
                 a_load_that_was_taken_over_ends_nothing;
         }
     };

@@ -1,4 +1,4 @@
-//! Loads of cache entries that are late, are overtaken or fail: what of them is kept.
+//! Loads of cache entries that are late, overtaken or failed, and what remains of them.
 
 use leasehold_core::cache::{CommitOutcome, Reply};
 
@@ -85,12 +85,12 @@ pub(super) async fn a_removed_value_is_gone_and_does_not_come_back_as_fresh(worl
     assert!(b.loads().await > first);
 }
 
-pub(super) async fn a_load_that_nobody_remembers_fills_as_stale(world: &impl Entries) {
+pub(super) async fn load_without_control_fills_as_stale(world: &impl Entries) {
     let (a, b) = two(world).await;
     let first = a.loads().await;
     world.forget_control(&a.key);
     assert_eq!(a.commits(first, "1").await, CommitOutcome::Stale);
-    // A new memory knows no better what was before it.
+    // A new control does not know the earlier versions.
     let second = b.loads().await;
     assert!(second > first);
     assert_eq!(a.looks().await, Some(stale("1")));
@@ -100,7 +100,7 @@ pub(super) async fn a_load_that_nobody_remembers_fills_as_stale(world: &impl Ent
     ));
 }
 
-pub(super) async fn after_a_failure_nobody_loads_for_a_while(world: &impl World) {
+pub(super) async fn failed_load_causes_back_off(world: &impl World) {
     let (a, b) = two(world).await;
     for failures_before in 0..3 {
         let Reply::Load { failures, .. } = a.asks().await else {
@@ -130,7 +130,7 @@ pub(super) async fn after_a_failure_nobody_loads_for_a_while(world: &impl World)
     );
 }
 
-pub(super) async fn who_gives_up_leaves_the_load_to_the_next(world: &impl World) {
+pub(super) async fn abandoned_load_goes_to_next_client(world: &impl World) {
     let (a, b) = two(world).await;
     let first = a.loads().await;
     a.abandons(None).await;

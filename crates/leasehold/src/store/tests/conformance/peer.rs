@@ -1,4 +1,4 @@
-//! A client of a store under test, with one acquisition on its mind.
+//! A client of a store under test, with one lock of interest.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -13,26 +13,26 @@ use super::worlds::World;
 use crate::store::contract::{Attach, Notice, Store};
 use crate::store::opened::Opened;
 
-/// How often a notice that is on its way is looked for, each time for a millisecond.
+/// How often to look for a notice that is on its way, each time for a millisecond.
 const LOOKS: u32 = 20_000;
 
-/// The lock that most tests are about: a name with all that a name may have.
+/// The lock of most tests: a name with everything that a name may contain.
 pub(super) fn name() -> LockName {
     LockName::new("report of {user}:42, ночь").unwrap()
 }
 
-/// A client of a store with one acquisition on its mind.
+/// A client of a store with one lock of interest.
 pub(super) struct Peer {
     pub(super) store: Arc<dyn Store>,
     pub(super) owner: Owner,
     pub(super) name: LockName,
     pub(super) ttl: Ttl,
-    /// How many fences it wants with a grant.
+    /// How many fences it draws with a grant.
     pub(super) block: Block,
     heard: Receiver<Notice>,
 }
 
-/// The store as this client has it, and what it tells that client.
+/// The store as this client sees it, and the notices for that client.
 pub(super) async fn opened(world: &impl World, client: ClientId) -> (Opened, Receiver<Notice>) {
     let (tell, heard) = channel();
     let listener = Arc::new(move |notice| drop(tell.send(notice)));
@@ -46,7 +46,7 @@ pub(super) async fn opened(world: &impl World, client: ClientId) -> (Opened, Rec
 }
 
 impl Peer {
-    /// The client of this number, which wants leases of 30 s.
+    /// The client with this number, which asks for leases of 30 s.
     pub(super) async fn of(world: &impl World, number: u64) -> Self {
         let client = ClientId::new(number);
         let (Opened { store, .. }, heard) = opened(world, client).await;
@@ -63,13 +63,13 @@ impl Peer {
         }
     }
 
-    /// Wants so many fences with a grant.
+    /// Draws this many fences with a grant.
     pub(super) fn drawing(mut self, fences: u64) -> Self {
         self.block = Block::nearest(fences);
         self
     }
 
-    /// The same client with another lock on its mind.
+    /// This client with another lock.
     pub(super) fn about(mut self, name: &str) -> Self {
         self.name = LockName::new(name).unwrap();
         self
@@ -102,7 +102,7 @@ impl Peer {
         self.ask(None).await
     }
 
-    /// Asks, is given the lock, and so its fence.
+    /// Asks, gets the lock, and returns its fence.
     pub(super) async fn takes(&self) -> Fence {
         fence(self.ask(Some(Wait { listening: true })).await)
     }
@@ -112,12 +112,12 @@ impl Peer {
         busy(self.ask(Some(Wait { listening: true })).await)
     }
 
-    /// The same for a client that cannot be told anything.
+    /// Asks, and joins the queue as a client that receives no wakes.
     pub(super) async fn queues_deaf(&self) -> Busy {
         busy(self.ask(Some(Wait { listening: false })).await)
     }
 
-    /// Asks for a new deadline: the claim of a grant, too.
+    /// Asks for a new deadline, which also claims a grant.
     pub(super) async fn extends(&self) -> Reply {
         self.renews(None).await
     }
@@ -126,12 +126,12 @@ impl Peer {
         self.ends(None, None).await
     }
 
-    /// Gives back what it holds, or its place in the queue.
+    /// Releases its lock, or its place in the queue.
     pub(super) async fn releases(&self) {
         assert_eq!(self.gives_back().await, Reply::Released);
     }
 
-    /// Gives the lock back, to be free only after `keep`.
+    /// Releases the lock, which becomes free only after `keep`.
     pub(super) async fn releases_after(&self, keep: Duration) {
         assert_eq!(self.ends(Some(keep), None).await, Reply::Released);
     }
@@ -147,18 +147,18 @@ impl Peer {
         }
     }
 
-    /// Who holds the lock, by number, and for how long still.
+    /// The number of the holder, and the rest of its lease.
     pub(super) async fn sees_holder(&self) -> Option<(u64, Duration)> {
         let holder = self.sees().await.holder?;
         Some((number(&holder), holder.expires_in.unwrap()))
     }
 
-    /// The fence by which it is known who holds the lock.
+    /// The fence that identifies the holder.
     pub(super) async fn sees_fence(&self) -> Option<Fence> {
         self.sees().await.holder?.fence
     }
 
-    /// Who waits, by number.
+    /// The numbers of the waiters.
     pub(super) async fn sees_queue(&self) -> Vec<u64> {
         let queue = self.sees().await.queue;
         queue
@@ -167,7 +167,7 @@ impl Peer {
             .collect()
     }
 
-    /// Waits to hear that the lock was granted to it.
+    /// Waits for the wake of its grant.
     pub(super) async fn is_told(&self) -> Wake {
         for _ in 0..LOOKS {
             match self.hears().await {
@@ -190,7 +190,7 @@ impl Peer {
         panic!("{} was told nothing", self.owner);
     }
 
-    /// No grant is on its way to it.
+    /// Checks that no grant is on its way.
     pub(super) async fn is_told_nothing(&self) {
         while let Some(notice) = self.hears().await {
             let of_others = matches!(notice, Notice::Wanted { .. });
@@ -198,7 +198,7 @@ impl Peer {
         }
     }
 
-    /// Whether it is told that another waits for what it holds. Forgets what else it was told.
+    /// True if it is told that another client waits for its lock. Drops its other notices.
     pub(super) async fn is_wanted(&self) -> bool {
         let mut wanted = false;
         while let Some(notice) = self.hears().await {
@@ -211,7 +211,7 @@ impl Peer {
     }
 
     async fn hears(&self) -> Option<Notice> {
-        // On a connection, what was said before this was answered has been heard.
+        // On one connection, earlier messages have arrived before this reply.
         self.sees().await;
         let greeting = |notice: &Notice| matches!(notice, Notice::Reconnected);
         loop {
@@ -247,7 +247,7 @@ pub(super) fn busy(reply: Reply) -> Busy {
     }
 }
 
-/// Who holds, by number, as an answer that must be *not held* says it.
+/// The number of the holder, from an answer that must be *not held*.
 #[track_caller]
 pub(super) fn not_held(reply: Reply) -> Option<u64> {
     match reply {

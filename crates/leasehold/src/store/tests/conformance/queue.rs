@@ -1,4 +1,4 @@
-//! Waiting in line, being granted the lock, being told.
+//! Queueing, grants and wakes.
 
 use leasehold_core::CLAIM_WINDOW;
 
@@ -57,7 +57,7 @@ pub(super) async fn all_in_line_ask_when_the_lease_ends(world: &impl World) {
     assert_eq!(number(&busy(c.tries().await).holder), 2);
 }
 
-pub(super) async fn who_leaves_the_queue_lets_the_others_move_up(world: &impl World) {
+pub(super) async fn leaving_the_queue_lets_others_move_up(world: &impl World) {
     let (a, b, c) = three(world).await;
     a.takes().await;
     b.queues().await;
@@ -77,7 +77,7 @@ pub(super) async fn a_release_by_a_waiter_leaves_the_holder_alone(world: &impl W
     assert!(a.sees_queue().await.is_empty());
 }
 
-pub(super) async fn an_expired_lock_goes_to_who_waits_and_not_to_who_comes_by(world: &impl World) {
+pub(super) async fn expired_lock_goes_to_waiter_and_not_to_newcomer(world: &impl World) {
     let (a, b, c) = three(world).await;
     a.takes().await;
     b.queues().await;
@@ -98,7 +98,7 @@ pub(super) async fn a_waiter_that_fell_silent_is_passed_over(world: &impl World)
     assert!(c.sees_queue().await.is_empty());
 }
 
-pub(super) async fn a_release_hands_over_and_tells_the_next_and_nobody_else(world: &impl World) {
+pub(super) async fn release_grants_to_next_waiter_and_wakes_only_it(world: &impl World) {
     let (a, b, c) = three(world).await;
     a.takes().await;
     b.queues().await;
@@ -152,7 +152,7 @@ pub(super) async fn the_first_in_line_tells_the_holder_that_it_waits(world: &imp
     assert_eq!(b.is_wanted().await, tells, "a grant counts");
 }
 
-pub(super) async fn who_finds_the_lock_itself_is_not_told_as_well(world: &impl World) {
+pub(super) async fn waiter_that_finds_the_lock_itself_is_not_woken(world: &impl World) {
     let (a, b) = two(world).await;
     let a = a.wanting(SECOND * 3);
     a.takes().await;
@@ -203,7 +203,7 @@ pub(super) async fn a_grant_is_never_longer_than_the_lease_that_was_asked_for(wo
     assert_eq!(a.sees_holder().await, Some((2, MS * 2_500)));
 }
 
-pub(super) async fn who_cannot_be_told_is_granted_all_the_same(world: &impl World) {
+pub(super) async fn waiter_without_subscription_is_granted_all_the_same(world: &impl World) {
     let (a, b) = two(world).await;
     a.takes().await;
     b.queues_deaf().await;

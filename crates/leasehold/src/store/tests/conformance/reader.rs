@@ -1,4 +1,4 @@
-//! Who asks for cache entries, and what else can happen to them. Must never let time pass by itself.
+//! Clients of cache entries, and the powers of a test over the entries. Time passes only when a test says so.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -21,12 +21,12 @@ pub(super) const LEASE: Duration = Duration::from_secs(2);
 pub(super) const FRESH: Duration = Duration::from_secs(60);
 pub(super) const STALE: Duration = Duration::from_secs(600);
 
-/// What else a test can do to a store with cache entries.
+/// The powers of a test over a store with cache entries.
 pub(super) trait Entries: World {
-    /// Whether a waiter that listens is told when a load ends. If not, it polls more often.
+    /// True if a listening waiter is told when a load ends. If not, it polls more often.
     const TELLS: bool = true;
 
-    /// What is known of an entry beside its value is lost, as Redis loses it when it evicts keys.
+    /// Deletes the control of an entry, as Redis may do when it evicts keys.
     fn forget_control(&self, key: &LockName);
 }
 
@@ -94,7 +94,7 @@ impl Reader {
         self.step(Step::Begin(self.begin)).await
     }
 
-    /// Asks and is told to load.
+    /// Asks and gets the order to load.
     pub(super) async fn loads(&self) -> Version {
         match self.asks().await {
             Reply::Load { version, .. } => version,
@@ -143,7 +143,7 @@ impl Reader {
         assert_eq!(reply, Reply::Invalidated);
     }
 
-    /// What a look finds: the value, and what it is good for.
+    /// The result of a look: the value and its standing.
     pub(super) async fn looks(&self) -> Option<(String, Standing)> {
         let found = self.looks_at(std::slice::from_ref(&self.key)).await;
         let value = found.values[0].as_ref()?;
@@ -154,7 +154,7 @@ impl Reader {
         self.entries.look(keys).await.unwrap()
     }
 
-    /// Whether it is told that a load ended. On a connection, what was said before an answer has been heard.
+    /// True if it is told that a load ended. On one connection, earlier messages have arrived before a reply.
     pub(super) async fn is_told(&self) -> bool {
         self.looks().await;
         let ended = |notice| match notice {

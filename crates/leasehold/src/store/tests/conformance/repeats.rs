@@ -39,7 +39,7 @@ pub(super) async fn a_repeated_acquire_after_the_release_is_settled_by_another(w
     let (a, b) = two(world).await;
     a.takes().await;
     a.releases().await;
-    // The repeat of a request that was on its way for long.
+    // The repeat of a delayed request.
     a.takes().await;
     a.releases().await;
     assert_eq!(not_held(a.gives_back().await), None);

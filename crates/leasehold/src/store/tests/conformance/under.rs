@@ -15,14 +15,14 @@ impl Peer {
         self.step(Step::Extend { owner, ttl, fence }).await
     }
 
-    /// Lets go, or after `keep`.
+    /// Releases the lock, at once or after `keep`.
     pub(super) async fn ends(&self, keep: Option<Duration>, fence: Option<Fence>) -> Reply {
         let (owner, keep) = (self.owner.clone(), keep.map(|keep| Ttl::new(keep).unwrap()));
         self.step(Step::Release { owner, keep, fence }).await
     }
 }
 
-/// The fence that is so much higher.
+/// The fence that is higher by this number.
 pub(super) fn above(fence: Fence, by: u64) -> Fence {
     Fence::new(fence.get() + by)
 }
@@ -65,7 +65,7 @@ pub(super) async fn a_holder_of_another_grant_is_not_extended_and_lets_go(world:
     assert_eq!(not_held(reply), Some(2), "nothing is kept");
 }
 
-pub(super) async fn a_waiter_that_believes_to_hold_is_told_and_leaves(world: &impl World) {
+pub(super) async fn release_by_waiter_that_believes_to_hold_says_not_held(world: &impl World) {
     let (a, b) = two(world).await;
     let first = a.takes().await;
     b.queues().await;
@@ -90,7 +90,7 @@ pub(super) async fn hold_goes_on_by_own_fence_only_if_counter_is_lost(world: &im
     assert!(b.takes().await > own);
 }
 
-pub(super) async fn who_names_its_fence_hands_over_all_the_same(world: &impl World) {
+pub(super) async fn release_with_fence_grants_to_next_waiter(world: &impl World) {
     let (mut a, b, c) = three(world).await;
     for fences in [1, 64] {
         a = a.drawing(fences);
@@ -111,7 +111,7 @@ pub(super) async fn who_names_its_fence_hands_over_all_the_same(world: &impl Wor
     a.takes().await;
 }
 
-pub(super) async fn who_names_its_fence_may_keep_the_lock_taken(world: &impl World) {
+pub(super) async fn release_with_fence_may_keep_the_lock_taken(world: &impl World) {
     let (a, b) = two(world).await;
     let own = a.takes().await;
     for _ in 0..2 {

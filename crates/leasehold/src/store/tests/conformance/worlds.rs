@@ -1,4 +1,4 @@
-//! The stores under test, one row each, and what a test can do to them. Must never let time pass by itself.
+//! The stores under test, one row each, and the powers of a test over them. Time passes only when a test says so.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::store::local::LocalStore;
 use crate::store::memory::Memory;
 use crate::store::opened::Opened;
 
-/// A store with nothing in it, and the powers of a test over it.
+/// An empty store, and the powers of a test over it.
 pub(super) trait World {
-    /// Whether a wake says with which fence, when and how many still wait. If not, it may.
+    /// True if a wake contains the fence, the time and the number of waiters. If not, it may.
     const WAKES_SAY_ALL: bool = true;
 
     /// The clock stands still until [`World::advance`].
     fn start() -> Self;
 
-    /// Time runs, for what a store finds out by looking now and then.
+    /// Starts a store whose time runs, for behaviours that depend on polling.
     fn running() -> Self
     where
         Self: Sized,
@@ -29,16 +29,16 @@ pub(super) trait World {
 
     fn open(&self, attach: Attach) -> Opened;
 
-    /// Lets time pass for the store.
+    /// Advances the store's clock.
     fn advance(&self, by: Duration);
 
-    /// All data is lost.
+    /// Deletes all data.
     fn forget_everything(&self);
 
-    /// From now on this counts as the last fence drawn; `None` says that it is lost, as a server loses it that evicts keys.
+    /// Sets the last fence drawn; `None` deletes the counter, as a server that evicts keys may do.
     fn set_counter(&self, last: Option<Fence>);
 
-    /// What is kept for names, apart from the counter.
+    /// The keys that remain for names, apart from the counter.
     fn remains(&self) -> Vec<String>;
 }
 
@@ -102,7 +102,7 @@ impl Local {
 }
 
 impl World for Local {
-    /// A process only sees that it holds.
+    /// Another process only sees the holder.
     const WAKES_SAY_ALL: bool = false;
 
     fn start() -> Self {
@@ -144,11 +144,11 @@ impl World for Local {
     }
 }
 
-/// Its clock needs a trick of the dynamic linker.
+/// Its clock is controlled through the dynamic linker.
 #[cfg(target_os = "linux")]
 pub(super) struct OnRedis(pub(super) testkit::RedisServer);
 
-/// Where it keeps the last fence drawn.
+/// The key of the last fence drawn.
 #[cfg(target_os = "linux")]
 const COUNTER: &str = "leasehold:fence";
 

@@ -1,5 +1,4 @@
-//! What only a server does: it is full, it refuses, its clock is another after a failover. Must never ask for what the suites of
-//! all stores ask for.
+//! Behaviour of cache entries on servers only: full memory, missing permissions, a different clock after a failover.
 
 mod against_core;
 
@@ -79,7 +78,7 @@ async fn loads(store: &RedisStore, name: &str, token: u128) -> Version {
     }
 }
 
-/// How often the server was given this command from outside of a script or from within one.
+/// How often the server executed this command, inside and outside scripts.
 fn calls(server: &RedisServer, command: &str) -> u64 {
     let stats = server.cli(&["INFO", "commandstats"]).text();
     let line = stats
@@ -152,7 +151,7 @@ async fn look_is_one_command_and_samples_clock_now_and_then() {
     }
     let times = ["get", "mget", "time"].map(|command| calls(&server, command));
     assert_eq!(times, [20, 20, 1]);
-    // An answer of a script tells the clock as well.
+    // The answer of a script also tells the clock.
     let other = open(&server.url());
     loads(&other, "a", 1).await;
     let told = calls(&server, "time");
@@ -222,7 +221,7 @@ async fn user_without_time_permission_reads_everything_as_stale() {
 }
 
 #[tokio::test]
-async fn who_may_not_listen_asks_more_often() {
+async fn waiter_that_cannot_subscribe_polls_more_often() {
     let server = RedisServer::start();
     server.cli(&[
         "ACL",
@@ -257,13 +256,13 @@ async fn the_clock_is_that_of_the_server_at_the_other_end() {
         (before..before + 20_000).contains(&now_ms),
         "{now_ms} {before}"
     );
-    // A failover, to one whose clock is ahead.
+    // A failover to a server whose clock is ahead.
     server.clock().advance(Duration::from_secs(3_600));
     server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
     server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     let found = loop {
         match store.node.look(&[key("a")]).await {
-            // On the old connection still.
+            // Still on the old connection.
             Ok(found) if found.now_ms < server_ms() => tokio::task::yield_now().await,
             Ok(found) => break found,
             Err(error) => assert_ne!(error.kind, StoreErrorKind::TimedOut, "{error}"),
@@ -297,7 +296,7 @@ async fn load_from_before_clock_step_and_lost_control_is_dropped() {
     assert_eq!((read.header.version, read.body.len()), (new, 3));
 }
 
-/// Fields of a control that no script of ours wrote; T is the token of the load that asks.
+/// Fields of a control that no script wrote; T is the token of the asking load.
 const SPOILED: [&str; 12] = [
     "last 5 epoch 5 token T",
     "last 5 epoch 5 token T until x version 5",
@@ -313,7 +312,7 @@ const SPOILED: [&str; 12] = [
     "last 1 epoch 4503599627370496",
 ];
 
-/// Whatever a script makes of it, it may fail, but it changes the value only as its step says, and all keeps an end.
+/// A script may fail on them. But it changes the value only as its step says, and every key keeps a TTL.
 #[tokio::test]
 async fn a_spoiled_control_makes_no_value_fresh() {
     let server = RedisServer::start();

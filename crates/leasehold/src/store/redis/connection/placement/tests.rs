@@ -175,7 +175,7 @@ fn work_that_panics_caller_is_made_again() {
 /// listens to it; otherwise a thread looks at it soon. The caller's runtime may end, or be blocked for good. A lost
 /// request (N2) ends the schedule in a deadlock, and two polls at once (N1) in a panic.
 #[test]
-fn in_every_order_each_call_is_followed_by_a_poll() {
+fn each_request_is_followed_by_a_poll_in_every_schedule() {
     const CALLS: [u64; 2] = [2, 6];
     explore(8_000, || async {
         let (asked, placement) = (Arc::new(AtomicU64::new(0)), Placement::new());

@@ -1,5 +1,5 @@
-//! What goes wrong in a batch, and for whom. Must never decide what a step does where nothing goes wrong: that is compared
-//! with core.
+//! Failures inside a batch, and which steps they affect. Batches without failures are compared with core by the random
+//! steps.
 
 use leasehold_core::{Block, Fence, Held, LockName, Mode, Owner, Reply, Step, Ttl, Wait};
 
@@ -39,7 +39,7 @@ fn acquires(names: &[LockName]) -> Vec<(LockName, Step)> {
     names.iter().enumerate().map(acquire).collect()
 }
 
-/// Every other one extends, the others release, each under the fence that it was given in a batch.
+/// Extends every other lock and releases the others, each under the fence of its grant.
 fn settlements(names: &[LockName]) -> Vec<(LockName, Step)> {
     let settle = |(at, name): (usize, &LockName)| {
         let (owner, ttl, keep) = (owner(at), ttl(), None);
@@ -102,7 +102,7 @@ fn short_and_long_forms_settle_alike() {
     for kind in [Kind::Settle, Kind::SettleLong] {
         redis.reset(START_US);
         redis.batch(Kind::Acquire, &acquires(&names)).unwrap();
-        // Of somebody else by now, and wanted by somebody.
+        // By now held by another program, and wanted by a waiter.
         redis.command(&["SET", names[2].key(), "another"]);
         let value = format!("{}#{}!", owner(5).token(), START_US + 5);
         redis.command(&["SET", names[5].key(), &value]);

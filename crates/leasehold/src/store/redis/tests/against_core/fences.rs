@@ -1,4 +1,4 @@
-//! What may be found in the key that all fences are drawn from, whoever wrote it. The random steps find there what the scripts
+//! Unexpected values in the key that all fences are drawn from. The random steps only find values that the scripts
 //! wrote.
 
 use std::time::Duration;
@@ -21,7 +21,8 @@ fn acquire(block: u64) -> (LockName, Step) {
     (LockName::new("orders").unwrap(), step)
 }
 
-/// The fence of a grant in either form of the script, with this in the counter, which says afterwards how many were drawn.
+/// The fence of a grant in either form of the script, with this value in the counter. Checks afterwards how many were
+/// drawn.
 #[track_caller]
 fn grants(redis: &mut Redis, counter: &str, block: u64) -> u64 {
     let mut fences = [Kind::Acquire, Kind::AcquireLong].map(|kind| {
@@ -60,7 +61,7 @@ fn grant_draws_block_from_counter_or_clock_whichever_is_ahead() {
 }
 
 #[test]
-fn what_nobody_could_have_counted_is_taken_for_lost() {
+fn impossible_counter_counts_as_lost() {
     let mut redis = Redis::start();
     redis.reset(START_US);
     let max = Fence::MAX.get();
@@ -78,7 +79,7 @@ fn what_nobody_could_have_counted_is_taken_for_lost() {
     ] {
         assert_eq!(grants(&mut redis, text, 7), START_US, "{text:?}");
     }
-    // The last one that can be counted from.
+    // The last value that can be counted from.
     let last = max - 1_024;
     assert_eq!(grants(&mut redis, &last.to_string(), 1_024), last + 1);
 }

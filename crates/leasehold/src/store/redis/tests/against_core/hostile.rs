@@ -1,10 +1,11 @@
-//! Random steps on a server where any key of a lock is deleted or spoiled between any two of them, and whose clock is set back.
-//! Core cannot say what a script finds then, so nothing is compared with it. What must hold all the same, and [`Case`] judges:
+//! Random steps on a server where any key of a lock may be deleted or spoiled between two steps, and whose clock is set
+//! back. Core cannot predict the scripts then, so nothing is compared with it. [`Case`] checks what must hold all the
+//! same:
 //!
-//! - The lock changes hands only when it is free, or by the holder's release or a break: it is never given twice.
-//! - Each new fence is above all before it.
-//! - A step that answers with an error has given or taken nothing.
-//! - All that is left ends by time, and the lock can be taken then.
+//! - The lock changes hands only when it is free, by the holder's release, or by a break: it is never granted twice.
+//! - Each new fence is above all earlier ones.
+//! - A step that returns an error has granted or taken nothing.
+//! - All that remains expires, and the lock can be taken then.
 
 mod events;
 
@@ -20,13 +21,13 @@ use super::model::START_US;
 use super::server::Redis;
 use crate::store::redis::codec::words::COUNTER;
 
-/// Seeds that are tried in each run, besides a random one. A seed that has failed is added here.
+/// Seeds tried in each run, besides a random one. Add a seed here when it has failed.
 const KEPT: [u64; 4] = [1, 7, 20_261, 1_795_316_158];
 
 /// Sequences for each seed.
 const CASES: u32 = 50;
 
-/// What stands beside the lock, after the lock itself.
+/// The suffixes of a lock's keys. The first key is the lock itself, the second one the counter, which has its own name.
 const SUFFIXES: [&str; KEYS] = ["", "", ":lh-queue", ":lh-waiters"];
 const FENCE: usize = 1;
 
@@ -38,7 +39,7 @@ fn owners() -> Vec<Owner> {
     (0..OWNERS).map(owner).collect()
 }
 
-/// How often what happened, so that the test does not pass by seeing nothing.
+/// How often each thing happened, so that the test does not pass without seeing anything.
 #[derive(Debug, Default)]
 struct Seen {
     steps: usize,
@@ -50,7 +51,7 @@ struct Seen {
     under: usize,
 }
 
-/// The four keys, as the server writes them down.
+/// The four keys, as DUMP returns them.
 type Keys = [Vec<u8>; KEYS];
 
 struct Case<'a> {
@@ -59,14 +60,14 @@ struct Case<'a> {
     name: LockName,
     owners: Vec<Owner>,
     clock_us: u64,
-    /// The highest fence that was ever kept.
+    /// The highest fence ever stored.
     highest: u64,
-    /// The fence of its last grant, as each owner was told.
+    /// The fence of each owner's last grant, as it was told.
     believed: [Option<Fence>; OWNERS],
 }
 
 #[test]
-fn a_lock_is_never_given_twice_whatever_stands_beside_it() {
+fn lock_is_never_granted_twice_with_spoiled_keys() {
     let redis = RefCell::new(Redis::start());
     let seen = RefCell::new(Seen::default());
     let random = RandomState::new().hash_one(0);
@@ -145,8 +146,7 @@ impl<'a> Case<'a> {
         })
     }
 
-    /// The value under the lock's name but for the mark that others wait, or its type if that is none of ours; empty if it is
-    /// free.
+    /// The value under the lock's name without the mark of waiters, or its type if it is foreign; empty if it is free.
     fn holder(&mut self) -> String {
         let key = self.key(0);
         match self.redis.command(&["TYPE", &key]).text().as_str() {
@@ -159,7 +159,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The last fence, if what is kept can be one.
+    /// The last fence, if the stored value can be one.
     fn last_fence(&mut self) -> Option<u64> {
         let key = self.key(FENCE);
         if self.redis.command(&["TYPE", &key]).text() != "string" {
@@ -190,7 +190,7 @@ impl<'a> Case<'a> {
             Event::Extend(who, ms) => Step::Extend {
                 owner: self.owners[who].clone(),
                 ttl: ttl(ms),
-                // As a client does, but for a claim.
+                // As a client does, except for a claim.
                 fence: self.believed[who].filter(|_| ms != 500),
             },
             Event::Release(who, keep) => Step::Release {
@@ -216,7 +216,7 @@ impl<'a> Case<'a> {
         self.judge(step)
     }
 
-    /// What others do, or time.
+    /// Applies an event from outside.
     fn meddle(&mut self, event: &Event) {
         let key = match *event {
             Event::Delete(key) | Event::Retype(key, _) => key,
@@ -225,7 +225,7 @@ impl<'a> Case<'a> {
             _ => 3,
         };
         if key == FENCE {
-            // A counter that is lost before the clock has passed it may give fences out again: docs/guarantees.md.
+            // If the counter is lost before the clock has passed it, fences may repeat: docs/guarantees.md.
             self.pass_to(self.clock_us.max(self.highest + 1));
         }
         let key = self.key(key);
@@ -262,7 +262,7 @@ impl<'a> Case<'a> {
                 self.redis.command(&["PEXPIRE", &queue, "60000"]);
             }
             Event::Pass(ms) => self.pass_to(self.clock_us + ms * 1_000),
-            // Without the counter only the clock says where fences go on.
+            // Without the counter, only the clock decides where fences continue.
             Event::Back(ms) if self.highest == 0 || self.last_fence().is_some() => {
                 self.seen.set_back += 1;
                 self.pass_to(self.clock_us - ms * 1_000);
@@ -270,17 +270,17 @@ impl<'a> Case<'a> {
             Event::Listen(client, on) => self.redis.listen(client, on),
             _ => {}
         }
-        // What others write ends, so that all does. A lock that is held keeps its own end.
+        // Keys of other programs expire here, so that everything does. A held lock keeps its own deadline.
         if !matches!(event, Event::Pass(_) | Event::Back(_) | Event::Listen(..)) {
             self.redis.command(&["PEXPIRE", &key, "60000"]);
         }
     }
 
-    /// Takes a step, and looks at what it did.
+    /// Takes a step and checks its effect.
     fn judge(&mut self, step: Step) -> Result<(), String> {
         let (before, held_before) = (self.keys(), self.holder());
         let steps = [(self.name.clone(), step)];
-        // The short form has one step here, and its error is that step's.
+        // The short form has one step here, so its error is that step's.
         let reply = self
             .redis
             .apply(&steps)
@@ -292,7 +292,7 @@ impl<'a> Case<'a> {
         self.redis.messages();
         let Ok(reply) = &reply else {
             self.seen.errors += 1;
-            // The lock; the counter may have skipped some, as long as it has not gone back.
+            // The counter may have skipped some fences, as long as it has not gone back.
             let risen = self.last_fence() >= Some(self.highest) || before[FENCE] == after[FENCE];
             self.highest = self.highest.max(self.last_fence().unwrap_or(0));
             return if before[0] == after[0] && risen {
@@ -335,7 +335,7 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// Notes the fence that an owner is told, and that one was named by its holder.
+    /// Records the fence that an owner is told, and whether a holder named its fence.
     fn note_fence(&mut self, step: &Step, reply: &Reply) {
         match (step, reply) {
             (Step::Acquire { owner, .. }, Reply::Held(held)) => {
@@ -349,9 +349,9 @@ impl<'a> Case<'a> {
 
     fn ends(&mut self) -> Result<(), String> {
         let a_day_and_an_hour = 25 * 3_600_000_000;
-        // The clock may have been set back by all of the sequence.
+        // The whole sequence may have set the clock back.
         self.pass_to(self.clock_us.max(self.highest) + 2 * a_day_and_an_hour);
-        // But for the counter.
+        // Except the counter.
         let keys = self.keys().into_iter().enumerate();
         let left: Vec<_> = keys
             .filter(|(at, key)| *at != FENCE && !key.is_empty())
@@ -370,7 +370,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Whose value it is, if it may be one of ours.
+/// The token in a value, if the value may be one of this protocol.
 fn token(value: &str) -> Option<&str> {
     let (token, _) = value.split_once('#')?;
     Owner::parse(token).map(|_| token)

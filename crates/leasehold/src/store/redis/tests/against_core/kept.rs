@@ -1,4 +1,4 @@
-//! A value and a record as Redis keeps them, in the words of core. Must never use the production code: that is what is tried.
+//! Reads a value and a record from Redis without the production code, which is under test.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use leasehold_core::{Block, Fence, Fences, Mode, Owner, Ttl, Waiter};
 
 use crate::store::redis::codec::words::mode_word;
 
-/// Reads a holder's value without the production code: whose it is, its fences, and whether others are said to wait.
+/// Reads a holder's value: its owner, its fences, and whether it has the mark of waiters.
 pub(super) fn holder(value: &str) -> Option<(Owner, Fences, bool)> {
     let (token, rest) = value.split_once('#')?;
     let (fences, marked) = match rest.strip_suffix('!') {
@@ -26,7 +26,7 @@ pub(super) fn holder(value: &str) -> Option<(Owner, Fences, bool)> {
     Some((owner, Fences { first, block }, marked))
 }
 
-/// Reads a record of the queue without the production code.
+/// Reads a record of the queue.
 pub(super) fn waiter(token: &str, record: &str) -> Result<Waiter, String> {
     let bad = || format!("not a record: {token} {record}");
     let owner = Owner::parse(token).ok_or_else(bad)?;

@@ -1,5 +1,4 @@
-//! Who hears that a waiter was granted the lock, of which the random steps have none but the waiters' own clients; and what is
-//! kept of those who wait.
+//! Who receives the wake of a grant, with listeners beside the waiters' own clients; and what is stored of waiters.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use testkit::{RedisServer, eventually};
 use super::model::{START_US, channel};
 use super::server::Redis;
 
-/// Of the client whose number is `client` from [`super::model::channel`].
+/// An owner of the client whose number is `client` in [`super::model::channel`].
 fn owner(client: u64) -> Owner {
     let id = u128::from(client) + 1;
     Owner::new(id, ClientId::new(0xc0 + client), "host", 1, "").unwrap()
@@ -41,7 +40,7 @@ fn release(client: u64) -> Step {
 
 /// A program that watches every channel, as monitoring does.
 #[test]
-fn who_listens_to_every_channel_hears_for_no_waiter() {
+fn pattern_subscriber_does_not_count_for_a_waiter() {
     let mut redis = Redis::start();
     let name = LockName::new("orders").unwrap();
     for alive in [true, false] {
@@ -60,7 +59,7 @@ fn who_listens_to_every_channel_hears_for_no_waiter() {
     }
 }
 
-/// Steps of clients on the lock `orders`, with nothing said so far.
+/// Steps of clients on the lock `orders`, without earlier messages.
 fn plays(redis: &mut Redis, steps: impl IntoIterator<Item = Step>) -> Vec<Reply> {
     let name = LockName::new("orders").unwrap();
     let mut replies = Vec::new();
@@ -81,9 +80,9 @@ fn holder(redis: &mut Redis) -> Option<u64> {
     }
 }
 
-/// A PUBLISH reaches those who listen at a replica, and does not count them.
+/// A PUBLISH reaches subscribers of a replica, but does not count them.
 #[test]
-fn who_listens_at_a_replica_hears_of_no_grant_to_it() {
+fn subscriber_of_replica_hears_of_no_grant() {
     let mut redis = Redis::start();
     redis.reset(START_US);
     let replica = RedisServer::builder().replica_of(redis.port()).start();
@@ -102,7 +101,7 @@ fn who_listens_at_a_replica_hears_of_no_grant_to_it() {
     assert_eq!(holder(&mut redis), Some(2));
     let heard = redis.messages();
     assert!(heard.iter().all(|heard| heard.channel != channel(1)));
-    // What comes after it over the same way is the first that is heard.
+    // A later message over this connection is the first one to arrive.
     redis.command(&["PUBLISH", &channel(1), "the end"]);
     let first = there.receive().unwrap();
     assert_eq!(first.array()[2].text(), "the end", "{first:?}");

@@ -1,9 +1,9 @@
-//! The scripts against the rules: random sequences of steps, on a real server and on `leasehold_core::World`, must give
-//! the same replies, the same wakes and the same state, to the millisecond. Must never excuse a difference: core is
-//! right, or core is changed.
+//! Compares the scripts with the rules: random sequences of steps, on a real server and on `leasehold_core::World`,
+//! must give equal replies, wakes and state, to the millisecond. A difference is never excused: either the script is
+//! wrong, or core is changed.
 //!
-//! The server's wall clock is the test's, so nothing is approximate and a sequence that failed fails again. To
-//! run one seed again: `PROPTEST_RNG_SEED=7 cargo test -p leasehold --lib against_core`.
+//! The test controls the server's clock, so nothing is approximate and a failed sequence fails again. To repeat a seed:
+//! `PROPTEST_RNG_SEED=7 cargo test -p leasehold --lib against_core`.
 
 mod batches;
 mod fences;
@@ -29,7 +29,7 @@ use self::tally::Tally;
 /// Sequences per run.
 const CASES: u32 = 400;
 
-/// Names that try each form of key: plain, with spaces and another script, with a hash tag of its own.
+/// Names that try each form of key: plain, with spaces and another script, with its own hash tag.
 const NAMES: [&str; LOCKS] = ["orders:42", "größe 7 %", "{user}:cart"];
 
 #[test]
@@ -60,24 +60,23 @@ fn the_scripts_do_what_core_does() {
     }
 }
 
-/// Whether the scripts or the rules are broken on purpose: then that it fails is enough, and the shortest way there is of
-/// no use.
+/// True if a mutation is active: then a failure is expected, and shrinking it is not needed.
 fn tries_the_tests() -> bool {
     cfg!(all(leasehold_mutations, debug_assertions))
         && std::env::var_os("LEASEHOLD_MUTATION").is_some()
 }
 
-/// One sequence under way.
+/// One sequence in progress.
 struct Case<'a> {
     redis: &'a mut Redis,
     model: Model,
     tally: &'a mut Tally,
-    /// What has happened, for people.
+    /// The events so far, for the failure message.
     story: String,
 }
 
 impl<'a> Case<'a> {
-    /// Most happens to the lock with the name of this number.
+    /// Most events concern the lock with this number.
     fn new(redis: &'a mut Redis, tally: &'a mut Tally, first: usize) -> Self {
         redis.reset(START_US);
         let mut names = NAMES.map(|name| LockName::new(name).unwrap());
@@ -90,7 +89,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Lets an event happen on both sides and compares them.
+    /// Applies an event on both sides and compares them.
     fn happens(&mut self, event: Event) -> Result<(), String> {
         let mut expected = Vec::new();
         match event {
@@ -141,8 +140,8 @@ impl<'a> Case<'a> {
         self.compare("state", &kept, &Ok((expected, self.model.counter())))
     }
 
-    /// Asks both sides, compares the replies, and says which messages are due. The steps that the short form fits come first; what
-    /// they find when they come is not what others find that come with them.
+    /// Asks both sides, compares the replies, and returns the expected messages. The steps that the short form fits are
+    /// executed first, so that the others find their effects.
     fn ask(&mut self, asks: Asks) -> Result<Vec<Message>, String> {
         let locks: Vec<usize> = asks.iter().map(|(lock, _)| *lock).collect();
         let step = |(lock, ask)| {
@@ -190,7 +189,7 @@ impl<'a> Case<'a> {
         let _infallible = writeln!(self.story, "{line}");
     }
 
-    /// Names the owners A to E, since nobody can tell their tokens apart.
+    /// Names the owners A to E, since their tokens look alike.
     fn readable(&self, text: &str) -> String {
         let named = self.model.owners.iter().zip('A'..);
         let text = named.fold(text.to_owned(), |text, (owner, letter)| {

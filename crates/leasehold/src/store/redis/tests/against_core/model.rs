@@ -1,4 +1,4 @@
-//! The side of core: a `World`, its time, and who would hear a wake. Must never say more of a rule than core says.
+//! The side of core: a `World`, its time, and the subscribers of a wake.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::tally::Tally;
 /// When each case begins, in microseconds: not at the beginning of a millisecond.
 pub(super) const START_US: u64 = 1_700_000_000_123_456;
 
-/// How long Redis keeps a queue that nobody joins or refreshes (`QUEUE_MEMORY` in `prelude.lua`).
+/// How long Redis keeps a queue that no client joins or refreshes (`QUEUE_MEMORY` in `prelude.lua`).
 ///
-/// Core has no such limit: it drops silent waiters one by one, when they are first in line and the lock is free. By
-/// then all of these are silent, so who is granted the lock is the same; but until then they are still counted.
+/// Core has no such limit: it drops silent waiters one by one, when they are first and the lock is free. By then all of
+/// these are silent, so the next holder is the same on both sides; but until then core still counts them.
 const QUEUE_MEMORY_MS: u64 = 60_000;
 
 /// The channel of a client, as `RedisStore` names it.
@@ -46,7 +46,7 @@ impl Presence for Listeners {
     }
 }
 
-/// What core says has happened so far.
+/// The state according to core.
 pub(super) struct Model {
     pub(super) names: [LockName; LOCKS],
     pub(super) owners: Vec<Owner>,
@@ -84,7 +84,7 @@ impl Model {
         self.clock_us / 1_000
     }
 
-    /// What is kept of a lock now. Redis knows of no processes, and so not which holds outlive theirs.
+    /// The state of a lock. Redis knows of no processes, and so not which holds outlive theirs.
     pub(super) fn state(&self, lock: usize) -> LockState {
         let mut state = self
             .world
@@ -103,7 +103,7 @@ impl Model {
         queued.then(|| self.queue_until_ms[lock].saturating_sub(self.now_ms()))
     }
 
-    /// The step that an ask means now.
+    /// The step that an ask stands for now.
     pub(super) fn step(&self, lock: usize, ask: Ask) -> Step {
         let ttl = |ms| Ttl::new(Duration::from_millis(ms)).unwrap();
         let state = self.state(lock);
@@ -164,8 +164,7 @@ impl Model {
         }
     }
 
-    /// Takes a step. Of the wakes, only those that someone subscribed to are returned: to who only polls, none is sent. The
-    /// same goes for who is told that the lock is wanted.
+    /// Takes a step. Returns only the wakes and `wanted` messages that a client is subscribed to.
     pub(super) fn apply(&mut self, lock: usize, step: &Step, tally: &mut Tally) -> Outcome {
         let before = self.state(lock);
         let now = Now::at_micros(self.clock_us);
@@ -173,7 +172,7 @@ impl Model {
         if let (Step::Acquire { wait: Some(_), .. }, Reply::Busy(_)) = (step, &outcome.reply) {
             self.queue_until_ms[lock] = self.now_ms() + QUEUE_MEMORY_MS;
         }
-        // Who leaves may have been passed over first.
+        // A waiter that leaves may have been passed over before.
         let mut advanced = before.clone();
         if matches!(step, Step::Release { .. }) {
             let fence = Fence::new(0);
@@ -204,7 +203,7 @@ impl Model {
     /// Moves the clock.
     pub(super) fn pass(&mut self, lock: usize, span: Span, tally: &mut Tally) {
         let state = self.state(lock);
-        // To a deadline, which may have passed or not exist.
+        // Until a deadline, which may have passed or not exist.
         let to = |deadline: Option<u64>, beyond: u64| {
             let left = deadline.map_or(0, |at| (at + beyond).saturating_sub(self.now_ms()));
             self.clock_us + left * 1_000
@@ -236,7 +235,8 @@ impl Model {
             ),
             Span::Back(millis) => self.clock_us - millis * 1_000,
         };
-        // Redis may drop an expired key at any time from now on, so core does at once: the clock may go back later.
+        // Redis may drop an expired key at any time from now on, so core drops it at once: the clock may be set back
+        // later.
         let now = Now::at_micros(self.clock_us);
         for lock in 0..LOCKS {
             let queue_ends = self.queue_until_ms[lock] < self.now_ms();
@@ -250,7 +250,7 @@ impl Model {
         }
     }
 
-    /// Another program writes under the name.
+    /// Another program writes under the lock's name.
     pub(super) fn intrude(&mut self, lock: usize, intrusion: Intrusion) {
         let now_ms = self.now_ms();
         let state = self.world.entry(&self.names[lock]);
@@ -276,7 +276,7 @@ impl Model {
             }
             Intrusion::HashSet if free => state.foreign = foreign("hash", b"", None),
             Intrusion::SortedSetAdd if free => state.foreign = foreign("zset", b"", None),
-            // Refused by Redis, or one more field in what is there.
+            // Redis refuses it, or it adds a field to the existing value.
             Intrusion::SetNxPx { .. } | Intrusion::HashSet | Intrusion::SortedSetAdd => {}
         }
     }
@@ -298,7 +298,7 @@ impl Model {
     }
 }
 
-/// Those whom a step has passed over, since they could not be told: they keep their place, but not for so long.
+/// The waiters that a step has passed over, since they could not be told. They keep their place, but not for as long.
 pub(super) fn passed_over<'a>(
     before: &'a LockState,
     after: &'a LockState,

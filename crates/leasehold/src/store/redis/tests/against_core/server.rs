@@ -1,5 +1,4 @@
-//! The side of Redis: a real server whose clock is the test's, asked through the production scripts and codec. Must
-//! never decide anything: it says what is there.
+//! The side of Redis: a real server whose clock the test controls, used through the production scripts and codec.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,22 +24,22 @@ use crate::store::redis::codec::words::COUNTER;
 use crate::store::redis::connection::current::Connected;
 use crate::store::redis::{Address, RedisStore};
 
-/// In real time; only a hang takes that long.
+/// In real time; only a hang takes this long.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A channel that is always subscribed to, which keeps the connection in that state.
+/// A channel that is always subscribed to, which keeps the connection in subscriber mode.
 const NO_CHANNEL: &str = "against-core";
 
-/// What Redis keeps for a lock.
+/// What Redis stores for a lock.
 #[derive(Debug, PartialEq)]
 pub(super) struct Kept {
-    /// In the words of core.
+    /// Translated to core's types.
     pub(super) state: LockState,
     /// How long the queue lasts, if there is one.
     pub(super) queue_for_ms: Option<u64>,
 }
 
-/// A message as a subscriber got it.
+/// A message as a subscriber received it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Message {
     pub(super) channel: String,
@@ -48,7 +47,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Those that a step sends, in their order.
+    /// The messages of a step, in their order.
     pub(super) fn of(outcome: &Outcome, name: &LockName) -> Vec<Self> {
         let to = |owner: &Owner, payload| Self {
             channel: format!("leasehold:wake:{}", owner.client()),
@@ -114,7 +113,7 @@ impl Redis {
         }
     }
 
-    /// As if the server had just been started at `clock_us`, with the first two clients listening.
+    /// Resets the server to an empty one, started at `clock_us`, with the first two clients subscribed.
     pub(super) fn reset(&mut self, clock_us: u64) {
         self.set_clock(clock_us);
         self.flush();
@@ -129,7 +128,7 @@ impl Redis {
         self.server.clock().set(clock_us);
     }
 
-    /// The form in which steps are sent next: the short one as far as there is one, and each third time the long one.
+    /// The form of the next steps: the short one if there is one, and the long one each third time.
     pub(super) fn kind(&mut self, steps: &[(LockName, Step)]) -> Kind {
         self.requests += 1;
         let kinds = || (steps.iter()).map(|(name, step)| Contended::default().kind(name, step));
@@ -141,7 +140,7 @@ impl Redis {
         }
     }
 
-    /// Which of these steps the short form fits, by what is kept now and what those before it leave.
+    /// Which of these steps the short form fits, given the stored state and the effects of earlier steps.
     pub(super) fn fits(&mut self, kind: Kind, steps: &[(LockName, Step)]) -> Vec<bool> {
         let mut values = BTreeMap::new();
         let mut fits = Vec::new();
@@ -182,7 +181,7 @@ impl Redis {
         fits
     }
 
-    /// Sends steps in one request and reads the replies for people to compare.
+    /// Sends steps in one request and returns the replies in readable form.
     pub(super) fn apply(
         &mut self,
         steps: &[(LockName, Step)],
@@ -191,7 +190,7 @@ impl Redis {
         self.apply_as(kind, steps)
     }
 
-    /// The same, in this form.
+    /// Sends steps in this form and returns the replies in readable form.
     pub(super) fn apply_as(
         &mut self,
         kind: Kind,
@@ -205,8 +204,8 @@ impl Redis {
             .collect())
     }
 
-    /// Sends steps in one request, as a store does it, but for any client (that of the first acquire) and without the TTL's
-    /// limit, which is in real time.
+    /// Sends steps in one request as a store does, but for any client (that of the first acquire) and without the time
+    /// limit from the TTL, which is in real time.
     pub(super) fn batch(
         &mut self,
         kind: Kind,
@@ -251,7 +250,7 @@ impl Redis {
             Intrusion::SortedSetAdd => vec![b"ZADD", b"1", b"member"],
         };
         words.insert(1, name.key().as_bytes());
-        // What it answers does not matter: it is refused where another type is in its way.
+        // The answer does not matter: Redis refuses it if a key of another type is in the way.
         self.commands.command(&words);
     }
 
@@ -273,13 +272,13 @@ impl Redis {
         self.messages();
     }
 
-    /// Someone listens to every channel by a pattern from now on.
+    /// From now on, a client subscribes to every channel by a pattern.
     pub(super) fn overhear(&mut self) {
         self.subscriber.send(&["PSUBSCRIBE", "*"]).unwrap();
         self.messages();
     }
 
-    /// What was published since the last call. The answer to PING comes after all of it.
+    /// The messages published since the last call. The reply to PING comes after all of them.
     pub(super) fn messages(&mut self) -> Vec<Message> {
         self.subscriber.send(&["PING"]).unwrap();
         let mut messages = Vec::new();
@@ -297,7 +296,7 @@ impl Redis {
         }
     }
 
-    /// Reads the keys of all locks back, and the counter, and makes sure that there is no other key.
+    /// Reads the keys of all locks and the counter back, and checks that there is no other key.
     pub(super) fn kept(
         &mut self,
         names: &[LockName],
@@ -344,7 +343,7 @@ impl Redis {
         let [kind, value, lease, queue, waiters, queue_for, waiters_for] = &replies[..] else {
             unreachable!("seven commands")
         };
-        // PTTL: -1 is for ever, -2 is not there.
+        // PTTL: -1 is without end, -2 is a missing key.
         let left = |pttl: &testkit::Reply| u64::try_from(pttl.int()).ok();
         let (mut state, mut marked) = (LockState::default(), true);
         let kind = kind.text();

@@ -1,21 +1,21 @@
-//! What can happen to a lock: asked for by our clients, done by others, or by time. Must never depend on a server or a
-//! model, so that a sequence that failed can be shortened and replayed.
+//! The events of a lock: requests of clients, actions of other programs, and time. They depend on neither the server
+//! nor the model, so that a failed sequence can be shortened and replayed.
 //!
-//! Events are relative (`until the lease ends`, `the holder's fence`) and get their meaning when they happen; so a
+//! Events are relative (`until the lease ends`, `the holder's fence`) and get their meaning when they happen. So a
 //! shortened sequence still makes sense.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Everything that may happen next.
+/// An event.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
-    /// A client of ours asks.
+    /// A client asks.
     Ask { lock: usize, ask: Ask },
-    /// It asks for several things in one request, all of one kind.
+    /// A client asks for several things in one request, all of one kind.
     Batch { asks: Asks },
-    /// Time goes on, or back.
+    /// Time passes, or the clock is set back.
     Time { lock: usize, span: Span },
     /// Another program writes under the lock's name.
     Foreign { lock: usize, intrusion: Intrusion },
@@ -55,38 +55,38 @@ pub(super) enum Ask {
     Inspect,
 }
 
-/// Who asks.
+/// The owner that asks.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Who {
-    /// One of the owners, whatever it has.
+    /// One of the owners, in any state.
     Any(usize),
-    /// The one who holds the lock, or the first owner if none does.
+    /// The holder, or the first owner if there is none.
     Holder,
-    /// The one who waits first in line, or the first owner if none does.
+    /// The first waiter, or the first owner if there is none.
     Head,
 }
 
-/// How a waiter says it waits.
+/// How a waiter waits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Hearing {
     Channel,
     Polls,
 }
 
-/// Which fence an operator names, or an owner that believes to hold.
+/// The fence that an operator names, or an owner that believes to hold.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Meant {
-    /// That of the last grant, by which the holder is known.
+    /// That of the last grant, which identifies the holder.
     Grant,
-    /// One that far above it.
+    /// One so far above it.
     AfterGrant(u64),
     /// The number below it, which an earlier holder may have had.
     BeforeGrant,
     /// The last one of the holder's block.
     Last,
-    /// One that far beyond it.
+    /// One so far beyond it.
     Above(u64),
-    /// One that nobody had.
+    /// A fence that was never drawn.
     Wrong,
 }
 
@@ -112,19 +112,19 @@ pub(super) enum Intrusion {
     SortedSetAdd,
 }
 
-/// How many locks there are.
+/// The number of locks.
 pub(super) const LOCKS: usize = 3;
 
-/// How many owners take part.
+/// The number of owners.
 pub(super) const OWNERS: usize = 5;
 
-/// Which client each owner belongs to.
+/// The client of each owner.
 pub(super) const CLIENT_OF: [usize; OWNERS] = [0, 0, 1, 1, 2];
 
 /// The longest batch of a test.
 const BATCH: usize = 8;
 
-/// As a token of ours, but for its length, of which nothing is left when it is cut.
+/// Like a token of this protocol, but too long, so that it is cut off.
 const LONG: [u8; 1_100] = {
     let (mut long, begin) = ([b'x'; 1_100], FOREIGN_BEGIN);
     let mut at = 0;
@@ -137,7 +137,7 @@ const LONG: [u8; 1_100] = {
 
 const FOREIGN_BEGIN: &[u8] = b"lh1.00000000000000000000000000000001.0000000000000001.h:1:";
 
-/// What other programs keep in a lock: a random token, nothing, near misses of our own form, and what is too long for it.
+/// Values of other programs: a random token, nothing, near misses of a token, and texts that are too long.
 pub(super) const FOREIGN_VALUES: [&[u8]; 20] = [
     &LONG,
     LONG.split_at(1_024).0,
@@ -161,7 +161,7 @@ pub(super) const FOREIGN_VALUES: [&[u8]; 20] = [
     b"d2f1c9a08c3b11ef9d3c0242ac120002#1795203291536740",
 ];
 
-/// A sequence of events. Its length begins at nothing, so that a failing one can shrink to its core.
+/// A sequence of events. Its length begins at zero, so that a failing one can be shortened.
 pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
     vec(event(), 0..=120)
 }
@@ -208,7 +208,7 @@ fn settlements() -> impl Strategy<Value = Asks> {
     vec((0..LOCKS, settlement()), 2..=BATCH)
 }
 
-/// All of one client, since a request comes over its connection.
+/// All of one client, since a request uses its connection.
 fn acquires() -> impl Strategy<Value = Asks> {
     (0..OWNERS).prop_flat_map(|one| {
         let of_client: Vec<usize> = (0..OWNERS)
@@ -230,7 +230,7 @@ fn acquires() -> impl Strategy<Value = Asks> {
     })
 }
 
-/// How many fences: mostly one, as without a line in the client.
+/// The number of fences: mostly one, as without local waiters in the client.
 fn block() -> impl Strategy<Value = u64> {
     prop_oneof![3 => Just(1), 1 => Just(64), 1 => Just(1_024), 1 => 2..100_u64]
 }
@@ -250,7 +250,7 @@ fn meant() -> impl Strategy<Value = Meant> {
     ]
 }
 
-/// Anyone, the first in line, or with this weight the holder.
+/// Any owner, the first waiter, or with this weight the holder.
 fn who(holder: u32) -> impl Strategy<Value = Who> {
     prop_oneof![
         8 => (0..OWNERS).prop_map(Who::Any),

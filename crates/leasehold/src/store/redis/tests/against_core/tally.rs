@@ -1,4 +1,4 @@
-//! What the random steps have reached. Without it, the comparison could pass by comparing nothing.
+//! Counts what the random steps have reached. Without it, the comparison could pass without comparing anything.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(super) struct Tally {
     pub(super) expired: usize,
     pub(super) claims_expired: usize,
     pub(super) foreign_seen: usize,
-    /// Holders, and waiters, that name the fence of another hold.
+    /// Holders and waiters that name the fence of another hold.
     pub(super) held_otherwise: usize,
     pub(super) freed_otherwise: usize,
     pub(super) left_otherwise: usize,
@@ -37,23 +37,23 @@ pub(super) struct Tally {
     pub(super) told: usize,
     pub(super) told_of_more: usize,
     pub(super) wanted: usize,
-    /// Grants of more than one fence, and steps by another than the first.
+    /// Grants of more than one fence, and steps by another fence than the first.
     pub(super) blocks: usize,
     pub(super) held_by_another: usize,
     pub(super) broken_by_another: usize,
-    /// Steps that a short form was tried for, and those that it fitted: acquires, and the others.
+    /// Steps for which a short form was tried, and those that it fitted: acquires, and the others.
     pub(super) tried_short: [usize; 2],
     pub(super) fitted: [usize; 2],
     pub(super) first_polls: usize,
     pub(super) polls_at_the_end: usize,
     pub(super) batches: usize,
     pub(super) batched: usize,
-    /// Who was granted the lock and has not claimed it yet.
+    /// The owner that was granted the lock and has not claimed it yet.
     unclaimed: Option<Owner>,
 }
 
 impl Tally {
-    /// Counts what a step showed.
+    /// Counts the effects of a step.
     pub(super) fn note(
         &mut self,
         now_ms: u64,
@@ -130,13 +130,13 @@ impl Tally {
         }
         if let Reply::Busy(Busy { holder, .. }) | Reply::NotHeld(Some(holder)) = &outcome.reply {
             self.foreign_seen += usize::from(matches!(holder.who, HolderIdentity::Foreign { .. }));
-            // Which holds until the clock has caught up.
+            // True until the clock has caught up.
             let ahead = |fence: Fence| fence.get() / 1_000 > now_ms;
             self.fence_ahead += usize::from(holder.fence.is_some_and(ahead));
         }
     }
 
-    /// Counts what is heard of a step.
+    /// Counts the messages of a step.
     pub(super) fn note_messages(&mut self, outcome: &Outcome) {
         self.told += outcome.wakes.len();
         self.told_of_more += outcome.wakes.iter().filter(|wake| wake.queued > 0).count();
@@ -152,13 +152,13 @@ impl Tally {
         }
     }
 
-    /// Counts a request of so many steps.
+    /// Counts a request with this many steps.
     pub(super) fn note_batch(&mut self, steps: usize) {
         self.batches += 1;
         self.batched += steps;
     }
 
-    /// Counts what time took.
+    /// Counts the effects of time.
     pub(super) fn note_time(&mut self, before: &LockState, after: &LockState) {
         let lost = |before: bool, after: bool| usize::from(before && !after);
         self.queues_forgotten += lost(!before.queue.is_empty(), !after.queue.is_empty());
@@ -169,7 +169,7 @@ impl Tally {
         }
     }
 
-    /// Panics if anything worth comparing occurred too seldom. The floors are a third or less of what is usual.
+    /// Panics if an outcome occurred too seldom. The floors are a third or less of the usual numbers.
     pub(super) fn check(&self) {
         let floors = [
             (self.steps, 10000, "steps"),

@@ -1,5 +1,5 @@
-//! The scripts, and the commands of the recipe where nobody comes between, against the rules: random steps at random times on a
-//! real server whose clock is the test's. Must never excuse a difference.
+//! Compares the scripts, and the commands of the recipe without interference, with the rules: random steps at random
+//! times on a real server whose clock the test controls.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,14 +23,14 @@ const KEY: &str = "{orders} 42";
 enum Event {
     /// Time passes, in microseconds.
     Pass(u64),
-    /// Somebody writes a deadline so many units from now, with this ending.
+    /// Another program writes a deadline this many units from now, with this ending.
     Deadline(i64, &'static str),
-    /// Somebody writes anything.
+    /// Another program writes any text.
     Text(Vec<u8>),
     OtherType,
     Delete,
     Acquire(u64),
-    /// To so many units more than needed, by who knows its deadline, or not.
+    /// Extends to this many units more than needed, by an owner that knows its deadline, or not.
     Extend(u64, i64, bool),
     Release(bool),
 }
@@ -57,7 +57,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     let ending = prop::sample::select(vec!["", ".0", ".000", ".5", ".", " ", "x"]);
     let span = prop_oneof![Just(1), Just(1_000), Just(999_999), 0_u64..4_000_000];
     let known = || prop::bool::weighted(0.8);
-    // What stays until it is deleted is rare enough for a lock to be taken, extended and released between.
+    // Values without an end are rare, so that a lock can be taken, extended and released between them.
     let event = prop_oneof![
         3 => span.prop_map(Event::Pass),
         2 => (-3_i64..4, ending).prop_map(|(by, ending)| Event::Deadline(by, ending)),
@@ -134,7 +134,7 @@ impl Redis {
         }
     }
 
-    /// Lets everything happen here and by the rules.
+    /// Applies the events here and to the rules, and compares them.
     fn agrees(&mut self, unit: Unit, scripts: bool, events: &[Event]) -> Result<(), String> {
         let (mut now_us, mut content, mut mine) = (START_US, Content::Nothing, vec![1]);
         self.put(&content);
@@ -192,7 +192,7 @@ impl Redis {
             let late = now + 1_000_000 / unit.micros();
             let left = reply == Reply::Released && !is_mine(unit, late, &before, &mine);
             if !scripts && left {
-                // The one difference: a deadline that is near is left to pass.
+                // The one difference: a near deadline is left to pass.
                 content = before;
             }
             let there = self.content();
@@ -248,7 +248,7 @@ fn the_scripts_do_what_core_does() {
 }
 
 #[test]
-fn the_commands_do_what_core_does_if_nobody_comes_between() {
+fn commands_do_what_core_does_without_interference() {
     do_what_core_does(false);
 }
 

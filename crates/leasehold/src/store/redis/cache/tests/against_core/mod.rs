@@ -1,6 +1,6 @@
-//! The scripts of cache entries against the rules: random sequences of steps, losses and intrusions, on a real server whose
-//! clock is the test's and on `EntryState`, must give the same replies, the same messages and the same state, to the
-//! millisecond. Must never excuse a difference: core is right, or core is changed.
+//! Compares the scripts of cache entries with the rules: random sequences of steps, losses and intrusions, on a real
+//! server whose clock the test controls and on `EntryState`, must give equal replies, messages and state, to the
+//! millisecond. A difference is never excused: either the script is wrong, or core is changed.
 
 mod server;
 mod steps;
@@ -52,7 +52,7 @@ fn the_scripts_of_cache_entries_do_what_core_does() {
     }
 }
 
-/// Without it, the comparison could pass by comparing nothing.
+/// Without this check, the comparison could pass without comparing anything.
 fn check(seen: &BTreeMap<&'static str, usize>) {
     for what in [
         "fresh",
@@ -82,7 +82,7 @@ fn check(seen: &BTreeMap<&'static str, usize>) {
     assert!(steps > 9_000, "{steps} steps");
 }
 
-/// One sequence under way.
+/// One sequence in progress.
 struct Case<'a> {
     redis: &'a mut Redis,
     seen: &'a mut BTreeMap<&'static str, usize>,
@@ -91,7 +91,7 @@ struct Case<'a> {
     tokens: Tokens,
     now_us: u64,
     last: Option<(Step, bool)>,
-    /// What has happened, for people.
+    /// The events so far, for the failure message.
     story: String,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Lets an event happen on both sides and compares them.
+    /// Applies an event on both sides and compares them.
     fn happens(&mut self, event: Event) -> Result<(), String> {
         writeln!(self.story, "{event:?}").unwrap();
         let is_free = self.state.foreign.is_none();
@@ -126,12 +126,12 @@ impl<'a> Case<'a> {
                 }
             }
             Event::Pass(span) => {
-                // The next step shows what it did.
+                // The next step shows its effect.
                 self.pass(span);
                 return Ok(());
             }
             Event::Back(micros) => {
-                // What has ended is gone on both sides before the clock is set back, whoever would have noticed first.
+                // Expired data is dropped on both sides before the clock is set back.
                 let lease = Ttl::new(Ttl::MIN).unwrap();
                 let token = steps::nobody();
                 self.take(&Step::Renew { token, lease }, true)?;

@@ -1,5 +1,4 @@
-//! The side of Redis: a real server whose clock is the test's, asked through the production scripts and codec. Must never
-//! decide anything: it says what is there.
+//! The side of Redis: a real server whose clock the test controls, used through the production scripts and codec.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +25,7 @@ pub(super) struct Redis {
     server: RedisServer,
 }
 
-/// The step that the rules see: of a connection that does not listen, nobody is told.
+/// The step as the rules see it: without a listener if the connection is not subscribed.
 pub(super) fn as_heard(step: &Step, listens: bool) -> Step {
     match step {
         Step::Begin(begin) if !listens => Step::Begin(Begin {
@@ -58,7 +57,7 @@ impl Redis {
         }
     }
 
-    /// As if the server had just been started.
+    /// Resets the server to an empty one.
     pub(super) fn reset(&mut self, clock_us: u64) {
         self.set_clock(clock_us);
         self.commands.command(&["FLUSHALL"]);
@@ -108,8 +107,8 @@ impl Redis {
             .map_err(|error| error.to_string())
     }
 
-    /// What was published since the last call: the client and the message, sorted, since the order of hints to different
-    /// clients means nothing.
+    /// The messages published since the last call: client and message, sorted, since the order of hints to different
+    /// clients does not matter.
     pub(super) fn messages(&mut self) -> Vec<(String, String)> {
         self.subscriber.send(&["PING"]).unwrap();
         let mut messages = Vec::new();
@@ -129,7 +128,7 @@ impl Redis {
         messages
     }
 
-    /// Reads what is kept, in the words of core.
+    /// Reads the stored state, translated to core's types.
     pub(super) fn state(&mut self, key: &LockName, now_ms: u64) -> Result<EntryState, String> {
         let (entry, control) = (key.key().to_owned(), key.beside(":lh-cache"));
         let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
@@ -181,7 +180,7 @@ impl Redis {
     }
 }
 
-/// Reads a control without the production code, and makes sure that there is nothing else in it.
+/// Reads a control without the production code, and checks that it has no other fields.
 fn read(fields: &BTreeMap<String, String>, forget_at_ms: u64) -> Result<Control, String> {
     let text = |field: &str| fields.get(field).map(String::as_str);
     let number = |field: &str| {

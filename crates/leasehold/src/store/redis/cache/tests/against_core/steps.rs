@@ -1,4 +1,4 @@
-//! What can happen to an entry. Must never choose only what is sensible.
+//! The events of an entry, sensible or not.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use leasehold_core::cache::{
 use leasehold_core::{ClientId, Ttl};
 use proptest::prelude::*;
 
-/// What is no entry, and looks more or less like one.
+/// Values that are not entries, and look more or less like one.
 pub(super) const FOREIGN_TEXTS: [&str; 7] = [
     "",
     "{\"a\":1}",
@@ -23,10 +23,10 @@ pub(super) const FOREIGN_TEXTS: [&str; 7] = [
 #[derive(Debug, Clone)]
 pub(super) enum Event {
     Ask(Ask),
-    /// The last step once more.
+    /// Repeats the last step.
     Again,
     Pass(Span),
-    /// The server's clock is set back by so many microseconds.
+    /// Sets the server's clock back by this many microseconds.
     Back(u64),
     LoseControl,
     LoseValue,
@@ -35,12 +35,12 @@ pub(super) enum Event {
     ForeignType,
     /// As a string, or as a hash.
     ForeignControl(bool),
-    /// Another puts an entry there.
+    /// Another client stores an entry.
     Stored(Stored),
     Clear,
 }
 
-/// How long to wait: so many microseconds, or until so many milliseconds after the end of something.
+/// How long to wait: this many microseconds, or until this many milliseconds after the end of something.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Span {
     Micros(u64),
@@ -76,10 +76,10 @@ impl Stored {
     }
 }
 
-/// A version, by what is there.
+/// A version, relative to the stored ones.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Which {
-    /// The one that was granted to the token last.
+    /// The one that the token was granted last.
     Granted,
     Stored(i64),
     Last(i64),
@@ -117,7 +117,7 @@ pub(super) enum Ask {
     Invalidate(bool),
 }
 
-/// What each token was granted last.
+/// The last grant of each token.
 #[derive(Debug, Default)]
 pub(super) struct Tokens(BTreeMap<Token, Version>);
 
@@ -129,21 +129,21 @@ impl Tokens {
     }
 }
 
-/// Stands for the token of whoever loads.
+/// Stands for the token of the current loader.
 const LOADERS: u128 = 0;
 
-/// The token of a load that never was.
+/// The token of a load that does not exist.
 pub(super) const fn nobody() -> Token {
     Token(u128::MAX)
 }
 
 impl Ask {
-    /// Whether the connection listens.
+    /// True if the connection is subscribed.
     pub(super) const fn listens(&self) -> bool {
         !matches!(self, Self::Begin { listens: false, .. })
     }
 
-    /// The step that it means now.
+    /// The step that it stands for now.
     pub(super) fn step(&self, state: &EntryState, tokens: &Tokens) -> Step {
         let version = |which: Which, token: Token| {
             let by = |version: Option<Version>, by| {
@@ -294,7 +294,7 @@ fn stored() -> impl Strategy<Value = Stored> {
     )
 }
 
-/// A sequence of what can happen.
+/// A sequence of events.
 pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
     let micros = prop_oneof![Just(1), Just(1_000), 0_u64..3_000_000].prop_map(Span::Micros);
     let by = || 0_i64..2;

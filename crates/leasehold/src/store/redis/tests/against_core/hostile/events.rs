@@ -1,16 +1,16 @@
-//! What may happen to a lock of which anything may be spoiled. Must never depend on what happened before.
+//! The events of the hostile test. None depends on an earlier one.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// So many owners take part, of three clients.
+/// The number of owners, of three clients.
 pub(super) const OWNERS: usize = 4;
 
-/// So many keys has a lock.
+/// The number of keys of a lock.
 pub(super) const KEYS: usize = 4;
 
-/// What counts as lost in the counter.
+/// Values of the counter that count as lost.
 pub(super) const NO_FENCES: [&str; 8] = [
     "",
     "a fence",
@@ -22,7 +22,7 @@ pub(super) const NO_FENCES: [&str; 8] = [
     "99999999999999999999999999999999",
 ];
 
-/// Records of waiters that no client of ours wrote.
+/// Records of waiters that no client wrote.
 pub(super) const RECORDS: [&str; 8] = [
     "junk",
     "",
@@ -34,10 +34,10 @@ pub(super) const RECORDS: [&str; 8] = [
     "exclusive 30000 with space 99999999999999",
 ];
 
-/// Places in line that no client of ours took.
+/// Places in the queue that no client took.
 pub(super) const SCORES: [&str; 5] = ["inf", "-inf", "1e300", "-1", "9007199254740993"];
 
-/// Who stands in line besides owners.
+/// Members of the queue besides owners.
 pub(super) const MEMBERS: [&str; 4] = ["", "a b", "lh1.", "granted 1 2 3 4 5"];
 
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ pub(super) enum Event {
     Acquire(usize, u64, Option<bool>),
     Extend(usize, u64),
     Release(usize, Option<u64>),
-    /// With the last fence, or any.
+    /// With the last fence, or any other.
     Break(bool),
     Inspect,
     Delete(usize),
