@@ -148,7 +148,7 @@ pub(crate) fn open(
 }
 
 #[cfg(feature = "doctor")]
-/// Examines the store at `target` over a connection of its own; each request may take `limit`.
+/// Examines the store at `target` over a separate connection; each request may take `limit`.
 #[cfg_attr(
     not(feature = "redis"),
     expect(unused_variables, reason = "of use to a server only")

@@ -27,7 +27,7 @@ pub(crate) struct LocalStore {
     listener: Listener,
 }
 
-/// Who does the blocking work.
+/// The thread that does the blocking work.
 enum Worker {
     /// A thread. When the sender is dropped, it closes the file and ends.
     Thread(Sender<DbJob>),

@@ -55,7 +55,7 @@ impl Memory {
         self.faults.clone()
     }
 
-    /// A second handle to this store, with faults of its own. A test can cut off its clients while others are
+    /// A second handle to this store, with separate faults. A test can cut off its clients while others are
     /// connected.
     #[must_use]
     pub fn by_another_way(&self) -> Self {

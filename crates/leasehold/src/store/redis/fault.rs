@@ -55,7 +55,7 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
             (said(StoreErrorKind::Unreachable, detail).unknown(), false)
         }
         ErrorKind::Parse => {
-            let detail = "the other side does not speak the Redis protocol; is it the right port, and with or without TLS?";
+            let detail = "the other side does not speak Redis' protocol; is it the right port, and with or without TLS?";
             (said(StoreErrorKind::Protocol, detail).unknown(), false)
         }
         // The server answered, so it may have executed the request: in step, outcome unknown.
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn every_refusal_is_known_by_what_the_server_says() {
         for (word, kind) in REFUSALS {
-            // A word that is not a code stands in the text after the general code.
+            // A word that is not a code follows the general code in the text.
             let is_code = word.chars().all(char::is_uppercase);
             let code = if is_code { "" } else { "ERR it is said: " };
             let (error, in_step) = classify("store", &line(&format!("{code}{word} here")));

@@ -10,7 +10,7 @@ fn a_url_of_no_store_is_refused_with_what_to_write() {
     for (url, why) in [
         ("", "has no scheme"),
         ("S3CR3T@host", "has no scheme"),
-        ("S3CR3T:x@host", "has no scheme"),
+        ("S3CR3T:x@host", "has an unknown scheme"),
         ("127.0.0.1:6379", "write redis://host:port/"),
         ("localhost:6379/0", "write redis://host:port/"),
         ("etcd://S3CR3T@h/", "unknown scheme"),

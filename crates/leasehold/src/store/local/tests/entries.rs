@@ -125,7 +125,7 @@ fn read_does_not_wait_and_step_waits_for_bounded_time() {
 }
 
 #[test]
-fn what_is_no_entry_is_said_to_be_none() {
+fn invalid_entry_is_reported() {
     let host = Host::new(Clock::virtual_time());
     let a = host.peer(1);
     let version = a.loads();
@@ -133,5 +133,8 @@ fn what_is_no_entry_is_said_to_be_none() {
     host.sql("UPDATE entries SET value = x'00'");
     let refused = a.takes(&INVALIDATE).unwrap_err();
     assert_eq!(refused.kind, StoreErrorKind::Protocol);
-    assert!(refused.to_string().contains("no cache entry"), "{refused}");
+    assert!(
+        refused.to_string().contains("not a cache entry"),
+        "{refused}"
+    );
 }

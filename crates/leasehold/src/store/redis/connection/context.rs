@@ -38,12 +38,12 @@ pub(super) struct ConnectionContext {
 }
 
 impl ConnectionContext {
-    pub(super) fn tell(&self, current: CurrentConnection) {
+    pub(super) fn publish(&self, current: CurrentConnection) {
         self.current.send_replace(current);
     }
 
     /// Records the server of a new connection. Returns how it replaced the previous server, if it is another one.
-    pub(super) fn meet(&self, server: Option<&ServerId>) -> Option<Replaced> {
+    pub(super) fn record_server(&self, server: Option<&ServerId>) -> Option<Replaced> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let before = last.replace(server.cloned())?;
         replaced(before.as_ref(), server)

@@ -77,7 +77,7 @@ pub(super) async fn dial(
 }
 
 /// A connection and its driver.
-pub(in crate::store::redis) type Opened = (MultiplexedConnection, BoxFuture<'static, ()>);
+pub(in crate::store::redis) type RawConnection = (MultiplexedConnection, BoxFuture<'static, ()>);
 
 /// A stream that carries bytes both ways.
 trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -90,7 +90,7 @@ pub(in crate::store::redis) async fn open(
     settings: &RedisConnectionInfo,
     config: AsyncConnectionConfig,
     placement: Option<&Placement>,
-) -> RedisResult<Opened> {
+) -> RedisResult<RawConnection> {
     let stream: Box<dyn Duplex> = match address.info().addr() {
         ConnectionAddr::Unix(path) => {
             let stream = UnixStream::connect(path).await?;

@@ -33,14 +33,14 @@ use crate::store::redis::fault::classify;
 use crate::store::redis::queue::{ConnectionState, DisconnectReason, RunnerAction};
 
 /// How long a server may take to answer PING after a request timed out.
-const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
+const PING_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long a connection must have lived for the next attempt to be made without a longer pause.
-const LIVED: Duration = Duration::from_secs(1);
+const MIN_LIFETIME: Duration = Duration::from_secs(1);
 
 /// The longest pause after a connection that broke soon. It is no longer than the poll that replaces a missed wake,
 /// because waiters and leases whose renewal failed ask again after each new connection.
-const CUT_PAUSE: Duration = Duration::from_millis(250);
+const MAX_RECONNECT_PAUSE: Duration = Duration::from_millis(250);
 
 /// Runs the connection until the queue is closed.
 pub(super) async fn run(context: Arc<ConnectionContext>) {
@@ -67,7 +67,7 @@ impl Runner<'_> {
         let context = self.context;
         let first = Duration::from_millis(20);
         let mut refused = Backoff::new(first, Duration::from_secs(1));
-        let mut cut = Backoff::new(first, CUT_PAUSE);
+        let mut cut = Backoff::new(first, MAX_RECONNECT_PAUSE);
         if context.queue.is_up() {
             // The previous future that ran this connection panicked.
             self.disconnect(DisconnectReason::Lost);
@@ -77,9 +77,9 @@ impl Runner<'_> {
             match self.meanwhile(self.dial()).await {
                 Ok(established) => {
                     refused.reset();
-                    let end = self.pump(established).await;
+                    let end = self.serve(established).await;
                     self.disconnect(end);
-                    if context.clock.now().since(begun) >= LIVED {
+                    if context.clock.now().since(begun) >= MIN_LIFETIME {
                         cut.reset();
                     } else {
                         self.meanwhile(context.clock.sleep(cut.pause())).await;
@@ -88,7 +88,7 @@ impl Runner<'_> {
                 Err(error) => {
                     let current = CurrentConnection::Down(error.clone());
                     let down = ConnectionState::Down(error);
-                    context.queue.set(down, || context.tell(current));
+                    context.queue.set(down, || context.publish(current));
                     self.meanwhile(context.clock.sleep(refused.pause())).await;
                 }
             }
@@ -105,8 +105,8 @@ impl Runner<'_> {
         } = &**self.context;
         let settings = login(address, clock, *limit).await?;
         let (handshake, listener) = (self.context.handshake(), &self.context.listener);
-        let dialling = dial(handshake, &settings, listener, &self.context.placement);
-        let established = clock.within(*limit, dialling).await;
+        let dialing = dial(handshake, &settings, listener, &self.context.placement);
+        let established = clock.within(*limit, dialing).await;
         established.unwrap_or_else(|| Err(silent(address, Some(*limit))))
     }
 
@@ -116,7 +116,7 @@ impl Runner<'_> {
         (context.listener)(Notice::Cut(why.describe().1));
         context
             .queue
-            .disconnect(why, || context.tell(CurrentConnection::Connecting));
+            .disconnect(why, || context.publish(CurrentConnection::Connecting));
     }
 
     /// Answers requests of the queue while `what` goes on.
@@ -133,7 +133,7 @@ impl Runner<'_> {
     }
 
     /// Sends steps and delivers answers until the connection is given up. Returns the reason.
-    async fn pump(&self, established: EstablishedConnection) -> DisconnectReason {
+    async fn serve(&self, established: EstablishedConnection) -> DisconnectReason {
         let context = self.context;
         let EstablishedConnection {
             connection,
@@ -148,8 +148,8 @@ impl Runner<'_> {
             time: Arc::default(),
         });
         let state = ConnectionState::Up { listening };
-        context.queue.set(state, || context.tell(current));
-        if let Some(how) = context.meet(agreed.server.as_ref()) {
+        context.queue.set(state, || context.publish(current));
+        if let Some(how) = context.record_server(agreed.server.as_ref()) {
             (context.listener)(Notice::Replaced(how));
         }
         (context.listener)(Notice::Reconnected);
@@ -233,9 +233,9 @@ impl Runner<'_> {
         let answers = replies.map(|replies| match replies {
             Ok(replies) => replies
                 .into_iter()
-                .map(|reply| reply.map_err(|error| self.judge(&error, &mut is_reliable)))
+                .map(|reply| reply.map_err(|error| self.map_error(&error, &mut is_reliable)))
                 .collect(),
-            Err(error) => vec![Err(self.judge(&error, &mut is_reliable)); batch.steps.len()],
+            Err(error) => vec![Err(self.map_error(&error, &mut is_reliable)); batch.steps.len()],
         });
         CompletedBatch {
             batch,
@@ -252,7 +252,7 @@ impl Runner<'_> {
         completed.is_reliable
     }
 
-    fn judge(&self, error: &RedisError, is_reliable: &mut bool) -> StoreError {
+    fn map_error(&self, error: &RedisError, is_reliable: &mut bool) -> StoreError {
         let (error, in_step) = classify(&self.context.address.to_string(), error);
         *is_reliable &= in_step && error.kind != StoreErrorKind::ReadOnly;
         error
@@ -264,7 +264,7 @@ impl Runner<'_> {
         let answer = self
             .context
             .clock
-            .within(SIGN_OF_LIFE, ping.query_async::<Value>(&mut connection))
+            .within(PING_TIMEOUT, ping.query_async::<Value>(&mut connection))
             .await;
         answer.is_some_and(|answer| answer.map_or_else(|error| classify("", &error).1, |_| true))
     }

@@ -1,4 +1,4 @@
-//! Ends a connection. The outcome of its steps in flight is unknown, and their callers are told so.
+//! Ends a connection. The outcome of its steps in flight is unknown, and their callers receive an error that says so.
 
 use super::contents::{ConnectionState, Contents};
 use crate::error::StoreErrorKind;

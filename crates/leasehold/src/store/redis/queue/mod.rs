@@ -38,7 +38,7 @@ use crate::clock::Moment;
 use crate::error::StoreError;
 use crate::store::contract::{Answer, Done};
 
-/// Up to this many steps are sent at once, whatever their kinds. More steps are sent kind by kind, so that the server
+/// Up to this many steps are sent at once, of all kinds. More steps are sent kind by kind, so that the server
 /// works on one batch while the client works on the answers to another.
 const FEW: usize = 16;
 

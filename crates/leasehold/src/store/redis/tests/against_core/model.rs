@@ -84,7 +84,7 @@ impl Model {
         self.clock_us / 1_000
     }
 
-    /// The state of a lock. Redis knows of no processes, and so not which holds outlive theirs.
+    /// The state of a lock, without the processes of holders, which Redis does not know.
     pub(super) fn state(&self, lock: usize) -> LockState {
         let mut state = self
             .world

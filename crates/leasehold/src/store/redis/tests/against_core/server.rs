@@ -204,8 +204,7 @@ impl Redis {
             .collect())
     }
 
-    /// Sends steps in one request as a store does, but for any client (that of the first acquire) and without the time
-    /// limit from the TTL, which is in real time.
+    /// Sends steps as a store does, but for any client (that of the first acquire), and with a limit in real time only.
     pub(super) fn batch(
         &mut self,
         kind: Kind,
