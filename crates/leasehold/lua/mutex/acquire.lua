@@ -6,8 +6,8 @@
 -- Reply 'held <fence of the grant> <how many were drawn> <queued>'
 --       {'busy', ahead, poll_after in ms, now in us, view}
 --
--- Closes the race between taking a lock and learning it: value, lease and fence are set in one step, and if the owner
--- repeats the request after a lost reply, it finds its own token and the reply is 'held' again.
+-- Closes the race between taking a lock and learning it. Value, lease and fence are set in one step. If the owner
+-- repeats the request after a lost reply, it finds its own token, and the reply is 'held' again.
 local function acquire(owner, ttl, mode, wanted, channel)
   local value, kind = advance(owner)
   if holder == owner then

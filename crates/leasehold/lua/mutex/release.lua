@@ -5,9 +5,9 @@
 -- Reply 'released'
 --       {'not-held', view}
 --
--- Closes the race between checking the owner and deleting the key, and the race between deleting the key and
--- granting it to the first waiter: the key is never free while another client waits. An owner always gives up what
--- it has. The reply says whether that is what it believed to hold.
+-- Closes two races: between checking the owner and deleting the key, and between deleting the key and granting it to
+-- the first waiter. The key is never free while another client waits. An owner always gives up what it has. The reply
+-- says whether that is what it believed to hold.
 -- allow-oom: see extend.lua. A failed grant must not undo the release, hence `pcall`; waiters also poll.
 local function release(owner, keep, believed)
   local value, kind = advance()

@@ -147,8 +147,8 @@ fn clear_remains(path: &Path) -> io::Result<()> {
 pub(super) const LOG_PAGES: u32 = 4000;
 
 /// The size at which an opening process checkpoints the log. A process without concurrent ones reads the whole log
-/// first, so each run of a short command would start later than the previous one: by up to 4 ms, measured with 4000
-/// pages.
+/// first. So each run of a short command would start later than the previous one, by up to 4 ms with 4000 pages
+/// (measured).
 const LOG_PAGES_AT_OPENING: u32 = 500;
 
 /// From now on, the writer of the log's page number `pages` checkpoints it.

@@ -9,8 +9,8 @@ use super::contents::{Contents, QueuedStep};
 use crate::store::redis::codec::form::{Batch, Kind};
 
 impl Contents {
-    /// Chooses the form of a step. Extend and release of one lock keep their order: the second step takes the form of
-    /// the first while the first one waits, or may still be followed by the long form.
+    /// Chooses the form of a step. Extend and release of one lock keep their order. The second step takes the form of
+    /// the first while the first one waits, or while a long form may still follow it.
     pub(super) fn kind(&self, name: &LockName, step: &Step) -> Kind {
         let names_fence = matches!(
             step,

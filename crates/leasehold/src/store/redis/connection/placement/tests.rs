@@ -77,7 +77,7 @@ fn client_thread() -> (Tasks, oneshot::Sender<()>, ThreadId) {
         say.send(current().id()).unwrap();
         drop(closed.await);
     };
-    let tasks = Tasks::on_thread("home".into(), main).unwrap();
+    let tasks = Tasks::on_thread("client".into(), main).unwrap();
     (tasks, open, said.recv().unwrap())
 }
 
@@ -114,10 +114,10 @@ impl Scene {
 }
 
 #[test]
-fn near_does_the_work_and_home_while_caller_is_blocked() {
+fn client_thread_takes_over_while_caller_runtime_is_blocked() {
     let scene = Scene::begin(Noted::work);
     for _ in 0..3 {
-        eventually(PLENTY, "near comes again", || {
+        eventually(PLENTY, "the caller runtime polls again", || {
             scene.noted.comes() != scene.client_thread
         });
         let free = scene.block();
@@ -152,7 +152,7 @@ fn work_ends_with_client_though_caller_runtime_goes_on() {
 }
 
 #[test]
-fn work_that_panics_caller_is_made_again() {
+fn work_that_panics_on_caller_runtime_is_made_again() {
     let made = Arc::new(AtomicU64::new(0));
     let count = made.clone();
     let scene = Scene::begin(move |noted| {
@@ -322,9 +322,9 @@ async fn talk_both_ways(placement: Arc<Placement>) -> usize {
 
 #[test]
 fn both_directions_go_on_while_there_is_no_room() {
-    for has_near in [true, false] {
+    for has_caller_runtime in [true, false] {
         let caller_runtime = one_worker();
-        let (tasks, open, _) = if has_near {
+        let (tasks, open, _) = if has_caller_runtime {
             caller_runtime.block_on(async { client_thread() })
         } else {
             client_thread()
@@ -336,14 +336,18 @@ fn both_directions_go_on_while_there_is_no_room() {
             let (placement, say) = (working.clone(), say.clone());
             async move { say.send(talk_both_ways(placement).await).unwrap() }
         });
-        assert_eq!(said.recv_timeout(PLENTY), Ok(MANY), "near: {has_near}");
+        assert_eq!(
+            said.recv_timeout(PLENTY),
+            Ok(MANY),
+            "caller runtime: {has_caller_runtime}"
+        );
         drop(open);
     }
 }
 
 /// The bytes of an encrypted connection also pass through a placed socket.
 #[test]
-fn a_server_over_tls_is_spoken_to_over_a_placed_socket() {
+fn tls_connection_uses_a_placed_socket() {
     let server = testkit::RedisServer::builder().tls().start();
     let url = format!("rediss://127.0.0.1:{}/", server.tls_port());
     let address = Address::parse(&url).unwrap();

@@ -1,5 +1,5 @@
-//! Compares the scripts of cache entries with the rules: random sequences of steps, losses and intrusions, on a real
-//! server whose clock the test controls and on `EntryState`, must give equal replies, messages and state, to the
+//! Compares the scripts of cache entries with the rules, on random sequences of steps, losses and intrusions. A real
+//! server, whose clock the test controls, and `EntryState` must give equal replies, messages and state, to the
 //! millisecond. A difference is never excused: either the script is wrong, or core is changed.
 
 mod server;
