@@ -1,6 +1,6 @@
-//! What may be shown of a store's URL, and a password put into one. Must never show a user or a password.
+//! Store URLs: removing secrets for display, and inserting a password.
 //!
-//! Whether a URL is right is for the library to say. Here a doubtful one is shown as its scheme alone.
+//! The library validates URLs. A doubtful URL is shown as its scheme only.
 
 /// A URL without user and password.
 pub(crate) fn shown(url: &str) -> String {
@@ -27,10 +27,10 @@ pub(crate) fn shown(url: &str) -> String {
             };
             let (before, host) = rest.rsplit_once('@').unwrap_or(("", rest));
             let host = host.trim_start_matches("//");
-            // A slash before the last `@` may be one of a password that was not encoded.
+            // A slash before the last `@` may belong to a password that is not encoded.
             let doubtful = before.trim_start_matches("//").contains(['/', '?', '#']);
             let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
-            // What stands for the port may be a password without the `@` after it.
+            // The text in place of the port may be a password without its `@`.
             let end = host.rsplit(']').next().unwrap_or_default();
             let port = end.split_once(':').map_or("", |(_, port)| port);
             let is_port = port.chars().all(|c| c.is_ascii_digit() || c == '/');
@@ -44,7 +44,7 @@ pub(crate) fn shown(url: &str) -> String {
     }
 }
 
-/// Whether a URL has a password, or may have one: what is written in another form counts.
+/// True if a URL has a password, or may have one in an unusual form.
 pub(crate) fn has_password(url: &str) -> bool {
     match url.split_once(':') {
         Some(("local" | "memory", _)) | None => false,
@@ -61,7 +61,7 @@ pub(crate) fn has_password(url: &str) -> bool {
     }
 }
 
-/// Whether the store is one that asks for passwords.
+/// True for stores that use passwords.
 pub(crate) fn takes_password(url: &str) -> bool {
     let scheme = url.split(':').next().unwrap_or_default();
     is_server(scheme) || is_socket(scheme)
@@ -75,7 +75,7 @@ fn is_socket(scheme: &str) -> bool {
     ["unix", "redis+unix", "valkey+unix"].contains(&scheme)
 }
 
-/// The same URL with a password; one that [`takes_password`] and has none.
+/// Inserts a password into a URL that [`takes_password`] and has none.
 pub(crate) fn with_password(url: &str, password: &str) -> String {
     let password = encoded(password);
     let Some((scheme, rest)) = url
@@ -92,7 +92,7 @@ pub(crate) fn with_password(url: &str, password: &str) -> String {
     format!("{scheme}://{user}:{password}@{host}{tail}")
 }
 
-/// Percent-encoded, so that no character of it has a meaning in a URL.
+/// Percent-encodes all characters that have a meaning in a URL.
 fn encoded(text: &str) -> String {
     let encode = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {

@@ -1,4 +1,4 @@
-//! What was typed. Must never print a URL, which may hold a password.
+//! The command line. Errors about it hide URLs, which may contain a password.
 
 use std::env;
 use std::ffi::OsString;
@@ -27,13 +27,13 @@ use crate::wait::Wait;
 use crate::watch::Watch;
 
 const ABOUT: &str = "\
-To begin with:
+Examples:
   leasehold run --url local: backup -- ./backup.sh      one at a time on this host
-  export LEASEHOLD_URL=redis://host:6379/               from here on, for all hosts
+  export LEASEHOLD_URL=redis://host:6379/               from now on, for all hosts
   leasehold run --wait 5m db-migrate -- ./migrate.sh
-  leasehold inspect db-migrate                          who holds it, and who waits
+  leasehold inspect db-migrate                          its holder and its waiters
 
-`leasehold VERB --help` tells all about a verb, `leasehold help exit-codes` what each status means.";
+`leasehold VERB --help` describes a verb, `leasehold help exit-codes` the exit codes.";
 
 /// Distributed locks that tell you when they are lost.
 #[derive(Debug, Parser)]
@@ -48,11 +48,11 @@ struct Cli {
         value_enum,
         default_value = "auto",
         hide_possible_values = true,
-        help = "When to use colour: auto, always, never; auto heeds NO_COLOR and CLICOLOR_FORCE"
+        help = "When to use colour: auto, always, never; auto follows NO_COLOR and CLICOLOR_FORCE"
     )]
     color: ColorChoice,
 
-    /// Show what happens to the connection, to locks and to cached values; twice: every renewal as well
+    /// Log connection, lock and cache events on stderr; twice: every renewal as well
     #[arg(short, long, global = true, display_order = 901, action = ArgAction::Count)]
     verbose: u8,
 
@@ -60,7 +60,7 @@ struct Cli {
     verb: Verb,
 }
 
-/// What to do: each verb has a module of its own, with its options.
+/// The verbs. Each has a module with its options.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Run(Run),
@@ -84,14 +84,14 @@ pub(crate) enum Verb {
     Help(Help),
 }
 
-/// The description of the command line.
+/// The definition of the command line, with its help layout.
 pub(crate) fn command() -> clap::Command {
     help::laid_out(Cli::command())
 }
 
-/// Reads the command line. The error is how the process ends if there is nothing to run, `--help` included.
+/// Parses the command line. The error is the exit of this process, also for `--help`.
 pub(crate) fn parse() -> Result<Verb, Exit> {
-    // The layout is for help and errors; a usual run goes without.
+    // Only help and errors need the layout, so the first attempt skips it.
     let parsed = Cli::try_parse().or_else(|_| {
         let mut found = command().try_get_matches()?;
         Cli::from_arg_matches_mut(&mut found).map_err(|error| error.format(&mut command()))
@@ -109,12 +109,12 @@ pub(crate) fn parse() -> Result<Verb, Exit> {
     }
 }
 
-/// What was asked for in place of a verb's work, or what is wrong.
+/// The exit for `--help`, `--version` and errors.
 fn answer(error: &clap::Error) -> Exit {
     if !error.use_stderr() {
         return pages::print_styled(&error.render());
     }
-    // What was typed is quoted, and may be a URL in the wrong place.
+    // The message quotes the typed words. One of them may be a misplaced URL.
     let typed = env::args_os().skip(1);
     let message = typed.fold(error.to_string(), |message, word| {
         messages::without_url(&message, &word.to_string_lossy())
@@ -127,7 +127,7 @@ fn answer(error: &clap::Error) -> Exit {
             &format!("    next    {} --help", understood(env::args_os())),
         );
     let message = without_tips(&message) + &verbs_there_are(error);
-    // Without any word, clap answers with the help itself.
+    // Without any argument, clap's error is the help text.
     let message = message
         .strip_prefix("error: ")
         .map_or_else(|| format!("nothing to do\n\n{message}"), str::to_owned);
@@ -141,7 +141,7 @@ fn answer(error: &clap::Error) -> Exit {
     )
 }
 
-/// The same message without tips that mislead: `-- --lock` is no way to name a lock, nor is `zsh` like `tcsh`.
+/// Removes misleading tips of clap: `-- --lock` does not name a lock, and `zsh` is not similar to `tcsh`.
 fn without_tips(message: &str) -> String {
     let misleads = |line: &&str| {
         let line = line.trim_start();
@@ -151,7 +151,7 @@ fn without_tips(message: &str) -> String {
     lines.join("\n").replace("\n\n\n", "\n\n")
 }
 
-/// For a verb that is none: the one that was probably meant, and all that there are.
+/// For an unknown verb: the most similar one, and the list of all verbs.
 fn verbs_there_are(error: &clap::Error) -> String {
     let (ErrorKind::InvalidSubcommand, Some(ContextValue::String(typed))) =
         (error.kind(), error.get(ContextKind::InvalidSubcommand))
@@ -175,7 +175,7 @@ fn verbs_there_are(error: &clap::Error) -> String {
     )
 }
 
-/// This program and the verb, with those below it: what `--help` can be put to.
+/// The program name and the verbs that were recognized, to which `--help` can be added.
 fn understood(words: impl Iterator<Item = OsString>) -> String {
     let program = command();
     let mut verb = &program;
@@ -193,10 +193,9 @@ fn understood(words: impl Iterator<Item = OsString>) -> String {
     line
 }
 
-/// `--color` on a command line that has no meaning as a whole: an error, or `--help`. It is found as far as the line is
-/// understood.
+/// The value of `--color` on a command line that is invalid or asks for help, as far as it can be parsed.
 fn colour_of_a_faulty_line(words: impl IntoIterator<Item: Into<OsString> + Clone>) -> ColorChoice {
-    // Options like any other: clap's own would end the reading.
+    // Ordinary options: clap's own `--help` and `--version` would stop the parsing.
     let ordinary = |name, short| {
         Arg::new(name)
             .long(name)

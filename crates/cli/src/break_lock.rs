@@ -1,5 +1,5 @@
-//! `leasehold break`: frees the lock of a holder that cannot. Must never free one that was not named by its fence, and never
-//! another program's.
+//! `leasehold break`: frees the lock of a dead holder, which is identified by its fence. It never frees a lock
+//! of another program.
 
 use clap::Args;
 use leasehold::{Client, Fence, HolderIdentity, HolderView, Snapshot};
@@ -13,7 +13,7 @@ use crate::session::with_client;
 use crate::store::StoreArgs;
 use crate::view::{HolderJson, foreign, is_cache_entry, millis};
 
-/// Free the lock of a holder that is gone for good, if it is still the holder of this fence
+/// Free the lock of a dead holder, if this fence is still the holder's
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct Break {
@@ -24,25 +24,25 @@ pub(crate) struct Break {
     #[arg(value_name = "LOCK")]
     name: String,
 
-    /// The fence of the holder that is meant, as `leasehold inspect LOCK` shows it
+    /// The holder's fence, as shown by `leasehold inspect LOCK`
     #[arg(long, value_name = "N")]
     if_fence: Option<u64>,
 
-    /// One JSON document about the outcome (leasehold.break/1)
+    /// Print one JSON document about the outcome (leasehold.break/1)
     #[arg(long)]
     json: bool,
 }
 
 const ABOUT: &str = "\
-Make sure first that the holder is dead or stuck for good: this does not stop it. A holder that
-lives learns of it at its next renewal and then stops its work; until then two may work at once,
-since the next in line gets the lock at once. The fence says whose lease is meant: if another holds
-the lock by now, nothing is changed. A lock of another program has no fence and is never broken.
+Make sure first that the holder is dead or stuck for good: this does not stop it. A live holder
+learns of the break at its next renewal and then stops its work. Until then two clients may work at
+the same time, since the first in line gets the lock at once. The fence identifies the lease: if
+another client holds the lock by now, nothing changes. A foreign lock has no fence and is never broken.
   leasehold inspect db-migrate                         shows the fence, say 41
   leasehold break --if-fence 41 db-migrate
 
-Exit codes: 0 broken, or free already; 75 another holds it; 64 without --if-fence, wrong use or a
-bad name; 78 another program's lock, or no store; 69 the store does not answer: look again with
+Exit codes: 0 broken, or already free; 75 another client holds it; 64 no --if-fence, wrong usage or
+an invalid name; 78 a foreign lock, or no store; 69 the store does not answer: check with
 `leasehold inspect`; 77 it refuses user, password or permission";
 
 #[derive(Serialize)]
@@ -57,7 +57,7 @@ struct BreakReport<'a> {
     told_within_ms: Option<u64>,
 }
 
-/// Does it.
+/// Runs the verb.
 pub(crate) fn break_lock(args: &Break) -> Exit {
     begin(args).unwrap_or_else(|exit| exit).without_command()
 }
@@ -84,7 +84,8 @@ async fn carry_out(client: &Client, args: &Break) -> Result<Exit, Exit> {
     };
     let named = Fence::new(fence);
     if client.break_lock(name, named).await? {
-        // Another may have come since; then it is not known who that was. Any fence of a block names its holder.
+        // If another holder came meanwhile, the broken one is unknown. Any fence of a block identifies its
+        // holder.
         let block = Block::MOST;
         let may_have_it = |first| Fences { first, block }.contains(named);
         let is_meant = |holder: &HolderView| holder.fence.is_some_and(may_have_it);
@@ -99,7 +100,7 @@ async fn carry_out(client: &Client, args: &Break) -> Result<Exit, Exit> {
     Ok(exit)
 }
 
-/// What was freed, and when its holder learns of it.
+/// The message after a break: the freed lease, and when its holder learns of it.
 fn broken_text(name: &str, fence: u64, holder: Option<&HolderView>) -> String {
     let name = quoted(name);
     let Some(holder) = holder else {
@@ -112,12 +113,12 @@ fn broken_text(name: &str, fence: u64, holder: Option<&HolderView>) -> String {
         .map(|left| format!(", within {} if it lives", span(left)))
         .unwrap_or_default();
     format!(
-        "{name} was broken: it was held by {}, fence {fence}\n    that one learns of it at its next renewal{at_most}; until then it may go on with its work",
+        "{name} was broken: it was held by {}, fence {fence}\n    its holder learns of it at its next renewal{at_most}; until then it may continue its work",
         who(holder)
     )
 }
 
-/// The answer to a break that names no fence.
+/// The exit for a missing `--if-fence`.
 fn unnamed(args: &Break, seen: &Snapshot) -> (&'static str, Exit) {
     let name = args.name.as_str();
     let Some(holder) = &seen.holder else {
@@ -140,14 +141,14 @@ fn unnamed(args: &Break, seen: &Snapshot) -> (&'static str, Exit) {
         Exit::saying(
             USAGE,
             format!(
-                "--if-fence is missing: it says whose lease is meant (exit {USAGE})\n{}",
+                "--if-fence is missing: it identifies the lease to break (exit {USAGE})\n{}",
                 holder_rows(args, holder)
             ),
         ),
     )
 }
 
-/// The answer to a break that found another state than was meant.
+/// The exit for a lock that was not held with the given fence.
 fn not_broken(args: &Break, fence: u64, now: &Snapshot) -> (&'static str, Exit) {
     let name = args.name.as_str();
     let Some(holder) = &now.holder else {
@@ -195,7 +196,7 @@ fn of_another(name: &str, kind: &str, value: &[u8]) -> (&'static str, Exit) {
     ("foreign", exit)
 }
 
-/// Who holds it, and what breaks that.
+/// The rows about the holder, and the command that breaks its lease.
 fn holder_rows(args: &Break, holder: &HolderView) -> String {
     let held = holder
         .held_for

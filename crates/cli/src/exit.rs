@@ -1,7 +1,8 @@
-//! How this process ends: one table of exit codes. Must never use a code that commands use for themselves (1, 2, 255).
+//! The exit codes of this process, and the messages that come with them.
 //!
-//! The command's own status passes through unchanged; the codes here are for what happened instead of it. They come from
-//! `sysexits.h` and from GNU timeout and env, so that systemd and shells have names for them.
+//! The command's own status passes through unchanged. The codes here report a failure of `leasehold` itself.
+//! They come from `sysexits.h`, GNU timeout and GNU env, so that systemd and shells have names for them.
+//! Commands use 1, 2 and 255 for themselves, so the table leaves these out.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
@@ -13,22 +14,22 @@ use crate::{messages, sys};
 
 /// Wrong use of the command line, or a name or TTL that the library refuses.
 pub(crate) const USAGE: u8 = 64;
-/// The store cannot be reached or takes no requests for now: nothing is known of the lock.
+/// The store is unreachable or temporarily refuses requests. The state of the lock is unknown.
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// `leasehold cache get`: there is no value.
 #[cfg(feature = "cache")]
 pub(crate) const NO_VALUE: u8 = 66;
-/// A fault of this program, or the system refused it something.
+/// A bug in this program, or a refused system call.
 pub(crate) const SOFTWARE: u8 = 70;
 /// The lock is busy, and `--try` was given.
 pub(crate) const BUSY: u8 = 75;
-/// The store refused user, password or permission.
+/// The store rejected the user, the password or a permission.
 pub(crate) const DENIED: u8 = 77;
-/// No store was given, or what was given is none.
+/// No store was configured, or the configured one is not usable.
 pub(crate) const CONFIG: u8 = 78;
-/// The lease was lost and the command was stopped, whatever it returned.
+/// The lease was lost and the command was stopped. This code replaces the command's own status.
 pub(crate) const LOST: u8 = 79;
-/// The lock was busy until the limit of `--wait`.
+/// The lock stayed busy for the whole time of `--wait`.
 pub(crate) const TIMEOUT: u8 = 124;
 /// The command cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
@@ -37,17 +38,16 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// Added to the number of a signal.
 pub(crate) const SIGNAL: u8 = 128;
 
-/// What an error says more where a command was to run.
+/// Added to an error when the command did not start.
 const NOT_RUN: &str = " The command was not run.";
 
-/// What an error says of a lock where the store did not answer.
-pub(crate) const LOCK_UNKNOWN: &str = "The lock may be free or held: the store did not say.";
+/// Added to an error when the store did not answer.
+pub(crate) const LOCK_UNKNOWN: &str = "The lock may be free or held: this is not known.";
 
-/// What to do where this host or process lacks something.
-pub(crate) const MORE_RESOURCES: &str =
-    "raise the limit (ulimit -n for files, ulimit -u for processes), or end what uses them up";
+/// The advice for an exhausted system resource.
+pub(crate) const MORE_RESOURCES: &str = "raise the limit (ulimit -n for files, ulimit -u for processes), or end programs that use them up";
 
-/// Code, whether the command ran, what it means.
+/// Exit code, whether the command ran, meaning.
 const TABLE: [(u8, &str, &str); 11] = [
     (
         LOST,
@@ -57,12 +57,12 @@ const TABLE: [(u8, &str, &str); 11] = [
     (
         BUSY,
         "did not run",
-        "the lock is busy (--try), or too many wait for it (--max-waiters); cache: a load has failed elsewhere",
+        "the lock is busy (--try), or too many wait for it (--max-waiters); cache: a load failed on another host",
     ),
     (
         TIMEOUT,
         "did not run",
-        "the lock was busy until the limit of --wait; cache: another still loads, or CMD took longer than --timeout",
+        "the lock was busy until the limit of --wait; cache: another process still loads, or CMD took longer than --timeout",
     ),
     (
         UNAVAILABLE,
@@ -77,12 +77,12 @@ const TABLE: [(u8, &str, &str); 11] = [
     (
         CONFIG,
         "did not run",
-        "no store was given, or a setting is wrong, or it is no store",
+        "no store was given, a setting is wrong, or the URL is not a store",
     ),
     (
         USAGE,
         "did not run",
-        "wrong use, or a bad lock name, TTL, namespace or note",
+        "wrong usage, or an invalid lock name, TTL, namespace or note",
     ),
     (66, "did not run", "cache get: there is no value"),
     (
@@ -94,20 +94,20 @@ const TABLE: [(u8, &str, &str); 11] = [
     (
         SOFTWARE,
         "did not run",
-        "a fault of leasehold or of the system",
+        "a bug in leasehold, or a failed system call",
     ),
 ];
 
-/// The table, as `--help` shows it.
+/// The table as `--help` shows it.
 pub(crate) fn help() -> String {
     let rows = TABLE.map(|(code, ran, meaning)| format!("  {code:<4} {ran:<12} {meaning}\n"));
     format!(
-        "Exit codes:\n  the command's own, or 128+n if signal n ended it or the waiting for the lock\n{}",
+        "Exit codes:\n  the command's own, or 128+n if signal n ended it or the wait for the lock\n{}",
         rows.concat()
     )
 }
 
-/// The end of this process.
+/// The exit code of this process, with an optional message.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Exit {
     code: u8,
@@ -115,17 +115,17 @@ pub(crate) struct Exit {
     interrupted: Option<InterruptTarget>,
 }
 
-/// Whom an interrupt from the terminal has not reached yet.
+/// The processes that have not yet received an interrupt from the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InterruptTarget {
-    /// This process, which caught it.
+    /// This process only, which caught the signal.
     Process,
-    /// All of our process group, since the terminal belonged to the command's.
+    /// The whole process group of `leasehold`: the terminal belonged to the command's group.
     Group,
 }
 
 impl Exit {
-    /// An end without a word: the command's own status.
+    /// An exit without a message.
     pub(crate) fn quiet(code: u8) -> Self {
         Self {
             code,
@@ -133,7 +133,7 @@ impl Exit {
         }
     }
 
-    /// The end of a command, as a shell would tell it.
+    /// The exit code of a command, as a shell reports it.
     pub(crate) fn of_command(status: ExitStatus) -> Self {
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         let signal = || status.signal().and_then(|signal| u8::try_from(signal).ok());
@@ -144,7 +144,7 @@ impl Exit {
         )
     }
 
-    /// An end that is explained.
+    /// An exit with a message.
     pub(crate) fn saying(code: u8, message: impl Into<String>) -> Self {
         Self {
             message: Some(message.into()),
@@ -152,7 +152,7 @@ impl Exit {
         }
     }
 
-    /// The same, with one more line.
+    /// Adds one more line to the message.
     pub(crate) fn adding(self, line: &str) -> Self {
         Self {
             message: self.message.map(|message| format!("{message}\n    {line}")),
@@ -160,52 +160,50 @@ impl Exit {
         }
     }
 
-    /// The explanation.
+    /// The message, or an empty string.
     pub(crate) fn text(&self) -> &str {
         self.message.as_deref().unwrap_or_default()
     }
 
-    /// What went wrong, in one line and without its code.
+    /// The first line of the message, without the exit code.
     #[cfg(feature = "cache")]
     pub(crate) fn reason(&self) -> &str {
         let line = self.text().lines().next().unwrap_or_default();
         line.trim_end_matches(&format!(" (exit {})", self.code))
     }
 
-    /// The same end of a verb that runs no command.
+    /// Removes the statement about the command, for verbs that run none.
     pub(crate) fn without_command(mut self) -> Self {
         self.message = self.message.map(|message| message.replace(NOT_RUN, ""));
         self
     }
 
-    /// The same end with other words where a verb means something else.
+    /// Replaces a phrase of the message, for verbs where it means something else.
     #[cfg(feature = "cache")]
     pub(crate) fn reworded(mut self, from: &str, to: &str) -> Self {
         self.message = self.message.map(|message| message.replace(from, to));
         self
     }
 
-    /// This program has a fault, of which the lines before this one tell.
+    /// The exit after a panic, whose message is already on stderr.
     pub(crate) fn of_a_panic() -> Self {
         Self::saying(
             SOFTWARE,
-            format!(
-                "this is a fault of leasehold (exit {SOFTWARE}): please report the lines above"
-            ),
+            format!("this is a bug in leasehold (exit {SOFTWARE}): please report the lines above"),
         )
     }
 
-    /// A signal ended the waiting.
+    /// The exit after a signal ended the wait.
     pub(crate) fn by(signal: Signal) -> Self {
         Self::quiet(SIGNAL + signal as u8)
     }
 
-    /// The code that it ends with.
+    /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         self.code
     }
 
-    /// The same words with another code.
+    /// Replaces the exit code, in the message too.
     pub(crate) fn with_code(self, code: u8) -> Self {
         let (told, now) = (format!("(exit {})", self.code), format!("(exit {code})"));
         let message = self.message.map(|message| message.replacen(&told, &now, 1));
@@ -216,7 +214,7 @@ impl Exit {
         }
     }
 
-    /// The same end, by dying of SIGINT: a shell goes on with its script after an exit code of 130, and stops after this.
+    /// Makes the process die of SIGINT. A shell continues its script after exit code 130, but stops after this.
     pub(crate) fn by_interrupt(self, reach: InterruptTarget) -> Self {
         Self {
             interrupted: Some(reach),
@@ -224,7 +222,7 @@ impl Exit {
         }
     }
 
-    /// Says it, and makes it the end of `main`.
+    /// Prints the message and returns the code for `main`.
     pub(crate) fn leave(self) -> ExitCode {
         if let Some(message) = &self.message {
             messages::say_error(message);
@@ -247,8 +245,8 @@ impl From<Invalid> for Exit {
     }
 }
 
-/// An error of the library that leaves the lock's state unknown. Busy locks and lost leases are told with more words
-/// where they happen.
+/// An error of the library after which the state of the lock is unknown. Busy locks and lost leases get a longer
+/// message where they occur.
 impl From<Error> for Exit {
     fn from(error: Error) -> Self {
         let store = match error {
@@ -262,25 +260,24 @@ impl From<Error> for Exit {
         let (code, advice) = match store.kind {
             StoreErrorKind::Denied if is_local => (
                 DENIED,
-                "this user needs to write the file, its -wal and -shm files and its directory; for several users, let it be made by local:/path/to/file?mode=0660, in a directory with their group and the setgid bit",
+                "this user needs to write the file, its -wal and -shm files and its directory; for several users, create it with local:/path/to/file?mode=0660, in a directory with their group and the setgid bit",
             ),
-            StoreErrorKind::Protocol if is_local => (
-                CONFIG,
-                "name a file that does not exist yet, or one of leasehold",
-            ),
+            StoreErrorKind::Protocol if is_local => {
+                (CONFIG, "name a new file, or a lock file of leasehold")
+            }
             StoreErrorKind::Protocol if store.detail.contains("DB index") => (
                 CONFIG,
                 "choose a database that the server has: redis-cli CONFIG GET databases",
             ),
             StoreErrorKind::Denied => (
                 DENIED,
-                "check user and password in the URL, and what that user may do (ACL)",
+                "check user and password in the URL, and the permissions of that user (ACL)",
             ),
             StoreErrorKind::Protocol => (
                 CONFIG,
-                "check that the URL names a Redis or Valkey, and what the key holds",
+                "check that the URL names a Redis or Valkey, and the type of the key",
             ),
-            StoreErrorKind::Closed => (SOFTWARE, "this is a fault of leasehold"),
+            StoreErrorKind::Closed => (SOFTWARE, "this is a bug in leasehold"),
             StoreErrorKind::Exhausted => (SOFTWARE, MORE_RESOURCES),
             StoreErrorKind::ReadOnly => (UNAVAILABLE, "give the URL of the primary"),
             StoreErrorKind::Unreachable if is_local => (

@@ -1,10 +1,9 @@
-//! How help is laid out: `-h` has what people need most, `--help` has all of it, in sections. Must never change what a command line
-//! means.
+//! The layout of help: `-h` shows the common options, `--help` shows all, in sections.
 
 use clap::builder::{Resettable, StyledStr};
 use clap::{Arg, Command};
 
-/// What `-h` leaves out: options that most people set once, or never.
+/// Options that `-h` leaves out: most people set them once, or never.
 const RARE: [&str; 36] = [
     // The store.
     "url_file",
@@ -51,7 +50,7 @@ const RARE: [&str; 36] = [
     "color",
 ];
 
-/// The sections of `--help` after the options that `-h` shows too.
+/// The sections of `--help`.
 const SECTIONS: [(&str, &[&str]); 4] = [
     (
         "Where locks live",
@@ -64,10 +63,7 @@ const SECTIONS: [(&str, &[&str]); 4] = [
             "config",
         ],
     ),
-    (
-        "Waiting and its end",
-        &["note", "max_waiters", "progress", "busy_code"],
-    ),
+    ("Waiting", &["note", "max_waiters", "progress", "busy_code"]),
     (
         "The lease and the command",
         &[
@@ -80,26 +76,26 @@ const SECTIONS: [(&str, &[&str]); 4] = [
         ],
     ),
     (
-        "Keys that are shared with other programs",
+        "Sharing keys with other programs",
         &["protocol", "timestamp_unit", "timestamp_without_scripts"],
     ),
 ];
 
-/// More than so many lines at the end of the help are for `--help`; `-h` has their examples.
+/// A longer closing text appears in `--help` only. `-h` shows its examples.
 const FEW: usize = 4;
 
-/// The examples in `-h` at most.
+/// The maximal number of examples in `-h`.
 const EXAMPLES: usize = 3;
 
-/// What `run -h` says besides.
+/// The closing text of `run -h`.
 const RUN: &str = "
 Exit: CMD's own status; 75 and 124 busy, 79 the lease was lost, 69 the store does not answer.
-To hold a lock without a command: leasehold hold LOCK. Every status: leasehold help exit-codes.";
+To hold a lock without a command: leasehold hold LOCK. All exit codes: leasehold help exit-codes.";
 
-/// The same command line with its help laid out.
+/// Sets the help layout of a command and of its subcommands.
 pub(crate) fn laid_out(command: Command) -> Command {
     let name = command.get_name().to_owned();
-    // A verb of the lab has a `--url` that says something else.
+    // The verbs of `lab` have a `--url` with another meaning.
     let has_store = command
         .get_arguments()
         .any(|arg| arg.get_id() == "url_file");
@@ -115,7 +111,7 @@ pub(crate) fn laid_out(command: Command) -> Command {
         return command;
     };
     let text = whole.to_string();
-    // Without a verb there is one page.
+    // The page of the command itself is always shown whole.
     if text.lines().count() <= FEW || name == "leasehold" {
         return command;
     }
@@ -142,7 +138,7 @@ fn laid_out_arg(arg: Arg, has_store: bool) -> Arg {
         .iter()
         .find(|(_, ids)| has_store && ids.contains(&id.as_str()))
         .map(|(title, _)| *title);
-    // `--wait -1` is a bad value, and no option of the name 1.
+    // `--wait -1` is a bad value, not an option called `1`.
     let arg = arg
         .hide_short_help(RARE.contains(&id.as_str()))
         .allow_negative_numbers(takes_value);
@@ -152,7 +148,7 @@ fn laid_out_arg(arg: Arg, has_store: bool) -> Arg {
     }
 }
 
-/// The options of every store in the words of `leasehold cache`, which knows no locks.
+/// The store options with the wording of `leasehold cache`, which has no locks.
 fn of_a_value(arg: Arg) -> Arg {
     let Some(help) = arg.get_help().map(ToString::to_string) else {
         return arg;
@@ -177,7 +173,7 @@ fn of_a_value(arg: Arg) -> Arg {
     }
 }
 
-/// The verb that was probably meant.
+/// The verb closest to a mistyped one.
 pub(crate) fn nearest<'a>(typed: &str, verbs: &'a [String]) -> Option<&'a str> {
     let sorted = |word: &str| {
         let mut letters: Vec<char> = word.chars().collect();
@@ -190,7 +186,7 @@ pub(crate) fn nearest<'a>(typed: &str, verbs: &'a [String]) -> Option<&'a str> {
     verbs.iter().find(near).map(String::as_str)
 }
 
-/// Whether `word` is `other` with one letter more, or another one in its place.
+/// True if `word` equals `other` with one letter inserted or replaced.
 fn is_one_edit(word: &str, other: &str) -> bool {
     let (word, other): (Vec<char>, Vec<char>) = (word.chars().collect(), other.chars().collect());
     let same = word.iter().zip(&other).take_while(|(a, b)| a == b).count();

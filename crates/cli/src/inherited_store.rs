@@ -1,9 +1,8 @@
-//! How a command finds the store of whoever started it. Must never put a password into an environment, and never let a command
-//! find another store instead.
+//! Passes the store of `leasehold run` on to its command, without a password in the environment.
 //!
-//! A URL without a password is handed on in a variable. One with a password stays in the file that it was read from. Where there
-//! is no such file, one is written that only this user can read, for as long as the command runs. Where none can be written, a
-//! variable says why, and a `leasehold` in the command is refused with these words.
+//! A URL without a password is passed in a variable. A URL with a password stays in the file that it was read
+//! from. Without such a file, a temporary one is written that only this user can read, for the time of the
+//! command. If that fails, a variable has the reason, and a nested `leasehold` is refused with it.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -17,43 +16,44 @@ use nix::unistd::getuid;
 
 use crate::{address, sys};
 
-/// Says why the URL could not be handed on.
+/// The variable with the reason why the URL was not passed on.
 pub(crate) const WITHHELD: &str = "LEASEHOLD_URL_WITHHELD";
 
-/// Variables to set, or to take away.
+/// Variables to set, or to remove if they have no value.
 pub(crate) type Variables = Vec<(&'static str, Option<OsString>)>;
 
-/// How the names of the files begin: while they are made, and then.
+/// The prefixes of the file names: while a file is written, and afterwards.
 const NEW: &str = "new-";
 const URL: &str = "url-";
 
-/// Where a store was given.
+/// The URL of the store, and the files it came from.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreLocation {
-    /// The URL as it was given, before a password came to it.
+    /// The URL as given, without the password of the password file.
     pub(crate) url: String,
-    /// The same with the password.
+    /// The URL with the password.
     pub(crate) whole: String,
-    /// The files that the URL and the password were read from.
+    /// The URL file and the password file.
     pub(crate) files: [Option<PathBuf>; 2],
-    /// The variables that are to say which settings of names there are none of in this store: files may have some.
+    /// The variables that mark naming settings as absent for this store, where configuration files may have
+    /// them.
     pub(crate) without: Vec<&'static str>,
 }
 
 impl StoreLocation {
-    /// Whether another process of ours finds the same store by the same words: not if they name a pipe, as `--url-file <(...)`, or a
-    /// file that goes with the run around us.
+    /// True if another `leasehold` process with the same arguments finds the same store. False for a pipe, as in
+    /// `--url-file <(...)`, and for the temporary file of an outer run.
     #[cfg(feature = "cache")]
     pub(crate) fn is_found_again(&self) -> bool {
         let mut files = self.files.iter().flatten();
         files.all(|file| lasting(file).is_some() && !is_run_url_file(file))
     }
 
-    /// The variables by which a command finds the same store, wherever it goes to work; those without a value are to be taken
-    /// away, since they may mean another. The file, if there is one, is to be kept until the command has ended.
+    /// The variables by which a command in any directory finds the same store. Variables without a value are
+    /// removed, since they may name another store. The returned file must be kept until the command has ended.
     pub(crate) fn hand_on(&self) -> (Variables, Option<UrlFile>) {
         let [url_file, password_file] = self.files.each_ref().map(|file| {
-            // That of a run around this one may be gone before our command is.
+            // The file of an outer run may be removed before this command ends.
             let file = file.as_deref().filter(|file| !is_run_url_file(file))?;
             lasting(file)
         });
@@ -81,7 +81,7 @@ impl StoreLocation {
             ("LEASEHOLD_URL_FILE", by_file),
             ("LEASEHOLD_PASSWORD_FILE", by_password),
             (WITHHELD, withheld),
-            // A password is for us: whatever the command prints or hands on, this is not in it.
+            // The password is for this process only, so the command cannot print it.
             ("LEASEHOLD_PASSWORD", None),
         ];
         variables.extend(self.without.iter().map(|name| (*name, store.clone())));
@@ -89,18 +89,18 @@ impl StoreLocation {
     }
 }
 
-/// A file that is there for others too, in another directory: not a pipe, as of `--url-file <(...)`.
+/// The absolute path of a regular file; `None` for a pipe, as in `--url-file <(...)`.
 fn lasting(file: &Path) -> Option<OsString> {
     let file = path::absolute(file).ok()?;
     file.is_file().then(|| file.into_os_string())
 }
 
-/// Whether this is the name of a file that a run has written for its command.
+/// True if a run wrote this file for its command, judged by its path.
 pub(crate) fn is_run_url_file(file: &Path) -> bool {
     has_our_name(file) && folders().any(|folder| file.parent() == Some(&folder))
 }
 
-/// Whether it is named as [`UrlFile`] names one, and nobody else would: `url-PID-HEX`.
+/// True for a name that only [`UrlFile`] uses: `url-PID-HEX`.
 fn has_our_name(file: &Path) -> bool {
     let name = file.file_name().and_then(OsStr::to_str);
     let Some((pid, time)) = name
@@ -113,21 +113,21 @@ fn has_our_name(file: &Path) -> bool {
     all(pid, |c| c.is_ascii_digit()) && all(time, |c| matches!(c, '0'..='9' | 'a'..='f'))
 }
 
-/// Whether an open file is one that this user alone may read, as each that was handed on is: one of another user is not for us,
-/// even where we may read it.
+/// True if only this user may read the open file, as with each file that a run writes. The file of another user
+/// is not accepted, even if readable.
 pub(crate) fn is_private(file: &File) -> io::Result<bool> {
     let found = file.metadata()?;
     Ok(found.uid() == getuid().as_raw() && found.mode() & 0o777 == 0o600)
 }
 
-/// What to do about such a file that cannot be read.
+/// The advice for a file of a run that cannot be read.
 pub(crate) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => {
-            "The leasehold around this command wrote it, and removed it when its command had ended.\n    next    give what outlives it a URL of its own: LEASEHOLD_URL_FILE=FILE"
+            "The outer leasehold wrote it, and removed it when its command ended.\n    next    set LEASEHOLD_URL_FILE=FILE for a process that outlives the command"
         }
         io::ErrorKind::PermissionDenied => {
-            "The leasehold around this command wrote it for its own user alone.\n    next    give this user a file of its own: LEASEHOLD_URL_FILE=FILE"
+            "The outer leasehold wrote it for its own user only.\n    next    set LEASEHOLD_URL_FILE=FILE to a file of this user"
         }
         _ => "",
     }
@@ -137,12 +137,12 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
 #[derive(Debug)]
 pub(crate) struct UrlFile {
     path: PathBuf,
-    /// Locked for as long as we live: whoever finds it unlocked may remove it.
+    /// Locked while this process lives: an unlocked file may be removed by others.
     _file: File,
 }
 
 impl UrlFile {
-    /// Writes one, and removes those whose process was killed. The error says where it was tried, and why it failed.
+    /// Writes a file, and removes those of killed processes. The error has the directory and the cause.
     fn write(url: &str) -> Result<Self, String> {
         let mut failed = None;
         for folder in folders() {
@@ -169,7 +169,7 @@ impl UrlFile {
             .create_new(true)
             .mode(0o600)
             .open(&new)?;
-        // Under its name it was never unlocked, and it holds nothing before.
+        // The file is locked before it gets its final name, and is empty until then.
         let named = file.try_lock().map_err(io::Error::from);
         if let Err(error) = named.and_then(|()| fs::rename(&new, &path)) {
             remove(&new);
@@ -180,7 +180,7 @@ impl UrlFile {
         written.map(|()| this)
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -192,12 +192,12 @@ impl Drop for UrlFile {
     }
 }
 
-/// Removes one. To be gone already is as good.
+/// Removes a file, which may already be gone.
 pub(crate) fn remove(path: &Path) {
     let _removed: io::Result<()> = fs::remove_file(path);
 }
 
-/// Where to write one: in the runtime directory of this user, or where temporary files go.
+/// The directories for the file: the user's runtime directory, or the temporary directory.
 fn folders() -> impl Iterator<Item = PathBuf> {
     let uid = getuid();
     let runtime = env::var_os("XDG_RUNTIME_DIR")
@@ -209,8 +209,8 @@ fn folders() -> impl Iterator<Item = PathBuf> {
     folders.into_iter().filter(|folder| folder.is_absolute())
 }
 
-/// Makes sure that `folder` exists, is ours, and that nobody else can write in it or put another in its place: where temporary
-/// files go, another user may have been before us.
+/// Creates `folder` if needed, and checks that it belongs to this user and that no other user can write in it or
+/// replace it.
 fn make_private(folder: &Path) -> io::Result<()> {
     let around = fs::metadata(folder.parent().unwrap_or(folder))?;
     if !keeps_entries(around.uid(), around.mode()) {
@@ -222,7 +222,7 @@ fn make_private(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // Not following a link: it could lead anywhere.
+    // Does not follow a link, which could lead anywhere.
     let found = fs::symlink_metadata(folder)?;
     let is_private =
         found.is_dir() && found.uid() == getuid().as_raw() && found.mode() & 0o022 == 0;
@@ -230,19 +230,19 @@ fn make_private(folder: &Path) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::other(
-            "is not a directory that this user alone may write",
+            "is not a directory that only this user may write",
         ))
     }
 }
 
-/// Whether in a directory of this user and mode nobody takes away what is ours.
+/// True if in a directory with this owner and mode no other user can remove entries of this user.
 fn keeps_entries(uid: u32, mode: u32) -> bool {
     let is_sticky = mode & 0o1000 != 0;
     let is_trusted = uid == 0 || uid == getuid().as_raw();
     is_sticky || is_trusted && mode & 0o002 == 0
 }
 
-/// Removes what those left that were killed together with their guardian.
+/// Removes the files of runs that were killed together with their guardian.
 fn sweep(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
@@ -275,10 +275,10 @@ mod tests {
         assert!(has_our_name(file.path()));
         let other = UrlFile::write_in(&folder, "redis://:S3CR3T@h/").unwrap();
         drop(other);
-        // One that somebody killed left behind, and none that is in use.
+        // The file of a killed process, not one in use.
         let left = folder.join("url-1-0");
         fs::write(&left, "").unwrap();
-        // Those of somebody else stay.
+        // Files with other names stay.
         let others = ["url-prod", "url-1-prod", "url-1-", "url--0", "url-1-0-1"];
         for other in others {
             fs::write(folder.join(other), "").unwrap();
@@ -379,7 +379,7 @@ mod tests {
                 place(plain, secret, Some(&password)),
                 &["LEASEHOLD_URL", "LEASEHOLD_PASSWORD_FILE"],
             ),
-            // As of a pipe.
+            // Like a pipe.
             (
                 place(plain, secret, Some(Path::new("/dev/null"))),
                 &["LEASEHOLD_URL_FILE"],

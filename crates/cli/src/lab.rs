@@ -1,5 +1,5 @@
-//! `leasehold lab`: the lab's verbs under ours. Must never use the store that locks are in: an experiment takes a server of its
-//! own, or the one that its `--url` names.
+//! `leasehold lab`: the verbs of the lab. An experiment uses its own server, or the one of its `--url`, and
+//! never the store of the locks.
 
 use std::cell::Cell;
 use std::io;
@@ -10,7 +10,7 @@ use crate::exit::{Exit, SOFTWARE, UNAVAILABLE, USAGE};
 use crate::messages::{CLEAR, can_rewrite, rewritten, say, write_raw};
 use crate::{output, style, sys, verbose};
 
-/// Does it.
+/// Runs a verb of the lab.
 pub(crate) fn lab(args: &Lab) -> Exit {
     let progress = LabProgress::default();
     let asked = Terminal {
@@ -22,7 +22,7 @@ pub(crate) fn lab(args: &Lab) -> Exit {
     match found {
         Ok(CommandOutput { text, fine }) => match output::print(&text) {
             Ok(()) if fine => Exit::quiet(0),
-            // A fault of this program, or of what it says about others.
+            // The experiment contradicts its expectation: a bug here, or a wrong statement about a protocol.
             Ok(()) => Exit::quiet(SOFTWARE),
             Err(exit) => exit,
         },
@@ -31,10 +31,11 @@ pub(crate) fn lab(args: &Lab) -> Exit {
     }
 }
 
-/// How far an experiment is: with `-v` a line each time; at a terminal one line that is rewritten; else nothing.
+/// The progress of an experiment. With `-v` a line for each step, at a terminal one line that is rewritten, else
+/// nothing.
 #[derive(Default)]
 struct LabProgress {
-    /// There is such a line.
+    /// True while the terminal shows a progress line.
     stands: Cell<bool>,
 }
 
@@ -49,7 +50,7 @@ impl LabProgress {
         }
     }
 
-    /// Makes room for what was found.
+    /// Clears the progress line before the result.
     fn end(&self) {
         if self.stands.take() {
             write_raw(CLEAR);
@@ -57,7 +58,7 @@ impl LabProgress {
     }
 }
 
-/// With the exit code at the end of the first line, as everywhere.
+/// An exit whose first line ends with the exit code.
 fn explained(code: u8, why: &str) -> Exit {
     let (first, rest) = why.split_once('\n').unwrap_or((why, ""));
     let message = format!("{first} (exit {code})\n{rest}");

@@ -1,25 +1,27 @@
-//! The command `leasehold`. Reads as a table of contents; must never hold anything but that.
+//! The command `leasehold`: one module for each verb, and what the verbs share.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`args`], [`values`] | what was typed |
-//! | [`help`] | what `-h` leaves out, and the sections of `--help` |
-//! | [`exit`] | how this process can end: the one table of exit codes |
-//! | [`store`], [`session`] | where the locks live, and one connection to it |
-//! | [`config`], [`secret`], [`address`] | settings that were not typed, files with secrets, what may be shown of a URL |
-//! | [`wait`] | the time in line, and what is said meanwhile |
+//! | [`args`], [`values`] | the command line and its values |
+//! | [`help`] | the layout of `-h` and `--help` |
+//! | [`exit`] | the table of exit codes |
+//! | [`store`], [`session`] | the store of the locks, and one connection to it |
+//! | [`config`], [`secret`], [`address`] | settings from variables and files, files with secrets, URLs without
+//! their secrets |
+//! | [`acquire_ui`] | waiting for a lock, and the progress shown meanwhile |
 //! | [`hold`] | `leasehold hold`: a lock for a program in any language, over pipes |
-//! | [`token`] | `leasehold acquire`, `renew`, `release`, `check`: a lock in the steps of a pipeline |
+//! | [`token`] | `leasehold acquire`, `renew`, `release`, `check`: a lock across the steps of a pipeline |
 //! | [`run`] | `leasehold run`: a command under a lock |
-//! | `cache` | `leasehold cache`: what a slow command prints, kept for all hosts |
-//! | [`dev`] | `leasehold dev`: a private server to try it with |
-//! | `lab` | `leasehold lab`: what is wrong with other locks, and how we know of ours |
+//! | `cache` | `leasehold cache`: the output of a slow command, cached for all hosts |
+//! | [`dev`] | `leasehold dev`: a private server to try things with |
+//! | `lab` | `leasehold lab`: experiments with lock protocols |
 //! | [`pages`] | `leasehold help`, `completions`, `man` |
-//! | [`inspect`], [`wait`], [`watch`], [`break_lock`] | the verbs that look: `inspect`, `wait`, `watch`, and `break` |
-//! | [`seen`], [`out`] | a lock as others see it, and what goes to stdout |
-//! | [`doctor`] | `leasehold doctor`: whether a store is fit for locks |
-//! | [`signals`], [`terminal`], [`sys`] | what processes, signals and terminals need |
-//! | [`text`], [`style`], [`verbose`] | what people read, and its colour |
+//! | [`inspect`], [`wait`], [`watch`], [`break_lock`] | the operator's verbs: `inspect`, `wait`, `watch` and
+//! `break` |
+//! | [`view`], [`output`] | a lock as shown to operators, and the writing to stdout |
+//! | [`doctor`] | `leasehold doctor`: checks that a store is fit for locks |
+//! | [`signals`], [`terminal`], [`sys`] | signals, the terminal, system calls |
+//! | [`messages`], [`style`], [`verbose`] | messages on stderr, their colour, and the log lines of `-v` |
 
 mod acquire_ui;
 mod address;
@@ -68,13 +70,13 @@ fn main() -> ExitCode {
         return played;
     }
     terminal::write_from_background();
-    // What dies with this thread is let go first: a command is killed, a lock given back.
+    // Unwinding runs the destructors first: they kill the command and release the lock.
     catch_unwind(AssertUnwindSafe(verb))
         .unwrap_or_else(|_| Exit::of_a_panic())
         .leave()
 }
 
-/// Does what was asked for.
+/// Parses the command line and runs the verb.
 fn verb() -> Exit {
     match args::parse() {
         Ok(Verb::Run(args)) => run::run(&args),

@@ -1,5 +1,5 @@
-//! What people read, all of it on stderr: stdout belongs to the command. Must never pass a control character on to the
-//! terminal, or a password to anyone.
+//! Messages on stderr (stdout belongs to the command), and the formatting of names, durations and passwords in
+//! them. Control characters are escaped and passwords are removed.
 
 use std::borrow::Cow;
 use std::env;
@@ -12,18 +12,18 @@ use leasehold::{ForeignFormat, HolderIdentity, HolderView};
 use crate::view::is_cache_entry;
 use crate::{address, style};
 
-/// Says something: the first line begins with our name, the others are indented by whoever wrote them.
+/// Prints a message. The first line begins with `leasehold:`; the caller indents the others.
 pub(crate) fn say(text: &str) {
-    // Nothing that gets here should have one: the last line of defence.
+    // Callers escape what they insert. This is the last line of defence.
     write_raw(&format!("leasehold: {}\n", harmless(text)));
 }
 
-/// Says why this process ends, as [`say`] does.
+/// Prints the final error message, in the form of [`say`].
 pub(crate) fn say_error(text: &str) {
     write_raw(&format!("{}\n", style::error(&harmless(text))));
 }
 
-/// Words without a password, and without what a terminal would obey, as the name of a file may hold it.
+/// The text without passwords and without terminal control characters, which a file name may contain.
 fn harmless(text: &str) -> String {
     let obeyed = |c: char| c != '\n' && (c.is_control() || is_direction(c));
     let words = without_passwords(text);
@@ -41,28 +41,28 @@ fn harmless(text: &str) -> String {
     shown
 }
 
-/// Whether a character turns the direction of those after it.
+/// True for characters that change the text direction.
 pub(crate) fn is_direction(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Writes in one piece, so that the lines of several processes do not mix.
+/// Writes with one call, so that the lines of several processes do not mix.
 pub(crate) fn write_raw(text: &str) {
-    // A stderr that is closed or full is no reason to stop: the lock matters more than the words.
+    // A closed or full stderr must not stop the program: the lock matters more.
     let _written: io::Result<()> = io::stderr().write_all(text.as_bytes());
 }
 
-/// A name as it may be shown on a terminal.
+/// A name in quotes, escaped for a terminal.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.escape_debug())
 }
 
-/// The same for a word of the command line.
+/// A word of the command line in quotes, escaped for a terminal.
 pub(crate) fn shown(word: &OsStr) -> String {
     quoted(&word.to_string_lossy())
 }
 
-/// A name as a person can paste it into a shell.
+/// A word quoted for pasting into a shell.
 pub(crate) fn pasteable(word: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) && !word.starts_with('-') {
@@ -72,7 +72,7 @@ pub(crate) fn pasteable(word: &str) -> Cow<'_, str> {
     if word.chars().all(is_shown_as_it_is) {
         return Cow::Owned(format!("{separator}'{}'", word.replace('\'', r"'\''")));
     }
-    // What steers a terminal, or turns the order of what follows round, as its bytes: bash, zsh and ksh know this form.
+    // Control and direction characters are written as bytes in a form that bash, zsh and ksh know.
     let mut quoted = String::new();
     for c in word.chars() {
         if matches!(c, '\'' | '\\') {
@@ -89,19 +89,19 @@ pub(crate) fn pasteable(word: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{separator}$'{quoted}'"))
 }
 
-/// Whether a character stands for itself on a terminal.
+/// True if a terminal shows the character unchanged.
 fn is_shown_as_it_is(c: char) -> bool {
     matches!(c, '\'' | '"' | '\\') || c.escape_debug().len() == 1
 }
 
-/// The same text, with whatever stands between `://` and `@` left out where it looks like a password.
+/// Replaces everything between `://` and `@` that looks like a password.
 pub(crate) fn without_passwords(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;
     while let Some(start) = rest.find("://").map(|at| at + 3) {
         let (before, after) = rest.split_at(start);
         shown.push_str(before);
-        // The last one before a space: a password that was not encoded may hold another.
+        // The last `@` of the word: a password that is not encoded may contain another one.
         let word = after.split(char::is_whitespace).next().unwrap_or_default();
         rest = match word.rfind('@') {
             Some(end) => {
@@ -114,7 +114,7 @@ pub(crate) fn without_passwords(text: &str) -> String {
     shown + rest
 }
 
-/// The same text without `word`, or its part after an equals sign, if that looks like a URL with a secret in it.
+/// Hides the secret of `word`, or of its part after an equals sign, where it looks like a URL with a password.
 pub(crate) fn without_url(text: &str, word: &str) -> String {
     let values = [Some(word), word.split_once('=').map(|(_, value)| value)];
     let secret = |value: &&str| {
@@ -131,13 +131,13 @@ pub(crate) fn without_url(text: &str, word: &str) -> String {
         })
 }
 
-/// What the library adds where a connection was never made: nonsense where one has worked for hours.
+/// Advice that the library adds to a failed first connection. It misleads after a connection has worked.
 const ADVICE: [&str; 2] = [
     "; is it the right host and port, and with or without TLS?",
     "; is it the right port, and with or without TLS?",
 ];
 
-/// The same text without advice for a first connection.
+/// Removes the advice that is meant for a first connection.
 pub(crate) fn without_advice(text: &str) -> String {
     let text = text.to_owned();
     ADVICE
@@ -157,7 +157,7 @@ pub(crate) fn span(duration: Duration) -> String {
     }
 }
 
-/// `1st in line` for nobody ahead.
+/// The place in the queue: `1st in line` when no waiter is ahead.
 pub(crate) fn place(ahead: u32) -> String {
     let place = u64::from(ahead) + 1;
     let ending = match (place % 10, place % 100) {
@@ -170,12 +170,12 @@ pub(crate) fn place(ahead: u32) -> String {
     format!("{place}{ending} in line")
 }
 
-/// `deploy@web-3 (pid 4121: migrate.sh)`, or what is known of a program that speaks another protocol.
+/// The holder as text: `deploy@web-3 (pid 4121: migrate.sh)`, or a description of a foreign client.
 pub(crate) fn who(holder: &HolderView) -> String {
     match &holder.who {
         HolderIdentity::Owner(owner) => owner.to_string(),
         HolderIdentity::Foreign { kind, value } if is_cache_entry(kind, value) => {
-            "no lock: the name is that of a cache entry of leasehold".into()
+            "a cache entry of leasehold, which is not a lock".into()
         }
         HolderIdentity::Foreign { kind, value } => match ForeignFormat::guess(kind, value) {
             Some(format) => format!("a foreign client ({kind}, looks like {format}'s)"),
@@ -184,22 +184,22 @@ pub(crate) fn who(holder: &HolderView) -> String {
     }
 }
 
-/// Whether a line on stderr can be written anew.
+/// True if stderr is a terminal that can rewrite a line.
 pub(crate) fn can_rewrite() -> bool {
     io::stderr().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Back to the start of the line, and clear it.
+/// Returns to the start of the line and clears it.
 pub(crate) const CLEAR: &str = "\r\x1b[2K";
 
-/// A line in place of the last, on a terminal of so many columns. One that wraps could not be cleared; if the width is not
-/// known, the terminal is told not to wrap.
+/// Rewrites the current line on a terminal of `columns` columns. A line that wraps could not be cleared, so
+/// wrapping is turned off meanwhile.
 pub(crate) fn rewritten(line: &str, columns: Option<usize>) -> String {
     format!("{CLEAR}\x1b[?7l{}\x1b[?7h", fit(line, columns))
 }
 
-/// As much of a line as fits into `columns`, with a mark where it goes on. A character is taken for one column: a name
-/// in wide ones is cut by the terminal.
+/// Cuts a line to `columns`, with a mark at the cut. Counts one column for each character; the terminal cuts
+/// wide ones.
 pub(crate) fn fit(line: &str, columns: Option<usize>) -> String {
     match columns {
         Some(columns) if line.chars().count() > columns => {

@@ -1,4 +1,4 @@
-//! What was asked for, on stdout. Must never hold anything else: whatever else we say is for stderr ([`crate::messages`]).
+//! Writing results to stdout, as text or JSON. All other output goes to stderr ([`crate::messages`]).
 
 use std::fmt::{self, Write as _};
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -9,15 +9,15 @@ use crate::exit::Exit;
 use crate::session::refused_by_system;
 use crate::sys;
 
-/// Writes `bytes` at once.
+/// Writes and flushes `bytes`.
 pub(crate) fn write(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes)?;
     stdout.flush()
 }
 
-/// Writes `text` at once. The error is how the process ends: with 0, in silence, if nobody reads any more, as in
-/// `leasehold inspect | head -1`.
+/// Writes and flushes `text`. A closed pipe, as in `leasehold inspect | head -1`, ends the process silently with
+/// 0.
 pub(crate) fn print(text: &str) -> Result<(), Exit> {
     write(text.as_bytes()).or_else(|error| unwritten(&error))
 }
@@ -29,7 +29,7 @@ fn unwritten(error: &io::Error) -> Result<(), Exit> {
     })
 }
 
-/// The same for bytes that whoever reads may take slowly: not on this thread, which has signals to hear.
+/// Prints bytes on a separate thread, since a slow reader must not delay the handling of signals.
 #[cfg(feature = "cache")]
 pub(crate) async fn print_aside(bytes: Vec<u8>) -> Result<(), Exit> {
     let written = tokio::task::spawn_blocking(move || write(&bytes)).await;
@@ -45,22 +45,22 @@ pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Exit> {
     print(&(line + "\n"))
 }
 
-/// A JSON document on one line. Characters that steer a terminal or turn the order of the text round are escaped, since
-/// people look at JSON too.
+/// A JSON document on one line. Characters that control a terminal or change the text direction are escaped,
+/// since people read JSON too.
 pub(crate) fn json(document: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string(document).map(|text| inert(&text))
 }
 
-/// Writes a document as JSON on many lines, for people.
+/// A JSON document on several lines, for people.
 pub(crate) fn json_for_people(document: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(document).map(|text| inert(&text))
 }
 
-/// The same document: the characters in question can stand in a string only, where an escape means the same.
+/// Escapes control characters. They can only occur in strings, where an escape has the same meaning.
 fn inert(json: &str) -> String {
     json.chars().fold(String::new(), |mut inert, c| {
         if steers(c) {
-            // A string takes all that is written to it.
+            // Writing to a string cannot fail.
             let _written: fmt::Result = write!(inert, "\\u{:04x}", u32::from(c));
         } else {
             inert.push(c);
@@ -69,7 +69,7 @@ fn inert(json: &str) -> String {
     })
 }
 
-/// Whether a character is DEL, a C1 control, a separator of lines, or sets the direction of text.
+/// True for DEL, C1 controls, line separators and text direction marks.
 const fn steers(c: char) -> bool {
     matches!(
         c,
@@ -82,7 +82,7 @@ const fn steers(c: char) -> bool {
     )
 }
 
-/// The same for a verb whose exit code is its answer, to whoever does not read the document as well.
+/// Prints JSON for a verb whose exit code is its answer. A closed pipe is not an error here.
 pub(crate) fn tell_json(document: &impl Serialize) -> Result<(), Exit> {
     match print_json(document) {
         Err(unread) if unread.code() == 0 => Ok(()),
@@ -90,7 +90,7 @@ pub(crate) fn tell_json(document: &impl Serialize) -> Result<(), Exit> {
     }
 }
 
-/// How many columns there are for a table; `None` where no line is too long.
+/// The width of the terminal on stdout; `None` if stdout is not a terminal.
 pub(crate) fn columns() -> Option<usize> {
     let stdout = io::stdout();
     stdout

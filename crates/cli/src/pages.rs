@@ -1,5 +1,4 @@
-//! `help`, `completions` and `man`: what is written about the command, all of it from the one description in [`args`]. Must
-//! never need a store.
+//! `leasehold help`, `completions` and `man`: documentation generated from the definition in [`args`].
 //!
 //! [`args`]: crate::args
 
@@ -16,13 +15,13 @@ use clap_mangen::Man;
 use crate::exit::{self, Exit, SOFTWARE, USAGE};
 use crate::{messages, output, style};
 
-/// The topic that is no verb.
+/// A help topic that is not a verb.
 const EXIT_CODES: &str = "exit-codes";
 
 /// Print the help of a verb, or the table of exit codes
 #[derive(Debug, Args)]
 pub(crate) struct Help {
-    /// A verb, with those below it, or exit-codes
+    /// A verb with its subcommands, or exit-codes
     topic: Vec<String>,
 }
 
@@ -43,7 +42,7 @@ Where the script goes:
 #[derive(Debug, Args)]
 #[command(after_help = "To read one: leasehold man run | man -l -")]
 pub(crate) struct ManPage {
-    /// The verb, with those below it; without one, the page of the command itself
+    /// The verb with its subcommands; without one, the page of the command itself
     verb: Vec<String>,
 
     /// Write all pages into this directory instead
@@ -51,7 +50,7 @@ pub(crate) struct ManPage {
     dir: Option<PathBuf>,
 }
 
-/// Prints the help that was asked for, as `--help` does.
+/// Prints the same help as `--help`.
 pub(crate) fn help(args: &Help, mut command: Command) -> Exit {
     if args.topic == [EXIT_CODES] {
         return print(exit::help().as_bytes());
@@ -67,9 +66,9 @@ pub(crate) fn help(args: &Help, mut command: Command) -> Exit {
     }
 }
 
-/// Prints the script.
+/// Prints a completion script.
 pub(crate) fn completions(args: &Completions, command: Command) -> Exit {
-    // clap keeps what is static only. This process ends when the script is printed.
+    // clap needs static strings. This process ends after printing the script.
     let mut topics: Vec<&'static str> = Vec::new();
     topics.extend(verbs(&command).into_iter().map(|verb| &*verb.leak()));
     topics.push(EXIT_CODES);
@@ -87,7 +86,7 @@ pub(crate) fn completions(args: &Completions, command: Command) -> Exit {
     print(&script)
 }
 
-/// Prints the page, or writes all of them.
+/// Prints a manual page, or writes all pages.
 pub(crate) fn man(args: &ManPage, mut command: Command) -> Exit {
     command.build();
     match &args.dir {
@@ -108,13 +107,13 @@ pub(crate) fn man(args: &ManPage, mut command: Command) -> Exit {
     }
 }
 
-/// The verbs that are for people.
+/// The visible verbs.
 pub(crate) fn verbs(command: &Command) -> Vec<String> {
     let shown = command.get_subcommands().filter(|verb| !verb.is_hide_set());
     shown.map(|verb| verb.get_name().to_owned()).collect()
 }
 
-/// The command that these words lead to, a verb below a verb.
+/// The subcommand that these words name.
 fn named<'a>(command: &'a Command, words: &[String]) -> Result<&'a Command, Exit> {
     words.iter().try_fold(command, |above, word| {
         above.find_subcommand(word).ok_or_else(|| {
@@ -131,13 +130,13 @@ fn named<'a>(command: &'a Command, words: &[String]) -> Result<&'a Command, Exit
                     &there_are
                 },
             );
-            // Whatever was meant, it may be a URL.
+            // The unknown word may be a URL.
             Exit::saying(USAGE, messages::without_url(&message, word))
         })
     })
 }
 
-/// A page for this command and for each below it.
+/// Writes the pages of this command and of its subcommands.
 fn write_all(command: &Command, name: &str, directory: &Path) -> io::Result<()> {
     fs::write(directory.join(format!("{name}.1")), page(command))?;
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
@@ -146,8 +145,8 @@ fn write_all(command: &Command, name: &str, directory: &Path) -> io::Result<()> 
     Ok(())
 }
 
-/// A page in roff. The synopsis and the last part are not clap's: it knows of no usage but its own, and would fill the lines
-/// of a table.
+/// A page in roff. The synopsis and the details are written here: `clap_mangen` has its own usage line, and would
+/// reflow tables.
 fn page(command: &Command) -> String {
     let man = Man::new(command.clone())
         .manual("Leasehold")
@@ -157,7 +156,7 @@ fn page(command: &Command) -> String {
     let usage = clone.render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
     let details = command.get_after_long_help().or(command.get_after_help());
-    // A vector takes all that is written to it.
+    // Writing to a vector cannot fail.
     let _written: io::Result<()> = (|| {
         man.render_title(&mut roff)?;
         man.render_name_section(&mut roff)?;
@@ -176,7 +175,7 @@ fn page(command: &Command) -> String {
     String::from_utf8_lossy(&roff).into_owned()
 }
 
-/// Text in which roff finds no commands.
+/// Escapes text for roff.
 fn as_it_is(text: &str) -> String {
     let mut roff = String::new();
     for line in text.lines() {
@@ -186,13 +185,13 @@ fn as_it_is(text: &str) -> String {
         } else {
             ""
         };
-        // A string takes all that is written to it.
+        // Writing to a string cannot fail.
         let _written: std::fmt::Result = writeln!(roff, "{guard}{line}");
     }
     roff
 }
 
-/// Prints text that clap has styled.
+/// Prints text that clap styled.
 pub(crate) fn print_styled(text: &StyledStr) -> Exit {
     let text = if style::applies_to(&io::stdout()) {
         text.ansi().to_string()

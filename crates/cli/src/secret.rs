@@ -1,4 +1,4 @@
-//! Files that hold a URL or a password. Must never quote what they hold.
+//! Reads files that contain a URL or a password. Messages never show their content.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -10,10 +10,10 @@ use crate::exit::{CONFIG, Exit};
 use crate::inherited_store;
 use crate::messages::{pasteable, say};
 
-/// More than any URL or password is: `/dev/zero` in the wrong place must not fill the memory.
+/// The size limit of a file: `/dev/zero` by mistake must not fill the memory.
 const MOST: u64 = 64 * 1024;
 
-/// The line in the file that `setting` names, without the end of the line.
+/// The only line of the file that `setting` names, without the line end.
 pub(crate) fn line(setting: &Value) -> Result<String, Exit> {
     let path = setting.path();
     let refuse = |why: &str| {
@@ -62,8 +62,8 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
-/// Warns of a file with a password in it that any user of this host can read. It is used all the same: in a container, where
-/// nobody else is, secrets are mounted so.
+/// Warns of a password file that every user of this host can read. It is used anyway: containers mount secrets
+/// like that.
 pub(crate) fn warn_if_open(path: &Path) {
     if is_open(path) {
         say(&format!(
@@ -74,7 +74,7 @@ pub(crate) fn warn_if_open(path: &Path) {
     }
 }
 
-/// Whether every user of this host can read the file: it, and all directories that lead to it, are open.
+/// True if every user of this host can read the file: the file and all its parent directories are open.
 fn is_open(path: &Path) -> bool {
     let mode = |path: &Path| {
         path.metadata()

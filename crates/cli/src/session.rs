@@ -1,4 +1,4 @@
-//! One connection to the store, from its opening to its end. Must never leave a lock or a place in line behind.
+//! One connection to the store, from connect to close. Closing it releases all locks and queue places.
 
 use std::io;
 use std::time::Duration;
@@ -10,19 +10,18 @@ use crate::signals::Signals;
 use crate::store::Target;
 use crate::sys;
 
-/// How long to wait for the client to clean up. What is left is ended by its TTL.
+/// The time limit for closing the client. The TTL ends what is left after that.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// The same after a lease was lost, when whoever starts the work anew should not wait.
+/// The time limit for closing after a lost lease, shorter because a restart of the work should not wait.
 const CLOSE_LOST: Duration = Duration::from_millis(200);
 
-/// How many files are open at one time at most, beside those that this process was started with: two runtimes, the signals, a
-/// connection with the look-up of its name or the files of a database, the terminal, the guardian's line, a command about to
-/// start.
+/// The maximal number of files this process opens: two runtimes, the signals, a connection with its name look-up
+/// or database files, the terminal, the guardian's socket, a command being started.
 const FILES: usize = 20;
 
-/// Does `work` with a client of `target`, which is closed whatever comes of it. A signal that asks this process to end ends
-/// it while it connects; after that, signals are for `work` to hear.
+/// Runs `work` with a client of `target`, and closes the client afterwards. Until the connection is made, an
+/// ending signal ends the process; then `work` handles signals.
 pub(crate) fn with_client(
     target: Target,
     work: impl AsyncFnOnce(&Client, &mut Signals) -> Result<Exit, Exit>,
@@ -30,16 +29,17 @@ pub(crate) fn with_client(
     in_runtime(connected(target, work)).unwrap_or_else(|exit| exit)
 }
 
-/// Does `work` on this thread, from which commands are started: it lives as long as the process (see `sys::prepare`).
+/// Runs `work` on this thread. Commands are started from it, and it lives as long as the process (see
+/// `sys::prepare`).
 pub(crate) fn in_runtime<T>(work: impl Future<Output = Result<T, Exit>>) -> Result<T, Exit> {
-    // tokio panics where there is none left for its signals, and others would call the store or the command the cause.
+    // tokio panics without a free file for its signals, and other failures would blame the store or the command.
     sys::have_room_for(FILES).map_err(|error| refused_by_system(&error))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| refused_by_system(&error))?;
     let done = runtime.block_on(work);
-    // A name that is being looked up cannot be called off, and may take half a minute; nor can a thread that reads.
+    // A name look-up cannot be cancelled and may take half a minute; neither can a thread that reads.
     runtime.shutdown_background();
     done
 }
@@ -60,16 +60,16 @@ async fn connected(
         Ok(exit) if exit.code() == LOST => CLOSE_LOST,
         _ => CLOSE,
     };
-    // Out of time means that the store does not answer, which has been said or does not matter any more.
+    // On a timeout the store does not answer, which is already reported or no longer matters.
     client.close_within(limit).await;
     exit
 }
 
-/// The system refused this program something that it cannot do without.
+/// The exit for a refused system call that this program needs.
 pub(crate) fn refused_by_system(error: &io::Error) -> Exit {
     let exit = Exit::saying(
         SOFTWARE,
-        format!("the system refused: {error} (exit {SOFTWARE})"),
+        format!("a system call failed: {error} (exit {SOFTWARE})"),
     );
     if sys::is_shortage(error) {
         exit.adding(&format!("next    {MORE_RESOURCES}"))

@@ -1,4 +1,4 @@
-//! Signals sent to this process, as events. Must never catch one that this process was told to ignore.
+//! Catches the signals of this process, except those that it was started with ignored.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,7 +9,7 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::sys;
 
-/// What ends the waiting. The rest of what is caught only concerns a running command.
+/// The signals that end a wait. Other caught signals concern a running command only.
 const ENDING: [Signal; 4] = [
     Signal::SIGTERM,
     Signal::SIGINT,
@@ -17,7 +17,7 @@ const ENDING: [Signal; 4] = [
     Signal::SIGQUIT,
 ];
 
-/// What a running command is to hear as well.
+/// The signals that are forwarded to a running command.
 const FORWARDED: [Signal; 6] = [
     Signal::SIGTERM,
     Signal::SIGINT,
@@ -32,7 +32,7 @@ const FORWARDED: [Signal; 6] = [
 pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Catches them from now on.
+    /// Starts to catch signals.
     pub(crate) fn catch() -> io::Result<Self> {
         let mut signals = Self(Vec::new());
         FORWARDED
@@ -41,7 +41,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Catches Ctrl-Z as well, for a command that is about to run: this process must not stop before the command has.
+    /// Catches Ctrl-Z too, for a running command: this process must not stop before the command has stopped.
     pub(crate) fn catch_stop(&mut self) -> io::Result<()> {
         self.add(Signal::SIGTSTP)
     }
@@ -65,13 +65,13 @@ impl Signals {
         .await
     }
 
-    /// Whether `signal` asks this process to end.
+    /// True if `signal` asks this process to end.
     #[cfg(feature = "cache")]
     pub(crate) fn is_ending(signal: Signal) -> bool {
         ENDING.contains(&signal)
     }
 
-    /// The next signal that ends the waiting. There is no command yet that the others could be for.
+    /// The next signal that ends a wait. Other signals have no receiver before the command starts.
     pub(crate) async fn next_ending(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
@@ -81,9 +81,9 @@ impl Signals {
         }
     }
 
-    /// A signal that ends the waiting and has already arrived.
+    /// An ending signal that has already arrived.
     pub(crate) async fn arrived(&mut self) -> Option<Signal> {
-        // Lets the runtime look at what the signal handler left for it.
+        // Lets the runtime process the signals that the handler recorded.
         tokio::task::yield_now().await;
         tokio::select! {
             biased;

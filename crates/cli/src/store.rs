@@ -1,5 +1,5 @@
-//! Where the locks live, as the command line, the environment and the configuration say. Must never print a URL, and never
-//! guess one.
+//! The store of the locks, from the command line, the environment and configuration files. A URL is shown
+//! without its secrets only.
 
 use std::borrow::Cow;
 use std::path::{self, Path, PathBuf};
@@ -23,19 +23,19 @@ use crate::{messages, secret, values};
 
 const URL_HELP: &str = "Where locks live: redis://[user:password@]host[:port][/db], rediss://..., unix:/path/to/socket, local: for your processes on this host, or local:/path/to/file [env: LEASEHOLD_URL]";
 
-/// What is said where no store was given; a verb of no lock has its own words for the question and the command.
+/// Parts of the message for a missing store. `leasehold cache` replaces them.
 pub(crate) const WHERE: &str = "where does the lock live?";
 pub(crate) const ON_THIS_HOST: &str = "leasehold run --url local: LOCK -- CMD";
 const SERVERS: &str = "try it now        eval \"$(leasehold dev)\"
     your Redis        export LEASEHOLD_URL=redis://host:6379/
-    for all of them   write url = \"redis://host:6379/\" to ";
+    for all programs  write url = \"redis://host:6379/\" to ";
 
-/// How long a lease lasts if nobody says it.
+/// The TTL of a lease, unless configured.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 const TTL_HELP: &str = "How long the lease lasts if this process dies or loses the store, 10ms to 24h; renewed each third of it [env: LEASEHOLD_TTL] [default: 30s]";
 
-/// The options that say where the locks live. Every verb that needs a store has them.
+/// The options that select the store. Every verb that uses a store has them.
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
     /// Where locks live
@@ -67,7 +67,7 @@ pub(crate) struct StoreArgs {
     )]
     namespace: Option<String>,
 
-    /// Where the name stands in its key, for sharing locks with programs that put something around theirs
+    /// How the key is made from the name, to share locks with other programs
     #[arg(
         long,
         value_name = "TEXT",
@@ -79,47 +79,47 @@ pub(crate) struct StoreArgs {
     #[arg(
         long,
         value_name = "FILE",
-        help = "Read this configuration, and neither ~/.config/leasehold/config.toml nor /etc/leasehold.toml"
+        help = "Read this configuration file only, instead of ~/.config/leasehold/config.toml and /etc/leasehold.toml"
     )]
     config: Option<PathBuf>,
 }
 
-/// How long leases last, for the verbs that renew them.
+/// The TTL option of verbs that renew their leases.
 #[derive(Debug, Args)]
 pub(crate) struct TtlArgs {
-    /// What was typed; [`Target::ttl`] knows what counts.
+    /// The typed TTL. [`Target::ttl`] gives the effective one.
     #[arg(long = "ttl", value_name = "DUR", value_parser = values::ttl, help = TTL_HELP)]
     pub(crate) typed: Option<Duration>,
 }
 
-/// A store to connect to.
+/// A store to connect to, with its settings.
 pub(crate) struct Target {
     place: StoreLocation,
     origin: Origin,
     builder: ClientBuilder,
-    /// The variables by which a command makes the same keys.
+    /// The variables that make a command use the same key names.
     naming: Vec<(&'static str, String)>,
     ttl: Option<Value>,
 }
 
 impl Target {
-    /// Where it was given, from which a command learns how to find it.
+    /// The location of the store, for passing it on to a command.
     pub(crate) fn place(&self) -> &StoreLocation {
         &self.place
     }
 
-    /// The variables by which a command makes the same keys of names: its namespace and its template, where it has them. The
-    /// place says where it has none.
+    /// The variables that make a command use the same key names: the namespace and the key template, where set.
+    /// [`StoreLocation`] says where they are not set.
     pub(crate) fn naming(&self) -> &[(&'static str, String)] {
         &self.naming
     }
 
-    /// Connects to it.
+    /// Connects to the store.
     pub(crate) async fn connect(&self) -> Result<Client, leasehold::Error> {
         self.builder.clone().connect(&self.place.whole).await
     }
 
-    /// How [`Target::connect`] failed, with where the URL came from if it was not typed.
+    /// The exit for a failed [`Target::connect`], with the source of the URL unless it was typed.
     pub(crate) fn explained(&self, error: leasehold::Error) -> Exit {
         match &self.origin {
             Origin::Typed(_) => error.into(),
@@ -129,8 +129,8 @@ impl Target {
         }
     }
 
-    /// Says so if the store is a cache that may drop locks. Only of a URL from `REDIS_URL`, which is so often the cache's: who
-    /// named the store for its locks has been told by `doctor`, or does not want to know.
+    /// Warns if the store is a cache that may evict locks. Only for a URL from `REDIS_URL`, which often names a
+    /// cache.
     pub(crate) async fn notice(&self) {
         if self.origin != Origin::Variable(REDIS_URL) {
             return;
@@ -155,12 +155,12 @@ impl Target {
         }
     }
 
-    /// Its URL, without user and password.
+    /// The URL without user and password.
     pub(crate) fn shown(&self) -> String {
         address::shown(&self.place.url)
     }
 
-    /// How long a lease is to last: as `typed`, or else as the environment or a file says, or else 30 s.
+    /// The TTL: the `typed` one, else the configured one, else 30 s.
     pub(crate) fn ttl(&self, typed: Option<Duration>) -> Result<Duration, Exit> {
         match (typed, &self.ttl) {
             (Some(ttl), _) => Ok(ttl),
@@ -170,15 +170,14 @@ impl Target {
         }
     }
 
-    /// Looks whether it is fit for locks.
+    /// Checks that the store is fit for locks.
     pub(crate) async fn examine(self, how: &Examination) -> Result<Examined, leasehold::Error> {
         self.builder.examine(&self.place.whole, how).await
     }
 }
 
 impl StoreArgs {
-    /// The options that were typed, each followed by a space: a command that is to be pasted must ask the same store. A
-    /// password is not repeated.
+    /// The typed store options, each followed by a space, for a command to paste. A password is not repeated.
     pub(crate) fn again(&self) -> String {
         let url = self.url.as_deref().map(|url| {
             if address::has_password(url) {
@@ -214,12 +213,12 @@ impl StoreArgs {
         typed.into_iter().filter_map(option).collect()
     }
 
-    /// A lock as the last words of a command that is to be pasted.
+    /// The typed store options and the lock name, for the end of a command to paste.
     pub(crate) fn again_with(&self, lock: &str) -> String {
         self.again() + &pasteable(lock)
     }
 
-    /// The store that was asked for. Does no I/O but to read files.
+    /// Determines the store. Reads files, but makes no connection.
     pub(crate) fn target(&self) -> Result<Target, Exit> {
         let typed = Typed::default()
             .with(URL, self.url.as_ref())
@@ -230,7 +229,7 @@ impl StoreArgs {
         let settings = Settings::load(typed, self.config.as_deref())?;
         let mut builder = Client::builder();
         let mut naming = Vec::new();
-        // What is refused here the library would refuse later, but not say where it came from.
+        // The library would refuse these values too, but could not name their source.
         if let Some(setting) = settings.get(NAMESPACE) {
             let text = setting.text()?;
             Namespace::new(text).map_err(|invalid| setting.origin.refuse(invalid))?;
@@ -254,7 +253,7 @@ impl StoreArgs {
     }
 }
 
-/// The whole URL, and where it came from.
+/// The location of the store, and the source of its URL.
 fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
     let Some((key, setting)) = settings.either(URL, URL_FILE)? else {
         return Err(Exit::saying(
@@ -283,7 +282,7 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
         return Err(Exit::saying(
             CONFIG,
             format!(
-                "memory: is seen by one process only, so it would exclude nobody (exit {CONFIG})\n    next    {ON_THIS_HOST}"
+                "memory: exists in one process only, so it would exclude no other process (exit {CONFIG})\n    next    {ON_THIS_HOST}"
             ),
         ));
     }
@@ -317,7 +316,8 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
     Ok((place, setting.origin))
 }
 
-/// The same URL for a process in another directory. One that was read from a file means the same wherever it is read.
+/// Makes a relative `local:` path absolute, for a process in another directory. A URL file must contain an
+/// absolute path, so that it means the same file in each directory.
 fn for_any_directory(url: String, key: &str, origin: &Origin) -> Result<String, Exit> {
     let refuse = |why: &str| Exit::saying(CONFIG, format!("{origin}: {why} (exit {CONFIG})"));
     match url.strip_prefix("local:") {
@@ -334,8 +334,8 @@ fn for_any_directory(url: String, key: &str, origin: &Origin) -> Result<String, 
     }
 }
 
-/// Whether a password is meant for this URL. One from a file goes with the URL of the same file or of a weaker layer: it must
-/// not be sent to whatever server is named on the command line.
+/// True if a password belongs to this URL. A password from a file belongs to a URL of the same or a weaker
+/// layer: it must not be sent to another server from the command line.
 fn is_for(password: &Value, url: &Value) -> bool {
     !matches!(password.origin, Origin::File { .. }) || password.level <= url.level
 }
@@ -348,9 +348,9 @@ fn joined(url: &str, setting: &Value, password: &Value) -> Result<String, Exit> 
         secret::warn_if_open(password.path());
         return Ok(address::with_password(url, &secret));
     } else {
-        "is no Redis, which alone asks for a password"
+        "is not a Redis URL, and only Redis takes a password"
     };
-    // What is stronger need not mind what is weaker.
+    // A setting of a stronger layer overrides one of a weaker layer.
     if setting.level < password.level {
         return Ok(url.to_owned());
     }

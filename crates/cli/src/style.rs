@@ -1,4 +1,4 @@
-//! Colour. Must never be the only sign of anything, and never reach what is no terminal unless that was asked for.
+//! The colour of messages. Used on a terminal only, unless requested, and never as the only sign of anything.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,23 +11,22 @@ use clap::builder::styling::{AnsiColor, Style};
 /// When to use colour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ColorChoice {
-    // On a terminal that can show it, unless the environment says otherwise. No doc comment: it would become help.
+    // On a capable terminal, unless the environment says otherwise. No doc comment: it would become help.
     #[default]
     Auto,
     Always,
     Never,
 }
 
-/// What was typed. The one thing that all of this process knows without being told: whoever says something would have to
-/// carry it along otherwise. Set once, before anything is said.
+/// The value of `--color`. Global, since every message needs it. Set once, before the first message.
 static TYPED: OnceLock<ColorChoice> = OnceLock::new();
 
-/// Sets what was typed.
+/// Sets the value of `--color`.
 pub(crate) fn choose(when: ColorChoice) {
     TYPED.get_or_init(|| when);
 }
 
-/// Whether what is written to `stream` is to have colour.
+/// True if output to `stream` is coloured.
 pub(crate) fn applies_to(stream: &impl IsTerminal) -> bool {
     let when = TYPED.get().copied().unwrap_or_default();
     decide(when, stream.is_terminal(), |name| env::var_os(name))
@@ -50,7 +49,7 @@ fn decide(when: ColorChoice, terminal: bool, variable: impl Fn(&str) -> Option<O
     }
 }
 
-/// An error as it goes to stderr: who speaks, the exit code, and the words that lines begin with stand out.
+/// An error message with the program name, the exit code and the row labels highlighted.
 pub(crate) fn error(text: &str) -> String {
     if !applies_to(&io::stderr()) {
         return format!("leasehold: {text}");
@@ -60,7 +59,7 @@ pub(crate) fn error(text: &str) -> String {
     format!("{name} {}", lines.join("\n"))
 }
 
-/// A line of an error.
+/// A line of an error message, with its highlights.
 fn emphasized(line: &str) -> String {
     let strong = |word: &str| paint(Style::new().bold(), word);
     if let Some((before, rest)) = line.split_once("(exit ")

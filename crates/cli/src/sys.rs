@@ -1,4 +1,4 @@
-//! The few system calls that need `unsafe`. Must never be the place of a decision.
+//! The system calls that need `unsafe`.
 
 #![allow(
     unsafe_code,
@@ -23,10 +23,11 @@ use nix::sys::signal::{
 };
 use nix::unistd::{ForkResult, Pid, chdir, fork, getpgrp, getpid, getppid, setsid, tcsetpgrp};
 
-/// Makes the child, before it becomes the command, die when this process is killed, and the foreground of `terminal`; then
-/// it does `last`, whose error keeps it from becoming the command. `last` may make system calls only.
+/// Installs a hook that runs in the child before it becomes the command. The child then dies with this process,
+/// becomes the foreground of `terminal`, and runs `last`. An error of `last` prevents the start. `last` may make
+/// system calls only.
 ///
-/// The kernel counts the *thread* that starts the child as its parent here: start it from one that lives as long as the
+/// The kernel regards the *thread* that starts the child as its parent: that thread must live as long as the
 /// process.
 pub(crate) fn prepare(
     command: &mut Command,
@@ -39,16 +40,17 @@ pub(crate) fn prepare(
         #[cfg(target_os = "linux")]
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
         if getppid() != parent {
-            // The parent died before the line above.
+            // The parent died before the call above.
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         if let Some(terminal) = terminal {
             // SAFETY: the terminal is open for as long as this process runs, and a fork has its own copy.
             let terminal = unsafe { BorrowedFd::borrow_raw(terminal) };
-            // A command without the terminal is worth more than none: an error only means that it runs in the background.
+            // An error only means that the command runs in the background.
             let _foreground: nix::Result<()> = give_terminal(terminal, getpid());
         }
-        // We do without it (`terminal::write_from_background`); the command is to be stopped as it would be without us.
+        // This process blocks SIGTTOU (`terminal::write_from_background`); the command must be stopped by it as
+        // usual.
         sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&only(Signal::SIGTTOU)), None)?;
         last()
     };
@@ -56,7 +58,8 @@ pub(crate) fn prepare(
     unsafe { command.pre_exec(hook) };
 }
 
-/// Makes `group` the foreground of `terminal`. Works from the background, where the system would stop us for it.
+/// Makes `group` the foreground of `terminal`. Also works from the background, where the system would otherwise
+/// stop this process.
 pub(crate) fn give_terminal(terminal: impl AsFd, group: Pid) -> nix::Result<()> {
     let mut before = SigSet::empty();
     sigprocmask(
@@ -76,7 +79,7 @@ pub(crate) fn only(signal: Signal) -> SigSet {
     set
 }
 
-/// How many columns `terminal` has, if it says so.
+/// The width of `terminal`, if known.
 pub(crate) fn columns(terminal: impl AsFd) -> Option<usize> {
     let mut size = std::mem::MaybeUninit::<libc::winsize>::zeroed();
     // SAFETY: `size` is a valid place for the result, and zero bytes are a valid `winsize`.
@@ -92,11 +95,10 @@ pub(crate) fn columns(terminal: impl AsFd) -> Option<usize> {
         .filter(|columns| *columns > 0)
 }
 
-/// A child of this process that has stopped, or has ended, after which its number belongs to the system again: any child,
-/// so that nobody stays unburied where this process is the one to bury them. `None` when there is no news, and `ECHILD` when
-/// there is no child.
+/// Reaps any child that has ended, or reports one that has stopped. An ended child's process id is free for
+/// reuse. `None` if there is no change, `ECHILD` if there is no child.
 ///
-/// Not nix' `waitpid`, which refuses the statuses of real-time signals, and not `Child::try_wait`, which does not tell of
+/// Not nix' `waitpid`, which refuses statuses of real-time signals, nor `Child::try_wait`, which does not report
 /// stops.
 pub(crate) fn next_change() -> io::Result<Option<(Pid, ExitStatus)>> {
     let mut status = 0;
@@ -108,15 +110,15 @@ pub(crate) fn next_change() -> io::Result<Option<(Pid, ExitStatus)>> {
     }
 }
 
-/// Waits for the end of `child`, which is ending, unless it was waited for before.
+/// Reaps `child`, which is ending, unless it was reaped before.
 pub(crate) fn bury(child: Pid) {
     // SAFETY: no status is asked for.
     unsafe { libc::waitpid(child.as_raw(), std::ptr::null_mut(), 0) };
 }
 
-/// A number that this process shares with those that it splits off after this call. Its memory is never given back.
+/// A number in memory that is shared with processes that are split off later. The memory is never freed.
 pub(crate) fn shared_number(value: u64) -> io::Result<&'static AtomicU64> {
-    // SAFETY: asks for new memory, of which nobody else knows.
+    // SAFETY: allocates new memory, to which no other reference exists.
     let page = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -136,24 +138,24 @@ pub(crate) fn shared_number(value: u64) -> io::Result<&'static AtomicU64> {
     Ok(number)
 }
 
-/// Splits off a process that does `work` with `line`, and nothing else: in a session of its own, deaf to all signals that
-/// ask it to end or to stop, without any other open file, and called `name`.
+/// Forks a process named `name` that runs `work` with `line`. It has its own session, ignores all signals that
+/// end or stop a process, and has no other open file.
 ///
-/// This process may have several threads. The copy has one, and any lock in its memory may be held by a thread that is not
-/// there: so `work` makes system calls only, and neither allocates nor waits for a lock.
+/// This process may have several threads, but the fork has one. A missing thread may hold any lock of its
+/// memory, so `work` makes system calls only: it neither allocates nor takes locks.
 pub(crate) fn split_off(
     line: UnixStream,
     name: &CStr,
     work: impl FnOnce(UnixStream),
 ) -> io::Result<Pid> {
-    // The copy is to hear none of them before it is deaf to them, which may take it a while on a busy host.
+    // Blocks all signals until the fork ignores them, which may take a while on a busy host.
     let mut before = SigSet::empty();
     sigprocmask(
         SigmaskHow::SIG_SETMASK,
         Some(&SigSet::all()),
         Some(&mut before),
     )?;
-    // SAFETY: what the copy does, here and in `retreat` and `work`, are system calls: no allocation, no lock.
+    // SAFETY: the fork, here and in `retreat` and `work`, makes system calls only: no allocation, no lock.
     match unsafe { fork() } {
         Err(errno) => {
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
@@ -164,19 +166,19 @@ pub(crate) fn split_off(
             Ok(child)
         }
         Ok(ForkResult::Child) => {
-            // Nothing of what the original would do later may be done twice, a panic's unwinding included.
+            // The fork must not run any later code of the original, including a panic's unwinding.
             let _done: std::thread::Result<()> = catch_unwind(AssertUnwindSafe(|| {
                 if let Ok(line) = retreat(line, name) {
                     work(line);
                 }
             }));
-            // SAFETY: ends this process, without what `exit` would do for the original.
+            // SAFETY: ends this process without running the exit handlers of the original.
             unsafe { libc::_exit(0) }
         }
     }
 }
 
-/// Lets go of all that a process inherits, but for `line`.
+/// Closes and resets everything that the process inherited, except `line`.
 fn retreat(line: UnixStream, name: &CStr) -> io::Result<UnixStream> {
     use Signal::{
         SIGABRT, SIGBUS, SIGCHLD, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGSTOP, SIGSYS, SIGTRAP,
@@ -186,7 +188,7 @@ fn retreat(line: UnixStream, name: &CStr) -> io::Result<UnixStream> {
     ];
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     for signal in Signal::iterator().filter(|signal| !kept.contains(signal)) {
-        // SAFETY: to ignore a signal runs no code of ours.
+        // SAFETY: ignoring a signal installs no handler.
         unsafe { sigaction(signal, &ignore) }?;
     }
     setsid()?;
@@ -196,16 +198,16 @@ fn retreat(line: UnixStream, name: &CStr) -> io::Result<UnixStream> {
     let _unused = name;
     // A directory in use cannot be unmounted.
     chdir("/")?;
-    // SAFETY: both numbers are ours; nothing in this process uses what was 0 before.
+    // SAFETY: this process owns both descriptors, and no longer uses the previous 0.
     if unsafe { libc::dup2(line.into_raw_fd(), 0) } < 0 {
         return Err(io::Error::last_os_error());
     }
     close_all_but_first();
-    // SAFETY: 0 is the copy of `line`, which nobody else owns.
+    // SAFETY: 0 is the copy of `line`, and has no other owner.
     Ok(UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) }))
 }
 
-/// Closes all files but number 0, whoever owns them: for a process that uses none of them again.
+/// Closes all files except number 0, for a process that uses none of them again.
 fn close_all_but_first() {
     #[cfg(target_os = "linux")]
     // SAFETY: see above.
@@ -218,8 +220,8 @@ fn close_all_but_first() {
     }
 }
 
-/// Makes the child one that nobody waits for: in a session of its own, and with no open file but the first three, so that a
-/// pipe that whoever called us reads from ends with us.
+/// Detaches the child: its own session, and no open file except the first three, so that a pipe of the caller
+/// closes with this process.
 #[cfg(feature = "cache")]
 pub(crate) fn detach(command: &mut Command) {
     let hook = || {
@@ -231,7 +233,7 @@ pub(crate) fn detach(command: &mut Command) {
     unsafe { command.pre_exec(hook) };
 }
 
-/// Marks all files but the first three to be closed when this process becomes another program.
+/// Marks all files except the first three as close-on-exec.
 #[cfg(feature = "cache")]
 fn close_on_exec() {
     #[cfg(target_os = "linux")]
@@ -253,7 +255,7 @@ fn close_on_exec() {
     }
 }
 
-/// How many files to look through where the system cannot do it by itself.
+/// The number of files to close one by one where `close_range` is missing.
 fn most_files() -> RawFd {
     // SAFETY: asks for a number.
     let limit = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
@@ -262,7 +264,7 @@ fn most_files() -> RawFd {
         .clamp(256, 65_536)
 }
 
-/// Sends all of `bytes`, or fails at once: does not wait, and raises no signal. One system call.
+/// Sends all of `bytes` or fails: it neither waits nor raises a signal. One system call.
 pub(crate) fn send(line: RawFd, bytes: &[u8]) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
@@ -277,7 +279,7 @@ pub(crate) fn send(line: RawFd, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Whether `line` has something to read, its end included, within `limit`. May say no too early.
+/// True if `line` is readable, or closed, within `limit`. May return false too early.
 pub(crate) fn readable_within(line: impl AsFd, limit: Duration) -> bool {
     let mut poll = libc::pollfd {
         fd: line.as_fd().as_raw_fd(),
@@ -289,7 +291,7 @@ pub(crate) fn readable_within(line: impl AsFd, limit: Duration) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, millis) > 0 }
 }
 
-/// The time by the clock that counts suspend, in microseconds, as `leasehold::Clock` has it. One system call.
+/// The time in microseconds of the clock that includes suspend, as in `leasehold::Clock`. One system call.
 pub(crate) fn clock_micros() -> u64 {
     #[cfg(target_os = "linux")]
     const COUNTS_SUSPEND: libc::clockid_t = libc::CLOCK_BOOTTIME;
@@ -301,7 +303,7 @@ pub(crate) fn clock_micros() -> u64 {
         let read = libc::clock_gettime(COUNTS_SUSPEND, time.as_mut_ptr());
         (read == 0).then(|| time.assume_init())
     };
-    // Without a clock everything is overdue.
+    // Without a clock all deadlines have passed.
     time.and_then(|time| {
         let seconds = u64::try_from(time.tv_sec).ok()?;
         Some(seconds * 1_000_000 + u64::try_from(time.tv_nsec).ok()? / 1_000)
@@ -309,14 +311,14 @@ pub(crate) fn clock_micros() -> u64 {
     .unwrap_or(u64::MAX)
 }
 
-/// Whether this process can open so many more files; the error is that of the system.
+/// Checks that this process can open this many more files; else returns the error of the system.
 pub(crate) fn have_room_for(files: usize) -> io::Result<()> {
     let stdin = io::stdin();
     let copies = (0..files).map(|_| stdin.as_fd().try_clone_to_owned());
     copies.collect::<io::Result<Vec<OwnedFd>>>().map(drop)
 }
 
-/// Whether an error says that this process or its host has no file, process or memory left.
+/// True if an error means that this process or its host is out of files, processes or memory.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
     let shortages = [libc::EMFILE, libc::ENFILE, libc::EAGAIN, libc::ENOMEM];
     error
@@ -324,7 +326,7 @@ pub(crate) fn is_shortage(error: &io::Error) -> bool {
         .is_some_and(|errno| shortages.contains(&errno))
 }
 
-/// A file that this process was started with, which its children are not to have. `None` if there is none of this number.
+/// A file descriptor that this process was started with, made close-on-exec. `None` if it does not exist.
 pub(crate) fn inherited(fd: RawFd) -> Option<File> {
     // SAFETY: numbers only; a file that is not there is an error.
     let copy = unsafe {
@@ -333,12 +335,12 @@ pub(crate) fn inherited(fd: RawFd) -> Option<File> {
         }
         libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3)
     };
-    // SAFETY: the copy is ours.
+    // SAFETY: this process owns the copy.
     (copy >= 0).then(|| unsafe { File::from_raw_fd(copy) })
 }
 
-/// Whether this process was started with `signal` ignored (`nohup`, a background job of a script). Such a signal is not
-/// for us to catch.
+/// True if this process was started with `signal` ignored (`nohup`, a background job of a script). Such a signal
+/// must not be caught.
 pub(crate) fn is_ignored(signal: Signal) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: with no new action this only reads; zero bytes are a valid `sigaction`.
@@ -349,13 +351,13 @@ pub(crate) fn is_ignored(signal: Signal) -> bool {
     action.is_some_and(|action| action.sa_sigaction == libc::SIG_IGN)
 }
 
-/// Stops our process group as Ctrl-Z does, and returns when it goes on; or at once, where there is no shell that could
-/// make it go on.
+/// Stops the process group like Ctrl-Z, and returns when it continues; or at once if there is no shell to
+/// continue it.
 pub(crate) fn stop_own_group() {
     with_default_action(Signal::SIGTSTP, || killpg(getpgrp(), Signal::SIGTSTP));
 }
 
-/// Dies of SIGINT, alone or with the rest of our process group.
+/// Dies of SIGINT, alone or with the whole process group.
 pub(crate) fn die_of_interrupt(group: bool) {
     with_default_action(Signal::SIGINT, || {
         if group {
@@ -371,7 +373,7 @@ fn with_default_action(signal: Signal, act: impl FnOnce() -> nix::Result<()>) {
     if is_ignored(signal) {
         return;
     }
-    // SAFETY: neither action runs code of ours: the default one, and the one that tokio installed.
+    // SAFETY: both actions are valid: the default one, and the one that tokio installed.
     let Ok(before) = (unsafe { sigaction(signal, &default) }) else {
         return;
     };

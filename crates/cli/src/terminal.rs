@@ -1,10 +1,11 @@
-//! The controlling terminal and who may use it. Must never take it from a process group that is not ours or the command's.
+//! The controlling terminal, and which process group may use it.
 //!
-//! The command runs in a process group of its own, so that a signal can be sent to all of it. A terminal serves one group at a
-//! time, its *foreground*; so if it serves ours, it is handed to the command, and Ctrl-C and Ctrl-Z reach the command alone.
+//! The command has its own process group, so that a signal reaches all of it. A terminal serves one group at a
+//! time, its *foreground*. If it serves the group of this process, it is passed to the command, and then Ctrl-C
+//! and Ctrl-Z reach the command only.
 //!
-//! In a pipeline (`leasehold run ... | less`) the others of our group may need the terminal. There the command gets it when
-//! it first asks, which the system shows by stopping it (SIGTTIN, SIGTTOU).
+//! In a pipeline (`leasehold run ... | less`) other processes of the group may need the terminal. Then the
+//! command gets it when it first asks, which the system shows by stopping it (SIGTTIN, SIGTTOU).
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -16,8 +17,8 @@ use nix::unistd::{Pid, getpgrp, tcgetpgrp};
 
 use crate::sys;
 
-/// Lets this process write to a terminal that serves another group, whatever `stty tostop` says: the system would stop it,
-/// and with it the renewals. To be called before any thread is started.
+/// Lets this process write to a terminal that serves another group, even with `stty tostop`: otherwise the
+/// system would stop this process and its renewals. Must be called before any thread starts.
 pub(crate) fn write_from_background() {
     // Fails only for signals that do not exist.
     let _blocked: nix::Result<()> = sys::only(Signal::SIGTTOU).thread_block();
@@ -27,12 +28,12 @@ pub(crate) fn write_from_background() {
 #[derive(Debug)]
 pub(crate) struct Terminal {
     fd: OwnedFd,
-    /// How it was set up when we started.
+    /// The modes of the terminal at the start.
     modes: Option<Termios>,
 }
 
 impl Terminal {
-    /// The terminal, if this process has one.
+    /// The controlling terminal, if this process has one.
     pub(crate) fn controlling() -> Option<Self> {
         let stdin = io::stdin().as_fd().try_clone_to_owned().ok();
         let tty = || {
@@ -43,7 +44,7 @@ impl Terminal {
                 .ok()
                 .map(OwnedFd::from)
         };
-        // The question for the foreground is answered only about the controlling terminal.
+        // Only the controlling terminal answers this request.
         let controls = |fd: &OwnedFd| tcgetpgrp(fd).is_ok();
         let fd = stdin.filter(controls).or_else(|| tty().filter(controls))?;
         Some(Self {
@@ -52,17 +53,18 @@ impl Terminal {
         })
     }
 
-    /// Whether it serves our process group.
+    /// True if the terminal serves the process group of this process.
     pub(crate) fn is_ours(&self) -> bool {
         self.serves(getpgrp())
     }
 
-    /// Whether it serves `group`.
+    /// True if the terminal serves `group`.
     pub(crate) fn serves(&self, group: Pid) -> bool {
         tcgetpgrp(&self.fd) == Ok(group)
     }
 
-    /// Whether to hand it to the command from the start: it serves us, and nobody in a pipeline with us may want it.
+    /// True if the command gets the terminal at its start: the terminal serves this group, and no other process
+    /// of a pipeline needs it.
     pub(crate) fn is_for_the_command_alone(&self) -> bool {
         io::stdin().is_terminal() && io::stdout().is_terminal() && self.is_ours()
     }
@@ -71,13 +73,13 @@ impl Terminal {
         self.fd.as_fd()
     }
 
-    /// Hands it to the command's group.
+    /// Passes the terminal to the command's group.
     pub(crate) fn give_to(&self, group: Pid) {
-        // Fails when the group or the terminal is gone, which the next look at the child shows.
+        // Fails when the group or the terminal is gone, which the next check of the child shows.
         let _given: nix::Result<()> = sys::give_terminal(&self.fd, group);
     }
 
-    /// Takes it back from the command's group, and leaves it alone if it serves any other. Says whether it was there.
+    /// Takes the terminal back if it serves the command's group. Returns true in that case.
     pub(crate) fn take_from(&self, group: Pid) -> bool {
         let was_there = self.serves(group);
         if was_there {
@@ -86,10 +88,10 @@ impl Terminal {
         was_there
     }
 
-    /// Undoes what a killed command did to the terminal: echo off, raw mode.
+    /// Restores the modes that a killed command may have changed: echo off, raw mode.
     pub(crate) fn restore(&self) {
         if let (Some(modes), true) = (&self.modes, self.is_ours()) {
-            // A terminal that hung up needs no repair.
+            // A closed terminal needs no restoring.
             let _restored: nix::Result<()> = tcsetattr(&self.fd, SetArg::TCSADRAIN, modes);
         }
     }

@@ -1,4 +1,4 @@
-//! Values as people write them. Must never guess what was meant.
+//! Parsers for durations, TTLs and sizes on the command line and in settings.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         let seconds = text.parse().map_err(|_| WRITE.to_owned())?;
         return Duration::try_from_secs_f64(seconds).map_err(|_| "is too long".to_owned());
     }
-    // What humantime says of it is about the bytes of the text.
+    // The messages of humantime are about byte positions.
     humantime::parse_duration(text).map_err(|_| WRITE.to_owned())
 }
 
-/// The TTL of a lease.
+/// Parses the TTL of a lease.
 pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
-    // The library judges it, before there is a connection.
+    // The library validates it before the connection is made.
     Ttl::new(duration(text)?)
         .map(Ttl::get)
         .map_err(|invalid| invalid.why.into_owned())
 }
 
-/// How long a lock may be held in all: not bounded by what one lease may last.
+/// Parses a total time of holding, which may exceed the maximal TTL.
 pub(crate) fn hold(text: &str) -> Result<Duration, String> {
     let hold = duration(text)?;
     if hold < Ttl::MIN {

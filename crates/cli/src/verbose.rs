@@ -1,7 +1,7 @@
-//! What `-v` shows: the events of the library, a line each on stderr. Must never print a password, or a line in two pieces.
+//! The log lines of `-v`: the events of the library, each on one line of stderr, without passwords.
 //!
-//! `-v` is for an operator: what became of the connection and of the lock. `-vv` adds every renewal. The time is UTC, so that
-//! the lines of several hosts, and of the store's own log, can be laid side by side.
+//! `-v` shows connection and lock events, `-vv` every renewal too. Times are UTC, for comparison with the logs
+//! of other hosts and of the store.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -17,10 +17,10 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::messages::{quoted, without_passwords};
 
-/// What the library calls itself in its events.
+/// The target of the library's events.
 const LIBRARY: &str = "leasehold";
 
-/// Shows what `-v` was given so many times for; nothing without one. To be called once.
+/// Starts the log for the given number of `-v`. To be called once.
 pub(crate) fn listen(verbose: u8) {
     let level = match verbose {
         0 => return,
@@ -31,11 +31,11 @@ pub(crate) fn listen(verbose: u8) {
         .event_format(EventFormatter)
         .with_writer(io::stderr)
         .with_filter(Targets::new().with_target(LIBRARY, level));
-    // Fails only if there is one already.
+    // Fails only if a subscriber is already installed.
     let _installed: Result<(), _> = tracing_subscriber::registry().with(lines).try_init();
 }
 
-/// Whether lines may come at any time, so that nothing on the terminal can be rewritten.
+/// True if log lines may appear at any time, so that no line of the terminal can be rewritten.
 pub(crate) fn is_on() -> bool {
     tracing::enabled!(target: "leasehold", Level::WARN)
 }
@@ -67,7 +67,7 @@ where
     }
 }
 
-/// The time of day in UTC, to the millisecond; nothing if the system does not know it.
+/// The time of day in UTC with milliseconds; empty if unknown.
 fn time() -> String {
     let mut stamp = String::new();
     let known = SystemTime.format_time(&mut Writer::new(&mut stamp)).is_ok();
@@ -89,7 +89,7 @@ struct EventText {
 impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let value = format!("{value:?}");
-        // What others wrote, a note or a server's message, must not steer the terminal.
+        // Notes and server messages come from others and must not control the terminal.
         self.add(field.name(), &escaped(&value));
     }
 
@@ -112,7 +112,7 @@ impl Visit for EventText {
 
 impl EventText {
     fn add(&mut self, name: &str, value: &str) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _written: fmt::Result = match name {
             "message" => write!(self.message, "{value}"),
             "store" | "lock" => write!(self.fields, " {value}"),
@@ -122,7 +122,7 @@ impl EventText {
     }
 }
 
-/// The same without control characters.
+/// Escapes control characters.
 fn escaped(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// What is shown of some events, less the time.
+    /// The log lines of some events, without the time.
     fn shown(say: impl FnOnce()) -> Vec<String> {
         let page = Page::default();
         let written = page.clone();

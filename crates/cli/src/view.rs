@@ -1,34 +1,34 @@
-//! A lock as others see it: in words, and in the JSON that every reading verb shares. Must never show the value of a foreign
-//! lock, which may be a secret to whoever set it.
+//! A lock as operators see it: text fragments and the JSON of all reading verbs. The value of a foreign lock may
+//! be a secret, so only a short prefix is shown.
 
 use std::time::Duration;
 
 use leasehold::{Fence, ForeignFormat, HolderIdentity, HolderView, Owner, Snapshot, WaiterView};
 use serde::Serialize;
 
-/// How much of a foreign value is shown, and how much longer it must be.
+/// The length of the prefix of a foreign value that is shown, and the minimal length of such a value.
 const PREFIX: usize = 4;
 const PREFIX_OF: usize = 4 * PREFIX;
 
-/// The program that an entry of a cache looks like.
+/// The program name for cache entries of Leasehold.
 const CACHE: &str = "leasehold cache";
 
-/// Whether nobody holds it and it is about to be given to nobody.
+/// True if the lock has no holder and no live waiter.
 pub(crate) fn is_free(snapshot: &Snapshot) -> bool {
     snapshot.holder.is_none() && !snapshot.queue.iter().any(is_alive)
 }
 
-/// Whether the rules would still give it the lock.
+/// True if the waiter can still be granted the lock.
 pub(crate) fn is_alive(waiter: &WaiterView) -> bool {
     !waiter.seen_for.is_zero()
 }
 
-/// Whether the lease has no end: whoever set it must delete it.
+/// True if the lease has no TTL. Only the program that set the key can end it.
 pub(crate) fn is_for_ever(holder: &HolderView) -> bool {
     holder.expires_in.is_none()
 }
 
-/// What is known of a foreign lock: `hash, looks like Redisson's`, `string d2f1..., looks like redis-py's (...)`.
+/// Describes a foreign lock: `hash, looks like Redisson's`, `string d2f1..., looks like redis-py's (...)`.
 pub(crate) fn foreign(kind: &str, value: &[u8]) -> String {
     let shown = prefix(value)
         .map(|prefix| format!(" {}...", prefix.escape_debug()))
@@ -39,7 +39,8 @@ pub(crate) fn foreign(kind: &str, value: &[u8]) -> String {
     format!("{}{shown}{looks}", kind.escape_debug())
 }
 
-/// Whether it is no lock but the entry of a cache, whose key in Redis is that of the lock: `docs/reference/cache-protocol.md`.
+/// True for a cache entry of Leasehold. It uses the same Redis key as a lock of that name:
+/// `docs/reference/cache-protocol.md`.
 pub(crate) fn is_cache_entry(kind: &str, value: &[u8]) -> bool {
     kind == "string" && value.starts_with(b"lhc1 ")
 }
@@ -52,7 +53,7 @@ fn format(kind: &str, value: &[u8]) -> Option<&'static str> {
     ForeignFormat::guess(kind, value).map(ForeignFormat::program)
 }
 
-/// As much of a value as tells two of them apart, and gives neither away.
+/// A prefix that distinguishes two values and reveals neither.
 fn prefix(value: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(value).ok()?;
     (text.len() >= PREFIX_OF)
@@ -60,25 +61,25 @@ fn prefix(value: &[u8]) -> Option<&str> {
         .flatten()
 }
 
-/// A holder, as JSON.
+/// The holder of a lock, as JSON.
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum HolderJson {
-    /// One of ours.
+    /// A Leasehold client.
     Leasehold(OwnerJson),
-    /// Another program's.
+    /// Another program.
     Foreign {
         /// The type of the key.
         #[serde(rename = "type")]
         kind: String,
         /// The program it looks like, if any.
         format: Option<&'static str>,
-        /// The first characters of its value, if they give nothing away.
+        /// The first characters of its value, if it is long enough.
         prefix: Option<String>,
     },
 }
 
-/// Who has or wants a lease, as JSON.
+/// The owner of a lease or of a place in the queue, as JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct OwnerJson {
     host: String,
@@ -111,7 +112,7 @@ impl HolderJson {
     }
 }
 
-/// A waiter, as JSON.
+/// A waiter in the queue, as JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct WaiterJson {
     place: usize,
@@ -156,14 +157,14 @@ impl<'a> LockJson<'a> {
     }
 }
 
-/// Whole milliseconds, as all durations are in JSON.
+/// A duration in whole milliseconds, the unit of all durations in JSON.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 pub(crate) mod samples {
-    //! Locks for the tests of those who show them.
+    //! Sample locks for tests.
 
     use leasehold::{ClientId, Mode, Ttl};
 

@@ -1,4 +1,4 @@
-//! `leasehold wait`: until a lock is free, without taking it. Must never stand in line, and never look more often than it says.
+//! `leasehold wait`: waits until a lock is free, without taking it and without joining the queue.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use crate::terminal::Terminal;
 use crate::values::duration;
 use crate::view::{LockJson, is_free, millis};
 
-/// The shortest and the longest time between two looks.
+/// The minimal and the maximal time between two requests.
 const SOONEST: Duration = Duration::from_millis(250);
 const LATEST: Duration = Duration::from_secs(1);
 
-/// A line that says nothing new is written this often, so that a log shows that we are alive.
+/// An unchanged line is repeated at this interval, as a sign of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
 
-/// How long a store may fail to answer, as for those who wait in line.
+/// The time limit for a silent store, the same as for waiters in the queue.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const WAIT_HELP: &str =
@@ -46,25 +46,25 @@ pub(crate) struct Wait {
     #[arg(id = "wait", short = 'w', long = "wait", value_name = "DUR", value_parser = duration, help = WAIT_HELP, long_help = with_silence(WAIT_HELP))]
     limit: Option<Duration>,
 
-    /// Say nothing about waiting, only errors
+    /// Print only errors, nothing about waiting
     #[arg(short, long)]
     quiet: bool,
 
-    /// One JSON document at the end (leasehold.wait/1)
+    /// Print one JSON document at the end (leasehold.wait/1)
     #[arg(long)]
     json: bool,
 }
 
 const ABOUT: &str = "\
-It does not stand in line and takes no turn from anyone. It looks each second, and sooner when the
-lease is about to end, but not within 250 ms: a lock that is free for less may be missed, and one
-that is handed from one waiter to the next is not free in between. When this ends the lock may be
-taken again: to do something while it is free, use `leasehold run`.
+Does not join the queue. Polls the lock each second, and sooner when the lease is about to end, but
+at least 250 ms apart. So it may miss a lock that is free for a shorter time. A lock that passes from
+one waiter to the next is not free in between. When this command ends, the lock may be taken again:
+to run something under the lock, use `leasehold run`.
   leasehold wait -w 10m db-migrate
 
-Exit codes: 0 it was free; 124 the limit of --wait; 64 wrong use or a bad name; 69 the store does
-not answer (at once if it never did, else after 30s); 77 it refuses user, password or permission;
-78 no store, or a key beside the lock holds something else; 128+n ended by signal n";
+Exit codes: 0 the lock was free; 124 the limit of --wait; 64 wrong usage or an invalid name; 69 the
+store does not answer (at once if it never did, else after 30s); 77 it refuses user, password or
+permission; 78 no store, or a key beside the lock has another type; 128+n ended by signal n";
 
 #[derive(Serialize)]
 struct WaitReport<'a> {
@@ -75,7 +75,7 @@ struct WaitReport<'a> {
     lock: LockJson<'a>,
 }
 
-/// Does it.
+/// Runs the verb.
 pub(crate) fn wait(args: &Wait) -> Exit {
     begin(args).unwrap_or_else(|exit| exit).without_command()
 }
@@ -144,18 +144,18 @@ fn ended_by(signal: nix::sys::signal::Signal) -> Exit {
     interrupted(signal, Terminal::controlling().as_ref())
 }
 
-/// Whether the store may answer if it is asked again.
+/// True if a retry may succeed.
 pub(crate) fn is_passing(error: &Error) -> bool {
     matches!(error, Error::Store(error) if error.kind.is_transient())
 }
 
-/// How long until the next look: when the lease ends, within limits.
+/// The time until the next request: at the end of the lease, within limits.
 fn pause(snapshot: &Snapshot) -> Duration {
     let left = snapshot
         .holder
         .as_ref()
         .map_or(Some(Duration::ZERO), |holder| holder.expires_in);
-    // A lease still counts at its last millisecond.
+    // A lease is valid through its last millisecond.
     let past = left.map(|left| left.saturating_add(Duration::from_millis(1)));
     past.unwrap_or(LATEST).clamp(SOONEST, LATEST)
 }
@@ -179,10 +179,10 @@ fn report(
     })
 }
 
-/// What was said so far.
+/// The messages so far.
 #[derive(Default)]
 struct Announcements {
-    /// Of whom, with how many waiting, and when.
+    /// The holder, the number of waiters and the time of the last message.
     last: Option<(Option<HolderView>, usize, Moment)>,
     is_silent: bool,
 }
@@ -249,10 +249,10 @@ impl Announcements {
     }
 }
 
-/// Who holds the lock, and how long it may take.
+/// The holder and the rest of its lease, as text.
 fn held_by(holder: Option<&HolderView>) -> String {
     let Some(holder) = holder else {
-        return "on its way to the first in line".into();
+        return "being granted to the first in line".into();
     };
     let held = holder
         .held_for

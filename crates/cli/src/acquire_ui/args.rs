@@ -1,4 +1,4 @@
-//! How to wait, and for what. Must never ask a store.
+//! The wait options, shared by all verbs that take a lock.
 
 use std::env;
 use std::time::Duration;
@@ -13,14 +13,14 @@ const WAIT_HELP: &str = "Wait for at most this long (5s, 2h; a bare number is se
 
 const TRY_HELP: &str = "Do not wait: if the lock is busy, exit with 75";
 
-/// The text of `--help` on a limit; `-h` has less room.
+/// The help of a time limit in `--help`; `-h` has less room.
 pub(crate) fn with_silence(help: &str) -> String {
     format!(
-        "{help}\n\nIt begins once the store is connected. A server that says nothing at that takes up to 4s more, and the exit code is 69"
+        "{help}\n\nThe time starts when the store is connected. A server that does not answer the connection takes up to 4s more, and the exit code is 69"
     )
 }
 
-/// How to wait, for every verb that takes a lock.
+/// The wait options of every verb that takes a lock.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WaitArgs {
     /// Do not wait: if the lock is busy, exit with 75
@@ -31,7 +31,8 @@ pub(crate) struct WaitArgs {
     #[arg(short, long, value_name = "DUR", value_parser = duration, help = WAIT_HELP, long_help = with_silence(WAIT_HELP))]
     pub(crate) wait: Option<Duration>,
 
-    /// What this is doing, for those who wait; by default the name of the command, or of the verb if there is none
+    /// Purpose of this run, shown to other waiters; by default the name of the command, or of the verb if there
+    /// is none
     #[arg(
         long,
         value_name = "TEXT",
@@ -40,15 +41,15 @@ pub(crate) struct WaitArgs {
     )]
     pub(crate) note: Option<String>,
 
-    /// Say nothing about waiting and busy locks, only errors
+    /// Print only errors, nothing about waiting or busy locks
     #[arg(short, long)]
     pub(crate) quiet: bool,
 
-    /// Wait only if fewer than N wait already, else exit with 75
+    /// Wait only if fewer than N others wait, else exit with 75
     #[arg(long, value_name = "N")]
     pub(crate) max_waiters: Option<u32>,
 
-    /// How to show the waiting: auto, plain (lines, as in a log) or none
+    /// Progress while waiting: auto, plain (lines, as in a log) or none
     #[arg(
         long,
         value_name = "HOW",
@@ -60,7 +61,7 @@ pub(crate) struct WaitArgs {
 }
 
 impl WaitArgs {
-    /// The limit of the waiting. Not by clap, for which a variable and `--try` would be a contradiction.
+    /// The time limit. Read here and not by clap, which would see a conflict of the variable with `--try`.
     pub(crate) fn limit(&self) -> Result<Option<Duration>, Exit> {
         if self.once || self.wait.is_some() {
             return Ok(self.wait);
@@ -80,40 +81,40 @@ impl WaitArgs {
         })
     }
 
-    /// Whether a line in which `ahead` wait already is too long to join.
+    /// True if `ahead` waiters are too many to join the queue.
     pub(crate) fn is_full(&self, ahead: u32) -> bool {
         self.max_waiters.is_some_and(|most| ahead >= most)
     }
 }
 
-/// How the waiting is shown.
+/// The display of progress.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressMode {
-    /// As the terminal allows.
+    /// Chosen by the terminal.
     #[default]
     Auto,
     Plain,
     None,
 }
 
-/// The words of another try.
+/// The parts of a command that tries again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetryHint<'a> {
-    /// The verb with what it needs.
+    /// The verb with its required options.
     pub(crate) verb: &'a str,
-    /// The lock and where it lives, as they can be pasted.
+    /// The store options and the lock, quoted for a shell.
     pub(crate) lock: &'a str,
-    /// What comes after the lock.
+    /// The text after the lock.
     pub(crate) command: &'a str,
 }
 
-/// What is asked for.
+/// A request for a lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LockRequest<'a> {
     pub(crate) name: &'a str,
     pub(crate) ttl: Duration,
     pub(crate) note: &'a str,
     pub(crate) how: &'a WaitArgs,
-    /// What to type for another try.
+    /// The command that tries again, for messages.
     pub(crate) again: RetryHint<'a>,
 }

@@ -1,4 +1,4 @@
-//! The text of an attempt that gives up on a busy lock. Pure. Must never advise to wait for one that never ends.
+//! The message of an attempt that gives up on a busy lock. Pure.
 
 use leasehold::Snapshot;
 
@@ -7,7 +7,7 @@ use super::progress::fence;
 use crate::messages::{quoted, span, who};
 use crate::view::is_for_ever;
 
-/// Tells that a lock is busy and that nobody waits for it any longer. `options` are for another try.
+/// Formats the message. `options` are the options of the suggested next attempt.
 pub(super) fn busy(
     lock: &str,
     outcome: &str,
@@ -27,7 +27,7 @@ pub(super) fn busy(
             "lease",
             match holder.expires_in {
                 Some(left) => format!("{} left, unless renewed", span(left)),
-                None => "never ends: whoever set this key must delete it".into(),
+                None => "never ends: the program that set this key must delete it".into(),
             },
         );
     } else {
@@ -36,7 +36,7 @@ pub(super) fn busy(
     row("queue", format!("{} waiting", snapshot.queue.len()));
     let (verb, lock, end) = (again.verb, again.lock, again.command);
     if snapshot.holder.as_ref().is_some_and(is_for_ever) {
-        // To wait would be in vain.
+        // Waiting would never end.
         row(
             "next",
             "find the program that set this key; when it is gone for good, delete the key".into(),
@@ -83,7 +83,7 @@ mod tests {
         let block = busy("x", "is busy", &snapshot, "", again);
         assert!(
             block.contains("a foreign client (string)\n")
-                && block.contains("never ends: whoever set this key must delete it")
+                && block.contains("never ends: the program that set this key must delete it")
                 && block.contains("next    find the program that set this key")
                 && !block.contains("leasehold run"),
             "{block}"

@@ -1,4 +1,4 @@
-//! The time in line. Must never end with a lease that the command does not get, and never leave a place in line behind.
+//! Waiting for a lock with progress messages, signals and error texts.
 
 mod args;
 mod busy;
@@ -22,22 +22,23 @@ use crate::sys;
 use crate::terminal::Terminal;
 use crate::verbose;
 
-/// How often a line that is shown is looked at.
+/// The interval at which the progress line is updated.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How long to ask for the holder of a busy lock, to name it.
+/// The time limit for asking the store who holds a busy lock.
 const INSPECTION: Duration = Duration::from_secs(2);
 
-/// The tokens of all the runs that this process runs under, the outermost first.
+/// The variable with the tokens of all outer runs, the outermost first.
 pub(crate) const CHAIN: &str = "LEASEHOLD_CHAIN";
 
-/// A lease, and how long it took to get it.
+/// A lease, with the time it took to acquire it.
 pub(crate) struct AcquiredLease {
     pub(crate) lease: Lease,
     pub(crate) waited: Duration,
 }
 
-/// Waits for the lock as it is wanted. The caller closes the client, whatever comes of it, which leaves the line for good.
+/// Waits for the lock. The caller closes the client afterwards in all cases, which removes the place in the
+/// queue.
 pub(crate) async fn for_lock(
     client: &Client,
     request: LockRequest<'_>,
@@ -74,11 +75,11 @@ pub(crate) async fn for_lock(
         Ok::<_, Error>(lease)
     };
     tokio::pin!(asking);
-    // Who was let in does not have to leave when others come in before: that cannot happen in a fair line.
+    // `--max-waiters` counts only at the entry: in a fair queue later waiters come behind.
     let mut in_line = false;
     let answer = loop {
         tokio::select! {
-            // A signal first: a lock that arrives together with it is not to be used.
+            // Signals have priority: a lock that arrives together with one must not be used.
             biased;
             signal = signals.next_ending() => {
                 write_raw(progress.end());
@@ -114,15 +115,15 @@ pub(crate) async fn for_lock(
         }
     };
     tell(progress.got(waited, lease.fence()));
-    // Dropping the lease gives the lock back: what was asked to end must not begin.
+    // Dropping the lease releases the lock: after a signal the command must not start.
     match signals.arrived().await {
         Some(signal) => Err(interrupted(signal, terminal)),
         None => Ok(AcquiredLease { lease, waited }),
     }
 }
 
-/// Makes a lease that was waited for last as long as any other: it begins with a short one, and the command is to begin
-/// with time to spare. What the store does not answer now is tried again while the command runs.
+/// Extends the short first lease of a waiter to the full TTL, so that the command starts with enough time. If
+/// the store does not answer, the renewals try again.
 async fn in_full(lease: &Lease, ttl: Duration) -> Result<(), Error> {
     if lease.valid_for() > ttl / 2 {
         return Ok(());
@@ -133,8 +134,8 @@ async fn in_full(lease: &Lease, ttl: Duration) -> Result<(), Error> {
     }
 }
 
-/// The lock as it is now. The error is for whoever waited in vain: far back in line the store is seldom asked, and one that does
-/// not answer any more must not look like a busy lock.
+/// The current state of the lock, or an exit that says that the store does not answer. A waiter far back in the
+/// queue seldom asks the store, and a silent store must not look like a busy lock.
 pub(crate) async fn still_answers(client: &Client, name: &str) -> Result<Snapshot, Exit> {
     match tokio::time::timeout(INSPECTION, client.inspect(name)).await {
         Ok(Ok(snapshot)) => Ok(snapshot),
@@ -142,21 +143,21 @@ pub(crate) async fn still_answers(client: &Client, name: &str) -> Result<Snapsho
         Err(_) => Err(Exit::saying(
             UNAVAILABLE,
             format!(
-                "the store does not answer any more (exit {UNAVAILABLE})\n    {} was busy when it last did; now it may be free or held. The command was not run.\n    next    check that the server runs and that this host may reach it",
+                "the store does not answer any more (exit {UNAVAILABLE})\n    {} was busy at its last answer; now it may be free or held. The command was not run.\n    next    check that the server runs and that this host may reach it",
                 quoted(name)
             ),
         )),
     }
 }
 
-/// What kept us from the lock, busy locks aside.
+/// The reason why the lock was not acquired, other than busy.
 enum NotAcquired {
     Store(Error),
-    /// So many wait already.
+    /// The number of waiters exceeds `--max-waiters`.
     Full(u32),
 }
 
-/// Why there is no lease.
+/// The exit without a lease.
 async fn refused(
     client: &Client,
     request: LockRequest<'_>,
@@ -189,7 +190,7 @@ async fn refused(
         ),
         Err(NotAcquired::Store(error)) => return error.into(),
     };
-    // Even then a lock of our own is told apart: it will never be free.
+    // A lock of an outer run is reported even with `--quiet`: it would never become free.
     let is_nested = env::var_os(CHAIN).is_some();
     if request.how.quiet && !is_nested && code != TIMEOUT {
         return Exit::quiet(code);
@@ -197,10 +198,10 @@ async fn refused(
     let mut snapshot = match still_answers(client, name).await {
         Ok(snapshot) => snapshot,
         Err(exit) if code == TIMEOUT => return exit,
-        // It has answered just now: say what is known.
+        // The store answered a moment ago: use its last answer.
         Err(_) => Snapshot::new(holder, Vec::new()),
     };
-    // We may still be in line ourselves, behind those who count.
+    // The queue may still contain this client, behind the counted waiters.
     snapshot.queue.truncate(before);
     match &snapshot.holder {
         Some(holder) if is_ancestor(holder) => nested(name, holder),
@@ -212,10 +213,11 @@ async fn refused(
     }
 }
 
-/// A signal ended the waiting.
+/// The exit after a signal ended the wait.
 pub(crate) fn interrupted(signal: Signal, terminal: Option<&Terminal>) -> Exit {
     let exit = Exit::by(signal);
-    // From the terminal it has reached all of our group, and the shell of a script waits to see whether we die of it.
+    // A signal from the terminal reached the whole process group, and the shell of a script checks whether this
+    // process dies of it.
     let by_hand = signal == Signal::SIGINT && terminal.is_some_and(Terminal::is_ours);
     if by_hand {
         exit.by_interrupt(InterruptTarget::Process)
@@ -224,8 +226,8 @@ pub(crate) fn interrupted(signal: Signal, terminal: Option<&Terminal>) -> Exit {
     }
 }
 
-/// Whether the holder is a `leasehold run` that this process runs under, which cannot end before it; or the lease whose token
-/// this process was given, which it would wait for as long.
+/// True if the holder is an outer `leasehold run`, which cannot end before this process, or the lease whose
+/// token this process was given.
 pub(crate) fn is_ancestor(holder: &HolderView) -> bool {
     let HolderIdentity::Owner(owner) = &holder.who else {
         return false;
@@ -243,7 +245,7 @@ pub(crate) fn nested(name: &str, holder: &HolderView) -> Exit {
     Exit::saying(
         USAGE,
         format!(
-            "{} is held by the command that started this one, or by the lease that it was given ({}{fence}): you already hold this lock, and would wait for it in vain (exit {USAGE})",
+            "{} is held by an outer `leasehold run`, or by the lease of the given token ({}{fence}): you already hold this lock, so waiting for it would never end (exit {USAGE})",
             quoted(name),
             who(holder)
         ),

@@ -1,5 +1,5 @@
-//! What is said while waiting, and when. Pure: time and holders are arguments. Must never make a store that does not answer
-//! look like a busy lock.
+//! The progress messages while waiting. Pure: time and holders are arguments. A silent store is reported as
+//! silent, not as a busy lock.
 
 use std::time::Duration;
 
@@ -7,38 +7,38 @@ use leasehold::{Fence, HolderView};
 
 use crate::messages::{CLEAR, place, quoted, rewritten, span, who};
 
-/// On a terminal the line appears after this long, and is written anew as often.
+/// On a terminal the line appears after this time, and is updated at this interval.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Elsewhere a line that says nothing new is written this often, so that a log shows that we are alive.
+/// In a log an unchanged line is repeated at this interval, as a sign of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
 
-/// A waiter far back in line asks every 15 s or so. A store that is silent for longer has a problem.
+/// A waiter far back in the queue asks about every 15 s. A longer silence means a problem of the store.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// How to speak.
+/// The style of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgressStyle {
-    /// Not at all.
+    /// No messages.
     Quiet,
-    /// A line for each change: logs.
+    /// A line for each change, for logs.
     Lines,
-    /// One line that is rewritten: a person at a terminal.
+    /// One line that is rewritten, for a terminal.
     Live,
 }
 
-/// What the store last answered.
+/// The last answer of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WaitState {
-    /// Who holds the lock.
+    /// The holder of the lock.
     pub(crate) holder: HolderView,
-    /// How many wait before us.
+    /// The number of waiters ahead.
     pub(crate) ahead: u32,
-    /// When that was, counted from the begin of the waiting.
+    /// The time of the answer, since the wait began.
     pub(crate) at: Duration,
 }
 
-/// The waiting, as told so far.
+/// The progress display and its state.
 #[derive(Debug)]
 pub(crate) struct Progress {
     style: ProgressStyle,
@@ -46,9 +46,9 @@ pub(crate) struct Progress {
     lock: String,
     limit: Option<Duration>,
     seen: Option<WaitState>,
-    /// What the last line was about, and when it was written.
+    /// The content of the last line, and its time.
     told: Option<(WaitState, Duration)>,
-    /// How wide the terminal is, if known.
+    /// The width of the terminal, if known.
     columns: Option<usize>,
 }
 
@@ -64,14 +64,14 @@ impl Progress {
         }
     }
 
-    /// The store has answered: what to write.
+    /// Takes an answer of the store. Returns the text to write.
     pub(crate) fn see(&mut self, seen: WaitState) -> Option<String> {
         let at = seen.at;
         self.seen = Some(seen);
         self.tick(at)
     }
 
-    /// Time has passed: what to write.
+    /// Takes the current time. Returns the text to write.
     pub(crate) fn tick(&mut self, at: Duration) -> Option<String> {
         let seen = self.seen.as_ref()?;
         let due = match (self.style, &self.told) {
@@ -96,12 +96,12 @@ impl Progress {
         })
     }
 
-    /// The terminal has this many columns now.
+    /// Sets the width of the terminal.
     pub(crate) fn resize(&mut self, columns: Option<usize>) {
         self.columns = columns;
     }
 
-    /// The waiting is over: what to write before anything else.
+    /// The text that clears the progress line at the end.
     pub(crate) fn end(&self) -> &'static str {
         if self.style == ProgressStyle::Live && self.told.is_some() {
             CLEAR
@@ -110,7 +110,7 @@ impl Progress {
         }
     }
 
-    /// The lock is ours: what to write if it was told that we waited.
+    /// The text for an acquired lock, if a wait was shown before.
     pub(crate) fn got(&self, at: Duration, fence: Fence) -> Option<String> {
         self.told.as_ref()?;
         Some(format!(
@@ -128,7 +128,7 @@ impl Progress {
             at: seen_at,
         } = seen;
         let since = at.saturating_sub(*seen_at);
-        // The holder has gone on holding since it was seen, as far as we know.
+        // Assumes that the holder has held the lock since the last answer.
         let held = holder
             .held_for
             .map(|held| format!(" {}", span(held + since)))
@@ -147,7 +147,7 @@ impl Progress {
             .map(|limit| format!("/{}", span(limit)))
             .unwrap_or_default();
         let clock = if self.style == ProgressStyle::Live {
-            // What is left as far as was seen: the holder renews it.
+            // The rest of the lease at the last answer; the holder renews it.
             let lease = holder
                 .expires_in
                 .and_then(|left| left.checked_sub(since))
@@ -168,7 +168,7 @@ impl Progress {
 }
 
 impl WaitState {
-    /// Whether it says the same to a person: the same holder and the same place.
+    /// True if holder and place are unchanged.
     fn is_like(&self, other: &Self) -> bool {
         self.ahead == other.ahead
             && self.holder.who == other.holder.who
@@ -176,7 +176,7 @@ impl WaitState {
     }
 }
 
-/// The holder's fence, behind its name.
+/// The holder's fence, as a suffix of its name.
 pub(super) fn fence(holder: &HolderView) -> String {
     holder
         .fence
@@ -252,7 +252,7 @@ pub(super) mod tests {
                 .contains("fence 105")
         );
         assert_eq!(progress.tick(at(36)), None);
-        // A store that does not answer is not a busy lock.
+        // A silent store is shown as silent.
         assert!(progress.tick(at(37)).unwrap().contains("held 3m42s by deploy@web-3 (pid 4121: migrate.sh), fence 105; no answer from the store for 30s"));
         assert_eq!(
             progress

@@ -1,4 +1,4 @@
-//! What was typed after `cache get-or-refresh`.
+//! The arguments of `leasehold cache get-or-refresh`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,18 +12,19 @@ use crate::exit;
 use crate::store::StoreArgs;
 use crate::values::{duration, hold, size, ttl};
 
-/// No limit of the library's: patience is ours, since it ends only for who waits for another.
+/// Disables the library's time limit. This verb has its own, which applies only while waiting for another
+/// process.
 const FOR_EVER: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 const ABOUT: &str = "\
-Fresh: prints the stored bytes, and does not run CMD. Stale: prints them at once, and one on all hosts refreshes
-them in the background. Missing: one on all hosts runs CMD, the others wait for what it prints.
+Fresh value: prints the stored bytes and does not run CMD. Stale value: prints it at once, and one process of
+all hosts refreshes it in the background. No value: one process of all hosts runs CMD, the others wait for it.
 
-CMD gets no stdin; its stderr is ours, its stdout the value. It fails by any status but 0: nothing is stored,
-and no host runs it again for --back-off, twice as long each time. The stale value is printed then, with a
-word on stderr and status 0; if there is none, or --must-be-fresh is given, the status is CMD's own if it ran
-here, and 75 if another host reports its failure. A background refresh ends with the systemd unit, container or
-CI step that it was started in: use --refresh inline there.
+CMD gets no stdin, writes its stderr to stderr, and its stdout is the value. Any status but 0 is a failure:
+nothing is stored, and no host runs CMD again for --back-off, twice as long each time. Then the stale value is
+printed, with a message on stderr and status 0. Without a stale value, or with --must-be-fresh, the status is
+CMD's own if it ran here, and 75 if it failed on another host. A background refresh ends with the systemd unit,
+container or CI step that it was started in: use --refresh inline there.
 
   leasehold cache get-or-refresh report --fresh 1m --stale 1h -- ./report.sh
   weather=$(leasehold cache get-or-refresh weather:paris -- curl -sf https://wttr.in/paris)
@@ -34,26 +35,26 @@ fn after_help() -> String {
     format!("{ABOUT}\n\n{}", exit::help())
 }
 
-/// Print what is stored, or what a command prints if nobody else runs it
+/// Print the stored value, or run the command to make a new one if no other process does
 #[derive(Debug, Args)]
 #[command(after_help = after_help())]
 pub(crate) struct GetOrRefresh {
     #[command(flatten)]
     pub(super) store: StoreArgs,
 
-    /// How long what CMD prints is used as it is; up to a tenth of it is taken off at random
+    /// How long a value is fresh; up to a tenth of this time is taken off at random
     #[arg(long, value_name = "DUR", value_parser = hold, default_value = "60s")]
     pub(super) fresh: Duration,
 
-    /// How long after that it may still serve, while it is refreshed or CMD fails
+    /// How long after that a stale value may still be printed, while it is refreshed or CMD fails
     #[arg(long, value_name = "DUR", value_parser = duration, default_value = "10m")]
     pub(super) stale: Duration,
 
-    /// Wait for at most this long for another to run CMD, then exit with 124
+    /// Wait for at most this long for another process to run CMD, then exit with 124
     #[arg(short, long, value_name = "DUR", value_parser = duration, default_value = "30s")]
     pub(super) wait: Duration,
 
-    /// Take no stale value, whatever happens: wait for a fresh one
+    /// Never print a stale value: wait for a fresh one
     #[arg(long)]
     pub(super) must_be_fresh: bool,
 
@@ -68,31 +69,31 @@ pub(crate) struct GetOrRefresh {
     )]
     pub(super) refresh: RefreshMode,
 
-    /// Where a background refresh writes what CMD says on stderr, at the end of the file; by default nowhere
+    /// A file to which a background refresh appends CMD's stderr; by default it is discarded
     #[arg(long, value_name = "FILE")]
     pub(super) refresh_log: Option<PathBuf>,
 
-    /// Stop CMD after this long (TERM, after 5s KILL); it has failed then, with 124
+    /// Stop CMD after this long (TERM, after 5s KILL); this counts as a failure with 124
     #[arg(long, value_name = "DUR", value_parser = hold, default_value = "10m")]
     pub(super) timeout: Duration,
 
-    /// Stop CMD if it prints more than this; it has failed then, with 78. At most 24MiB
+    /// Stop CMD if it prints more than this (at most 24MiB); this counts as a failure with 78
     #[arg(long, value_name = "SIZE", value_parser = max_size, default_value = "16MiB")]
     pub(super) max_size: usize,
 
-    /// How long no host runs CMD again after it has failed, up to half of it less at random; twice as long each time in a
-    /// row, up to 30s
+    /// How long no host runs CMD again after a failure; up to half of it is taken off at random, and it doubles
+    /// with each failure in a row, up to 30s
     #[arg(long, value_name = "DUR", value_parser = ttl, default_value = "1s")]
     pub(super) back_off: Duration,
 
-    /// What to do if the store does not answer
+    /// Action if the store does not answer
     #[arg(
         long,
         value_name = "WHAT",
         value_enum,
         default_value_t,
         hide_possible_values = true,
-        help = "What to do if the store does not answer: fail (exit with 69), or run (run CMD, as every host then does)"
+        help = "What to do if the store does not answer: fail (exit with 69), or run (run CMD, on every host)"
     )]
     pub(super) if_unavailable: IfUnavailable,
 
@@ -112,7 +113,7 @@ pub(super) enum RefreshMode {
     Inline,
 }
 
-/// What is done without a store.
+/// The action if the store does not answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum IfUnavailable {
     #[default]
@@ -121,7 +122,7 @@ pub(super) enum IfUnavailable {
 }
 
 impl GetOrRefresh {
-    /// How the entry is kept.
+    /// The library's policy for the entry.
     pub(super) fn policy(&self) -> Policy {
         Policy::default()
             .fresh_for(self.fresh)
@@ -130,12 +131,12 @@ impl GetOrRefresh {
             .stale_if_error(false)
             .load_at_most(self.timeout.saturating_add(GRACE))
             .back_off(self.back_off)
-            // Nobody would be left to see to the next value.
+            // No early refresh: this process ends before it could load the next value.
             .eagerness(0.0)
     }
 }
 
-/// A size that can be stored.
+/// Parses a size, up to the maximal size of a value.
 fn max_size(text: &str) -> Result<usize, String> {
     let most = leasehold::cache::MOST_BYTES;
     match size(text)? {

@@ -1,8 +1,8 @@
-//! A refresh that nobody waits for, by a process of its own. Must never keep anything of the caller's open, and never be started
-//! where it could not find the same store.
+//! A background refresh in a separate process. It keeps no file of the caller open, and starts only if it can
+//! find the same store.
 //!
-//! It is this program with the same words, environment and directory, which by its name knows what it is to do: to see to a newer
-//! value if nobody else does. Whoever started it has ended by then, so it falls to the system to bury it.
+//! The process is this program with the same arguments, environment and directory. Its name tells it to refresh
+//! the value if no other process does. Its parent has ended by then, so the system reaps it.
 
 use std::env;
 use std::fs::{self, File};
@@ -13,15 +13,15 @@ use std::process::{Command, Stdio};
 
 use crate::sys;
 
-/// What it is called, in `ps` as well.
+/// The name of the process, also in `ps`.
 const NAME: &str = "leasehold-refresh";
 
-/// Whether this process is one.
+/// True if this process is a background refresh.
 pub(super) fn is_this() -> bool {
     env::args_os().next().is_some_and(|name| name == NAME)
 }
 
-/// Starts one. What it and its command say goes to the end of `log`, or nowhere.
+/// Starts a background refresh. Its stderr and that of its command are appended to `log`, or discarded.
 pub(super) fn start(log: Option<&Path>) -> io::Result<()> {
     let stderr = match log {
         Some(log) => Stdio::from(File::options().create(true).append(true).open(log)?),
@@ -35,11 +35,11 @@ pub(super) fn start(log: Option<&Path>) -> io::Result<()> {
         .stdout(Stdio::null())
         .stderr(stderr);
     sys::detach(&mut command);
-    // It is not waited for: see above.
+    // Not reaped: see above.
     command.spawn().map(drop)
 }
 
-/// This program, even where its file has been replaced meanwhile.
+/// The file of this program, even if it was replaced meanwhile.
 fn program() -> io::Result<PathBuf> {
     let this = Path::new("/proc/self/exe");
     if fs::symlink_metadata(this).is_ok() {

@@ -1,10 +1,10 @@
-//! The words for an error of the library that concerns a value. Must never speak of a lock.
+//! Error messages about cache values, which do not mention locks.
 
 use leasehold::cache::Error;
 
 use crate::exit::{CONFIG, Exit, LOCK_UNKNOWN, SOFTWARE};
 
-/// An error of the library that is the same for every verb. Busy and failed loads are told with more words where they happen.
+/// The exit for an error of the library. Busy and failed loads get a longer message where they occur.
 pub(super) fn refused(error: Error) -> Exit {
     match error {
         Error::Invalid(invalid) => invalid.into(),
@@ -12,17 +12,14 @@ pub(super) fn refused(error: Error) -> Exit {
         Error::Value { .. } => Exit::saying(
             CONFIG,
             format!(
-                "{error} (exit {CONFIG})\n    next    choose another key, or a --namespace for what `leasehold cache` stores"
+                "{error} (exit {CONFIG})\n    next    choose another key, or a separate --namespace for cache values"
             ),
         ),
         other => Exit::saying(SOFTWARE, format!("{other} (exit {SOFTWARE})")),
     }
 }
 
-/// An error that was written for locks.
+/// Rewords a message that was written for locks.
 pub(super) fn of_value(exit: Exit) -> Exit {
-    exit.reworded(
-        LOCK_UNKNOWN,
-        "Nothing is known of the value: the store did not say.",
-    )
+    exit.reworded(LOCK_UNKNOWN, "The state of the value is not known.")
 }

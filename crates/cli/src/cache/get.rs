@@ -1,4 +1,4 @@
-//! `leasehold cache get`: what is stored. Must never load anything.
+//! `leasehold cache get`: prints the stored value, and never loads one.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use crate::store::StoreArgs;
 use crate::view::millis;
 
 const ABOUT: &str = "\
-Prints the bytes as they were stored, fresh or stale, and runs nothing. What a program has stored through the
-library is printed in its format, JSON by default. Something else that stands under the key is no value.
+Prints the stored bytes, fresh or stale, and runs nothing. A value that a program stored with the library is
+printed in its format, JSON by default. A key that is not a cache entry counts as no value.
 
-Exit codes: 0 it is printed; 66 there is no value; 64 wrong use, or a bad key; 69 the store does not answer;
-77 it refuses user, password or permission; 78 no store was given, or it is none";
+Exit codes: 0 printed; 66 there is no value; 64 wrong usage, or an invalid key; 69 the store does not answer;
+77 it refuses user, password or permission; 78 no store was given, or the URL is not a store";
 
-/// Print what is stored
+/// Print the stored value
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct Get {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// A stale value is none
+    /// Treat a stale value as missing
     #[arg(long)]
     must_be_fresh: bool,
 
@@ -40,7 +40,7 @@ pub(crate) struct Get {
     key: String,
 }
 
-/// What is printed with `--json`.
+/// The document of `--json`.
 #[derive(Serialize)]
 struct CachedValue<'a> {
     schema: &'static str,
@@ -52,7 +52,7 @@ struct CachedValue<'a> {
     bytes: Option<usize>,
 }
 
-/// Does it.
+/// Runs the verb.
 pub(crate) fn get(args: &Get) -> Exit {
     let target = match args.store.target() {
         Ok(target) => target,

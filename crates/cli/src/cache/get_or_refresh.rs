@@ -1,5 +1,5 @@
-//! `leasehold cache get-or-refresh`, from what was typed to the exit code. Must never print what is not the whole value, and never
-//! let who can have a stale value wait for a new one, unless that was asked for.
+//! `leasehold cache get-or-refresh`: prints the stored value, or runs the command to make a new one. A stale
+//! value is printed at once, unless the options demand a fresh one.
 
 use std::cell::Cell;
 use std::os::unix::process::ExitStatusExt;
@@ -24,10 +24,10 @@ use crate::session::{in_runtime, refused_by_system, with_client};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// How long a value that was loaded may take on its way to the store.
+/// The time limit for storing a loaded value.
 const COMMIT: Duration = Duration::from_secs(10);
 
-/// Does it.
+/// Runs the verb.
 pub(super) fn get_or_refresh(args: &GetOrRefresh) -> Exit {
     begin(args)
         .unwrap_or_else(|exit| exit)
@@ -40,7 +40,7 @@ fn begin(args: &GetOrRefresh) -> Result<Exit, Exit> {
         time: args.timeout,
         size: args.max_size,
     };
-    // A host that lacks the command can print what others bring, and must not be the one to run it.
+    // A host without the command can still print values of other hosts.
     let found = ResolvedCommand::find(&args.command);
     let job = found.map(|program| Arc::new(LoadJob::new(program, &target, limits)));
     let again = job.as_ref().ok().cloned();
@@ -75,7 +75,7 @@ fn begin(args: &GetOrRefresh) -> Result<Exit, Exit> {
     }
 }
 
-/// Passes signals on to the command while it runs, and says how that or they end this process.
+/// Forwards signals to the running command. Returns the exit when a signal ends the command or this process.
 async fn heed(job: Option<&LoadJob>, signals: &mut Signals) -> Exit {
     let interrupted = async {
         match job {
@@ -99,7 +99,8 @@ async fn heed(job: Option<&LoadJob>, signals: &mut Signals) -> Exit {
     }
 }
 
-/// The end by a signal to us that was passed on to the command. One that makes a success of it has printed nobody knows what.
+/// The exit after a forwarded signal ended the command. If the command then succeeded, its output may be
+/// incomplete.
 fn of_interrupted(status: ExitStatus, signal: Signal) -> Exit {
     if status.success() {
         return by(signal);
@@ -110,12 +111,12 @@ fn of_interrupted(status: ExitStatus, signal: Signal) -> Exit {
     Exit::of_command(status)
 }
 
-/// The end by a signal. Of one from the terminal, a script that runs us is to learn.
+/// The exit after a signal. A calling script must notice a signal from the terminal.
 fn by(signal: Signal) -> Exit {
     acquire_ui::interrupted(signal, Terminal::controlling().as_ref())
 }
 
-/// Runs the command although nobody knows who else does.
+/// Runs the command without the protection of the cache.
 fn unguarded(args: &GetOrRefresh, job: Arc<LoadJob>, exit: &Exit) -> Result<Exit, Exit> {
     say(&format!(
         "{}\n    running the command without the cache (--if-unavailable run)",
@@ -140,7 +141,7 @@ fn unguarded(args: &GetOrRefresh, job: Arc<LoadJob>, exit: &Exit) -> Result<Exit
     })
 }
 
-/// A failed command, as this process tells of it.
+/// The exit code and the message for a failed command.
 struct FailureText {
     code: u8,
     text: String,
@@ -159,13 +160,13 @@ fn told(key: &str, failed: &LoadFailure) -> FailureText {
     FailureText { code, text }
 }
 
-/// One call, with a connection.
+/// A call with a connection.
 struct CacheCall<'a> {
     args: &'a GetOrRefresh,
     cache: Cache<Raw>,
-    /// A stale value is refreshed in the background.
+    /// Stale values are refreshed in the background.
     is_apart: bool,
-    /// The store has not answered.
+    /// True until the store has answered.
     unanswered: &'a Cell<bool>,
 }
 
@@ -176,12 +177,12 @@ impl CacheCall<'_> {
         } else {
             self.get(job).await
         };
-        // What was loaded is on its way to the store yet.
+        // A loaded value may still be on its way to the store.
         client.close_within(COMMIT).await;
         ended
     }
 
-    /// The stored value, or a new one.
+    /// Prints the stored value, or a new one.
     async fn get(&self, job: Result<Arc<LoadJob>, Exit>) -> Result<Exit, Exit> {
         let stored = self.cache.get::<Vec<u8>>(&self.args.key).await;
         let stored = stored.map_err(refused)?;
@@ -202,14 +203,14 @@ impl CacheCall<'_> {
         }
     }
 
-    /// A new value, by whoever may run the command.
+    /// Prints a new value, from this or another process that runs the command.
     async fn load(&self, job: Arc<LoadJob>) -> Result<Exit, Exit> {
         let ask = || {
             let job = job.clone();
             let call = self.cache.get_or_refresh(&self.args.key, || job.load());
             call.must_be_fresh()
         };
-        // The time for others does not run before there is one, however slow the store is.
+        // The wait limit starts only when another process is known to load, however slow the store is.
         let got = match ask().never_wait().await {
             Err(Error::Busy { .. }) => tokio::select! {
                 biased;
@@ -230,7 +231,7 @@ impl CacheCall<'_> {
         }
     }
 
-    /// Sees to a newer value if nobody else does.
+    /// Refreshes the value if no other process does.
     async fn refresh(&self, job: Arc<LoadJob>) -> Result<Exit, Exit> {
         let call = self
             .cache
@@ -244,7 +245,7 @@ impl CacheCall<'_> {
         }
     }
 
-    /// The stale value in place of `exit`, if there is one and it may serve.
+    /// Prints the stale value instead of failing with `exit`, if there is one and it may be used.
     async fn instead(&self, exit: Exit) -> Result<Exit, Exit> {
         if self.args.must_be_fresh {
             return Err(exit);
@@ -264,7 +265,7 @@ impl CacheCall<'_> {
         Exit::saying(
             TIMEOUT,
             format!(
-                "no value of {}: another still loads it after {} (exit {TIMEOUT})\n    The command was not run.\n    next    --wait DUR waits longer",
+                "no value of {}: another process still loads it after {} (exit {TIMEOUT})\n    The command was not run.\n    next    --wait DUR waits longer",
                 quoted(&self.args.key),
                 span(self.args.wait)
             ),

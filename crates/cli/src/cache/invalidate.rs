@@ -1,4 +1,4 @@
-//! `leasehold cache invalidate`: what is stored is no longer true. Must never say so of what the store did not confirm.
+//! `leasehold cache invalidate`: marks stored values as stale. Success means that the store confirmed it.
 
 use clap::Args;
 use leasehold::Invalid;
@@ -12,25 +12,24 @@ use crate::session::with_client;
 use crate::store::StoreArgs;
 
 const ABOUT: &str = "\
-From here on the values are stale, and so is what loads that are under way will bring: no reader on any host
-takes them for fresh. The next reader refreshes them. To invalidate what is not stored is no error. Of several
-keys, all are checked first; then one is done after the other, up to the one that fails, which is named.
+From now on the values are stale on all hosts, and so are values that are being loaded. The next reader
+refreshes them. A missing value is not an error. Several keys are all validated first, then invalidated one
+after the other; a failure stops at its key, and the message names it.
 
-Exit codes: 0 done; 69 the store does not answer: it may not have happened, do it again; 64 wrong use, or a
-bad key; 77 the store refuses user, password or permission; 78 no store, or something else is stored there";
+Exit codes: 0 done; 69 the store does not answer: the values may still be fresh, run it again; 64 wrong usage,
+or an invalid key; 77 the store refuses user, password or permission; 78 no store, or a key is not a cache entry";
 
-/// What is used where the store did not confirm it.
-const UNCONFIRMED: &str =
-    "It may not have happened: what is stored may still be taken for fresh. Do it again.";
+/// The message if the store did not confirm.
+const UNCONFIRMED: &str = "The stored values may still count as fresh. Run it again.";
 
-/// Say that what is stored is no longer true
+/// Mark stored values as stale
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct Invalidate {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// Delete the values as well: readers wait for new ones
+    /// Also delete the values: readers wait for new ones
     #[arg(long)]
     remove: bool,
 
@@ -39,7 +38,7 @@ pub(crate) struct Invalidate {
     key: Vec<String>,
 }
 
-/// Does it.
+/// Runs the verb.
 pub(crate) fn invalidate(args: &Invalidate) -> Exit {
     let target = args.store.target();
     let target = match target.and_then(|target| check(&args.key).map(|()| target)) {
@@ -68,7 +67,7 @@ pub(crate) fn invalidate(args: &Invalidate) -> Exit {
     of_value(exit.reworded(LOCK_UNKNOWN, UNCONFIRMED)).without_command()
 }
 
-/// Refuses all of them for one that can be no key.
+/// Refuses all keys if one is invalid.
 fn check(keys: &[String]) -> Result<(), Exit> {
     for key in keys {
         LockName::new(key).map_err(|invalid| Invalid {
@@ -79,7 +78,8 @@ fn check(keys: &[String]) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Why the key `at` this place of them was not invalidated; if there are others, which one it is, and what became of them.
+/// The exit for a failure at the key with index `at`. With several keys it names the key, and says which ones
+/// are done.
 fn failed(keys: &[String], at: usize, error: Error) -> Exit {
     let exit: Exit = match error {
         Error::Store(store) => leasehold::Error::Store(store).into(),

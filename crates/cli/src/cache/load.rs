@@ -1,5 +1,5 @@
-//! The command as a loader: what it prints is the value. Must never give out what a command printed that failed, was stopped or
-//! was interrupted, and never outlive this process (on Linux; what it has started may).
+//! Runs the command as a loader: its output is the value. The output of a command that failed, was stopped or
+//! was interrupted is discarded. On Linux the command dies with this process, but not the processes it started.
 
 use std::fmt;
 use std::io;
@@ -22,54 +22,54 @@ use crate::run::command::ResolvedCommand;
 use crate::store::Target;
 use crate::sys;
 
-/// Between TERM and KILL, and between KILL and no more patience.
+/// The time between TERM and KILL, and between KILL and giving up.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 const BURIAL: Duration = Duration::from_secs(1);
 
-/// The longest name of a command that others are told.
+/// The maximal length of the command name in messages to other hosts.
 const LONGEST_NAME: usize = 100;
 
-/// A command that may be run, once, and how far it is.
+/// A command that may run once, and its state.
 pub(super) struct LoadJob {
     program: ResolvedCommand,
-    /// Where its store was given.
+    /// The location of the store.
     place: StoreLocation,
-    /// The variables by which it makes the same keys of names.
+    /// The variables that make the command use the same key names.
     naming: Variables,
     limits: LoadLimits,
     state: watch::Sender<LoadState>,
 }
 
-/// What it may take.
+/// The limits of the command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LoadLimits {
-    /// Its time; then it is stopped.
+    /// The time limit, after which it is stopped.
     pub(super) time: Duration,
-    /// What it may print, in bytes.
+    /// The maximal output, in bytes.
     pub(super) size: usize,
 }
 
-/// How far it is.
+/// The state of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoadState {
-    /// It was not started.
+    /// Not started.
     Idle,
-    /// It runs, as this process group, and was asked to end by this signal to us.
+    /// Running as this process group. Has the signal to this process that asked it to end, if any.
     Running(Pid, Option<Signal>),
-    /// It ended so after such a signal: that says nothing about the command.
+    /// Ended after such a signal, so its status says nothing about the command.
     Interrupted(ExitStatus, Signal),
-    /// It ended by itself, or had to be stopped.
+    /// Ended by itself, or was stopped.
     Over,
 }
 
-/// Why it brought no value.
+/// The reason for a missing value.
 #[derive(Debug)]
 pub(super) struct LoadFailure {
-    /// What this process exits with.
+    /// The exit code of this process.
     pub(super) code: u8,
-    /// What happened, for all hosts to know.
+    /// The failure, as shown to all hosts.
     what: String,
-    /// What to type.
+    /// The advice.
     pub(super) next: &'static str,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for LoadFailure {
 
 impl std::error::Error for LoadFailure {}
 
-/// Why it is stopped.
+/// The reason for stopping the command.
 enum StopCause {
     Time,
     Size,
@@ -101,7 +101,7 @@ impl LoadJob {
         }
     }
 
-    /// Runs it. Never ends after an interrupt that ended the command.
+    /// Runs the command. The future never completes after an interrupt that ended the command.
     pub(super) async fn load(self: Arc<Self>) -> Result<Vec<u8>, LoadFailure> {
         let mut process = LoadProcess::start(&self).map_err(|error| {
             let exit = self.program.failed(&error);
@@ -115,7 +115,7 @@ impl LoadJob {
             _ => None,
         };
         match (ended, interrupted) {
-            // Whatever it says: what it printed may be half of it.
+            // The output may be incomplete, whatever the status.
             (Ok((status, _)), Some(signal)) => {
                 self.state
                     .send_replace(LoadState::Interrupted(status, signal));
@@ -146,7 +146,7 @@ impl LoadJob {
                 self.failed(CONFIG, &what, "--max-size SIZE allows more, up to 24MiB")
             }
             Err(StopCause::Unreadable(error)) => {
-                let what = format!("printed what cannot be read: {error}");
+                let what = format!("printed output that cannot be read: {error}");
                 self.failed(crate::exit::SOFTWARE, &what, "")
             }
         })
@@ -159,7 +159,7 @@ impl LoadJob {
         LoadFailure { code, what, next }
     }
 
-    /// What it printed, and how it ended; or why it was stopped.
+    /// The output and the status of the command, or the reason for stopping it.
     async fn until_end(
         &self,
         process: &mut LoadProcess,
@@ -175,7 +175,7 @@ impl LoadJob {
         let ended = timeout(self.limits.time, run).await;
         let ended = ended.unwrap_or(Err(StopCause::Time));
         if ended.is_err() {
-            // Or it might wait for someone to read.
+            // Else the command might wait for a reader.
             drop(stdout);
             process.stop().await;
         } else {
@@ -184,7 +184,7 @@ impl LoadJob {
         ended
     }
 
-    /// Passes a signal to us on to it.
+    /// Forwards a signal to the command.
     pub(super) fn pass_on(&self, group: Pid, signal: Signal, ends: bool) {
         self.state.send_if_modified(|state| match state {
             LoadState::Running(_, interrupted) => {
@@ -195,7 +195,7 @@ impl LoadJob {
         });
         send(group, signal);
         if ends {
-            // One that is stopped hears nothing else.
+            // A stopped process would not react.
             send(group, Signal::SIGCONT);
         }
     }
@@ -204,14 +204,14 @@ impl LoadJob {
         *self.state.borrow()
     }
 
-    /// Waits until it has ended by an interrupt.
+    /// Waits until an interrupt has ended the command.
     pub(super) async fn interrupted(&self) -> (ExitStatus, Signal) {
         let mut state = self.state.subscribe();
         loop {
             if let LoadState::Interrupted(status, signal) = *state.borrow_and_update() {
                 return (status, signal);
             }
-            // An error would mean that the sender, and so `self`, is gone.
+            // Cannot fail: `self` holds the sender.
             if state.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -219,7 +219,7 @@ impl LoadJob {
     }
 }
 
-/// Reads to the end, which is when nobody is left who could write, as for `$(...)`.
+/// Reads until all writers have closed the pipe, as for `$(...)`.
 async fn all_of(stdout: &mut (impl AsyncRead + Unpin), size: usize) -> Result<Vec<u8>, StopCause> {
     let mut value = Vec::new();
     let most = u64::try_from(size).unwrap_or(u64::MAX).saturating_add(1);
@@ -242,12 +242,12 @@ fn how_it_ended(status: ExitStatus) -> String {
     }
 }
 
-/// The running command, in a session and process group of its own. Dropping it kills the group.
+/// The running command in its own session and process group. Dropping it kills the group.
 struct LoadProcess {
     child: Child,
     group: Pid,
     has_ended: bool,
-    /// What it finds its store by.
+    /// The URL file of the command.
     _url_file: Option<UrlFile>,
 }
 
@@ -263,7 +263,7 @@ impl LoadProcess {
             };
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        // A session of its own: it may not read from a terminal that others see, which would stop it, and us with it.
+        // Its own session: reading from a shared terminal would stop it, and this process too.
         sys::prepare(&mut command, None, || Ok(setsid().map(drop)?));
         let child = Command::from(command).spawn()?;
         let id = child.id().ok_or_else(|| io::Error::other("no number"))?;
@@ -275,12 +275,12 @@ impl LoadProcess {
         })
     }
 
-    /// Asks it to end, and kills it if it does not.
+    /// Asks the command to end, and kills it if it does not.
     async fn stop(&mut self) {
         send(self.group, Signal::SIGTERM);
         send(self.group, Signal::SIGCONT);
         self.has_ended = timeout(GRACE, self.child.wait()).await.is_ok();
-        // Others of its group may be left.
+        // Other processes of the group may be left.
         send(self.group, Signal::SIGKILL);
         if !self.has_ended {
             self.has_ended = timeout(BURIAL, self.child.wait()).await.is_ok();
@@ -297,11 +297,11 @@ impl Drop for LoadProcess {
 }
 
 fn send(group: Pid, signal: Signal) {
-    // Fails when nobody is left in it.
+    // Fails when the group is empty.
     let _sent: nix::Result<()> = killpg(group, signal);
 }
 
-/// Ends after `limit`, but not while it runs or has run.
+/// Completes after `limit`, but never once the command has started.
 pub(super) async fn patience(job: &LoadJob, limit: Duration) {
     sleep(limit).await;
     if job.state() != LoadState::Idle {

@@ -1,5 +1,4 @@
-//! `leasehold cache`: what a slow command prints, kept for all hosts. Must never run the command without the store's leave, unless
-//! it was told to, and never print a value in part.
+//! `leasehold cache`: caches the output of a slow command for all hosts.
 
 mod args;
 mod background;
@@ -18,13 +17,13 @@ use crate::exit::Exit;
 use crate::store::{ON_THIS_HOST, WHERE};
 
 const ABOUT: &str = "\
-KEY is a name for what CMD prints: whatever it depends on belongs in it (report:eu:2026).
+KEY is a name for the output of CMD. Put everything that the output depends on into it (report:eu:2026).
 
   leasehold cache get-or-refresh report --fresh 1m --stale 1h -- ./report.sh
-  leasehold cache invalidate report      the data has changed: the next reader refreshes it
-  leasehold cache get report             what is stored, whatever its age";
+  leasehold cache invalidate report      the data has changed: the next reader refreshes the value
+  leasehold cache get report             the stored value, whatever its age";
 
-/// Keep what a slow command prints, for all hosts
+/// Cache the output of a slow command for all hosts
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct Cache {
@@ -39,7 +38,7 @@ enum CacheVerb {
     Invalidate(Invalidate),
 }
 
-/// Does it.
+/// Runs the verb.
 pub(crate) fn cache(args: &Cache) -> Exit {
     let (exit, here) = match &args.verb {
         CacheVerb::GetOrRefresh(args) => (

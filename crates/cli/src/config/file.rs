@@ -1,4 +1,4 @@
-//! One configuration file. Must never quote a value of it, and never leave out what it does not understand.
+//! Reads one configuration file. Unknown keys are errors, and messages never show a value.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use super::setting::{KEYS, Layer, Origin, PASSWORD_FILE, RELATIVE, URL, URL_FILE
 use crate::exit::{CONFIG, Exit};
 use crate::messages;
 
-/// What a file that is not there means.
+/// The meaning of a missing file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Missing {
     IsNone,
@@ -28,13 +28,13 @@ pub(super) fn read(path: &Path, missing: Missing) -> Result<Layer, Exit> {
             let exit = Exit::saying(
                 CONFIG,
                 format!(
-                    "cannot read the configuration {}: {error} (exit {CONFIG})\n    Without it, another store could be meant. Nothing was done.",
+                    "cannot read the configuration {}: {error} (exit {CONFIG})\n    Its settings may select another store, so nothing was done.",
                     path.display()
                 ),
             );
             let denied = error.kind() == io::ErrorKind::PermissionDenied;
             return Err(if denied && missing == Missing::IsNone {
-                exit.adding("next    let HOME be that of this user, or name another configuration: --config FILE")
+                exit.adding("next    set HOME to the home of this user, or choose a configuration: --config FILE")
             } else {
                 exit
             });
@@ -50,8 +50,7 @@ fn is_missing(error: &io::Error) -> bool {
     )
 }
 
-/// Reads a file's text. Refuses whatever it does not know, with the line: a setting that is ignored is one that somebody
-/// relies on.
+/// Parses the text of a file. Unknown settings are refused with their line, since the user relies on them.
 fn parse(path: &Path, text: &str) -> Result<Layer, Exit> {
     let refuse = |at: usize, why: String| {
         let line = line_of(text, at);
@@ -60,7 +59,7 @@ fn parse(path: &Path, text: &str) -> Result<Layer, Exit> {
             format!("{}, line {line}: {why} (exit {CONFIG})", path.display()),
         )
     };
-    // The message alone: the error as a whole quotes the line, which may hold a password.
+    // The message only: the full error quotes the line, which may hold a password.
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(text.len(), |span| span.start);
         refuse(at, format!("is not TOML: {}", error.message()))
@@ -107,7 +106,7 @@ fn unknown(name: &str) -> String {
     )
 }
 
-/// The number of the line with the byte `at`.
+/// The line number of the byte `at`.
 fn line_of(text: &str, at: usize) -> usize {
     let before = &text.as_bytes()[..at.min(text.len())];
     before.split(|byte| *byte == b'\n').count()

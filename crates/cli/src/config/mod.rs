@@ -1,8 +1,8 @@
-//! Settings that were not typed: from variables and files. Must never quote a value, which may be a secret, or take a
-//! setting from the current directory.
+//! Settings from environment variables and configuration files. Values may be secrets and are never shown. The
+//! current directory has no influence.
 //!
-//! Settings come in layers: what was typed, the environment, the user's file, the host's file, and at last `REDIS_URL`. For
-//! each setting, the first layer that has it wins.
+//! Settings have layers: the command line, the environment, the user's file, the host's file, and last
+//! `REDIS_URL`. For each setting, the first layer that has it wins.
 
 mod file;
 mod setting;
@@ -19,24 +19,24 @@ use self::setting::{KEYS, Layer};
 use crate::exit::{CONFIG, Exit};
 use crate::inherited_store;
 
-/// Set by many hosts for any program. It may name a cache, so everything else is asked before.
+/// Many platforms set this variable. It may name a cache, so it comes last.
 pub(crate) const REDIS_URL: &str = "REDIS_URL";
 
-/// Set by a run whose lock has no namespace, or no template, to the URL or the file that it hands on: in this store, those of
-/// files are not for its command.
+/// Set by a run without a namespace or key template, to the URL or URL file that it passes on. For this store,
+/// the command ignores these settings of files.
 const NONE: [(&str, &str); 2] = [
     (NAMESPACE, "LEASEHOLD_NO_NAMESPACE"),
     (KEY_TEMPLATE, "LEASEHOLD_NO_KEY_TEMPLATE"),
 ];
 
-/// The file for all users of this host.
+/// The configuration file of the host.
 pub(crate) const HOST_FILE: &str = "/etc/leasehold.toml";
 
-/// All settings, the strongest layer first.
+/// All settings, with the strongest layer first.
 pub(crate) struct Settings(Vec<Layer>);
 
 impl Settings {
-    /// What was `typed`, and what is found around us. `file` replaces the files of the user and the host.
+    /// Collects the settings. `file` replaces the files of the user and the host.
     pub(crate) fn load(typed: Typed, file: Option<&Path>) -> Result<Self, Exit> {
         Self::gather(typed, |name| env::var_os(name), file)
     }
@@ -46,7 +46,7 @@ impl Settings {
         variable: impl Fn(&str) -> Option<OsString>,
         file: Option<&Path>,
     ) -> Result<Self, Exit> {
-        // A variable that is set to nothing is as good as none.
+        // An empty variable counts as unset.
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let named = |key, name| Some((key, (variable(name)?, Origin::Variable(name))));
         let mut variables: Layer = KEYS
@@ -56,7 +56,7 @@ impl Settings {
         if let (Some(_), Some((file, _))) = (variables.get(URL), variables.get(URL_FILE))
             && inherited_store::is_run_url_file(Path::new(file))
         {
-            // Whoever named a store since then means that one.
+            // A URL that was set inside the run overrides the run's own URL file.
             variables.remove(URL_FILE);
         }
         let named_here = [&typed.0, &variables]
@@ -83,9 +83,9 @@ impl Settings {
         Ok(this)
     }
 
-    /// Takes what the run around this one has none of from the files, if its store is the one that is used here.
+    /// Removes the naming settings of files that an outer run does not have, if its store is used here.
     fn hide(&mut self, hidden: [(&'static str, Option<OsString>); 2]) {
-        // Two that say different things are refused later.
+        // A conflict of two settings is refused later.
         let Ok(Some((_, store))) = self.either(URL, URL_FILE) else {
             return;
         };
@@ -101,18 +101,18 @@ impl Settings {
         }
     }
 
-    /// The variables that say which settings of names there are none of.
+    /// The variables that mark naming settings as absent.
     pub(crate) fn without(&self) -> Vec<&'static str> {
         let missing = NONE.into_iter().filter(|(key, _)| self.get(key).is_none());
         missing.map(|(_, marker)| marker).collect()
     }
 
-    /// One setting, from the first layer that has it.
+    /// A setting, from the first layer that has it.
     pub(crate) fn get(&self, key: &'static str) -> Option<Value> {
         (0..self.0.len()).find_map(|level| self.at(level, key))
     }
 
-    /// One of two settings that mean the same in two forms: the first layer that has one must not have both.
+    /// One of two alternative settings, from the first layer that has either. A layer with both is refused.
     pub(crate) fn either(
         &self,
         key: &'static str,
@@ -125,7 +125,7 @@ impl Settings {
                 (None, Some(value)) => return Ok(Some((other, value))),
                 (Some(one), Some(two)) => {
                     return Err(one.origin.refuse(format!(
-                        "{} says something else; give one of them",
+                        "{} is set as well; set only one of them",
                         two.origin
                     )));
                 }
@@ -140,12 +140,12 @@ impl Settings {
     }
 }
 
-/// What was typed: the strongest layer.
+/// The settings of the command line, the strongest layer.
 #[derive(Default)]
 pub(crate) struct Typed(Layer);
 
 impl Typed {
-    /// Adds the value of the option for `key`, if it was given.
+    /// Adds the value of the option for `key`, if given.
     pub(crate) fn with(mut self, key: &'static str, value: Option<impl AsRef<OsStr>>) -> Self {
         if let Some(value) = value {
             let option = Origin::Typed(format!("--{}", key.replace('_', "-")));
@@ -155,20 +155,20 @@ impl Typed {
     }
 }
 
-/// The store of the run around this one could not be handed on, and no other may take its place.
+/// The exit if the outer run could not pass its store on. No other store may take its place.
 fn withheld(why: &str) -> Exit {
     Exit::saying(
         CONFIG,
         format!(
-            "the store of the leasehold around this command is not known here (exit {CONFIG})\n    Its URL has a password, which is in no environment, and no file could be written for it:\n    {}\n    next    let XDG_RUNTIME_DIR or TMPDIR name a directory of this user, or give the URL by --url-file FILE",
+            "the store of the outer leasehold is not known here (exit {CONFIG})\n    Its URL has a password, so it is passed in a file, which could not be written:\n    {}\n    next    set XDG_RUNTIME_DIR or TMPDIR to a directory of this user, or give the URL with --url-file FILE",
             why.escape_debug()
         ),
     )
 }
 
-/// The file of this user, if there is a user with a home.
+/// The configuration file of the user, if a home directory is known.
 pub(crate) fn user_file(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    // What is not absolute is to be ignored, says the XDG specification.
+    // The XDG specification says to ignore relative paths.
     let absolute = |name: &str| {
         variable(name)
             .map(PathBuf::from)
@@ -245,7 +245,7 @@ mod tests {
             said.contains("LEASEHOLD_URL: LEASEHOLD_URL_FILE") && !said.contains("S3CR3T"),
             "{said}"
         );
-        // What is typed is stronger than both.
+        // The command line overrides both.
         let typed = Typed::default().with(URL, Some("u:typed"));
         let found = settings(typed, &both, Some(empty));
         assert_eq!(found.either(URL, URL_FILE).unwrap().unwrap().1.level, 0);

@@ -1,4 +1,4 @@
-//! A setting: its key, its value and where it was found. Must never quote the value, which may be a secret.
+//! A setting: its key, its value and its source. The value may be a secret and is never shown.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ pub(crate) const NAMESPACE: &str = "namespace";
 pub(crate) const KEY_TEMPLATE: &str = "key_template";
 pub(crate) const TTL: &str = "ttl";
 
-/// The keys of a file, and the variable with the same meaning.
+/// The keys of a configuration file, with the corresponding variables.
 pub(super) const KEYS: [(&str, &str); 6] = [
     (URL, "LEASEHOLD_URL"),
     (URL_FILE, "LEASEHOLD_URL_FILE"),
@@ -24,18 +24,18 @@ pub(super) const KEYS: [(&str, &str); 6] = [
     (TTL, "LEASEHOLD_TTL"),
 ];
 
-/// The fault of `local:locks.db` in a file.
+/// The error for `local:locks.db` in a file.
 pub(crate) const RELATIVE: &str =
     "a relative path means another file in each directory; write local:/path/to/file";
 
-/// Where a setting was found.
+/// The source of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// On the command line, by this option.
+    /// This option of the command line.
     Typed(String),
-    /// In the environment, by this name.
+    /// This environment variable.
     Variable(&'static str),
-    /// In a file, on this line.
+    /// A line of a file.
     File {
         path: PathBuf,
         line: usize,
@@ -44,7 +44,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// Refuses what was found there.
+    /// The exit for an invalid value from this source.
     pub(crate) fn refuse(&self, why: impl fmt::Display) -> Exit {
         let code = match self {
             Self::File { .. } => CONFIG,
@@ -66,28 +66,28 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A setting.
+/// A setting with its source.
 #[derive(Clone)]
 pub(crate) struct Value {
     pub(crate) origin: Origin,
-    /// The number of its layer: the smaller, the stronger.
+    /// The layer's number; a smaller one is stronger.
     pub(crate) level: usize,
     pub(super) raw: OsString,
 }
 
 impl Value {
-    /// As text.
+    /// The value as text.
     pub(crate) fn text(&self) -> Result<&str, Exit> {
         self.raw
             .to_str()
             .ok_or_else(|| self.origin.refuse("is not UTF-8"))
     }
 
-    /// As the name of a file.
+    /// The value as a path.
     pub(crate) fn path(&self) -> &Path {
         Path::new(&self.raw)
     }
 }
 
-/// The settings of one source, by their keys.
+/// The settings of one layer, by key.
 pub(super) type Layer = BTreeMap<&'static str, (OsString, Origin)>;

@@ -1,4 +1,4 @@
-//! The shell that asked for a server, and whether it is still there. Must never take another process for it.
+//! The shell that called `leasehold dev`, and whether it still runs.
 
 use std::fmt;
 use std::fs;
@@ -7,19 +7,20 @@ use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, getpid, getppid};
 
-/// A process, told apart from a later one with the same number.
+/// A process, identified by its id and start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CallingShell {
     pid: i32,
-    /// When it was started, in ticks since boot; 0 where the system does not say.
+    /// The start time in ticks since boot; 0 where the system does not tell.
     started: u64,
 }
 
 impl CallingShell {
-    /// The shell that runs `$(leasehold dev)`. A shell may have forked for that, and the fork ends with us: it is recognized
-    /// by having executed nothing yet.
+    /// The shell that runs `$(leasehold dev)`. A shell may fork for that, and the fork ends with this process. A
+    /// fork is recognized because it has executed no program.
     ///
-    /// None if it is gone or out of sight: whoever is our parent then, as `init` is, could outlive any use of a server.
+    /// None if the shell is gone or in another session: another parent, like `init`, could outlive the use of
+    /// the server.
     pub(super) fn find() -> Option<Self> {
         let mut pid = getppid().as_raw();
         while let Some(seen) = ProcessStat::of(pid)
@@ -29,7 +30,7 @@ impl CallingShell {
             pid = seen.parent;
         }
         let started = match (ProcessStat::of(pid), ProcessStat::of(getpid().as_raw())) {
-            // A shell and what it starts are in one session; `init` and its orphans are not.
+            // A shell and its children share a session; `init` and orphans do not.
             (Some(shell), Some(ours)) => (shell.session == ours.session).then_some(shell.started),
             (None, Some(_)) => None,
             // No /proc.
@@ -38,7 +39,7 @@ impl CallingShell {
         Some(Self { pid, started })
     }
 
-    /// What [`fmt::Display`] wrote.
+    /// Parses the output of [`fmt::Display`].
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (pid, started) = text.trim().split_once(' ')?;
         Some(Self {
@@ -47,11 +48,11 @@ impl CallingShell {
         })
     }
 
-    /// Whether it has ended.
+    /// True if the process has ended.
     pub(super) fn is_gone(self) -> bool {
         match ProcessStat::of(self.pid) {
             Some(seen) => seen.has_ended || seen.started != self.started,
-            // Without /proc the number alone has to do.
+            // Without /proc only the process id is known.
             None => self.started != 0 || kill(Pid::from_raw(self.pid), None) == Err(Errno::ESRCH),
         }
     }
@@ -63,7 +64,7 @@ impl fmt::Display for CallingShell {
     }
 }
 
-/// What Linux says of a process.
+/// The state of a process, from `/proc/PID/stat`.
 struct ProcessStat {
     has_ended: bool,
     parent: i32,
@@ -72,13 +73,14 @@ struct ProcessStat {
     started: u64,
 }
 
-/// Forked, and no program executed since: `PF_FORKNOEXEC` in Linux' `sched.h`.
+/// The flag for a forked process that has executed no program: `PF_FORKNOEXEC` in Linux' `sched.h`.
 const FORK_NO_EXEC: u64 = 0x40;
 
 impl ProcessStat {
     fn of(pid: i32) -> Option<Self> {
         let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name before the last bracket may hold anything. After it: state, parent, and so on, see proc(5).
+        // The name before the last bracket may contain any character. The fields after it: state, parent, and so
+        // on, see proc(5).
         let fields: Vec<&str> = line.rsplit_once(") ")?.1.split(' ').collect();
         Some(Self {
             has_ended: fields
@@ -98,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_process_is_told_by_its_number_and_start() {
-        // Of our own, whatever started the tests.
+        // The test process itself.
         let pid = getpid().as_raw();
         let started = ProcessStat::of(pid).map_or(0, |seen| seen.started);
         let shell = CallingShell { pid, started };

@@ -1,5 +1,4 @@
-//! The guardian of a server: its parent, which outlives whoever asked for it by a moment. Must never outlive its server, or
-//! say anything but to the process that started it.
+//! The guardian of a server: its parent process, which ends the server when its user is gone.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -15,20 +14,21 @@ use crate::output;
 use crate::session::{in_runtime, refused_by_system};
 use crate::signals::Signals;
 
-/// What stands before the URL when the server answers. Anything else is why it does not.
+/// The prefix of the URL when the server answers. Any other output is an error.
 pub(super) const READY: &str = "ready ";
 
-/// How often the server and the shell are looked at. Nothing else tells of the end of a process that is not our child.
+/// The interval of checks on the server and the shell. The system reports no end of a process that is not a
+/// child.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Keeps a server until nobody needs it.
+/// Keeps a server until it is no longer needed.
 pub(super) fn keep(args: &Dev) -> Exit {
-    // Ctrl-C at the terminal of whoever asked for a server is not for it. Fails only for the leader of a group, which a
-    // process that was just started is not.
+    // A Ctrl-C at the caller's terminal is not for the guardian. Fails only for a group leader, which a new
+    // process is not.
     let _session: nix::Result<Pid> = setsid();
     match in_runtime(guard(args)) {
         Ok(exit) => exit,
-        // Heard by the one that started us.
+        // The caller reads this.
         Err(why) => {
             let _said: io::Result<()> = output::write(format!("{}\n", why.text()).as_bytes());
             Exit::quiet(UNAVAILABLE)
@@ -40,13 +40,13 @@ async fn guard(args: &Dev) -> Result<Exit, Exit> {
     let mut signals = Signals::catch().map_err(|error| refused_by_system(&error))?;
     let mut told = tokio::task::spawn_blocking(|| {
         let mut text = String::new();
-        // An error is an end as well.
+        // An error counts as the end.
         let _read: io::Result<usize> = io::stdin().read_to_string(&mut text);
         CallingShell::parse(&text)
     });
     let mut server = tokio::select! {
         server = DevServer::start(args) => server?,
-        // Given up before it answered.
+        // The caller gave up before the server answered.
         _ = &mut told => return Ok(Exit::quiet(0)),
         signal = signals.next_ending() => return Ok(Exit::by(signal)),
     };

@@ -1,9 +1,9 @@
-//! `leasehold dev`: a private server of one's own, to try things with. Must never leave a server behind.
+//! `leasehold dev`: a private server for trying things. It always ends with its user.
 //!
-//! Three processes: this one, a guardian, and the server. The guardian is this program again, in a session of its own, and
-//! the server's parent; the server dies with it. The guardian ends the server when it reads the end of its stdin, so when
-//! this process dies, however it dies. With `eval "$(leasehold dev)"` this process has to end at once; then the last thing
-//! that it writes to the guardian is whose end to wait for instead: that of the shell.
+//! Three processes: this one, a guardian, and the server. The guardian is this program in its own session, and
+//! the server's parent; the server dies with it. The guardian ends the server when its stdin closes, which
+//! happens when this process dies. With `eval "$(leasehold dev)"` this process ends at once. Before that it
+//! writes the identity of the calling shell to the guardian, which then waits for the end of that shell.
 
 mod args;
 mod calling_shell;
@@ -29,13 +29,13 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::{output, sys};
 
-/// What a guardian is called. A name is nothing that help and completions would have to hide.
+/// The name of a guardian process. A name, unlike an option, does not appear in help and completions.
 const GUARDIAN: &str = "leasehold-guardian";
 
-/// What else could say where the store is, and would contradict.
+/// Other variables that would select another store.
 const OTHERS: [&str; 2] = ["LEASEHOLD_URL_FILE", "LEASEHOLD_PASSWORD_FILE"];
 
-/// Does it.
+/// Runs the verb.
 pub(crate) fn dev(args: &Dev) -> Exit {
     begin(args).unwrap_or_else(|exit| exit)
 }
@@ -44,7 +44,7 @@ fn begin(args: &Dev) -> Result<Exit, Exit> {
     if env::args_os().next().is_some_and(|name| name == GUARDIAN) {
         return Ok(guardian::keep(args));
     }
-    // First of all: whoever started us may be gone later.
+    // First of all: the calling shell may be gone later.
     let owner = CallingShell::find();
     let program = server::find(args.server.as_deref())?;
     let server = GuardedServer::start(&program, args.port)?;
@@ -62,7 +62,7 @@ fn begin(args: &Dev) -> Result<Exit, Exit> {
     }
 }
 
-/// A server, and the guardian that ends it. Dropping it waits until both are gone.
+/// A server with its guardian. Dropping it waits until both have ended.
 struct GuardedServer {
     guardian: Child,
     said: Option<BufReader<ChildStdout>>,
@@ -70,11 +70,11 @@ struct GuardedServer {
 }
 
 impl GuardedServer {
-    /// Starts both. Returns when the server answers.
+    /// Starts the guardian and the server. Returns when the server answers.
     fn start(program: &std::path::Path, port: Option<u16>) -> Result<Self, Exit> {
         let ours = env::current_exe().map_err(|error| refused_by_system(&error))?;
         let mut command = Command::new(ours);
-        // It may be there for long, and keeps no directory in use.
+        // It may run for long and must not keep a directory in use.
         command
             .current_dir("/")
             .arg0(GUARDIAN)
@@ -83,7 +83,7 @@ impl GuardedServer {
         if let Some(port) = port {
             command.arg("--port").arg(port.to_string());
         }
-        // It must hold nothing of ours: `$(...)` waits until the last writer of its pipe is gone.
+        // It inherits no file of this process: `$(...)` waits until the last writer of its pipe is gone.
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -99,7 +99,7 @@ impl GuardedServer {
         Ok(server)
     }
 
-    /// The guardian's first line, which is the URL, or else all that it says.
+    /// The URL from the guardian's first line, or the error with all its output.
     fn first_word(&mut self) -> Result<String, Exit> {
         let mut text = String::new();
         let read = |said: &mut BufReader<ChildStdout>, text: &mut String| {
@@ -143,7 +143,7 @@ impl Drop for GuardedServer {
     }
 }
 
-/// Prints what the shell is to evaluate, and leaves the server to it.
+/// Prints the line for the shell to evaluate, and ties the server to that shell.
 fn hand_over(server: GuardedServer, owner: Option<CallingShell>) -> Result<Exit, Exit> {
     let owner = owner.ok_or_else(|| {
         Exit::saying(
@@ -161,7 +161,7 @@ fn hand_over(server: GuardedServer, owner: Option<CallingShell>) -> Result<Exit,
         .into_iter()
         .chain(set.map(|name| format!("unset {name}\n")))
         .collect();
-    // If nobody reads it, nobody can use the server.
+    // If the line is not read, the server cannot be used.
     output::write(lines.as_bytes())
         .and_then(|()| server.leave_to(&owner))
         .map_err(|error| refused_by_system(&error))?;
@@ -174,7 +174,7 @@ async fn foreground(mut server: GuardedServer) -> Result<Exit, Exit> {
     say("a private server runs here until Ctrl-C; in another shell, type");
     let line = format!("export LEASEHOLD_URL={}\n", server.url);
     output::write(line.as_bytes()).map_err(|error| refused_by_system(&error))?;
-    // The guardian says no more: what comes is its end.
+    // The guardian writes no more, so the read ends with it.
     let said = server.said.take();
     let ended =
         tokio::task::spawn_blocking(move || said.map(|mut said| said.read_to_end(&mut Vec::new())));
@@ -191,7 +191,7 @@ async fn foreground(mut server: GuardedServer) -> Result<Exit, Exit> {
     }
 }
 
-/// Runs a command to its end. The server is ended by whoever called.
+/// Runs a command to its end. The caller ends the server.
 async fn run(mut command: Command, name: &OsString) -> Result<Exit, Exit> {
     let refused = |error: io::Error| refused_by_system(&error);
     let mut signals = Signals::catch().map_err(refused)?;
@@ -208,7 +208,7 @@ async fn run(mut command: Command, name: &OsString) -> Result<Exit, Exit> {
     loop {
         if let Some(status) = child.try_wait().map_err(refused)? {
             let exit = Exit::of_command(status);
-            // A script around us is to stop then, as it would without us.
+            // A calling script stops then, as it would without `leasehold`.
             let interrupted = status.signal() == Some(Signal::SIGINT as i32) && is_at_terminal();
             return Ok(if interrupted {
                 exit.by_interrupt(InterruptTarget::Process)
@@ -223,16 +223,16 @@ async fn run(mut command: Command, name: &OsString) -> Result<Exit, Exit> {
     }
 }
 
-/// What is sent to us is for the command; what is typed at a terminal has reached it already.
+/// Forwards signals to the command. A key at the terminal has already reached it.
 fn pass_on(signal: Signal, child: &Child) {
     let typed = matches!(signal, Signal::SIGINT | Signal::SIGQUIT) && is_at_terminal();
     if let (false, Ok(pid)) = (typed, i32::try_from(child.id())) {
-        // Not waited for yet, so the number is still its own; if it has ended, that is seen next.
+        // Not reaped yet, so the process id is valid; its end is noticed next.
         let _sent: nix::Result<()> = kill(Pid::from_raw(pid), signal);
     }
 }
 
-/// Whether keys that mean a signal mean it for us, and the command, which is in our group.
+/// True if keyboard signals reach this process and the command, which is in its group.
 fn is_at_terminal() -> bool {
     Terminal::controlling().is_some_and(|terminal| terminal.is_ours())
 }

@@ -1,5 +1,5 @@
-//! A redis-server or valkey-server with safe settings, in a directory that only this user may enter. Must never survive its
-//! [`DevServer`], or listen where others can reach it unless that was asked for.
+//! A redis-server or valkey-server with safe settings, in a directory that only this user may enter. It ends
+//! with its [`DevServer`].
 
 use std::env;
 use std::ffi::OsStr;
@@ -20,21 +20,21 @@ use crate::messages::shown;
 use crate::session::refused_by_system;
 use crate::sys;
 
-/// In this order.
+/// The default server programs, in order of preference.
 const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// How long a server may take to answer. One with nothing to load takes a hundredth of a second.
+/// The time limit for the server's first answer. An empty server needs about 10 ms.
 const START: Duration = Duration::from_secs(30);
 
-/// How long the name of a socket may be, less than any system's limit (104 and 108 bytes).
+/// The maximal length of a socket path, below all systems' limits (104 and 108 bytes).
 const LONGEST: usize = 100;
 
-/// How many lines of its log are shown if a server does not start.
+/// The number of log lines shown if a server does not start.
 const LINES: usize = 4;
 
-/// The program to run: the one that was asked for, or the first one that is installed.
+/// The program to run: the given one, or the first installed one.
 pub(super) fn find(asked: Option<&Path>) -> Result<PathBuf, Exit> {
     let places = env::var_os("PATH").unwrap_or_default();
     let found = |name: &OsStr| {
@@ -46,7 +46,7 @@ pub(super) fn find(asked: Option<&Path>) -> Result<PathBuf, Exit> {
                 .map(|directory| directory.join(name))
                 .find(|file| is_program(file))
         };
-        // It is started from another directory.
+        // The server starts in another directory.
         path::absolute(file?).ok()
     };
     match asked {
@@ -80,7 +80,7 @@ fn is_program(file: &Path) -> bool {
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// A server that runs. Dropping it kills it; its data was not meant to last.
+/// A running server. Dropping it kills the server; its data is temporary.
 pub(super) struct DevServer {
     child: Child,
     url: String,
@@ -88,7 +88,7 @@ pub(super) struct DevServer {
 }
 
 impl DevServer {
-    /// Starts one and waits until it answers.
+    /// Starts a server and waits until it answers.
     pub(super) async fn start(args: &Dev) -> Result<Self, Exit> {
         let refused = |error: io::Error| refused_by_system(&error);
         let directory = Directory::make().map_err(refused)?;
@@ -97,7 +97,7 @@ impl DevServer {
         directory
             .configure(&mut command, args.port)
             .map_err(refused)?;
-        // Nothing that it needs, and they may hold secrets.
+        // The server does not need them, and they may contain secrets.
         for name in ["LEASEHOLD_URL", "REDIS_URL"] {
             command.env_remove(name);
         }
@@ -117,13 +117,13 @@ impl DevServer {
         }
     }
 
-    /// Waits until it answers, or has ended.
+    /// Waits until the server answers or has ended.
     async fn answers(&mut self) -> bool {
         loop {
             if self.has_ended() {
                 return false;
             }
-            // Its own socket first: what answers on the port may be another server.
+            // Checks its socket first: the port may belong to another server.
             if self.directory.socket().exists()
                 && let Ok(client) = Client::connect(&self.url).await
             {
@@ -145,22 +145,22 @@ impl DevServer {
 
 impl Drop for DevServer {
     fn drop(&mut self) {
-        // Errors mean that it has ended, which is the aim.
+        // An error means that it has already ended.
         let _killed: io::Result<()> = self.child.kill();
         let _ended: io::Result<ExitStatus> = self.child.wait();
     }
 }
 
-/// A directory of the server's own. Dropping it removes it.
+/// The server's directory. Dropping it removes the directory.
 struct Directory(PathBuf);
 
 impl Directory {
-    /// Makes it, for this user alone (mode 0700).
+    /// Creates the directory for this user only (mode 0700).
     fn make() -> io::Result<Self> {
         let template = |parent: &Path| parent.join("leasehold-dev-XXXXXX");
         let usual = template(&env::temp_dir());
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-        // A socket needs a short path, and a URL one without characters that mean something in it or in a shell.
+        // A socket needs a short path, and the URL a path without special characters of URLs or shells.
         let fits = usual.as_os_str().len() + "/redis.sock".len() <= LONGEST
             && usual.is_absolute()
             && usual.to_str().is_some_and(|path| path.chars().all(plain));
@@ -180,7 +180,7 @@ impl Directory {
         self.0.join("log")
     }
 
-    /// Nothing is evicted, everything is written down, and nobody else gets in.
+    /// Sets the server options: no eviction, persistence, access for this user only.
     fn configure(&self, command: &mut Command, port: Option<u16>) -> io::Result<()> {
         let log = File::create(self.log())?;
         command
@@ -206,7 +206,7 @@ impl Directory {
         Ok(())
     }
 
-    /// The end of the log.
+    /// The last lines of the log.
     fn last_words(&self) -> String {
         let log = fs::read(self.log()).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -225,7 +225,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What is left is a few small files where such are cleaned up.
+        // A failure leaves a few small files in the temporary directory.
         let _removed: io::Result<()> = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,5 @@
-//! What a parent asks for: NDJSON on stdin, whose end is the parent's. Must never end the hold for a line that was not understood.
+//! The commands of the parent process: NDJSON on stdin. The end of stdin ends the hold; an invalid line does
+//! not.
 
 use std::io::{self, BufRead, Read};
 use std::thread;
@@ -9,18 +10,18 @@ use tokio::sync::mpsc::{Receiver, channel};
 /// The longest line, in bytes.
 const LONGEST: u64 = 64 * 1024;
 
-/// How many lines are read ahead.
+/// The number of lines read ahead.
 const AHEAD: usize = 16;
 
 /// A line of stdin.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StdinLine {
     Command(HoldCommand),
-    /// What is wrong with it.
+    /// The error of an invalid line.
     Invalid(String),
 }
 
-/// What can be asked for.
+/// A command of the parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(super) enum HoldCommand {
@@ -28,10 +29,10 @@ pub(super) enum HoldCommand {
     Check,
 }
 
-/// The lines of stdin from now on. It ends where stdin does.
+/// Starts reading the lines of stdin. The channel closes at the end of stdin.
 pub(super) fn listen() -> io::Result<Receiver<StdinLine>> {
     let (sender, said) = channel(AHEAD);
-    // A read of stdin cannot be called off: the thread ends with the process.
+    // A read of stdin cannot be cancelled: the thread ends with the process.
     let read = move || {
         let mut stdin = io::stdin().lock();
         while let Some(line) = next(&mut stdin) {
@@ -44,7 +45,7 @@ pub(super) fn listen() -> io::Result<Receiver<StdinLine>> {
     Ok(said)
 }
 
-/// The next line that is not empty; `None` at the end, which a failure is as well.
+/// The next line that is not empty; `None` at the end of stdin or after an error.
 fn next(input: &mut impl BufRead) -> Option<StdinLine> {
     loop {
         let mut line = Vec::new();

@@ -1,4 +1,4 @@
-//! What a parent is told: NDJSON on stdout. Must never make the one who holds the lock wait for the one who reads.
+//! The events for the parent process: NDJSON on stdout. A slow reader never blocks the lock holder.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -13,17 +13,17 @@ use crate::output;
 
 const SCHEMA: &str = "leasehold.hold/1";
 
-/// How many events may wait to be read before the parent counts as gone.
+/// The number of unread events after which the parent counts as gone.
 const UNREAD: usize = 1024;
 
-/// How long the last events may take to be written.
+/// The time limit for writing the last events.
 const LAST: Duration = Duration::from_secs(1);
 
-/// What happens to the lock, in the order of a life.
+/// An event of the lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum HoldEvent {
-    /// It is busy: told anew when the place in line or the holder changes.
+    /// The lock is busy. Sent again when the place in the queue or the holder changes.
     Waiting {
         lock: String,
         ahead: u32,
@@ -31,7 +31,7 @@ pub(super) enum HoldEvent {
         holder_fence: Option<u64>,
         waited_ms: u64,
     },
-    /// It is held from here on.
+    /// The lock is held from now on.
     Acquired {
         lock: String,
         fence: u64,
@@ -40,9 +40,9 @@ pub(super) enum HoldEvent {
         ttl_ms: u64,
         valid_for_ms: u64,
     },
-    /// A renewal failed. The lock is held until `valid_for_ms` have passed; it is tried again.
+    /// A renewal failed. The lock is held for `valid_for_ms` more; the renewal is retried.
     Doubtful { valid_for_ms: u64, reason: String },
-    /// A renewal went well after one that failed.
+    /// A renewal succeeded after a failed one.
     Renewed { valid_for_ms: u64 },
     /// The answer to `check`.
     State {
@@ -51,22 +51,24 @@ pub(super) enum HoldEvent {
         valid_for_ms: u64,
         fence: Option<u64>,
     },
-    /// It is not held any more, and was not given back: the last event.
+    /// The lock was lost: the last event.
     Lost { cause: String, code: u8 },
-    /// It was given back: the last event. If not `confirmed`, the store did not answer, and the TTL ends it.
+    /// The lock was released: the last event. If not `confirmed`, the store did not answer and the TTL ends the
+    /// lease.
     Released { confirmed: bool },
-    /// It was busy, and was not to be waited for: the last event.
+    /// The lock was busy and waiting was not allowed: the last event.
     Busy { code: u8, message: String },
-    /// It was busy for too long: the last event.
+    /// The lock was busy until the time limit: the last event.
     Timeout { code: u8, message: String },
-    /// It was asked to stop before the lock was held: the last event.
+    /// The parent cancelled before the lock was held: the last event.
     Cancelled { code: u8, message: String },
-    /// With a code, why this process ends: the last event. Without, what was wrong with a line of stdin.
+    /// With a code, the error that ends this process: the last event. Without a code, the error in a line of
+    /// stdin.
     Error { code: Option<u8>, message: String },
 }
 
 impl HoldEvent {
-    /// Whether nothing comes after it.
+    /// True for an event that ends the stream.
     fn is_last(&self) -> bool {
         match self {
             Self::Waiting { .. }
@@ -92,7 +94,7 @@ struct EventLine<'a> {
     event: &'a HoldEvent,
 }
 
-/// The way to the parent.
+/// The stream of events to the parent.
 pub(super) struct Events {
     lines: Option<SyncSender<String>>,
     writer: Option<JoinHandle<()>>,
@@ -102,7 +104,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Opens it.
+    /// Starts the writer thread.
     pub(super) fn open() -> io::Result<Self> {
         let (lines, written) = sync_channel::<String>(UNREAD);
         let (finish, done) = sync_channel(1);
@@ -111,7 +113,8 @@ impl Events {
             .spawn(move || {
                 let mut stdout = io::stdout();
                 for line in written {
-                    // Each line whole and at once; after a failure the channel is closed, which the other side notices.
+                    // Writes each line with one call. After a failure the channel closes, which the sender
+                    // notices.
                     if stdout
                         .write_all(line.as_bytes())
                         .and_then(|()| stdout.flush())
@@ -120,7 +123,7 @@ impl Events {
                         break;
                     }
                 }
-                // Nobody listens if this process is in a hurry.
+                // Without a listener the process is already ending.
                 let _heard: Result<(), SendError<()>> = finish.send(());
             })?;
         Ok(Self {
@@ -132,20 +135,20 @@ impl Events {
         })
     }
 
-    /// Tells the parent, without waiting for it.
+    /// Sends an event without waiting for the parent.
     pub(super) fn tell(&mut self, event: &HoldEvent) {
         if self.is_over {
             return;
         }
         self.is_over = event.is_last();
         let schema = SCHEMA;
-        // Texts and numbers can always be written.
+        // Strings and numbers can always be serialized.
         let line = output::json(&EventLine { schema, event }).unwrap_or_default() + "\n";
         let sent = self.lines.as_ref().map(|lines| lines.try_send(line));
         self.is_broken |= !matches!(sent, Some(Ok(())));
     }
 
-    /// Whether nobody reads any more: a pipe without a reader, or one that is full.
+    /// True if the parent no longer reads: the pipe has no reader, or is full.
     pub(super) fn is_broken(&mut self) -> bool {
         self.is_broken |= self.writer.as_ref().is_none_or(JoinHandle::is_finished);
         if !self.is_broken {
@@ -159,10 +162,10 @@ impl Events {
         self.is_broken
     }
 
-    /// Lets what was told be written, for a moment.
+    /// Waits a moment for the writing of the last events.
     pub(super) fn close(mut self) {
         self.lines = None;
-        // Whoever does not read by now does not want to know.
+        // After this time the parent is assumed not to read.
         let _written: Result<(), RecvTimeoutError> = self.done.recv_timeout(LAST);
     }
 }

@@ -1,5 +1,5 @@
-//! `leasehold hold`: a lock for a program in any language, which starts this as a child and talks to it over pipes. Must never
-//! hold the lock for longer than its parent holds on to stdin, and never end without saying how.
+//! `leasehold hold`: a lock for a program in any language. The program starts this process as a child and
+//! controls it over pipes. The lock is held until stdin closes, and the last event says how the hold ended.
 
 mod commands;
 mod events;
@@ -23,19 +23,19 @@ use crate::signals::Signals;
 use crate::store::{StoreArgs, TtlArgs};
 use crate::view::millis;
 
-/// How long to wait for the store to confirm a release. The TTL ends the lease without it.
+/// The time limit for the confirmation of a release. Without it the TTL ends the lease.
 const RELEASE: Duration = Duration::from_secs(3);
 
-/// How often to look for what nobody tells: a renewal that failed, a parent that does not read any more.
+/// The interval of checks for failed renewals and for a parent that no longer reads.
 const LOOK: Duration = Duration::from_millis(250);
 
 const ABOUT: &str = "\
 For programs in any language: start this as a child, with pipes for stdin and stdout. Each line of
 stdout is a JSON document with \"event\": waiting, acquired, doubtful, renewed, state, and at the end one
-of released, lost, busy, timeout, cancelled, error. The lock is held from `acquired` on, renewed all the
-time, and released when stdin is closed: also when the parent dies. Lines for stdin:
+of released, lost, busy, timeout, cancelled, error. The lock is held from `acquired` on, is renewed
+meanwhile, and is released when stdin closes, also by the death of the parent. Lines for stdin:
   {\"do\":\"release\"}   {\"do\":\"check\"}
-To see it: leasehold hold deploy, then Ctrl-D.
+To try it: leasehold hold deploy, then Ctrl-D.
 
 Exit: 0 released, 79 lost, 75 busy, or stdin closed before the lock was held, 124 the limit of --wait,
 128+n by signal n (released first), and as `leasehold run` for the rest. See docs/cli.md.";
@@ -58,14 +58,14 @@ pub(crate) struct Hold {
     lock: String,
 }
 
-/// Does it.
+/// Runs the verb.
 pub(crate) fn hold(args: &Hold) -> Exit {
     let mut events = match Events::open() {
         Ok(events) => events,
         Err(error) => return refused_by_system(&error),
     };
     let exit = begin(args, &mut events).unwrap_or_else(|exit| exit);
-    // If the end was told already, this is not.
+    // Ignored if the last event was already sent.
     events.tell(&HoldEvent::Error {
         code: Some(exit.code()),
         message: match exit.text() {
@@ -103,18 +103,18 @@ fn begin(args: &Hold, events: &mut Events) -> Result<Exit, Exit> {
     }))
 }
 
-/// The one who started this process.
+/// The parent process, and the signals of this process.
 struct Parent<'a> {
     said: &'a mut Receiver<StdinLine>,
     events: &'a mut Events,
     signals: &'a mut Signals,
 }
 
-/// Something that may end the hold, or the waiting for it.
+/// An input that may end the hold or the wait.
 enum ParentEvent {
     Check,
     Release,
-    /// It has closed stdin, or reads no more.
+    /// The parent closed stdin, or no longer reads.
     Gone,
     Signal(Signal),
     /// Time has passed.
@@ -122,7 +122,7 @@ enum ParentEvent {
 }
 
 impl Parent<'_> {
-    /// What it wants, at the latest after [`LOOK`]. Dropping the future loses nothing.
+    /// The next input, at the latest after [`LOOK`]. Cancel safe.
     async fn hear(&mut self) -> ParentEvent {
         if self.events.is_broken() {
             return ParentEvent::Gone;
@@ -144,7 +144,7 @@ impl Parent<'_> {
     }
 }
 
-/// Waits for the lock. Whatever else ends the waiting, the client is closed after it, which leaves the line for good.
+/// Waits for the lock. The client is closed afterwards in all cases, which removes the place in the queue.
 async fn acquire(
     client: &Client,
     args: &Hold,
@@ -171,7 +171,7 @@ async fn acquire(
     let mut told = None;
     let answer = loop {
         tokio::select! {
-            // The parent first: a lock that arrives when nobody wants it any more is not to be told.
+            // The parent has priority: a lock that arrives after a cancel must not be announced.
             biased;
             heard = parent.hear() => match heard {
                 ParentEvent::Check => parent.events.tell(&state(None)),
@@ -208,14 +208,14 @@ async fn acquire(
     }
 }
 
-/// How the hold came to its end.
+/// The end of the hold.
 enum HoldEnd {
     Lost(Lost),
     Asked,
     Signal(Signal),
 }
 
-/// Answers the parent until there is a reason to end.
+/// Serves the parent until the hold ends.
 async fn until_end(lease: &Lease, parent: &mut Parent<'_>) -> HoldEnd {
     let mut was_doubtful = false;
     loop {
@@ -245,7 +245,7 @@ async fn until_end(lease: &Lease, parent: &mut Parent<'_>) -> HoldEnd {
     }
 }
 
-/// Gives the lock back, and tells the parent how it ended.
+/// Releases the lock and sends the last event.
 async fn finish(lease: Lease, end: HoldEnd, events: &mut Events) -> Exit {
     let name = lease.name().to_owned();
     let exit = match end {
@@ -258,7 +258,7 @@ async fn finish(lease: Lease, end: HoldEnd, events: &mut Events) -> Exit {
         Ok(Ok(())) => events.tell(&HoldEvent::Released { confirmed: true }),
         Ok(Err(_)) | Err(_) => {
             crate::messages::say(&format!(
-                "the release of {} was not confirmed: it ends by its TTL; until then others wait",
+                "the release of {} was not confirmed: the TTL ends the lease; until then other clients wait",
                 quoted(&name)
             ));
             events.tell(&HoldEvent::Released { confirmed: false });
@@ -298,7 +298,7 @@ fn state(lease: Option<&Lease>) -> HoldEvent {
     }
 }
 
-/// The lock stayed busy.
+/// The exit for a busy lock.
 fn refused(events: &mut Events, args: &Hold, code: u8) -> Exit {
     let message = format!("{} is busy (exit {code})", quoted(&args.lock));
     let told = message.clone();
@@ -320,7 +320,7 @@ fn refused(events: &mut Events, args: &Hold, code: u8) -> Exit {
     }
 }
 
-/// Nobody wants the lock any more, and it was never held.
+/// The exit for a cancelled wait.
 fn cancelled(events: &mut Events, why: &str) -> Exit {
     let message = format!("{why} before the lock was held (exit {BUSY})");
     events.tell(&HoldEvent::Cancelled {

@@ -1,4 +1,4 @@
-//! All that is known of one lock, in words. Pure; must never leave out what an operator needs to decide whether to break it.
+//! The text of `inspect` for one lock, with all that an operator needs to decide about `break`. Pure.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use leasehold::{HolderIdentity, Snapshot, WaiterView};
 use crate::messages::{place, quoted, span, who};
 use crate::view::{foreign, is_alive, is_cache_entry};
 
-/// The text. `pasted` is the lock and where it lives, for a command.
+/// The text. `pasted` is the lock with its store options, for a command.
 pub(crate) fn of(name: &str, pasted: &str, snapshot: &Snapshot) -> String {
     let state = if snapshot.holder.is_some() {
         "held"
@@ -16,7 +16,7 @@ pub(crate) fn of(name: &str, pasted: &str, snapshot: &Snapshot) -> String {
     };
     let mut text = format!("{} is {state}\n", quoted(name));
     let mut row = |what: &str, said: String| {
-        // Writing to a String cannot fail.
+        // Writing to a string cannot fail.
         let _infallible = writeln!(text, "    {what:<7} {said}");
     };
     if let Some(holder) = &snapshot.holder {
@@ -40,7 +40,7 @@ pub(crate) fn of(name: &str, pasted: &str, snapshot: &Snapshot) -> String {
             "lease",
             match holder.expires_in {
                 Some(left) => format!("{} left, unless renewed", span(left)),
-                None => "NEVER ENDS: whoever set this key must delete it".into(),
+                None => "NEVER ENDS: the program that set this key must delete it".into(),
             },
         );
     }
@@ -107,7 +107,7 @@ mod tests {
             of("a\u{1b}b", "", &foreign("hash", b"")),
             "\"a\\u{1b}b\" is held\n    \
              holder  a foreign lock: hash, looks like Redisson's (a hash)\n    \
-             lease   NEVER ENDS: whoever set this key must delete it\n    \
+             lease   NEVER ENDS: the program that set this key must delete it\n    \
              queue   0 waiting\n"
         );
     }

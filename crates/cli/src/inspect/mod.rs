@@ -1,4 +1,4 @@
-//! `leasehold inspect`: who holds what, who waits, since when. Must never change a lock, and never search the whole store.
+//! `leasehold inspect`: shows holders, waiters and leases. Reads only, and never scans the store.
 
 mod detail;
 mod table;
@@ -16,50 +16,50 @@ use crate::session::with_client;
 use crate::store::StoreArgs;
 use crate::view::{LockJson, is_for_ever, is_free};
 
-/// How many locks are looked at in one go.
+/// The number of locks requested at once.
 const AT_ONCE: usize = 256;
 
-/// Show who holds locks, who waits for them, and how long their leases last
+/// Show the holders of locks, their waiters, and the rest of their leases
 #[derive(Debug, Args)]
 #[command(visible_alias = "ls", after_help = ABOUT)]
 pub(crate) struct Inspect {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// The locks; none of them means all that are held or waited for
+    /// The locks; without a name, all that are held or waited for
     #[arg(value_name = "LOCK")]
     names: Vec<String>,
 
-    /// All locks that are held or waited for, which is meant without a name as well
+    /// All locks that are held or waited for (the default without a name)
     #[arg(long, conflicts_with = "names")]
     all: bool,
 
-    /// Show at most this many locks; those that need attention come first
+    /// Show at most this many locks; the ones that need attention come first
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 
-    /// One JSON document instead of text (leasehold.inspect/1)
+    /// Print one JSON document instead of text (leasehold.inspect/1)
     #[arg(long)]
     json: bool,
 }
 
 const ABOUT: &str = "\
-With one name, all that is known of that lock, and exit 0 whether it is held or free. With several
-or none, a table: first the locks that never end, then those that most wait for.
+With one name, prints all details of that lock, and exits with 0 whether it is held or free. With
+several names or none, prints a table: first the locks that never end, then those with most waiters.
 
-Without a name, an index is read: the store is never searched. On Redis a lock is put into it when
-its lease is first renewed (after a third of its TTL) or when someone waits for it, so that locks
-which are held for a moment cost nothing more. A lock that was taken just now, or another program's
-that no one of ours waits for, is missing from the list: give its name.
+Without a name, reads an index; the store is never scanned. On Redis a lock enters the index when its
+lease is first renewed (after a third of its TTL) or when a client waits for it, so locks held for a
+moment cost nothing more. A lock taken just now, or a foreign lock that no Leasehold client waits for,
+is missing from the list: give its name.
 
-A lock of another program is named as what it looks like, which is a guess. Its value is not shown.
+The program of a foreign lock is guessed from its format. The value of the lock is not shown.
   leasehold inspect db-migrate
   leasehold inspect --json | jq '.locks[].name'
 
-Exit codes: 0 shown; 64 wrong use or a bad name; 69 the store does not answer; 77 it refuses user,
-password or permission; 78 no store, or a key beside the lock holds something else";
+Exit codes: 0 shown; 64 wrong usage or an invalid name; 69 the store does not answer; 77 it refuses
+user, password or permission; 78 no store, or a key beside the lock has another type";
 
-/// What was found under one name.
+/// The state of one lock, or the error.
 pub(crate) struct InspectedLock {
     pub(crate) name: String,
     pub(crate) outcome: Result<Snapshot, Error>,
@@ -84,7 +84,7 @@ enum InspectEntry<'a> {
     },
 }
 
-/// Does it.
+/// Runs the verb.
 pub(crate) fn inspect(args: &Inspect) -> Exit {
     begin(args).unwrap_or_else(|exit| exit).without_command()
 }
@@ -111,14 +111,14 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
         let mut found = look(client, &client.names().await?).await?;
         found.retain(|found| match &found.outcome {
             Ok(snapshot) => !is_free(snapshot),
-            // What cannot be a name is nobody's lock.
+            // An invalid name belongs to no lock.
             Err(error) => !matches!(error, Error::Invalid(_)),
         });
         found
     } else {
         look(client, &args.names).await?
     };
-    // One lock, and nothing to be told from it.
+    // A single lock has a page with all details.
     if let (
         [
             InspectedLock {
@@ -147,8 +147,8 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
     Ok(unknown.map_or(Exit::quiet(0), Exit::from))
 }
 
-/// Looks at all of them. Fails as a whole if the store does not answer; an answer about one lock that makes no sense
-/// concerns that lock.
+/// Inspects all locks. Fails if the store does not answer; an invalid answer about one lock affects only that
+/// lock.
 pub(crate) async fn look(client: &Client, names: &[String]) -> Result<Vec<InspectedLock>, Error> {
     let mut found = Vec::with_capacity(names.len());
     for some in names.chunks(AT_ONCE) {
@@ -166,7 +166,7 @@ pub(crate) async fn look(client: &Client, names: &[String]) -> Result<Vec<Inspec
     Ok(found)
 }
 
-/// Whether an error says nothing of other locks.
+/// True if an error concerns a single lock only.
 fn is_about_one(error: &Error) -> bool {
     match error {
         Error::Invalid(_) => true,
@@ -175,7 +175,7 @@ fn is_about_one(error: &Error) -> bool {
     }
 }
 
-/// What comes first in the list: what cannot be known, what never ends, what most wait for.
+/// The sort key: unknown locks first, then endless ones, then those with the most waiters.
 fn urgency(found: &InspectedLock) -> (u8, std::cmp::Reverse<usize>) {
     let Ok(snapshot) = &found.outcome else {
         return (0, std::cmp::Reverse(0));
@@ -203,7 +203,7 @@ fn print(
     }
     if found.is_empty() && args.names.is_empty() {
         say(
-            "no lock is known to be held or waited for; one that was taken just now may be missing: give its name",
+            "no lock is known to be held or waited for; a lock taken just now may be missing: give its name",
         );
         return Ok(());
     }

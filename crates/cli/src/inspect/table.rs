@@ -1,4 +1,4 @@
-//! Many locks, one line each. Pure; must never break a line of the terminal, or let a number be cut.
+//! The table of `inspect`: one line for each lock. Pure. Numbers are never cut.
 
 use leasehold::{ForeignFormat, HolderIdentity, HolderView, Snapshot};
 
@@ -10,16 +10,16 @@ pub(crate) type Row = [String; 6];
 
 const HEAD: [&str; 6] = ["NAME", "HOLDER", "HELD", "LEASE", "QUEUE", "FENCE"];
 
-/// Which of them are numbers, and stand to the right.
+/// The numeric columns, which are right-aligned.
 const IS_NUMBER: [bool; 6] = [false, false, true, true, true, true];
 
-/// The columns that give way on a narrow terminal, and how narrow they may get.
+/// The columns that shrink on a narrow terminal, and their minimal widths.
 const HOLDER: (usize, usize) = (1, 12);
 const NAME: (usize, usize) = (0, 12);
 
 const GAP: &str = "  ";
 
-/// The line of a lock; `None` is for one whose state is not known.
+/// The row of a lock; `None` means that its state is unknown.
 pub(crate) fn row(name: &str, snapshot: Option<&Snapshot>) -> Row {
     let name = if pasteable(name) == name {
         name.to_owned()
@@ -57,7 +57,7 @@ fn in_short(holder: &HolderView) -> String {
     }
 }
 
-/// The table, no wider than `columns`.
+/// The table, at most `columns` wide.
 pub(crate) fn of(rows: &[Row], columns: Option<usize>) -> String {
     let head = HEAD.map(str::to_owned);
     let lines = || std::iter::once(&head).chain(rows);

@@ -1,4 +1,4 @@
-//! What was typed after `run`.
+//! The arguments of `leasehold run`.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -16,11 +16,11 @@ use crate::values::{duration, hold, ttl};
 use super::stop::StopLimits;
 use super::timestamp::{TimestampArgs, TimestampSettings};
 
-/// The usage of `run`: clap cannot say by itself that options stop at the name of the lock.
+/// The usage line: clap cannot express that options stop at the lock name.
 const USAGE: &str = "leasehold run [OPTIONS] LOCK [--] CMD [ARG...]";
 
-/// Renewed each third of it, a shorter lease is over before a busy host has run both the renewal and this process. At 30 ms, nine
-/// commands of ten were stopped on a quiet host; at 60 ms, none.
+/// With a shorter TTL, a busy host does not run both the renewal and this process in time. At 30 ms, nine of ten
+/// commands were stopped on a quiet host; at 60 ms, none.
 const SHORTEST_TTL: Duration = Duration::from_millis(50);
 
 /// Take a lock, run a command, release the lock
@@ -36,7 +36,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) ttl: TtlArgs,
 
-    /// A busy lock is success: exit with 0 and say nothing (waits only with --wait)
+    /// If the lock is busy, exit with 0 and no message (waits only with --wait)
     #[arg(long, conflicts_with = "busy_code")]
     pub(crate) skip: bool,
 
@@ -44,19 +44,20 @@ pub(crate) struct Run {
     #[arg(short = 'E', long, value_name = "N")]
     pub(crate) busy_code: Option<u8>,
 
-    /// Stop the command when it has had the lock for this long (at least 10ms), and exit with 79
+    /// Stop the command after it has held the lock for this long (at least 10ms), and exit with 79
     #[arg(long, value_name = "DUR", value_parser = hold)]
     pub(crate) max_hold: Option<Duration>,
 
-    /// Keep the lock until this long (10ms to 24h) after it was acquired, if the command succeeds sooner
+    /// If the command succeeds sooner, keep the lock until this long after it was acquired (10ms to 24h)
     #[arg(long, value_name = "DUR", value_parser = ttl)]
     pub(crate) at_least: Option<Duration>,
 
-    /// What to do when the lease is lost: term (then KILL), kill, warn (and go on), or signal:NAME (then KILL)
+    /// Action when the lease is lost: term (then KILL), kill, warn (the command continues), or signal:NAME (then
+    /// KILL)
     #[arg(long, value_name = "ACTION", default_value = "term", value_parser = OnLost::parse)]
     pub(crate) on_lost: OnLost,
 
-    /// Time between asking the command to stop and killing it, less than a third of the TTL; by default a sixth, up to 5s
+    /// Time between the stop signal and KILL, less than a third of the TTL; by default a sixth, up to 5s
     #[arg(long, value_name = "DUR", value_parser = duration)]
     grace: Option<Duration>,
 
@@ -64,7 +65,7 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) release_on_exit: bool,
 
-    /// Write one JSON document about how it ended to a file, or to fd:N
+    /// Write a JSON document about the outcome to a file, or to fd:N
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<String>,
 
@@ -75,40 +76,40 @@ pub(crate) struct Run {
     #[arg(short = 'c', value_name = "STRING")]
     shell: Option<OsString>,
 
-    /// The lock, the command and its arguments: one list, since options stop at its first word
+    /// The lock, the command and its arguments. One list, since options stop at its first word
     #[arg(hide = true, trailing_var_arg = true)]
     words: Vec<OsString>,
 }
 
-/// What a command gets, and how it can end.
+/// The closing help text: the environment of the command and the exit codes.
 fn after_help() -> String {
     format!("{ABOUT}\n\n{}", exit::help())
 }
 
 const ABOUT: &str = "\
-Waits in line until LOCK is free, runs CMD while renewing the lease, releases the lock, and ends
+Waits in line until LOCK is free, runs CMD while renewing the lease, releases the lock, and exits
 with CMD's own status. Options stop at LOCK. CMD gets stdin, stdout, stderr and the terminal
-untouched, its arguments as they are (no shell), and in its environment:
-  LEASEHOLD_FENCE      a number that only rises: show it to whatever the lock protects
-  LEASEHOLD_TOKEN      proof of who holds the lock, for `leasehold check`
+unchanged, its arguments as typed (no shell), and in its environment:
+  LEASEHOLD_FENCE      a number that only rises: send it to the resource that the lock protects
+  LEASEHOLD_TOKEN      identifies this lease, for `leasehold check`
   LEASEHOLD_LOCK, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS, LEASEHOLD_WAITED_MS, LEASEHOLD_ACQUIRED_AT
   LEASEHOLD_URL        or LEASEHOLD_URL_FILE: `leasehold` in CMD asks the same store
 
-If the lease is lost meanwhile, CMD and all processes of its group are stopped before others can get
-the lock, also when this process is killed or stopped. Processes that CMD leaves behind in its group
-keep the lock until they end, unless --release-on-exit is given.
+If the lease is lost, CMD and all processes of its group are stopped before another client can get
+the lock, even if this process is killed or stopped. Processes that CMD leaves in its group keep the
+lock until they end, unless --release-on-exit is given.
 
   leasehold run --wait 5m db-migrate -- ./migrate.sh
-  leasehold run --try --skip nightly -- ./report.sh     one of many hosts does it
+  leasehold run --try --skip nightly -- ./report.sh     only one of many hosts runs it
   leasehold run -c 'make && make install' build";
 
-/// What a lost lease means for the command.
+/// The action on a lost lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnLost {
-    /// It is asked to stop by this signal, and killed after the grace.
+    /// Send this signal, and KILL after the grace.
     Ask(Signal),
     Kill,
-    /// It goes on.
+    /// The command continues.
     Warn,
 }
 
@@ -135,14 +136,14 @@ fn signal(name: &str) -> Option<Signal> {
 }
 
 impl Run {
-    /// How the lock is kept, if not as a mutex.
+    /// The settings of the timestamp protocol, if chosen.
     pub(crate) fn timestamp(&self) -> Result<Option<TimestampSettings>, Exit> {
         self.timestamp
             .read(&self.how)
             .map_err(|why| refuse(&why, ""))
     }
 
-    /// The name of the lock.
+    /// The lock name.
     pub(crate) fn lock(&self) -> Result<&str, Exit> {
         let missing = if self.shell.is_some() {
             "no lock: its name comes after -c STRING"
@@ -158,7 +159,7 @@ impl Run {
         })
     }
 
-    /// How to wait. To skip a busy lock is not to wait, unless a limit was given.
+    /// The wait options. `--skip` without a limit does not wait.
     pub(crate) fn waiting(&self) -> WaitArgs {
         WaitArgs {
             once: self.how.once || self.skip && self.how.wait.is_none(),
@@ -167,7 +168,7 @@ impl Run {
         }
     }
 
-    /// When the command must be stopped.
+    /// The limits for stopping the command.
     pub(crate) fn limits(&self, ttl: Duration) -> Result<StopLimits, Exit> {
         if ttl < SHORTEST_TTL {
             return Err(refuse(
@@ -200,7 +201,7 @@ impl Run {
         Ok(self.without_asking(limits))
     }
 
-    /// A command that is not asked gets no time to act on it.
+    /// Without a stop signal there is no grace.
     fn without_asking(&self, limits: StopLimits) -> StopLimits {
         if self.on_lost == OnLost::Kill {
             limits.with_grace(Duration::ZERO)
@@ -219,7 +220,7 @@ impl Run {
         };
         if let Some(string) = &self.shell {
             if !command.is_empty() {
-                return Err(refuse("a command and -c: one of them is too many", ""));
+                return Err(refuse("give either a command or -c STRING, not both", ""));
             }
             return Ok(Cow::Owned(vec!["sh".into(), "-c".into(), string.clone()]));
         }

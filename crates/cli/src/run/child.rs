@@ -1,5 +1,5 @@
-//! The command as a process. Must never signal a process group that may belong to someone else by now, and never
-//! outlive this process (on Linux).
+//! The command as a child process. On Linux it dies with this process. A signal goes to its process group only
+//! while the group is certain to be the command's.
 
 use std::fs;
 use std::io;
@@ -18,16 +18,16 @@ use crate::exit::SOFTWARE;
 use crate::sys;
 use crate::terminal::Terminal;
 
-/// What became of it.
+/// A state change of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChildChange {
-    /// It was stopped by this signal, and can go on.
+    /// Stopped by this signal; it can be continued.
     Stopped(i32),
-    /// It is gone.
+    /// Ended.
     Ended(ExitStatus),
 }
 
-/// A running command, in a process group of its own. Dropping it kills the group.
+/// A running command in its own process group. Dropping it kills the group.
 #[derive(Debug)]
 pub(crate) struct Child {
     id: Pid,
@@ -36,14 +36,14 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts `program`, with `terminal` in its hands if it is ours to give. To be called from the main thread.
+    /// Starts `program`. It gets `terminal` if this process may pass it on. Must be called from the main thread.
     pub(crate) fn start(
         program: &ResolvedCommand,
         environment: &Environment,
         terminal: Option<&Terminal>,
         guardian: &Guardian,
     ) -> io::Result<Self> {
-        // Listen first: it may end at once.
+        // Listen before the start: the command may end at once.
         let news = unix::signal(SignalKind::child())?;
         let mut command = program.command();
         environment.apply(&mut command);
@@ -56,7 +56,7 @@ impl Child {
         );
         let child = command.spawn().inspect_err(|_| {
             if let Some(terminal) = handed {
-                // A child that failed to become the command took it along.
+                // The child that failed to start the command had already taken the terminal.
                 terminal.give_to(getpgrp());
             }
         })?;
@@ -68,25 +68,26 @@ impl Child {
         })
     }
 
-    /// Its process group, which has the number of the command itself.
+    /// The process group of the command. Its number is the command's process id.
     pub(crate) fn group(&self) -> Pid {
         self.id
     }
 
-    /// Waits until something may have become of it.
+    /// Waits until the state of the command may have changed.
     pub(crate) async fn news(&mut self) {
         if self.news.recv().await.is_none() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// What became of it since the last call. Buries all others that have fallen to this process meanwhile.
+    /// The state change since the last call. Also reaps all other children of this process.
     pub(crate) fn change(&mut self) -> Option<ChildChange> {
         let status = loop {
             match sys::next_change() {
                 Ok(Some((id, status))) if id == self.id => break status,
                 Ok(Some(_)) => {}
-                // Someone else waited for our child, which only a fault of ours can be: it is gone, and its status with it.
+                // Another part of this program reaped the child, which is a bug: the child has ended and its
+                // status is lost.
                 Err(error) if error.raw_os_error() == Some(ECHILD) && self.ended.is_none() => {
                     break ExitStatus::from_raw(i32::from(SOFTWARE) << 8);
                 }
@@ -100,17 +101,17 @@ impl Child {
         Some(ChildChange::Ended(status))
     }
 
-    /// Sends a signal to all of its group.
+    /// Sends a signal to the process group.
     pub(crate) fn signal(&self, signal: Signal) {
-        // Fails when nobody is left in it. The number cannot be anyone else's while a member lives, and of an empty group
-        // it takes a whole round of process numbers to come back.
+        // Fails when the group is empty. The number stays the group's while a member lives, and the system
+        // reuses it only after a whole round of process ids.
         let _sent: nix::Result<()> = killpg(self.id, signal);
     }
 
-    /// The processes that left the command's group and live, as far as they have fallen to this process: their parents are gone.
-    /// Only on Linux, where this process asked for them.
+    /// The live processes that left the command's group and whose parents have ended. Only on Linux, where this
+    /// process is their subreaper.
     pub(crate) fn strays(&mut self, guardian: &Guardian) -> Vec<Pid> {
-        // Buries the dead.
+        // Reaps ended children.
         let _known: Option<ChildChange> = self.change();
         let ours = getpid();
         let children = fs::read_to_string(format!("/proc/{ours}/task/{ours}/children"));
@@ -124,12 +125,12 @@ impl Child {
             .collect()
     }
 
-    /// How the command has ended, if it is gone. Others of its group may be left.
+    /// The exit status of the command, if it has ended. Other processes of its group may still run.
     pub(crate) fn status(&self) -> Option<ExitStatus> {
         self.ended
     }
 
-    /// Whether anybody of its group is left.
+    /// True if a process of the group is left.
     pub(crate) fn group_lives(&self) -> bool {
         killpg(self.id, None) != Err(nix::errno::Errno::ESRCH)
     }
@@ -137,7 +138,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Not on any usual way: only a panic comes here with a command still running.
+        // Only a panic drops a running command.
         if self.ended.is_none() {
             self.signal(Signal::SIGKILL);
         }

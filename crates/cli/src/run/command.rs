@@ -1,4 +1,4 @@
-//! Finding the command, before the lock is taken. Must never go through a shell.
+//! Finds the command's file before the lock is taken, without a shell.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -15,20 +15,20 @@ use crate::exit::{Exit, MORE_RESOURCES, NOT_EXECUTABLE, NOT_FOUND, SOFTWARE};
 use crate::messages::{pasteable, shown};
 use crate::sys;
 
-/// Where to look when there is no `PATH`, as the C library does.
+/// The search path without `PATH`, as in the C library.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// A command that was there and executable when it was looked for.
+/// A command whose file was found and executable.
 #[derive(Debug)]
 pub(crate) struct ResolvedCommand {
     /// The file.
     path: PathBuf,
-    /// All arguments, the first as typed.
+    /// All arguments, including the name as typed.
     argv: Vec<OsString>,
 }
 
 impl ResolvedCommand {
-    /// Looks for the first of `argv` as `execvp` does. `argv` is not empty.
+    /// Searches for the first word of `argv` as `execvp` does. `argv` is not empty.
     pub(crate) fn find(argv: &[OsString]) -> Result<Self, Exit> {
         let name = argv.first().map_or(OsStr::new(""), OsString::as_os_str);
         let path = look_for(name, env::var_os("PATH").as_deref())
@@ -50,7 +50,7 @@ impl ResolvedCommand {
         })
     }
 
-    /// To be run as it was typed.
+    /// A `Command` with the words as typed.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         if let Some((name, arguments)) = self.argv.split_first() {
@@ -59,7 +59,7 @@ impl ResolvedCommand {
         command
     }
 
-    /// What others are told by default: the name of the command without its directory, cut to `limit` bytes.
+    /// The default note for other clients: the command's file name, cut to `limit` bytes.
     pub(crate) fn note(&self, limit: usize) -> String {
         let name = self
             .argv
@@ -73,7 +73,7 @@ impl ResolvedCommand {
         note
     }
 
-    /// The end when it was found and could not be started all the same.
+    /// The exit for a command that was found but could not be started.
     pub(crate) fn failed(&self, error: &io::Error) -> Exit {
         let (name, path) = (
             shown(
@@ -84,11 +84,11 @@ impl ResolvedCommand {
             self.path.display(),
         );
         match error.kind() {
-            // Nothing is wrong with the command: the system has no file, no process or no memory left for it.
+            // The system is out of files, processes or memory; the command is fine.
             _ if sys::is_shortage(error) => Exit::saying(
                 SOFTWARE,
                 format!(
-                    "{name}: cannot be started (exit {SOFTWARE}): the system refused: {error}\n    next    {MORE_RESOURCES}"
+                    "{name}: cannot be started (exit {SOFTWARE}): a system call failed: {error}\n    next    {MORE_RESOURCES}"
                 ),
             ),
             io::ErrorKind::NotFound => Exit::saying(
@@ -105,10 +105,10 @@ impl ResolvedCommand {
     }
 }
 
-/// What the first line of a script says it is run by.
+/// The interpreter in the first line of a script.
 fn interpreter(path: &Path) -> Option<PathBuf> {
     let mut begin = Vec::new();
-    // What cannot be read is not refused here: a program need not be readable.
+    // An unreadable file is accepted: a program need not be readable.
     let file = File::open(path).ok()?;
     file.take(256).read_to_end(&mut begin).ok()?;
     let line = begin
@@ -120,7 +120,7 @@ fn interpreter(path: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(word)))
 }
 
-/// Why there is nothing to run.
+/// The reason why the command cannot be run.
 #[derive(Debug, PartialEq, Eq)]
 enum NotRunnable {
     Nowhere,
@@ -180,10 +180,10 @@ fn look_for(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, NotRunnable> 
     if name.as_bytes().contains(&b'/') {
         return judge(PathBuf::from(name));
     }
-    // One that is there and cannot be run is passed over, and told of only if no other can.
+    // A file that is not executable is skipped, and reported only if no other is found.
     let mut refusal = NotRunnable::Nowhere;
     for directory in env::split_paths(path.unwrap_or(OsStr::new(DEFAULT_PATH))) {
-        // An empty entry means the current directory, which `exec` must be told.
+        // An empty entry means the current directory; `exec` needs it explicitly.
         let directory = if directory.as_os_str().is_empty() {
             PathBuf::from(".")
         } else {

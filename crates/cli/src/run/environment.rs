@@ -1,4 +1,4 @@
-//! What the command finds in its environment. Must never hold a password of ours.
+//! The environment variables of the command. They contain no password.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,24 +12,24 @@ use super::lock_guard::LockGuard;
 use crate::acquire_ui::CHAIN;
 use crate::inherited_store::Variables;
 
-/// Variables to set, and variables to take away.
+/// Variables to set and variables to remove.
 #[derive(Debug)]
 pub(crate) struct Environment {
     set: Vec<(&'static str, OsString)>,
     removed: Vec<&'static str>,
 }
 
-/// What the command is told of the store. Read before the connection is made.
+/// The variables that describe the store to the command. Read before the connection is made.
 #[derive(Debug)]
 pub(crate) struct StoreEnvironment {
-    /// By which it finds the same store.
+    /// Select the same store.
     pub(crate) store: Variables,
-    /// By which it makes the same keys of names.
+    /// Select the same key names.
     pub(crate) naming: Vec<(&'static str, String)>,
 }
 
 impl Environment {
-    /// For a command under what was acquired just now.
+    /// The environment of a command under the lock `held`.
     pub(crate) fn of(
         held: &LockGuard,
         ttl: Duration,
@@ -40,7 +40,7 @@ impl Environment {
             ("LEASEHOLD_LOCK", held.name().to_owned()),
             ("LEASEHOLD_TTL_MS", ttl.as_millis().to_string()),
             ("LEASEHOLD_WAITED_MS", waited.as_millis().to_string()),
-            // For people and logs: nothing is decided by it.
+            // For people and logs only.
             (
                 "LEASEHOLD_ACQUIRED_AT",
                 format_rfc3339_millis(Clock::system().wall()).to_string(),
@@ -51,7 +51,7 @@ impl Environment {
         let mut removed = Vec::new();
         match held {
             LockGuard::Lease(lease) => set.extend(of_lease(lease)),
-            // Those of a run around this one are not this lock's.
+            // An outer run may have set these for another lock.
             LockGuard::Timestamp { link, .. } => {
                 set.push((CHAIN, chained(link).into()));
                 removed.extend(["LEASEHOLD_FENCE", "LEASEHOLD_TOKEN", "LEASEHOLD_HOLDER"]);
@@ -77,7 +77,7 @@ impl Environment {
     }
 }
 
-/// What a lease says of itself, and no weaker lock can.
+/// The variables that only a mutex lease has.
 fn of_lease(lease: &Lease) -> [(&'static str, OsString); 4] {
     [
         ("LEASEHOLD_FENCE", lease.fence().to_string().into()),
@@ -87,7 +87,7 @@ fn of_lease(lease: &Lease) -> [(&'static str, OsString); 4] {
     ]
 }
 
-/// The locks of all the runs around the command, and this one.
+/// The chain of the outer runs' locks, followed by this lock.
 fn chained(link: &str) -> String {
     match env::var(CHAIN) {
         Ok(outer) if !outer.is_empty() => format!("{outer} {link}"),

@@ -1,27 +1,28 @@
-//! The guardian: a small process that kills the command when this one cannot. Must never outlive the command, never keep
-//! anything of the caller's open, and never kill what was not told to it.
+//! The guardian: a small process that kills the command when this process cannot. It ends with the command, and
+//! keeps no file of the caller open.
 //!
-//! A process that gets SIGKILL can do nothing any more, and one that gets SIGSTOP nothing in time; its command runs on
-//! meanwhile. So another one watches, over a line between the two:
+//! After SIGKILL a process can do nothing, and while stopped by SIGSTOP it cannot act in time; its command
+//! continues meanwhile. So a second process watches, connected by a socket:
 //!
 //! ```text
-//! leasehold run ── the command's group (told by the command itself, before it is one)  ──> guardian
-//!               ── done: nobody is left                                                 ──>
-//!               <── I have killed it                                                    ──
+//! leasehold run ── the command's group, sent by the command's process before it starts ──> guardian
+//!               ── "done": no process is left                                          ──>
+//!               <── "killed"                                                            ──
 //! ```
 //!
-//! Both see one number in shared memory: until when the command may run. It moves with each renewal.
+//! The deadline of the command is a number in shared memory. Each renewal moves it.
 //!
-//! A guardian that is killed is replaced by a new one, which knows the group from its first moment.
+//! A killed guardian is replaced by a new one, which knows the group from its start.
 //!
 //! # Invariants
 //!
-//! - **G1** The line ends without "done": the group is killed.
-//! - **G2** The deadline has passed: the group is killed. The deadline is never in the line, which may be full: so a guardian
-//!   that was stopped itself does not judge by an old one.
-//! - **G3** No command begins without a guardian that knows its group, or after the deadline.
-//! - **G4** "I have killed it" is sent before the kill: who finds the command dead by it finds the message.
-//! - **G5** From its start on a guardian makes system calls only: this process may have other threads by then.
+//! - **GD1** If the socket closes without "done", the guardian kills the group.
+//! - **GD2** After the deadline the guardian kills the group. The deadline is never sent over the socket, which
+//!   may be full: so a guardian that was stopped does not act on an old deadline.
+//! - **GD3** No command starts without a guardian that knows its group, or after the deadline.
+//! - **GD4** The guardian sends "killed" before it kills. So after the command is dead the message is in the
+//!   socket.
+//! - **GD5** After the fork the guardian makes system calls only: this process may have other threads by then.
 
 use std::ffi::{CStr, CString};
 use std::io::{self, Read};
@@ -38,49 +39,50 @@ use nix::unistd::{Pid, getpid, unlink};
 
 use crate::sys;
 
-/// What `ps` and `top` call it. Not `leasehold`, so that `killall leasehold` leaves someone to clean up.
+/// Its name in `ps` and `top`. Different from `leasehold`, so that `killall leasehold` leaves it alive to clean
+/// up.
 const NAME: &CStr = c"lease-guardian";
 
-/// How often to look at the clock: timers do not count the time for which a host is suspended.
+/// The interval of clock checks: timers do not count the time during which a host is suspended.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// How long to wait for it when it is done. One that was stopped ends when it is continued.
+/// The time limit for the guardian's end. A stopped guardian ends when it is continued.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How often, and how many times, it is checked that a killed group is gone.
+/// The interval and the number of checks that a killed group is gone.
 const BURIAL: (Duration, u32) = (Duration::from_millis(10), 100);
 
 const RECORD: usize = 16;
 
-/// What goes to the guardian.
+/// A message to the guardian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Message {
     /// The command's process group.
     Group(i32),
-    /// Nobody is left to be killed.
+    /// No process is left to kill.
     Done,
 }
 
-/// Our end of the line. Dropping it ends the guardian, which then kills nobody.
+/// The connection to the guardian. Dropping it ends the guardian, which then kills no process.
 #[derive(Debug)]
 pub(crate) struct Guardian {
     line: UnixStream,
     id: Pid,
-    /// Until when the command may run, on the clock of [`sys::clock_micros`]. The guardian sees it as well.
+    /// The deadline of the command, on the clock of [`sys::clock_micros`]. Shared with the guardian.
     deadline: &'static AtomicU64,
-    /// When the command may no longer begin.
+    /// The deadline for the start of the command.
     last_start: u64,
-    /// The command's group, once there is one.
+    /// The process group of the command, once it has started.
     group: Option<Pid>,
-    /// A file that is to go when this process is killed.
+    /// A file that the guardian removes if this process is killed.
     leftover: Option<CString>,
     killed: bool,
-    /// It was found dead.
+    /// The guardian process has ended.
     gone: bool,
 }
 
 impl Guardian {
-    /// Starts it. If this process dies, it removes `leftover` after the command.
+    /// Starts the guardian. If this process dies, the guardian removes `leftover` after the command's end.
     pub(crate) fn start(leftover: Option<&Path>) -> io::Result<Self> {
         let leftover = leftover.map(|path| CString::new(path.as_os_str().as_bytes()));
         let leftover = leftover.transpose()?;
@@ -98,29 +100,31 @@ impl Guardian {
         })
     }
 
-    /// Starts another one if this one was killed; says whether it was. The new one knows the group and the deadline.
+    /// Starts a new guardian if this one was killed, and returns true then. The new one knows the group and the
+    /// deadline.
     pub(crate) fn replace_if_gone(&mut self) -> io::Result<bool> {
         self.hear();
         if !self.gone {
             return Ok(false);
         }
-        // The old one is buried with whoever else falls to this process.
+        // The old one is reaped with the other children of this process.
         (self.line, self.id) = post(self.group, self.deadline, self.leftover.as_deref())?;
         self.gone = false;
         Ok(true)
     }
 
-    /// Its process.
+    /// The process id of the guardian.
     pub(crate) fn id(&self) -> Pid {
         self.id
     }
 
-    /// The command has begun, and is this group.
+    /// Records the process group of the started command.
     pub(crate) fn watches(&mut self, group: Pid) {
         self.group = Some(group);
     }
 
-    /// The command may run for this long from now; it is killed then, unless this is called again before.
+    /// Sets the deadline of the command: `left` from now. The guardian kills the command then, unless a later
+    /// call moves the deadline.
     pub(crate) fn allow(&mut self, left: Option<Duration>) {
         let deadline = left.map_or(u64::MAX, |left| {
             sys::clock_micros().saturating_add(micros(left))
@@ -128,12 +132,12 @@ impl Guardian {
         self.deadline.store(deadline, Ordering::SeqCst);
     }
 
-    /// The command may begin within this time from now.
+    /// Sets the time within which the command may start.
     pub(crate) fn admit(&mut self, left: Duration) {
         self.last_start = sys::clock_micros().saturating_add(micros(left));
     }
 
-    /// What a process does before it becomes the command: it tells its group (G3).
+    /// The hook that a process runs before it becomes the command: it sends its group to the guardian (GD3).
     pub(crate) fn introduction(&self) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
         let deadline = self.deadline.load(Ordering::SeqCst).min(self.last_start);
         let line = self.line.as_raw_fd();
@@ -145,36 +149,36 @@ impl Guardian {
         }
     }
 
-    /// Whether `error` says that the time was over before the command began.
+    /// True if `error` means that the deadline passed before the command started.
     pub(crate) fn was_too_late(error: &io::Error) -> bool {
         error.raw_os_error() == Some(ETIME)
     }
 
-    /// Whether it has killed the command.
+    /// True if the guardian has killed the command.
     pub(crate) fn has_killed(&mut self) -> bool {
         self.hear();
         self.killed
     }
 
-    /// Takes what has come in over the line.
+    /// Reads the messages of the guardian.
     fn hear(&mut self) {
         match (&self.line).read(&mut [0]) {
             Ok(0) => self.gone = true,
             Ok(_) => self.killed = true,
-            // It was killed before it had read all.
+            // The guardian was killed before it had read all messages.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.gone = true,
             Err(_) => {}
         }
     }
 
-    /// Ends its watch over a group in which nobody is left: the number is for others to use from now on, while the store may
-    /// take its time to confirm the release.
+    /// Ends the guardian's watch over an empty group. The system may reuse the group's number from now on, while
+    /// the release may take a while.
     pub(crate) fn dismiss(&mut self) {
-        // It would not remove this any more.
+        // A dismissed guardian no longer removes this file.
         if let Some(leftover) = &self.leftover {
             let _removed: nix::Result<()> = unlink(leftover.as_c_str());
         }
-        // A line that is full is told again at the end.
+        // A full socket gets the message again on drop.
         let _told: io::Result<()> = self.tell(Message::Done);
     }
 
@@ -187,7 +191,7 @@ impl Drop for Guardian {
     fn drop(&mut self) {
         let told = self.tell(Message::Done).is_ok();
         let mut patience = FAREWELL;
-        // Its end is the end of the line; before that there may be a message left.
+        // The guardian's end closes the socket; a message may precede it.
         while told && !patience.is_zero() {
             if sys::readable_within(&self.line, SLICE)
                 && !matches!((&self.line).read(&mut [0; 8]), Ok(1..))
@@ -217,7 +221,7 @@ impl Message {
         value.copy_from_slice(&record[8..]);
         let value = u64::from_le_bytes(value);
         match record[0] {
-            // Never 0 or 1, which would mean ourselves or everybody.
+            // Never 0 or 1, which would mean this process's group or all processes.
             1 => i32::try_from(value)
                 .ok()
                 .filter(|group| *group > 1)
@@ -228,16 +232,16 @@ impl Message {
     }
 }
 
-/// How the guardian's watch ended.
+/// The end of the guardian's watch.
 #[derive(Debug, PartialEq, Eq)]
 enum WatchEnd {
-    /// Its wrapper said that nobody is left.
+    /// The wrapper reported that no process is left.
     Done,
-    /// Its wrapper died, and the group with it.
+    /// The wrapper died, and the guardian killed the group.
     Killed,
 }
 
-/// Starts a guardian of `group`, and says how to reach it.
+/// Starts a guardian of `group`. Returns its socket and process id.
 fn post(
     group: Option<Pid>,
     deadline: &'static AtomicU64,
@@ -249,14 +253,14 @@ fn post(
         if watch(line, group, deadline) == WatchEnd::Killed
             && let Some(leftover) = leftover
         {
-            // To be gone already is as good.
+            // The file may already be gone.
             let _removed: nix::Result<()> = unlink(leftover);
         }
     })?;
     Ok((ours, id))
 }
 
-/// The guardian's whole life (G5).
+/// The main loop of the guardian (GD5).
 fn watch(mut line: UnixStream, mut group: Option<Pid>, deadline: &AtomicU64) -> WatchEnd {
     let mut killed = false;
     loop {
@@ -275,12 +279,13 @@ fn watch(mut line: UnixStream, mut group: Option<Pid>, deadline: &AtomicU64) -> 
                 None => {}
             }
         } else if let (true, Some(group)) = (overdue, group) {
-            // Before the kill (G4).
+            // Before the kill (GD4).
             let _told: io::Result<()> = sys::send(line.as_raw_fd(), &[1]);
             kill(group);
             killed = true;
         } else if overdue {
-            // There is no command yet. It will not begin after its deadline, or is killed when it has told its group.
+            // The command has not started. After its deadline it does not start, or is killed once its group is
+            // known.
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -294,7 +299,7 @@ fn watch(mut line: UnixStream, mut group: Option<Pid>, deadline: &AtomicU64) -> 
     WatchEnd::Killed
 }
 
-/// Kills all of `group`. Says whether there was anybody.
+/// Kills the process group. Returns true if it had members.
 fn kill(group: Pid) -> bool {
     killpg(group, Signal::SIGKILL) != Err(nix::errno::Errno::ESRCH)
 }

@@ -1,4 +1,4 @@
-//! What a command runs under: a lease, or a lock that is less than one. Must never make more of it than it is.
+//! The lock that protects a command: a mutex lease, or a lock of the timestamp protocol.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use leasehold::{Error, Lease, Lost, Moment, TimestampHold};
 
 use crate::messages::quoted;
 
-/// How long to wait for the store to confirm a release. The TTL ends the lease without it.
+/// The time limit for the confirmation of a release. Without it the TTL ends the lease.
 pub(super) const RELEASE: Duration = Duration::from_secs(3);
 
-/// The same for a lease that was lost or could not be renewed: most often the store does not answer, and whoever starts the
-/// command anew should not wait for that.
+/// The time limit after a lease was lost or could not be renewed. Most often the store does not answer then, and
+/// a restart of the command should not wait for it.
 pub(super) const RELEASE_LOST: Duration = Duration::from_millis(300);
 
-/// A lock that is held for a time.
+/// A held lock.
 pub(crate) enum LockGuard {
     Lease(Lease),
-    /// By the timestamp protocol: no fence, no owner.
+    /// A lock of the timestamp protocol. It has no fence and no owner.
     Timestamp {
         hold: TimestampHold,
-        /// By which the runs inside of this one know it.
+        /// The entry of this lock in `LEASEHOLD_CHAIN`, by which nested runs recognize it.
         link: String,
     },
 }
 
-/// What came of giving the lock back.
+/// The outcome of a release.
 pub(crate) enum Released {
     Yes,
     WasLost(Lost),
@@ -39,7 +39,7 @@ impl LockGuard {
         }
     }
 
-    /// What messages call it.
+    /// The lock's name in messages.
     pub(crate) fn title(&self) -> String {
         let name = quoted(self.name());
         match self {
@@ -48,7 +48,7 @@ impl LockGuard {
         }
     }
 
-    /// The fence, if it has one.
+    /// The fence, if the lock has one.
     pub(crate) fn fence(&self) -> Option<u64> {
         match self {
             Self::Lease(lease) => Some(lease.fence().get()),
@@ -88,7 +88,7 @@ impl LockGuard {
         }
     }
 
-    /// Why it was not renewed the last time, while it is not lost.
+    /// The reason of the last failed renewal, while the lock is not lost.
     pub(crate) fn doubt(&self) -> Option<String> {
         match self {
             Self::Lease(lease) => lease.doubt(),
@@ -96,7 +96,7 @@ impl LockGuard {
         }
     }
 
-    /// Gives the lock back, now or after `keep`, and waits up to `limit` for the store to confirm it.
+    /// Releases the lock, now or after `keep`, and waits up to `limit` for the confirmation.
     pub(crate) async fn release(self, keep: Option<Duration>, limit: Duration) -> Released {
         let released = async {
             match (self, keep) {

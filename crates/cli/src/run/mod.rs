@@ -1,5 +1,4 @@
-//! `leasehold run`, from what was typed to the exit code. Must never start the command without the lock, and never leave
-//! the lock behind.
+//! `leasehold run`: takes a lock, runs the command under it, and releases it.
 
 mod args;
 mod child;
@@ -39,10 +38,10 @@ use crate::session::{refused_by_system, with_client};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// The shortest time for which a lock can be kept after its use.
+/// The minimal rest of `--at-least` for which the release is delayed.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// Does it.
+/// Runs the verb.
 pub(crate) fn run(args: &Run) -> Exit {
     let report = match args.report.as_deref().map(ReportFile::open).transpose() {
         Ok(report) => report,
@@ -65,7 +64,7 @@ pub(crate) fn run(args: &Run) -> Exit {
     exit
 }
 
-/// What a busy lock means to whoever asked. The command's own codes are never touched.
+/// Applies `--skip` and `--busy-code` to a busy lock. The command's own exit codes stay unchanged.
 fn busy_as_wanted(args: &Run, exit: Exit, started: bool) -> Exit {
     let is_busy = !started && matches!(exit.code(), BUSY | TIMEOUT);
     match args.busy_code {
@@ -76,7 +75,7 @@ fn busy_as_wanted(args: &Run, exit: Exit, started: bool) -> Exit {
     }
 }
 
-/// All that can be refused without touching the lock comes first.
+/// Validates everything before the lock is taken.
 fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
     facts.lock = Some(LockName::new(args.lock()?)?.as_str().to_owned());
     let command = args.command()?;
@@ -102,7 +101,7 @@ fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
             naming: target.naming().to_vec(),
         },
     };
-    // Before the lock is taken: what the system refuses is to be known by then.
+    // The guardian starts before the lock is taken, so that a system failure leaves no lock.
     let mut guardian = Guardian::start(url_file.as_ref().map(UrlFile::path))
         .map_err(|error| refused_by_system(&error))?;
     #[cfg(target_os = "linux")]
@@ -114,7 +113,7 @@ fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
     Ok(exit)
 }
 
-/// What is to be done, with all that could be refused already.
+/// A validated run.
 struct LockedRun<'a> {
     args: &'a Run,
     ttl: Duration,
@@ -125,7 +124,7 @@ struct LockedRun<'a> {
 }
 
 impl LockedRun<'_> {
-    /// With the lock.
+    /// Takes the lock and runs the command under it.
     async fn locked(
         &self,
         client: &Client,
@@ -195,7 +194,7 @@ impl LockedRun<'_> {
         })
     }
 
-    /// Waits in line for a mutex.
+    /// Waits for a mutex.
     async fn lease(
         &self,
         client: &Client,
@@ -203,7 +202,6 @@ impl LockedRun<'_> {
         signals: &mut Signals,
         terminal: Option<&Terminal>,
     ) -> Result<(LockGuard, Duration), Exit> {
-        // `--shared` and `--slots` will be one more field here: what kind of lock is wanted.
         let name = self.args.lock()?;
         let wanted = LockRequest {
             name,
@@ -221,7 +219,7 @@ impl LockedRun<'_> {
         Ok((LockGuard::Lease(lease), waited))
     }
 
-    /// Why there is no command. Dropping what is held gives the lock back.
+    /// The exit for a command that did not start. Dropping `held` releases the lock.
     fn not_started(&self, error: &io::Error, held: LockGuard, facts: &mut Facts) -> Exit {
         let name = quoted(held.name());
         drop(held);
@@ -246,7 +244,7 @@ impl LockedRun<'_> {
         self.program.failed(error)
     }
 
-    /// Releases the lock, and says how it all ended.
+    /// Releases the lock and determines the exit.
     async fn judge(
         &self,
         held: LockGuard,
@@ -268,7 +266,7 @@ impl LockedRun<'_> {
             (Verdict::Ended(status), Released::Yes) => return Exit::of_command(status),
             (Verdict::Ended(status), Released::Unconfirmed(why)) => {
                 say(&format!(
-                    "{what} may not have been released: {}\n    it ends by itself within {}; until then others wait",
+                    "{what} may not have been released: {}\n    the TTL ends it within {}; until then other clients wait",
                     without_advice(&why),
                     span(kept)
                 ));
@@ -287,9 +285,7 @@ impl LockedRun<'_> {
             ),
         };
         let message = if let Some(limit) = cause.strip_prefix(MAX_HOLD) {
-            format!(
-                "{what} was held for as long as it may be ({MAX_HOLD}{limit})\n    {how} (exit {LOST})"
-            )
+            format!("{what} reached its time limit ({MAX_HOLD}{limit})\n    {how} (exit {LOST})")
         } else {
             format!(
                 "{what} was lost: {cause}\n    {how} (exit {LOST}); work done without the lease may have been unprotected"
@@ -299,10 +295,12 @@ impl LockedRun<'_> {
         Exit::saying(LOST, message)
     }
 
-    /// How much longer the lock is to be kept: after a success, as was asked for; under a command that does not die.
+    /// The time for which the lock is kept: the rest of `--at-least` after a success, the TTL under a command
+    /// that does not die.
     fn keep(&self, verdict: &Verdict, begun: Moment) -> Option<Duration> {
         if let Verdict::Undead(_) = verdict {
-            // It may die yet, and until then nobody else is to have the lock. For ever is for people to decide.
+            // The command may still die, and until then no other client should get the lock. A longer time is
+            // for an operator to decide.
             return Some(self.ttl);
         }
         let at_least = self.args.at_least?;
@@ -311,12 +309,12 @@ impl LockedRun<'_> {
         (success && rest >= SHORTEST).then_some(rest)
     }
 
-    /// Why a command was stopped, without the advice for a first connection: this one has worked before.
+    /// The cause of a stop, without the advice for a first connection: this connection worked before.
     fn cause(&self, why: StopReason, released: Released, doubt: Option<String>) -> String {
         without_advice(&self.told_cause(why, released, doubt))
     }
 
-    /// Why a command was stopped: what was known then, what the release has shown, or why the last renewal failed.
+    /// The cause of a stop: the known one, or the one that the release has shown, or the last failed renewal.
     fn told_cause(&self, why: StopReason, released: Released, doubt: Option<String>) -> String {
         let not_renewed = "it could not be renewed in time";
         let (known, default) = match why {
@@ -341,8 +339,8 @@ impl LockedRun<'_> {
     }
 }
 
-/// Says so if a command was to end and has left processes that no signal to its group reaches. After a good end they are meant to
-/// run, as a daemon is.
+/// Warns if a stopped command left processes that no signal to its group reaches. After a normal end they are
+/// intended, like a daemon.
 fn tell_of_strays(verdict: &Verdict, strays: &[Pid]) {
     let ended_well = matches!(verdict, Verdict::Ended(status) if status.code().is_some());
     if ended_well || strays.is_empty() {
@@ -355,11 +353,11 @@ fn tell_of_strays(verdict: &Verdict, strays: &[Pid]) {
     ));
 }
 
-/// The cause that is no loss.
+/// The prefix of the cause for `--max-hold`, which is not a loss.
 const MAX_HOLD: &str = "--max-hold";
 
-/// Takes the terminal back, as it was. Says whom an interrupt that ended the command has yet to reach: a script that
-/// runs us is to stop as well.
+/// Takes the terminal back and restores its modes. If an interrupt ended the command, returns the processes that
+/// it has not reached: a script that runs `leasehold` must stop too.
 fn reclaim(
     terminal: Option<&Terminal>,
     child: &Child,

@@ -1,5 +1,4 @@
-//! What a running command is allowed, and how its run can end. Pure, but for a look at the lease. Must never allow more time
-//! than the lease has.
+//! The limits of a running command, and the possible ends of its run. Pure, except for reading the lease.
 
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -10,32 +9,31 @@ use super::args::OnLost;
 use super::lock_guard::LockGuard;
 use super::stop::StopLimits;
 
-/// How the command ended.
+/// The end of the command.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// By itself, with the lease held.
+    /// It ended by itself while the lease was held.
     Ended(ExitStatus),
-    /// By itself, after the lease.
+    /// It ended by itself after the lease was lost.
     TooLate(Lost),
-    /// It was asked to stop, and did, or was killed (S2).
+    /// It was asked to stop, and then ended or was killed (SV2).
     Stopped(StopReason),
-    /// The same, but it does not die.
+    /// It was killed but does not die.
     Undead(StopReason),
 }
 
-/// Why the command was stopped.
+/// The reason for stopping the command.
 #[derive(Debug)]
 pub(crate) enum StopReason {
-    /// The lease was lost. The cause, if the store or the clock has said so: it is not known of a lease that could not be
-    /// renewed so far.
+    /// The lease was lost. Has the cause, unless the lease merely could not be renewed so far.
     Lost(Option<Lost>),
-    /// It had the lock for as long as it may.
+    /// It held the lock for `--max-hold`.
     MaxHold,
-    /// This process did not get to run, and the guardian acted.
+    /// This process did not run in time, so the guardian acted.
     Guardian(Option<Lost>),
 }
 
-/// What the command is allowed.
+/// The limits and options for a running command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
     pub(crate) limits: StopLimits,
@@ -44,10 +42,10 @@ pub(crate) struct Policy {
     pub(crate) release_on_exit: bool,
 }
 
-/// Time until the command must be killed, if there is an end to its time.
+/// The time until the command must be killed, if there is a limit.
 ///
-/// Not by `valid_for`, which is zero as soon as the lease is lost: what was left of it then is the time that the command gets
-/// to stop.
+/// Not computed from `valid_for`, which is zero as soon as the lease is lost. The rest of the lease is the time
+/// that the command gets to stop.
 pub(crate) fn until_kill(
     lease: &LockGuard,
     rules: Policy,
@@ -66,7 +64,7 @@ pub(crate) fn until_kill(
     [of_lease, of_hold].into_iter().flatten().min()
 }
 
-/// What is said, or done, once.
+/// A message or an action that happens once in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice {
     Lost,
@@ -77,12 +75,12 @@ pub(crate) enum Notice {
     MaxHold,
 }
 
-/// What was said already.
+/// The messages that were already given.
 #[derive(Debug, Default)]
 pub(crate) struct Notices(Vec<Notice>);
 
 impl Notices {
-    /// Whether this is the first time; it is not the next time.
+    /// True at the first call for a notice.
     pub(crate) fn first(&mut self, saying: Notice) -> bool {
         let is_first = !self.has(saying);
         if is_first {

@@ -1,4 +1,4 @@
-//! `--report`: how it ended, for programs. Must never be found half written.
+//! `--report`: a JSON document about the end of a run. A regular file appears only when it is complete.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use crate::exit::{
 use crate::messages::say;
 use crate::{output, sys};
 
-/// What is learned on the way.
+/// The facts of a run, collected while it proceeds.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) lock: Option<String>,
@@ -25,14 +25,14 @@ pub(crate) struct Facts {
     pub(crate) held: Option<Duration>,
     /// The command was started.
     pub(crate) started: bool,
-    /// How the command itself ended.
+    /// The exit status of the command itself.
     pub(crate) status: Option<ExitStatus>,
     pub(crate) lost: Option<String>,
-    /// Whether the store has confirmed the release.
+    /// True if the store confirmed the release.
     pub(crate) released: Option<bool>,
 }
 
-/// The document. A field that is not known is null.
+/// The JSON document. Unknown fields are null.
 #[derive(Debug, Serialize)]
 struct ReportDocument<'a> {
     schema: &'static str,
@@ -50,7 +50,7 @@ struct ReportDocument<'a> {
 }
 
 impl Facts {
-    /// What happened, in one word. `code` is the one before `--busy-code` and `--skip`.
+    /// The outcome as one word. `code` is the exit code before `--busy-code` and `--skip` change it.
     fn outcome(&self, code: u8) -> &'static str {
         match code {
             LOST if self.lost.is_some() => "lost",
@@ -69,10 +69,10 @@ impl Facts {
     }
 }
 
-/// Where the report goes.
+/// The destination of the report.
 #[derive(Debug)]
 pub(crate) enum ReportFile {
-    /// It appears under its name when it is complete.
+    /// A regular file, renamed to its final name when complete.
     Whole {
         file: File,
         temporary: PathBuf,
@@ -83,7 +83,7 @@ pub(crate) enum ReportFile {
 }
 
 impl ReportFile {
-    /// Opens `FILE` or `fd:N`, to find out now what cannot be written.
+    /// Opens `FILE` or `fd:N`. Called early, to find unwritable destinations before the lock is taken.
     pub(crate) fn open(to: &str) -> io::Result<Self> {
         if let Some(number) = to.strip_prefix("fd:") {
             let number = number
@@ -109,7 +109,7 @@ impl ReportFile {
         })
     }
 
-    /// Writes it. A failure is said and changes nothing: how it ended matters more than the report of it.
+    /// Writes the report. A failure is printed but does not change the exit code.
     pub(crate) fn write(self, facts: &Facts, happened: u8, exit: &Exit) {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let document = ReportDocument {
@@ -149,11 +149,11 @@ impl ReportFile {
     }
 }
 
-/// Makes a new file of a name that others can guess: in a directory that is theirs too, a link of that name leads elsewhere.
+/// Creates a file exclusively. Others can guess its name, and in a shared directory could place a link there.
 fn create(name: &Path) -> io::Result<File> {
     let create = || File::options().write(true).create_new(true).open(name);
     create().or_else(|error| match error.kind() {
-        // Left by a process of the same number that was killed.
+        // Left by a killed process with the same process id.
         io::ErrorKind::AlreadyExists => fs::remove_file(name).and_then(|()| create()),
         _ => Err(error),
     })
@@ -162,7 +162,7 @@ fn create(name: &Path) -> io::Result<File> {
 impl Drop for ReportFile {
     fn drop(&mut self) {
         if let Self::Whole { temporary, .. } = self {
-            // After a report was written there is none of this name.
+            // After a complete write this file has been renamed.
             let _removed: io::Result<()> = fs::remove_file(temporary);
         }
     }

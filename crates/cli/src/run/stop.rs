@@ -1,27 +1,26 @@
-//! When a command must be stopped: pure, time is an argument. Must never leave it running at the moment at which the key can
-//! expire.
+//! The schedule for stopping a command before the lease can end. Pure: the time is an argument.
 //!
 //! ```text
 //! last renewal                                    TERM ------ grace ------ KILL - margin - the lease may end
 //! ```
 //!
-//! Redis holds a key back for nobody: when it expires, the next one has it. So the command is asked to stop *before*, and
-//! killed if it does not. A renewal that arrives meanwhile moves the end, but a command that was asked to stop has been
-//! told that its work does not count.
+//! When the key expires, Redis grants the lock to the next client. So the command is asked to stop before that,
+//! and killed if it does not stop. A renewal meanwhile extends the lease, but a command that was asked to stop
+//! is stopped anyway.
 
 use std::time::Duration;
 
-/// How often to look at the clock: timers do not count the time for which a host is suspended.
+/// The interval of clock checks: timers do not count the time during which a host is suspended.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// If this process did not get to look for this long (stopped, suspended, starved), the renewals did not get to run
-/// either: they get as long again before the command is stopped for it.
+/// If this process did not run for this long (stopped, suspended, starved), its renewals did not run either.
+/// They get the same time again before the command is stopped.
 const STALL: Duration = Duration::from_millis(300);
 
-/// How long a killed command may take to die. One that waits for a dead disk may take for ever.
+/// The time a killed command may take to die. One that waits for a dead disk may never die.
 const BURIAL: Duration = Duration::from_secs(1);
 
-/// How long before the end of the lease to act.
+/// The lead times before the end of the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StopLimits {
     /// Between TERM and KILL.
@@ -30,7 +29,7 @@ pub(crate) struct StopLimits {
     margin: Duration,
 }
 
-/// How far the stopping has come, with the time since.
+/// The progress of the stop, with the time since its last step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StopPhase {
     /// The command runs.
@@ -41,34 +40,34 @@ pub(crate) enum StopPhase {
     Killed(Duration),
 }
 
-/// What is known at one moment.
+/// The input of a decision.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StopState {
-    /// How far the stopping has come.
+    /// The progress of the stop.
     pub(crate) phase: StopPhase,
-    /// The lease is over, or will not be renewed.
+    /// The lease has ended or cannot be renewed any more.
     pub(crate) lost: bool,
-    /// Time until the lease ends, or would have ended.
+    /// The time until the lease ends, or would have ended.
     pub(crate) left: Duration,
-    /// How long ago the last [stall](Limits::is_stall) ended.
+    /// The time since the last [stall](StopLimits::is_stall) ended.
     pub(crate) since_stall: Option<Duration>,
 }
 
-/// What to do.
+/// The decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StopAction {
-    /// Nothing, for at most this long.
+    /// Wait for at most this long.
     Rest(Duration),
-    /// Ask it to stop.
+    /// Send the stop signal.
     Ask,
-    /// Kill it.
+    /// Send SIGKILL.
     Kill,
-    /// It does not die: leave it.
+    /// The command does not die: give up.
     GiveUp,
 }
 
 impl StopLimits {
-    /// For a lease of `ttl`, which is held for `max_hold` at most.
+    /// The limits for a lease of `ttl`, held for at most `max_hold`.
     pub(crate) fn of(ttl: Duration, max_hold: Option<Duration>) -> Self {
         let time = max_hold.map_or(ttl, |max_hold| max_hold.min(ttl));
         let grace = Duration::from_secs(5).min(time / 6);
@@ -76,27 +75,27 @@ impl StopLimits {
         Self { grace, margin }
     }
 
-    /// The same with another grace.
+    /// Replaces the grace.
     pub(crate) fn with_grace(self, grace: Duration) -> Self {
         Self { grace, ..self }
     }
 
-    /// Whether a lease of `ttl`, renewed each third of it, is far from its limits in between.
+    /// True if a lease of `ttl` that is renewed each third of it stays far from its limits.
     pub(crate) fn leave_time(self, ttl: Duration) -> bool {
         self.grace + self.margin < ttl / 3
     }
 
-    /// How long before the end of the lease the command is killed.
+    /// The time between the kill and the end of the lease.
     pub(crate) fn margin(self) -> Duration {
         self.margin
     }
 
-    /// Whether a lease that ends after `left` gives no cause to act.
+    /// True if a lease that ends after `left` needs no action.
     pub(crate) fn are_far(self, left: Duration) -> bool {
         left > self.grace + self.margin
     }
 
-    /// Whether two looks are so far apart that the renewals may not have got to run either.
+    /// True if the time between two checks is so long that renewals may not have run either.
     pub(crate) fn is_stall(between: Duration) -> bool {
         between > STALL
     }
@@ -235,7 +234,7 @@ mod tests {
                 limits.margin > Duration::ZERO && limits.grace + limits.margin < ttl / 3,
                 "{ttl:?}"
             );
-            // However long it is watched, the answers lead from TERM to KILL before the end.
+            // Whatever the TTL, the decisions go from TERM to KILL before the end.
             let (mut left, mut phase) = (ttl, StopPhase::Running);
             loop {
                 let moment = StopState {
@@ -255,7 +254,7 @@ mod tests {
                     }
                     _ => break,
                 };
-                // A day in one step, until it matters.
+                // Skips the time in which nothing is decided.
                 let far = left.saturating_sub(limits.grace + limits.margin + SLICE);
                 left -= passed.max(far);
                 if let StopPhase::Asked(since) = &mut phase {

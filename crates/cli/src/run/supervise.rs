@@ -1,15 +1,14 @@
-//! The command under the lease, from its start to its end. Must never let it run on without the lease, and never stop by
-//! itself while it runs.
+//! Supervision of the command under the lease, from its start to its end.
 //!
 //! # Invariants
 //!
-//! - **S1** The command, and all of its group, is dead before the lease can have ended, as far as this process gets to run; a command that is
-//!   stopped (Ctrl-Z) is not continued unless the lease is good.
-//! - **S2** Once it was asked to stop, its own status does not count.
-//! - **S3** This process stops only after the command has stopped.
-//! - **S4** The guardian knows until when the command may run, before that time is moved by anything else.
+//! - **SV1** The command and its whole process group are dead before the lease can have ended, as far as this
+//!   process gets to run. A command that was stopped (Ctrl-Z) is not continued unless the lease is good.
+//! - **SV2** Once the command was asked to stop, its own status does not count.
+//! - **SV3** This process stops only after the command has stopped.
+//! - **SV4** The guardian learns the deadline of the command before anything else moves that deadline.
 //!
-//! With `--on-lost warn`, S1 and S2 hold for the end that `--max-hold` sets alone.
+//! With `--on-lost warn`, SV1 and SV2 hold only for the limit of `--max-hold`.
 
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -28,16 +27,16 @@ use crate::signals::Signals;
 use crate::sys;
 use crate::terminal::Terminal;
 
-/// How soon to look again whether the rest of a process group has gone.
+/// The interval of checks that the rest of a process group has ended.
 const REST_OF_GROUP: Duration = Duration::from_millis(10);
 
-/// How long a command that was stopped in the background stays stopped at least.
+/// The minimal time for which a command stopped in the background stays stopped.
 const BACKGROUND: Duration = Duration::from_millis(100);
 
-/// How long a guardian lives at least before it is replaced, whoever kills one after the other.
+/// The minimal time between two replacements of the guardian.
 const REPLACEMENT: Duration = Duration::from_millis(20);
 
-/// One command, its lease, and how far things have come.
+/// A command, its lease and the state of the supervision.
 pub(crate) struct Supervisor<'a> {
     child: &'a mut Child,
     lease: &'a LockGuard,
@@ -48,14 +47,14 @@ pub(crate) struct Supervisor<'a> {
     /// When the lock was acquired.
     begun: Moment,
     stopping: Stopping,
-    /// When the loop last ran, and when it last ran after a gap.
+    /// The time of the last check, and of the last check after a stall.
     looked: Moment,
     stalled: Option<Moment>,
-    /// Stopped by job control, until this moment, and to be continued.
+    /// The time of the last job-control stop, while the command waits to be continued.
     suspended: Option<Moment>,
-    /// The end of the lease that the guardian was told.
+    /// The lease deadline that the guardian knows.
     told: Option<Moment>,
-    /// When the guardian was replaced.
+    /// The time of the last guardian replacement.
     replaced: Option<Moment>,
     said: Notices,
 }
@@ -68,11 +67,10 @@ enum Stopping {
 }
 
 impl<'a> Supervisor<'a> {
-    /// For a command that is about to be started, under a lease that was acquired at `begun`. Tells the guardian until when
-    /// it may run.
+    /// Prepares the guardian for a command under a lease acquired at `begun`: sets the deadline.
     pub(crate) fn brief(guardian: &mut Guardian, lease: &LockGuard, rules: Policy, begun: Moment) {
         let now = Clock::system().now();
-        // No command begins without a lease, also not one that may go on without.
+        // Without a lease no command starts, also with `--on-lost warn`.
         guardian.admit(lease.valid_until().since(now));
         guardian.allow(until_kill(lease, rules, now, begun));
     }
@@ -106,7 +104,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Watches until the command, and what it leaves in its group, is gone.
+    /// Runs until the command and the rest of its process group have ended.
     pub(crate) async fn until_end(mut self, signals: &mut Signals) -> Verdict {
         loop {
             self.tell_guardian();
@@ -146,15 +144,15 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// How it ended, if it has.
+    /// The verdict, if the command has ended.
     fn verdict(&mut self) -> Option<Verdict> {
         let status = self.child.status()?;
         let is_gone = !self.child.group_lives();
-        // Killed by the guardian, it may have ended before we could ask.
+        // The guardian may have killed it before this process could ask it to stop.
         let stopped = !matches!(self.stopping, Stopping::No) || self.guardian.has_killed();
         match (is_gone, stopped) {
             (true, true) => Some(Verdict::Stopped(self.why())),
-            // They are dying.
+            // The rest of the group is being killed.
             (false, true) => None,
             (false, false) if !self.rules.release_on_exit => {
                 self.rest_lives();
@@ -181,7 +179,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// The command is gone, and others of its group are not: the lock is theirs as long as they live.
+    /// Reports that the command has ended but processes of its group keep the lock.
     fn rest_lives(&mut self) {
         if !self.said.first(Notice::RestLives) {
             return;
@@ -192,7 +190,7 @@ impl<'a> Supervisor<'a> {
             quoted(self.lease.name())
         ));
         if let Some(terminal) = self.terminal {
-            // Nobody in the background reads from it, and Ctrl-C is to reach us.
+            // Background processes do not read the terminal, and Ctrl-C must reach this process.
             terminal.take_from(self.child.group());
         }
     }
@@ -200,11 +198,11 @@ impl<'a> Supervisor<'a> {
     fn pass_on(&mut self, signal: Signal) {
         let is_rest = self.child.status().is_some();
         match signal {
-            // Ctrl-C again: whoever runs in the background often ignores the first.
+            // The second Ctrl-C kills: background processes often ignore the first.
             Signal::SIGINT if is_rest && !self.said.first(Notice::Interrupted) => {
                 self.child.signal(Signal::SIGKILL);
             }
-            // There is no command to decide that any more.
+            // The command has ended, so this process handles Ctrl-Z.
             Signal::SIGTSTP if is_rest => {
                 self.child.signal(signal);
                 sys::stop_own_group();
@@ -214,7 +212,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Tells the guardian when the end has moved (S4).
+    /// Passes a moved deadline to the guardian (SV4).
     fn tell_guardian(&mut self) {
         let until = self.lease.valid_until();
         if self.told != Some(until) {
@@ -224,7 +222,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Puts another guardian in the place of one that was killed.
+    /// Replaces a killed guardian.
     fn replace_guardian(&mut self) {
         let now = self.clock.now();
         if (self.replaced).is_some_and(|last| now.since(last) < REPLACEMENT) {
@@ -235,13 +233,13 @@ impl<'a> Supervisor<'a> {
             Ok(true) => {
                 self.replaced = Some(now);
                 if self.said.first(Notice::Replaced) {
-                    say("the process lease-guardian was killed; another one has taken its place");
+                    say("the process lease-guardian was killed; a new one replaces it");
                 }
             }
             Err(error) => {
                 if self.said.first(Notice::Unguarded) {
                     say(&format!(
-                        "the process lease-guardian was killed, and the system refuses another one for now: {error}
+                        "the process lease-guardian was killed, and a new one cannot be started now: {error}
     if this process is killed or stopped as well, the command may outlive the lease"
                     ));
                 }
@@ -249,7 +247,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// What is to be done now.
+    /// The next action.
     fn look(&mut self) -> StopAction {
         let now = self.clock.now();
         if StopLimits::is_stall(now.since(self.looked)) {
@@ -286,13 +284,13 @@ impl<'a> Supervisor<'a> {
 
     fn ask(&mut self) {
         let lock = quoted(self.lease.name());
-        // In short: the whole reason is told at the end.
+        // A short message; the exit message has the whole reason.
         if self.lease.is_lost() && self.rules.on_lost != OnLost::Warn {
             say(&format!("{lock} was lost, stopping the command"));
         } else if self.is_held_too_long() {
             self.said.first(Notice::MaxHold);
             say(&format!(
-                "{lock} was held for as long as it may be ({}, --max-hold), stopping the command",
+                "{lock} reached its time limit ({}, --max-hold), stopping the command",
                 span(self.rules.max_hold.unwrap_or_default())
             ));
         } else {
@@ -307,14 +305,14 @@ impl<'a> Supervisor<'a> {
             OnLost::Kill => return self.kill(),
         };
         self.child.signal(signal);
-        // One that is stopped could not act on it.
+        // A stopped process could not react.
         self.child.signal(Signal::SIGCONT);
         self.stopping = Stopping::Asked(self.clock.now());
     }
 
     fn kill(&mut self) {
         if matches!(self.stopping, Stopping::No) {
-            // Killed without being asked: nothing was said, and the reason is for the end.
+            // Killed without a stop signal: no message yet; the exit message has the reason.
             if !self.lease.is_lost() && self.is_held_too_long() {
                 self.said.first(Notice::MaxHold);
             }
@@ -323,7 +321,7 @@ impl<'a> Supervisor<'a> {
         self.stopping = Stopping::Killed(self.clock.now());
     }
 
-    /// Whether it is `--max-hold` that ends it now, and not the lease.
+    /// True if `--max-hold` ends the command now, and not the lease.
     fn is_held_too_long(&self) -> bool {
         let now = self.clock.now();
         let of_lease = until_kill(
@@ -338,7 +336,7 @@ impl<'a> Supervisor<'a> {
         until_kill(self.lease, self.rules, now, self.begun) != of_lease
     }
 
-    /// The command was stopped: if by the terminal, the shell that started us is to get the terminal back.
+    /// Handles a stopped command. If the terminal stopped it, the calling shell gets the terminal back.
     fn stopped(&mut self, signal: i32) {
         let Some(terminal) = self.terminal else {
             return;
@@ -352,26 +350,28 @@ impl<'a> Supervisor<'a> {
         }
         let had_terminal = terminal.take_from(group);
         if !(had_terminal || wants_terminal || signal == Signal::SIGTSTP as i32) {
-            // Someone stopped it by hand. The lock is kept for it.
+            // A user stopped the command with a signal. The lock is kept.
             return;
         }
         let (name, left) = (quoted(self.lease.name()), span(self.lease.valid_for()));
         say(&format!(
-            "stopped; {name} is kept for {left}: continue before that (fg), or others may take it and the command is killed"
+            "stopped; {name} is kept for {left}: continue within that time (fg), or the command is killed and the lock becomes free"
         ));
-        // The command has stopped before (S3). This returns when we are continued, or at once if nobody could do that.
+        // The command is already stopped (SV3). Returns after SIGCONT, or at once if there is no shell to
+        // continue this group.
         sys::stop_own_group();
         self.suspended = Some(self.clock.now());
     }
 
-    /// Lets a command that was stopped by job control go on, if the lease is good (S1).
+    /// Continues a command that job control stopped, if the lease is good (SV1).
     fn resume(&mut self) {
         let (Some(terminal), Some(since), now) = (self.terminal, self.suspended, self.clock.now())
         else {
             return;
         };
         let in_front = terminal.is_ours();
-        // In the background it may only ask for the terminal again: not in a tight loop, if nobody can stop us.
+        // In the background it can only ask for the terminal again. Avoids a tight loop where no shell can stop
+        // this process.
         let due = in_front || now.since(since) >= BACKGROUND;
         if !due || !self.rules.limits.are_far(self.left(now)) {
             return;
@@ -383,7 +383,7 @@ impl<'a> Supervisor<'a> {
         self.child.signal(Signal::SIGCONT);
     }
 
-    /// Time until the command must be dead, and the margin for it; for ever, if nothing says so.
+    /// The time until the command must be dead plus the margin; unlimited if there is no limit.
     fn left(&self, now: Moment) -> Duration {
         until_kill(self.lease, self.rules, now, self.begun).map_or(Duration::MAX, |left| {
             left.saturating_add(self.rules.limits.margin())

@@ -1,4 +1,4 @@
-//! `--protocol timestamp`: a lock shared with clients that keep its deadline in the key. Must never pass for a mutex.
+//! `--protocol timestamp`: a lock shared with clients that store a deadline in the key. Weaker than a mutex.
 
 use std::env;
 use std::fmt::{self, Write};
@@ -16,10 +16,10 @@ use crate::messages::{quoted, say, span};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// How the lock is kept.
+/// The options of the timestamp protocol.
 #[derive(Debug, Args)]
 pub(crate) struct TimestampArgs {
-    /// How the lock is kept: mutex, or timestamp, to share the key with clients that do SETNX, GET, GETSET and DEL
+    /// The lock protocol: mutex, or timestamp, to share the key with clients that do SETNX, GET, GETSET and DEL
     #[arg(
         long,
         value_name = "PROTOCOL",
@@ -29,11 +29,12 @@ pub(crate) struct TimestampArgs {
     )]
     protocol: Protocol,
 
-    /// What those clients count time in: s or ms [default: s]
+    /// The time unit of those clients: s or ms [default: s]
     #[arg(long, value_name = "UNIT", value_enum, hide_possible_values = true)]
     timestamp_unit: Option<UnitName>,
 
-    /// Do as those clients do, one command after the other, on a server that refuses scripts: hardly safer than those clients
+    /// Send single commands, as those clients do, for a server that refuses scripts: hardly safer than those
+    /// clients
     #[arg(long)]
     timestamp_without_scripts: bool,
 }
@@ -51,7 +52,7 @@ enum UnitName {
     Ms,
 }
 
-/// The settings of such a lock.
+/// The settings of a timestamp lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimestampSettings {
     unit: Unit,
@@ -59,11 +60,11 @@ pub(crate) struct TimestampSettings {
 }
 
 impl TimestampArgs {
-    /// The settings, if the lock is to be such a one; or what makes no sense.
+    /// The settings if the protocol is `timestamp`; an error if the options contradict each other.
     pub(crate) fn read(&self, wait: &WaitArgs) -> Result<Option<TimestampSettings>, String> {
-        let refuse = |what: &str, why: &str| Err(format!("{what} makes no sense: {why}"));
+        let refuse = |what: &str, why: &str| Err(format!("{what} cannot be used: {why}"));
         if self.protocol == Protocol::Mutex {
-            let why = "it is for --protocol timestamp";
+            let why = "it requires --protocol timestamp";
             return match (self.timestamp_unit, self.timestamp_without_scripts) {
                 (Some(_), _) => refuse("--timestamp-unit", why),
                 (None, true) => refuse("--timestamp-without-scripts", why),
@@ -73,12 +74,15 @@ impl TimestampArgs {
         if wait.max_waiters.is_some() {
             return refuse(
                 "--max-waiters",
-                "with --protocol timestamp there is no line",
+                "with --protocol timestamp there is no queue",
             );
         }
-        // In the environment it may be for others.
+        // A note from the environment may be for other commands.
         if wait.note.is_some() && env::var_os("LEASEHOLD_NOTE").is_none() {
-            return refuse("--note", "with --protocol timestamp nobody would see it");
+            return refuse(
+                "--note",
+                "with --protocol timestamp no other client would see it",
+            );
         }
         Ok(Some(TimestampSettings {
             unit: match self.timestamp_unit {
@@ -91,7 +95,7 @@ impl TimestampArgs {
 }
 
 impl TimestampSettings {
-    /// The lock of this name.
+    /// The timestamp lock of this name.
     pub(crate) fn of(self, client: &Client, name: &str, ttl: Duration) -> TimestampLock {
         let lock = client.timestamp_lock(name).ttl(ttl).unit(self.unit);
         if self.without_scripts {
@@ -102,7 +106,7 @@ impl TimestampSettings {
     }
 }
 
-/// A lock that is wanted.
+/// A request for a timestamp lock.
 pub(crate) struct TimestampRequest<'a> {
     pub(crate) lock: TimestampLock,
     pub(crate) name: &'a str,
@@ -110,24 +114,24 @@ pub(crate) struct TimestampRequest<'a> {
     pub(crate) link: String,
 }
 
-/// What tells the runs inside of this one that the lock is theirs already: a time does not say whose it is, so this is the store and
-/// the key. For [`CHAIN`], whose links have no spaces.
+/// The entry in [`CHAIN`] by which nested runs recognize the lock. A deadline does not identify its owner, so
+/// the entry is made of the store and the key. It contains no spaces.
 pub(crate) fn link(store: &str, naming: &[(&'static str, String)], name: &str) -> String {
     let naming = naming.iter().map(|(_, value)| value.as_str());
-    // Which is as good as no template.
+    // The default template.
     let naming = naming.filter(|value| *value != "{}");
     let parts: Vec<&str> = [store].into_iter().chain(naming).chain([name]).collect();
     let bytes = parts.join("\n").into_bytes();
     bytes
         .iter()
         .fold(String::from("timestamp:"), |mut link, byte| {
-            // Never fails on a string.
+            // Writing to a string cannot fail.
             let _written: fmt::Result = write!(link, "{byte:02x}");
             link
         })
 }
 
-/// Waits for the lock, and how long that took.
+/// Waits for the lock. Returns it with the time of the wait.
 pub(crate) async fn wait(
     sought: TimestampRequest<'_>,
     how: &WaitArgs,
@@ -150,7 +154,7 @@ pub(crate) async fn wait(
     tokio::pin!(asking);
     let answer: Result<Option<TimestampHold>, Error> = loop {
         tokio::select! {
-            // A signal first: a lock that arrives together with it is not to be used.
+            // Signals have priority: a lock that arrives together with one must not be used.
             biased;
             signal = signals.next_ending() => return Err(interrupted(signal, terminal)),
             answer = &mut asking => break answer,
@@ -161,7 +165,7 @@ pub(crate) async fn wait(
                 }
                 if !how.quiet {
                     say(&format!(
-                        "{} is busy; asking again and again (timestamp protocol: there is no line)",
+                        "{} is busy; polling it (timestamp protocol: there is no queue)",
                         quoted(name)
                     ));
                 }
@@ -186,14 +190,14 @@ pub(crate) async fn wait(
         }
         Err(error) => return Err(error.into()),
     };
-    // Dropping the hold gives the lock back: what was asked to end must not begin.
+    // Dropping the hold releases the lock: after a signal the command must not start.
     match signals.arrived().await {
         Some(signal) => Err(interrupted(signal, terminal)),
         None => Ok((LockGuard::Timestamp { hold, link }, waited)),
     }
 }
 
-/// Whether a run around this one took the lock.
+/// True if an outer run holds the lock.
 fn has_link(link: &str) -> bool {
     env::var(CHAIN).is_ok_and(|chain| chain.split(' ').any(|other| other == link))
 }
@@ -202,7 +206,7 @@ fn nested(name: &str) -> Exit {
     Exit::saying(
         USAGE,
         format!(
-            "{} was taken by a run around this one, and is busy: you already hold this lock, and would wait for it in vain (exit {USAGE})",
+            "{} is held by an outer `leasehold run`: you already hold this lock, so waiting for it would never end (exit {USAGE})",
             quoted(name)
         ),
     )

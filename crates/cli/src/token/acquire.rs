@@ -1,4 +1,5 @@
-//! `leasehold acquire`: takes a lock and leaves it taken. Must never end with a lock whose token was not printed.
+//! `leasehold acquire`: takes a lock, prints its token and ends. A lock whose token cannot be printed is
+//! released.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -25,23 +26,23 @@ use crate::terminal::Terminal;
 use crate::values::ttl;
 use crate::view::millis;
 
-/// How long to try to give back what nobody can use.
+/// The time limit for releasing a lock whose token was not printed.
 const RELEASE: Duration = Duration::from_secs(3);
 
 const ABOUT: &str = "\
 Waits in line until LOCK is free, takes it for --ttl, prints a token and ends. Nothing renews the lease
-by itself: it ends after --ttl, unless the token renews or releases it, from any process or host:
+automatically. It ends after --ttl, unless a process on any host renews or releases it by its token:
   leasehold acquire deploy --ttl 20m --env >> \"$GITHUB_ENV\"
   leasehold renew --ttl 20m        before a long step
   leasehold check --min 2m         just before a step that cannot be undone
   leasehold release                at the end; exit 79 if it had expired before
 
 To run one command under a lock, use `leasehold run`: it renews, and stops the command in time.
-The token is no password, but who has it can release the lock. In a shell, export what is printed:
+The token is not a password, but any process that has it can release the lock. In a shell, export it:
   set -a; eval \"$(leasehold acquire deploy --ttl 20m --env)\"; set +a
 
-Exit codes: 0 taken; 75 busy (--try, --max-waiters); 124 the limit of --wait; 64 wrong use, no --ttl or
-a bad name; 69 the store does not answer; 77 it refuses user, password or permission; 78 no store;
+Exit codes: 0 taken; 75 busy (--try, --max-waiters); 124 the limit of --wait; 64 wrong usage, no --ttl
+or an invalid name; 69 the store does not answer; 77 it refuses user, password or permission; 78 no store;
 128+n ended by signal n";
 
 /// Take a lock and leave it taken; print the token that renews and releases it
@@ -54,8 +55,8 @@ pub(crate) struct Acquire {
     #[command(flatten)]
     how: WaitArgs,
 
-    /// How long the lock stays taken, 10ms to 24h. Required: it never renews by itself, so it must outlast the work, or the
-    /// work must renew it
+    /// How long the lock stays taken, 10ms to 24h. Required: nothing renews it automatically, so it must outlast
+    /// the work, or the work must renew it
     #[arg(long, value_name = "DUR", value_parser = ttl)]
     ttl: Option<Duration>,
 
@@ -72,7 +73,7 @@ pub(crate) struct Acquire {
     lock: String,
 }
 
-/// What is printed with `--json`.
+/// The document of `--json`.
 #[derive(Serialize)]
 struct Acquired<'a> {
     schema: &'static str,
@@ -84,7 +85,7 @@ struct Acquired<'a> {
     expires_in_ms: u64,
 }
 
-/// Does it.
+/// Runs the verb.
 pub(crate) fn acquire(args: &Acquire) -> Exit {
     begin(args).unwrap_or_else(|exit| exit)
 }
@@ -95,7 +96,7 @@ fn begin(args: &Acquire) -> Result<Exit, Exit> {
         Exit::saying(
             USAGE,
             format!(
-                "--ttl is required (exit {USAGE}): `acquire` ends at once and never renews by itself, so say how long the work takes at most\n    next    leasehold acquire --ttl 20m LOCK, or `leasehold run`, which renews"
+                "--ttl is required (exit {USAGE}): nothing renews the lease of `acquire`, so give the longest time that the work takes\n    next    leasehold acquire --ttl 20m LOCK, or `leasehold run`, which renews"
             ),
         )
     })?;
@@ -103,13 +104,13 @@ fn begin(args: &Acquire) -> Result<Exit, Exit> {
         return Err(Exit::saying(
             USAGE,
             format!(
-                "stdout is closed, so nobody would learn the token; the lock was not taken (exit {USAGE})"
+                "stdout is closed, so the token cannot be printed; the lock was not taken (exit {USAGE})"
             ),
         ));
     }
     if args.env {
         let note = args.how.note.as_deref().unwrap_or_default();
-        // In a token, '#' and all but the printable ones of ASCII are encoded.
+        // A token encodes '#' and all characters that are not printable ASCII.
         let is_as_it_is = |c: &char| c.is_ascii_graphic() && *c != '#';
         let note: String = note.chars().filter(is_as_it_is).collect();
         for (what, text) in [("lock name", args.lock.as_str()), ("note", &note)] {
@@ -146,8 +147,8 @@ async fn take(
         acquire_ui::for_lock(client, wanted, signals, terminal.as_ref()).await?;
     let fence = lease.fence();
     if args.env {
-        // The name of the user or the host; dropping the lease gives the lock back. The fence is plain: inside of a word, '#'
-        // begins no comment.
+        // The token contains the user and host names. On an error, dropping the lease releases the lock. The
+        // fence needs no check: within a word, '#' begins no comment.
         plain("token", lease.owner().token())?;
     }
     let (detached, tenure) = lease.detach(ttl).await.map_err(|error| match error {
@@ -155,7 +156,7 @@ async fn take(
         error => unknown(
             error,
             &format!(
-                "The lock was got, but is not certain to stay taken, so it was released again; at worst it ends by itself within {}.",
+                "The lock was acquired but not confirmed, so it was released again. At the latest its TTL ends it within {}.",
                 span(ttl)
             ),
         ),
@@ -188,22 +189,22 @@ async fn take(
     Ok(Exit::quiet(0))
 }
 
-/// Writes to stdout, which may be a pipe that is full: a signal is to be heard all the same.
+/// Writes to stdout on a thread, since the pipe may be full and signals must still be handled.
 async fn printed(text: String) -> io::Result<()> {
     let (tell, told) = oneshot::channel();
-    // Nobody listens once a signal has come.
+    // After a signal the receiver is gone.
     let write = move || drop(tell.send(output::write(text.as_bytes())));
     thread::Builder::new().name("stdout".into()).spawn(write)?;
     told.await
         .unwrap_or_else(|_| Err(io::Error::other("not written")))
 }
 
-/// Releases a lock whose token nobody has learned. Says what became of it.
+/// Releases a lock whose token was not printed. Returns a message about the outcome.
 async fn give_back(detached: Detached, ttl: Duration) -> String {
     match tokio::time::timeout(RELEASE, detached.release()).await {
         Ok(Ok(()) | Err(Error::Lost(_))) => "The lock was released again.".into(),
         _ => format!(
-            "The lock could not be released again: it ends by itself within {}.",
+            "The lock could not be released: its TTL ends it within {}.",
             span(ttl)
         ),
     }
@@ -215,7 +216,7 @@ impl Acquired<'_> {
             lock, token, fence, ..
         } = self;
         if args.json {
-            // Texts and numbers can always be written.
+            // Strings and numbers can always be serialized.
             output::json(self).unwrap_or_default() + "\n"
         } else if args.env {
             format!("LEASEHOLD_LOCK={lock}\nLEASEHOLD_TOKEN={token}\nLEASEHOLD_FENCE={fence}\n")
@@ -225,8 +226,8 @@ impl Acquired<'_> {
     }
 }
 
-/// Refuses what a shell and a file of variables (`$GITHUB_ENV`, `docker --env-file`) would not read alike: quotes that the one
-/// needs are part of the value for the other.
+/// Refuses text that a shell and a variables file (`$GITHUB_ENV`, `docker --env-file`) would read differently:
+/// quotes that the shell needs are part of the value in the file.
 fn plain(what: &str, text: &str) -> Result<(), Exit> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if text.chars().all(is_plain) {
@@ -235,14 +236,14 @@ fn plain(what: &str, text: &str) -> Result<(), Exit> {
     Err(Exit::saying(
         USAGE,
         format!(
-            "the {what} {} cannot be printed by --env so that a shell and a file of variables read the same; the lock was not kept (exit {USAGE})\n    next    use --json, or only letters, digits and - _ . / : @ % + = ,",
+            "--env cannot print the {what} {}: a shell and a file of variables would read it differently; the lock was not kept (exit {USAGE})\n    next    use --json, or only letters, digits and - _ . / : @ % + = ,",
             quoted(text)
         ),
     ))
 }
 
-/// Whether this process was started without a stdout: the runtime has opened `/dev/null` in its place, for reading too, as
-/// nobody does who means it.
+/// True if this process was started without a stdout. The Rust runtime then opens `/dev/null` for reading and
+/// writing in its place; an intended `/dev/null` is opened for writing only.
 fn stdout_is_closed() -> bool {
     let stdout = io::stdout();
     let flags = fcntl(stdout.as_fd(), FcntlArg::F_GETFL).map(OFlag::from_bits_truncate);

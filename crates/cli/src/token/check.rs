@@ -1,5 +1,4 @@
-//! `leasehold check`: do I still hold it? Must never answer *yes* for longer than the store has confirmed, nor *no* without
-//! the store's word.
+//! `leasehold check`: tells whether the lease is still held. Both answers need the confirmation of the store.
 
 use std::time::Duration;
 
@@ -16,15 +15,15 @@ use crate::values::duration;
 use crate::view::millis;
 
 const ABOUT: &str = "\
-Exit 0: you hold it, for at least --min more. Exit 79: you do not. Exit 69: nothing is known, since the
-store does not answer; do not go on unless it is safe without the lock. Use it just before a step that
-cannot be undone, with the time that step takes:
+Exit 0: you hold the lock for at least --min more. Exit 79: you do not. Exit 69: unknown, since the
+store does not answer; continue only if the work is safe without the lock. Use it just before a step
+that cannot be undone, with the time that the step takes:
   leasehold check --min 30s && ./publish
 
-Other exit codes: 64 wrong use, or no lock or token; 77 the store refuses user, password or permission;
+Other exit codes: 64 wrong usage, or no lock or token; 77 the store refuses user, password or permission;
 78 no store";
 
-/// Do I still hold it? Exit 0 if so, 79 if not
+/// Check whether the lease is still held: exit 0 if so, 79 if not
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct Check {
@@ -34,7 +33,7 @@ pub(crate) struct Check {
     #[command(flatten)]
     lease: LeaseArgs,
 
-    /// For at least this long still (5s, 2h; a bare number is seconds)
+    /// Required rest of the lease (5s, 2h; a bare number is seconds)
     #[arg(long, value_name = "DUR", value_parser = duration, default_value = "0")]
     min: Duration,
 
@@ -43,12 +42,12 @@ pub(crate) struct Check {
     json: bool,
 }
 
-/// What is printed with `--json`.
+/// The document of `--json`.
 #[derive(Serialize)]
 struct Checked<'a> {
     schema: &'static str,
     lock: &'a str,
-    /// Whether it is held, for at least `min_ms` more.
+    /// True if the lease is held for at least `min_ms` more.
     ok: bool,
     held: bool,
     expires_in_ms: u64,
@@ -56,7 +55,7 @@ struct Checked<'a> {
     fence: Option<u64>,
 }
 
-/// Does it.
+/// Runs the verb.
 pub(crate) fn check(args: &Check) -> Exit {
     let (named, target) = match begin(&args.store, &args.lease) {
         Ok(begun) => begun,
@@ -71,7 +70,7 @@ pub(crate) fn check(args: &Check) -> Exit {
             Err(error) => {
                 return Err(unknown(
                     error,
-                    "Nothing is known: you may hold the lock or not. Do not go on unless that is safe; check again.",
+                    "It is not known whether you hold the lock. Check again, or continue only if the work is safe without the lock.",
                 ));
             }
         };
@@ -85,7 +84,7 @@ pub(crate) fn check(args: &Check) -> Exit {
                 min_ms: millis(args.min),
                 fence: tenure.map(|tenure| tenure.fence.get()),
             };
-            // Texts and numbers can always be written.
+            // Strings and numbers can always be serialized.
             let text = output::json(&checked).unwrap_or_default() + "\n";
             output::write(text.as_bytes()).map_err(|error| unprinted(&error))?;
         }

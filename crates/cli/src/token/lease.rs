@@ -1,4 +1,4 @@
-//! A lease that is known by its token: which one is meant, and how its end is told. Must never quote a token.
+//! A lease identified by its token: its arguments, and the messages about its end. A token is never shown.
 
 use std::io::{self, BufRead, Read};
 use std::time::Duration;
@@ -13,18 +13,19 @@ use crate::session::with_client;
 use crate::signals::Signals;
 use crate::store::{StoreArgs, Target};
 
-/// The longest token, and then some.
+/// An upper limit for the length of a token.
 const LONGEST: u64 = 4096;
 
-/// Which lease. What `leasehold run` gives its command and what `leasehold acquire --env` prints is found by itself.
+/// The arguments that identify a lease. Their defaults come from the environment that `leasehold run` and
+/// `leasehold acquire --env` provide.
 #[derive(Debug, Args)]
 pub(crate) struct LeaseArgs {
-    /// The lock; by default, that of the environment
+    /// The lock; by default, the one of the environment
     #[arg(value_name = "LOCK", env = "LEASEHOLD_LOCK", hide_env_values = true)]
     lock: Option<String>,
 
-    /// The token that `leasehold acquire` printed, with the fence behind its #, or - to read it from stdin. Other users see the command line of a process:
-    /// prefer the environment or stdin
+    /// The token that `leasehold acquire` printed, including the part after #; - reads it from stdin. Other
+    /// users can see the command line of a process: prefer the environment or stdin
     #[arg(
         long,
         value_name = "TOKEN",
@@ -34,7 +35,7 @@ pub(crate) struct LeaseArgs {
     token: Option<String>,
 }
 
-/// A lease that was named in full, before there is a connection.
+/// A lock and a token, before the connection is made.
 pub(super) struct Named {
     pub(super) lock: String,
     token: String,
@@ -42,7 +43,7 @@ pub(super) struct Named {
 
 impl LeaseArgs {
     fn named(&self) -> Result<Named, Exit> {
-        // A variable that is set to nothing is as good as none.
+        // An empty variable counts as unset.
         let lock = self.lock.clone().filter(|lock| !lock.is_empty());
         let lock = lock.ok_or_else(|| missing("lock", "LEASEHOLD_LOCK"))?;
         LockName::new(&lock)?;
@@ -56,7 +57,7 @@ impl LeaseArgs {
 }
 
 impl Named {
-    /// Does `work` with this lease.
+    /// Runs `work` with this lease.
     pub(super) fn with(
         self,
         target: Target,
@@ -73,7 +74,7 @@ impl Named {
     }
 }
 
-/// The lease that `args` name, and where it is.
+/// The lease and the store of the arguments.
 pub(super) fn begin(store: &StoreArgs, lease: &LeaseArgs) -> Result<(Named, Target), Exit> {
     let named = lease.named()?;
     Ok((named, store.target()?))
@@ -100,17 +101,17 @@ fn from_stdin() -> Result<String, Exit> {
     Ok(line.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// How long it may still be relied on.
+/// The time for which the lease is certain.
 pub(super) fn left(status: LeaseStatus) -> Duration {
     status.valid_until.since(Clock::system().now())
 }
 
-/// The lease is not held any more.
+/// The exit for a lease that is no longer held.
 pub(super) fn gone(lost: &Lost) -> Exit {
     Exit::saying(
         LOST,
         format!(
-            "you do not hold {} any more: {} (exit {LOST})\n    It has expired, was released, broken or undone by a failover, or the token is for another lock.\n    Work done since may have been unprotected; do not go on with it.",
+            "you do not hold {} any more: {} (exit {LOST})\n    It has expired, was released, broken or undone by a failover, or the token is for another lock.\n    Work done since then may have been unprotected; stop it.",
             quoted(&lost.name),
             cause(lost)
         ),
@@ -119,12 +120,12 @@ pub(super) fn gone(lost: &Lost) -> Exit {
 
 fn cause(lost: &Lost) -> String {
     match &lost.cause {
-        LossCause::NotHeld(None) => "nobody does".into(),
+        LossCause::NotHeld(None) => "the lock is free".into(),
         other => other.to_string(),
     }
 }
 
-/// There is no verdict. `what` says what that means for the one who asked.
+/// The exit for an unknown outcome. `what` explains the consequence for the user.
 pub(super) fn unknown(error: Error, what: &str) -> Exit {
     match error {
         Error::Store(store) => {
@@ -135,7 +136,7 @@ pub(super) fn unknown(error: Error, what: &str) -> Exit {
     }
 }
 
-/// What a caller that cannot be answered gets.
+/// The exit for a failed write to stdout.
 pub(super) fn unprinted(error: &io::Error) -> Exit {
     Exit::saying(
         SOFTWARE,

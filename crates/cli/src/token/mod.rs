@@ -1,5 +1,5 @@
-//! `leasehold acquire`, `renew`, `release`, `check`: a lease that no process keeps, in the steps of a pipeline. Must never renew
-//! by itself, say *held* of what the store did not confirm, or leave a lock behind whose token nobody learned.
+//! `leasehold acquire`, `renew`, `release`, `check`: a lease that outlives its process and is identified by a
+//! token, for the steps of a pipeline. Nothing renews it automatically.
 
 mod acquire;
 mod check;

@@ -1,4 +1,4 @@
-//! `leasehold release`: the end of a lease, by its token. Must never call a lease released that had ended before.
+//! `leasehold release`: releases a lease by its token. A lease that had already ended is reported as lost.
 
 use clap::Args;
 use leasehold::Error;
@@ -12,10 +12,10 @@ Frees the lock at once for the first in line:
   leasehold release              at the end of the work
   leasehold release --if-held    in a clean-up step
 
-Exit codes: 0 released; 79 the lease had ended; 64 wrong use, or no lock or token; 69 the store does not
-answer: the TTL ends it at the latest; 77 it refuses user, password or permission; 78 no store";
+Exit codes: 0 released; 79 the lease had ended; 64 wrong usage, or no lock or token; 69 the store does
+not answer: the TTL ends the lease at the latest; 77 it refuses user, password or permission; 78 no store";
 
-/// Give a lock back, by its token
+/// Release a lock, by its token
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct Release {
@@ -25,13 +25,13 @@ pub(crate) struct Release {
     #[command(flatten)]
     lease: LeaseArgs,
 
-    /// A lease that is not held any more is no error (exit 0, silent): for a clean-up step that may run twice. By default,
-    /// exit 79, since the work may have been unprotected
+    /// Exit 0 silently if the lease is no longer held: for a clean-up step that may run twice. By default that
+    /// is exit 79, since the work may have been unprotected
     #[arg(long)]
     if_held: bool,
 }
 
-/// Does it.
+/// Runs the verb.
 pub(crate) fn release(args: &Release) -> Exit {
     let (named, target) = match begin(&args.store, &args.lease) {
         Ok(begun) => begun,
@@ -43,7 +43,7 @@ pub(crate) fn release(args: &Release) -> Exit {
         Err(Error::Lost(lost)) => Err(gone(&lost)),
         Err(error) => Err(unknown(
             error,
-            "Not known to be released: try again. At the latest, it ends by its TTL; until then others wait.",
+            "The release is not confirmed: try again. At the latest the TTL ends the lease; until then other clients wait.",
         )),
     })
 }

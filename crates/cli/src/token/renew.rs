@@ -1,4 +1,4 @@
-//! `leasehold renew`: more time for a lease. Must never take a lock again that has expired.
+//! `leasehold renew`: extends a lease by its token. An expired lease is never taken again.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::store::StoreArgs;
 use crate::values::ttl;
 
 const ABOUT: &str = "\
-Counts from now: what was left does not add to it. A lease that has ended is never taken again.
+The time counts from now and replaces the rest of the lease. A lease that has ended is not taken again.
   leasehold renew --ttl 20m
 
-Exit codes: 0 renewed; 79 the lease had ended; 64 wrong use, or no lock or token; 69 the store does not
-answer; 77 it refuses user, password or permission; 78 no store";
+Exit codes: 0 renewed; 79 the lease had ended; 64 wrong usage, or no lock or token; 69 the store does
+not answer; 77 it refuses user, password or permission; 78 no store";
 
-/// Make a lease last for --ttl from now on, by its token
+/// Extend a lease to --ttl from now, by its token
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct Renew {
@@ -32,7 +32,7 @@ pub(crate) struct Renew {
     ttl: Duration,
 }
 
-/// Does it.
+/// Runs the verb.
 pub(crate) fn renew(args: &Renew) -> Exit {
     let (named, target) = match begin(&args.store, &args.lease) {
         Ok(begun) => begun,
@@ -44,7 +44,7 @@ pub(crate) fn renew(args: &Renew) -> Exit {
             Err(Error::Lost(lost)) => Err(gone(&lost)),
             Err(error) => Err(unknown(
                 error,
-                "Not known to be renewed: count on what was left before, and try again.",
+                "The renewal is not confirmed: rely on the previous deadline only, and try again.",
             )),
         }
     })

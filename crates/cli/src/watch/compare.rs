@@ -1,4 +1,4 @@
-//! What happened between two looks at the locks, as far as they show it. Pure; must never tell of what neither look has seen.
+//! The changes between two snapshots of the locks. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,40 +6,40 @@ use leasehold::{HolderView, Snapshot};
 
 use crate::view::is_for_ever;
 
-/// What one look has shown, by name. A lock that is not in it is free.
+/// The state of the locks by name. A missing lock is free.
 pub(crate) type Snapshots = BTreeMap<String, Snapshot>;
 
-/// What a lock did.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChangeKind {
-    /// It was free, and is held.
+    /// Was free, is held.
     Acquired,
-    /// It was held, and is free: released, expired, broken or deleted.
+    /// Was held, is free: released, expired, broken or deleted.
     Released,
-    /// Another holds it, or the same under another fence; it was not seen free.
+    /// The holder or its fence changed, and no snapshot showed the lock free.
     HandedOver,
-    /// Its lease has no end any more, or never had.
+    /// The lease has no TTL.
     Immortal,
-    /// More or fewer wait for it, and nothing else happened.
+    /// Only the number of waiters changed.
     Queue,
-    /// Nothing: it is free, at the first look at one lock.
+    /// No change: a single watched lock is free at the first snapshot.
     Free,
 }
 
-/// One event of one lock.
+/// A change of one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockChange<'a> {
     pub(crate) name: &'a str,
     pub(crate) what: ChangeKind,
-    /// Who holds it now.
+    /// The current holder.
     pub(crate) holder: Option<&'a HolderView>,
-    /// Who held it before.
+    /// The previous holder.
     pub(crate) before: Option<&'a HolderView>,
-    /// How many wait now.
+    /// The current number of waiters.
     pub(crate) queue: usize,
 }
 
-/// What happened from `before` to `now`, in the order of the names.
+/// The changes from `before` to `now`, ordered by name.
 pub(crate) fn compare<'a>(before: &'a Snapshots, now: &'a Snapshots) -> Vec<LockChange<'a>> {
     let mut names: Vec<&str> = before
         .keys()
@@ -95,7 +95,7 @@ fn of_one<'a>(
     happened.into_iter().map(event).collect()
 }
 
-/// Whether it is the same lease: a token is never used for two.
+/// True if both are the same lease: a token is never reused.
 fn is_same(was: &HolderView, is: &HolderView) -> bool {
     was.who == is.who && was.fence == is.fence
 }

@@ -1,4 +1,4 @@
-//! One event as one line, for people or for programs. Pure: the time is an argument. Must never take more than one line.
+//! A change as one line of text or JSON. Pure: the time is an argument.
 
 use leasehold::{Fence, HolderView};
 use serde::Serialize;
@@ -23,7 +23,7 @@ struct ChangeDocument<'a> {
     before: Option<PreviousHolder>,
 }
 
-/// Who held it before.
+/// The previous holder.
 #[derive(Serialize)]
 struct PreviousHolder {
     holder: HolderJson,
@@ -38,25 +38,25 @@ struct StoreDocument<'a> {
     error: Option<&'a str>,
 }
 
-/// The schema of each line.
+/// The schema of each JSON line.
 const SCHEMA: &str = "leasehold.watch/1";
 
-/// Something that is written as one line, and can be read by programs.
+/// An item that is written as one line.
 pub(crate) trait OutputLine {
-    /// For people.
+    /// As text.
     fn text(&self, time: &str) -> String;
 
-    /// For programs.
+    /// As JSON.
     fn json(&self, time: &str) -> serde_json::Result<String>;
 }
 
-/// A change of a lock, or what the first look has shown of it.
+/// A change of a lock, or its state at the first snapshot.
 pub(crate) struct LockLine<'a> {
     pub(crate) event: &'a LockChange<'a>,
     pub(crate) initial: bool,
 }
 
-/// The store does not answer, and why; or it does again.
+/// The store stopped answering, with the error, or answers again.
 pub(crate) struct StoreLine<'a>(pub(crate) Option<&'a str>);
 
 impl OutputLine for LockLine<'_> {

@@ -1,4 +1,4 @@
-//! `leasehold watch`: what happens to locks, as one line each. Must never claim to have seen what happens between two looks.
+//! `leasehold watch`: polls locks and prints each change as a line.
 
 mod compare;
 mod line;
@@ -24,48 +24,48 @@ use crate::terminal::Terminal;
 use crate::values::duration;
 use crate::wait::is_passing;
 
-/// The least time between two looks: each asks the store about every lock that it knows.
+/// The minimal interval: each poll requests every known lock.
 const LEAST: Duration = Duration::from_millis(50);
 
-/// Show what happens to locks, until interrupted
+/// Show changes of locks, until interrupted
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct Watch {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// One lock, or all whose name matches: * is any text, ? any character, \ takes the next as it is
+    /// One lock, or a pattern: * matches any text, ? any character, \ makes the next character literal
     #[arg(value_name = "PATTERN", default_value = "*")]
     pattern: String,
 
-    /// How often to look (1s, 250ms; a bare number is seconds), at least 50ms
+    /// Polling interval (1s, 250ms; a bare number is seconds), at least 50ms
     #[arg(long, value_name = "DUR", default_value = "1s", value_parser = interval)]
     interval: Duration,
 
-    /// One JSON document in each line (leasehold.watch/1)
+    /// Print one JSON document in each line (leasehold.watch/1)
     #[arg(long)]
     json: bool,
 }
 
 const ABOUT: &str = "\
-Looks at the locks again and again, and writes a line for each difference:
-  acquired     it was free and is held            released   it was held and is free
-  handed_over  another holds it than before       queue      more or fewer wait for it
-  immortal     it has no TTL: nobody will free it
-  unanswered   the store does not answer; this goes on until it does, which is `answered`
-The first lines tell how things stand: `held` is a lock that was held already.
+Polls the locks and prints a line for each change:
+  acquired     was free, is held                  released   was held, is free
+  handed_over  the holder changed                 queue      the number of waiters changed
+  immortal     the lock has no TTL and will not expire
+  unanswered   the store does not answer; polling continues until it does (`answered`)
+The first lines show the initial state: `held` is a lock that was already held.
   leasehold watch 'jobs:*'
 
-ChangeKind happens between two looks is not seen: a lock that is taken and released meanwhile makes no
-line, and one that changed hands often makes one. `released` may be a release, the end of a lease,
-or a break. With a pattern, the locks are those in the store's index: on Redis one gets there when
-its lease is first renewed or someone waits for it. One name is always looked at.
+Changes between two polls are not seen: a lock that is taken and released meanwhile prints no line,
+and one that changed its holder several times prints one. `released` may be a release, the end of a
+lease, or a break. A pattern matches the locks in the store's index: on Redis a lock enters it when
+its lease is first renewed or when a client waits for it. A single name is always polled.
 
-Exit codes: 130 by Ctrl-C, 128+n by signal n; 0 when nobody reads the output any more; 64 wrong use
-or a bad name; 69 the store never answered; 77 it refuses user, password or permission; 78 no store,
-or a key beside the one lock that is watched holds something else";
+Exit codes: 130 by Ctrl-C, 128+n by signal n; 0 when the output is closed; 64 wrong usage or an
+invalid name; 69 the store never answered; 77 it refuses user, password or permission; 78 no store,
+or a key beside the single watched lock has another type";
 
-/// Does it.
+/// Runs the verb.
 pub(crate) fn watch(args: &Watch) -> Exit {
     begin(args).unwrap_or_else(|exit| exit).without_command()
 }
@@ -95,7 +95,7 @@ struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    /// Watches on until a signal or a failure that will not pass.
+    /// Watches until a signal or a permanent failure.
     async fn on(&self, interval: Duration, signals: &mut Signals) -> Result<Exit, Exit> {
         let mut last: Option<Snapshots> = None;
         let mut is_silent = false;
@@ -129,7 +129,7 @@ impl Watcher<'_> {
         }
     }
 
-    /// One look at what is in the index, and at what was held before: the index holds hints only.
+    /// One poll of the locks in the index and of those held before. The index contains hints only.
     async fn look(&self, before: Snapshots) -> Result<Snapshots, Error> {
         let mut names = match &self.pattern {
             Pattern::Name(name) => vec![name.clone()],
@@ -146,9 +146,9 @@ impl Watcher<'_> {
                     now.insert(found.name, snapshot);
                 }
                 Ok(_) => {}
-                // All that was asked for: to go on would be to call it free.
+                // The only watched lock: continuing would report it as free.
                 Err(error) if matches!(self.pattern, Pattern::Name(_)) => return Err(error),
-                // Not known: as before, for all we know.
+                // Unknown: keep the previous state.
                 Err(_) => {
                     if let Some(snapshot) = before.get(&found.name) {
                         now.insert(found.name, snapshot.clone());
@@ -159,7 +159,7 @@ impl Watcher<'_> {
         Ok(now)
     }
 
-    /// Tells what has changed, or how things stand.
+    /// Prints the changes, or the initial state.
     fn tell(&self, before: Option<&Snapshots>, now: &Snapshots) -> Result<(), Exit> {
         let (initial, none) = (before.is_none(), Snapshots::new());
         for event in &compare(before.unwrap_or(&none), now) {

@@ -1,16 +1,16 @@
-//! Patterns of lock names: `*` is any text, `?` any one character, `\` takes the next as it is. Must never take longer than
-//! its lengths multiplied.
+//! Patterns of lock names: `*` matches any text, `?` any one character, `\` makes the next one literal. Matching
+//! takes at most time proportional to the product of both lengths.
 
-/// A pattern, or one name.
+/// A pattern or a single name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Pattern {
-    /// This name only.
+    /// A single name.
     Name(String),
-    /// All that match.
+    /// A pattern with wildcards.
     Any(Vec<Part>),
 }
 
-/// What one character of a name, or several, may be.
+/// An element of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Is(char),
@@ -19,7 +19,7 @@ pub(crate) enum Part {
 }
 
 impl Pattern {
-    /// Reads a pattern. A backslash at its end stands for itself.
+    /// Parses a pattern. A final backslash is literal.
     pub(crate) fn new(text: &str) -> Self {
         let mut parts = Vec::new();
         let mut rest = text.chars();
@@ -41,7 +41,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it means `name`.
+    /// True if the pattern matches `name`.
     pub(crate) fn matches(&self, name: &str) -> bool {
         match self {
             Self::Name(only) => only == name,
@@ -53,7 +53,7 @@ impl Pattern {
     }
 }
 
-/// The last `*` takes as little as it can; where that fails, one character more.
+/// Matches greedily: the last `*` takes as little as possible, and one character more after each failure.
 fn is_match(parts: &[Part], name: &[char]) -> bool {
     let (mut part, mut at) = (0, 0);
     let mut retry = None;

@@ -58,6 +58,6 @@ fn a_file_that_is_no_store_is_named_as_such() {
     let run = Run::new(store.dir.path()).words(&["--url", &url, "x", "true"]);
     run.output().is(
         78,
-        &["next    name a file that does not exist yet, or one of leasehold"],
+        &["next    name a new file, or a lock file of leasehold"],
     );
 }

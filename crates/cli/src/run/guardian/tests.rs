@@ -1,4 +1,4 @@
-//! The guardian with a command of its own, without a wrapper around it.
+//! The guardian with a command, without a wrapper.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command};
@@ -10,7 +10,7 @@ use super::*;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A guardian, and a command that it guards.
+/// A guardian and its command.
 fn scene() -> (Guardian, Child) {
     let mut guardian = Guardian::start(None).unwrap();
     let command = Command::new("sleep").arg("1000").process_group(0).spawn();
@@ -31,7 +31,7 @@ fn messages_arrive_as_they_were_sent() {
 #[test]
 fn no_command_begins_after_its_lease_though_it_may_outlive_it() {
     let (line, _its) = UnixStream::pair().unwrap();
-    // Nobody is at the other end to be waited for.
+    // The other end has no process to wait for.
     let mut guardian = std::mem::ManuallyDrop::new(Guardian {
         line,
         id: getpid(),

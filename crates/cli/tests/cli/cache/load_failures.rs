@@ -113,13 +113,13 @@ fn another_load_is_waited_for_no_longer_than_was_said(store: &Store) {
     done.is(
         124,
         &[
-            "\"k\": another still loads it after 0.1s",
+            "\"k\": another process still loads it after 0.1s",
             "The command was not run",
         ],
     );
     load(store, &["-w", "0"], "echo run >> runs")
         .output()
-        .is(124, &["another still loads it"]);
+        .is(124, &["another process still loads it"]);
     store.touch("go");
     // Its own command is no wait for another.
     assert_eq!((&*loader.end().stdout, runs(store)), ("v\n", 1));
@@ -151,7 +151,10 @@ fn without_a_store_nothing_runs_unless_that_was_asked_for() {
     let done = load(&store, &[], FAIL).output();
     done.is(
         69,
-        &["The command was not run", "Nothing is known of the value"],
+        &[
+            "The command was not run",
+            "The state of the value is not known",
+        ],
     );
     assert!(!done.stderr.contains("lock"), "{done:?}");
     assert_eq!((&*done.stdout, runs(&store)), ("", 0));

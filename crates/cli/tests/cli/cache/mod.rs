@@ -291,17 +291,14 @@ fn an_entry_in_the_way_of_a_lock_is_called_one() {
     let done = Run::verb(store.dir.path(), "cache").words(&words).output();
     assert_eq!(done.code(), 0, "{done:?}");
     let done = store.run(&["--try", "k", "true"]).output();
-    done.is(75, &["that of a cache entry of leasehold"]);
+    done.is(75, &["cache entry of leasehold"]);
     let inspect = |words: &[&str]| {
         let done = store.verb("inspect", words).output();
         assert_eq!(done.code(), 0, "{done:?}");
         done.stdout
     };
     let said = inspect(&["k"]);
-    assert!(
-        said.contains("that of a cache entry of leasehold"),
-        "{said}"
-    );
+    assert!(said.contains("cache entry of leasehold"), "{said}");
     assert!(!said.contains("foreign"), "{said}");
     let said = inspect(&["k", "j"]);
     assert!(said.contains("(a cache entry)"), "{said}");

@@ -171,7 +171,7 @@ fn what_outlives_its_run_is_refused_and_told_why() {
     let name = fs::read_to_string(scene.store.file("name")).unwrap();
     let later = scene.run().env("LEASEHOLD_URL_FILE", name.trim());
     let done = later.words(&["x", "true"]).output();
-    let says = [name.trim(), "removed it when its command had ended"];
+    let says = [name.trim(), "removed it when its command ended"];
     done.is(78, &says);
 }
 
@@ -211,7 +211,7 @@ fn another_user_is_refused_and_told_why() {
         .run()
         .words(&["--url", &scene.url, "x", "sh", "-c", &script])
         .output();
-    let says = ["cannot use the file", "for its own user alone"];
+    let says = ["cannot use the file", "for its own user only"];
     done.is(78, &says);
 }
 
@@ -250,5 +250,5 @@ fn a_file_that_is_not_this_users_alone_is_refused() {
     let script = format!("chmod 640 $LEASEHOLD_URL_FILE && exec {LEASEHOLD} check");
     let words = ["--url", &scene.url, "x", "sh", "-c", &script];
     let done = scene.run().words(&words).output();
-    done.is(78, &["cannot use the file", "for its own user alone"]);
+    done.is(78, &["cannot use the file", "for its own user only"]);
 }

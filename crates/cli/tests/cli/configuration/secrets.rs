@@ -33,7 +33,7 @@ fn a_password_comes_from_a_file() {
     let twice = format!("redis://:{SECRET}@127.0.0.1:{}/", server.port());
     for (url, says) in [
         (twice.as_str(), "has a password already"),
-        (&local, "is no Redis"),
+        (&local, "is not a Redis URL"),
     ] {
         let done = lock(run(&store).words(&["--url", url, "--password-file", &file]));
         done.is(64, &["--password-file: the URL from --url", says]);

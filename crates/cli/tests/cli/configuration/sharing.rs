@@ -119,7 +119,7 @@ fn a_configuration_of_another_user_is_not_passed_over() {
     for words in [
         "cannot read the configuration",
         "Permission denied",
-        "next    let HOME be that of this user, or name another configuration: --config FILE",
+        "next    set HOME to the home of this user, or choose a configuration: --config FILE",
     ] {
         assert!(said.contains(words), "{words:?} is missing: {said}");
     }

@@ -56,7 +56,7 @@ fn what_is_not_understood_in_a_url_is_78() {
     );
     let url = format!("local:{not_ours}");
     let done = run(&store).words(&["--url", &url, "x", "true"]).output();
-    done.is(78, &["name a file that does not exist yet"]);
+    done.is(78, &["name a new file"]);
 }
 
 #[test]

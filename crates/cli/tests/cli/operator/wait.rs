@@ -71,7 +71,7 @@ fn wait_outlives_store_outage_and_does_not_report_it_as_busy() {
     proxy.cut();
     patient.until_it_says("; still trying");
     let done = limited.end();
-    done.is(69, &["(exit 69)", "did not say"]);
+    done.is(69, &["(exit 69)", "this is not known"]);
     proxy.refuse(false);
     store.let_go();
     holder.end().is(0, &[]);

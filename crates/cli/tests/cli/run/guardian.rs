@@ -100,7 +100,7 @@ fn a_killed_guardian_is_replaced(store: &Store) {
         eventually(LIMIT, "it is dead", || !lives(killed));
     }
     let last = guardian(&running);
-    running.until_it_says("lease-guardian was killed; another one has taken its place");
+    running.until_it_says("lease-guardian was killed; a new one replaces it");
     running.signal(Signal::SIGKILL);
     assert_eq!(next_holder_finds(store, grandchild), "");
     eventually(LIMIT, "the guardian has gone too", || !lives(last));

@@ -123,8 +123,8 @@ fn a_hold_can_be_limited(store: &Store) {
     running.end().is(
         79,
         &[
-            "was held for as long as it may be (4.0s, --max-hold)",
-            "held for as long as it may be",
+            "reached its time limit (4.0s, --max-hold)",
+            "reached its time limit",
             "stopped (exit 79)",
         ],
     );
@@ -252,7 +252,7 @@ fn what_makes_no_sense_is_64() {
         (&["--on-lost", "signal:NONE", "x", "true"], "signal:NAME"),
         (&["--max-waiters", "many", "x", "true"], "--max-waiters"),
         (&["--progress", "loud", "x", "true"], "--progress"),
-        (&["-c", "true", "x", "true"], "one of them is too many"),
+        (&["-c", "true", "x", "true"], "give either a command or -c"),
     ];
     for (words, says) in bad {
         store.run(words).output().is(64, &[says, "(exit 64)"]);
@@ -307,7 +307,7 @@ fn any_ancestors_lock_is_refused_at_once(store: &Store) {
         done.is(
             64,
             &[
-                "\"a\" is held by the command that started this one",
+                "\"a\" is held by an outer `leasehold run`",
                 "you already hold this lock",
                 &format!("fence {fence}"),
                 "(exit 64)",

@@ -133,7 +133,7 @@ fn a_url_that_names_no_store_is_78_and_never_shown() {
             "write redis://host[:port][/db]",
         ),
         ("host-S3CR3T", "no scheme"),
-        ("memory:", "exclude nobody"),
+        ("memory:", "exclude no other process"),
     ] {
         let done = Run::new(store.dir.path())
             .words(&["--url", url, "x", "true"])

@@ -74,7 +74,7 @@ fn a_foreign_lock_is_busy_waited_for_and_taken_when_it_is_free() {
         .output()
         .is(124, &["is still busy after", "(exit 124)"]);
     let waiting = run(&[]).start();
-    waiting.until_it_says("asking again and again");
+    waiting.until_it_says("polling it");
     store.server().cli(&["DEL", "x"]);
     waiting.end().is(0, &[]);
     // One that has passed is taken over.
@@ -210,19 +210,19 @@ fn what_makes_no_sense_is_refused() {
     for (options, why) in [
         (
             &["--timestamp-unit", "ms"][..],
-            "--timestamp-unit makes no sense",
+            "--timestamp-unit cannot be used",
         ),
         (
             &["--timestamp-without-scripts"],
-            "--timestamp-without-scripts makes no sense",
+            "--timestamp-without-scripts cannot be used",
         ),
         (
             &["--protocol", "timestamp", "--max-waiters", "3"],
-            "there is no line",
+            "there is no queue",
         ),
         (
             &["--protocol", "timestamp", "--note", "n"],
-            "nobody would see it",
+            "no other client would see it",
         ),
         (&["--protocol", "redlock"], "redlock"),
     ] {

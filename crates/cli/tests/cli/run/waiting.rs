@@ -142,8 +142,8 @@ fn a_lock_is_not_waited_for_inside_itself(store: &Store) {
     done.is(
         64,
         &[
-            "\"x\" is held by the command that started this one",
-            "in vain",
+            "\"x\" is held by an outer `leasehold run`",
+            "waiting for it would never end",
         ],
     );
     let done = store

@@ -144,7 +144,7 @@ fn what_is_missing_or_wrong_is_64(store: &Store) {
         64,
         &[
             "--ttl is required",
-            "never renews by itself",
+            "nothing renews the lease",
             "leasehold run",
         ],
     );
@@ -225,7 +225,7 @@ fn a_store_that_does_not_answer_is_69_and_never_79() {
     let full = store.server();
     full.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     let output = leasehold(&store, &["renew", "--ttl", "1h"], &set[..2]);
-    is(&output, 69, &["Not known to be renewed"]);
+    is(&output, 69, &["The renewal is not confirmed"]);
     full.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     is(&leasehold(&store, &["release"], &set[..2]), 0, &[]);
 }

@@ -15,10 +15,10 @@ pub(super) fn draw(svg: &mut Svg, steps: &[StoryStep], lanes: &Lanes, rows: &Row
         match who {
             LaneOwner::Client(client) => believer(svg, steps, rows, (*client, *x)),
             LaneOwner::Lock(server) => {
-                boxes(svg, steps, rows, (usize::from(*server), *x), Key::Lock)
+                boxes(svg, steps, rows, (usize::from(*server), *x), Key::Lock);
             }
             LaneOwner::Resource(server) => {
-                boxes(svg, steps, rows, (usize::from(*server), *x), Key::Data)
+                boxes(svg, steps, rows, (usize::from(*server), *x), Key::Data);
             }
         }
     }
