@@ -8,7 +8,7 @@ fn settings(clients: u32, hand_overs: u64) -> ScaleSettings {
     ScaleSettings {
         clients,
         hand_overs: Some(hand_overs),
-        ..Settings::default()
+        ..ScaleSettings::default()
     }
 }
 
@@ -130,7 +130,7 @@ fn polls_from_deep_in_the_line_need_not_be_steps_of_core() {
     };
     let (all, some) = (
         figures(WaitMethod::Leasehold, &all),
-        figures(WaitMethod::Ours, &some),
+        figures(WaitMethod::Leasehold, &some),
     );
     assert_eq!(all, some);
     assert!(all.commands > 2.0, "there were polls: {all:?}");
