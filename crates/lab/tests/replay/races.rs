@@ -11,7 +11,7 @@ fn raced(rung: &str, acquisitions: u64) -> Raced {
         at_most: Duration::from_secs(6),
         // So that a short race has enough of them.
         pauses: 50,
-        ..Settings::default()
+        ..RaceSettings::default()
     };
     race(find(rung).unwrap(), &settings).unwrap()
 }
