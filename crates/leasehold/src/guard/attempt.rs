@@ -1,5 +1,4 @@
-//! One attempt to have a fresh value: asking the store, waiting for another's load, or loading. Must never end without telling
-//! those who wait how.
+//! One attempt to get a fresh value: asks the store, waits for another client's load, or loads. Its waiters always learn how it ended.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use crate::store::entries::Taken;
 use crate::telemetry::Held;
 
 impl GuardCore {
-    /// Sees to a newer value in the background, unless that is being done.
+    /// Refreshes the value in the background, unless a shared load does already.
     pub(super) fn refresh(self: &Arc<Self>, request: &mut Request, seen: Version, over: bool) {
         // A client that is closed refreshes nothing.
         if let Ok((_, true)) = self.join(request, seen, over)
@@ -56,7 +55,7 @@ impl GuardCore {
     }
 }
 
-/// Ends a shared load whatever becomes of it: also if something of the caller's panics while it is dropped.
+/// Ends a shared load in any case, also if a value of the caller panics while it is dropped.
 struct FinishOnDrop {
     guard: Arc<GuardCore>,
     shared_load: Arc<SharedLoad>,
@@ -74,7 +73,7 @@ impl Drop for FinishOnDrop {
 }
 
 impl LoadTask {
-    /// Carries it out. Whoever asks after its end is told begins another (G1).
+    /// Runs the shared load. A caller that asks after its end begins another one (G1).
     async fn run(self, loader: Box<dyn Loader>) {
         let (guard, shared_load, key) = (
             self.guard.clone(),
@@ -96,7 +95,7 @@ impl LoadTask {
             let taken = match self.begin().await {
                 Ok(taken) => taken,
                 Err(refusal) => {
-                    // It may have been granted all the same (G5).
+                    // The load may have been granted (G5).
                     self.give_up();
                     return LoadOutcome::Refused(refusal);
                 }

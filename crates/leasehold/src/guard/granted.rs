@@ -1,5 +1,4 @@
-//! A load that was granted: the loader at work, its lease renewed, its value handed in. Must never keep a lease for a loader that
-//! has gone.
+//! A granted load: runs the loader, renews the lease, and commits the value.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -18,7 +17,7 @@ use crate::error::StoreError;
 use crate::runtime::Ended;
 use crate::telemetry::{Held, LeaseLost, Load, Loading};
 
-/// The longest text of a failure that others are told.
+/// The longest text of a failure that is stored for other clients.
 const MOST_TEXT: usize = 256;
 
 /// The store's leave to load.
@@ -68,7 +67,7 @@ impl LoadTask {
                     header,
                     body: output.body.clone(),
                 };
-                // For who has waited since before it began, and waits for the store no longer than it cares to (G6).
+                // For callers that have waited since before the load began: they wait for the store only for a limited time (G6).
                 self.shared_load
                     .tell(LoadStage::Loaded(value.clone(), began));
                 let sent = engine.clock.now();
@@ -106,7 +105,7 @@ impl LoadTask {
         }
     }
 
-    /// Renews the lease while that has a use, and never ends. Then whoever asks need not wait for this load (G4).
+    /// Renews the lease as long as that is useful, and never returns. After that, new callers do not wait for this load (G4).
     async fn keep_lease(&self, until: &mut Moment, loading: &mut Loading) -> Infallible {
         let how = self.renew(until).await;
         self.guard.finish(&self.key, &self.shared_load);
@@ -134,7 +133,7 @@ impl LoadTask {
             }
             match self.guard.entries()?.take(&self.key, &step).await {
                 Ok(taken) if taken.reply == Reply::Renewed => *certain = sent.after(lease.get()),
-                // It ended, or what it loads was invalidated; the value may still be of use.
+                // The lease ended, or the entry was invalidated. The value may still be useful.
                 Ok(_) if engine.clock.now() > *certain => return Some(LeaseLost::Deadline),
                 Ok(_) => return Some(LeaseLost::NotHeld),
                 // Not renewed yet.
@@ -177,7 +176,7 @@ impl LoadTask {
         }
     }
 
-    /// The source has no value to keep: what it had before must not go on serving as stale.
+    /// The source has no value to store, so the old value must not be served as stale.
     async fn clear(&self) {
         if self.seen > Version::default() {
             let step = Step::Invalidate { remove: true };
@@ -191,7 +190,7 @@ impl LoadTask {
             return LoadOutcome::Refused(Refusal::GaveUp);
         };
         let text = shortened(&failure.text);
-        // The store is told while those who wait are, or a store that hangs would keep them.
+        // Concurrently, since a store that hangs must not delay the waiters.
         let told = self.abandon(Some((back_off, text)));
         let (end, ()) = futures_util::join!(self.rest(failure, back_off.get()), told);
         end

@@ -1,4 +1,4 @@
-//! What a guard knows: the shared loads under way, the values kept here, and the store to ask. Must never begin a shared load by itself.
+//! The state of a guard: the shared loads under way, the local cache, and the store.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -25,7 +25,7 @@ const TRIES: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// What all handles and shared loads of a guard share.
+/// The state that all handles and shared loads of a guard share.
 pub(crate) struct GuardCore {
     pub(super) engine: Arc<Engine>,
     entries: Option<Arc<dyn Entries>>,
@@ -50,7 +50,7 @@ impl GuardCore {
         }
     }
 
-    /// What is kept here of these entries is over; `None` is all of them.
+    /// Drops the local values of these entries; `None` is all of them.
     fn forget(&self, keys: Option<&[String]>) {
         match (&self.layer, keys) {
             (None, _) => {}
@@ -68,16 +68,16 @@ impl GuardCore {
         self.entries.as_deref()
     }
 
-    /// What is stored, without loading anything.
+    /// Reads entries from the store. Loads nothing.
     pub(crate) async fn look<'a>(&'a self, keys: &'a [LockName]) -> Result<Looked, Refusal> {
         self.persist(|entries| entries.look(keys)).await
     }
 
-    /// Makes what is stored stale, or removes it; so is what loads under way bring.
+    /// Makes the stored value stale, or removes it, and also the values of loads under way.
     pub(crate) async fn invalidate(&self, key: &LockName, remove: bool) -> Result<(), Refusal> {
         let step = Step::Invalidate { remove };
         let taken = self.take(key, &step).await;
-        // Whether or not it was confirmed, and before it is heard from the store.
+        // Also if it was not confirmed, and before the store's notice arrives.
         if let Some(layer) = &self.layer {
             layer.forget(key);
         }
@@ -111,7 +111,7 @@ impl GuardCore {
         loop {
             match request(entries).await {
                 Ok(answer) => return Ok(answer),
-                // One that was waited for in full has been tried for long enough.
+                // A request that has timed out has been tried for long enough.
                 Err(error)
                     if tries == TRIES
                         || !error.kind.is_transient()
@@ -119,7 +119,7 @@ impl GuardCore {
                 {
                     return Err(Refusal::Store(error));
                 }
-                // The first time at once: what fails most is a connection, and there may be another by now.
+                // The first retry is immediate: usually a connection has failed, and there may be a new one.
                 Err(_) if tries == 1 => {}
                 Err(_) => self.engine.clock.sleep(backoff.pause()).await,
             }
@@ -127,7 +127,7 @@ impl GuardCore {
         }
     }
 
-    /// A shared load is over: whoever asks from now on begins another.
+    /// Removes a shared load that is over. The next caller begins another one.
     pub(super) fn finish(&self, key: &LockName, shared_load: &Arc<SharedLoad>) {
         let mut shared_loads = self.shared_loads();
         if shared_loads
@@ -148,9 +148,9 @@ impl GuardCore {
                 }
             }
             Notice::Changed { keys } => self.forget(keys.as_deref()),
-            // What is said from here on is not heard.
+            // The client misses notices from here on.
             Notice::Cut(_) => self.forget(None),
-            // What was said meanwhile was not heard.
+            // The client missed the notices meanwhile.
             Notice::Reconnected => {
                 self.forget(None);
                 let shared_loads: Vec<_> = self.shared_loads().values().cloned().collect();
@@ -162,7 +162,7 @@ impl GuardCore {
         }
     }
 
-    /// Waits until nobody is left to wait for.
+    /// Waits until no handle is left, or the client is being closed.
     pub(super) async fn leaving(&self) {
         let mut leaving = self.leaving.subscribe();
         // An error would mean that the sender, and so `self`, is gone.

@@ -1,4 +1,4 @@
-//! Which loads a task is part of, so that none waits for its own end. Must never take a load of one guard for one of another.
+//! The loads that a task runs inside of. A loader that asks for its own entry would wait for itself, so that is refused.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use super::guard_core::GuardCore;
 use super::loader::{LoadResult, Loader};
 
 tokio::task_local! {
-    /// The loads that the present task is part of: of which guards, and their entries.
+    /// The loads that the current task runs inside of: their guards and entries.
     static SCOPE: LoadScope;
 }
 
-/// The loads that a caller is part of.
+/// The loads that a caller runs inside of.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LoadScope(Vec<(ByAddress, Arc<HashSet<LockName>>)>);
 
-/// A guard, while somebody has it.
+/// The address of a guard, valid while the guard exists.
 type ByAddress = usize;
 
 fn address(guard: &Arc<GuardCore>) -> ByAddress {
@@ -25,19 +25,19 @@ fn address(guard: &Arc<GuardCore>) -> ByAddress {
 }
 
 impl LoadScope {
-    /// Of the present task.
+    /// The loads of the current task.
     pub(crate) fn here() -> Self {
         SCOPE.try_with(Self::clone).unwrap_or_default()
     }
 
-    /// Whether the entry is being loaded by the caller itself, which would wait for its own end.
+    /// Whether the caller runs inside the load of this entry.
     pub(super) fn contains(&self, guard: &Arc<GuardCore>, key: &LockName) -> bool {
         self.0
             .iter()
             .any(|(of, keys)| *of == address(guard) && keys.contains(key))
     }
 
-    /// A load of this entry, in which one of the same can be told.
+    /// Runs a load inside the scope of its entry.
     pub(super) fn within(
         &self,
         guard: &Arc<GuardCore>,
@@ -48,7 +48,7 @@ impl LoadScope {
         self.around(guard, vec![key.clone()], load)
     }
 
-    /// What loads these entries, in which a load of any of them can be told.
+    /// Runs `load` inside the scope of these entries.
     pub(crate) fn around<F: Future>(
         &self,
         guard: &Arc<GuardCore>,

@@ -1,4 +1,4 @@
-//! Who carries a shared load out, and what is done at any point of it. Must never wait for longer than it is told to.
+//! The task behind a shared load.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::clock::Moment;
 use crate::runtime::Home;
 use crate::telemetry::Held;
 
-/// Who carries a shared load out.
+/// The task that runs a shared load.
 pub(super) struct LoadTask {
     pub(super) guard: Arc<GuardCore>,
     pub(super) shared_load: Arc<SharedLoad>,
@@ -25,7 +25,7 @@ pub(super) struct LoadTask {
     pub(super) policy: Policy,
     pub(super) home: Home,
     pub(super) scope: LoadScope,
-    /// Not for longer than until it loads: it would keep the span open.
+    /// The caller's span. Dropped when the load begins, or the span would stay open.
     pub(super) caller: Held,
     pub(super) token: Token,
     pub(super) seen: Version,
@@ -54,7 +54,7 @@ impl LoadTask {
         }
     }
 
-    /// A stale value that came to light serves those who take one.
+    /// Offers a stale value to the callers that accept one.
     pub(super) fn show(&mut self, stale: Option<Value>, now_ms: u64, sent: Moment) {
         if let Some(value) = stale {
             self.seen = value.header.version;
@@ -66,7 +66,7 @@ impl LoadTask {
         }
     }
 
-    /// Waits to be told to ask again, for so long at most.
+    /// Waits for a notice to ask again, for at most `limit`.
     pub(super) async fn hear(&self, limit: Duration) {
         let told = async {
             tokio::select! {
@@ -74,11 +74,11 @@ impl LoadTask {
                 () = self.guard.leaving() => {}
             }
         };
-        // Told or not, it asks again.
+        // It asks again in both cases.
         let _told: Option<()> = self.guard.engine.clock.within(limit, told).await;
     }
 
-    /// A load has failed: whoever asks within the back-off is told so by this shared load, and not by the store.
+    /// A load has failed. During the back-off this shared load answers all callers, without a request to the store.
     pub(super) async fn rest(&self, failure: Failure, back_off: Duration) -> LoadOutcome {
         self.guard.engine.telemetry.backs_off(&self.key, back_off);
         let until = self.guard.engine.clock.now().after(back_off);
@@ -88,7 +88,7 @@ impl LoadTask {
         end
     }
 
-    /// Lets go of a load that may have been granted, in the background.
+    /// Abandons a load that may have been granted, in the background.
     pub(super) fn give_up(&self) {
         let (guard, key, token) = (self.guard.clone(), self.key.clone(), self.token);
         let tasks = guard.engine.tasks.clone();

@@ -1,4 +1,4 @@
-//! What a caller loads a value with, and what that may come back with. Must never be asked twice.
+//! A caller's loader and its result.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use leasehold_core::cache::{Body, Format};
 
 use super::answer::Failure;
 
-/// What loads a value, once.
+/// Loads a value, once.
 pub(crate) trait Loader: Send {
-    /// Another loads; this one may never be asked, or later.
+    /// Another caller loads. This loader may run later or never.
     fn passed_over(&mut self) {}
 
-    /// Loads. Runs where the caller does, in a task of its own.
+    /// Loads the value, in a new task on the caller's runtime.
     fn load(self: Box<Self>) -> BoxFuture<'static, LoadResult>;
 }
 
-/// What a loader came back with.
+/// The result of a loader.
 #[derive(Debug, Clone)]
 pub(crate) enum LoadResult {
     Value(LoadedValue),
-    /// There is none, and nothing is stored.
+    /// There is no value, and nothing is stored.
     Nothing,
     Failed(Failure),
 }
 
-/// A value, written down, and how long it is to be kept.
+/// An encoded value and its lifetime.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadedValue {
     pub(crate) body: Body,

@@ -1,12 +1,11 @@
-//! Fresh values kept in this process, so that reading a hot one costs no request. Must never give one out that the store has said is
-//! over, nor any for longer than its bound.
+//! Fresh values cached in this process: reading a hot entry costs no request.
 //!
 //! # Invariants
 //!
-//! - **L1** A value is given out for [`Settings::max_age`] at most after the look that found it, whatever is heard.
-//! - **L2** What a store says to have changed is not given out any more once that is heard; nor is anything, once it is not certain that
-//!   all was heard.
-//! - **L3** A look that was under way when a change was heard leaves nothing here: its answer may be from before.
+//! - **L1** A value is returned for at most [`Settings::max_age`] after the read that found it, whatever notices arrive.
+//! - **L2** After the store's notice that an entry changed, its old value is not returned any more. If notices may have been missed, no
+//!   value is returned.
+//! - **L3** A read that is under way when a notice arrives stores nothing here: its answer may be older than the change.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,37 +18,37 @@ use moka::sync::Cache;
 use super::policy::millis;
 use crate::clock::Moment;
 
-/// How much is kept, and for how long.
+/// The limits of the local cache.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
-    /// Of values with their keys, in bytes.
+    /// The size of values and keys, in bytes.
     pub(crate) max_bytes: u64,
-    /// The longest a value is given out without asking the store.
+    /// The longest time that a value is returned without a request.
     pub(crate) max_age: Duration,
 }
 
-/// The values of one client.
+/// The local values of one client.
 pub(crate) struct LocalCache {
     kept: Cache<LockName, CachedEntry>,
     max_age: Duration,
-    /// How often something changed among the keys that share a number (L3): more looks than necessary are in vain, never fewer.
+    /// Counts the changes among the keys that share a number (L3). Reads may be discarded without need, but never kept wrongly.
     changes: [AtomicU64; NUMBERS],
 }
 
 const NUMBERS: usize = 256;
 
-/// What is kept beside a value, for each entry, about.
+/// The approximate overhead of an entry, in bytes.
 const OVERHEAD: usize = 128;
 
 #[derive(Clone)]
 struct CachedEntry {
     value: Value,
-    /// The store's time at the look, in milliseconds, and ours when it was begun.
+    /// The store's time at the read, in milliseconds, and the client's time when it began.
     now_ms: u64,
     asked: Moment,
 }
 
-/// A look under way: what is found counts only if nothing changed since.
+/// A read under way. Its result is stored only if the entry has not changed since.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadTicket(u64);
 
@@ -70,7 +69,7 @@ impl LocalCache {
         }
     }
 
-    /// A value that is fresh, and the store's time, as far as can be said without asking it.
+    /// A fresh value and the estimated time of the store.
     pub(crate) fn get(&self, key: &LockName, now: Moment) -> Option<(Value, u64)> {
         let CachedEntry {
             value,
@@ -85,12 +84,12 @@ impl LocalCache {
         (value.header.standing(now_ms) == Standing::Fresh).then_some((value, now_ms))
     }
 
-    /// To be taken before a look.
+    /// Call this before a read.
     pub(crate) fn ticket(&self, key: &LockName) -> ReadTicket {
         ReadTicket(self.changes_of(key).load(Ordering::SeqCst))
     }
 
-    /// Keeps what a look found that was begun with this ticket.
+    /// Stores the result of the read that began with this ticket.
     pub(crate) fn put(
         &self,
         key: &LockName,
@@ -113,7 +112,7 @@ impl LocalCache {
                 asked,
             },
         );
-        // A change may have been heard in between, and have found nothing to drop.
+        // A notice may have arrived in between and found nothing to drop.
         if !is_valid() {
             self.kept.invalidate(key);
         }

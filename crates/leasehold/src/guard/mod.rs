@@ -1,18 +1,16 @@
-//! What all cache handles of a client share: reading, and at most one shared load an entry. Must never load without the store's
-//! leave, and never let a caller's end be the end of a load.
+//! The part of the cache that all handles of a client share: reads, and at most one load of an entry at a time.
 //!
 //! # Invariants
 //!
-//! - **G1** At most one shared load an entry is under way in a client, but for loads that have lost their lease: what others of this
-//!   process ask meanwhile is answered by it.
-//! - **G2** A shared load is a task of the client's, its load one of the runtime that asked: neither ends with the caller.
-//! - **G3** What a shared load found is taken by a caller as fresh only if the store said so after the caller asked, or the load
+//! - **G1** A client has at most one shared load of an entry, apart from loads that have lost their lease. It answers all callers of this
+//!   process that ask meanwhile.
+//! - **G2** A shared load is a task of the client, and its loader a task of the caller's runtime. Neither ends with the caller.
+//! - **G3** A caller takes the result of a shared load as fresh only if the store said so after the caller asked, or if the load
 //!   began after that.
-//! - **G4** A shared load ends: by a value, a failure, the end of a back-off, or when nobody waits for another's load any more. One whose
-//!   loader hangs answers no new caller once its lease is not renewed any more.
-//! - **G5** A load that was granted is committed or abandoned, whatever becomes of the loader; what cannot be sent ends with the
-//!   lease.
-//! - **G6** Who is given a value that was loaded here finds it stored if the store took it, and waits for that for no longer than 100 ms
+//! - **G4** A shared load ends: by a value, a failure, the end of a back-off, or when no caller waits for another client's load any more. A
+//!   shared load whose loader hangs answers no new caller once its lease is not renewed any more.
+//! - **G5** A granted load is committed or abandoned, however the loader ends. If that request cannot be sent, the lease ends the load.
+//! - **G6** A caller that gets a value loaded here finds it stored, if the store accepted it. The caller waits for that for at most 100 ms
 //!   or its own limit.
 
 mod answer;
@@ -51,12 +49,12 @@ use crate::telemetry::Held;
 /// The guard of a client's entries. When the last handle goes, shared loads that only wait end; loads go on.
 pub(crate) struct Guard(Arc<GuardCore>);
 
-/// The way from a store to the guard of its client.
+/// Delivers the store's notices to the guard of its client.
 #[derive(Clone, Default)]
 pub(crate) struct GuardSink(Arc<OnceLock<Weak<GuardCore>>>);
 
 impl GuardSink {
-    /// Hears what is for the guard, and passes everything on to `next`.
+    /// A listener that informs the guard and then calls `next`.
     pub(crate) fn before(&self, next: Listener) -> Listener {
         let guard_sink = self.0.clone();
         Arc::new(move |notice| {
@@ -76,12 +74,12 @@ impl Guard {
         layer: Option<LocalCacheSettings>,
     ) -> Self {
         let inner = Arc::new(GuardCore::new(engine, entries, layer.map(LocalCache::new)));
-        // Set once: ears belong to one guard.
+        // Set once: a sink belongs to one guard.
         drop(guard_sink.0.set(Arc::downgrade(&inner)));
         Self(inner)
     }
 
-    /// Ends what is under way. Values that were loaded are stored all the same.
+    /// Ends the shared loads. Loaded values are still stored.
     pub(crate) fn close(&self) {
         self.0.leaving.send_replace(true);
     }
@@ -90,7 +88,7 @@ impl Guard {
         self.0.clone()
     }
 
-    /// The span of whoever calls.
+    /// The span of the caller.
     pub(crate) fn caller(&self) -> Held {
         self.0.engine.telemetry.caller()
     }

@@ -1,5 +1,4 @@
-//! One reader of an entry: what it is given, and when it asks for more. Must never give out as fresh what the store did not call so
-//! after the question, nor wait for longer than its limit.
+//! Reads of entries by the rules of the policy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +17,16 @@ use super::stage::{Demand, StaleValue, WaitResult};
 use crate::clock::Moment;
 use crate::telemetry::{Read, Reading};
 
-/// How long who is given a loaded value waits for the store to have it.
+/// How long the receiver of a loaded value waits until the store has it.
 const STORING: Duration = Duration::from_millis(100);
 
-/// What a look at an entry showed, at this time of the store.
+/// The stored value of an entry, at this time of the store.
 struct Lookup {
     value: Option<Value>,
     now_ms: u64,
 }
 
-/// A value that was seen and can be read.
+/// A stored value that could be decoded.
 struct Known {
     header: Header,
     value: Decoded,
@@ -35,7 +34,7 @@ struct Known {
 }
 
 impl Known {
-    /// A value as the caller reads it, if it can.
+    /// Decodes a value as the caller does, if that works.
     fn read(request: &Request, value: &Value, now_ms: u64) -> Option<Self> {
         Some(Self {
             header: value.header,
@@ -54,7 +53,7 @@ impl Known {
 }
 
 impl GuardCore {
-    /// A value, by the rules of the policy: fresh, stale, loaded, or waited for.
+    /// A value by the rules of the policy: fresh, stale, loaded, or loaded by another caller.
     pub(crate) async fn get(self: Arc<Self>, request: Request) -> Result<Answer, Refusal> {
         let asked = self.engine.clock.now();
         let reading = self.reading(&request.key, asked);
@@ -67,7 +66,7 @@ impl GuardCore {
         }
     }
 
-    /// The values of several entries, after one look at all of them.
+    /// The values of several entries, after one read of all of them.
     pub(crate) async fn get_many(
         self: Arc<Self>,
         requests: Vec<Request>,
@@ -86,7 +85,7 @@ impl GuardCore {
         Ok(join_all(answers).await)
     }
 
-    /// What is stored under `key`, and the store's time; nobody loads it.
+    /// The stored value of `key` and the store's time. Loads nothing.
     pub(crate) async fn find(&self, key: &LockName) -> Result<Option<(Value, u64)>, Refusal> {
         let reading = self.reading(key, self.engine.clock.now());
         let looked = self.look(std::slice::from_ref(key)).await;
@@ -115,7 +114,7 @@ impl GuardCore {
         Ok(lookups.into_iter().next().unwrap_or(nothing))
     }
 
-    /// What is stored under `keys`: kept here, or else looked up in the store, all at once.
+    /// The values of `keys`: from the local cache, or else from the store by one read.
     async fn lookups(&self, keys: &[LockName]) -> Result<Vec<Lookup>, Refusal> {
         let asked = self.engine.clock.now();
         let Some(layer) = &self.layer else {
@@ -157,7 +156,7 @@ impl GuardCore {
         Ok(lookups.into_iter().flatten().collect())
     }
 
-    /// The same for what was seen by a look that was `asked` for then.
+    /// The answer for a request, given the result of the read that began at `asked`.
     async fn get_after(
         self: &Arc<Self>,
         request: Request,
@@ -191,13 +190,13 @@ impl GuardCore {
             let known = value
                 .as_ref()
                 .and_then(|value| Known::read(&request, value, *now_ms));
-            // What it cannot read is nothing to it, and needs to be replaced.
+            // A value that the caller cannot decode must be replaced.
             let over = value.is_some() && known.is_none();
             if let Some(known) = &known {
                 let standing = known.header.standing(*now_ms);
                 let is_fresh = standing == Standing::Fresh;
                 if is_fresh || !request.policy.must_be_fresh {
-                    // A fresh one early, if this reader is the one who draws it.
+                    // A fresh value is refreshed early if this reader draws the lot.
                     if !is_fresh || request.policy.draws(&known.header, *now_ms) {
                         self.refresh(&mut request, known.header.version, is_fresh);
                     }
@@ -227,7 +226,7 @@ impl GuardCore {
                     if let Some(value) = (request.decode)(&value) {
                         if origin != Origin::Stale {
                             let left = limit.since(clock.now()).min(STORING);
-                            // A store that hangs keeps nobody (G6).
+                            // A store that hangs does not keep the caller (G6).
                             let _ended: Option<()> = clock.within(left, shared_load.ended()).await;
                         }
                         return Ok(Answer { value, age, origin });
@@ -236,7 +235,7 @@ impl GuardCore {
                 }
                 Some(WaitResult::Again) => Refusal::Unreadable,
             };
-            // It may have better luck, or load by itself.
+            // A second attempt may succeed, or load by itself.
             let again = matches!(refusal, Refusal::Unreadable | Refusal::GaveUp)
                 && request.loader.is_some();
             let left = limit.since(clock.now());
@@ -246,7 +245,7 @@ impl GuardCore {
                 } else {
                     refusal
                 };
-                // What came to light after the look will do as well.
+                // A stale value that was found after the read is good enough too.
                 let known = known.or_else(|| {
                     let StaleValue { value, now_ms, .. } = shared_load.stale(asked)?;
                     Known::read(&request, &value, now_ms)
@@ -260,7 +259,7 @@ impl GuardCore {
     }
 }
 
-/// The stale value after all, where there is no other and the policy has it so.
+/// The stale value instead of a refusal, if there is one and the policy allows it.
 fn instead(policy: &Policy, known: Option<&Known>, refusal: Refusal) -> Result<Answer, Refusal> {
     let takes = policy.stale_if_error && !matches!(refusal, Refusal::Nothing);
     match known.filter(|_| takes) {

@@ -1,4 +1,4 @@
-//! What those who watch are told of reads and invalidations. Must never change an answer.
+//! Reports reads and invalidations to telemetry.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ impl From<Origin> for Read {
     }
 }
 
-/// What a read is counted as that gets nothing.
+/// The telemetry outcome of a read without a value.
 pub(super) fn of(refusal: &Refusal) -> Read {
     match refusal {
         Refusal::Store(_) => Read::Unavailable,
@@ -32,7 +32,7 @@ pub(super) fn of(refusal: &Refusal) -> Read {
     }
 }
 
-/// An invalidation came to this.
+/// Reports the result of an invalidation.
 pub(super) fn invalidated(telemetry: &Telemetry, key: &LockName, result: &Result<(), Refusal>) {
     let why = result.as_ref().err().map(Why);
     let error = why.as_ref().map(|why| why as &dyn fmt::Display);

@@ -1,4 +1,4 @@
-//! A reader of an entry, and what it brings to have it loaded. Must never do anything by being made.
+//! A request for an entry and its loader.
 
 use leasehold_core::LockName;
 use leasehold_core::cache::Value;
@@ -10,16 +10,16 @@ use super::policy::Policy;
 use crate::runtime::Home;
 use crate::telemetry::Held;
 
-/// A reader, and what it would load with.
+/// A request for an entry and its loader.
 pub(crate) struct Request {
     pub(crate) key: LockName,
     pub(crate) policy: Policy,
     pub(crate) loader: Option<Box<dyn Loader>>,
     pub(crate) home: Home,
-    /// The loads that the caller is part of.
+    /// The loads that the caller runs inside of.
     pub(crate) scope: LoadScope,
-    /// The span of the caller, which what is loaded for it follows from.
+    /// The span of the caller; the load follows from it.
     pub(crate) caller: Held,
-    /// Reads a value as the one who asks; `None` if it is of another form.
+    /// Decodes a value as the caller does; `None` if it has another format.
     pub(crate) decode: fn(&Value) -> Option<Decoded>,
 }

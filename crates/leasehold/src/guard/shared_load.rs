@@ -1,4 +1,4 @@
-//! An attempt to have a fresh value, as those see it who wait for it. Must never forget how it ended.
+//! One load that all callers of an entry share, seen from its waiters.
 
 use std::sync::PoisonError;
 
@@ -8,18 +8,18 @@ use super::stage::{Demand, LoadStage, StaleValue, WaitResult};
 use crate::clock::Moment;
 use crate::sync::Mutex;
 
-/// A shared load, as those see it who wait for it.
+/// A shared load, seen from its waiters.
 #[derive(Debug, Default)]
 pub(crate) struct SharedLoad {
     stage: watch::Sender<LoadStage>,
-    /// The last stale value that came to light.
+    /// The last stale value that was found.
     stale: Mutex<Option<StaleValue>>,
     /// Ask again.
     pub(super) wake: Notify,
 }
 
 impl SharedLoad {
-    /// Waits for a stage that means something to the caller.
+    /// Waits for a stage that answers the caller.
     pub(super) async fn wait(&self, want: &Demand) -> WaitResult {
         let mut stage = self.stage.subscribe();
         let settled = stage.wait_for(|stage| want.evaluate(stage).is_some()).await;
@@ -44,7 +44,7 @@ impl SharedLoad {
         self.stage.send_replace(stage);
     }
 
-    /// A stale value that came to light after the question.
+    /// A stale value that was found after `asked`.
     pub(super) fn stale(&self, asked: Moment) -> Option<StaleValue> {
         let stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
         stale.clone().filter(|stale| stale.sent >= asked)

@@ -1,5 +1,5 @@
-//! How far a shared load is, and what that is to whoever waits for it. Must never hand out as fresh what may have been invalidated before
-//! it was asked for (G3).
+//! The stages of a shared load, and the result of each stage for a waiter. A waiter never gets a value as fresh that may have been
+//! invalidated before the waiter asked (G3).
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use leasehold_core::cache::{CommitOutcome, Value, Version};
 use super::answer::{Failure, Origin, Refusal};
 use crate::clock::Moment;
 
-/// How far a shared load is.
+/// A stage of a shared load.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum LoadStage {
-    /// It asks the store, or waits for another's load.
+    /// It asks the store, or waits for another client's load.
     #[default]
     Asking,
-    /// The same, and a stale value came to light.
+    /// It asks or waits, and a stale value was found.
     Stale(StaleValue),
-    /// The loader has answered, and the value is on its way to the store. It began to load at this moment.
+    /// The loader has returned, and the value is on its way to the store. The load began at this moment.
     Loaded(Value, Moment),
-    /// It is over.
+    /// The shared load is over.
     Ended(LoadOutcome),
 }
 
-/// A stale value, the time of the store, and when that was asked: for whoever had asked by then. Later ones have looked for
-/// themselves, and what is gone since is not to be served again.
+/// A stale value, the time of the store, and when the request for it was sent. It is for callers that had asked by then. Later callers
+/// have read the entry themselves, and a value that is gone since must not be served again.
 #[derive(Debug, Clone)]
 pub(crate) struct StaleValue {
     pub(crate) value: Value,
@@ -31,36 +31,36 @@ pub(crate) struct StaleValue {
     pub(super) sent: Moment,
 }
 
-/// What a shared load came to.
+/// The outcome of a shared load.
 #[derive(Debug, Clone)]
 pub(crate) enum LoadOutcome {
-    /// Another's value, fresh at this time of the store, which was asked at this moment.
+    /// Another client's value, fresh at this time of the store. The request was sent at this moment.
     Found(Value, u64, Moment),
     /// A value that was loaded here.
     Loaded(Value, CommitReport),
     /// The loader had no value.
     Nothing,
-    /// A load failed, here or elsewhere; until then nobody loads.
+    /// A load failed in this or another process. No caller loads until this moment.
     Failed(Failure, Moment),
-    /// The store did not say.
+    /// The store gave no answer.
     Refused(Refusal),
-    /// Nobody waited any more.
+    /// No caller waited any more.
     Unwanted,
 }
 
-/// How a loaded value was handed in.
+/// How a loaded value was committed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommitReport {
     /// When its load began.
     pub(crate) began: Moment,
     /// When it was sent to the store.
     pub(crate) sent: Moment,
-    /// What the store made of it, if it said.
+    /// The store's answer, if there was one.
     pub(crate) kept: Option<CommitOutcome>,
 }
 
 impl LoadOutcome {
-    /// What a caller is told that cannot take it.
+    /// The refusal for a caller that cannot take this outcome.
     pub(crate) fn refusal(self, now: Moment) -> Refusal {
         match self {
             Self::Failed(failure, until) => Refusal::Failed(failure, until.since(now)),
@@ -71,18 +71,18 @@ impl LoadOutcome {
     }
 }
 
-/// What a caller takes.
+/// The values that a caller accepts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Demand {
     pub(crate) asked: Moment,
-    /// The shared load is its own.
+    /// The caller began this shared load.
     pub(crate) leads: bool,
     pub(crate) must_be_fresh: bool,
-    /// A version that it could not read; a stale one is not taken again.
+    /// A version that the caller could not decode. It does not take that stale value again.
     pub(crate) unread: Version,
 }
 
-/// What a stage of a shared load is to a caller.
+/// The result of a stage for a caller.
 #[derive(Debug, Clone)]
 pub(super) enum WaitResult {
     Take {
@@ -90,13 +90,13 @@ pub(super) enum WaitResult {
         age: Duration,
         origin: Origin,
     },
-    /// It has to ask again.
+    /// The caller has to ask again.
     Again,
     Refuse(LoadOutcome),
 }
 
 impl Demand {
-    /// `None` while it has to wait on.
+    /// `None` while the caller has to wait.
     pub(super) fn evaluate(&self, stage: &LoadStage) -> Option<WaitResult> {
         let take = |value: &Value, age, origin| WaitResult::Take {
             value: value.clone(),
@@ -117,13 +117,13 @@ impl Demand {
                 let StaleValue { value, now_ms, .. } = found;
                 Some(take(value, value.header.age(*now_ms), Origin::Stale))
             }
-            // What began after the question is as new as any answer to it can be (G3).
+            // A load that began after the question is as new as any answer can be (G3).
             LoadStage::Loaded(value, began) if *began >= self.asked => {
                 Some(take(value, Duration::ZERO, loaded))
             }
             LoadStage::Asking | LoadStage::Stale(..) | LoadStage::Loaded(..) => None,
             LoadStage::Ended(end) => Some(match end {
-                // What the store said before the question may have been invalidated since (G3).
+                // A value read before the question may have been invalidated since (G3).
                 LoadOutcome::Found(value, now_ms, sent) if *sent >= self.asked => {
                     take(value, value.header.age(*now_ms), Origin::Waited)
                 }
@@ -138,7 +138,7 @@ impl Demand {
                     }
                 }
                 LoadOutcome::Found(..) | LoadOutcome::Unwanted => WaitResult::Again,
-                // A caller's runtime is nobody else's.
+                // Another caller's runtime ended, so this caller asks again.
                 LoadOutcome::Refused(Refusal::GaveUp) if !self.leads => WaitResult::Again,
                 LoadOutcome::Nothing | LoadOutcome::Failed(..) | LoadOutcome::Refused(_) => {
                     WaitResult::Refuse(end.clone())

@@ -1,11 +1,12 @@
-//! An owner's way to the lock, as its queue knows it. Must never count on a grant for longer than the store does.
+//! The acquisition of a lock by one owner, on behalf of a local queue.
 //!
 //! # Invariants
 //!
-//! - **W1** A request to the store is never dropped half-way: whoever stops waiting, its outcome is awaited, then undone.
+//! - **W1** A request to the store is never dropped half-way: if its caller stops waiting, the client awaits the outcome and undoes it.
 //! - **W3** An unreachable store is never reported as a busy lock, and an unknown outcome never as "not acquired".
-//! - **W4** A grant that was only heard of counts from a moment before which it cannot have been made: the answer to the last
-//!   request told the store's time, and the wake tells it again, both over one connection: another may be to another server.
+//! - **W4** A grant that is known only from a wake counts from the earliest moment at which it can have been made. The client computes it
+//!   from the store's time in the last answer and in the wake. Both must come over one connection, since another one may lead to another
+//!   server.
 
 use std::time::Duration;
 
@@ -17,10 +18,10 @@ use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 
-/// How long a request that is not in the queue puts up with a store that does not answer.
+/// How long a request that is not queued yet is retried while the store does not answer.
 const FIRST_CONTACT: Duration = Duration::from_secs(2);
 
-/// A hint to whoever asks for a lock.
+/// A hint for an acquisition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Hint {
     /// Something may have been missed: ask.
@@ -38,7 +39,7 @@ pub(super) struct FirstRequest {
     pub(super) waits: bool,
 }
 
-/// A request for a lock on its way. Its answer brings this back, also when nobody wants the lock any more (W1).
+/// A request for a lock that was sent. The answer brings it back, also when no caller wants the lock any more (W1).
 #[derive(Debug)]
 pub(super) struct SentRequest {
     pub(super) name: LockName,
@@ -46,7 +47,7 @@ pub(super) struct SentRequest {
     pub(super) ttl: Ttl,
     /// When it was made, before it was sent.
     pub(super) sent: Moment,
-    /// Whether it queues.
+    /// Whether it joins the store's queue.
     pub(super) waits: bool,
     pub(super) left: Leftovers,
 }
@@ -56,12 +57,12 @@ pub(super) struct SentRequest {
 pub(super) struct Leftovers {
     /// The store has answered that it holds or waits.
     pub(super) queued: bool,
-    /// A request was not answered and may be carried out until then.
+    /// A request was not answered and may be executed until this moment.
     pub(super) unsettled_until: Option<Moment>,
 }
 
 impl Leftovers {
-    /// A request was carried out that nobody knew of, or may have been: it is undone at once.
+    /// A request was or may have been executed without the client's knowledge. It is undone at once.
     pub(super) fn unsettle(&mut self, now: Moment) {
         self.unsettled_until.get_or_insert(now);
     }
@@ -71,30 +72,30 @@ impl Leftovers {
     }
 }
 
-/// What a queue knows of its owner's way to the lock.
+/// The state of an acquisition.
 #[derive(Debug)]
 pub(super) struct Acquisition {
     pub(super) owner: Owner,
     pub(super) terms: Terms,
-    /// When the request on its way was sent.
+    /// When the request under way was sent.
     pub(super) under_way: Option<Moment>,
-    /// When the first of the requests was sent that failed since the store last answered.
+    /// When the first request was sent that has failed since the store last answered.
     in_vain_since: Option<Moment>,
     /// The last answer that the lock is busy, and when that was asked for.
     pub(super) busy: Option<(Moment, Busy)>,
-    /// The store's time in that answer, and when it was asked for, if the connection is still the same: only then it tells the
-    /// time of a grant (W4). The next connection may be to another server, with another clock.
+    /// When that request was sent, and the store's time in the answer, if the connection has not changed since. Only then the client can
+    /// date a grant (W4): another connection may lead to another server with another clock.
     dated: Option<(Moment, u64)>,
-    /// Whether the connection is still the one of when the request on its way was sent.
+    /// Whether the connection has not changed since the request under way was sent.
     unbroken: bool,
     /// The last failure, since the store last answered.
     pub(super) failure: Option<StoreError>,
     pub(super) left: Leftovers,
-    /// Somebody waits behind it already: that was told sooner than that the lock was granted.
+    /// Another client waits behind it already: that notice came before the grant.
     pub(super) wanted: bool,
     /// The strongest hint that came while a request was under way.
     pub(super) hint: Option<Hint>,
-    /// Where it stands among the timers to ask again by itself, unless a request is under way.
+    /// The timer for the next poll, unless a request is under way.
     pub(super) asks_at: Option<Ticket>,
     /// Since when there has been no answer.
     failing_since: Option<Moment>,
@@ -143,7 +144,7 @@ impl Acquisition {
         self.under_way.or(self.in_vain_since)
     }
 
-    /// The lock is busy, was the answer to what was sent at `sent`.
+    /// The answer to the request sent at `sent` was that the lock is busy.
     pub(super) fn heard(&mut self, sent: Moment, busy: Busy) {
         self.dated = self.unbroken.then_some((sent, busy.at_us));
         (self.busy, self.failure) = (Some((sent, busy)), None);
@@ -170,7 +171,7 @@ impl Acquisition {
         let hopeless = !(error.kind.is_transient() || queued && error.kind == StoreErrorKind::Full);
         let limit = if queued { in_line } else { FIRST_CONTACT };
         if hopeless || now.since(since) >= limit {
-            // Whatever the last request came to, an earlier one may count (W3).
+            // Whatever the outcome of the last request, an earlier one may have taken effect (W3).
             return Err(match self.left.unsettled_until {
                 Some(_) => error.unknown(),
                 None => error,
@@ -180,17 +181,17 @@ impl Acquisition {
         Ok(self.backoff.pause())
     }
 
-    /// A full server refuses to be asked, but not to let a waiter claim what it may have granted meanwhile.
+    /// Whether the server was full. It refuses new requests then, but a waiter can still claim a grant.
     pub(super) fn is_full(&self) -> bool {
         let full = |failure: &StoreError| failure.kind == StoreErrorKind::Full;
         self.failure.as_ref().is_some_and(full)
     }
 
-    /// Until when a grant may be relied on that was only heard of, if that is worth anything at `now` (W4).
+    /// Until when a grant may be relied on that is known only from a wake, if that is long enough at `now` (W4).
     pub(super) fn granted_until(&self, wake: &Wake, now: Moment) -> Option<Term> {
         let (sent, at_us) = self.dated?;
         let passed = Duration::from_micros(wake.at_us.checked_sub(at_us)?);
-        // The two clocks may run at speeds that differ by 1 %, as everywhere.
+        // The speeds of the two clocks may differ by 1 %, as everywhere.
         let granted = sent.after(passed.mul_f64(0.99));
         let window =
             Ttl::new(CLAIM_WINDOW).map_or(self.terms.ttl, |window| window.min(self.terms.ttl));

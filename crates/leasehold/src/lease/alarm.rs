@@ -1,8 +1,8 @@
-//! When the client's own task looks at its timers. Must never make a caller wake another thread without need.
+//! Wakes the client's task when a timer is due.
 //!
-//! The task sleeps until the first timer is due. To add one that is due later than that wakes nobody, and after a quiet moment the
-//! task still wakes once more before it sleeps for good: so a client that acquires and releases all the time, each time adding and
-//! removing a renewal far ahead, never pays for a wake-up.
+//! The task sleeps until the first timer is due. A timer that is due later wakes no thread. After a quiet moment the task wakes once
+//! more before it sleeps without a limit. So a client that acquires and releases all the time, and each time adds and removes a renewal
+//! far ahead, never pays for a wake-up.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use crate::sync::AtomicBool;
 /// How long the task goes on waking up after the last timer was added.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Until when the task sleeps, as those know who add timers: it is kept beside them, under one lock.
+/// When the task wakes next. It is stored beside the timers, under one lock.
 #[derive(Debug, Default)]
 pub(super) struct WakePlan {
-    /// `None` while it sleeps for good.
+    /// `None` while it sleeps without a limit.
     looks_at: Option<Next>,
     /// A timer was added since it last looked.
     added: bool,
 }
 
 impl WakePlan {
-    /// There is one more timer. Whether the task has to be woken for it.
+    /// Adds a timer. Returns whether the task has to be woken for it.
     pub(super) fn add(&mut self, next: Next) -> bool {
         self.added = true;
         let sooner = self.looks_at.map_or(next, |at| at.and(next));
@@ -35,7 +35,7 @@ impl WakePlan {
         is_late
     }
 
-    /// The task is about to sleep; this is the first timer. Until when it sleeps.
+    /// The task is about to sleep, and `first` is the first timer. Returns until when it sleeps.
     pub(super) fn sleep(&mut self, first: Option<Next>, now: Moment) -> Option<Next> {
         let active = std::mem::take(&mut self.added);
         let quiet = || Next {
@@ -65,7 +65,7 @@ impl Alarm {
         self.ring();
     }
 
-    /// Calls `look` each time a timer may be due; it says until when to sleep. Ends when it is closed.
+    /// Calls `look` each time a timer may be due; `look` returns until when to sleep. Ends when the alarm is closed.
     pub(super) async fn run(&self, clock: &Clock, mut look: impl FnMut() -> Option<Next>) {
         while !self.closed.load(Ordering::SeqCst) {
             let until = look();

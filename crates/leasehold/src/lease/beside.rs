@@ -1,5 +1,4 @@
-//! What a client holds beside leases: it hears as well that the server was replaced. Must never be called for leases, which
-//! have renewals.
+//! Notifies holds that are not leases (timestamp locks) when the server was replaced. Leases learn that by their renewals.
 
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -7,34 +6,34 @@ use crate::clock::Moment;
 use crate::error::Replaced;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Something that is held by word of a server.
+/// A hold that a server has confirmed.
 pub(crate) trait Doubtful: Send + Sync + 'static {
-    /// Until when it may be relied on.
+    /// The deadline of the hold.
     fn valid_until(&self) -> Moment;
 
-    /// The server was replaced, it is heard at `now`: it is doubtful, and asked for at once. Must return at once.
+    /// The server was replaced, as the client learns at `now`. The hold is doubtful, and the new server is asked at once. Must not block.
     fn replaced(&self, how: Replaced, now: Moment);
 }
 
-/// All that is held so.
+/// All such holds.
 #[derive(Default)]
 pub(crate) struct Beside(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     held: Vec<Weak<dyn Doubtful>>,
-    /// When it was heard that the server was replaced, and how, the last time.
+    /// The last replacement of the server, and when the client learned of it.
     replaced: Option<(Moment, Replaced)>,
 }
 
 impl Beside {
-    /// Something more is held, as long as it lives: the server was asked for it at `asked_at`.
+    /// Adds a hold, for as long as it lives. The server was asked for it at `asked_at`.
     pub(crate) fn add<T: Doubtful>(&self, held: &Arc<T>, asked_at: Moment) {
         let replaced = {
             let mut state = self.lock();
             if state.held.len() == state.held.capacity() {
                 state.held.retain(|held| held.strong_count() > 0);
-                // Room for as many again, so that most are added without a look at the others.
+                // Double the room, so most additions do not scan the others.
                 let live = state.held.len();
                 state.held.reserve(live + 1);
             }
@@ -45,12 +44,12 @@ impl Beside {
         if let Some((at, how)) = replaced
             && asked_at <= at
         {
-            // Perhaps by word of the server of before.
+            // The old server may have confirmed it.
             held.replaced(how, at);
         }
     }
 
-    /// Tells all, the one that ends soonest first.
+    /// Notifies all holds, the one with the earliest deadline first.
     pub(super) fn replaced(&self, how: Replaced, now: Moment) {
         let mut held: Vec<Arc<dyn Doubtful>> = {
             let mut state = self.lock();

@@ -1,4 +1,4 @@
-//! Effects: the machine's output, in order. Nobody carries one out while the machine is locked (E3).
+//! Effects: the machine's output, in order. The engine executes them after the machine is unlocked (E3).
 
 use std::mem;
 use std::sync::Arc;
@@ -17,33 +17,33 @@ use crate::clock::Moment;
 use crate::error::{Error, Lost};
 use crate::telemetry::{Ended, Said, Telemetry};
 
-/// Something that is to be done.
+/// An action for the engine.
 pub(super) enum Effect {
     /// Send a step to the store.
     Send { name: LockName, step: Step, to: To },
-    /// The lease is this one's.
+    /// Deliver the lease to this waiter.
     Grant(Waiter, Arc<Hold>),
-    /// Tell it that the lock is busy.
+    /// Tell this waiter that the lock is busy.
     Busy(Waiter),
-    /// Tell it why it gets no lease.
+    /// Tell this waiter why it gets no lease.
     Refuse(Waiter, Box<Error>),
-    /// It went away by itself.
+    /// Drop a waiter that left by itself.
     Gone(Waiter),
     /// Call the `on_wait` of the request with this number.
     Watch(LockName, u64, OnWaitCall),
     /// Put the name into the index.
     Index(LockName),
-    /// Tell those who renewed by hand.
+    /// Answer the callers of `extend`.
     Extended(Vec<ExtendReply>, Result<(), Error>),
     /// Tell the user of a lease how its release went.
     Released(PendingRelease, Result<(), Error>),
-    /// The use of a lease is over: tell those who wait for that, and whoever watches.
+    /// The use of a lease is over: notify its watchers and telemetry.
     Ended(Arc<Hold>, Ended),
-    /// Drop those who renewed by hand: the lease is over, and knows why.
+    /// Drop the callers of `extend`: the lease is over, and its hold knows why.
     Forgotten(Vec<ExtendReply>),
-    /// For whoever watches: a renewal was answered after this time.
+    /// For telemetry: a renewal was answered after this time.
     Renewed(Arc<Hold>, Duration, Said),
-    /// For whoever watches: the lock is busy.
+    /// For telemetry: the lock is busy.
     InLine(LockName, Busy),
 }
 
@@ -58,23 +58,23 @@ pub(super) enum To {
     Settlement(Owner, u32),
 }
 
-/// Something that time brings.
+/// A timer.
 #[derive(Debug)]
 pub(super) enum Due {
-    /// This owner asks again.
+    /// The next poll of this owner.
     Ask(LockName, Owner),
     /// A renewal or a deadline of this owner's lease.
     Lease(Owner),
     /// The time limit of a request.
     Limit(LockName, u64),
-    /// A lock that may be idle for too long.
+    /// The check of an idle lock.
     Idle(LockName),
     /// The next release of this owner.
     Settlement(Owner),
 }
 
 impl Due {
-    /// Whether a host that was suspended has to notice at once that it is due. Nothing depends on a poll or a retry.
+    /// Whether the timer must fire at once when a suspended host resumes. A poll or a retry may be late.
     fn is_precise(&self) -> bool {
         match self {
             Self::Lease(_) | Self::Limit(..) | Self::Idle(_) => true,
@@ -83,14 +83,14 @@ impl Due {
     }
 }
 
-/// Effects for now, and timers for later.
+/// Effects and timers.
 #[derive(Default)]
 pub(super) struct Effects {
     at_once: Vec<Effect>,
     later: Timers<Due>,
     /// How many timers are precise.
     precise: usize,
-    /// The soonest timer that was added since somebody asked for it.
+    /// The earliest timer added since [`Effects::take_added`].
     added: Option<Next>,
 }
 
@@ -99,7 +99,7 @@ impl Effects {
         self.at_once.push(effect);
     }
 
-    /// `due` is due at `at`.
+    /// Adds a timer.
     pub(super) fn wake(&mut self, at: Moment, due: Due) -> Ticket {
         let next = Next {
             at,
@@ -110,13 +110,13 @@ impl Effects {
         self.later.add(at, due)
     }
 
-    /// It is not due any more, if it still was.
+    /// Removes a timer, if it has not fired.
     pub(super) fn unset(&mut self, ticket: Ticket) {
         let due = self.later.remove(ticket);
         self.uncount(due.as_ref());
     }
 
-    /// Takes out the first thing that is due at `now`.
+    /// Takes out the first timer that is due at `now`.
     pub(super) fn pop(&mut self, now: Moment) -> Option<Due> {
         let due = self.later.pop(now);
         self.uncount(due.as_ref());
@@ -127,38 +127,38 @@ impl Effects {
         self.precise -= usize::from(gone.is_some_and(Due::is_precise));
     }
 
-    /// When the first thing is due, and whether anything is precise.
+    /// When the first timer is due, and whether any timer is precise.
     pub(super) fn next(&self) -> Option<Next> {
         let at = self.later.first()?;
         let is_precise = self.precise > 0;
         Some(Next { at, is_precise })
     }
 
-    /// The soonest timer that was added since the last call.
+    /// The earliest timer added since the last call.
     pub(super) fn take_added(&mut self) -> Option<Next> {
         self.added.take()
     }
 
-    /// Takes this for what is to be done at once, which is nothing yet.
+    /// Uses `room` as the empty list of effects.
     pub(super) fn make_room(&mut self, room: Vec<Effect>) {
         self.at_once = room;
     }
 
-    /// Takes out what is to be done at once.
+    /// Takes out the effects.
     pub(super) fn take(&mut self) -> Vec<Effect> {
         mem::take(&mut self.at_once)
     }
 }
 
-/// Where the verdict of a release goes.
+/// The channel for the result of a release.
 pub(super) type Verdict = oneshot::Sender<Result<(), Error>>;
 
-/// A lease whose use has ended, and who wants to know how its release goes.
+/// A lease whose use has ended, and the caller that waits for the result of the release.
 pub(super) struct PendingRelease {
     pub(super) hold: Arc<Hold>,
     /// For how long the lock is to stay taken.
     pub(super) keep: Option<Ttl>,
-    /// It was lost before.
+    /// The loss, if the lease was lost before.
     pub(super) lost: Option<Lost>,
     pub(super) verdict: Option<Verdict>,
 }

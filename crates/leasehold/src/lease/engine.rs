@@ -1,10 +1,9 @@
-//! The driver of a client's machine, which all handles share. It hands events over, and carries effects out. Must never decide
-//! anything about a lock.
+//! Drives the state machine of a client: passes events to it and executes its effects. It decides nothing about a lock.
 //!
 //! # Invariants
 //!
-//! - **E3** No lock of this module is held while a store, a caller or a watcher is called: each may come back at once.
-//! - **E4** As long as a request is under way, or a release is to be repeated, the engine lives, and whoever closes the client waits.
+//! - **E3** No mutex of this module is held while a store, a caller or a watcher is called: each may call the engine.
+//! - **E4** While a request is under way, or a release has to be repeated, the engine lives, and `Client::close` waits.
 
 #[cfg(test)]
 mod test_access;
@@ -39,17 +38,17 @@ use crate::store::{Done, Listener, Notice, Store};
 use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::{self, Telemetry};
 
-/// The machinery behind a client.
+/// The engine behind a client.
 pub(crate) struct Engine {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
     pub(crate) tasks: Tasks,
     pub(crate) identity: Arc<Identity>,
-    /// How long a waiter in the queue puts up with a store that does not answer.
+    /// See [`ClientBuilder::outage_timeout`](crate::ClientBuilder::outage_timeout).
     #[cfg(feature = "timestamp")]
     pub(crate) outage_timeout: Duration,
     pub(crate) telemetry: Telemetry,
-    /// What is held beside leases, and hears of a replaced server as well.
+    /// Holds that are not leases. They are notified of a replaced server.
     #[cfg(feature = "timestamp")]
     pub(crate) beside: Beside,
     state: Mutex<EngineState>,
@@ -63,11 +62,11 @@ struct EngineState {
     machine: Machine,
     effects: Effects,
     watch: WakePlan,
-    /// While releases wait to be repeated (E4). Those under way have an engine and a token of their own.
+    /// Set while releases wait to be repeated (E4). Requests under way have their own engine handle and token.
     alive: Option<(Arc<Engine>, TaskTrackerToken)>,
 }
 
-/// What a client needs before it has a store.
+/// The parts of an engine that do not depend on the store.
 pub(crate) struct EngineConfig {
     pub(crate) clock: Clock,
     pub(crate) tasks: Tasks,
@@ -76,12 +75,12 @@ pub(crate) struct EngineConfig {
     pub(crate) telemetry: Telemetry,
 }
 
-/// The way from a store to the engine that uses it.
+/// Delivers the notices of a store to its engine.
 #[derive(Clone, Default)]
 pub(crate) struct NoticeSink(Arc<OnceLock<Weak<Engine>>>);
 
 impl NoticeSink {
-    /// Where the store delivers its notices. Weak, so that the store does not keep the engine alive that keeps the store.
+    /// The listener for the store. It holds the engine weakly, since the engine holds the store.
     pub(crate) fn listener(&self) -> Listener {
         let wire = self.0.clone();
         Arc::new(move |notice| {
@@ -93,7 +92,7 @@ impl NoticeSink {
 }
 
 impl Engine {
-    /// The engine of a store that delivers its notices by `wire`, and what has to run beside it until it is dropped.
+    /// The engine of a store that delivers its notices by `wire`, and the future of its timers, which must run until the engine is dropped.
     pub(crate) fn new(
         store: Arc<dyn Store>,
         plan: EngineConfig,
@@ -134,20 +133,20 @@ impl Engine {
             Arc::downgrade(&engine),
         );
         let run = async move {
-            // Once nobody uses the engine, only what is on its way is waited for.
+            // When the engine is not used any more, only requests under way are awaited.
             let look = || weak.upgrade().and_then(|engine| engine.pass());
             alarm.run(&clock, look).await;
         };
         (engine, run)
     }
 
-    /// Tells the machine what has happened, and does what it wants done.
+    /// Passes an event to the machine and executes the effects.
     fn handle(self: &Arc<Self>, event: Event) {
-        // What leaves its queue here is on its way to the store only a moment later: who closes the client waits for that. An answer
-        // comes with a token of its own, and a request is nothing yet to wait for.
+        // The requests that follow are sent a moment later, so `Client::close` waits for this token meanwhile. An answer has its own token,
+        // and a new request needs none.
         let waits = !matches!(event, Event::Asked(..) | Event::Answered(..));
         let _under_way = waits.then(|| self.tasks.token());
-        // Made here, where nobody else waits for it.
+        // Allocated before the lock is taken.
         let room = Vec::with_capacity(2);
         let (effects, rings, ended) = {
             let mut state = self.state();
@@ -181,7 +180,7 @@ impl Engine {
         match effect {
             Effect::Send { name, step, to } => self.send(&name, step, to),
             Effect::Grant(waiter, hold) => {
-                // A lease that cannot be delivered comes back, and is released (W2).
+                // A lease that cannot be delivered is released (W2).
                 if let Err(hold) = waiter.served(hold) {
                     self.release(&hold, None, None);
                 }
@@ -213,7 +212,7 @@ impl Engine {
     }
 
     fn send(self: &Arc<Self>, name: &LockName, step: Step, to: To) {
-        // Whoever closes the client waits for the answer.
+        // `Client::close` waits for the answer.
         let (engine, token) = (self.clone(), self.tasks.token());
         let answered = move |answer| {
             engine.handle(Event::Answered(to, answer));
@@ -228,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// Attends to what is due; when the next thing is.
+    /// Handles the timers that are due. Returns when the next one is due.
     fn pass(self: &Arc<Self>) -> Option<Next> {
         loop {
             {
@@ -242,7 +241,7 @@ impl Engine {
         }
     }
 
-    /// Begins an acquisition, which `answer` waits for; its number.
+    /// Begins an acquisition whose result goes to `answer`. Returns its number.
     pub(super) fn ask(self: &Arc<Self>, request: Request, answer: oneshot::Sender<Outcome>) -> u64 {
         let id = self.next_seat.fetch_add(1, Ordering::Relaxed);
         let name = request.name.clone();
@@ -256,12 +255,12 @@ impl Engine {
         id
     }
 
-    /// Nobody waits for this acquisition any more.
+    /// The caller of this acquisition has gone.
     pub(super) fn leave(self: &Arc<Self>, name: &LockName, id: u64) {
         self.handle(Event::Left(name.clone(), id));
     }
 
-    /// Renews by hand, for `ttl` from now on. Dropping the caller says that the lease is over; its hold knows why.
+    /// Renews a lease now, for `ttl`. A dropped `caller` means that the lease is over; its hold knows why.
     pub(super) fn extend(self: &Arc<Self>, owner: &Owner, ttl: Ttl, caller: ExtendReply) {
         self.handle(Event::Extended(owner.clone(), ttl, caller));
     }
@@ -273,14 +272,14 @@ impl Engine {
         keep: Option<Ttl>,
         verdict: Option<Verdict>,
     ) {
-        // Asked now: a store that connects anew tells nothing meanwhile.
+        // Asked now: during a reconnect, the store sends no notices.
         let tells_wanted = || self.store.capabilities().tells_wanted;
         if let Some(release) = Release::once(hold, keep, verdict, tells_wanted) {
             self.handle(Event::Released(release));
         }
     }
 
-    /// Undoes what may have reached the store.
+    /// Undoes requests that may have reached the store.
     pub(super) fn settle(self: &Arc<Self>, work: Settle) {
         self.handle(Event::Undone(work));
     }
@@ -296,7 +295,7 @@ impl Engine {
         }
         #[cfg(feature = "cache")]
         if matches!(notice, Notice::LoadEnded { .. } | Notice::Changed { .. }) {
-            // For whoever guards cache entries: the client passes it on.
+            // For the cache guard, which the client notifies.
             return;
         }
         let is_restored = matches!(notice, Notice::Reconnected);
@@ -336,13 +335,13 @@ impl Engine {
     }
 
     fn state(&self) -> MutexGuard<'_, EngineState> {
-        // Nothing in the machine panics but by a fault of its own, and then its timers set right what they can.
+        // A panic in the machine is a bug. After it, the timers repair what they can.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Engine {
-    /// Nobody is left who could want a lock that lingers. The client's thread ends when the store has answered.
+    /// Releases lingering locks, which no task can use any more. The client's thread ends when the store has answered.
     fn drop(&mut self) {
         let last = Arc::new(CloseOnDrop(self.alarm.clone()));
         let leases = self.state().machine.leases();

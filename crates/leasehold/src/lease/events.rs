@@ -15,15 +15,15 @@ use crate::store::{Answer, Notice};
 /// A lease that is given back.
 pub(super) struct Release {
     pub(super) hold: Arc<Hold>,
-    /// For how long it is to stay taken.
+    /// How long the lock stays taken.
     pub(super) keep: Option<Ttl>,
     pub(super) verdict: Option<Verdict>,
-    /// Whether the store tells, at present, that others wait. If not, they do.
+    /// Whether the store currently notifies the client of waiters. If not, the client assumes that there are some.
     pub(super) tells_wanted: bool,
 }
 
 impl Release {
-    /// Gives a lease back, if it was not given back before. Whether the store tells that others wait is asked at that moment.
+    /// Releases a lease, if it was not released before. `tells_wanted` is called at that moment.
     pub(super) fn once(
         hold: &Arc<Hold>,
         keep: Option<Ttl>,
@@ -39,14 +39,14 @@ impl Release {
             });
         }
         if let (Some(verdict), Some(lost)) = (verdict, hold.loss()) {
-            // Closed meanwhile: the caller is told why, if it still listens.
+            // The client was closed meanwhile: report the loss to the caller.
             drop(verdict.send(Err(lost.into())));
         }
         None
     }
 }
 
-/// Something that has happened.
+/// An event.
 pub(super) enum Event {
     /// A request for a lock came in.
     Asked(LockName, QueueEntry<Waiter>),
@@ -56,15 +56,15 @@ pub(super) enum Event {
     Deaf(LockName, u64),
     /// The store has answered.
     Answered(To, Answer),
-    /// The store tells something without being asked.
+    /// The store sent a notice.
     Noticed(Notice),
-    /// A lease is renewed by hand, for so long from now on.
+    /// A caller renews a lease, for this TTL from now.
     Extended(Owner, Ttl, ExtendReply),
     /// A lease is given back.
     Released(Release),
-    /// This is to be undone, whether it is to stay taken or not.
+    /// Undo the requests of an owner, whether its lock stays taken or not.
     Undone(Settle),
-    /// It is time for the first of what is due.
+    /// The first timer is due.
     Passed,
     /// The client is being closed.
     Closed,

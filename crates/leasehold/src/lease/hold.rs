@@ -1,15 +1,15 @@
-//! What a lease knows of itself. Must never go back from lost to held.
+//! The state of a lease, shared by its handle and the machine.
 //!
 //! # Invariants
 //!
 //! - **L1** `deadline` is `sent + ttl - drift`, where `sent` was read *before* the request was sent; so it lies before
 //!   the store's expiry, however long the answer took.
 //! - **L2** A failed renewal is not a loss: the lease is doubtful until its deadline.
-//! - **L3** Lost and retired are final: its user never gets it back, also once the deadline has passed and only a look at the
-//!   clock has told so; hence such looks and confirmed renewals take turns. A retired one is renewed only while nobody uses the lock,
-//!   for the next lease of the same owner.
-//! - **L4** A lease is held only by word of the server that keeps the lock now. Where that was replaced, the lease is doubtful, and
-//!   fit for nobody else, until the new one has confirmed it.
+//! - **L3** Lost and retired are final: the user never gets the lease back, also if only a reading of the clock showed that the deadline
+//!   had passed. So such readings and confirmed renewals exclude each other. A retired lease is renewed only while the lock is idle, for
+//!   the next lease of the same owner.
+//! - **L4** Only the server that keeps the lock now can confirm a lease. After the server was replaced, the lease is doubtful and is not
+//!   handed on, until the new server has confirmed it.
 
 mod at_least;
 mod doubt;
@@ -30,33 +30,33 @@ use crate::error::{LossCause, Lost, Replaced};
 use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::{Ended, How, Watched};
 
-/// Where a lease stands.
+/// The state of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LeaseState {
-    /// Not over, as far as anybody has noticed.
+    /// Held, as far as the client knows.
     Held,
-    /// Over, by itself.
+    /// Lost.
     Lost(LossCause),
-    /// Over, by release.
+    /// Released.
     Retired,
 }
 
-/// What happened since the last renewal that was confirmed.
+/// The doubt since the last confirmed renewal.
 #[derive(Debug, Clone)]
 struct Doubt {
-    /// What happened last: a renewal failed (L2), or the server was replaced.
+    /// The last event: a renewal failed (L2), or the server was replaced.
     reason: String,
     /// The server was replaced (L4).
     replaced: Option<Replaced>,
 }
 
-/// Where it stands, and who watches its use.
+/// The changing state of a hold.
 #[derive(Debug)]
 struct HoldState {
     standing: LeaseState,
-    /// Since the last renewal that was confirmed, if it is; also of a lock that nobody uses.
+    /// The doubt since the last confirmed renewal, if any; also of an idle lock.
     doubt: Option<Doubt>,
-    /// From when its user has it until it is over, if anybody watches.
+    /// The telemetry of its use, from its delivery to its end, if telemetry is on.
     watched: Option<Watched>,
 }
 
@@ -66,34 +66,34 @@ pub(crate) struct Hold {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
     pub(crate) fence: Fence,
-    /// The fence of the store's grant, by which the store knows this lease and all others of its stay (core: C8).
+    /// The fence of the store's grant. The store knows all leases of the stay by it (core: C8).
     pub(crate) grant: Fence,
     /// When the server was asked that granted it.
     pub(crate) asked_at: Moment,
-    /// When to give up holding whatever the store says.
+    /// The end that `max_hold` sets.
     pub(crate) max_until: Option<Moment>,
-    /// For how long to keep the lock idle after the release.
+    /// How long the lock may stay idle after the release.
     pub(crate) linger: Duration,
     pub(crate) auto_renew: bool,
-    /// What was asked for, and what it was given at first: a grant that was only heard of is for less.
+    /// The requested TTL, and the time of the grant: a grant known only from a wake is shorter.
     pub(crate) ttl: Ttl,
     pub(crate) lasts: Ttl,
     /// Since when it is held.
     pub(crate) since: Moment,
     clock: Clock,
     deadline: AtomicU64,
-    /// An earlier try to acquire was not answered, and may be carried out until then, even after a release; or 0.
+    /// Until when an unanswered request of the acquisition may be executed, even after a release; or 0.
     unsettled_until: AtomicU64,
     /// Until when the lock stays taken if the lease ends sooner, or 0.
     keep_until: AtomicU64,
     state: Mutex<HoldState>,
     changed: Notify,
     given_back: AtomicBool,
-    /// It goes on without this client.
+    /// It was detached.
     detached: AtomicBool,
 }
 
-/// What a new lease begins with.
+/// The initial values of a lease.
 pub(crate) struct Start {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,

@@ -1,5 +1,5 @@
-//! Who a client is to others. Must never give two acquisitions the same owner, not even in two copies of one process: a virtual machine
-//! may be restored twice from one snapshot, and each copy has to connect anew.
+//! The identity of a client and its owners. No two acquisitions have the same owner, not even in two copies of one process: a virtual
+//! machine may be restored twice from one snapshot, but each copy has to reconnect, and then draws new random bits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,13 +7,13 @@ use leasehold_core::{ClientId, Label, Owner};
 
 use crate::error::{Error, StoreError, StoreErrorKind};
 
-/// What this client writes into its owners.
+/// The parts of this client's owners.
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) client: ClientId,
     host: Label,
     pid: u32,
-    /// Random bits of this client's own, drawn anew for each connection, and how many owners there were.
+    /// Random bits, drawn again for each connection, and a counter of owners.
     seed: AtomicU64,
     count: AtomicU64,
 }
@@ -31,7 +31,7 @@ impl Identity {
         })
     }
 
-    /// A client whose bits depend on these alone.
+    /// A client whose bits depend only on the arguments.
     #[cfg(any(test, feature = "simulation"))]
     pub(super) fn seeded(client: u64, seed: u64) -> Self {
         Self {
@@ -43,20 +43,19 @@ impl Identity {
         }
     }
 
-    /// Draws the bits anew that all owners from now on share. Where the system has none, the old ones go on.
+    /// Draws new random bits for all further owners. If the system has none, the old bits stay.
     pub(crate) fn renew(&self) {
         if let Ok(seed) = getrandom::u64() {
             self.seed.store(seed, Ordering::Relaxed);
         }
     }
 
-    /// The owner of a new acquisition. 128 bits that begin at random and are counted on: no call to the operating system,
-    /// and still nobody else's, as the client's own 64 random bits are not.
+    /// The owner of a new acquisition: 128 unique bits from a random start and a counter. Needs no system call.
     pub(crate) fn owner(&self, note: &Label) -> Owner {
         Owner::labelled(self.bits(), self.client, &self.host, self.pid, note)
     }
 
-    /// The same bits for something else that needs an identity.
+    /// 128 unique bits for another use.
     pub(crate) fn bits(&self) -> u128 {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         let seed = self.seed.load(Ordering::Relaxed);
@@ -64,8 +63,8 @@ impl Identity {
     }
 }
 
-/// A different number for each number, and far from those of its neighbours, so that owners can be told apart at a glance.
-/// The finalizer of `SplitMix64` (Steele, Lea, Flood 2014), a bijection.
+/// A bijection that maps neighbours to distant numbers, so people can distinguish owners at a glance.
+/// It is the finalizer of `SplitMix64` (Steele, Lea, Flood 2014).
 fn scramble(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -80,7 +79,7 @@ fn no_random_bits(error: getrandom::Error) -> StoreError {
     )
 }
 
-/// `user@hostname`, as far as known, cut to what an owner can hold.
+/// `user@hostname`, as far as known, cut to the limit of an owner.
 fn who_and_where() -> String {
     let host = nix::unistd::gethostname()
         .ok()

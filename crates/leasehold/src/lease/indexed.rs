@@ -1,4 +1,4 @@
-//! Which names were put into the index a moment ago. A hint: what is forgotten is put there again.
+//! Remembers the names that were put into the index recently. If a name is forgotten, it is only put there again.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -9,7 +9,7 @@ use leasehold_core::LockName;
 use crate::clock::Moment;
 use crate::sync::Mutex;
 
-/// How often a name that is waited for is put into the index anew.
+/// How often a name with waiters is put into the index again.
 const INDEX_AGAIN: Duration = Duration::from_secs(10);
 
 /// How many names are remembered to be in the index.
@@ -19,7 +19,7 @@ const INDEXED: usize = 1024;
 pub(super) struct Indexed(Mutex<HashMap<LockName, Moment>>);
 
 impl Indexed {
-    /// Whether this name is to be put there at `now`, which is noted.
+    /// Whether this name has to be put into the index at `now`. Remembers it.
     pub(super) fn is_new(&self, name: &LockName, now: Moment) -> bool {
         let mut indexed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = |at: &Moment| now.since(*at) < INDEX_AGAIN;

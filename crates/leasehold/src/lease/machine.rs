@@ -1,15 +1,14 @@
-//! Everything that a client knows of its locks: it is told what has happened, and says what is to be done. Must never do I/O, wait, or
-//! read a clock.
+//! The state machine of a client: takes events, and returns effects. It does no I/O, never waits, and reads no clock.
 //!
-//! Lines, renewals and settlements are its parts, which know nothing of each other. This is where an event is taken to the parts that
-//! it concerns, and where one part's word becomes another's event.
+//! Its parts are the local queues, the renewals and the settlements. They do not know each other. The machine passes an event to the parts
+//! that it concerns, and the output of one part to another part.
 //!
 //! # Invariants
 //!
-//! - **E1** Every owner of this client that the store may know stands in a queue, or has a request under way or a settlement; or is
-//!   settled at the next connection.
-//! - **E2** A wake for an owner that stands in no queue begins a settlement: the lock was granted to someone who gave up. Not if it is to
-//!   stay taken (U3).
+//! - **E1** Each owner of this client that the store may know is in a queue, has a request under way or a settlement, or is settled at the
+//!   next connection.
+//! - **E2** A wake for an owner that is in no queue begins a settlement, since the lock was granted to a caller that had gone. Not if the
+//!   lock is to stay taken (U3).
 
 mod acquiring;
 mod answers;
@@ -41,7 +40,7 @@ pub(super) struct Machine {
     renewals: Renewals,
     settlements: Settlements,
     identity: Arc<Identity>,
-    /// For those who look at a lease; the machine itself is told what time it is.
+    /// For the holds. The machine itself gets the time as an argument.
     clock: Clock,
     about: About,
     is_closed: bool,
@@ -51,7 +50,7 @@ pub(super) struct Machine {
 pub(super) struct About {
     /// Its name in errors.
     pub(super) store: Arc<str>,
-    /// How long a waiter in the queue puts up with it when it does not answer.
+    /// See [`ClientBuilder::outage_timeout`](crate::ClientBuilder::outage_timeout).
     pub(super) outage_timeout: Duration,
 }
 
@@ -68,7 +67,7 @@ impl Machine {
         }
     }
 
-    /// Something has happened, at `now` or a moment before.
+    /// Handles an event that happened at `now` or a moment before.
     pub(super) fn handle(&mut self, now: Moment, event: Event, effects: &mut Effects) {
         match event {
             Event::Asked(name, entry) => self.asked(&name, entry, now, effects),
@@ -108,12 +107,12 @@ impl Machine {
         self.check();
     }
 
-    /// Whether a release is to be repeated some time: then somebody has to wait for it.
+    /// Whether a release has to be repeated later. Then `Client::close` has to wait.
     pub(super) fn is_waiting(&self) -> bool {
         self.settlements.is_waiting()
     }
 
-    /// The leases that were out or idle, when nobody is left who could want anything.
+    /// The held and idle leases, when the client has no users any more.
     pub(super) fn leases(&mut self) -> Vec<(LockName, Owner)> {
         let leases = self.queues.close().leases;
         let leases = leases.into_iter().map(|(name, owner, _)| (name, owner));
@@ -136,7 +135,7 @@ impl Machine {
         }
     }
 
-    /// Does what a queue wants done. The first release is the one of the lease whose use ends.
+    /// Executes the actions of a queue. The first release is the one of the lease whose use ends.
     fn execute(
         &mut self,
         name: &LockName,
@@ -174,7 +173,7 @@ impl Machine {
             }
         }
         if let Some(release) = release {
-            // It was handed on, or is idle: the store need not know.
+            // The lock was handed on, or is idle: no request is needed.
             effects.push(Effect::Released(release, Ok(())));
         }
         self.tell_queues(now, effects);
@@ -197,7 +196,7 @@ impl Machine {
         effects.push(Effect::Grant(entry.caller, hold));
     }
 
-    /// Leases were lost: who waits here does not wait for their users to notice.
+    /// Leases were lost: the next waiter does not wait until their users notice.
     fn tell_queues(&mut self, now: Moment, effects: &mut Effects) {
         for hold in self.renewals.take_lost() {
             let identity = &self.identity;
@@ -207,7 +206,7 @@ impl Machine {
         }
     }
 
-    /// Calls those who watch the waiting: all in the queue, or one.
+    /// Calls `on_wait` of all waiters of a queue, or of one.
     fn tell_watchers(
         &mut self,
         name: &LockName,
@@ -238,7 +237,7 @@ impl Machine {
         self.renewals.check();
     }
 
-    /// Whether nothing is left of any lock: no queue, and no lease.
+    /// Whether there is no queue and no lease.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.queues.is_empty() && self.renewals.len() == 0
@@ -264,7 +263,7 @@ impl Machine {
         self.renewals.len()
     }
 
-    /// A lease is handed on that was made a while ago.
+    /// Hands on a lease that was made a while ago.
     #[cfg(test)]
     pub(super) fn hands_on(&mut self, hold: &Arc<Hold>, now: Moment, effects: &mut Effects) {
         self.renewals.hand_on(hold, hold.ttl, now, effects);
@@ -272,7 +271,7 @@ impl Machine {
     }
 }
 
-/// Tells those who wait why they get no lease.
+/// Tells these waiters why they get no lease.
 fn refuse(
     entries: impl IntoIterator<Item = QueueEntry<Waiter>>,
     error: &Error,

@@ -1,4 +1,4 @@
-//! A held lock, from the first request to the last confirmation. Must never hand out a lease whose deadline has passed.
+//! Leases: from the first request for a lock to the confirmation of its release.
 
 mod acquisition;
 mod alarm;

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - **W2** Either a caller receives the lease, or it is released; there is no moment at which neither is certain: whoever finds that a
-//!   lease cannot be delivered, the engine or the future that is dropped, releases it.
+//! - **W2** Either the caller receives the lease, or the lease is released. At each moment one of the two is certain: the engine or the
+//!   dropped future releases a lease that cannot be delivered.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::handle::Lease;
 use super::waiter::{Outcome, Request};
 use crate::error::{Error, StoreError};
 
-/// An acquisition under way. Dropping it ends it, and nothing is left behind.
+/// An acquisition under way. Dropping it ends the acquisition and leaves nothing behind.
 #[must_use = "dropping it ends the acquisition"]
 pub(crate) struct Pending {
     engine: Arc<Engine>,
@@ -59,7 +59,7 @@ impl Drop for Pending {
         if self.over {
             return;
         }
-        // From here on no lease can be put where nobody looks.
+        // From here on no lease can be delivered.
         self.answered.close();
         match self.answered.try_recv() {
             Ok(Ok(Some(hold))) => self.engine.release(&hold, None, None),

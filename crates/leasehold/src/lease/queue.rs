@@ -1,4 +1,4 @@
-//! The parts of a queue: who stands in it, whose turn it is, and what is to be done. `queues.rs` moves them.
+//! A local wait queue: its entries, its state and its actions. `queues.rs` drives it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use super::terms::Terms;
 use crate::clock::Moment;
 use crate::error::StoreError;
 
-/// How long an idle lock goes without a look at most.
+/// The longest time between two checks of an idle lock.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
 
-/// Who waits for an answer.
+/// The caller behind an entry.
 pub(super) trait Requester {
-    /// It does not listen any more.
+    /// Whether the caller has gone.
     fn is_gone(&self) -> bool;
 
-    /// Its lease may stay idle here, in case somebody wants it again.
+    /// Whether its lock may stay idle in this client after the release.
     fn lingers(&self) -> bool;
 }
 
-/// A request in the queue.
+/// An entry of a queue: one request for the lock.
 pub(super) struct QueueEntry<C> {
     pub(super) id: u64,
     pub(super) terms: Terms,
-    /// It does not wait for a busy lock.
+    /// Whether it only tries, and does not wait for a busy lock.
     pub(super) once: bool,
     pub(super) caller: C,
 }
@@ -36,58 +36,58 @@ pub(super) struct LocalQueue<C, T> {
     pub(super) waiting: VecDeque<QueueEntry<C>>,
 }
 
-/// Whose turn it is.
+/// The state of a queue.
 #[allow(
     clippy::large_enum_variant,
     reason = "each acquisition begins with the large one; a queue is made once and stays where it is"
 )]
 pub(super) enum QueueState<T> {
-    /// One owner asks the store, on behalf of all.
+    /// One owner acquires the lock from the store, on behalf of all entries.
     Asking(Acquisition),
-    /// A lease is out.
+    /// A lease is in use.
     Held(OwnerSession<T>),
-    /// Nobody uses it, and until then it is kept in case somebody does.
+    /// The lock is idle, and is kept until this moment in case a task wants it again.
     Idle(OwnerSession<T>, Moment),
 }
 
-/// A stay in the lock: one owner at the store, one lease after the other here.
+/// One grant of the store: one owner there, and one lease after the other in this client (a stay).
 pub(super) struct OwnerSession<T> {
     pub(super) owner: Owner,
     pub(super) terms: Terms,
     pub(super) stay: Session,
     pub(super) lease: T,
-    /// When it was last heard that others wait. An answer to what was asked before that does not know of them.
+    /// The last notice that other clients wait. An answer to an earlier request does not count them.
     pub(super) heard: Option<Moment>,
-    /// When somebody is going to look whether it has been idle for too long.
+    /// When the next check for idleness is due.
     pub(super) looked_at: Option<Moment>,
 }
 
 /// How a lease ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// The lock may go to the next one here, or stay idle until then.
+    /// The lock may go to the next entry, or stay idle until this moment.
     HandOn { linger_until: Option<Moment> },
     /// It has to go back to the store.
     GiveBack,
 }
 
-/// What is to be done.
+/// An action for the machine.
 pub(super) enum Action<C, T> {
     /// Ask the store.
     Ask(FirstRequest),
-    /// The lease is this one's; if it was handed on, the store knows it by the owner it had.
+    /// Deliver the lease to this entry. If it was handed on, the store knows it by its previous owner.
     Grant {
         entry: QueueEntry<C>,
         lease: T,
         handed_on: bool,
     },
-    /// Tell it that the lock is busy.
+    /// Tell this entry that the lock is busy.
     Busy(QueueEntry<C>),
-    /// Tell it that it has to wait here, behind so many others.
+    /// Tell this entry that it has to wait.
     Waits(u64),
-    /// Tell it that the store does not answer.
+    /// Tell this entry that the store does not answer.
     Fail(QueueEntry<C>, StoreError),
-    /// The store gave the lock to this owner, and nobody here wants it.
+    /// The store granted the lock to this owner, and no entry wants it.
     Undo {
         owner: Owner,
         ttl: Ttl,
@@ -95,14 +95,14 @@ pub(super) enum Action<C, T> {
     },
     /// Give the lock of this owner back to the store.
     Release { owner: Owner, lease: Option<T> },
-    /// Look at it then.
+    /// Check the idle lock at this moment.
     Linger(Moment),
 }
 
 pub(super) type Actions<C, T> = Vec<Action<C, T>>;
 
 impl<C, T> LocalQueue<C, T> {
-    /// The lease that is out or idle.
+    /// The held or idle lease.
     pub(super) fn lease(&self) -> Option<&T> {
         match &self.state {
             QueueState::Held(session) | QueueState::Idle(session, _) => Some(&session.lease),
@@ -132,7 +132,7 @@ impl<T: Clone> OwnerSession<T> {
         });
     }
 
-    /// It is idle until then: somebody has to look. Soon, at the latest, so that looks that come too late do not pile up.
+    /// Plans the check of an idle lock: at `until`, or within [`LOOK_WITHIN`], so late checks do not pile up.
     pub(super) fn look<C>(&mut self, until: Moment, now: Moment, actions: &mut Actions<C, T>) {
         let at = until.min(now.after(LOOK_WITHIN));
         if self.looked_at.is_none_or(|planned| planned > at) {
@@ -155,11 +155,11 @@ impl<T: Clone> Clone for OwnerSession<T> {
     }
 }
 
-/// Fences for a lock that may stay idle and be taken again: more once these are used up.
+/// The first block of fences for a lock that may stay idle and be taken again.
 const LINGERING: u64 = 4;
 
-/// How many fences to draw for `seat`, before those who wait, after a stay of this client if there was one. Only to who wants
-/// the same terms is the lock handed on.
+/// How many fences to request for `entry` and the waiters behind it, after the stay `before` if there was one. The lock is handed on only
+/// to entries with equal terms.
 pub(super) fn fences_for<C: Requester>(
     entry: &QueueEntry<C>,
     waiting: &VecDeque<QueueEntry<C>>,
@@ -174,14 +174,14 @@ pub(super) fn fences_for<C: Requester>(
     }
 }
 
-/// How many of those who wait, from the first on, want these terms: to them the lock may be handed on.
+/// The number of waiters at the head of the queue that want these terms. The lock may be handed on to them.
 pub(super) fn alike<C>(waiting: &VecDeque<QueueEntry<C>>, terms: &Terms) -> usize {
     let most = usize::try_from(Block::MOST.get()).unwrap_or(usize::MAX);
     let alike = waiting.iter().take_while(|entry| entry.terms == *terms);
     alike.take(most).count()
 }
 
-/// Has the store asked on behalf of `seat`, for so many fences.
+/// Begins an acquisition on behalf of `entry`, with a block of fences.
 pub(super) fn ask<C, T>(
     owner: Owner,
     entry: &QueueEntry<C>,
@@ -198,7 +198,7 @@ pub(super) fn ask<C, T>(
     QueueState::Asking(Acquisition::new(owner, entry.terms.clone(), now))
 }
 
-/// Takes out the first one that still listens (Q3).
+/// Takes out the first entry whose caller has not gone (Q3).
 pub(super) fn next_entry<C: Requester>(
     waiting: &mut VecDeque<QueueEntry<C>>,
 ) -> Option<QueueEntry<C>> {
@@ -210,7 +210,7 @@ pub(super) fn next_entry<C: Requester>(
     None
 }
 
-/// Takes out those who do not wait.
+/// Takes out the entries that only try.
 pub(super) fn take_once<C>(waiting: &mut VecDeque<QueueEntry<C>>) -> Vec<QueueEntry<C>> {
     if waiting.iter().all(|entry| !entry.once) {
         return Vec::new();

@@ -1,16 +1,16 @@
-//! The tasks of one client that want the same lock. Must never do I/O, wait, or read a clock.
+//! The local wait queues: the tasks of one client that want the same lock.
 //!
-//! They stand in the queue here, first come, first served, and the store sees one of them at a time. Each call says what has
-//! happened and gives back what is to be done, so that every order of events can be tried out without a store.
+//! Tasks are served in the order in which they came, and the store sees one owner at a time. Each call reports an event and returns
+//! actions, so tests can try all orders of events without a store.
 //!
 //! # Invariants
 //!
-//! - **Q1** For each name at most one owner of this client asks for the lock or holds it by way of the queue.
-//! - **Q2** Who waits in a queue is waited for: somebody asks the store or holds the lock, so that no wake-up is lost.
-//! - **Q3** Those who wait are served in the order they came; only who has gone is passed over.
-//! - **Q4** Who came in is answered once, or leaves.
-//! - **Q5** A queue without anybody in it is not kept.
-//! - **Q6** A lease that is seen to be lost is in nobody's way in a queue, which may hear of that last: the store decides.
+//! - **Q1** For each name at most one owner of this client asks for the lock or holds it through the queue.
+//! - **Q2** While a queue has waiters, an owner asks the store or holds the lock, so no wake-up is lost.
+//! - **Q3** Waiters are served in the order in which they came. Only waiters that have gone are skipped.
+//! - **Q4** Each request is answered once, or leaves.
+//! - **Q5** An empty queue is removed.
+//! - **Q6** A lost lease does not delay the waiters of its queue, even if the queue learns of the loss last: the store decides.
 
 mod leaving;
 mod news;
@@ -34,11 +34,11 @@ pub(super) struct LocalQueues<C, T>(HashMap<LockName, LocalQueue<C, T>>);
 
 /// The content of all queues, as they were closed.
 pub(super) struct Closed<C, T> {
-    /// Those who waited.
+    /// The waiters.
     pub(super) entries: Vec<QueueEntry<C>>,
-    /// Those who asked the store.
+    /// The acquisitions under way.
     pub(super) acquisition: Vec<(LockName, Acquisition)>,
-    /// The leases that were out or idle.
+    /// The held and idle leases.
     pub(super) leases: Vec<(LockName, Owner, T)>,
 }
 
@@ -208,7 +208,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         actions
     }
 
-    /// All who ask.
+    /// All acquisitions.
     pub(super) fn all_acquisitions(
         &mut self,
     ) -> impl Iterator<Item = (&LockName, &mut Acquisition)> {
@@ -225,7 +225,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         self.0.get_mut(name)
     }
 
-    /// The asking of this owner, as long as the queue stands by it.
+    /// The acquisition of this owner, if the queue still uses that owner.
     pub(super) fn acquisition(
         &mut self,
         name: &LockName,
@@ -250,7 +250,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         })
     }
 
-    /// Whether Q2, Q5 and Q6 hold: who waits is waited for, and not behind a lease that is `lost`; and a queue has somebody in it.
+    /// Checks Q2, Q5 and Q6.
     /// (Q1 cannot be said otherwise.)
     #[cfg(test)]
     pub(super) fn check(&self, lost: impl Fn(&T) -> bool) {

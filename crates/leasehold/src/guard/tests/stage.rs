@@ -1,4 +1,4 @@
-//! What each stage of a shared load is to whoever asked before, during or after it (G3). Must never need a shared load to be told.
+//! Each stage of a shared load for callers that asked before, during or after it (G3).
 
 use leasehold_core::cache::{CommitOutcome, Format, Header, Value, Version};
 

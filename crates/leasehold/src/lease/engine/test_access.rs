@@ -1,4 +1,4 @@
-//! Doors of the engine for tests.
+//! Access to the engine for tests.
 
 use std::sync::Arc;
 

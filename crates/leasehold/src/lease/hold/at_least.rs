@@ -1,4 +1,4 @@
-//! A lock that stays taken for a least time, however soon its lease ends.
+//! The least time that a lock stays taken.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::error::LossCause;
 use crate::lease::terms::rounded_up;
 
 impl Hold {
-    /// Its user has it, and wants the lock to stay taken for so long from the beginning of the lease.
+    /// The lock stays taken for at least this time from the beginning of the lease. Called once the user has the lease.
     pub(crate) fn keep_at_least(&self, at_least: Duration) {
         let until = self.since.after(at_least);
         self.keep_until.store(until.as_micros(), Ordering::SeqCst);

@@ -1,5 +1,4 @@
-//! Whether a lease is as certain as its deadline says. Must never pass for certain what the server that answers now has not
-//! confirmed.
+//! Doubt about a lease: a failed renewal, or a replaced server that has not confirmed the lease.
 
 use leasehold_core::{CLAIM_WINDOW, Ttl};
 
@@ -21,7 +20,7 @@ impl Hold {
     fn doubt_because(&self, reason: String, replaced: Option<Replaced>) {
         let mut state = self.state();
         if matches!(state.standing, LeaseState::Lost(_)) {
-            // Why it was lost stays as it was told (L3).
+            // The reported cause of a loss never changes (L3).
             return;
         }
         let before = state.doubt.take().and_then(|doubt| doubt.replaced);
@@ -29,7 +28,7 @@ impl Hold {
         state.doubt = Some(Doubt { reason, replaced });
     }
 
-    /// It follows this lease, and is as doubtful.
+    /// Copies the doubt of the lease before this one.
     pub(crate) fn doubt_like(&self, before: &Self) {
         let doubt = before.state().doubt.clone();
         if let Some(Doubt { reason, replaced }) = doubt {
@@ -49,8 +48,7 @@ impl Hold {
         }
     }
 
-    /// Whether the lock may go on to the next one here: as much of it as another will rely on is certain, and the last renewal
-    /// did not fail.
+    /// Whether the lock may be handed on in this client: enough of its time is certain, and the last renewal did not fail.
     pub(crate) fn is_fit_to_hand_on(&self, ttl: Ttl, now: Moment) -> bool {
         let certain = {
             let state = self.state();

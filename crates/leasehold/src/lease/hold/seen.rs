@@ -1,4 +1,4 @@
-//! A lease as others see it, and how they wait for its end.
+//! Views of a lease, and waiting for its end.
 
 use std::pin::pin;
 
@@ -8,7 +8,7 @@ use super::{Hold, LeaseEnd};
 use crate::error::Lost;
 
 impl Hold {
-    /// What others here are told of it.
+    /// The view of this holder for other tasks of this client.
     pub(crate) fn view(&self) -> HolderView {
         HolderView::new(
             HolderIdentity::Owner(self.owner.clone()),
@@ -20,7 +20,7 @@ impl Hold {
 
     /// How it ended, if it has.
     pub(crate) fn end(&self) -> Option<LeaseEnd> {
-        // First, since what is over stays as it is (L3).
+        // First, since an end is final (L3).
         let is_over = self.is_over();
         let lost = self.loss().map(LeaseEnd::Lost);
         lost.or(is_over.then_some(LeaseEnd::Released))
@@ -39,7 +39,7 @@ impl Hold {
     async fn wait_for<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {
         loop {
             let mut changed = pin!(self.changed.notified());
-            // Listen first, or a change between the look and the wait would go unheard.
+            // Listen first, or a change between the check and the wait would be missed.
             changed.as_mut().enable();
             if let Some(seen) = look(self) {
                 return seen;

@@ -1,7 +1,6 @@
-//! Asking the store until it gives the lock, for a queue of tasks that wait for it. Must never leave anything in the store that
-//! nobody owns.
+//! Acquires a lock from the store for a local queue.
 //!
-//! An owner asks, listens for a hint until it is time to poll, and asks again. At most one of its requests is under way.
+//! An owner asks, waits for a hint or the next poll, and asks again. At most one of its requests is under way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +88,7 @@ impl Machine {
         self.execute(name, actions, None, now, effects);
     }
 
-    /// A request goes away. If nobody else wants the lock, asking for it ends.
+    /// A caller leaves. If no other one wants the lock, the acquisition ends.
     pub(super) fn leave(
         &mut self,
         name: &LockName,
@@ -105,8 +104,7 @@ impl Machine {
         Some(entry)
     }
 
-    /// Nobody wants the lock any more. What reached the store is undone; with a request under way, as soon as its answer says what did
-    /// (W1).
+    /// No caller wants the lock any more. The traces in the store are undone; with a request under way, when its answer arrives (W1).
     pub(super) fn abandon(
         &mut self,
         name: &LockName,
@@ -147,7 +145,7 @@ impl Machine {
             Ok(_) | Err(_) => {}
         }
         let Some(acquisition) = self.queues.acquisition(&request.name, &request.owner) else {
-            // A wake was faster, or nobody wants the lock any more. This may have taken it again, or queued its owner again.
+            // A wake was faster, or no caller wants the lock any more. This request may have taken or queued the owner again.
             if matches!(answer, Ok(Reply::Held(_))) || answer.is_ok() && request.waits {
                 left.unsettle(now);
             }
@@ -187,27 +185,27 @@ impl Machine {
         self.execute(name, actions, None, now, effects);
         if !goes_on {
             if request.waits {
-                // Those who waited have gone meanwhile.
+                // The waiters have gone meanwhile.
                 request.left.unsettle(now);
             }
             return self.leave_behind(request, now, effects);
         }
         if let Some(busy) = told {
             effects.push(Effect::InLine(name.clone(), busy));
-            // A lock that someone waits for is worth showing.
+            // A lock with waiters is worth showing.
             effects.push(Effect::Index(name.clone()));
         }
         if request.waits {
             self.listen(name, owner, pause, now, effects);
         } else {
-            // Somebody who waits has joined who did not.
+            // A waiter has joined a caller that only tried.
             self.ask(name, owner, now, effects);
         }
-        // Last, so that no request waits for those who watch.
+        // Last, so no request waits for the watchers.
         self.tell_watchers(name, None, now, effects);
     }
 
-    /// A request failed: it is tried again, or everyone in the queue is told why not.
+    /// A request failed: retries it, or refuses all waiters of the queue.
     fn failed(
         &mut self,
         request: SentRequest,
@@ -227,7 +225,7 @@ impl Machine {
             }
             Ok(pause) => {
                 if request.left.queued {
-                    // In queue one is patient; who does not wait is not.
+                    // Waiters wait for the end of the outage. Callers that only try are refused.
                     let (entries, goes_on) = self.queues.failing(name, owner);
                     refuse(entries, &error.into(), effects);
                     if !goes_on {
@@ -281,7 +279,7 @@ impl Machine {
         }
     }
 
-    /// Asks the store; to wait in its queue if anybody here waits.
+    /// Asks the store. Joins the store's queue if any caller waits.
     fn ask(&mut self, name: &LockName, owner: &Owner, now: Moment, effects: &mut Effects) {
         let Some(acquisition) = self.queues.acquisition(name, owner) else {
             return;
@@ -297,7 +295,7 @@ impl Machine {
         self.request(name, owner, (step, waits), now, effects);
     }
 
-    /// Claims what may have been granted. Works where a new request would not: on a server whose memory is full.
+    /// Claims a lock that may have been granted. Works also on a server that refuses new requests because its memory is full.
     fn claim(&mut self, name: &LockName, owner: &Owner, now: Moment, effects: &mut Effects) {
         let Some(acquisition) = self.queues.acquisition(name, owner) else {
             return;
@@ -337,7 +335,7 @@ impl Machine {
         send(step, request, effects);
     }
 
-    /// The queue does not stand by this owner any more. What reached the store is undone, unless it was handed out (W1).
+    /// The queue does not use this owner any more. Its traces in the store are undone, unless it became a lease (W1).
     fn leave_behind(&mut self, request: SentRequest, now: Moment, effects: &mut Effects) {
         let SentRequest {
             name, owner, ttl, ..
@@ -345,7 +343,7 @@ impl Machine {
         let until = request.left.unsettled_until;
         if let Some(queue) = self.queues.owned_by(&name, &owner) {
             if let (Some(until), Some(hold)) = (until, queue.lease()) {
-                // The release of this lease sees to it.
+                // The release of this lease undoes them.
                 hold.unsettle(until);
                 self.renewals.request_may_be_late(&owner, ttl, now, effects);
             }

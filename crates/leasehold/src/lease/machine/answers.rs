@@ -1,4 +1,4 @@
-//! What the machine hears: grants and notices of the store, time limits. Must never hand out a lease that the queue did not ask for.
+//! Event handlers for grants, notices of the store, and time limits.
 
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ impl Machine {
                 self.settlements.reconnected(now, effects);
                 self.renewals.reconnected(now, effects);
             }
-            // For whoever guards cache entries: the client passes it on.
+            // For the cache guard, which the client notifies.
             #[cfg(feature = "cache")]
             Notice::LoadEnded { .. } | Notice::Changed { .. } => {}
         }
@@ -121,7 +121,7 @@ impl Machine {
         } else if self.queues.owned_by(name, owner).is_none()
             && let Ok(granted) = Ttl::new(CLAIM_WINDOW)
         {
-            // It was given up (E2), or found out by itself, used and released: then this does nothing.
+            // The acquisition was given up (E2). If the lock was used and released instead, this does nothing.
             let work = Settle::of(name.clone(), owner.clone(), granted, None);
             self.settlements.clean_up(work, now, effects);
         }
@@ -149,7 +149,7 @@ impl Machine {
         self.tell_queues(now, effects);
     }
 
-    /// The time limit of a request has passed: it is told why, unless an answer is about to say so.
+    /// The time limit of a request has passed: refuses it with the reason, unless an answer is expected soon.
     pub(super) fn limit_passed(
         &mut self,
         name: &LockName,

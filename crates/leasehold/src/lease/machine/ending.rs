@@ -1,4 +1,4 @@
-//! The end of a lease: to the next one here, idle, or back to the store. Must never give a lock back twice, nor keep it.
+//! The end of a lease: the lock goes to the next waiter of this client, stays idle, or goes back to the store.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Machine {
         } = release;
         let lost = hold.loss();
         let fits = lost.is_none() && hold.is_fit_to_hand_on(hold.ttl, now);
-        // Kept from everybody, those who wait here too.
+        // Then no waiter gets the lock, not even one of this client.
         let keep = keep.max(hold.left_to_keep(now));
         let ending = if keep.is_some() || lost.is_some() || self.is_closed {
             Ending::GiveBack
@@ -46,7 +46,7 @@ impl Machine {
         let ended = hold.retire(how);
         effects.push(Effect::Ended(hold.clone(), ended));
         if !tells_wanted {
-            // Nobody says whether others wait, so they do.
+            // The store does not notify of waiters, so assume that there are some.
             self.queues.wanted(&hold.name, &hold.owner, now);
         }
         let (identity, clock) = (&self.identity, &self.clock);
@@ -87,7 +87,7 @@ impl Machine {
         // A lease extended by hand may have longer to go than it was taken for.
         let left = Ttl::new(hold.deadline().since(now));
         let lost = release.as_ref().and_then(|release| release.lost.as_ref());
-        // What was lost must not be kept from the one who may have it now; one that is closed is still this client's.
+        // Another owner may hold a lost lock now, so it must not be kept. A lease lost by closing the client is still this client's.
         let is_lost = lost.is_some_and(|lost| lost.cause != LossCause::Closed);
         let work = Settle {
             name: name.clone(),
@@ -102,7 +102,7 @@ impl Machine {
         self.settlements.begin(work, now, effects);
     }
 
-    /// Ends all that there is.
+    /// Ends all waiting and all leases.
     pub(super) fn close(&mut self, now: Moment, effects: &mut Effects) {
         self.is_closed = true;
         let Closed {
@@ -117,7 +117,7 @@ impl Machine {
         for (name, owner, hold) in leases {
             let ended = hold.lose(LossCause::Closed);
             effects.push(Effect::Ended(hold.clone(), ended));
-            // One that is idle was given back already, but not to the store.
+            // An idle lease was released by its user, but not in the store.
             hold.give_back();
             self.give_up(&name, owner, Some(hold), None, now, effects);
         }

@@ -1,5 +1,4 @@
-//! Who leaves a queue without the lock: told that it is busy, that the store fails, that the client is closed; or gone by itself. Must
-//! never leave a queue that nobody stands in.
+//! Requests that leave a queue without the lock: it is busy, the store fails, the client is closed, or the caller has gone.
 
 use leasehold_core::{LockName, Owner};
 
@@ -10,8 +9,8 @@ use crate::lease::queue::{
 };
 
 impl<C: Requester, T: Clone> LocalQueues<C, T> {
-    /// The store says that the lock is busy. Who does not wait is told; and whether anybody is left
-    /// who does. If not, the queue is closed, and its owner must leave the store's queue.
+    /// The store says that the lock is busy. Refuses the entries that only try. Returns whether waiters are left. If not, the queue is
+    /// removed, and its owner must leave the store's queue.
     pub(in crate::lease) fn busy(&mut self, name: &LockName) -> (Actions<C, T>, bool) {
         let Some(queue) = self.0.get_mut(name) else {
             return (Vec::new(), false);
@@ -23,7 +22,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         (actions, self.goes_on(name))
     }
 
-    /// Whether anybody is left in a queue, which ends if not (Q5).
+    /// Whether a queue has entries. An empty one is removed (Q5).
     fn goes_on(&mut self, name: &LockName) -> bool {
         let goes_on = (self.0.get(name)).is_some_and(|queue| !queue.waiting.is_empty());
         if !goes_on {
@@ -32,7 +31,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         goes_on
     }
 
-    /// A request goes away. If nobody else wants the lock, asking for it ends: with this asking.
+    /// A request leaves. If no other one wants the lock, its acquisition ends and is returned.
     pub(in crate::lease) fn leave(
         &mut self,
         name: &LockName,
@@ -61,7 +60,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         }
     }
 
-    /// The store does not answer, for now: who does not wait is told, and whether anybody goes on. If not, the queue is closed.
+    /// The store does not answer for now. Takes out the entries that only try. Returns whether waiters are left. If not, the queue is removed.
     pub(in crate::lease) fn failing(
         &mut self,
         name: &LockName,
@@ -91,7 +90,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
                 }
             }
         }
-        // In an order that depends on nothing else.
+        // In a deterministic order.
         closed.acquisition.sort_by(|(a, _), (b, _)| a.cmp(b));
         closed.leases.sort_by(|(a, ..), (b, ..)| a.cmp(b));
         closed

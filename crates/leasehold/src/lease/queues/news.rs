@@ -1,5 +1,4 @@
-//! What happens to a lock while this client has it: it is lost, others want it, it was idle for long enough. Must never leave a
-//! lock that nobody here uses without somebody who gives it back.
+//! Events of a held lock: it is lost, other clients want it, or it was idle for long enough.
 
 use leasehold_core::{LockName, Owner};
 
@@ -9,7 +8,7 @@ use crate::lease::queue::{Actions, LocalQueue, QueueState, Requester, next_entry
 use crate::lease::terms::Terms;
 
 impl<C: Requester, T: Clone> LocalQueues<C, T> {
-    /// The lease of `owner` was lost; whoever waits here does not wait for its user to notice.
+    /// The lease of `owner` was lost. The waiters do not wait until its user notices.
     pub(in crate::lease) fn lost(
         &mut self,
         name: &LockName,
@@ -20,7 +19,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         let mut actions = Vec::new();
         if let Some(queue) = self.owned_by(name, owner) {
             match &queue.state {
-                // No user of it will give it back.
+                // An idle lease has no user that would release it.
                 QueueState::Idle(session, _) => actions.push(session.release()),
                 QueueState::Held(_) | QueueState::Asking(_) => {}
             }
@@ -30,7 +29,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         actions
     }
 
-    /// The same, of whichever lease is out, if it is seen to be `lost` (Q6).
+    /// Ends the lease in use as [`LocalQueues::lost`] does, if it is seen to be `lost` (Q6).
     pub(in crate::lease) fn outlived(
         &mut self,
         name: &LockName,
@@ -45,7 +44,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         self.lost(name, &owner, next_owner, now)
     }
 
-    /// Another client waits for what `owner` holds: an idle lease goes back at once.
+    /// Another client waits for the lock of `owner`: an idle lease is released at once.
     pub(in crate::lease) fn wanted(
         &mut self,
         name: &LockName,
@@ -71,8 +70,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         actions
     }
 
-    /// An answer to what was asked at `sent` says how many other clients wait. That nobody does is old news if it was heard
-    /// since that somebody does.
+    /// An answer to the request of `sent` says how many other clients wait. "None" is outdated if a notice of a waiter came since.
     pub(in crate::lease) fn queued(
         &mut self,
         name: &LockName,
@@ -94,7 +92,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         Vec::new()
     }
 
-    /// An idle lease is to be looked at: it goes back if it has been idle for long enough at `now`.
+    /// Checks an idle lease: it is released if it has been idle for long enough at `now`.
     pub(in crate::lease) fn tidy(&mut self, name: &LockName, now: Moment) -> Actions<C, T> {
         let mut actions = Vec::new();
         match self.0.get_mut(name).map(|queue| &mut queue.state) {
