@@ -1,5 +1,5 @@
-//! What checks of models found, as a table and as JSON. Must never say of a property that was not violated more than that
-//! its bounds were exhausted.
+//! The results of model checks, as a table and as JSON. A property without a violation is reported as exhausted within its
+//! bounds, not as proved.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::text::{
     Paint, columns, counted, json_line, paragraph, paragraph_after, thousands, took,
 };
 
-/// A block for each model: what was explored, its bounds, and a line for each verdict with the properties that have it; then
-/// what these are, and the sum. At most 100 columns. With `traces` also the steps that lead to each violation.
+/// A block for each model: its bounds, and a line for each verdict with the properties that have it. Then the meanings of the
+/// properties, and the totals. At most 100 columns. With `traces` also the steps that lead to each violation.
 pub fn table(checked: &[Checked], traces: bool, colour: bool) -> String {
     let mut page = String::new();
     for model in checked {
@@ -46,7 +46,7 @@ fn block(model: &Checked, colour: bool) -> String {
     block
 }
 
-/// What is wrong, soonest first, what was cut short, and what was exhausted; each with the short names of its properties.
+/// The verdicts: violated ones by number of steps, then cut ones, then exhausted ones; each with the names of its properties.
 fn verdicts(model: &Checked) -> Vec<(&Verdict, Vec<&'static str>)> {
     let place = |verdict: &Verdict| match verdict {
         Verdict::Violated { steps, .. } => (0, *steps),
@@ -78,7 +78,7 @@ fn words(verdict: &Verdict) -> String {
     }
 }
 
-/// What each property says, each once, in the order in which they come.
+/// The meaning of each property, in the order of their first occurrence.
 fn legend(checked: &[Checked]) -> String {
     let mut output: Vec<(&str, &str)> = Vec::new();
     for judged in checked.iter().flat_map(|model| &model.properties) {
@@ -144,7 +144,7 @@ fn counted_properties(number: usize) -> String {
     }
 }
 
-/// The same for programs: `leasehold.lab-check/1`, one document on one line.
+/// The results for programs: `leasehold.lab-check/1`, one document on one line.
 pub fn json(checked: &[Checked]) -> String {
     let models = checked.iter().map(JsonModel::of).collect();
     json_line("leasehold.lab-check/1", &Models { models })

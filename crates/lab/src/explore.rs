@@ -1,5 +1,5 @@
-//! The exploration of a model of our own rules, and the shortest way into what it breaks. Must never report as exhausted what was
-//! cut short.
+//! Explores a model, and finds the shortest trace to each violation. An exploration that was cut short is never reported as
+//! exhausted.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -14,13 +14,13 @@ use crate::report::{Checked, Judged, Verdict};
 /// How long one model may take before it is cut.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// The situations that an exploration came to, by their numbers below 64; shared by all copies of a model.
+/// The situations that an exploration reached, by their numbers below 64; shared by all copies of a model.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reached(Arc<AtomicU64>);
 
 impl Reached {
     pub(crate) fn note(&self, situation: u64) {
-        // Nearly always it is known, and a write would hold up the other threads.
+        // Mostly it is known already, and a write would delay the other threads.
         if !self.has(situation) {
             self.0.fetch_or(1 << situation, Ordering::Relaxed);
         }
@@ -31,8 +31,8 @@ impl Reached {
     }
 }
 
-/// Explores everything within the bounds. The name of a property is a word, and after a space what it says; `lines` are a way to a state
-/// as a person reads it.
+/// Explores everything within the bounds. The name of a property is a word, then a space and its meaning. `lines` formats a
+/// path to a state for people.
 #[expect(
     clippy::disallowed_methods,
     reason = "how long an exploration takes is no lease"
@@ -83,15 +83,15 @@ where
         model: name.to_owned(),
         bounds,
         states: seen.unique_state_count(),
-        // It counts the states of a way, one more than its steps.
+        // It counts the states of a path, one more than its steps.
         depth: seen.max_depth().saturating_sub(1),
         properties: properties.collect(),
         took,
     }
 }
 
-/// The checker keeps the last counterexample that it saw, not the first. With one thread it goes breadth first, so what is
-/// found when nothing deeper is allowed is the shortest.
+/// Finds the shortest counterexample. The checker keeps the last one that it saw. With one thread it searches breadth first, so
+/// a counterexample is the shortest if nothing deeper is allowed.
 fn shortest<M>(model: &M, name: &'static str, mut actions: Vec<M::Action>) -> Vec<M::Action>
 where
     M: Model + Clone + Send + Sync + 'static,
@@ -103,7 +103,7 @@ where
             .clone()
             .checker()
             .threads(1)
-            // The checker counts states, and leaves those at the limit alone.
+            // The checker counts states, and does not check those at the limit.
             .target_max_depth(actions.len() + 1)
             .finish_when(HasDiscoveries::AnyOf([name].into()))
             .spawn_bfs()
@@ -115,7 +115,7 @@ where
     }
 }
 
-/// A property is called by its number and what it says: `R6 first come, first served`.
+/// Splits a property into its number and its meaning: `R6 first come, first served`.
 fn named(name: &'static str) -> (&'static str, &'static str) {
     name.split_once(' ').unwrap_or((name, ""))
 }

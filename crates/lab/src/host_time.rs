@@ -1,10 +1,10 @@
-//! The time of this host, suspend included: one clock for all its processes. Must never decide what a lock is.
+//! The time of this host, including suspend: one clock for all its processes.
 
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Elsewhere than on Linux, `CLOCK_MONOTONIC` counts suspend.
+/// On systems other than Linux, `CLOCK_MONOTONIC` includes suspend.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const COUNTS_SUSPEND: ClockId = ClockId::CLOCK_BOOTTIME;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -16,7 +16,7 @@ pub fn up() -> Duration {
     clock_gettime(COUNTS_SUSPEND).map_or(Duration::ZERO, Duration::from)
 }
 
-/// The same in nanoseconds, as it stands in histories.
+/// The uptime in nanoseconds, as in histories.
 pub fn up_ns() -> u64 {
     u64::try_from(up().as_nanos()).unwrap_or(u64::MAX)
 }

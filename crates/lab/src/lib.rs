@@ -1,16 +1,16 @@
-//! How we know: experiments on the rules of Leasehold. Must never state a rule of its own: who holds a lock is asked of
-//! [`leasehold_core`], and what the experiments assume of clients, servers and networks is said where it is set.
+//! The lab: experiments on the rules of Leasehold. The rules come from [`leasehold_core`]; each experiment lists its
+//! assumptions on clients, servers and networks.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`ladder`] | what is wrong with the recipes that people are taught |
-//! | [`rules`] | our own rules under every order of events, within bounds |
-//! | [`cache`] | the rules of a guarded cache entry, likewise |
-//! | [`storm`], [`parts`] | many processes, a few locks, faults of all kinds, and a judge who reads what they did |
-//! | [`scale`] | ten to a million clients that want one lock, in virtual time, beside other ways to wait |
-//! | [`report`], [`check_table`] | what checks of models found, and how it is told |
-//! | [`host_time`], [`server`] | the clock of this host, and a redis-server of the lab's own that dies with it |
-//! | [`command`] | all of it as a command line |
+//! | [`ladder`] | the well-known lock recipes, and their failures |
+//! | [`rules`] | model of the lock: every order of events, within bounds |
+//! | [`cache`] | model of a guarded cache entry: every order of events, within bounds |
+//! | [`storm`], [`parts`] | soak test: many processes, a few locks, faults of all kinds, and a judge |
+//! | [`scale`] | ten to a million clients that contend for one lock, in virtual time, compared with other ways to wait |
+//! | [`report`], [`check_table`] | the results of model checks, and their output |
+//! | [`host_time`], [`server`] | the clock of this host, and a private redis-server that ends with its process |
+//! | [`command`] | the command line |
 
 #![forbid(unsafe_code)]
 

@@ -1,36 +1,36 @@
-//! Who asks the lab on a command line, and what is said to it. Must never write to stdout or end the process.
+//! The input and output of a command of the lab. The caller prints the output and ends the process.
 
-/// Who asked: what its terminal can show, and where it hears how far a long experiment is.
+/// The abilities of the caller's terminal, and its progress display.
 #[expect(missing_debug_implementations, reason = "it holds a function")]
 pub struct Terminal<'a> {
-    /// Whether there is to be colour.
+    /// Whether to use colour.
     pub colour: bool,
-    /// Hears a line now and then.
+    /// Shows a progress line.
     pub progress: &'a dyn Fn(&str),
 }
 
-/// What was found.
+/// The output of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandOutput {
-    /// To be printed.
+    /// The text to print.
     pub text: String,
-    /// Whether it is as it should be: no violation, no difference, no control that showed nothing.
+    /// Whether all is as expected: no violation, no difference, no control without a violation.
     pub fine: bool,
 }
 
 impl CommandOutput {
-    /// It is as it should be.
+    /// An output that is as expected.
     pub(crate) fn fine(text: String) -> Self {
         Self { text, fine: true }
     }
 }
 
-/// Why nothing was found.
+/// The error of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandError {
-    /// The words make no sense; says what would.
+    /// The arguments are wrong; the text names valid ones.
     Usage(String),
-    /// A server, file or process was not to be had.
+    /// A server, file or process could not be used.
     Failed(String),
 }
 

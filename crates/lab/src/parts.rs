@@ -1,13 +1,13 @@
-//! The parts of an experiment that run as processes of their own: this same program, executed again with orders. Must never
-//! begin by accident: it takes a word that nobody types and orders in the environment.
+//! The entry point of an experiment's separate processes: this same program, executed again with a configuration in the
+//! environment.
 
 use std::process::ExitCode;
 
 use crate::storm::part::Part;
 use crate::storm::{judge_process, resource, worker};
 
-/// Is what the process was started as: `None` if it is no part of an experiment. To be called first of all by each program
-/// that runs experiments.
+/// Runs the role of this process and returns its result; `None` if it is no part of an experiment. Every program that runs
+/// experiments calls this first.
 pub fn play() -> Option<ExitCode> {
     let played = match Part::ordered()? {
         Ok(Part::Worker(orders)) => worker::work(orders),

@@ -1,7 +1,7 @@
-//! Child processes that cannot outlive this one, however it ends. Must never signal a process that is not its child.
+//! Child processes that cannot outlive this one, however it ends.
 //!
-//! Each is watched over by a shell that is its child: it reads a pipe whose other end only this process has, and kills its
-//! parent when that end closes. So it does even if this process is killed, and even if its parent is stopped.
+//! Each has a watching shell as its child. The shell reads a pipe whose other end only this process has, and kills its parent
+//! when that end closes. This works even if this process is killed, and even if the child is stopped.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -11,11 +11,11 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// `$0` is the program, which takes the place of this shell; the part in brackets stays behind as its child. A line that is
-/// read says that the program has ended, so that its number may be another process's by now.
+/// `$0` is the program, which replaces this shell; the part in brackets remains as its child. A line on the pipe says that the
+/// program has ended, so its number may belong to another process by now.
 ///
-/// The shell that stays ignores SIGHUP: when this process ends while the program is stopped, their group is an orphan with a
-/// stopped member, and the kernel sends one to all of it.
+/// The remaining shell ignores SIGHUP: if this process ends while the program is stopped, the kernel sends SIGHUP to their
+/// process group.
 const WATCHED: &str = r#"exec 3<&0; trap '' HUP
 (read -r ended <&3 || kill -9 $$) & trap - HUP; exec "$0" "$@" </dev/null 3<&-"#;
 
@@ -23,7 +23,7 @@ const WATCHED: &str = r#"exec 3<&0; trap '' HUP
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
-    /// What its shell reads. Not the child's own, which waiting for it would close before it has ended.
+    /// The shell's pipe. Not the child's own stdin, which waiting for the child would close too early.
     watch: Option<ChildStdin>,
     ended: Option<ExitStatus>,
 }
@@ -37,7 +37,7 @@ impl Process {
         let mut command = Command::new("sh");
         command.args(["-c", WATCHED]).arg(program);
         prepare(&mut command);
-        // Ctrl-C at the terminal is for the lab, which then ends and takes them with it.
+        // Ctrl-C at the terminal is for the lab, which then ends and takes the children with it.
         command.stdin(Stdio::piped()).process_group(0);
         let mut child = command
             .spawn()
@@ -53,7 +53,7 @@ impl Process {
         self.child.id()
     }
 
-    /// How it has ended, if it has.
+    /// The exit status, if it has ended.
     pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait()?;
@@ -68,12 +68,12 @@ impl Process {
         if self.ended.is_some() {
             return Err("the process has ended".into());
         }
-        // Not waited for yet, so that the number is still its own.
+        // Not waited for yet, so the number is still its own.
         kill(Pid::from_raw(pid), signal)
             .map_err(|error| format!("cannot send {signal} to process {pid}: {error}"))
     }
 
-    /// Ends it as a crash does, and waits until it is gone.
+    /// Kills it and waits until it is gone.
     pub(crate) fn kill(&mut self) -> Result<(), String> {
         if self.ended.is_some() {
             return Ok(());
@@ -85,7 +85,7 @@ impl Process {
         Ok(())
     }
 
-    /// Tells the shell that watches over it that it has ended.
+    /// Tells the watching shell that the program has ended.
     fn dismiss(&mut self) {
         if self.ended.is_some() {
             // An error means that the shell is gone as well.
@@ -97,7 +97,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // If this is refused, the end of the pipe still tells the shell that watches over it.
+        // If this fails, the end of the pipe still tells the watching shell.
         let _killed: Result<(), String> = self.kill();
     }
 }

@@ -1,28 +1,28 @@
-//! What a check of a model found. Must never claim more than was explored: a property is *exhausted* within stated
-//! bounds, or violated, or the exploration was cut short.
+//! The result of a model check: each property is *exhausted* within stated bounds, or violated, or the exploration was cut
+//! short.
 
 use std::time::Duration;
 
-/// One model, explored.
+/// The result of exploring one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
     /// Its name.
     pub model: String,
-    /// What was explored: how many clients, which faults, how long.
+    /// Its bounds: clients, faults, times.
     pub bounds: String,
-    /// How many different states were seen.
+    /// The number of different states.
     pub states: usize,
-    /// How many steps the longest way took by which a state was first reached. With two threads it is not always the shortest
-    /// way, so this differs from run to run.
+    /// The number of steps of the longest path by which a state was first reached. With two threads that is not always the
+    /// shortest path, so this differs from run to run.
     pub depth: usize,
     /// How long it took.
     pub took: Duration,
-    /// What was asked of each state.
+    /// The properties.
     pub properties: Vec<Judged>,
 }
 
 impl Checked {
-    /// Whether nothing at all went wrong in what was explored, and nothing was left out.
+    /// Whether no property was violated and nothing was cut.
     pub fn is_exhausted(&self) -> bool {
         let mut properties = self.properties.iter();
         properties.all(|judged| judged.verdict == Verdict::Exhausted)
@@ -34,24 +34,24 @@ impl Checked {
 pub struct Judged {
     /// Its name: `exclusion`, `R4`.
     pub name: &'static str,
-    /// What it says, in a sentence.
+    /// Its meaning, in a sentence.
     pub says: &'static str,
-    /// What became of it.
+    /// Its verdict.
     pub verdict: Verdict,
 }
 
-/// What the exploration says of a property.
+/// The verdict on a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Every state within the bounds was seen, and it held in each.
+    /// It held in every state within the bounds.
     Exhausted,
-    /// It does not hold.
+    /// It is violated.
     Violated {
-        /// How many steps lead there.
+        /// The number of steps to the violation.
         steps: usize,
         /// These steps, a line each.
         trace: Vec<String>,
     },
-    /// It held in what was seen, but a limit on states or time was hit, or another property failed, before all was.
+    /// It held in all explored states, but the exploration was cut by a limit on states or time, or by another violation.
     Cut,
 }

@@ -1,4 +1,4 @@
-//! Random numbers that are the same for the same seed (splitmix64). Must never be used for anything but experiments.
+//! Random numbers from a seed (splitmix64), for experiments only.
 
 /// A stream of random numbers.
 #[derive(Debug, Clone)]

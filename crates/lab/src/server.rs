@@ -1,5 +1,5 @@
-//! A redis-server or valkey-server of the lab's own, on a free port of 127.0.0.1, in a directory of its own. Must never outlive
-//! the process that started it, however that ends.
+//! A private redis-server or valkey-server on a free port of 127.0.0.1, with its own directory. It ends with the process that
+//! started it, however that ends.
 
 use std::env;
 use std::fs::{self, File};
@@ -16,14 +16,14 @@ use tempfile::TempDir;
 use crate::host_time;
 use crate::process::Process;
 
-/// In this order, unless `REDIS_SERVER_BIN` names another.
+/// Tried in this order, unless `REDIS_SERVER_BIN` names a program.
 const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
 
-/// Below the ports that systems give to outgoing connections: one of those could take the port while the server is down.
+/// Below the range of outgoing connections: one of those could take the port while the server is down.
 const PORTS: std::ops::Range<u16> = 12_000..32_000;
 const ATTEMPTS: u16 = 50;
 
-/// How long a server may take to answer. One with nothing to load takes a hundredth of a second.
+/// How long a server may take to answer. Without data to load it takes a hundredth of a second.
 const START: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(2);
 
@@ -47,7 +47,7 @@ impl OwnServer {
         Self::start_in(options, Vec::new())
     }
 
-    /// The same, with this in its environment, also after a restart.
+    /// Starts a server with additional environment variables, also after a restart.
     ///
     /// # Errors
     /// As [`OwnServer::start`].
@@ -94,7 +94,7 @@ impl OwnServer {
         self.running.as_ref().map(Process::pid)
     }
 
-    /// Ends it as a crash does. Its data stays for [`OwnServer::restart`].
+    /// Kills it. Its data stays for [`OwnServer::restart`].
     ///
     /// # Errors
     /// When the system refuses.
@@ -124,7 +124,7 @@ impl OwnServer {
         Ok(())
     }
 
-    /// Stops it as SIGSTOP does: it keeps its connections and answers nobody.
+    /// Stops it (SIGSTOP): it keeps its connections and does not answer.
     ///
     /// # Errors
     /// When it does not run.
@@ -132,7 +132,7 @@ impl OwnServer {
         self.signal(Signal::SIGSTOP)
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     ///
     /// # Errors
     /// When it does not run.
@@ -145,7 +145,7 @@ impl OwnServer {
         process.signal(signal)
     }
 
-    /// Starts the program on the present port. False if the port was taken.
+    /// Starts the program on the current port. False if the port was taken.
     fn run(&mut self) -> Result<bool, String> {
         let refused = |error: io::Error| format!("cannot write the log of a server: {error}");
         let log = File::create(self.log()).map_err(refused)?;
@@ -198,7 +198,7 @@ impl OwnServer {
         }
     }
 
-    /// Whether it is this process that answers, and all its data is loaded: another one's server may have won the port.
+    /// Whether this process answers, with all data loaded: another program's server may have won the port.
     fn is_on_the_port(&self) -> bool {
         let info = || {
             let client = redis::Client::open(self.url()).ok()?;
@@ -254,7 +254,7 @@ fn is_program(file: &Path) -> bool {
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// A port that nobody listens on. Processes that look at the same time begin at different places.
+/// A port without a listener. Concurrent processes begin at different places.
 fn free_port(attempt: u16) -> Result<u16, String> {
     let count = PORTS.end - PORTS.start;
     let mixed = u64::from(std::process::id()) * 7_919

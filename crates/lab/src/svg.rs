@@ -1,15 +1,15 @@
-//! The elements that our pictures are made of, as SVG. Must never write a text that is not escaped.
+//! The SVG elements of the pictures; all texts are escaped.
 
 /// The fonts of a sentence: those that a system has.
 pub(crate) const SANS: &str =
     "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Arial, sans-serif";
 
-/// A picture that grows.
+/// A picture under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Svg(String);
 
 impl Svg {
-    /// One on white, whatever the page does, that a screen reader reads as `title` and `description`.
+    /// An empty picture on white, with `title` and `description` for screen readers.
     pub(crate) fn on_white(size: (f64, f64), title: &str, description: &str) -> Self {
         let (width, height) = size;
         let mut svg = Self::default();
@@ -24,7 +24,7 @@ impl Svg {
         svg
     }
 
-    /// An element as it is.
+    /// Adds an element unchanged.
     pub(crate) fn add(&mut self, element: &str) {
         self.0.push_str(element);
         self.0.push('\n');
@@ -60,14 +60,14 @@ impl Svg {
         ));
     }
 
-    /// The whole picture.
+    /// The complete picture.
     pub(crate) fn end(mut self) -> String {
         self.add("</svg>");
         self.0
     }
 }
 
-/// A text as it may stand in an element or an attribute. XML knows no control character, not even escaped.
+/// Escapes a text for an element or an attribute. XML has no control characters, not even escaped.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

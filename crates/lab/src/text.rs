@@ -1,4 +1,4 @@
-//! Text for a terminal: columns, wrapped lines, numbers. Must never cut what it is given: what does not fit goes on below.
+//! Text for a terminal: columns, wrapped lines, numbers. Text is wrapped, never cut.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::styling::{AnsiColor, Style};
 use serde::Serialize;
 
-/// How wide a page is, in columns.
+/// The page width, in columns.
 pub(crate) const WIDTH: usize = 100;
 
 const GAP: &str = "  ";
@@ -29,7 +29,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The same as a paragraph, each line behind `indent`.
+/// `text` as a paragraph, each line behind `indent`.
 pub(crate) fn paragraph(text: &str, indent: &str) -> String {
     let lines = wrap(text, WIDTH - columns(indent));
     let mut paragraph = String::new();
@@ -39,19 +39,19 @@ pub(crate) fn paragraph(text: &str, indent: &str) -> String {
     paragraph
 }
 
-/// The same with its first line behind `label`, and the others as far to the right.
+/// `text` as a paragraph, its first line behind `label`, and the others indented as far.
 pub(crate) fn paragraph_after(label: &str, text: &str) -> String {
     let indent = " ".repeat(columns(label));
     paragraph(text, &indent).replacen(&indent, label, 1)
 }
 
-/// How many columns a text takes. A character is taken for one: we write no wide ones.
+/// How many columns a text takes. Each character counts as one: the lab prints no wide ones.
 pub(crate) fn columns(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Rows of cells under each other, as the lines of each row. The columns in `right` stand to the right; those in `wrapped`
-/// get at most so many columns, and go on below.
+/// Formats rows of cells as lines of a table. The columns in `right` are right-aligned; those in `wrapped` have a maximal width,
+/// and wrap.
 pub(crate) fn grid(
     rows: &[Vec<String>],
     right: &[usize],
@@ -92,7 +92,7 @@ pub(crate) fn widths(rows: &[Vec<String>]) -> Vec<usize> {
     (0..count).map(widest).collect()
 }
 
-/// What the gaps between so many columns take.
+/// The width of the gaps between so many columns.
 pub(crate) fn gaps(count: usize) -> usize {
     GAP.len() * count.saturating_sub(1)
 }
@@ -173,7 +173,7 @@ pub(crate) fn counted(number: usize, noun: &str) -> String {
     format!("{} {noun}{plural}", thousands(number))
 }
 
-/// A document on one line that says first what it is. All keys of ours are texts, so writing one cannot fail.
+/// A document on one line that begins with its schema. All keys are texts, so serialization cannot fail.
 pub(crate) fn json_line(schema: &'static str, fields: &impl Serialize) -> String {
     #[derive(Serialize)]
     struct Document<'a, T> {
@@ -184,19 +184,19 @@ pub(crate) fn json_line(schema: &'static str, fields: &impl Serialize) -> String
     serde_json::to_string(&Document { schema, fields }).unwrap_or_default() + "\n"
 }
 
-/// What a page paints. The words say it as well.
+/// The colours of a page. The words carry the same information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Paint {
     /// A heading.
     Strong,
-    /// What goes wrong.
+    /// A violation.
     Wrong,
-    /// What did not go wrong.
+    /// No violation.
     Good,
 }
 
 impl Paint {
-    /// `text` so painted, or as it is without `colour`.
+    /// `text` in this colour, or unchanged without `colour`.
     pub(crate) fn on(self, text: &str, colour: bool) -> String {
         if !colour {
             return text.to_owned();

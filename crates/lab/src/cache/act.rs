@@ -1,26 +1,26 @@
-//! What may happen next. Must never leave out what a client that is slow, or does nothing, could do.
+//! The possible next actions of the cache model. Slow and idle clients are covered: any client may do nothing.
 
 use super::given::CacheModel;
 use super::setup::CacheFault;
 use super::state::{CachePhase, CacheState, Request};
 use super::time::{AHEAD_US, NOW};
 
-/// One thing that happens.
+/// One action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CacheAction {
-    /// A request that is carried out and answered at once, unless the answer is lost.
+    /// A request that is executed and answered at once, unless the reply is lost.
     Ask {
         client: u8,
         request: Request,
         lost: bool,
     },
-    /// A request that is under way for a while.
+    /// A request that stays in the network for a while.
     Send { client: u8, request: Request },
-    /// It is carried out; or once, and will be again.
+    /// A request in flight is executed; with `again`, it will be executed once more.
     Arrive { at: usize, again: bool },
-    /// It never is.
+    /// A request in flight is lost.
     Drop { at: usize },
-    /// A client ends its call without a word.
+    /// A client crashes or stops waiting.
     Crash { client: u8 },
     /// Someone invalidates the entry.
     Invalidate { remove: bool },
@@ -35,7 +35,7 @@ pub(super) enum CacheAction {
 }
 
 impl CacheModel {
-    /// Everything that may happen in this state.
+    /// All actions that are possible in this state.
     pub(super) fn possible(&self, state: &CacheState, into: &mut Vec<CacheAction>) {
         let may = |fault| self.setup.may(fault);
         into.push(CacheAction::Tick);
@@ -57,7 +57,7 @@ impl CacheModel {
         if may(CacheFault::ClockBack) && (1..AHEAD_US).contains(&issued) {
             into.push(CacheAction::SetBack);
         }
-        // K2 excepts a loss before the clock has passed the last number, but by a step back of the clock.
+        // K2 excludes a loss before the clock has passed the last number, except by a step back of the clock.
         let passed = !(NOW.wall_us..AHEAD_US).contains(&issued);
         if may(CacheFault::LostControl) && passed && state.entry.control.is_some() {
             into.push(CacheAction::LoseControl);

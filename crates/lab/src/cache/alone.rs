@@ -1,5 +1,5 @@
-//! What becomes of one waiter when all others stop: it goes on polling as it is told, and nothing else happens but that time
-//! passes, by the millisecond. Must never be a way that something better than the worst could take: it is not woken.
+//! Liveness of one waiter: all other clients stop, it polls as told, and time passes by the millisecond. This is the worst case:
+//! it receives no wake.
 
 use leasehold_core::cache::Reply;
 
@@ -7,11 +7,11 @@ use super::given::CacheModel;
 use super::state::{CachePhase, CacheState, CallId, Request};
 use super::time::{TICK_MS, later};
 
-/// More polls than any wait within its bound takes.
+/// More polls than any bounded wait needs.
 const POLLS: usize = 64;
 
 impl CacheModel {
-    /// K5: whoever waits loads, or has a fresh value, a millisecond after the lease and the back-off of the moment at the latest.
+    /// K5: a waiter loads or has a fresh value at the latest one millisecond after the current lease and back-off end.
     pub(super) fn waits_end(&self, state: &CacheState) -> bool {
         (0u8..).zip(&state.clients).all(|(client, at)| {
             let CachePhase::Asking(seen) = at.phase else {
@@ -28,7 +28,7 @@ impl CacheModel {
         })
     }
 
-    /// After so many milliseconds.
+    /// After how many milliseconds of polling it loads or has a fresh value.
     fn alone(&self, state: &CacheState, id: CallId, seen: Option<u64>) -> Option<u64> {
         let step = self.asks(id, Request::Begin(seen));
         let mut entry = state.entry.clone();

@@ -1,4 +1,4 @@
-//! The models that are explored, by name. Must never hold two that differ in nothing but size: size is what [`Bounds`] says.
+//! The cache models, by name. Two models never differ in size only: [`Bounds`] chooses the size.
 
 use super::setup::{CacheFault, CacheSetup, CacheSituation as S};
 use crate::rules::Bounds;
@@ -11,7 +11,7 @@ pub(super) fn all(bounds: Bounds) -> Vec<CacheSetup> {
     }
 }
 
-/// The same with one client more.
+/// A larger version, with one client more.
 fn deeper(setup: &CacheSetup) -> CacheSetup {
     CacheSetup {
         clients: setup.clients + 1,
@@ -19,7 +19,7 @@ fn deeper(setup: &CacheSetup) -> CacheSetup {
     }
 }
 
-/// A model in which nothing happens but loads, slow ones and pauses.
+/// A model without faults: only loads, slow loads and pauses.
 const PLAIN: CacheSetup = CacheSetup {
     name: "",
     clients: 3,

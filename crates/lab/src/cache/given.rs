@@ -1,4 +1,4 @@
-//! What a model is given: its bounds, and the rules that it explores. Must never know what may happen, or what must hold.
+//! The input of a model: its bounds, and the rules that it explores.
 
 use leasehold_core::cache::{Body, EntryState, Outcome, Step};
 use leasehold_core::{Invalid, Now, Ttl};
@@ -7,7 +7,7 @@ use super::setup::{BACK_OFF, CacheSetup, CacheSituation, FRESH, LEASE, STALE, TI
 use super::time::TICK_MS;
 use crate::explore::Reached;
 
-/// The rules of an entry: [`EntryState::apply`], or in a test, something worse.
+/// The rules of an entry: [`EntryState::apply`], or a broken version in a test.
 pub type ApplyEntry = fn(&mut EntryState, Now, &Step) -> Outcome;
 
 /// A model: its bounds, and the rules it explores.
@@ -37,7 +37,7 @@ impl CacheModel {
         })
     }
 
-    /// Notes that a situation was reached.
+    /// Records that a situation was reached.
     pub(super) fn reached(&self, situation: CacheSituation) {
         self.reached.note(situation as u64);
     }

@@ -1,5 +1,5 @@
-//! What each step of the store must keep. It goes by books of its own, of what was asked and answered, and by what is stored;
-//! it must never ask the rules.
+//! The checks on each step of the store. They use a separate record of requests and replies, and the stored state; they never
+//! call the rules.
 
 use leasehold_core::cache::{
     CommitOutcome, EntryState, MEMORY, Outcome, POLL, Reply, Standing, Step, Version,
@@ -9,12 +9,12 @@ use super::setup::{BACK_OFF, FRESH, LEASE, STALE};
 use super::state::{CacheState, CallId};
 use super::time::{NOW, TICK_MS};
 
-/// The rules that a step can break.
+/// The rules that a step can violate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CacheRule {
     /// K1.
     Loaders = 1,
-    /// Nobody is told to load while the source is left alone.
+    /// No client is told to load during a back-off.
     Rest = 1 << 1,
     /// K2.
     Numbers = 1 << 2,
@@ -34,10 +34,10 @@ pub(super) enum CacheRule {
 
 /// A step that the store took, and took again.
 pub(super) struct Taken<'a> {
-    /// Whose; nobody's, if it is an invalidation.
+    /// The call; `None` for an invalidation.
     pub(super) by: Option<CallId>,
     pub(super) step: &'a Step,
-    /// A commit of what may not be true any more.
+    /// A commit of a value that may be outdated.
     pub(super) old: bool,
     pub(super) before: &'a EntryState,
     pub(super) first: &'a Outcome,
@@ -46,7 +46,7 @@ pub(super) struct Taken<'a> {
     pub(super) again: &'a EntryState,
 }
 
-/// Judges a step that led to `state`, and brings the books up to date.
+/// Judges a step that led to `state`, and updates the record.
 pub(super) fn step(state: &mut CacheState, taken: &Taken<'_>) {
     let mut broken = repeats(state, taken) | ends(state) | falls(state, taken);
     let mine = state
@@ -102,7 +102,7 @@ fn version(entry: &EntryState) -> Option<Version> {
     entry.value.as_ref().map(|(value, _)| value.header.version)
 }
 
-/// K1, K2, and that nobody waits for nothing.
+/// K1, K2, and that no client waits without a reason.
 fn began(state: &mut CacheState, by: Option<CallId>, reply: &Reply) -> u16 {
     let books = &mut state.books;
     let other = books.lease.is_some_and(|(id, _)| Some(id) != by);
@@ -110,7 +110,7 @@ fn began(state: &mut CacheState, by: Option<CallId>, reply: &Reply) -> u16 {
         Reply::Load { version, .. } => {
             let mut broken = unless(!other, CacheRule::Loaders);
             broken |= unless(books.rests.is_none(), CacheRule::Rest);
-            // It is the same load as long as it has its lease.
+            // A load keeps its identity as long as it has its lease.
             if books.lease.is_none() {
                 broken |= unless(version.get() > books.issued, CacheRule::Numbers);
             }
@@ -128,12 +128,12 @@ fn began(state: &mut CacheState, by: Option<CallId>, reply: &Reply) -> u16 {
     }
 }
 
-/// Whether the control is there, and never gave this number out: one that was lost did, before the clock was set back.
+/// Whether the control exists and never gave this number out: a lost control did, before the clock was set back.
 fn is_unknown(state: &CacheState, taken: &Taken<'_>, number: Version) -> bool {
     taken.before.control.is_some() && number.get() > state.books.issued
 }
 
-/// K3 and K4, of what a commit is answered.
+/// K3 and K4, for the reply to a commit.
 fn committed(
     state: &mut CacheState,
     taken: &Taken<'_>,
@@ -171,7 +171,7 @@ fn committed(
     }
 }
 
-/// K3, of what is stored.
+/// K3, for the stored value.
 fn truth(state: &CacheState) -> u16 {
     let fresh = state
         .entry
@@ -193,7 +193,7 @@ fn falls(state: &CacheState, taken: &Taken<'_>) -> u16 {
     unless(kept, CacheRule::Falls)
 }
 
-/// K5: whoever was told to wait is told when the load ends, and nobody else.
+/// K5: every waiter is woken when the load ends, and no other client.
 fn told(state: &mut CacheState, taken: &Taken<'_>, ended: bool) -> u16 {
     let woken = &taken.first.wakes;
     let mut broken = 0;
@@ -215,7 +215,7 @@ fn told(state: &mut CacheState, taken: &Taken<'_>, ended: bool) -> u16 {
 /// K6.
 fn repeats(state: &CacheState, taken: &Taken<'_>) -> u16 {
     let same = taken.second.reply == taken.first.reply && taken.second.wakes.is_empty();
-    // An invalidation has a number each time.
+    // Each invalidation has a number.
     let numbered = matches!(taken.step, Step::Invalidate { .. });
     unless(
         same && (numbered || *taken.again == state.entry),

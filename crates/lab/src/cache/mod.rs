@@ -1,13 +1,13 @@
-//! The rules of a guarded cache entry under every order of events, within bounds. Must never copy a rule: the next state is
-//! asked of [`EntryState::apply`], and what is said here is only what clients, messages and time may do, and what must hold.
+//! Model of a guarded cache entry: explores its rules under every order of events, within bounds. The next state always comes
+//! from [`EntryState::apply`]; this module adds only the behaviour of clients, messages and time, and the properties.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | `configs`, `setup` | the models: how many clients, which faults, what has to be reached |
-//! | `state`, `time` | what there is at one moment, always now |
-//! | `act`, `turn` | what may happen, and what follows from it |
-//! | `judge`, `alone` | what must hold: of each step, and of each waiter when others stop |
-//! | `given`, `model`, `trace` | the exploration, and a way to a violation |
+//! | `configs`, `setup` | the models: number of clients, faults, situations to reach |
+//! | `state`, `time` | the state at one moment; the passing of time |
+//! | `act`, `turn` | the possible actions, and their effects |
+//! | `judge`, `alone` | the properties: of each step, and of each waiter when the others stop |
+//! | `given`, `model`, `trace` | the exploration, and the trace to a violation |
 
 mod act;
 mod alone;
@@ -37,7 +37,7 @@ pub fn names(bounds: Bounds) -> Vec<&'static str> {
     all.iter().map(|setup| setup.name).collect()
 }
 
-/// Explores the model of this name, with these rules: [`EntryState::apply`], or in a test something that is to be found out.
+/// Explores the model of this name, with these rules: [`EntryState::apply`], or a broken version in a test.
 ///
 /// # Errors
 /// [`Invalid`] if there is no such model.

@@ -1,4 +1,4 @@
-//! A model as the checker takes it. Must never take a step by other rules than those that it is given.
+//! The model in the form that the checker takes.
 
 use leasehold_core::cache::EntryState;
 use stateright::{Model, Property};
@@ -12,12 +12,12 @@ use super::trace;
 use crate::explore::explore;
 use crate::report::Checked;
 
-/// What the exploration of one model found.
+/// The result of exploring one model.
 #[derive(Debug, Clone)]
 pub struct CacheFinding {
     /// The verdicts.
     pub checked: Checked,
-    /// What this model is there to explore and was not reached. To be empty, or its verdicts are worth little.
+    /// The situations that this model must reach and did not. If there are any, its verdicts are worth little.
     pub missed: Vec<CacheSituation>,
 }
 
@@ -34,7 +34,7 @@ impl CacheModel {
     }
 }
 
-/// A property that single steps break.
+/// A property that a single step can violate.
 macro_rules! kept {
     ($name:literal, $rule:ident) => {
         Property::<CacheModel>::always($name, |_, state: &CacheState| {

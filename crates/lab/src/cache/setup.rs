@@ -1,6 +1,6 @@
-//! What a model is made of: how many clients, which faults. Must never say what an entry is.
+//! The parameters of a model: clients, times, faults.
 //!
-//! Times are whole ticks of [`TICK`], which is as long as a waiter waits at most before it asks again.
+//! Times are whole ticks of [`TICK`], the longest poll interval of a waiter.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ pub(super) const TICK: Duration = POLL;
 
 /// How many ticks the lease of a load lasts.
 pub(super) const LEASE: u8 = 2;
-/// How many a value is fresh, and how many it is kept as stale after that.
+/// How many ticks a value is fresh.
 pub(super) const FRESH: u8 = 2;
-/// See [`FRESH`].
+/// How many ticks it is kept as stale after that.
 pub(super) const STALE: u8 = 1;
-/// How many the source is left alone after a failed load.
+/// How many ticks the back-off after a failed load lasts.
 pub(super) const BACK_OFF: u8 = 1;
 
-/// What may happen, besides that clients ask, load, renew and commit, and that any may do nothing for as long as it likes, which
-/// is what a slow load and a pause are.
+/// Additional events. Clients always ask, load, renew and commit, and any may do nothing for as long as it likes, which covers
+/// slow loads and pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CacheFault {
-    /// Not a fault: someone invalidates the entry, with or without its value.
+    /// Not a fault: the entry is invalidated, with or without deleting its value.
     Invalidate,
-    /// Nor this: a client wants it newer than what is fresh.
+    /// Not a fault: a client wants a newer value than the fresh one.
     Refresh,
     /// A load may fail, or be given up.
     Fail,
@@ -32,20 +32,20 @@ pub(super) enum CacheFault {
     Crash,
     /// An answer may be lost.
     LostReply,
-    /// A request may stay in the network, be carried out after its client went on, or never.
+    /// A request may stay in the network, and be executed after its client went on, or never.
     LateRequest,
-    /// A request that is under way may be carried out twice.
+    /// A request in flight may be executed twice.
     Twice,
     /// The store may lose the control, once time has passed since its last number.
     LostControl,
-    /// It may lose the value.
+    /// The store may lose the value.
     LostValue,
-    /// Its wall clock may be set back, by more than any load takes. The clock that judges expiry goes on.
+    /// The wall clock may be set back, by more than any load takes. The expiry clock goes on.
     ClockBack,
 }
 
 impl CacheFault {
-    /// It, any number of times, for people.
+    /// A description for people: the fault, any number of times.
     const fn words(self) -> &'static str {
         match self {
             Self::Invalidate => "invalidations, with and without the value",
@@ -67,12 +67,12 @@ impl CacheFault {
 pub(super) struct CacheSetup {
     pub(super) name: &'static str,
     pub(super) clients: u8,
-    /// How many requests may be under way at once.
+    /// How many requests may be in flight at once.
     pub(super) in_flight: usize,
-    /// How many calls that are over may still be known to the store or the network when one begins.
+    /// How many ended calls the store or the network may still know when a new call begins.
     pub(super) left_over: usize,
     pub(super) faults: &'static [CacheFault],
-    /// What has to be reached, or the model does not show what it is named after.
+    /// The situations that must be reached; otherwise the model does not show what its name says.
     pub(super) reaches: &'static [CacheSituation],
 }
 
@@ -103,22 +103,22 @@ impl CacheSetup {
     }
 }
 
-/// Something that a model is there to explore. That it was reached is counted, so that a model which explores nothing fails.
+/// A situation that a model must reach. The exploration counts it, so a model that explores nothing fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CacheSituation {
     /// A client was answered with a fresh value.
     Fresh,
-    /// A client was told that another loads.
+    /// A client was told that another client loads.
     Busy,
-    /// Two were told so.
+    /// Two clients were told so.
     TwoWait,
-    /// A client was told to wait, and was sent a stale value.
+    /// A waiting client was sent a stale value.
     StaleServed,
-    /// One who waited was told to ask again.
+    /// A waiting client was woken.
     Woken,
     /// A lease was renewed.
     Renewed,
-    /// A load was granted while another client was still at its own.
+    /// A load was granted while another client was still loading.
     TakenOver,
     /// A value was stored after the lease of its load had ended.
     LateKept,
@@ -126,7 +126,7 @@ pub enum CacheSituation {
     Overtaken,
     /// An entry was invalidated while a client loaded it.
     InvalidatedDuringLoad,
-    /// A value was stored as stale because it may not be true any more.
+    /// A value was stored as stale because it may be outdated.
     StoredAsStale,
     /// A client was told that the last load failed.
     BackOff,
@@ -138,9 +138,9 @@ pub enum CacheSituation {
     CommitUnheard,
     /// The grant of a load was lost.
     GrantUnheard,
-    /// A request was carried out for a client that had gone on.
+    /// A request was executed for a client that had gone on.
     AppliedLate,
-    /// A commit was carried out twice.
+    /// A commit was executed twice.
     CommittedTwice,
     /// The control was lost while a client loaded.
     ControlLost,

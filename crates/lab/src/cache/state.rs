@@ -1,15 +1,15 @@
-//! What there is at one moment: the entry, what each client does, what is under way, and the books of the judge. Must never hold a
-//! rule: the entry is an [`EntryState`], and nothing here changes it.
+//! The state of the cache model: the entry, the clients, the messages in flight, and the judge's record. The entry is an
+//! [`EntryState`], and nothing here changes it.
 //!
-//! Two states that differ only in which client is which are one, as in the models of the locks: their hash is the same, and a
-//! hash is all that the checker compares.
+//! States that differ only by a renaming of clients are equal, as in the lock models: they have the same hash, and the checker
+//! compares hashes only.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
 use leasehold_core::cache::{BackOff, Control, EntryState, Loader, Token, Value};
 
-/// Which call of which client. The number is used again once no trace of it is left, so there is no end of them.
+/// A call of a client. Its number is used again once no trace of it is left, so the numbers are bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct CallId {
     pub(super) client: u8,
@@ -30,21 +30,21 @@ impl CallId {
     }
 }
 
-/// What a client brings: the version that it was granted, and whether the entry was invalidated since, or the store has lost its
-/// memory.
+/// The value that a client has loaded: its version, and whether the entry was invalidated since, or the store has lost its
+/// control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Load {
     pub(super) version: u64,
     pub(super) old: bool,
 }
 
-/// What a client is doing.
+/// The state of a client's call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum CachePhase {
     Idle,
-    /// It wants the value: one newer than what it has seen, or any that is fresh.
+    /// It wants the value: one newer than it has seen, or any fresh one.
     Asking(Option<u64>),
-    /// It was told to load.
+    /// It is the loader.
     Loading(Load),
 }
 
@@ -53,11 +53,11 @@ pub(super) enum CachePhase {
 pub(super) struct CacheClient {
     pub(super) nth: u8,
     pub(super) phase: CachePhase,
-    /// It was told to wait, and has not been told to ask again.
+    /// It was told to wait, and has not been woken.
     pub(super) told: bool,
 }
 
-/// What a client can ask for, and what it says with it.
+/// A client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Request {
     Begin(Option<u64>),
@@ -67,7 +67,7 @@ pub(super) enum Request {
     GiveUp,
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct CacheMessage {
     pub(super) from: CallId,
@@ -75,7 +75,7 @@ pub(super) struct CacheMessage {
     pub(super) twice: bool,
 }
 
-/// Everything at one moment.
+/// The whole state of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CacheState {
     pub(super) entry: EntryState,
@@ -84,18 +84,18 @@ pub(super) struct CacheState {
     pub(super) books: Books,
 }
 
-/// What the judge knows by what was asked and answered.
+/// The judge's record of requests and replies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Books {
-    /// The lease of the moment, and how many ticks it has left.
+    /// The current lease, and how many ticks are left of it.
     pub(super) lease: Option<(CallId, u8)>,
-    /// How many ticks the source is left alone.
+    /// How many ticks of the back-off are left.
     pub(super) rests: Option<u8>,
     /// The entry was invalidated after the load of the stored value was granted.
     pub(super) value_old: bool,
-    /// The highest number that was given out.
+    /// The highest number given out.
     pub(super) issued: u64,
-    /// The rules that the last step broke: a bit for each.
+    /// The rules that the last step violated: a bit for each.
     pub(super) broken: u16,
 }
 
@@ -108,7 +108,7 @@ impl CacheState {
         &mut self.clients[usize::from(client)]
     }
 
-    /// Whether the client still goes on with this call.
+    /// Whether this is the client's current call.
     pub(super) fn is_current(&self, id: CallId) -> bool {
         let client = self.client(id.client);
         client.nth == id.nth && client.phase != CachePhase::Idle
@@ -124,7 +124,7 @@ impl CacheState {
         loader.into_iter().chain(lease).chain(messages).collect()
     }
 
-    /// A name for a call without its client: 0 is the current one, the others are counted.
+    /// A canonical number for a call of a client: 0 is the current one, the others are counted.
     fn nth(&self, known: &BTreeSet<CallId>, id: CallId) -> u8 {
         let over = |other: &&CallId| other.client == id.client && !self.is_current(**other);
         let is_current = self.is_current(id);
@@ -138,7 +138,7 @@ impl CacheState {
 
 impl Hash for CacheState {
     fn hash<H: Hasher>(&self, into: &mut H) {
-        // Every field is named, so that one that is added does not compile until it is looked at.
+        // The pattern names every field, so a new one does not compile until it is handled.
         let Self {
             entry,
             clients,

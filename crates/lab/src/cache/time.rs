@@ -1,15 +1,15 @@
-//! The passing of time. Must never make a difference that a rule could see.
+//! The passing of time in the cache model, without a difference that a rule could see.
 //!
-//! As in the models of the locks, it is always the same moment: when a tick passes, all that lies in the past or future moves by
-//! a tick instead. What is far enough away is moved to one place, where that cannot be told apart:
+//! As in the lock models, the time is constant: when a tick passes, all past and future times move by a tick instead. Times
+//! that are far enough away move to one place, where the rules cannot tell them apart:
 //!
-//! - A number below the wall clock of now is followed by the clock, whatever it is. So of old numbers only the order counts; of
-//!   those given out in this tick also only the order, since the next one is above them all.
-//! - A number from before the clock was set back is ahead of it for as long as anyone knows the number. Of those, too, only the order
-//!   counts, but that they are far apart.
-//! - A value that is stale is stale, however long; when it was stored, and how long its load took, decides nothing.
-//! - A memory lasts for a quarter of an hour, which does not pass here: to lose it is a fault of its own. How many loads have
-//!   failed is told and decides nothing.
+//! - A number below the current wall clock is followed by the clock, whatever its value. So only the order of old numbers counts;
+//!   of those given out in this tick also only the order, since the next number is above them all.
+//! - A number from before a step back of the clock stays ahead of it for as long as it is known. Of those, too, only the order
+//!   counts, and that they are far apart.
+//! - A stale value stays stale; the time of its storing and the duration of its load decide nothing.
+//! - A control lasts for a quarter of an hour, which does not pass here: its loss is a separate fault. The number of failed
+//!   loads is reported and decides nothing.
 
 use leasehold_core::Now;
 use leasehold_core::cache::{MEMORY, Version};
@@ -17,7 +17,7 @@ use leasehold_core::cache::{MEMORY, Version};
 use super::setup::TICK;
 use super::state::{CachePhase, CacheState, Request};
 
-/// The moment it always is.
+/// The constant time.
 pub(super) const NOW: Now = Now::at_micros(3_000_000_000_000);
 
 /// In milliseconds.
@@ -26,10 +26,10 @@ pub(super) const TICK_MS: u64 = TICK.as_secs() * 1_000 + TICK.subsec_millis() as
 /// Numbers from here on are ahead of the clock, which was set back.
 pub(super) const AHEAD_US: u64 = NOW.wall_us + 1_000_000_000_000;
 
-/// So far apart are numbers that are ahead of the clock. They are counted one by one, and never reach the next one that is known.
+/// The distance of numbers that are ahead of the clock. They are counted one by one, and never reach the next known one.
 const APART_US: u64 = 1_000;
 
-/// The same moment, so many milliseconds later.
+/// The time so many milliseconds later.
 pub(super) const fn later(ms: u64) -> Now {
     Now::at_micros(NOW.clock_us + ms * 1_000)
 }
@@ -43,7 +43,7 @@ pub(super) fn set_back(state: &mut CacheState) {
 
 /// Lets a tick pass.
 pub(super) fn tick(state: &mut CacheState) {
-    // At its last millisecond a lease counts, and so does a back-off.
+    // A lease and a back-off still count at their last millisecond.
     let older = |left: u8| left.checked_sub(1);
     let books = &mut state.books;
     books.lease = books.lease.and_then(|(id, left)| Some((id, older(left)?)));
@@ -68,10 +68,10 @@ pub(super) fn tick(state: &mut CacheState) {
     state.entry.expire(NOW);
 }
 
-/// Moves to one place what cannot be told apart.
+/// Moves to one place all times that the rules cannot tell apart.
 pub(super) fn settle(state: &mut CacheState) {
     if state.entry.control.is_none() && state.books.issued >= AHEAD_US {
-        // Only what is stored tells how far the numbers have come (K2).
+        // Only the stored state tells how far the numbers have come (K2).
         let stored = state.entry.value.as_ref();
         state.books.issued = stored.map_or(0, |(value, _)| value.header.version.get());
     }
@@ -113,7 +113,7 @@ pub(super) fn settle(state: &mut CacheState) {
     }
 }
 
-/// Every number that anyone knows.
+/// Every number that the store or a message knows.
 fn each_number(state: &mut CacheState, mut with: impl FnMut(&mut u64)) {
     with(&mut state.books.issued);
     for client in &mut state.clients {
@@ -160,7 +160,7 @@ mod tests {
     use crate::cache::state::{CachePhase, CallId};
     use crate::rules::Bounds;
 
-    /// The same steps at moments that pass, and where time is moved instead, are answered the same.
+    /// The same steps get the same replies whether real time passes or the state is shifted instead.
     #[test]
     fn to_move_the_times_is_the_same_as_to_let_time_pass() {
         let mut setups = all(Bounds::Ci).into_iter();
@@ -170,7 +170,7 @@ mod tests {
         for seed in 0..400_usize {
             let mut state = stateright::Model::init_states(&rules).remove(0);
             let (mut entry, mut ms) = (EntryState::default(), 0);
-            // What each client was granted where time passes.
+            // The grants of each client where time passes.
             let mut versions = [0; 3];
             for nth in 1..80_usize {
                 let mut actions = Vec::new();
@@ -200,7 +200,7 @@ mod tests {
                     CacheAction::Ask {
                         client, request, ..
                     } => {
-                        // A fresh number, where it begins.
+                        // A fresh number, where the order begins.
                         let id = match state.client(client).phase {
                             CachePhase::Idle => CallId {
                                 client,
@@ -231,14 +231,14 @@ mod tests {
         assert!(answers > 5_000, "{answers}");
     }
 
-    /// A reply without the times and numbers in it, which are relative to a moment.
+    /// A reply without its times and numbers, which are relative.
     fn kind(reply: &Reply, ms: u64) -> String {
         match reply {
             Reply::Fresh(_) => "fresh".to_owned(),
             Reply::Load { stale, .. } => format!("load {}", stale.is_some()),
             Reply::Busy { poll_after, stale } => format!("busy {poll_after:?} {}", stale.is_some()),
             Reply::BackOff { left, stale, .. } => format!("back-off {left:?} {}", stale.is_some()),
-            // A soft expiry that has passed is kept as one that passes now.
+            // A soft expiry in the past is stored as one that passes now.
             Reply::Committed(CommitOutcome::Fresh(soft_ms)) => {
                 format!("fresh for {}", soft_ms.saturating_sub(NOW.millis() + ms))
             }

@@ -1,4 +1,4 @@
-//! A way to a state as a person reads it. Must never leave out a step.
+//! A path to a state, in readable lines.
 
 use leasehold_core::cache::{CommitOutcome, EntryState, Reply, Standing};
 
@@ -8,7 +8,7 @@ use super::setup::TICK;
 use super::state::{CacheMessage, CachePhase, CacheState, CallId, Load, Request};
 use super::time::NOW;
 
-/// A heading, and a line for each step: who did what, what the store said, and how things stand then.
+/// A heading, and a line for each step: the action, the store's reply, and the state after it.
 pub(super) fn lines(rules: &CacheModel, actions: &[CacheAction]) -> Vec<String> {
     let heading = format!(
         "{:>3}  {:>6}  {:<32} {:<16} {:<12} {:<10} {}",
@@ -85,7 +85,7 @@ fn message(message: &CacheMessage) -> String {
     format!("{}: {}", name(message.from), verb(message.request))
 }
 
-/// A letter for the client, a number for the call.
+/// A letter for the client and a number for the call.
 fn name(CallId { client, nth }: CallId) -> String {
     format!("{}{}", char::from(b'A' + client), nth + 1)
 }

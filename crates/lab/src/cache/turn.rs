@@ -1,4 +1,4 @@
-//! One thing happening. Must never decide what becomes of the entry: each step of the store is [`CacheModel::apply`].
+//! The effects of one action. Each step of the store is [`CacheModel::apply`].
 
 use leasehold_core::ClientId;
 use leasehold_core::cache::{
@@ -15,16 +15,16 @@ use super::time::{NOW, set_back, settle, tick};
 /// How many calls of a client the store and the network may know at once. Their numbers are used again.
 const NUMBERS: u8 = 8;
 
-/// One step under way.
+/// One action in progress.
 struct CacheStepContext<'a> {
     rules: &'a CacheModel,
     state: CacheState,
-    /// What the store said last, for the trace.
+    /// The store's last reply, for the trace.
     said: Option<Reply>,
 }
 
 impl CacheModel {
-    /// The state after `action`, and what the store said; `None` if it lies out of bounds.
+    /// The state after `action`, and the store's reply; `None` if it is out of bounds.
     pub(super) fn step(
         &self,
         before: &CacheState,
@@ -142,7 +142,7 @@ impl CacheStepContext<'_> {
                 for client in &mut self.state.clients {
                     client.told = false;
                 }
-                // What the store has forgotten counts as invalidated, but for what is stored.
+                // Forgotten history counts as invalidated, except for the stored value.
                 self.loads_are_old();
             }
             CacheAction::LoseValue => {
@@ -159,7 +159,7 @@ impl CacheStepContext<'_> {
             }
             CacheAction::Tick => tick(&mut self.state),
         }
-        // A client that does nothing has no number, so that equal situations are equal states.
+        // An idle client has no number, so that equal situations are equal states.
         for client in &mut self.state.clients {
             if client.phase == CachePhase::Idle {
                 client.nth = 0;
@@ -168,7 +168,7 @@ impl CacheStepContext<'_> {
         Some(())
     }
 
-    /// Gets ready to send: with a fresh token, if it begins.
+    /// Prepares a request: with a fresh token, if it begins a call.
     fn begin(&mut self, client: u8, request: Request) -> Option<CallId> {
         let CacheClient { mut nth, phase, .. } = *self.state.client(client);
         if let (CachePhase::Idle, Request::Begin(seen)) = (phase, request) {
@@ -193,7 +193,7 @@ impl CacheStepContext<'_> {
         self.take(Some(from), &step, old)
     }
 
-    /// The store takes a step, and it is judged.
+    /// The store takes a step, which is judged.
     fn take(&mut self, by: Option<CallId>, step: &Step, old: bool) -> Reply {
         let before = self.state.entry.clone();
         let first = (self.rules.apply)(&mut self.state.entry, NOW, step);
@@ -214,7 +214,7 @@ impl CacheStepContext<'_> {
         first.reply
     }
 
-    /// What was reached.
+    /// Records the situations that were reached.
     fn note(&self, taken: &Taken<'_>) {
         let rules = self.rules;
         let is_fresh = |entry: &EntryState| {
@@ -291,7 +291,7 @@ impl CacheStepContext<'_> {
         }
     }
 
-    /// A client is answered, if it still listens.
+    /// A client receives a reply, if it still waits for it.
     fn hears(&mut self, from: CallId, reply: &Reply) {
         if !self.state.is_current(from) {
             return;
@@ -300,7 +300,7 @@ impl CacheStepContext<'_> {
         client.phase = match (client.phase, reply) {
             (CachePhase::Asking(_), Reply::Fresh(_))
             | (CachePhase::Loading(_), Reply::Committed(_)) => CachePhase::Idle,
-            // It loads under the first version that it hears of.
+            // It loads under the first version that it receives.
             (CachePhase::Asking(_), Reply::Load { version, .. }) => CachePhase::Loading(Load {
                 version: version.get(),
                 old: false,
@@ -314,7 +314,7 @@ impl CacheStepContext<'_> {
         self.state.clients.iter().filter(loads).count()
     }
 
-    /// What is under way may not be true any more.
+    /// Marks the loads in progress as possibly outdated.
     fn loads_are_old(&mut self) {
         for client in &mut self.state.clients {
             if let CachePhase::Loading(load) = &mut client.phase {

@@ -1,5 +1,4 @@
-//! The verb `check`: all models, to the end of their bounds. Must never call a model fine that did not reach what it is there
-//! to explore.
+//! The verb `check`: explores all models to the end of their bounds. A model that missed one of its situations fails.
 
 use std::fmt::{Debug, Write as _};
 
@@ -59,7 +58,7 @@ impl Check {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// The ladder: fine when each rung breaks what it is known for, or nothing if it is known for nothing.
+    /// The ladder: passes if each rung violates its stated property, or none if it states none.
     fn recipes(&self, terminal: &Terminal) -> (Vec<Checked>, bool) {
         let mut all = Vec::new();
         let mut fine = true;
@@ -79,7 +78,7 @@ impl Check {
         (all, fine)
     }
 
-    /// Our own rules: fine when all is exhausted and each model reached what it is named after. What was missed is said.
+    /// The lock and cache models: pass if all is exhausted and each model reached its situations. Missed ones are named.
     fn ours(&self, terminal: &Terminal) -> Result<(Vec<Checked>, bool, String), CommandError> {
         let bounds = if self.deep {
             rules::Bounds::Deep
@@ -90,7 +89,7 @@ impl Check {
         let mut missed = String::new();
         let mut add = |name: &str, checked: Checked, never: Vec<String>| {
             for situation in never {
-                // A string takes all that is written to it.
+                // Writing to a String cannot fail.
                 let _infallible = writeln!(missed, "{name} never reached: {situation}");
             }
             all.push(checked);

@@ -1,4 +1,4 @@
-//! The verbs about the ladder: the list, `show`, `replay`, `race`. Must never know a verdict that no model has just found.
+//! The verbs of the ladder: the list, `show`, `replay`, `race`. All verdicts come from a fresh exploration.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub(super) struct Show {
     svg: Option<PathBuf>,
 }
 
-/// All rungs, and what their models have just found.
+/// All rungs, with the results of their models.
 pub(super) fn list(json: bool, terminal: &Terminal) -> CommandOutput {
     let explored: Vec<(&Rung, RungResult)> = rungs::all()
         .iter()
@@ -86,7 +86,7 @@ pub(super) fn replay(args: &ReplayArgs, json: bool) -> Result<CommandOutput, Com
     Ok(CommandOutput { text, fine })
 }
 
-/// Races the rungs that were named, or all.
+/// Races the named rungs, or all.
 pub(super) fn race(
     args: &RaceArgs,
     json: bool,
@@ -109,7 +109,7 @@ pub(super) fn race(
     Ok(CommandOutput { text, fine })
 }
 
-/// What is printed of races for programs.
+/// The races' output for programs.
 #[derive(Serialize)]
 struct Races<'a> {
     races: &'a [Raced],

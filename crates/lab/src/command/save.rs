@@ -1,4 +1,4 @@
-//! Where pictures go. Must never say that one is there which could not be written.
+//! Writes pictures to files.
 
 use std::fs;
 use std::path::Path;

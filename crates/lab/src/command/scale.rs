@@ -1,4 +1,4 @@
-//! The verb `scale`: how ten to a million clients wait. Must never say what it assumes anywhere but in its options.
+//! The verb `scale`: compares ways of waiting with ten to a million clients. All assumptions are options.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -108,7 +108,7 @@ impl Scale {
 }
 
 fn one(args: &Scale, way: WayArg, clients: u32) -> Result<Figures, String> {
-    // With a million clients in line, each look through it takes milliseconds.
+    // With a million clients in the queue, each scan of it takes milliseconds.
     let deep_polls = if clients > 20_000 { 500 } else { 1 };
     let settings = ScaleSettings {
         clients,

@@ -1,4 +1,4 @@
-//! All rungs, explored to the end of their bounds. Must never write a verdict down: each is computed.
+//! Explores all rungs to the end of their bounds.
 
 use std::time::Instant;
 
@@ -11,16 +11,16 @@ use super::shortest::shortest;
 use super::trace::Trace;
 use crate::report::{Checked, Judged, Verdict};
 
-/// What became of a rung.
+/// The result for a rung.
 #[derive(Debug, Clone)]
 pub enum RungResult {
-    /// It breaks what it is known for breaking; this is the shortest way.
+    /// It violates its stated property; this is the shortest trace.
     Broken(LadderProperty, Trace),
-    /// Everything within the bounds was looked at, with what was found of each property.
+    /// Everything within the bounds was explored, with the verdict on each property.
     Explored(Checked),
 }
 
-/// What becomes of a rung within its bounds, as fast as can be: for one that breaks, the search ends there.
+/// Explores a rung within its bounds as fast as possible: if it has a stated violation, the search ends there.
 pub fn find_out(rung: &'static Rung) -> RungResult {
     let story = rung
         .breaks
@@ -31,7 +31,7 @@ pub fn find_out(rung: &'static Rung) -> RungResult {
     }
 }
 
-/// One rung, explored to the end of these bounds, and the shortest way into each breakage that it has. The time is that of the
+/// One rung, explored to the end of these bounds, with the shortest trace to each violation. The time is that of the
 /// exploration.
 #[expect(
     clippy::disallowed_methods,
@@ -66,7 +66,7 @@ pub fn check_rung(rung: &'static Rung, bounds: RungBounds) -> Checked {
     }
 }
 
-/// Of the steps, only where they end: `show` has them all.
+/// Only the last step of a trace; `show` has all steps.
 fn violated(story: Trace) -> Verdict {
     let steps = story.lines.len();
     let trace = story.lines.into_iter().filter_map(|line| line.wrong);

@@ -1,5 +1,5 @@
-//! The ladder: the recipes for a lock on Redis that people are taught, each as a small program, checked in every interleaving.
-//! Must never check a copy of our own rules: those have models of their own.
+//! The ladder: the well-known recipes for a lock on Redis, each as a small program, checked in every interleaving. Leasehold's
+//! own rules have separate models.
 
 pub mod check;
 pub mod model;

@@ -1,5 +1,5 @@
-//! A rung in every interleaving that its bounds allow: what may happen next. Must never leave out what a real client, network
-//! or server could do, but where the bounds say so.
+//! The model of a rung: every interleaving within its bounds. All behaviour of real clients, networks and servers is possible,
+//! unless a bound excludes it.
 
 use stateright::Model;
 
@@ -8,41 +8,41 @@ use super::property::LadderProperty;
 use super::rungs::{Rung, RungBounds};
 use super::state::{LadderClient, LadderState};
 
-/// A rung, bounds, and what is asked of it.
+/// A rung, its bounds, and the properties to check.
 #[derive(Debug, Clone)]
 pub struct Ladder {
     /// The rung.
     pub rung: &'static Rung,
-    /// How far to look.
+    /// The bounds.
     pub bounds: RungBounds,
-    /// What is asked.
+    /// The properties.
     pub properties: Vec<LadderProperty>,
 }
 
-/// What may happen next; numbers are clients, but for the last two.
+/// The possible next actions; the numbers are clients, in the last two servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LadderAction {
     /// Time passes.
     Tick,
-    /// It sends its next command, which is carried out and answered at once.
+    /// A client sends its next command, which is executed and answered at once.
     Ask(u8),
-    /// As before, but the answer is lost.
+    /// A client sends its next command, which is executed at once, but the reply is lost.
     AskInVain(u8),
-    /// It sends its next command, which takes its time.
+    /// A client sends its next command, which is delayed.
     Send(u8),
-    /// What it sent is carried out and answered.
+    /// A delayed command is executed and answered.
     Arrive(u8),
-    /// What it sent is carried out, and the answer takes its time.
+    /// A delayed command is executed, and the reply is delayed.
     ArriveUnheard(u8),
-    /// That answer reaches it.
+    /// A delayed reply reaches its client.
     Hear(u8),
-    /// It waits for its answer no longer.
+    /// A client stops waiting for its reply.
     GiveUp(u8),
-    /// What it had given up is carried out.
+    /// An abandoned command is executed.
     ArriveLate(u8),
-    /// It does something of its own.
+    /// A client takes a local step.
     Do(u8),
-    /// It dies.
+    /// A client crashes.
     Crash(u8),
     /// A server loses its data.
     Restart(u8),
@@ -60,12 +60,12 @@ impl Model for Ladder {
 
     fn actions(&self, state: &LadderState, actions: &mut Vec<LadderAction>) {
         let bounds = &self.bounds;
-        // Clients first: of two stories of one length, the one is found that lets clients act before time passes.
+        // Clients first: of two traces of equal length, the search finds the one in which clients act before time passes.
         let mut others_are_new = false;
         for client in 0..bounds.clients {
             let it = &state.clients[client as usize];
             let is_new = *it == LadderClient::new(client);
-            // Of clients that are alike, it does not matter which one begins.
+            // For equal clients, it does not matter which one begins.
             if !(is_new && others_are_new && self.rung.are_alike) {
                 self.actions_of(state, client, actions);
             }
@@ -92,7 +92,7 @@ impl Model for Ladder {
         let asked = self.properties.iter();
         let mut properties: Vec<_> = asked.map(|&property| always(property)).collect();
         if properties.len() > 1 {
-            // The search ends once all are broken; with one that never is, it goes on to the end of the bounds.
+            // The search ends once all properties are violated; a property that always holds makes it go to the end of the bounds.
             properties.push(stateright::Property::always("the end", |_, _| true));
         }
         properties

@@ -1,5 +1,4 @@
-//! Whether a step breaks a property, and how. Must never know one rung from another: each property speaks of holders, keys and
-//! writes alone.
+//! Whether and how a step violates a property. It knows only holders, keys and writes, so it treats all rungs alike.
 
 use super::property::LadderProperty;
 use super::redis::{Key, RedisCommand, Reply, Tick, Value};
@@ -8,7 +7,7 @@ use super::state::LadderState;
 use super::trace::{LadderEvent, carried_out};
 
 impl LadderProperty {
-    /// Why a step breaks it, in one sentence; `None` if it does not.
+    /// How the step violates it, in one sentence; `None` if it does not.
     pub fn why(
         self,
         rung: &Rung,
@@ -26,7 +25,7 @@ impl LadderProperty {
         Some(offence.to_string())
     }
 
-    /// Whether a step breaks it.
+    /// Whether a step violates it.
     pub(super) fn is_broken(
         self,
         rung: &Rung,
@@ -44,7 +43,7 @@ impl LadderProperty {
     }
 }
 
-/// One step, to be judged.
+/// One step to judge.
 struct JudgedStep<'a> {
     rung: &'a Rung,
     before: &'a LadderState,
@@ -52,7 +51,7 @@ struct JudgedStep<'a> {
     after: &'a LadderState,
 }
 
-/// How a property is broken. Clients count from 0.
+/// A violation. Clients count from 0.
 enum Offence {
     TwoHolders(u8, u8),
     LockedOut {
@@ -161,7 +160,7 @@ impl JudgedStep<'_> {
             (RedisCommand::SetNx(Key::Lock, Value::Owner(..)), Reply::Int(0))
             | (RedisCommand::SetNxPx(..) | RedisCommand::TakeWithFence(..), Reply::Nil)
             | (RedisCommand::SetNxAndExpire(..), Reply::Both(0, _)) => true,
-            // A time in the key: whoever reads it decides.
+            // The value is a time, so its reader decides.
             (RedisCommand::Get(Key::Lock), Reply::Bulk(Value::Number(deadline))) => {
                 deadline > self.before.clock(self.rung, client)
             }
@@ -224,7 +223,7 @@ impl JudgedStep<'_> {
         (!holds).then_some(Offence::Orphan { of, holder })
     }
 
-    /// Who wrote the data in this step, and what.
+    /// The client that wrote the data in this step, and its value.
     fn written(&self) -> Option<(u8, Value)> {
         match carried_out(self.event)? {
             (

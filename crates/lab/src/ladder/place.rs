@@ -1,4 +1,4 @@
-//! The real servers that a story is played on. Must never touch a key of anybody else, and never show a password.
+//! The real servers for a replay or a race. Keys of other programs are not touched, and passwords are not shown.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use super::wire::{Wire, stored};
 use crate::host_time;
 use crate::server::OwnServer;
 
-/// What a story or a race is played on.
+/// Where a replay or a race runs.
 #[derive(Debug, Clone)]
 pub enum Place {
-    /// Servers of the lab's own, started for it and gone afterwards.
+    /// Private servers, started for it and stopped afterwards.
     Own,
-    /// These, one for each server that the rung needs. All keys get a prefix of their own and are deleted afterwards.
+    /// These servers, one for each that the rung needs. All keys get a unique prefix and are deleted afterwards.
     Urls(Vec<String>),
 }
 
 impl Place {
-    /// These servers, or the lab's own if there are none.
+    /// These servers, or private ones if there are none.
     pub fn from_urls(urls: &[String]) -> Self {
         if urls.is_empty() {
             Self::Own
@@ -39,11 +39,11 @@ pub struct RealServers {
 #[derive(Debug)]
 struct RealServer {
     client: Client,
-    /// `None` if it is somebody else's.
+    /// `None` for a foreign server.
     own: Option<OwnServer>,
 }
 
-/// The keys of one server: value and what is left of the TTL.
+/// The keys of one server: value and remaining TTL.
 pub type Keys = Vec<(Key, Option<Value>, Option<Duration>)>;
 
 const CONNECT: Duration = Duration::from_secs(5);
@@ -82,12 +82,12 @@ impl RealServers {
         Ok(Self { servers, prefix })
     }
 
-    /// What is put before the names of all keys; empty on servers of the lab's own.
+    /// The prefix of all key names; empty on private servers.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Where they are, without passwords.
+    /// The addresses, without passwords.
     pub fn addresses(&self) -> Vec<String> {
         let address = |server: &RealServer| server.client.get_connection_info().addr().to_string();
         self.servers.iter().map(address).collect()
@@ -113,7 +113,7 @@ impl RealServers {
         Ok(connection)
     }
 
-    /// Kills a server and starts it empty; somebody else's only loses our keys.
+    /// Kills a server and starts it empty; on a foreign server it only deletes the lab's keys.
     ///
     /// # Errors
     /// When it cannot be started again.
@@ -124,7 +124,7 @@ impl RealServers {
         }
     }
 
-    /// Deletes all our keys everywhere.
+    /// Deletes the lab's keys on all servers.
     ///
     /// # Errors
     /// When a server does not answer.
@@ -153,14 +153,14 @@ impl RealServer {
 }
 
 fn open(url: &str) -> Result<Client, String> {
-    // Neither the URL nor what the parser says about it: a password may stand in both.
+    // Neither the URL nor the parser's message: either may contain a password.
     Client::open(url).map_err(|_| {
         "not a URL of a Redis server: redis://[user:password@]host:port/[database] is one"
             .to_owned()
     })
 }
 
-/// What stands in our keys on a server.
+/// The lab's keys on a server.
 ///
 /// # Errors
 /// When it does not answer.
@@ -188,7 +188,7 @@ pub fn look(connection: &mut Connection, wire: &Wire) -> Result<Keys, String> {
     Ok(there.collect())
 }
 
-/// Lets the clock of a server jump ahead, as far as its keys can tell: each of ours has so much less to live.
+/// Simulates a jump of a server's clock: shortens the TTLs of the lab's keys by that much.
 ///
 /// # Errors
 /// When it does not answer.
@@ -197,7 +197,7 @@ pub fn jump(connection: &mut Connection, wire: &Wire, by: Tick) -> Result<(), St
     for (key, _, left) in look(connection, wire)? {
         let Some(left) = left else { continue };
         let mut shorten = redis::cmd("PEXPIRE");
-        // What is not left at all is deleted by a time that is not positive.
+        // A TTL that is not positive deletes the key.
         let left = u64::try_from(left.saturating_sub(by).as_millis()).unwrap_or_default();
         shorten
             .arg(wire.key(key))
@@ -208,7 +208,7 @@ pub fn jump(connection: &mut Connection, wire: &Wire, by: Tick) -> Result<(), St
     Ok(())
 }
 
-/// Deletes all our keys.
+/// Deletes the lab's keys.
 ///
 /// # Errors
 /// When the server does not answer.
@@ -222,7 +222,7 @@ pub fn delete_all(connection: &mut Connection, wire: &Wire) -> Result<(), String
         .map_err(|error| format!("cannot delete the keys: {error}"))
 }
 
-/// So that two runs at a time do not meet.
+/// Keeps concurrent runs apart.
 fn random() -> u64 {
     let seed = host_time::up_ns() ^ u64::from(std::process::id()) << 40;
     crate::rng::Rng::new(seed).next()

@@ -1,24 +1,24 @@
-//! What is asked of a rung, by name. Must never know a rung, or how a property is broken.
+//! The properties of a lock that the ladder checks.
 
-/// Something that a lock promises.
+/// A promise of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LadderProperty {
     /// At most one client holds the lock, each by its own clock.
     Exclusion,
-    /// Nobody is refused by the lock of a client that died more than a TTL ago.
+    /// No client is refused because of a client that died more than a TTL ago.
     Recovery,
-    /// Nobody removes a lock that another client holds.
+    /// No client removes a lock that another client holds.
     Ownership,
-    /// The resource takes no write of an earlier holder after one of a later holder.
+    /// The resource accepts no write of an earlier holder after one of a later holder.
     StaleWrite,
-    /// No write is taken that was computed from another version than the one it replaces.
+    /// No write is accepted that was computed from a version other than the one it replaces.
     LostUpdate,
-    /// No child writes while its wrapper has lost the lock and another has it.
+    /// No child writes while its wrapper has lost the lock and another client has it.
     Child,
 }
 
 impl LadderProperty {
-    /// All of them.
+    /// All properties.
     pub const ALL: [Self; 6] = [
         Self::Exclusion,
         Self::Recovery,
@@ -40,7 +40,7 @@ impl LadderProperty {
         }
     }
 
-    /// What it says, in a sentence.
+    /// Its meaning, in a sentence.
     pub const fn says(self) -> &'static str {
         match self {
             Self::Exclusion => "at most one client holds the lock, each by its own clock",

@@ -1,21 +1,21 @@
-//! A Redis of a few keys: what the rungs' commands do to it, each at once or not at all. Must never be kinder than the real
-//! one: `replay` sends the same commands to a real server and compares the replies.
+//! A model of Redis with a few keys: the effect of the rungs' commands, each atomic. `replay` sends the same commands to a real
+//! server and compares the replies.
 
 use std::fmt;
 
-/// Ticks since the story began; also what a timestamp protocol writes into its key.
+/// Ticks since the beginning; a timestamp protocol writes them into its key.
 pub type Tick = i16;
 
-/// What a rung keeps in a server.
+/// The keys of a rung.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
     /// The lock.
     Lock,
     /// The last fence drawn for it.
     Fence,
-    /// What the lock protects: a number that counts its writes.
+    /// The protected data: a number that counts its writes.
     Data,
-    /// The highest fence that whoever keeps [`Key::Data`] has seen.
+    /// The highest fence that the resource of [`Key::Data`] has seen.
     Seen,
 }
 
@@ -31,7 +31,7 @@ impl Key {
     }
 }
 
-/// What stands in a key.
+/// The value of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
     /// The token of a client's nth acquisition, both counted from 0.
@@ -49,7 +49,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// What a client sends. Each is atomic, scripts and transactions too.
+/// A command of a client. Each is atomic, including scripts and transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RedisCommand {
     /// `SETNX key value`
@@ -70,33 +70,33 @@ pub enum RedisCommand {
     Del(Key),
     /// A script: delete the lock if it has this value.
     DeleteIf(Value),
-    /// A script: `SET lock value NX PX ticks`, and if that took it, `INCR lock:fence`, which is the answer.
+    /// A script: `SET lock value NX PX ticks`, and on success `INCR lock:fence`, which is the reply.
     TakeWithFence(Value, Tick),
-    /// A script: the data, for a fence that is not below the highest seen, which it raises.
+    /// A script: read the data, for a fence that is not below the highest seen, and raise that.
     ReadWithFence(i16),
-    /// A script: write the data, for a fence that is not below the highest seen, which it raises.
+    /// A script: write the data, for a fence that is not below the highest seen, and raise that.
     WriteWithFence(i16, Value),
 }
 
 impl RedisCommand {
-    /// Whether it is there to end the lock.
+    /// Whether its purpose is to release the lock.
     pub const fn is_release(self) -> bool {
         matches!(self, Self::Del(Key::Lock) | Self::DeleteIf(_))
     }
 }
 
-/// What a server answers.
+/// A reply of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reply {
-    /// Nothing: the key is not there, or `NX` refused.
+    /// No value: the key does not exist, or `NX` refused.
     Nil,
     /// Done.
     Ok,
     /// A count.
     Int(i16),
-    /// What stood there.
+    /// The value of the key.
     Bulk(Value),
-    /// The two answers of [`RedisCommand::SetNxAndExpire`].
+    /// The two replies of [`RedisCommand::SetNxAndExpire`].
     Both(i16, i16),
     /// The resource refused the fence.
     Stale,
@@ -105,11 +105,11 @@ pub enum Reply {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct KeyEntry {
     value: Value,
-    /// Gone at this tick.
+    /// The tick at which it expires.
     expires: Option<Tick>,
 }
 
-/// One server. Its time is an argument.
+/// The model of one server. Its time is an argument.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct ModelServer {
     entries: [Option<KeyEntry>; 4],
@@ -125,12 +125,12 @@ impl ModelServer {
         }
     }
 
-    /// What stands in a key, as of the last command or [`ModelServer::expire`].
+    /// The value of a key, as of the last command or [`ModelServer::expire`].
     pub fn get(&self, key: Key) -> Option<Value> {
         self.entries[key as usize].map(|entry| entry.value)
     }
 
-    /// When a key goes; `None` if it is not there or stays for ever.
+    /// When a key expires; `None` if it does not exist or has no TTL.
     pub fn expires(&self, key: Key) -> Option<Tick> {
         self.entries[key as usize].and_then(|entry| entry.expires)
     }
@@ -140,7 +140,7 @@ impl ModelServer {
         *self = Self::default();
     }
 
-    /// Carries out one command at `now`.
+    /// Executes one command at `now`.
     pub fn apply(&mut self, now: Tick, command: RedisCommand) -> Reply {
         self.expire(now);
         match command {
@@ -185,7 +185,7 @@ impl ModelServer {
                 }
                 let fence = self.number(Key::Fence) + 1;
                 let value = Value::Number(fence);
-                // INCR leaves the TTL as it is; SET would end it.
+                // INCR keeps the TTL; SET would remove it.
                 let expires = self.expires(Key::Fence);
                 self.entries[Key::Fence as usize] = Some(KeyEntry { value, expires });
                 Reply::Int(fence)
@@ -207,7 +207,7 @@ impl ModelServer {
         }
     }
 
-    /// The resource's half of fencing: no fence below the highest seen.
+    /// The resource's check of a fence: none below the highest seen.
     fn admits(&mut self, fence: i16) -> bool {
         let admitted = fence >= self.number(Key::Seen);
         if admitted {

@@ -1,5 +1,5 @@
-//! The shortest way into a breakage. Must never give one for shortest that is not: the search is breadth-first, by one
-//! thread, for one property, and ends with the first state that breaks it.
+//! The shortest trace to a violation. The search is breadth-first, by one thread, for one property, and ends with the first
+//! violating state.
 
 use stateright::{Checker, Model};
 
@@ -10,7 +10,7 @@ use super::rungs::{Rung, RungBounds};
 use super::state::LadderState;
 use super::trace::{Line, Trace};
 
-/// The shortest story in which a rung breaks a property; `None` if there is none within these bounds.
+/// The shortest trace in which a rung violates a property; `None` if there is none within these bounds.
 pub fn shortest(
     rung: &'static Rung,
     bounds: RungBounds,
@@ -25,7 +25,7 @@ pub fn shortest(
     Some(story(&ladder, &actions, property))
 }
 
-/// Whether no story of at most so many steps breaks the property: all that are so short were looked at.
+/// Whether no trace of at most so many steps violates the property: all of them were explored.
 pub fn is_none_within(
     rung: &'static Rung,
     bounds: RungBounds,
@@ -40,12 +40,12 @@ pub fn is_none_within(
     search(&ladder, Some(steps)).is_none()
 }
 
-/// With one thread and one property, stateright's search ends with the first violation, and a breadth-first search finds
-/// none before a shorter one. With more of either it would go on and overwrite it with later ones.
+/// With one thread and one property, stateright's search ends with the first violation, and a breadth-first search finds the
+/// shortest first. With more of either it would go on and overwrite it with later ones.
 fn search(ladder: &Ladder, steps: Option<usize>) -> Option<Vec<LadderAction>> {
     let mut checker = ladder.clone().checker().threads(1);
     if let Some(steps) = steps {
-        // It counts the states of a way, one more than its steps, and does not look at those of the last depth.
+        // It counts the states of a path, one more than its steps, and does not check those of the last depth.
         checker = checker.target_max_depth(steps + 2);
     }
     let path = checker
@@ -57,7 +57,7 @@ fn search(ladder: &Ladder, steps: Option<usize>) -> Option<Vec<LadderAction>> {
     Some(path.into_actions())
 }
 
-/// Plays the actions again, and writes down what happens.
+/// Executes the actions again, and records the events.
 fn story(ladder: &Ladder, actions: &[LadderAction], property: LadderProperty) -> Trace {
     let mut lines = Vec::new();
     let mut state = LadderState::new(ladder.bounds.clients, ladder.rung.servers);

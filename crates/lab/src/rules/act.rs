@@ -1,4 +1,4 @@
-//! What may happen next. Must never leave out what a client that is slow, or does nothing, could do.
+//! The possible next actions of the lock model. Slow and idle clients are covered: any client may do nothing.
 
 use leasehold_core::Counter;
 
@@ -7,40 +7,40 @@ use super::setup::Fault;
 use super::state::{Message, Phase, RequestKind, State};
 use super::time::NOW;
 
-/// One thing that happens.
+/// One action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
-    /// A request that is carried out and answered at once, unless the answer is lost.
+    /// A request that is executed and answered at once, unless the reply is lost.
     Ask {
         client: u8,
         verb: RequestKind,
         lost: bool,
     },
-    /// A request that is under way for a while.
+    /// A request that stays in the network for a while.
     Send { client: u8, verb: RequestKind },
-    /// It is carried out; or once, and will be again.
+    /// A request in flight is executed; with `again`, it will be executed once more.
     Arrive { at: usize, again: bool },
-    /// An answer or a wake reaches its client.
+    /// A reply or a wake reaches its client.
     Hear { at: usize },
-    /// It never does.
+    /// A message in flight is lost.
     Lose { at: usize },
     /// The connection of a client is cut.
     Cut { client: u8 },
-    /// It has another one.
+    /// A client with a cut connection reconnects.
     Connect { client: u8 },
     /// A client stops waiting.
     GiveUp { client: u8 },
-    /// A client ends without a word.
+    /// A client crashes.
     Crash { client: u8 },
-    /// Another one begins in its place.
+    /// A new client begins in place of a crashed one.
     Restart { client: u8 },
-    /// The operator looks, and notes the fence of the holder.
+    /// The operator inspects the lock, and notes the fence of the holder.
     Look,
-    /// And breaks the lock by it.
+    /// The operator breaks the lock by the noted fence.
     Break,
-    /// A program of another kind takes the free lock.
+    /// A foreign program takes the free lock.
     ForeignTakes { forever: bool },
-    /// And gives it back.
+    /// The foreign program releases it.
     ForeignEnds,
     /// A client hands the lock on inside its process, with its next fence.
     HandOn { client: u8 },
@@ -50,14 +50,14 @@ pub(super) enum Action {
     Flush,
     /// The replica stops following.
     Part,
-    /// It takes the place of the store.
+    /// The replica is promoted.
     FailOver,
     /// Time passes.
     Tick,
 }
 
 impl LockModel {
-    /// Everything that may happen in this state.
+    /// All actions that are possible in this state.
     pub(super) fn possible(&self, state: &State, into: &mut Vec<Action>) {
         let may = |fault| self.setup.may(fault);
         into.push(Action::Tick);
@@ -102,7 +102,7 @@ impl LockModel {
             into.push(Action::Cut { client });
         }
         let verbs: &[RequestKind] = match phase {
-            // One that may have been given the lock asks by extending, which works on a full server too.
+            // A waiter that may have been granted the lock claims it by extending, which works on a full server too.
             Phase::Asking(_) if may(Fault::Blocks) => &[
                 RequestKind::Wait,
                 RequestKind::WaitMany,
@@ -143,7 +143,7 @@ impl LockModel {
         }
         if may(Fault::Crash) {
             match phase {
-                // One that the store knows to be gone is another client than the next.
+                // A client that the store knows to be gone is not the same as its successor.
                 Phase::Crashed
                     if !(may(Fault::SeenCrash)
                         && state.known().iter().any(|id| id.client == client)) =>
@@ -177,7 +177,7 @@ impl LockModel {
                 into.push(Action::ForeignTakes { forever: true });
             }
         }
-        // C2 excepts a loss before the clock has passed the last fence.
+        // C2 excludes a loss before the clock has passed the last fence.
         let passed = state.issued < NOW.wall_us;
         if passed && may(Fault::LostCounter) && state.world.counter != Counter(None) {
             into.push(Action::LoseCounter);

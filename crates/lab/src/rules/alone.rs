@@ -1,6 +1,5 @@
-//! What becomes of one waiter when all others stop: it goes on polling as it is told, and nothing else happens but that time
-//! passes, by the millisecond. Must never be a way that something better than the worst could take: no wake is heard, and the
-//! store knows of no one that it is gone.
+//! Liveness of one waiter: all other clients stop, it polls as told, and time passes by the millisecond. This is the worst case:
+//! it receives no wake, and the store does not know that any client is gone.
 
 use leasehold_core::{Busy, CLAIM_WINDOW, Reply, UnknownPresence};
 
@@ -8,27 +7,27 @@ use super::given::LockModel;
 use super::state::{AcquisitionId, Phase, RequestKind, State};
 use super::time::{TICK_MS, later};
 
-/// More polls than any wait within its bound takes.
+/// More polls than any bounded wait needs.
 const POLLS: usize = 256;
 
 /// How a wait ended.
 struct Waited {
-    /// After so many milliseconds it held the lock, if ever.
+    /// After how many milliseconds it held the lock, if ever.
     ms: Option<u64>,
     /// The first refusal, if there was one.
     first: Option<Busy>,
 }
 
 impl LockModel {
-    /// R4: whoever waits gets the lock once the lease of the moment is over, and for each waiter before it one claim window,
-    /// and what its polls are late.
+    /// R4: a waiter gets the lock once the current lease is over, plus one claim window for each waiter before it, plus the
+    /// delay of its polls.
     pub(super) fn waits_end(&self, state: &State) -> bool {
         self.waiting(state).all(|id| {
             let Waited { ms, first } = self.alone(state, id);
             let Some(first) = first else {
                 return ms.is_some();
             };
-            // A foreign lock that never ends is waited for: when, is not ours to say.
+            // A foreign lock without a TTL has no bound.
             let Some(left) = first.holder.expires_in else {
                 return true;
             };
@@ -40,7 +39,7 @@ impl LockModel {
         })
     }
 
-    /// R5: if the holder was given the lock and is never heard of, the next one has it when the claim window is over.
+    /// R5: if the granted waiter is silent, the next one has the lock when the claim window is over.
     pub(super) fn dead_grants_end(&self, state: &State) -> bool {
         let Some(age) = state.unclaimed else {
             return true;
@@ -58,7 +57,7 @@ impl LockModel {
             .is_some_and(|ms| ms <= left + late(0))
     }
 
-    /// Who wants the lock and is there to ask again.
+    /// A client that wants the lock and polls.
     fn waiting(&self, state: &State) -> impl Iterator<Item = AcquisitionId> {
         let asks = |client: &u8| matches!(state.client(*client).phase, Phase::Asking(_));
         let clients = if self.setup.waits {
@@ -90,7 +89,7 @@ impl LockModel {
                 waited.ms = Some(ms);
                 break;
             };
-            // Clients spread their polls by up to a tenth, but not that of the first in line.
+            // Clients add up to 10 % jitter to their polls, except the first in line.
             let pause = as_ms(busy.poll_after.as_millis());
             ms += if busy.ahead == 0 {
                 pause
@@ -111,8 +110,8 @@ impl LockModel {
     }
 }
 
-/// How much later than the end of a lease a waiter asks that has so many before it: it polls 10 ms later for each of them and
-/// a tenth later than told, which is a second times its place at most.
+/// How long after the end of a lease a waiter with so many before it polls: 10 ms later for each of them, and 10 % later than
+/// told, which is at most one second times its place.
 fn late(ahead: u64) -> u64 {
     let foreign = 50;
     let jitter = if ahead == 0 { 0 } else { (ahead + 1) * 100 };

@@ -1,4 +1,4 @@
-//! What a step is judged by: what there was before it and is kept after it, and who holds by which fences. Must never judge.
+//! The state before a step, for the judge: holders with their fences, and presence.
 
 use leasehold_core::{
     Counter, Fence, Holder, LockName, LockState, Owner, Presence, Step, UNHEARD_GRACE, Waiter,
@@ -24,18 +24,18 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// What there was before a step.
+/// The state before a step.
 pub(super) struct Before<'a> {
     pub(super) lock: &'a LockState,
     pub(super) counter: Counter,
     pub(super) step: &'a Step,
     pub(super) presence: &'a dyn Presence,
-    /// The highest fence ever issued; afterwards, too.
+    /// The highest fence ever issued, before and after.
     pub(super) issued: u64,
 }
 
 impl Before<'_> {
-    /// Whether a waiter has been silent, or its process is gone: it may lose its place.
+    /// Whether a waiter may lose its place: it is silent, or its process is gone.
     pub(super) fn is_dead(&self, waiter: &Waiter) -> bool {
         waiter.seen_until_ms < NOW.millis() || self.presence.holder_gone(&waiter.owner)
     }
@@ -46,7 +46,7 @@ impl Before<'_> {
         !(self.is_dead(waiter) || unheard)
     }
 
-    /// Whether it may stand in line while those behind it are granted the lock: it cannot be told, and that not for long.
+    /// Whether it may be passed over: it cannot be told, and not for too long.
     pub(super) fn passes_over(&self, waiter: &Waiter) -> bool {
         let grace = u64::try_from(UNHEARD_GRACE.as_millis()).unwrap_or(u64::MAX);
         let is_brief = waiter.seen_until_ms <= NOW.millis().saturating_add(grace);
@@ -54,12 +54,12 @@ impl Before<'_> {
     }
 }
 
-/// Whether this owner has the lock.
+/// Whether this owner holds the lock.
 pub(super) fn holds(lock: &LockState, owner: &Owner) -> bool {
     lock.holders.iter().any(|holder| holder.owner == *owner)
 }
 
-/// Whether it is an owner's, by a grant of these fences, until then or longer.
+/// Whether an owner holds by a grant of these fences, until then or longer.
 pub(super) fn is_its_hold(
     holder: &Holder,
     (id, fences): (AcquisitionId, Span),

@@ -1,12 +1,12 @@
-//! What a client makes of what it hears: the essence of how the library asks, claims, renews, gives up and settles. Must never
-//! look into the store: a client knows what it was told, and its own clock.
+//! The client of the lock model: the essence of how the library acquires, claims, renews, gives up and settles. It knows only
+//! the messages that it received, and its own clock.
 
 use super::setup::Situation;
 use super::state::{AcquisitionId, BusyReply, Phase, ReplyKind, RequestKind, Span};
 use super::turn::StepContext;
 
 impl StepContext<'_> {
-    /// A client is answered. Its request had taken `lag` when it was carried out, `age` ago.
+    /// A client receives a reply. Its request was `lag` old when it was executed, `age` ago.
     pub(super) fn answered(
         &mut self,
         to: AcquisitionId,
@@ -35,7 +35,7 @@ impl StepContext<'_> {
                     age: age.min(limit),
                 }))
             }
-            // A request of it that is still under way has to be undone.
+            // A request that is still in flight must be undone.
             (Phase::Asking(_), ReplyKind::Busy)
                 if self.state.flight.iter().any(|message| message.id() == to) =>
             {
@@ -65,8 +65,8 @@ impl StepContext<'_> {
         Some(())
     }
 
-    /// A client hears that the store gave it the lock, `age` ago. It takes it without asking if it can tell a moment before
-    /// which that cannot have been: the last answer told the store's time, and the wake tells it again.
+    /// A client receives a wake: the store granted it the lock `age` ago. It uses the lock without asking if it knows a time
+    /// before which the grant cannot have been made: the last reply has the store's time, and the wake has it again.
     pub(super) fn woken(&mut self, to: AcquisitionId, fences: Span, age: u8) -> Option<()> {
         if age > 0 {
             self.rules.reached(Situation::WakeLate);
@@ -87,8 +87,8 @@ impl StepContext<'_> {
         Some(())
     }
 
-    /// What nobody wants any more is given back, unless its process is gone. Not if a rule was broken, which may be that it
-    /// is given again.
+    /// Releases a lock that no client uses, unless its process is gone. Not after a violated rule, since a release could be
+    /// repeated without end.
     fn unwanted(&mut self, to: AcquisitionId, got: ReplyKind) -> Option<()> {
         let is_there = self.state.client(to.client).phase != Phase::Crashed;
         if matches!(got, ReplyKind::Held(_)) && is_there && self.state.broken == 0 {
@@ -97,7 +97,7 @@ impl StepContext<'_> {
         Some(())
     }
 
-    /// Forgets what has no meaning any more, so that equal situations are equal states.
+    /// Clears data without a meaning, so that equal situations are equal states.
     fn rest(&mut self, to: AcquisitionId) {
         let client = self.state.client_mut(to.client);
         if client.phase == Phase::Idle {

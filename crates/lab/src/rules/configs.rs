@@ -1,13 +1,13 @@
-//! The models that are explored, by name. Must never hold two that differ in nothing but size: size is what [`Bounds`] says.
+//! The lock models, by name. Two models never differ in size only: [`Bounds`] chooses the size.
 
 use super::setup::{Fault, Setup, Situation as S};
 
-/// How much is explored.
+/// The size of the exploration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bounds {
-    /// What takes seconds.
+    /// Takes seconds.
     Ci,
-    /// What takes minutes.
+    /// Takes minutes.
     Deep,
 }
 
@@ -19,7 +19,7 @@ pub(super) fn all(bounds: Bounds) -> Vec<Setup> {
     }
 }
 
-/// The same with room for one old owner more; where it has that, with one client more.
+/// A larger version: room for one more old owner; where it has that, one client more.
 fn deeper(setup: &Setup) -> Setup {
     if setup.left_over == 0 {
         Setup {
@@ -34,7 +34,7 @@ fn deeper(setup: &Setup) -> Setup {
     }
 }
 
-/// A model in which nothing goes wrong but pauses.
+/// A model without faults other than pauses.
 const PLAIN: Setup = Setup {
     name: "",
     clients: 3,

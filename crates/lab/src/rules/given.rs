@@ -1,4 +1,4 @@
-//! What a model is given: its bounds, and the rules that it explores. Must never know what may happen, or what must hold.
+//! The input of a model: its bounds, and the rules that it explores.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::setup::{NUMBERS, Setup, Situation, TICK};
 use super::state::AcquisitionId;
 use crate::explore::Reached;
 
-/// The rules of a lock: [`World::apply`], or in a test, something worse.
+/// The rules of a lock: [`World::apply`], or a broken version in a test.
 pub type Apply = fn(&mut World, Now, &LockName, &Step, &dyn Presence) -> Outcome;
 
 /// A model: its bounds, and the rules it explores.
@@ -51,7 +51,7 @@ impl LockModel {
             .get(usize::from(id.client) * usize::from(NUMBERS) + usize::from(id.nth))
     }
 
-    /// Notes that a situation was reached.
+    /// Records that a situation was reached.
     pub(super) fn reached(&self, situation: Situation) {
         self.reached.note(situation as u64);
     }

@@ -1,5 +1,4 @@
-//! What every single step of the store must keep. Must never be asked what a step should do: it judges what one did, by what
-//! there was before and after.
+//! The checks on each step of the store. They compare the state before and after it, and do not compute what it should do.
 
 use leasehold_core::{Block, Counter, Fence, Fences, LockState, Outcome, Owner, Reply, Step};
 
@@ -19,7 +18,7 @@ pub(super) enum LockRule {
     Told = 1 << 7,
 }
 
-/// Which rules a step broke, of those that it gave this answer, and of its repeat.
+/// Which rules a step violated, given its reply and the reply to its repeat.
 pub(super) fn step(
     before: &mut Before<'_>,
     first: &Outcome,
@@ -60,7 +59,7 @@ pub(super) fn step(
         .fold(0, |bits, (rule, _)| bits | *rule as u16)
 }
 
-/// C2: each grant draws fences that are above all that were drawn, and the counter becomes the last one; what draws none leaves it.
+/// C2: each grant draws fences above all earlier ones, and the counter becomes the last of them; other steps leave it.
 fn fences_rise(before: &mut Before<'_>, first: &Outcome, after: Kept<'_>) -> bool {
     let (mut highest, mut newest, mut risen) = (before.issued, None, true);
     let mut draws = |fences: Option<Fences>| {
@@ -78,7 +77,7 @@ fn fences_rise(before: &mut Before<'_>, first: &Outcome, after: Kept<'_>) -> boo
     }
     before.issued = highest;
     let expected = newest.map_or(before.counter, |newest| Counter(Some(newest.last())));
-    // Whoever is told that it holds is told of what it has, and whoever has it since this step, of what was drawn last.
+    // A reply *held* names the holder's fences, and a new holder has the fences that were drawn last.
     let told = match &first.reply {
         Reply::Held(held) => Some(fences_of(held.fence, held.block)),
         _ => None,
@@ -95,7 +94,7 @@ fn fences_of(first: Option<Fence>, block: Block) -> Option<Fences> {
     first.map(|first| Fences { first, block })
 }
 
-/// As many fences as the waiter asked for, or who is granted the lock as it asks.
+/// The number of fences that the new holder asked for, as a waiter or with this step.
 fn draws_what_was_asked(before: &Before<'_>, first: &Outcome) -> bool {
     let waits = |owner: &Owner| {
         let mut queue = before.lock.queue.iter();
@@ -114,7 +113,7 @@ fn draws_what_was_asked(before: &Before<'_>, first: &Outcome) -> bool {
     as_asked && wakes.all(|wake| waits(&wake.owner) == Some(wake.block))
 }
 
-/// C3: a hold changes by its owner's step, by a break that names its fence, or because its process is gone; its fences do not.
+/// C3: a hold changes by its owner's step, by a break that names its fence, or because its process is gone. Its fences stay.
 fn only_its_owner_changes_a_hold(before: &Before<'_>, after: &LockState) -> bool {
     let (by, may_end) = match before.step {
         Step::Acquire { owner, .. } | Step::Extend { owner, .. } => (Some(owner), false),
@@ -141,8 +140,8 @@ fn only_its_owner_changes_a_hold(before: &Before<'_>, after: &LockState) -> bool
     })
 }
 
-/// C4: who is granted the lock was first of those that can be told, or asked for it just now; nobody alive leaves the queue
-/// unasked, and nobody overtakes.
+/// C4: the new holder was the first waiter that can be told, or asked just now. No living waiter leaves the queue without a
+/// request, and none overtakes.
 fn is_in_order(before: &Before<'_>, after: &LockState) -> bool {
     let (by, asks) = match before.step {
         Step::Release { owner, .. } => (Some(owner), None),
@@ -170,11 +169,11 @@ fn is_in_order(before: &Before<'_>, after: &LockState) -> bool {
             Some(place) => places.push(place),
         }
     }
-    // Those who stay are the first of the queue, in their order; who joined is behind them.
+    // The remaining waiters are the first of the queue, in their order; new ones are behind them.
     places.iter().copied().eq(0..places.len())
 }
 
-/// C5: the same step at the same moment answers the same, draws no fence and changes nothing.
+/// C5: the same step at the same moment gets the same reply, draws no fence and changes nothing.
 fn may_be_repeated(
     step: &Step,
     (reply, after): (&Reply, Kept<'_>),

@@ -1,13 +1,13 @@
-//! Our own rules under every order of events, within bounds. Must never copy a rule: the next state is asked of
-//! [`World::apply`](leasehold_core::World::apply), and what is said here is only what clients, messages and time may do, and what must hold.
+//! Model of the lock: explores the rules under every order of events, within bounds. The next state always comes from
+//! [`World::apply`](leasehold_core::World::apply); this module adds only the behaviour of clients, messages and time, and the properties.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | `configs`, `setup` | the models: how many clients, which faults, what has to be reached |
-//! | `state`, `time` | what there is at one moment, always now |
-//! | `act`, `turn`, `store`, `client` | what may happen, and what follows from it |
-//! | `before`, `judge`, `told`, `alone` | what must hold: of each step, of what it tells, and of each waiter when others stop |
-//! | `given`, `model`, `trace` | the exploration, and a way to a violation |
+//! | `configs`, `setup` | the models: number of clients, faults, situations to reach |
+//! | `state`, `time` | the state at one moment; the passing of time |
+//! | `act`, `turn`, `store`, `client` | the possible actions, and their effects |
+//! | `before`, `judge`, `replies`, `alone` | the properties: of each step, of its reply, and of each waiter when the others stop |
+//! | `given`, `model`, `trace` | the exploration, and the trace to a violation |
 
 mod act;
 mod alone;
@@ -41,7 +41,7 @@ pub fn names(bounds: Bounds) -> Vec<&'static str> {
         .collect()
 }
 
-/// Explores the model of this name, with these rules: [`World::apply`](leasehold_core::World::apply), or in a test something that is to be found out.
+/// Explores the model of this name, with these rules: [`World::apply`](leasehold_core::World::apply), or a broken version in a test.
 ///
 /// # Errors
 /// [`Invalid`] if there is no such model.

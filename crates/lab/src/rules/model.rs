@@ -1,4 +1,4 @@
-//! A model as the checker takes it. Must never take a step by other rules than those that it is given.
+//! The model in the form that the checker takes.
 
 use leasehold_core::World;
 use stateright::{Model, Property};
@@ -14,12 +14,12 @@ use super::trace;
 use crate::explore::explore;
 use crate::report::Checked;
 
-/// What the exploration of one model found.
+/// The result of exploring one model.
 #[derive(Debug, Clone)]
 pub struct Finding {
     /// The verdicts.
     pub checked: Checked,
-    /// What this model is there to explore and was not reached. To be empty, or its verdicts are worth little.
+    /// The situations that this model must reach and did not. If there are any, its verdicts are worth little.
     pub missed: Vec<Situation>,
 }
 
@@ -36,7 +36,7 @@ impl LockModel {
     }
 }
 
-/// A property that single steps break.
+/// A property that a single step can violate.
 macro_rules! kept {
     ($name:literal, $rule:ident) => {
         Property::<LockModel>::always($name, |_, state: &State| {
@@ -133,7 +133,7 @@ fn believers(state: &State) -> impl Iterator<Item = &Client> {
         .filter(|client| matches!(client.phase, Phase::Holding { .. }))
 }
 
-/// The store holds the lock for it, by the grant of its fences, at least until its own deadline.
+/// Whether the store holds the lock for this client, by the grant of its fences, at least until its own deadline.
 fn holds_what_it_believes(_: &LockModel, state: &State) -> bool {
     (0u8..)
         .zip(&state.clients)

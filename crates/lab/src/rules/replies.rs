@@ -1,4 +1,4 @@
-//! What a step tells must be so, and who has to be told is. Must never be asked what happened to the lock: that is `judge`.
+//! The checks on the replies of a step (they must be true) and on its notices (the right clients must be told).
 
 use leasehold_core::{
     Fence, HolderIdentity, LockState, Outcome, Owner, Reply, Snapshot, Step, Waiter, Wake,
@@ -7,7 +7,7 @@ use leasehold_core::{
 use super::before::{Before, holds};
 use super::time::NOW;
 
-/// Whether an answer is true of what the step left.
+/// Whether a reply is true of the state after the step.
 pub(super) fn answer_is_true(before: &Before<'_>, reply: &Reply, after: &LockState) -> bool {
     let is_left = |owner: &Owner| !holds(after, owner) && place(after, owner).is_none();
     match (before.step, reply) {
@@ -30,7 +30,7 @@ pub(super) fn answer_is_true(before: &Before<'_>, reply: &Reply, after: &LockSta
             had_what_it_believes(before, owner) && (kept || is_left(owner))
         }
         (Step::Release { owner, .. }, Reply::NotHeld(_)) => {
-            // A waiter that is silent may be dropped first.
+            // A silent waiter may be dropped first.
             let held = holds(before.lock, owner) && is_under(before.step, before.lock);
             is_left(owner) && !held
         }
@@ -48,8 +48,8 @@ pub(super) fn answer_is_true(before: &Before<'_>, reply: &Reply, after: &LockSta
     }
 }
 
-/// Whether who was given the lock without asking is told of it, and nobody else; the holder, that the first in line waits; and
-/// who became the first behind another program, that it did.
+/// Whether exactly the right clients are told: a waiter that was granted the lock, the holder that the first in line waits, and
+/// a waiter that became the first behind a foreign lock.
 pub(super) fn all_are_told(before: &Before<'_>, outcome: &Outcome, after: &LockState) -> bool {
     let asked = match before.step {
         Step::Acquire { owner, .. } => Some(owner),
@@ -78,8 +78,8 @@ pub(super) fn all_are_told(before: &Before<'_>, outcome: &Outcome, after: &LockS
         && outcome.first.as_ref() == first_to_tell(before, after, asked)
 }
 
-/// Who of those that can be told has become the first in line while another program holds the lock. Short claims, which are told
-/// of as well, do not occur here: each grant is for a tick, which is more than a second.
+/// The reachable waiter that has become the first behind a foreign lock. Short claims, which are announced as well, do not
+/// occur here: each grant lasts for a tick, which is more than a second.
 fn first_to_tell<'a>(
     before: &Before<'_>,
     after: &'a LockState,
@@ -94,7 +94,7 @@ fn first_to_tell<'a>(
     (is_told && asked != Some(&first.owner)).then_some(&first.owner)
 }
 
-/// Whether an owner that lets go held by the fence that it names; of one that names none, whether it held or waited.
+/// Whether a releasing owner held by the fence that it names; without one, whether it held or waited.
 fn had_what_it_believes(before: &Before<'_>, owner: &Owner) -> bool {
     let knows = matches!(before.step, Step::Release { fence: Some(_), .. });
     if holds(before.lock, owner) {
@@ -104,7 +104,7 @@ fn had_what_it_believes(before: &Before<'_>, owner: &Owner) -> bool {
     }
 }
 
-/// Whether the fence that a step names, if it names one, is of the one who holds (C8).
+/// Whether the fence that a step names, if any, belongs to the holder's grant (C8).
 pub(super) fn is_under(step: &Step, lock: &LockState) -> bool {
     let (Step::Extend { fence, .. } | Step::Release { fence, .. }) = step else {
         return true;
@@ -116,7 +116,7 @@ pub(super) fn is_under(step: &Step, lock: &LockState) -> bool {
     fence.is_none_or(of_holder)
 }
 
-/// A look shows each hold by the fence of its grant, and by no other.
+/// An inspection shows each hold by the fence of its grant, and by no other.
 fn shows_who_holds(seen: &Snapshot, lock: &LockState) -> bool {
     lock.holders.iter().all(|holder| {
         let is_under = |fence| seen.is_held_under(&holder.owner, fence);
@@ -125,7 +125,7 @@ fn shows_who_holds(seen: &Snapshot, lock: &LockState) -> bool {
     })
 }
 
-/// A waiter that polls as it was told, at most a tenth later, is heard of before it counts as silent.
+/// A waiter that polls as told, at most 10 % later, polls before it counts as silent.
 fn outlives_its_next_poll(lock: &LockState, owner: &Owner, poll: std::time::Duration) -> bool {
     let latest = u64::try_from((poll + poll / 10).as_millis()).unwrap_or(u64::MAX);
     let mut queue = lock.queue.iter();

@@ -1,7 +1,7 @@
-//! What a model is made of: how many clients, how long a lease, which faults. Must never say what a lock is.
+//! The parameters of a model: clients, leases, faults.
 //!
-//! Times are whole ticks of [`TICK`]. With three seconds, a claim window is one tick, so that a lease of two ticks is longer
-//! than a claim and one of one tick is not.
+//! Times are whole ticks of [`TICK`]. A tick is three seconds, the claim window. So a lease of two ticks is longer than a claim,
+//! and a lease of one tick is not.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ pub(super) const TICK: Duration = Duration::from_secs(3);
 /// How many acquisitions of a client the store and the network may know at once. Their numbers are used again.
 pub(super) const NUMBERS: u8 = 8;
 
-/// What may go wrong, besides that any client may do nothing for as long as it likes, which is what a pause is.
+/// The possible faults. Besides, any client may do nothing for as long as it likes, which covers pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// A request may stay in the network, and be carried out after its client gave up.
+    /// A request may stay in the network, and be executed after its client gave up.
     LateRequest,
-    /// A request that is under way may be carried out twice.
+    /// A request in flight may be executed twice.
     Twice,
     /// The answer to a late request may come late.
     LateReply,
@@ -28,30 +28,30 @@ pub(super) enum Fault {
     LostWake,
     /// A client may stop waiting.
     Cancel,
-    /// A client may crash and start anew.
+    /// A client may crash and restart.
     Crash,
-    /// The store knows whose connection is gone.
+    /// The store knows which connections are closed.
     SeenCrash,
-    /// The connection of a client that waits may be cut for a while, and the store knows it.
+    /// The connection of a waiting client may be cut for a while, and the store knows it.
     Away,
     /// An operator who saw a fence may break the lock.
     Break,
-    /// A program of another kind may take a free lock, for a lease or for ever, and give it back.
+    /// A foreign program may take a free lock, for a lease or without a TTL, and release it.
     Foreign,
     /// The store may lose the counter of fences, once time has passed since the last one was drawn.
     LostCounter,
     /// The store may lose everything, under the same condition.
     Flush,
-    /// The store may become what it was at some moment before, likewise: a replica stops following and takes over later.
+    /// The store may be rolled back under the same condition: a replica stops following and is promoted later.
     Failover,
-    /// Not a fault: who waits may ask for several fences, and hand the lock on inside its process.
+    /// Not a fault: a waiter may ask for several fences, and hand the lock on inside its process.
     Blocks,
-    /// Nor this: a holder may let go of the lock, and others have it a lease later.
+    /// Not a fault: a holder may release with a delay of one lease.
     Keep,
 }
 
 impl Fault {
-    /// It, any number of times, for people.
+    /// A description for people: the fault, any number of times.
     const fn words(self) -> &'static str {
         match self {
             Self::LateRequest => "requests that come late",
@@ -90,12 +90,12 @@ pub(super) struct Setup {
     pub(super) ttl: u8,
     /// Whether the clients wait for a busy lock.
     pub(super) waits: bool,
-    /// How many messages may be under way at once.
+    /// How many messages may be in flight at once.
     pub(super) in_flight: usize,
-    /// How many owners that are over may still be known to the store or the network when an acquisition begins.
+    /// How many ended owners the store or the network may still know when an acquisition begins.
     pub(super) left_over: usize,
     pub(super) faults: &'static [Fault],
-    /// What has to be reached, or the model does not show what it is named after.
+    /// The situations that must be reached; otherwise the model does not show what its name says.
     pub(super) reaches: &'static [Situation],
 }
 
@@ -131,40 +131,40 @@ fn counted(number: usize, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
 }
 
-/// Something that a model is there to explore. That it was reached is counted, so that a model which explores nothing fails.
+/// A situation that a model must reach. The exploration counts it, so a model that explores nothing fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Situation {
     /// A client was refused, or told to wait.
     Busy,
-    /// Two waited at once.
+    /// Two clients waited at once.
     QueueOfTwo,
     /// A release handed the lock to a waiter.
     Granted,
     /// That waiter asked again within its claim window.
     Claimed,
-    /// That waiter took the lock by hearing the wake, without asking.
+    /// That waiter claimed the lock by the wake, without a request.
     HeldByWake,
-    /// It did neither, and the window passed.
+    /// That waiter did neither, and the window passed.
     ClaimMissed,
     /// A lease was renewed.
     Renewed,
-    /// A lease that was in use ended in the store by time.
+    /// A lease in use expired in the store.
     Expired,
     /// A client saw its own deadline pass.
     DeadlinePassed,
     /// An answer was lost.
     ReplyLost,
-    /// An answer came when its lease was over already.
+    /// A reply came after its lease had ended.
     ReplyTooLate,
-    /// A request was carried out for a client that had given up or gone on.
+    /// A request was executed for a client that had given up or gone on.
     AppliedLate,
-    /// A request was carried out twice.
+    /// A request was executed twice.
     AppliedTwice,
     /// A wake was lost.
     WakeLost,
-    /// A wake came when time had passed since the grant.
+    /// A wake was delayed by at least a tick.
     WakeLate,
-    /// A wake came for an owner that does not want the lock any more.
+    /// A wake came for an owner that no longer wants the lock.
     WakeUnwanted,
     /// A client left the queue.
     Cancelled,
@@ -174,19 +174,19 @@ pub enum Situation {
     CrashedWaiting,
     /// A waiter was passed over because it could not be told.
     GonePassed,
-    /// Such a one came back in time and was granted the lock.
+    /// A passed-over waiter came back in time and was granted the lock.
     CameBack,
-    /// A waiter was passed over because nothing had been heard of it.
+    /// A waiter was passed over because it was silent.
     SilentPassed,
     /// An operator broke the lock of a client that believed to hold it.
     Broken,
-    /// An operator named a fence that was not the holder's any more.
+    /// An operator named a fence that no longer was the holder's.
     BreakTooLate,
-    /// A program of another kind held the lock while a client waited.
+    /// A foreign program held the lock while a client waited.
     ForeignHeld,
-    /// Its lock ended by time.
+    /// The foreign lock expired.
     ForeignExpired,
-    /// A waiter heard that it was the first in line behind it now.
+    /// A waiter was told that it is the first behind the foreign lock now.
     ToldFirst,
     /// The counter of fences was lost while a client held the lock.
     CounterLost,
@@ -194,14 +194,14 @@ pub enum Situation {
     Flushed,
     /// Several fences were drawn with a grant.
     BlockDrawn,
-    /// A client handed the lock on in its process, and named the later fence to the store.
+    /// A client handed the lock on inside its process, and named the later fence to the store.
     HandedOn,
-    /// The store became what it was before a client was granted the lock that it believed to hold.
+    /// The store was rolled back to before a grant in which a client still believed.
     RolledBack,
-    /// A client named a fence of such a grant. The store told it that it does not hold, though it does by a newer grant.
+    /// A client named a fence of such a grant, and the store replied *not held*, although the client holds by a newer grant.
     OtherGrant,
     /// A lock stayed taken after its release.
     Kept,
-    /// Two clients believed to hold it, one of them robbed by a break or a loss of data.
+    /// Two clients believed to hold the lock, one of them robbed by a break or a loss of data.
     RobbedBelieves,
 }

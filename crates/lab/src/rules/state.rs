@@ -1,16 +1,16 @@
-//! What there is at one moment: the store, what each client believes, what is under way. Must never hold a rule: the store is
-//! a [`World`], and nothing here changes it.
+//! The state of the lock model: the store, the clients' beliefs, the messages in flight. The store is a [`World`], and nothing
+//! here changes it.
 //!
-//! Two states that differ only in which client is which are one: their hash is the same (see [`State::hash`]), and a hash is
-//! all that the checker compares. It sorts the clients by what they do and renames them, so equal hashes belong to states
-//! that can be renamed into each other, and the rules look at names for equality alone.
+//! States that differ only by a renaming of clients are equal: their hash is the same (see [`State::hash`]), and the checker
+//! compares hashes only. The hash sorts the clients by their states and renames them, so equal hashes belong to states that can
+//! be renamed into each other. The rules compare names for equality only.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
 use leasehold_core::{Fences, Foreign, Holder, LockState, Owner, Waiter, World};
 
-/// Which acquisition of which client. The number is used again once no trace of it is left, so there is no end of them.
+/// An acquisition of a client. Its number is used again once no trace of it is left, so the numbers are bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct AcquisitionId {
     pub(super) client: u8,
@@ -18,7 +18,7 @@ pub(super) struct AcquisitionId {
 }
 
 impl AcquisitionId {
-    /// The same as 128 bits of an owner, of which the last two digits tell.
+    /// The identity as the 128 bits of an owner, of which the last two digits differ.
     pub(super) fn bits(self) -> u128 {
         u128::from(self.client) << 4 | u128::from(self.nth)
     }
@@ -35,7 +35,7 @@ impl AcquisitionId {
     }
 }
 
-/// Fences in a row.
+/// Consecutive fences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Span {
     pub(super) first: u64,
@@ -58,26 +58,26 @@ impl Span {
     }
 }
 
-/// What a client is doing, and believes. Times are ticks.
+/// The state and belief of a client. Times are ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Phase {
-    /// Nothing; what it had is over.
+    /// Idle; its last acquisition is over.
     Idle,
-    /// It wants the lock. What it knows of the last *busy*, if it was told to wait.
+    /// It wants the lock. Contains the last *busy* reply, if it was told to wait.
     Asking(Option<BusyReply>),
-    /// It believes to hold the lock for `left` more, by a deadline counted from before it asked. The first of these fences is
-    /// the one that it handed out last.
+    /// It believes to hold the lock for `left` more ticks, by a deadline counted from before its request. The first of these fences
+    /// is the one that it handed out last.
     Holding { left: u8, fences: Span },
-    /// It gives back what it may have, until that was confirmed.
+    /// It releases, until that is confirmed.
     Leaving,
     /// It is gone.
     Crashed,
 }
 
-/// An answer that said *busy*.
+/// A *busy* reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct BusyReply {
-    /// How long the request had taken when the store answered it.
+    /// The age of the request when the store answered it.
     pub(super) lag: u8,
     /// How long ago that was.
     pub(super) age: u8,
@@ -89,13 +89,13 @@ pub(super) struct Client {
     /// The number of its acquisition.
     pub(super) nth: u8,
     pub(super) phase: Phase,
-    /// Its hold was ended by a break or a loss of data: it may believe what is not so.
+    /// A break or a loss of data ended its hold: its belief may be wrong.
     pub(super) robbed: bool,
-    /// Its connection is cut: it can ask nothing and hears nothing.
+    /// Its connection is cut: it sends and receives nothing.
     pub(super) away: bool,
 }
 
-/// What a client can ask for.
+/// A client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum RequestKind {
     Try,
@@ -104,11 +104,11 @@ pub(super) enum RequestKind {
     WaitMany,
     Extend,
     Release,
-    /// To give it back, but only after a lease more.
+    /// Release, with a delay of one lease.
     Keep,
 }
 
-/// What it can be answered.
+/// A reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum ReplyKind {
     Held(Span),
@@ -117,18 +117,18 @@ pub(super) enum ReplyKind {
     NotHeld,
 }
 
-/// Something under way. Ages are ticks, and grow no more when they make no difference any more.
+/// A message in flight. Ages are ticks, up to the point where they make no difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Message {
     Request {
         from: AcquisitionId,
         verb: RequestKind,
-        /// Under which its client believed to hold when it was sent, or 0.
+        /// The fence by which its client believed to hold when it was sent, or 0.
         fence: u64,
         age: u8,
         twice: bool,
     },
-    /// To a request that had taken `lag` when it was carried out, `age` ago.
+    /// The reply to a request that was `lag` old when it was executed, `age` ago.
     Reply {
         to: AcquisitionId,
         verb: RequestKind,
@@ -144,7 +144,7 @@ pub(super) enum Message {
 }
 
 impl Message {
-    /// Whose it is.
+    /// The acquisition that it belongs to.
     pub(super) fn id(&self) -> AcquisitionId {
         match *self {
             Self::Request { from: id, .. }
@@ -153,7 +153,7 @@ impl Message {
         }
     }
 
-    /// Has its fences changed, if it carries any.
+    /// Replaces its fences, if it has any.
     pub(super) fn with_fences(&mut self, mut with: impl FnMut(&mut Span)) {
         match self {
             Self::Reply {
@@ -176,7 +176,7 @@ impl Message {
     }
 }
 
-/// Has a fence changed as fences in a row are, unless it is 0, which is none.
+/// Replaces a fence by its shifted value; 0 means none and stays.
 pub(super) fn with_one(fence: &mut u64, mut with: impl FnMut(&mut Span)) {
     if *fence > 0 {
         let mut span = Span::one(*fence);
@@ -185,11 +185,11 @@ pub(super) fn with_one(fence: &mut u64, mut with: impl FnMut(&mut Span)) {
     }
 }
 
-/// Everything at one moment.
+/// The whole state of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) world: World,
-    /// What the replica has, since it stopped following.
+    /// The state of the replica, once it stopped following.
     pub(super) replica: Option<World>,
     pub(super) clients: Vec<Client>,
     pub(super) flight: Vec<Message>,
@@ -197,9 +197,9 @@ pub(super) struct State {
     pub(super) seen: Option<u64>,
     /// The highest fence that was ever issued.
     pub(super) issued: u64,
-    /// The holder was given the lock so long ago and has not been heard of since.
+    /// How long ago the holder was granted the lock, if it has been silent since.
     pub(super) unclaimed: Option<u8>,
-    /// The rules that the last step broke: a bit for each.
+    /// The rules that the last step violated: a bit for each.
     pub(super) broken: u16,
 }
 
@@ -212,17 +212,17 @@ impl State {
         &mut self.clients[usize::from(client)]
     }
 
-    /// What the store keeps of the one lock there is.
+    /// The store's state of the only lock.
     pub(super) fn lock(&self) -> Option<&LockState> {
         lock_of(&self.world)
     }
 
-    /// The same of a replica that does not follow.
+    /// The replica's state of the only lock, once it stopped following.
     fn replica_lock(&self) -> Option<&LockState> {
         self.replica.as_ref().and_then(lock_of)
     }
 
-    /// Whether the client still goes on with this acquisition.
+    /// Whether this is the client's current acquisition.
     pub(super) fn is_current(&self, id: AcquisitionId) -> bool {
         let client = self.client(id.client);
         client.nth == id.nth && !matches!(client.phase, Phase::Idle | Phase::Crashed)
@@ -243,7 +243,7 @@ impl State {
             .collect()
     }
 
-    /// What is under way for a client, and left over of it, but for its name.
+    /// The messages and the leftovers of a client, without its name.
     fn traces(&self, client: u8) -> (Vec<Message>, [Vec<(usize, u8)>; 2]) {
         let nameless = |id: AcquisitionId| AcquisitionId {
             client: 0,
@@ -268,7 +268,7 @@ impl State {
         (messages, [self.lock(), self.replica_lock()].map(over))
     }
 
-    /// Where a client stands, in the store and in the replica.
+    /// The place of a client in the store and in the replica.
     fn places(&self, id: AcquisitionId) -> [usize; 2] {
         [self.lock(), self.replica_lock()]
             .map(|lock| lock.map_or(usize::MAX, |lock| place(lock, id)))
@@ -279,7 +279,7 @@ fn lock_of(world: &World) -> Option<&LockState> {
     world.names().next().and_then(|name| world.get(name))
 }
 
-/// Where a client stands: 0 holds, then the places in the queue.
+/// The place of a client: 0 holds, then the places in the queue.
 fn place(lock: &LockState, id: AcquisitionId) -> usize {
     let of = |owner: &Owner| AcquisitionId::of(owner) == id;
     if lock.holders.iter().any(|holder| of(&holder.owner)) {
@@ -291,7 +291,7 @@ fn place(lock: &LockState, id: AcquisitionId) -> usize {
 
 impl Hash for State {
     fn hash<H: Hasher>(&self, into: &mut H) {
-        // Every field is named, so that one that is added does not compile until it is looked at.
+        // The pattern names every field, so a new one does not compile until it is handled.
         let Self {
             world,
             replica,

@@ -1,4 +1,4 @@
-//! One step of the store. Must never decide what it does: that is [`LockModel::apply`], and it is judged.
+//! One step of the store in the lock model: [`LockModel::apply`], then the judge.
 
 use leasehold_core::{
     Block, Fence, Fences, Held, LockState, Mode, Outcome, Owner, Presence, Reply, Step,
@@ -13,10 +13,10 @@ use super::state::{AcquisitionId, Client, Message, Phase, ReplyKind, RequestKind
 use super::time::{NOW, TICK_MS};
 use super::turn::StepContext;
 
-/// How many fences are drawn by who wants several: more than two, so that neither the first nor the last is next to all others.
+/// How many fences a client with hand-overs draws: more than two, so that neither the first nor the last is next to all others.
 const MANY: u64 = 3;
 
-/// The store knows whose connection is gone.
+/// A presence in which the store knows which connections are closed.
 struct Connections<'a>(&'a [Client]);
 
 impl Presence for Connections<'_> {
@@ -28,7 +28,7 @@ impl Presence for Connections<'_> {
 }
 
 impl LockModel {
-    /// The step that a client sends, which believes to hold under this fence, unless that is 0.
+    /// The step that a client sends. It believes to hold under this fence, unless that is 0.
     pub(super) fn asks(&self, owner: &Owner, verb: RequestKind, fence: u64) -> Step {
         let (owner, ttl, mode) = (owner.clone(), self.ttl, Mode::Exclusive);
         let fence = (fence > 0).then(|| Fence::new(fence));
@@ -77,7 +77,7 @@ impl StepContext<'_> {
         })
     }
 
-    /// The store takes a step, it is judged, and whom it wakes is told.
+    /// The store takes a step, the judge checks it, and the woken clients are told.
     pub(super) fn take(&mut self, step: &Step, by: Option<AcquisitionId>) -> Option<Reply> {
         let (rules, name) = (self.rules, &self.rules.name);
         let before = self.state.lock().cloned().unwrap_or_default();
@@ -128,7 +128,7 @@ impl StepContext<'_> {
         Some(reply)
     }
 
-    /// Who was granted the lock and has not been heard of since; and what was reached.
+    /// Tracks a granted waiter that has been silent since, and records the situations that were reached.
     fn note(
         &mut self,
         before: &LockState,
@@ -143,7 +143,7 @@ impl StepContext<'_> {
                 .map(|holder| AcquisitionId::of(&holder.owner))
         };
         let (was, is) = (holder(before), self.state.lock().and_then(holder));
-        // An owner that was answered *released* and is the holder has kept the lock.
+        // An owner that got *released* and still holds has released with a delay.
         let heard = by.is_some() && by == is && matches!(reply, Reply::Held(_) | Reply::Released);
         if heard && matches!(reply, Reply::Released) {
             rules.reached(Situation::Kept);
@@ -183,7 +183,7 @@ impl StepContext<'_> {
         if queue().count() > 1 {
             rules.reached(Situation::QueueOfTwo);
         }
-        // Those who were passed over count as alive for two seconds, which are cut off to the tick.
+        // Passed-over waiters count as alive for two seconds, rounded down to a tick.
         let is_passed = |waiter: &Waiter| {
             let is_late = waiter.seen_until_ms < NOW.millis() + TICK_MS;
             is_late && waiter.seen_until_ms > NOW.millis()
@@ -209,7 +209,7 @@ impl StepContext<'_> {
     }
 }
 
-/// The fences that one is told of.
+/// The fences that a reply or a wake names.
 fn told(first: Option<Fence>, block: Block) -> Span {
     let fences = first.map(|first| Fences { first, block });
     fences.map_or(Span::one(0), Span::of)

@@ -1,28 +1,28 @@
-//! The passing of time. Must never make a difference that a rule could see.
+//! The passing of time in the lock model, without a difference that a rule could see.
 //!
-//! It is always the same moment: when a tick passes, all that lies in the past or future moves by a tick instead. The rules
-//! know times only by their distance to now, so equal situations at different times are one state, and no horizon is needed.
-//! What is far enough away is moved to one place, where that cannot be told apart:
+//! The time is constant: when a tick passes, all past and future times move by a tick instead. The rules use only distances to
+//! now, so equal situations at different times are one state, and no horizon is needed. Times that are far enough away move to
+//! one place, where the rules cannot tell them apart:
 //!
-//! - A fence below the wall clock of now is followed by the clock, whatever it is. So of old fences only the order counts; of
-//!   those drawn in this tick also only the order, since the next one follows the last. Those of one hold stay in a row.
-//! - A silent waiter is silent, however long. Parts of a tick at the end of which a waiter counts as alive are cut off: all
-//!   steps are taken at whole ticks.
+//! - A fence below the current wall clock is followed by the clock, whatever its value. So only the order of old fences counts; of
+//!   those drawn in this tick also only the order, since the next one follows the last. Fences of one hold stay consecutive.
+//! - A silent waiter stays silent. The time until which a waiter counts as alive is rounded down to a tick: all steps are taken
+//!   at whole ticks.
 
 use leasehold_core::{Counter, Fence, LockName, Now, World};
 
 use super::setup::TICK;
 use super::state::{BusyReply, Message, Phase, Span, State, with_one};
 
-/// The moment it always is.
+/// The constant time.
 pub(super) const NOW: Now = Now::at_micros(3_000_000_000_000);
 
 pub(super) const TICK_MS: u64 = TICK.as_secs() * 1_000;
 
-// So that a time is rounded to a tick by its remainder.
+// A multiple of the tick, so that times can be rounded by their remainder.
 const _: () = assert!(NOW.millis().is_multiple_of(TICK_MS));
 
-/// The same moment, so many milliseconds later.
+/// The time so many milliseconds later.
 pub(super) const fn later(ms: u64) -> Now {
     Now::at_micros(NOW.clock_us + ms * 1_000)
 }
@@ -81,7 +81,7 @@ fn tick_lock(world: &mut World, name: &LockName) {
     lock.expire(NOW);
 }
 
-/// Moves to one place what cannot be told apart.
+/// Moves to one place all times that the rules cannot tell apart.
 pub(super) fn settle(state: &mut State, name: &LockName) {
     let mut spans = Vec::new();
     each_span(state, name, &mut |span| spans.push(*span));
@@ -101,8 +101,8 @@ pub(super) fn settle(state: &mut State, name: &LockName) {
     }
 }
 
-/// Where each end of these spans goes: the old ones from a tick ago on, those of now from now on. The ends that are in one
-/// span stay as far apart as they are, and the others follow each other.
+/// Maps each end of these spans: old ones to a tick ago and later, current ones to now and later. The ends within one span keep
+/// their distances, and the others follow each other.
 fn places(spans: &[Span]) -> Vec<(u64, u64)> {
     let mut ends: Vec<u64> = spans
         .iter()
@@ -141,12 +141,12 @@ fn settle_lock(world: &mut World, name: &LockName) {
         waiter.seen_until_ms = whole.max(NOW.millis() - TICK_MS);
     }
     if lock.is_empty() {
-        // As the rules do it: nothing is kept for a name that is not used.
+        // Like the rules, which keep nothing for an unused name.
         world.sweep(NOW);
     }
 }
 
-/// All fences that anyone knows, as they stand in a row.
+/// All known fences, as consecutive spans.
 fn each_span(state: &mut State, name: &LockName, with: &mut impl FnMut(&mut Span)) {
     with_one(&mut state.issued, &mut *with);
     if let Some(seen) = &mut state.seen {
@@ -189,7 +189,7 @@ mod tests {
     use crate::rules::given::LockModel;
     use crate::rules::state::{AcquisitionId, RequestKind, Span};
 
-    /// The same steps at moments that pass, and where time is moved instead, are answered the same.
+    /// The same steps get the same replies whether real time passes or the state is shifted instead.
     #[test]
     fn to_move_the_times_is_the_same_as_to_let_time_pass() {
         let setup = all(Bounds::Ci)
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(moved[4..], [0, 1, 2, 3].map(|by| now + by));
     }
 
-    /// A reply without the times and fences in it, which are relative to a moment.
+    /// A reply without its times and fences, which are relative.
     fn kind(reply: &Reply) -> String {
         match reply {
             Reply::Held(held) => format!("held, {} fences, {} wait", held.block.get(), held.queued),

@@ -1,4 +1,4 @@
-//! A way to a state as a person reads it. Must never leave out a step.
+//! A path to a state, in readable lines.
 
 use leasehold_core::{LockState, Owner, Reply};
 
@@ -7,7 +7,7 @@ use super::given::LockModel;
 use super::setup::TICK;
 use super::state::{AcquisitionId, Message, Phase, State};
 
-/// A heading, and a line for each step: who did what, what the store said, and how things stand then.
+/// A heading, and a line for each step: the action, the store's reply, and the state after it.
 pub(super) fn lines(rules: &LockModel, actions: &[Action]) -> Vec<String> {
     let heading = format!(
         "{:>3}  {:>5}  {:<34} {:<24} {:<16} {:<12} {}",
@@ -103,7 +103,7 @@ fn reply(reply: &Reply) -> String {
     }
 }
 
-/// A letter for the client, a number for the acquisition.
+/// A letter for the client and a number for the acquisition.
 fn name(AcquisitionId { client, nth }: AcquisitionId) -> String {
     format!("{}{}", char::from(b'A' + client), nth + 1)
 }

@@ -1,4 +1,4 @@
-//! One thing happening. Must never decide who holds the lock: each step of the store is [`LockModel::apply`].
+//! The effects of one action. Each step of the store is [`LockModel::apply`].
 
 use leasehold_core::{
     Block, Counter, Fence, Fences, Foreign, Reply, Session, Snapshot, Step, Waiter, World,
@@ -11,16 +11,16 @@ use super::setup::{Fault, NUMBERS, Situation};
 use super::state::{AcquisitionId, Client, Message, Phase, RequestKind, State};
 use super::time::{NOW, TICK_MS, settle, tick};
 
-/// One step under way.
+/// One action in progress.
 pub(super) struct StepContext<'a> {
     pub(super) rules: &'a LockModel,
     pub(super) state: State,
-    /// What the store said last, for the trace.
+    /// The store's last reply, for the trace.
     pub(super) said: Option<Reply>,
 }
 
 impl LockModel {
-    /// The state after `action`, and what the store said; `None` if it lies out of bounds.
+    /// The state after `action`, and the store's reply; `None` if it is out of bounds.
     pub(super) fn step(&self, before: &State, action: Action) -> Option<(State, Option<Reply>)> {
         let mut turn = StepContext {
             rules: self,
@@ -139,7 +139,7 @@ impl StepContext<'_> {
         Some(())
     }
 
-    /// Gets ready to send: with a fresh owner, if it begins, and with the fence under which it believes to hold, if it does.
+    /// Prepares a request: with a fresh owner if it begins, and with the fence by which the client believes to hold, if any.
     fn begin(&mut self, client: u8, verb: RequestKind) -> Option<(AcquisitionId, u64)> {
         let at = *self.state.client(client);
         let fence = match at.phase {
@@ -148,7 +148,7 @@ impl StepContext<'_> {
         };
         let mut nth = at.nth;
         if at.phase == Phase::Idle {
-            // A bound: so many that are over may be left in the store or the network when one more begins.
+            // A bound on ended owners in the store or the network when another acquisition begins.
             let known = self.state.known();
             let left_over = known
                 .iter()
@@ -203,7 +203,7 @@ impl StepContext<'_> {
             self.rules.reached(Situation::AppliedTwice);
         }
         let got = self.apply(from, verb, fence)?;
-        // Of a request that is carried out twice, the second answer is the one that counts.
+        // If a request is executed twice, the second reply counts.
         if !again {
             if self.rules.setup.may(Fault::LateReply) {
                 self.state.flight.push(Message::Reply {
@@ -259,7 +259,7 @@ impl StepContext<'_> {
         Some(())
     }
 
-    /// What the replica does not know of was not, and who believes in that is robbed of it.
+    /// Grants that the replica does not know are undone, and clients that believe in them are robbed.
     fn fail_over(&mut self) -> Option<()> {
         let replica = self.state.replica.take()?;
         let lock = replica.get(&self.rules.name).cloned().unwrap_or_default();
@@ -285,7 +285,7 @@ impl StepContext<'_> {
         Some(())
     }
 
-    /// Whoever the store holds a lock for may believe so for longer than it does.
+    /// Marks the store's holder as robbed: it may believe to hold for longer than it does.
     fn robbed(&mut self) {
         let holders = self
             .state

@@ -1,4 +1,4 @@
-//! The world around the clients: time, the network, the server. Must never decide what a client does.
+//! The environment of the clients: time, the network, the server.
 
 use super::event_queue::{ClientNumber, EventQueue, ScheduledEvent};
 use super::figures::{Figures, Meter};
@@ -12,10 +12,10 @@ pub(super) trait Clients: Sized {
     type Command;
     /// What the store sends to a client.
     type Answer;
-    /// What a client does by itself after a time.
+    /// A timer of a client.
     type Timer: Ord;
 
-    /// Everybody begins to want the lock.
+    /// All clients begin to want the lock.
     fn begin(&mut self, bench: &mut Bench<Self>);
     /// A command arrives at the store.
     fn arrives(&mut self, bench: &mut Bench<Self>, client: ClientNumber, command: Self::Command);
@@ -23,7 +23,7 @@ pub(super) trait Clients: Sized {
     fn answered(&mut self, bench: &mut Bench<Self>, client: ClientNumber, answer: Self::Answer);
     /// A client's timer went off.
     fn due(&mut self, bench: &mut Bench<Self>, client: ClientNumber, timer: Self::Timer);
-    /// The client ends, if it waits. Returns whether it did.
+    /// Ends the client if it waits. Returns whether it did.
     fn crash(&mut self, client: ClientNumber, crash: Crash) -> bool;
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Costs {
     pub(super) safety: u64,
 }
 
-/// An experiment under way.
+/// An experiment in progress.
 pub(super) struct Bench<C: Clients> {
     pub(super) costs: Costs,
     pub(super) event_queue: EventQueue<C::Command, C::Answer, C::Timer>,
@@ -50,14 +50,14 @@ pub(super) struct Bench<C: Clients> {
     pub(super) rng: Rng,
     pub(super) meter: Meter,
     pub(super) clients: u32,
-    /// Somebody got the lock, and from here on it is measured.
+    /// Whether a client got the lock, and the measurement begins.
     begins: bool,
 }
 
-/// When virtual time begins, in nanoseconds: so late that clients can have waited for long.
+/// The start of virtual time, in nanoseconds: so late that clients can have waited for long.
 pub(super) const EPOCH: u64 = 1_000_000_000_000_000;
 
-/// Virtual time after which an experiment ends in any case: only one that stalls takes so long.
+/// The limit of virtual time: only an experiment that stalls takes so long.
 const LIMIT: u64 = 4 * 3_600 * 1_000_000_000;
 
 impl<C: Clients> Bench<C> {
@@ -94,13 +94,13 @@ impl<C: Clients> Bench<C> {
         self.event_queue.send(at, client, command);
     }
 
-    /// The store answers, or tells, at `done`.
+    /// The store replies, or notifies, at `done`.
     pub(super) fn answer(&mut self, done: u64, client: ClientNumber, answer: C::Answer) {
         self.event_queue
             .answer(done + self.costs.latency, client, answer);
     }
 
-    /// A timer of a client, after `pause`.
+    /// Sets a timer of a client, after `pause`.
     pub(super) fn plan(&mut self, pause: u64, client: ClientNumber, timer: C::Timer) {
         self.event_queue.plan(self.now() + pause, client, timer);
     }

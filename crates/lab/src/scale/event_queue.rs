@@ -1,8 +1,8 @@
-//! What happens when, in virtual time. Must never let two runs of one seed differ: what is due at the same nanosecond
-//! happens in the order in which it was planned.
+//! The queue of future events, in virtual time. Runs of one seed are equal: events of the same nanosecond happen in the order
+//! in which they were planned.
 //!
-//! Messages take as long as those before them on the same way, so each way is a plain queue: only timers need a heap.
-//! With a million clients that is what makes a run take seconds.
+//! All messages in one direction take the same time, so each direction is a plain queue; only timers need a heap. So a run
+//! with a million clients takes seconds.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, VecDeque};
 /// A client, by number.
 pub(super) type ClientNumber = u32;
 
-/// One thing that happens.
+/// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScheduledEvent<Command, Answer, Timer> {
     Arrives(Command),
@@ -18,17 +18,17 @@ pub(super) enum ScheduledEvent<Command, Answer, Timer> {
     Due(Timer),
 }
 
-/// A queue of messages in order of arrival: when, in which order it was planned, whose, what.
+/// A queue of messages in order of arrival: time, sequence number, client, message.
 type MessageQueue<T> = VecDeque<(u64, u64, ClientNumber, T)>;
 
-/// All that is yet to happen: commands on their way to the store, answers to clients, and their timers.
+/// All future events: commands on their way to the store, replies to clients, and timers.
 #[derive(Debug)]
 pub(super) struct EventQueue<Command, Answer, Timer> {
     now: u64,
     planned: u64,
     to_store: MessageQueue<Command>,
     to_clients: MessageQueue<Answer>,
-    /// Told one after the other, by a server that sends meanwhile nothing else: apart, since they are planned one by one.
+    /// Notifications that the server sends one after the other. A separate queue, since they are planned one by one.
     told: MessageQueue<Answer>,
     timers: BinaryHeap<Reverse<(u64, u64, ClientNumber, Timer)>>,
 }
@@ -70,7 +70,7 @@ impl<Command, Answer, Timer: Ord> EventQueue<Command, Answer, Timer> {
         self.timers.push(Reverse((at, order, client, timer)));
     }
 
-    /// Goes on to what happens next.
+    /// Advances to the next event.
     pub(super) fn next(
         &mut self,
     ) -> Option<(ClientNumber, ScheduledEvent<Command, Answer, Timer>)> {

@@ -1,4 +1,4 @@
-//! What is measured, and that the lock was one. Must never take part in what happens.
+//! The measurements of an experiment, and the check that the lock was exclusive.
 //!
 //! - **SC1** At no time do two clients believe that they hold the lock.
 
@@ -6,54 +6,54 @@ use serde::Serialize;
 
 use super::event_queue::ClientNumber;
 
-/// What an experiment found.
+/// The results of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
-    /// The way the clients waited.
+    /// The way of waiting.
     pub way: &'static str,
-    /// How many there were.
+    /// The number of clients.
     pub clients: u32,
-    /// How many hand-overs were measured.
+    /// The number of measured hand-overs.
     pub hand_overs: u64,
-    /// In how many seconds of virtual time.
+    /// The measured time, in seconds of virtual time.
     pub seconds: f64,
-    /// From the arrival of a release at the store to the next holder's knowing, in milliseconds: half of them took less.
+    /// The median time from the arrival of a release at the store until the next holder knows, in milliseconds.
     pub gap_p50_ms: f64,
-    /// The same for 99 of 100.
+    /// The 99th percentile of that time, in milliseconds.
     pub gap_p99_ms: f64,
-    /// The longest one.
+    /// The longest such time, in milliseconds.
     pub gap_max_ms: f64,
     /// Commands that arrived at the store, for each hand-over.
     pub commands: f64,
-    /// How much of the time the server was busy.
+    /// The share of the time in which the server was busy.
     pub server: f64,
-    /// How much of the time a client knew that it held the lock.
+    /// The share of the time in which a client knew that it held the lock.
     pub lock: f64,
-    /// How many of those who waited had waited for longer than the one who got the lock: 0 in a line, a half in a lottery.
+    /// The share of waiters that had waited longer than the new holder: 0 in a queue, a half in a lottery.
     pub jumped: f64,
-    /// How often the lock went to the one who had just released it.
+    /// How often the lock went to the client that had just released it.
     pub again: f64,
-    /// Grants that nobody claimed.
+    /// Unclaimed grants.
     pub lapsed: u64,
-    /// What is known when there were ten turns for each client.
+    /// Fairness, known if there were ten turns for each client.
     pub fairness: Option<Fairness>,
 }
 
-/// How evenly the turns went round.
+/// Fairness of the grants.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fairness {
-    /// The longest wait, of one that goes on at the end as well, beside the mean.
+    /// The longest wait, including waits that last at the end, relative to the mean.
     pub max_over_mean: f64,
-    /// Jain's index of the grants per client: 1 when all had as many.
+    /// Jain's index of the grants per client: 1 when all have as many.
     pub jain: f64,
-    /// Clients that had none.
+    /// Clients without a grant.
     pub starved: u64,
 }
 
 /// Takes the measurements.
 #[derive(Debug)]
 pub(super) struct Meter {
-    /// Who believes that it holds the lock, since when and until when at the most.
+    /// The client that believes to hold the lock, since when, and until when at most.
     holder: Option<(ClientNumber, u64, u64)>,
     last_holder: Option<ClientNumber>,
     /// When the last release arrived at the store, until the next client knows that it holds.
@@ -61,14 +61,14 @@ pub(super) struct Meter {
     /// Since when each client waits; `NEVER` if it does not.
     asked: Vec<u64>,
     waiting: u64,
-    /// Hand-overs to come before any is measured.
+    /// The number of hand-overs before the measurement.
     warm_up: u64,
-    /// Measured from here on.
+    /// The beginning of the measurement.
     since: Option<u64>,
     gaps: Vec<u64>,
     held: u64,
     waits: (u64, u128, u64),
-    /// Per client; `None` for one that ended.
+    /// Per client; `None` if it has ended.
     grants: Vec<Option<u32>>,
     jumped: f64,
     again: u64,
@@ -125,7 +125,7 @@ impl Meter {
     /// A client learns that it holds the lock until `until`. Returns whether the measurement begins here.
     ///
     /// # Panics
-    /// When another one believes the same (SC1): the experiment has found a bug, in the rules or in itself.
+    /// If another client believes so at the same time (SC1): a bug in the rules or in the experiment.
     pub(super) fn knows(&mut self, client: ClientNumber, now: u64, until: u64) -> bool {
         if let Some((other, since, valid)) = self.holder.take() {
             assert!(
@@ -169,7 +169,7 @@ impl Meter {
         }
     }
 
-    /// A client lets go of the lock, at the latest at its deadline.
+    /// A client releases the lock, at the latest at its deadline.
     pub(super) fn lets_go(&mut self, client: ClientNumber, now: u64) {
         if let Some((_, since, until)) = self.holder.take_if(|holder| holder.0 == client) {
             self.add_held(since, until.min(now));
@@ -187,7 +187,7 @@ impl Meter {
         }
     }
 
-    /// What was found by `now`, with what the server tells of its steps and time.
+    /// The results at `now`, with the server's counts and busy time.
     pub(super) fn figures(
         mut self,
         way: &'static str,
@@ -222,7 +222,7 @@ impl Meter {
         }
     }
 
-    /// Only with ten turns for each client: a shorter look calls everything unfair.
+    /// Only with ten turns for each client: a shorter measurement would look unfair.
     fn fairness(&self, now: u64) -> Option<Fairness> {
         let (count, sum, max) = self.waits;
         if count < 10 * self.grants.len() as u64 {

@@ -1,5 +1,5 @@
-//! Leasehold's clients, over [`World`] itself. Must never decide anything: each client is the machine that ships, and each step is
-//! one of core's.
+//! Leasehold's clients, over [`World`] itself: each client is the state machine that ships, and each step of the store is one
+//! of core's.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -16,35 +16,35 @@ use super::settings::{Crash, DEEP, ScaleSettings, nanos};
 
 /// A message of the store.
 pub(super) enum LeaseholdAnswer {
-    /// The answer to a step.
+    /// The reply to a step.
     Reply(ReplyTo, Reply),
-    /// News that it did not ask for.
+    /// A notice that the client did not ask for.
     News(News),
 }
 
-/// An act of a client by itself.
+/// A timer of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LeaseholdTimer {
-    /// Wants the lock (again).
+    /// It wants the lock (again).
     Begin,
-    /// Its machine has something to do.
+    /// Its machine has a timer due.
     Pass,
-    /// Is done with its critical section.
+    /// It has finished its critical section.
     Finish,
 }
 
 struct SimulatedClient {
     machine: Simulated,
-    /// Its stage when it was looked at last.
+    /// Its stage at the last check.
     stage: Phase,
     ended: Option<Crash>,
-    /// For when a timer was set last; one for another time is an old one.
+    /// The time of the last timer; a timer for another time is outdated.
     pass_at: Option<u64>,
-    /// The number of those who joined before it; nothing before it has joined.
+    /// The number of clients that joined before it; `None` if it does not wait.
     ticket: Option<u64>,
 }
 
-/// Clients that wait in core's line.
+/// Clients that wait in core's queue.
 pub(super) struct LeaseholdClients {
     world: World,
     name: LockName,
@@ -56,10 +56,10 @@ pub(super) struct LeaseholdClients {
     polled: u64,
 }
 
-/// The server knows whose connection is closed: it counts nobody who listens there.
+/// A presence in which the server knows which connections are closed: they have no subscription.
 struct SimulatedPresence<'a> {
     members: &'a [SimulatedClient],
-    /// To how many nobody listened.
+    /// How many grants were announced without a subscriber.
     unheard: Cell<u64>,
 }
 
@@ -85,8 +85,8 @@ impl LeaseholdClients {
         }
     }
 
-    /// Whether this is a poll from so deep in the line that core is not asked (see [`ScaleSettings::deep_polls`]). It would only
-    /// be told to ask again, and be heard of.
+    /// Whether this is a poll from so deep in the queue that core is not asked (see [`ScaleSettings::deep_polls`]). Core would only
+    /// reply *busy* and refresh the waiter.
     fn is_skipped(&mut self, client: ClientNumber, step: &Step) -> bool {
         let Some(ticket) = self.members[client as usize].ticket else {
             return false;
@@ -105,7 +105,7 @@ impl LeaseholdClients {
         !self.polled.is_multiple_of(self.deep_polls)
     }
 
-    /// The lease of a holder as those who ask find it: that of a grant, unless it holds for so long that it renews.
+    /// The lease of a holder as other clients see it: that of a grant, unless it holds for so long that it renews.
     fn usual_lease(&self, bench: &Bench<Self>) -> Duration {
         let granted = CLAIM_WINDOW.min(self.ttl.get());
         if bench.costs.section < nanos(granted) / 3 {
@@ -115,7 +115,7 @@ impl LeaseholdClients {
         }
     }
 
-    /// Lets the machine of a client act, and follows what it does.
+    /// Lets the machine of a client run, and follows its effects.
     fn drive(
         &mut self,
         bench: &mut Bench<Self>,
@@ -138,7 +138,7 @@ impl LeaseholdClients {
             (Phase::Holds(before), Phase::Holds(until)) if before != until => {
                 bench.meter.extends(client, nanos(until));
             }
-            // It got no lease, or has given it back.
+            // It got no lease, or has released it.
             (Phase::Waits, Phase::Idle) => {
                 member.ticket = None;
                 bench.meter.gives_up(client);
@@ -154,8 +154,8 @@ impl LeaseholdClients {
         member.pass_at = next;
     }
 
-    /// Each client joined when those behind it had not yet; since then it polled, at some time within the last pause. The line is in the
-    /// order in which they joined.
+    /// Each client joined before those behind it, and polled since at some time within the last pause. The queue is in the order
+    /// in which they joined.
     fn join(&mut self, bench: &mut Bench<Self>, pause: u64) -> Vec<(u64, ClientNumber)> {
         let turn = bench.costs.section + 2 * bench.costs.latency;
         let mut heard = Vec::with_capacity(bench.clients as usize);
@@ -186,7 +186,7 @@ impl Clients for LeaseholdClients {
     type Answer = LeaseholdAnswer;
     type Timer = LeaseholdTimer;
 
-    /// The line as it is after everybody has joined and polled for long: a million requests at once would be another
+    /// The queue as it is after all clients have joined and polled for long: a million requests at once would be another
     /// experiment. The lock has just become free; the first client is about to ask and find that it holds it.
     fn begin(&mut self, bench: &mut Bench<Self>) {
         let last = bench.clients - 1;
@@ -199,7 +199,7 @@ impl Clients for LeaseholdClients {
         by_time.sort_unstable();
         let mut owners = vec![None; heard.len()];
         for (at, client) in by_time {
-            // Its last poll, and the answer.
+            // Its last poll, and the reply.
             self.time.set(Duration::from_nanos(at));
             let member = &mut self.members[client as usize];
             member.machine.acquire(self.ttl);
@@ -286,7 +286,7 @@ impl Clients for LeaseholdClients {
                 member.ticket = Some(self.joined);
                 self.joined += 1;
             }
-            // It claimed too late: it joins the end of the line.
+            // It claimed too late: it joins the end of the queue.
             Reply::NotHeld(_) => member.ticket = None,
             _ => {}
         }
@@ -316,7 +316,7 @@ impl Clients for LeaseholdClients {
                 bench.meter.wants(client, now);
                 self.drive(bench, client, |machine| machine.acquire(ttl));
             }
-            // One that was due while a message was dealt with is late.
+            // A timer that was due while a message was handled is late.
             LeaseholdTimer::Pass if member.pass_at.is_some_and(|at| at <= now) => {
                 self.drive(bench, client, Simulated::pass);
             }
@@ -338,7 +338,7 @@ impl Clients for LeaseholdClients {
     }
 }
 
-/// The answer to a client that has so many before it. Of the holder it learns nothing that it uses.
+/// The reply to a client with so many waiters before it. It has no details of the holder, since the client uses none.
 fn busy(owner: &Owner, ahead: u32, poll_after: Duration, at_us: u64) -> Busy {
     Busy {
         holder: HolderView::new(HolderIdentity::Owner(owner.clone()), None, None, None),
@@ -348,7 +348,7 @@ fn busy(owner: &Owner, ahead: u32, poll_after: Duration, at_us: u64) -> Busy {
     }
 }
 
-/// The number of the client that an owner belongs to.
+/// The client number of an owner.
 fn index(owner: &Owner) -> usize {
     usize::try_from(Simulated::number(owner)).unwrap_or(usize::MAX)
 }

@@ -1,17 +1,17 @@
-//! Ten to a million clients that want one lock: a discrete-event simulation. Must never replace a measurement on a real
-//! server: it knows the protocol and assumes the rest, in [`ScaleSettings`].
+//! A discrete-event simulation of ten to a million clients that contend for one lock. It knows the protocol and assumes the
+//! rest, in [`ScaleSettings`]; it does not replace a measurement on a real server.
 //!
 //! Every client wants the lock again a while after it has released it. The store is one server that takes one step at a
-//! time, so that too many commands make a queue before it. Leasehold's clients are the machines that ship, and their store is
-//! [`leasehold_core::World`]; beside them stand clients of a plain key that poll, and some that are all woken by each release.
+//! time, so excess commands queue before it. Leasehold's clients are the state machines that ship, and their store is
+//! [`leasehold_core::World`]. They are compared with clients of a plain key that poll, and clients that each release wakes.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | `settings` | what is assumed |
+//! | `settings` | the assumptions |
 //! | `bench`, `event_queue`, `server` | time, network, server |
-//! | `leasehold_clients`, `rivals` | what clients do |
-//! | `figures` | what is measured, and that no two clients hold at once |
-//! | `table`, `picture` | how it is shown |
+//! | `leasehold_clients`, `rivals` | the clients |
+//! | `figures` | the measurements, and the check that no two clients hold at once |
+//! | `table`, `picture` | the output |
 
 mod bench;
 mod event_queue;
@@ -33,10 +33,10 @@ pub use table::{json, table};
 /// Runs one experiment.
 ///
 /// # Errors
-/// [`Invalid`] when the TTL is none that core accepts, or there is no client.
+/// [`Invalid`] if core refuses the TTL, or there is no client.
 ///
 /// # Panics
-/// When two clients believe at once that they hold the lock.
+/// If two clients believe at the same time that they hold the lock.
 pub fn run(way: WaitMethod, settings: &ScaleSettings) -> Result<Figures, Invalid> {
     let name = LockName::new("scale")?;
     let ttl = Ttl::new(settings.ttl)?;

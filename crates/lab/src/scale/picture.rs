@@ -1,5 +1,5 @@
-//! Figures as a picture: three small ones side by side, over the number of clients, both axes logarithmic. Must never draw
-//! a point that was not measured.
+//! Figures as a picture: three charts side by side, over the number of clients, both axes logarithmic. Only measured points are
+//! drawn.
 
 use std::fmt::Write as _;
 
@@ -10,20 +10,20 @@ use super::settings::WaitMethod;
 
 const WIDTH: f64 = 1_080.0;
 const HEIGHT: f64 = 430.0;
-/// Of the place where lines are drawn in each of the three.
+/// The plot area in each of the three charts.
 const PLOT: (f64, f64) = (262.0, 220.0);
 const LEFT: [f64; 3] = [76.0, 433.0, 790.0];
 const TOP: f64 = 132.0;
-/// Distinct for people who see few colours, and on paper; the shape of the points says it again.
+/// Distinct for colour-blind readers and in print; the shapes of the points differ as well.
 const COLOURS: [&str; 3] = ["#0072b2", "#d55e00", "#7a7a7a"];
 
-/// One of the three.
+/// One of the three charts.
 struct Panel {
     title: &'static str,
     under: &'static str,
     value: fn(&Figures) -> Option<f64>,
     label: fn(i32) -> String,
-    /// Decades that are shown in any case.
+    /// Decades that are always shown.
     decades: (i32, i32),
 }
 
@@ -51,7 +51,7 @@ const PANELS: [Panel; 3] = [
     },
 ];
 
-/// The picture as SVG. It stands on white, whatever the page does.
+/// The picture as SVG, on a white background.
 pub fn picture(figures: &[Figures]) -> String {
     let mut svg = Svg::on_white(
         (WIDTH, HEIGHT),
@@ -135,7 +135,7 @@ impl Panel {
         svg.line((left, TOP), (left, bottom), "#8a8a8a");
         let attributes = r##"font-size="12" fill="#444" text-anchor="middle""##;
         svg.text((left + wide / 2.0, bottom + 35.0), attributes, "clients");
-        // Ours last, on top of the others.
+        // Leasehold last, on top of the others.
         for (at, way) in WaitMethod::ALL.iter().enumerate().rev() {
             let points: Vec<_> = figures
                 .iter()
@@ -151,7 +151,7 @@ impl Panel {
     }
 }
 
-/// A logarithmic axis between two ends of the page.
+/// A logarithmic axis between two coordinates.
 struct Axis {
     from: i32,
     to: i32,
@@ -159,7 +159,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// With room for these decades and all values.
+    /// An axis with room for these decades and all values.
     fn over(decades: (i32, i32), values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Self {
         let (mut from, mut to) = decades;
         for value in values {
@@ -196,7 +196,7 @@ fn plain(decade: i32) -> String {
     unit(decade, &["", "k", "M", "G"])
 }
 
-/// The same in microseconds.
+/// A duration in microseconds as an axis label.
 fn micros(decade: i32) -> String {
     unit(decade, &[" \u{b5}s", " ms", " s", " ks"])
 }
@@ -208,7 +208,7 @@ fn unit(decade: i32, units: &[&str]) -> String {
     format!("1{}{unit}", "0".repeat(zeros))
 }
 
-/// Points and the line through them; hollow where the second part says so.
+/// Points and the line through them; hollow where the flag is set.
 fn curve(svg: &mut Svg, way: usize, points: &[((f64, f64), bool)]) {
     let mut path = String::new();
     for ((x, y), _) in points {

@@ -1,8 +1,8 @@
-//! Clients of a plain key: `SET NX`, and compare-and-delete in a script. Must never be worse off than a careful
-//! programmer would make them: they are what ours are compared with.
+//! Clients of a plain key: `SET NX`, and compare-and-delete in a script. They are as good as a careful programmer would make
+//! them, since Leasehold is compared with them.
 //!
-//! The poller tries again after a pause. Of the broadcast's clients each one subscribes for good, so it misses no release;
-//! a release that is told before the answer to an attempt went before it, since both come over one connection.
+//! The poller tries again after a pause. Each broadcast client keeps a subscription, so it misses no release. A notification
+//! before the reply to an attempt is older than that reply, since both use one connection.
 //! Neither renews: the critical section is shorter than the lease.
 
 use super::bench::{Bench, Clients, EPOCH};
@@ -23,24 +23,24 @@ pub(super) enum RivalCommand {
 pub(super) enum RivalAnswer {
     /// It holds the lock.
     Held,
-    /// Someone else does.
+    /// Another client does.
     Busy,
     /// The lock was freed.
     Released,
     /// It does not hold the lock.
     NotHeld,
-    /// Somebody released the lock: try now. So many others are told after it.
+    /// The lock was released: try now. So many others are notified after this one.
     Free { left: u32 },
 }
 
-/// An act of a client by itself.
+/// A timer of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RivalTimer {
-    /// Wants the lock (again).
+    /// It wants the lock (again).
     Begin,
-    /// Asks again.
+    /// It asks again.
     Poll,
-    /// Is done with its critical section.
+    /// It has finished its critical section.
     Finish,
 }
 
@@ -56,21 +56,21 @@ enum About {
 #[derive(Debug, Clone)]
 struct Rival {
     about: About,
-    /// When it sent its last attempt, and whether that is yet to be answered.
+    /// When it sent its last attempt, and whether the reply is outstanding.
     sent: u64,
     is_asking: bool,
-    /// When it was last told that the lock is busy.
+    /// When it last learned that the lock is busy.
     heard: u64,
-    /// It has a timer for asking without being told.
+    /// Whether it has a timer for asking without a notification.
     has_timer: bool,
 }
 
 /// Clients that share nothing but a key.
 pub(super) struct Rivals {
-    /// Releases are told to all, or to nobody.
+    /// Whether releases are broadcast.
     broadcast: bool,
     members: Vec<Rival>,
-    /// Who holds the key, and when it expires.
+    /// The owner of the key, and its expiry.
     key: Option<(ClientNumber, u64)>,
 }
 
@@ -104,7 +104,7 @@ impl Rivals {
         if freed && self.broadcast {
             let first = bench.server.begins(now) + cost + costs.publish + costs.push;
             cost += costs.publish + costs.push * u64::from(bench.clients);
-            // Another order each time: those who subscribed first should not always win.
+            // A random order, so that early subscribers do not always win.
             let next = bench.rng.below(u64::from(bench.clients));
             let left = bench.clients - 1;
             let next = ClientNumber::try_from(next).unwrap_or_default();
@@ -135,7 +135,7 @@ impl Rivals {
         bench.answer(done, client, answer);
     }
 
-    /// The lock is busy: when to try again.
+    /// The lock is busy: plans the next attempt.
     fn wait(&mut self, bench: &mut Bench<Self>, client: ClientNumber) {
         let rival = &mut self.members[client as usize];
         rival.heard = bench.now();
@@ -153,11 +153,11 @@ impl Clients for Rivals {
     type Answer = RivalAnswer;
     type Timer = RivalTimer;
 
-    /// All of them wait already, pollers at any point of their pause.
+    /// All of them wait already, the pollers at random points of their pause.
     fn begin(&mut self, bench: &mut Bench<Self>) {
         let everybody = u64::from(bench.clients);
         for client in 0..bench.clients {
-            // Apart by a nanosecond, so that it is known who was first.
+            // One nanosecond apart, so that the order is known.
             let first = EPOCH - everybody + u64::from(client);
             bench.meter.wants(client, first);
             let limit = if self.broadcast {
@@ -230,7 +230,7 @@ impl Clients for Rivals {
             (About::Waiting, RivalTimer::Poll) if self.broadcast => {
                 let quiet_until = rival.heard + bench.costs.safety;
                 if rival.is_asking {
-                    // The answer, if it is a refusal, begins a new time of quiet.
+                    // A refusal begins a new quiet period.
                     bench.plan(bench.costs.safety, client, RivalTimer::Poll);
                 } else if now < quiet_until {
                     bench.plan(quiet_until - now, client, RivalTimer::Poll);
@@ -260,7 +260,7 @@ impl Clients for Rivals {
     }
 }
 
-/// Until when a lease of `ttl` that was asked for at `sent` counts: 1 % and 2 ms less, as in the library.
+/// The deadline of a lease of `ttl` that was requested at `sent`: less 1 % and 2 ms, as in the library.
 const fn deadline(sent: u64, ttl: u64) -> u64 {
     sent + (ttl - ttl / 100).saturating_sub(2_000_000)
 }

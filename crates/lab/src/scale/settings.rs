@@ -1,23 +1,23 @@
-//! What an experiment assumes. Must never assume anything elsewhere: a number that is not here is a rule of core.
+//! The assumptions of an experiment. A number that is not here is a rule of core.
 
 use std::time::Duration;
 
 /// How clients wait for the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitMethod {
-    /// Leasehold: in a queue that the store keeps; a release gives the lock to the first in line and tells it.
+    /// Leasehold: a queue in the store; a release grants the lock to the first in line and wakes it.
     Leasehold,
-    /// `SET NX`, again and again, after a pause.
+    /// `SET NX`, repeated after a pause.
     Poller,
-    /// `SET NX`, again whenever a release is told to all.
+    /// `SET NX`, repeated after each release, which is broadcast to all.
     Broadcast,
 }
 
 impl WaitMethod {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Self; 3] = [Self::Leasehold, Self::Poller, Self::Broadcast];
 
-    /// Its name in tables.
+    /// The name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Leasehold => "leasehold",
@@ -30,49 +30,49 @@ impl WaitMethod {
 /// How one in a hundred clients, at least one, ends while it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
-    /// Its process is gone and its connection closed: the server counts nobody who listens.
+    /// Its process is gone and its connection closed: the server knows that it has no subscription.
     Dead,
-    /// It is stopped, or its host is gone: the server does not notice, gives it the lock, and waits for its claim.
+    /// It is stopped, or its host is gone: the server does not notice, grants it the lock, and waits for its claim.
     Stuck,
 }
 
 /// One experiment.
 #[derive(Debug, Clone)]
 pub struct ScaleSettings {
-    /// How many clients want the lock.
+    /// The number of clients.
     pub clients: u32,
-    /// What the random numbers begin with.
+    /// The seed of the random numbers.
     pub seed: u64,
     /// How long a client holds the lock.
     pub section: Duration,
-    /// How long after a release the same client wants the lock again, more or less by a half.
+    /// The think time: how long after a release the same client wants the lock again, plus or minus a half.
     pub think: Duration,
     /// How long a message takes one way.
     pub latency: Duration,
     /// The lease.
     pub ttl: Duration,
-    /// How long the server is busy with a script: each step of ours, compare-and-delete for the others.
+    /// How long the server is busy with a script: each step of Leasehold, compare-and-delete of the others.
     pub script: Duration,
     /// How long it is busy with `SET NX`.
     pub set: Duration,
-    /// What `PUBLISH` to a channel of one takes beyond that.
+    /// The additional time of `PUBLISH` to one subscriber.
     pub publish: Duration,
-    /// What each receiver of a broadcast takes beyond that.
+    /// The additional time of each receiver of a broadcast.
     pub push: Duration,
-    /// The poller's pause, more or less by a half.
+    /// The poller's pause, plus or minus a half.
     pub pause: Duration,
-    /// After how long without a broadcast a client tries all the same.
+    /// After how long without a broadcast a client tries anyway.
     pub safety: Duration,
     /// How many hand-overs are measured; by default, as many as a run of some seconds allows.
     pub hand_overs: Option<u64>,
-    /// Who ends while it waits, if anyone.
+    /// How waiting clients end, if any do.
     pub crash: Option<Crash>,
-    /// Of the polls from deep in the line, one in so many is a step of core; the others only keep the server busy.
+    /// Of the polls from deep in the queue, one in so many is a step of core; the others only occupy the server.
     pub deep_polls: u64,
 }
 
-/// Places from the head of the line at which a waiter is deep in it: far beyond the 1,200 or so where `poll_after` still
-/// changes.
+/// The number of places from the head of the queue beyond which a waiter counts as deep: far beyond the 1,200 or so where
+/// `poll_after` still changes.
 pub(super) const DEEP: u64 = 2_000;
 
 impl Default for ScaleSettings {
@@ -98,13 +98,13 @@ impl Default for ScaleSettings {
 }
 
 impl ScaleSettings {
-    /// How many hand-overs to measure: more than ten turns for each client where that is feasible, else what a minute or so
-    /// allows.
+    /// How many hand-overs to measure: more than ten turns for each client where that is feasible, otherwise as many as about a
+    /// minute allows.
     pub(super) fn turns(&self, way: WaitMethod) -> u64 {
         const EVENTS: u64 = 40_000_000;
         let clients = u64::from(self.clients);
         let feasible = match way {
-            // Each new place in a long line costs a look through all of it.
+            // Each new place in a long queue costs a scan of the queue.
             WaitMethod::Leasehold if clients > 200_000 => 1_000,
             WaitMethod::Leasehold if clients > 20_000 => 2_000,
             WaitMethod::Leasehold => u64::MAX,

@@ -1,4 +1,4 @@
-//! Figures as text. Must never round what `--json` gives.
+//! Figures as text, rounded; `--json` has the exact numbers.
 
 use serde::Serialize;
 
@@ -52,7 +52,7 @@ fn row(of: &Figures) -> [String; 14] {
     ]
 }
 
-/// The same for programs: `leasehold.lab-scale/1`, one document on one line.
+/// The figures for programs: `leasehold.lab-scale/1`, one document on one line.
 pub fn json(figures: &[Figures]) -> String {
     #[derive(Serialize)]
     struct Experiments<'a> {
@@ -61,7 +61,7 @@ pub fn json(figures: &[Figures]) -> String {
     json_line("leasehold.lab-scale/1", &Experiments { figures })
 }
 
-/// Three digits that count.
+/// Three significant digits.
 pub(super) fn number(number: f64) -> String {
     match number {
         0.0 => "0".into(),

@@ -1,4 +1,4 @@
-//! One campaign, from the first process to the verdict. Must never judge by itself.
+//! One campaign, from the first process to the verdict, which a separate process gives.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ use super::{judge_process, resource};
 use crate::host_time;
 use crate::process::Process;
 
-/// Whatever it has confirmed outlives a kill.
+/// Server options: confirmed writes outlive a kill.
 const DURABLE: [&str; 6] = [
     "--appendonly",
     "yes",
@@ -31,38 +31,38 @@ const DURABLE: [&str; 6] = [
     "noeviction",
 ];
 
-/// How long an acquire may take after the calm, for itself and for each one ahead of it.
+/// The longest time of an acquire after the calm, for itself and for each one ahead of it.
 const LIVELY: Duration = Duration::from_secs(3);
 
-/// For how long after its TTL an acquire without an outcome may still have the lock, when nobody is late.
+/// How long after its TTL an acquire without an outcome may still have the lock, if no process is late.
 const ORPHAN: Duration = Duration::from_millis(500);
 
-/// What one campaign is to be.
+/// The plan of one campaign.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Campaign {
     pub(super) name: &'static str,
     pub(super) system: System,
     pub(super) resource: Fencing,
-    /// Of a control: what it must show to be broken.
+    /// For a control: the violations that it must show.
     pub(super) shows: Option<Invariant>,
-    /// How long there are faults, and for how long it then goes on.
+    /// The duration of the faults, and of the calm after them.
     pub(super) storm: Duration,
     pub(super) calm: Duration,
-    /// Of a hundred leases, how many are outlived on purpose.
+    /// The percentage of leases that are outlived on purpose.
     pub(super) outlived: u64,
 }
 
-/// What came of it.
+/// The result of a campaign.
 #[derive(Debug)]
 pub(super) struct CampaignOutcome {
     pub(super) verdict: Verdict,
     /// From the first worker's start to the last one's end.
     pub(super) took: Duration,
-    /// For how long the machine kept a worker from running at most.
+    /// The longest time for which the machine kept a worker from running.
     pub(super) stalled: Duration,
-    /// How late a loss was told at most for no reason that is known.
+    /// The longest delay of a loss report without a known cause.
     pub(super) unexplained: Duration,
-    /// Which faults could not be done here, and why.
+    /// The faults that are not possible here, and why.
     pub(super) left_out: Option<String>,
 }
 
@@ -147,7 +147,7 @@ impl Campaign {
         fs::write(&path, described.to_string()).map_err(|error| refused(&path, &error))
     }
 
-    /// Starts the resource and waits until it can be asked.
+    /// Starts the resource and waits until it listens.
     fn resource(&self, socket: &Path, directory: &Path) -> Result<Process, String> {
         let config = resource::ResourceConfig {
             socket: socket.to_owned(),
@@ -155,7 +155,7 @@ impl Campaign {
             fencing: self.resource,
         };
         let mut process = Part::Resource(config).start()?;
-        // That its file is there does not say that it listens.
+        // The existence of its socket does not mean that it listens.
         while UnixStream::connect(socket).is_err() {
             if process
                 .ended()
@@ -181,7 +181,7 @@ impl Campaign {
             seed: settings.seed,
             system: self.system,
             url,
-            // On somebody else's server, nobody else's names.
+            // On a foreign server, names of other programs must not be used.
             prefix: settings.url.as_ref().map_or_else(String::new, |_| {
                 format!("leasehold-storm:{}:", host_time::up_ns())
             }),
@@ -196,7 +196,7 @@ impl Campaign {
     }
 }
 
-/// Has a history judged. The verdict stays beside it.
+/// Has a history judged. The verdict is stored beside it.
 fn verdict(directory: &Path) -> Result<Verdict, String> {
     let verdict = directory.join("verdict.json");
     let config = judge_process::JudgeConfig {

@@ -1,5 +1,5 @@
-//! The wall clock of a storm's servers: the host's, and an offset that jumps. Must never move any other clock, or say that a server
-//! follows it that does not.
+//! The wall clock of a soak test's servers: the host's, plus an offset that jumps. No other clock is affected, and a server
+//! counts as following it only after a check.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -10,16 +10,16 @@ use tempfile::TempDir;
 
 use crate::host_time;
 
-/// What a server is started with to have it: a library that answers for the system.
+/// The C source of the library that replaces the system's time functions.
 const SHIM: &str = include_str!("clock.c");
 
-/// In which the library finds the offset.
+/// The environment variable with the path of the offset.
 const OFFSET: &str = "LEASEHOLD_STORM_CLOCK";
 
-/// How far it is ahead at first: so a server shows whether it follows.
+/// The initial offset, which shows whether a server follows the clock.
 const AHEAD_NS: i64 = 10_000_000_000;
 
-/// One clock for all servers of a storm.
+/// One clock for all servers of a soak test.
 #[derive(Debug)]
 pub(super) struct ServerClock {
     offset: File,
@@ -30,7 +30,7 @@ pub(super) struct ServerClock {
 }
 
 impl ServerClock {
-    /// Makes one, or says why it cannot be had here.
+    /// Makes a clock, or says why it is not possible here.
     pub(super) fn make() -> Result<Self, String> {
         if !cfg!(target_os = "linux") {
             return Err("a server's clock can be led only on Linux".into());
@@ -62,13 +62,13 @@ impl ServerClock {
         Ok(clock)
     }
 
-    /// The environment of a server that is to follow it.
+    /// The environment of a server that follows this clock.
     pub(super) fn environment(&self) -> Vec<(&'static str, PathBuf)> {
         let file = |name| self.directory.path().join(name);
         vec![("LD_PRELOAD", file("clock.so")), (OFFSET, file("offset"))]
     }
 
-    /// Jumps so far, forward or back. The servers' next look at the clock sees it.
+    /// Jumps forward or back. The servers' next reading of the clock includes it.
     pub(super) fn jump(&mut self, by_ns: i64) -> Result<(), String> {
         self.latest_ns = self.latest_ns.max(self.now_ns());
         self.set(self.offset_ns.saturating_add(by_ns))
@@ -79,9 +79,9 @@ impl ServerClock {
         self.now_ns() > self.latest_ns
     }
 
-    /// Whether a server that was asked for its time between two times of the host's shows this clock's.
+    /// Whether a server time, read between two times of the host, is the time of this clock.
     pub(super) const fn is_shown(&self, asked: [i64; 2], shown_ns: i64) -> bool {
-        // A server counts in microseconds, and may have looked when the system's coarse clock ticked last.
+        // A server counts in microseconds, and may use the system's coarse clock, which ticks less often.
         let host_ns = shown_ns - self.offset_ns;
         host_ns >= asked[0] - 10_000_000 && host_ns <= asked[1]
     }
@@ -91,7 +91,7 @@ impl ServerClock {
     }
 
     fn set(&mut self, offset_ns: i64) -> Result<(), String> {
-        // Twice, one after the other: who reads it reads again while the two differ.
+        // Written twice, one after the other: a reader reads again while the two copies differ.
         for at in [0, 8] {
             self.offset
                 .write_all_at(&offset_ns.to_ne_bytes(), at)

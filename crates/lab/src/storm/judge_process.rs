@@ -1,5 +1,4 @@
-//! The judge as a process of its own, which gets nothing but the name of a directory. Must never pass on anything that the
-//! campaign knows and did not write down.
+//! The judge as a separate process. It gets only the name of a directory, so it knows only the recorded history.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,14 +6,14 @@ use std::path::PathBuf;
 use leasehold_history::Verdict;
 use serde::{Deserialize, Serialize};
 
-/// What it judges, and where its verdict goes.
+/// The history to judge, and the file for the verdict.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct JudgeConfig {
     pub(super) history: PathBuf,
     pub(super) verdict: PathBuf,
 }
 
-/// Reads and judges, and writes down what came of it.
+/// Reads and judges, and writes the verdict.
 pub(crate) fn judge(config: &JudgeConfig) -> Result<(), String> {
     let history = leasehold_history::read(&config.history);
     let verdict: Result<Verdict, String> = history

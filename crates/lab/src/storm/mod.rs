@@ -1,16 +1,16 @@
-//! Many real processes that fight for a few locks while they, the server and their connections are stopped, killed and cut,
-//! over a resource that writes down what it lets happen. Must never judge what came of it: that is for [`leasehold_history`].
+//! The soak test, called *storm* on the command line: many real processes contend for a few locks while they, the server and
+//! the connections are stopped, killed and cut. A resource records its decisions. [`leasehold_history`] judges the result.
 //!
-//! Each storm has two *negative controls*, which must show what goes wrong without protection: else the storm would have
-//! missed it elsewhere too, and says nothing.
+//! Each run has two *negative controls* without protection, which must show violations. If they show none, the run would
+//! have missed violations elsewhere too, and proves nothing.
 //!
 //! | module | what it is for |
 //! |---|---|
 //! | `campaign` | one run, from the first process to the verdict |
 //! | `nemesis`, `pool` | the faults; the worker processes |
-//! | `servers`, `network`, `clock` | the server, the one that follows it, the way to them and what time they have |
-//! | `part`; `worker`, `resource`, `judge_process` | what runs as processes of their own |
-//! | `args`, `settings`, `report` | how it is asked for and shown |
+//! | `servers`, `network`, `clock` | the server, its replica, the network path to them, and their clock |
+//! | `part`; `worker`, `resource`, `judge_process` | the separate processes |
+//! | `args`, `settings`, `report` | the options and the output |
 
 pub mod args;
 mod campaign;
@@ -40,7 +40,7 @@ pub use self::resource::Fencing;
 pub use self::settings::StormSettings;
 use self::worker::System;
 
-/// The names of the controls, and of the storm itself.
+/// The names of the controls, and of the main campaign.
 const CONTROLS: [&str; 2] = ["set-del", "unfenced"];
 const STORM: &str = "storm";
 
@@ -78,10 +78,10 @@ impl StormSettings {
     }
 }
 
-/// Runs the judge's own test, the two controls, and then the storm itself.
+/// Runs the judge's self-test, the two controls, and then the main campaign.
 ///
 /// # Errors
-/// When something fails that is not on trial: there is no server, a process ends by itself, a history cannot be read.
+/// When the test itself fails: there is no server, a process ends by itself, a history cannot be read.
 pub fn storm(settings: &StormSettings) -> Result<Report, String> {
     leasehold_history::self_test()
         .map_err(|failures| format!("the judge accepts what is broken: {}", failures.join("; ")))?;
@@ -95,7 +95,7 @@ pub fn storm(settings: &StormSettings) -> Result<Report, String> {
         fs::create_dir_all(&directory)
             .map_err(|error| format!("{}: {error}", directory.display()))?;
         let outcome = campaign.run(settings, &directory).map_err(|why| {
-            // What could not begin has left no history.
+            // A campaign that did not start has left no history.
             if !directory.join("campaign.json").exists() {
                 return format!("{}: {why}", campaign.name);
             }
@@ -118,7 +118,7 @@ pub fn storm(settings: &StormSettings) -> Result<Report, String> {
     Ok(report)
 }
 
-/// That somebody's server answers: else all would try until the time is up.
+/// Checks that a foreign server answers; otherwise all workers would retry until the time is up.
 fn reach(url: &str) -> Result<(), String> {
     let limit = Duration::from_secs(5);
     let ping = || {
@@ -132,7 +132,7 @@ fn reach(url: &str) -> Result<(), String> {
     })
 }
 
-/// Where the histories of a storm are.
+/// The directory of the histories.
 struct Histories {
     path: PathBuf,
     /// Removed in the end, unless it is kept.
@@ -167,7 +167,7 @@ impl Histories {
         })
     }
 
-    /// The same, and they stay there.
+    /// Keeps the directory.
     fn kept(&self) -> PathBuf {
         self.scratch
             .take()

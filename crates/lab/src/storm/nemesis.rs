@@ -1,5 +1,4 @@
-//! The one who does harm: which faults there are to be and when, and how each is done. Must never do one that it does not
-//! write down, or write down one that had no effect.
+//! The nemesis: plans faults and causes them. It records each fault that had an effect, and no other.
 
 mod clock;
 mod network;
@@ -19,7 +18,7 @@ use crate::host_time;
 use crate::rng::Rng;
 use crate::server::OwnServer;
 
-/// Of each seventeen faults.
+/// The faults, in each round of seventeen.
 const ALL: [FaultKind; 17] = [
     FaultKind::StopWorker,
     FaultKind::StopWorker,
@@ -40,31 +39,31 @@ const ALL: [FaultKind; 17] = [
     FaultKind::ClockBack,
 ];
 
-/// What can be done when the server is somebody else's.
+/// The possible faults on a foreign server.
 const WORKERS_ONLY: [FaultKind; 3] = [
     FaultKind::StopWorker,
     FaultKind::StopWorker,
     FaultKind::KillWorker,
 ];
 
-/// From the end of one fault to the beginning of the next, at least, and by how much more at most.
+/// The pause between two faults: at least this, plus a random part of at most that.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(300));
 
-/// How often it looks what can be done.
+/// How often it checks for due actions.
 const TICK: Duration = Duration::from_millis(5);
 
-/// One fault that is to be.
+/// A planned fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlannedFault {
-    /// After the beginning of the campaign.
+    /// The time after the beginning of the campaign.
     at: Duration,
     kind: FaultKind,
     lasts: Duration,
-    /// Chooses the worker, or how far a clock jumps.
+    /// Selects the worker, or the size of a clock jump.
     whom: u64,
 }
 
-/// What is drawn from, until it is used up: all that can be done to workers, and to these servers if there are any.
+/// The set of faults to draw from until it is empty: all that are possible on workers, and on these servers if any.
 pub(super) fn deck(servers: Option<&Servers>) -> Vec<FaultKind> {
     let Some(servers) = servers else {
         return WORKERS_ONLY.to_vec();
@@ -76,8 +75,8 @@ pub(super) fn deck(servers: Option<&Servers>) -> Vec<FaultKind> {
     deck
 }
 
-/// The faults of a campaign that lasts for `time`: the same for the same seed and deck. Of any as many as the deck has, as they are
-/// dealt, none is left out.
+/// The faults of a campaign that lasts for `time`: the same for the same seed and deck. Whole decks are dealt, so each kind
+/// occurs as often as in the deck.
 pub(super) fn schedule(
     seed: u64,
     time: Duration,
@@ -103,7 +102,7 @@ pub(super) fn schedule(
             FaultKind::StopServer | FaultKind::Memory | FaultKind::Failover => {
                 ttl / 2 + part(&mut rng, ttl)
             }
-            // Long enough to be told of a loss, or not.
+            // Long enough for a loss report, or not.
             FaultKind::BlackHole | FaultKind::BlackHoleRequests | FaultKind::BlackHoleReplies => {
                 ttl / 2 + part(&mut rng, ttl * 3 / 2)
             }
@@ -115,7 +114,7 @@ pub(super) fn schedule(
             lasts,
             whom: rng.next(),
         });
-        // The next one waits for it, but not for a worker.
+        // The next fault waits for its end, unless it concerns a worker.
         at += if kind == FaultKind::StopWorker {
             Duration::ZERO
         } else {
@@ -128,7 +127,7 @@ fn part(rng: &mut Rng, of: Duration) -> Duration {
     Duration::from_micros(rng.below(u64::try_from(of.as_micros()).unwrap_or(u64::MAX)))
 }
 
-/// How many there are to be of each kind.
+/// The planned number of each kind.
 pub(super) fn planned(faults: &[PlannedFault]) -> BTreeMap<FaultKind, u64> {
     let mut planned = BTreeMap::new();
     for fault in faults {
@@ -137,7 +136,7 @@ pub(super) fn planned(faults: &[PlannedFault]) -> BTreeMap<FaultKind, u64> {
     planned
 }
 
-/// Does the faults.
+/// Causes the faults.
 #[derive(Debug)]
 pub(super) struct Nemesis<'a> {
     pub(super) servers: Option<&'a mut Servers>,
@@ -145,16 +144,16 @@ pub(super) struct Nemesis<'a> {
     pub(super) history: File,
     /// How many locks there are.
     pub(super) locks: u64,
-    /// The counter of fences is lost, until one is drawn that is above this: only the clock keeps the next one from being too low.
+    /// The fence counter is lost until a fence above this one is drawn; only the clock keeps the next one from being too low.
     pub(super) lost: Option<i64>,
     /// How often the servers lost data.
     pub(super) epoch: u32,
-    /// Who was stopped, from when to when.
+    /// The stops of workers: process, beginning, end.
     pub(super) stops: Vec<(u64, u64, u64)>,
 }
 
 impl Nemesis<'_> {
-    /// Does all of them in their time, or as soon after it as the machine allows.
+    /// Causes all faults at their times, or as soon after them as the machine allows.
     pub(super) fn act(&mut self, faults: &[PlannedFault]) -> Result<(), String> {
         let from = host_time::up();
         for fault in faults {
@@ -164,7 +163,7 @@ impl Nemesis<'_> {
         Ok(())
     }
 
-    /// Waits until then, while workers that are stopped go on when it is time.
+    /// Waits until then, and resumes stopped workers when due.
     pub(super) fn rest(&mut self, until: Duration) -> Result<(), String> {
         loop {
             let now = host_time::up();
@@ -180,19 +179,19 @@ impl Nemesis<'_> {
         }
     }
 
-    /// No more faults: all that is stopped goes on, and the others have what they need from here on.
+    /// Ends the faults: all stopped processes are resumed, and the servers are in order from here on.
     pub(super) fn calm(&mut self) -> Result<(), String> {
         while self.pool.any_stopped() {
             self.rest(host_time::up() + TICK)?;
         }
-        // What was stored when a clock was set back lasts for so much longer.
+        // Writes made before a clock was set back last longer by that much.
         while self.clock_is_behind() {
             self.rest(host_time::up() + TICK)?;
         }
         self.write(&json!({"ev": "calm", "at_ns": host_time::up_ns()}))
     }
 
-    /// The server begins then.
+    /// Records the start of the server.
     pub(super) fn server_starts(&mut self, at_ns: u64) -> Result<(), String> {
         self.write(&json!({"ev": "server-start", "epoch": self.epoch, "at_ns": at_ns}))
     }
@@ -200,7 +199,7 @@ impl Nemesis<'_> {
     fn inflict(&mut self, fault: &PlannedFault) -> Result<(), String> {
         let from = host_time::up_ns();
         match fault.kind {
-            // Written down when it goes on.
+            // Recorded when it is resumed.
             FaultKind::StopWorker => {
                 while !self.pool.stop(fault.whom, host_time::up() + fault.lasts)? {
                     self.rest(host_time::up() + TICK)?;
@@ -230,7 +229,7 @@ impl Nemesis<'_> {
             FaultKind::ScriptFlush => self.command(&["SCRIPT", "FLUSH"]).map(drop)?,
             FaultKind::ClientKill => self.cut()?,
             FaultKind::Memory => {
-                // Less than it uses with nothing in it.
+                // Less memory than an empty server uses.
                 self.command(&["CONFIG", "SET", "maxmemory", "100kb"])?;
                 if self.command(&["SET", "nemesis", "writes"]).is_ok() {
                     return Err("a server without memory still writes".into());
@@ -250,9 +249,9 @@ impl Nemesis<'_> {
         self.fault(fault.kind, "server", from, Some(host_time::up_ns()))
     }
 
-    /// Cuts all connections to the server, those that listen to channels as well.
+    /// Cuts all connections to the server, including subscriptions.
     fn cut(&mut self) -> Result<(), String> {
-        // Right after a restart there may be none, and on a busy machine for long.
+        // Right after a restart there may be none, on a busy machine for a long time.
         self.until("a client", |nemesis| {
             let mut cut = 0;
             for kind in ["normal", "pubsub"] {

@@ -1,5 +1,5 @@
-//! The road from the workers to the server: it can hold up what some connections carry, and lead to another server. Must never lose a
-//! part of what a connection carries, but by ending it; nor let anything through that it holds up or has cut.
+//! The network path from the workers to the server: a proxy that can delay some connections and connect to another server. It
+//! loses bytes only by closing a connection, and forwards none that are delayed or cut.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -11,14 +11,14 @@ use std::time::Duration;
 /// For a connection to a server of this host.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// What goes to the server, and what comes from it.
+/// A direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Requests,
     Replies,
 }
 
-/// What is held up: of every second connection, by this remainder of its number.
+/// A delay: of every second connection, chosen by this remainder of its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) requests: bool,
@@ -40,7 +40,7 @@ impl Hole {
     }
 }
 
-/// A port of this host that leads to a server. Dropping it cuts all connections.
+/// A local port that forwards to a server. Dropping it cuts all connections.
 #[derive(Debug)]
 pub(super) struct NetworkPath {
     port: u16,
@@ -55,12 +55,12 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct PathState {
-    /// Where it leads; nowhere for now, or for good.
+    /// The target port; `None` for now, or for good.
     to: Option<u16>,
     ended: bool,
     hole: Option<Hole>,
     next: u64,
-    /// Both ends of those that are open.
+    /// Both ends of the open connections.
     open: BTreeMap<u64, [TcpStream; 2]>,
 }
 
@@ -73,7 +73,7 @@ impl PathState {
 }
 
 impl NetworkPath {
-    /// A road to the server on this port.
+    /// A proxy to the server on this port.
     pub(super) fn to(port: u16) -> Result<Self, String> {
         let refused = |error: std::io::Error| format!("cannot make a proxy to the server: {error}");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(refused)?;
@@ -92,7 +92,7 @@ impl NetworkPath {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// Holds up what this says, until [`NetworkPath::clear`]. How many connections that concerns now; if none, it is not held up.
+    /// Starts this delay, until [`NetworkPath::clear`]. Returns how many connections it concerns now; if none, it does not start.
     pub(super) fn hold_up(&self, hole: Hole) -> usize {
         let mut state = self.shared.lock();
         let concerned = state.open.keys().filter(|id| hole.concerns(**id)).count();
@@ -102,13 +102,13 @@ impl NetworkPath {
         concerned
     }
 
-    /// Lets through what was held up.
+    /// Forwards the delayed bytes.
     pub(super) fn clear(&self) {
         self.shared.lock().hole = None;
         self.shared.changed.notify_all();
     }
 
-    /// Cuts all connections, and lets none through.
+    /// Cuts all connections, and refuses new ones.
     pub(super) fn close(&self) {
         let mut state = self.shared.lock();
         state.to = None;
@@ -117,7 +117,7 @@ impl NetworkPath {
         self.shared.changed.notify_all();
     }
 
-    /// Leads to the server on this port from now on.
+    /// Forwards to the server on this port from now on.
     pub(super) fn lead_to(&self, port: u16) {
         self.shared.lock().to = Some(port);
     }
@@ -127,7 +127,7 @@ impl Drop for NetworkPath {
     fn drop(&mut self) {
         self.shared.lock().ended = true;
         self.close();
-        // Only a connection wakes who accepts them. Without one the thread ends with the process.
+        // Only a connection wakes the accepting thread. Without one, the thread ends with the process.
         let _woken = TcpStream::connect_timeout(&local(self.port), CONNECT).is_ok();
     }
 }
@@ -137,7 +137,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while this lane of this connection is held up; whether it is still open then.
+    /// Waits while this direction of this connection is delayed. Returns whether it is still open then.
     fn is_clear(&self, id: u64, lane: Direction) -> bool {
         let mut state = self.lock();
         loop {
@@ -159,9 +159,9 @@ fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Ends the reads and writes of other threads as well.
+/// Shuts down a socket, which also ends reads and writes of other threads.
 fn close(stream: &TcpStream) {
-    // An error means that it is closed.
+    // An error means that it is already closed.
     let _closed = stream.shutdown(Shutdown::Both).is_ok();
 }
 
@@ -180,12 +180,12 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             state.to
         };
         let (Ok(client), Some(to)) = (client, to) else {
-            // Out of descriptors, most likely: there may be some in a moment.
+            // Probably out of descriptors: wait for some.
             thread::sleep(Duration::from_millis(1));
             continue;
         };
         let shared = shared.clone();
-        // Without a thread the client is cut, and comes again.
+        // Without a thread the client is cut, and connects again.
         let carrying = move || {
             let _came_about: Option<()> = carry(&client, to, &shared);
         };
@@ -193,7 +193,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Carries one connection until either side ends it. `None` if it did not come about.
+/// Forwards one connection until either side ends it. `None` if it was never established.
 fn carry(client: &TcpStream, to: u16, shared: &Arc<Shared>) -> Option<()> {
     let server = TcpStream::connect_timeout(&local(to), CONNECT).ok()?;
     client.set_nodelay(true).ok()?;
@@ -201,7 +201,7 @@ fn carry(client: &TcpStream, to: u16, shared: &Arc<Shared>) -> Option<()> {
     let ends = [client.try_clone().ok()?, server.try_clone().ok()?];
     let id = {
         let mut state = shared.lock();
-        // It may lead somewhere else by now.
+        // The target may have changed meanwhile.
         if state.to != Some(to) {
             return None;
         }
@@ -226,7 +226,7 @@ fn carry(client: &TcpStream, to: u16, shared: &Arc<Shared>) -> Option<()> {
 fn pass(shared: &Shared, id: u64, lane: Direction, mut from: &TcpStream, mut to: &TcpStream) {
     let mut buffer = vec![0; 16 * 1024];
     loop {
-        // That a side has closed is held up as well.
+        // The close of a side is delayed as well.
         let read = from.read(&mut buffer).unwrap_or(0);
         if !shared.is_clear(id, lane) || read == 0 || to.write_all(&buffer[..read]).is_err() {
             return end(shared, id);
@@ -244,7 +244,7 @@ fn end(shared: &Shared, id: u64) {
 mod tests {
     use super::*;
 
-    /// A server that says each byte again.
+    /// An echo server.
     fn echo() -> u16 {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -1,5 +1,5 @@
-//! What runs as a process of its own: this same program, executed again with orders. Must never begin by accident: it takes a
-//! word that nobody types and orders in the environment.
+//! The separate processes of a run: this same program, executed again with a configuration in the environment. A secret command
+//! line word prevents an accidental start.
 
 use std::env;
 use std::process::Stdio;
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::{judge_process, resource, worker};
 use crate::process::Process;
 
-/// The one word of its command line.
+/// The only word of its command line.
 const WORD: &str = "leasehold-lab-part";
 
-/// Where its orders are.
+/// The environment variable with its configuration.
 const CONFIG: &str = "LEASEHOLD_LAB_PART";
 
-/// Who a process is.
+/// The role of a process, with its configuration.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "part", rename_all = "kebab-case")]
 pub(crate) enum Part {
@@ -25,7 +25,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// Starts it. It ends with this process at the latest.
+    /// Starts the process. It ends with this process at the latest.
     pub(crate) fn start(&self) -> Result<Process, String> {
         let program =
             env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
@@ -35,7 +35,7 @@ impl Part {
         })
     }
 
-    /// What this process was started as; `None` if it is no part of an experiment.
+    /// The role of this process; `None` if it is no part of an experiment.
     pub(crate) fn ordered() -> Option<Result<Self, String>> {
         let mut words = env::args_os().skip(1);
         if words.next()? != WORD || words.next().is_some() {

@@ -1,4 +1,4 @@
-//! The worker processes of a campaign. Must never start more at a time than were asked for, or lose sight of one.
+//! The worker processes of a campaign: a pool of constant size.
 
 use std::thread;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::worker::WorkerConfig;
 use crate::host_time;
 use crate::process::Process;
 
-/// How long workers may take to come to an end.
+/// How long workers may take to end.
 const END: Duration = Duration::from_secs(30);
 
-/// One of them.
+/// One worker process.
 #[derive(Debug)]
 struct PoolWorker {
     proc: u64,
@@ -31,12 +31,12 @@ struct Stop {
 #[derive(Debug)]
 pub(super) struct WorkerPool {
     members: Vec<PoolWorker>,
-    /// Of the next one, but for the number.
+    /// The configuration of the next one, apart from its number.
     config: WorkerConfig,
 }
 
 impl WorkerPool {
-    /// Starts `count` of them, numbered from 1.
+    /// Starts `count` workers, numbered from 1.
     pub(super) fn start(config: WorkerConfig, count: u64) -> Result<Self, String> {
         let mut pool = Self {
             members: Vec::new(),
@@ -48,7 +48,7 @@ impl WorkerPool {
         Ok(pool)
     }
 
-    /// One more, with the next number.
+    /// Starts one more, with the next number.
     pub(super) fn replace(&mut self) -> Result<(), String> {
         self.config.proc += 1;
         let config = self.config.clone();
@@ -60,20 +60,20 @@ impl WorkerPool {
         Ok(())
     }
 
-    /// Stops one until then; false if all are stopped.
+    /// Stops a worker until then; false if all are stopped.
     pub(super) fn stop(&mut self, whom: u64, until: Duration) -> Result<bool, String> {
         let Some(index) = self.choose(whom) else {
             return Ok(false);
         };
         let member = &mut self.members[index];
         member.process.signal(Signal::SIGSTOP)?;
-        // Both ends are read while it is stopped: a line that it writes between them shows that it is not.
+        // Both times are read while it is stopped: a line between them shows that it is not.
         let from_ns = host_time::up_ns();
         member.stopped = Some(Stop { from_ns, until });
         Ok(true)
     }
 
-    /// Lets those go on whose time has come. Returns who they are, and from when to when they were stopped.
+    /// Resumes the workers that are due. Returns each with the beginning and end of its stop.
     pub(super) fn resume(&mut self, now: Duration) -> Result<Vec<(u64, u64, u64)>, String> {
         let mut resumed = Vec::new();
         for member in &mut self.members {
@@ -90,7 +90,7 @@ impl WorkerPool {
         self.members.iter().any(|member| member.stopped.is_some())
     }
 
-    /// Kills one and says which; `None` if all are stopped. Not one that is stopped: the line of its stop would have no end.
+    /// Kills a worker and returns its number; `None` if all are stopped. A stopped one is not killed: its stop would have no end.
     pub(super) fn kill(&mut self, whom: u64) -> Result<Option<u64>, String> {
         let Some(index) = self.choose(whom) else {
             return Ok(None);
@@ -100,7 +100,7 @@ impl WorkerPool {
         Ok(Some(member.proc))
     }
 
-    /// One that is not stopped.
+    /// A worker that is not stopped.
     fn choose(&self, whom: u64) -> Option<usize> {
         let at_work: Vec<usize> = (0..self.members.len())
             .filter(|&index| self.members[index].stopped.is_none())
@@ -111,7 +111,7 @@ impl WorkerPool {
             .copied()
     }
 
-    /// That none has ended by itself.
+    /// Checks that no worker has ended by itself.
     pub(super) fn check(&mut self) -> Result<(), String> {
         for member in &mut self.members {
             if let Some(status) = member.process.ended().map_err(|error| error.to_string())? {
@@ -124,7 +124,7 @@ impl WorkerPool {
         Ok(())
     }
 
-    /// Waits until all of them have ended, which they were told to.
+    /// Waits until all workers have ended, after they were told to.
     pub(super) fn end(mut self) -> Result<(), String> {
         let until = host_time::up() + END;
         for member in &mut self.members {

@@ -1,4 +1,4 @@
-//! What came of a storm, for people and for programs. Must never call a run clean whose controls showed nothing.
+//! The result of a soak test, for people and for programs. A run whose controls showed nothing is never clean.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,15 +12,15 @@ use serde::Serialize;
 use super::campaign::CampaignOutcome;
 use super::settings::StormSettings;
 
-/// What came of it.
+/// The overall result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Conclusion {
-    /// The controls showed what they were to show, and the storm nothing.
+    /// The controls showed the expected violations, and the main campaign showed none.
     Clean,
-    /// Something that we promise did not hold.
+    /// A promise of Leasehold was broken.
     Violated,
-    /// A control showed nothing, or a fault did not happen: nothing can be said.
+    /// A control showed nothing, or a fault did not happen: the run proves nothing.
     Invalid,
 }
 
@@ -33,26 +33,26 @@ pub struct CampaignFindings {
     pub seconds: f64,
     /// Locks acquired in each of them.
     pub acquisitions_per_second: f64,
-    /// For how long the machine kept a worker from running at most, in milliseconds: a thread that only sleeps woke so late,
-    /// and its process was not stopped.
+    /// The longest time for which the machine kept a worker from running, in milliseconds: the delay of a thread that only sleeps,
+    /// while its process was not stopped.
     pub stalled_ms: u128,
-    /// How late a loss was told at most, in milliseconds, but for the time in which the library's thread or the worker's tasks
-    /// waited for a processor or its process was stopped. The judge does not ask for this.
+    /// The longest delay of a loss report, in milliseconds, without the time in which the library's thread or the worker's tasks
+    /// waited for a processor or its process was stopped. The judge does not use this.
     pub unexplained_ms: u128,
-    /// How late the judge lets a loss be told, in milliseconds.
+    /// The tolerance of the judge for a loss report, in milliseconds.
     pub tolerance_ms: u128,
-    /// Which faults could not be done here, and why.
+    /// The faults that are not possible here, and why.
     pub left_out: Option<String>,
-    /// Of a control: what it had to show, and how often it did.
+    /// For a control: the violations that it had to show, and how often it did.
     pub control: Option<Control>,
 }
 
-/// What a control had to show, and how often it did.
+/// The violations that a control had to show, and how often it did.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Control {
-    /// What was to be seen broken.
+    /// The violation.
     pub shows: Invariant,
-    /// How often it was.
+    /// How often it occurred.
     pub times: u64,
 }
 
@@ -91,18 +91,18 @@ impl CampaignFindings {
     }
 }
 
-/// All of them.
+/// The result of all campaigns.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// What came of it all.
+    /// The overall result.
     pub result: Conclusion,
-    /// What all was drawn from.
+    /// The seed.
     pub seed: u64,
-    /// The words to run the same again.
+    /// The command to run the same again.
     pub again: String,
-    /// Where the histories are, if they were kept.
+    /// The directory of the histories, if they were kept.
     pub histories: Option<PathBuf>,
-    /// The controls, and last the storm itself.
+    /// The controls, and last the main campaign.
     pub campaigns: Vec<CampaignFindings>,
 }
 
@@ -194,7 +194,7 @@ impl fmt::Display for CampaignFindings {
         let Some(control) = self.control.filter(|_| verdict.status == Status::Clean) else {
             return writeln!(f, "{verdict}{late}\n  {pace}");
         };
-        // What is broken as it should be is of no interest but for how often.
+        // Of expected violations, only the number matters.
         writeln!(f, "{}, a control: {}, {pace}", verdict.run, verdict.system)?;
         write!(f, "{}", verdict.counts)?;
         match control.times {

@@ -1,8 +1,8 @@
-//! What the locks protect: a version number for each, in a process of its own. Must never talk to the store of the locks, or
-//! judge by anything but the fences that it is shown.
+//! The resource that the locks protect: a version number for each, in a separate process. It does not use the store of the
+//! locks, and judges by the presented fences only.
 //!
-//! It is asked in lines over a Unix socket: `read LOCK PROC FENCE` and `write LOCK PROC FENCE BASE`, where FENCE is `-` for
-//! none. It answers `ok VERSION` or `stale VERSION`. A write is not compared with its base: that is for the judge.
+//! The protocol is lines over a Unix socket: `read LOCK PROC FENCE` and `write LOCK PROC FENCE BASE`, where FENCE is `-` for
+//! none. The reply is `ok VERSION` or `stale VERSION`. A write is not compared with its base: the judge does that.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,19 +18,19 @@ use serde_json::json;
 
 use crate::host_time;
 
-/// What the resource asks for.
+/// Which operations require a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fencing {
-    /// Nothing.
+    /// None.
     Unfenced,
-    /// The fence with each write.
+    /// Each write.
     WriteFenced,
-    /// The fence with each read and each write.
+    /// Each read and each write.
     Fenced,
 }
 
-/// Where it listens and writes down what it decides.
+/// The socket, and the file for the decisions.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ResourceConfig {
     pub(crate) socket: PathBuf,
@@ -51,7 +51,7 @@ pub(crate) fn serve(config: &ResourceConfig) -> Result<(), String> {
     thread::scope(|scope| {
         for visitor in listener.incoming().map_while(Result::ok) {
             scope.spawn(|| {
-                // An error is the end of the visitor.
+                // An error ends the connection.
                 let _end: std::io::Result<()> = attend(&visitor, &resource);
                 drop(visitor);
             });
@@ -66,7 +66,7 @@ fn attend(visitor: &UnixStream, resource: &Mutex<Resource>) -> std::io::Result<(
         let line = line?;
         let request = ResourceRequest::parse(&line)
             .ok_or_else(|| std::io::Error::other("an unknown question"))?;
-        // One at a time, the writing included: that is the order of its decisions.
+        // One at a time, including the writing, so the file has the order of the decisions.
         let mut resource = resource.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = resource.decide(&request)?;
         drop(resource);
@@ -80,7 +80,7 @@ struct ResourceRequest<'a> {
     lock: &'a str,
     proc: u64,
     fence: Option<u64>,
-    /// Of a write: the version that it is based on.
+    /// For a write: the version that it is based on.
     base: Option<u64>,
 }
 

@@ -1,30 +1,29 @@
-//! What a storm is to be. Must never hold a default: those are where it is asked for.
+//! The settings of a soak test, without defaults; the options have those.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::resource::Fencing;
 
-/// What a storm is to be.
+/// The settings of a soak test.
 #[derive(Debug, Clone)]
 pub struct StormSettings {
-    /// How many processes want the locks, and how many locks there are.
+    /// The number of processes.
     pub workers: u64,
-    /// How many locks there are.
+    /// The number of locks.
     pub locks: u64,
-    /// Of each lease.
+    /// The TTL of each lease.
     pub ttl: Duration,
-    /// For all of it: an eighth for each control, the rest for the storm itself, of which a seventh is calm.
+    /// The total time: an eighth for each control, the rest for the main campaign, of which a seventh is calm.
     pub time: Duration,
-    /// How late a process may come to write what happened to it. A machine that has more to do than it has processors for keeps
-    /// processes from running for a while.
+    /// How late a process may write an event. A machine with more work than processors keeps processes from running for a while.
     pub tolerance: Duration,
-    /// What faults and work are drawn from.
+    /// The seed of faults and work.
     pub seed: u64,
-    /// What the resource of the storm itself asks for.
+    /// Which operations the resource of the main campaign requires a fence for.
     pub resource: Fencing,
-    /// A server to use instead of one of its own. Only workers are then stopped and killed.
+    /// A server to use instead of a private one. Only workers are then stopped and killed.
     pub url: Option<String>,
-    /// Where histories are kept. By default they are kept only if something is wrong.
+    /// The directory for histories. By default they are kept only after a violation.
     pub directory: Option<PathBuf>,
 }

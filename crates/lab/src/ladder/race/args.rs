@@ -1,4 +1,4 @@
-//! What a person may say about a race. Must never start one.
+//! The options of a race.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub struct RaceArgs {
     pub url: Vec<String>,
 }
 
-/// A server's expiry is exact to a millisecond, and so must a tick be.
+/// A server's expiry is exact to a millisecond, so a tick is too.
 fn tick(text: &str) -> Result<Duration, String> {
     let tick = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if tick.is_zero() || tick.subsec_nanos() % 1_000_000 != 0 {
@@ -71,7 +71,7 @@ impl RaceArgs {
         self.rungs.iter().map(find).collect()
     }
 
-    /// How to race them.
+    /// The settings of the race.
     pub fn settings(&self) -> RaceSettings {
         RaceSettings {
             place: Place::from_urls(&self.url),

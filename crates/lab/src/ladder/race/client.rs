@@ -1,5 +1,5 @@
-//! One client of a race: it does what its program says, and is late, dies and loses replies as the rung's faults allow. Must
-//! never tell its program more than a real client can know.
+//! One client of a race: it runs its program, and is late, dies and loses replies as the rung's faults allow. Its program gets
+//! only the information of a real client.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -17,11 +17,11 @@ use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
 use crate::ladder::wire::ServerReply;
 use crate::rng::Rng;
 
-/// One of so many steps of a client that has something to lose is its last.
+/// One in so many steps of a client that holds something is its last.
 const CRASHES: u64 = 2_000;
-/// One of so many replies is lost.
+/// One in so many replies is lost.
 const LOSSES: u64 = 200;
-/// A client's acquisitions are numbered in 8 bits; a token comes again when its first use is long past.
+/// A client's acquisitions are numbered in 8 bits; a token is used again long after its first use.
 const TOKENS: u8 = 200;
 
 /// Runs until the round is over.
@@ -47,7 +47,7 @@ pub(super) fn run(course: &Course<'_>, client: u8, round: u64) -> Result<RaceLog
     Ok(racer.log)
 }
 
-/// How many writes the data contains; `None` where nobody counts.
+/// How many writes the data contains; `None` if they are not counted.
 pub(super) fn version(course: &Course<'_>) -> Result<Option<u64>, String> {
     if !course.rung.asks.contains(&LadderProperty::LostUpdate) {
         return Ok(None);
@@ -72,14 +72,14 @@ struct Racer<'a> {
     memory: Memory,
     /// How many ticks its clock is ahead.
     skew: Tick,
-    /// The last of its holds in the log is not over.
+    /// Whether the last of its holds in the log is current.
     holding: bool,
-    /// Commands that it has given up, and when each arrives.
+    /// Abandoned commands, with the times of their arrival.
     late: Vec<(Duration, Sent)>,
     log: RaceLog,
 }
 
-/// A command, and what its client knew when it computed it.
+/// A command, and its client's knowledge when it was computed.
 #[derive(Clone, Copy)]
 struct Sent {
     server: u8,
@@ -105,7 +105,7 @@ impl Racer<'_> {
                 self.course.rung.program.done(&mut self.memory, clock);
                 self.account(now, now, now);
             }
-            // It never releases: it has the lock as long as it has it.
+            // It never releases: it keeps the lock until the deadline.
             Intent::Rest if self.memory.holds_until.is_some_and(|until| until > clock) => {
                 thread::sleep(self.course.settings.tick / 4);
             }
@@ -157,7 +157,7 @@ impl Racer<'_> {
         program.answered(&mut self.memory, clock, clock_now, reply);
         self.account(on_wire, now, at);
         if self.memory.at == 0 {
-            // Refused: who tries again at once keeps the server busy and learns nothing.
+            // Refused: an immediate retry only keeps the server busy.
             let within = nanos(self.course.settings.tick / 2);
             thread::sleep(Duration::from_nanos(self.rng.below(within)));
         }
@@ -178,7 +178,7 @@ impl Racer<'_> {
             Ok(ServerReply::Else(what)) => {
                 return Err(format!("{}: {what}", wire.text(sent.command)));
             }
-            // In a race where servers are killed, this is what it comes to.
+            // This is expected in a race where servers are killed.
             Err(_) if self.course.rung.bounds.restarts > 0 => {
                 self.connections.remove(&sent.server);
                 return Ok(None);
@@ -206,7 +206,7 @@ impl Racer<'_> {
         self.account(sent.at, host_time::up(), sent.at);
     }
 
-    /// What it has given up arrives when its time has come, while its client is at something else.
+    /// Sends its abandoned commands that are due.
     fn deliver_late(&mut self) -> Result<(), String> {
         let now = host_time::up();
         while let Some(at) = self.late.iter().position(|&(arrives, _)| arrives <= now) {
@@ -216,7 +216,7 @@ impl Racer<'_> {
         Ok(())
     }
 
-    /// Keeps account of its hold after a step: begun at `now` by a command `sent` then, changed, or ended at `left`.
+    /// Records its hold after a step: begun at `now` by a command `sent` then, changed, or ended at `left`.
     fn account(&mut self, sent: Duration, now: Duration, left: Duration) {
         let until = self.memory.holds_until.map(|until| self.instant(until));
         match (until, self.holding) {
@@ -278,7 +278,7 @@ impl Racer<'_> {
         thread::sleep(long);
     }
 
-    /// A half to three TTLs.
+    /// A random time from a half to three TTLs.
     fn long(&mut self) -> Duration {
         let ttl =
             nanos(self.course.settings.tick) * u64::try_from(self.course.rung.ttl).unwrap_or(2);

@@ -1,4 +1,4 @@
-//! One round of a race, as its threads see it. Must never judge.
+//! The shared state of one round of a race.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{RwLock, RwLockReadGuard};
@@ -11,7 +11,7 @@ use crate::ladder::place::RealServers;
 use crate::ladder::rungs::Rung;
 use crate::ladder::wire::Wire;
 
-/// What all threads of a race see.
+/// The state that all threads of a race share.
 pub(super) struct Course<'a> {
     pub(super) rung: &'static Rung,
     pub(super) settings: &'a RaceSettings,
@@ -32,7 +32,7 @@ impl Course<'_> {
         self.ended.load(Ordering::Relaxed) || self.acquired.load(Ordering::Relaxed) >= self.enough
     }
 
-    /// A failure is reported at once, not at the end of the round.
+    /// Records a failure, which ends the round at once.
     pub(super) fn ends_if_failed(&self, log: Result<RaceLog, String>) -> Result<RaceLog, String> {
         if log.is_err() {
             self.ended.store(true, Ordering::Relaxed);
@@ -41,7 +41,7 @@ impl Course<'_> {
     }
 }
 
-/// How long ago that was, on the clock of this host.
+/// The time since the beginning, on the clock of this host.
 pub(super) fn since(then: Duration) -> Duration {
     host_time::up().saturating_sub(then)
 }

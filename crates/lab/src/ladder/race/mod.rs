@@ -1,5 +1,5 @@
-//! The rungs' programs in a race on real servers, in real time, with pauses, delays and crashes, and a referee that trusts no
-//! lock. Must never count as an overlap what could be one only by the clocks that measure it.
+//! Races the rungs' programs on real servers, in real time, with pauses, delays and crashes. A referee judges; it does not count
+//! an overlap that may be an error of measurement.
 
 mod args;
 mod client;
@@ -28,24 +28,24 @@ pub use self::raced::{Faults, Raced};
 use self::referee::{RaceFindings, RaceLog};
 pub use self::settings::RaceSettings;
 
-/// The times and fences of a rung have 15 bits, and so has the number of its writes: a race has rounds, each from empty keys.
+/// The times and fences of a rung have 15 bits, and so has the number of its writes: a race has rounds, each with empty keys.
 const ROUND: u32 = 2_000;
 const ROUND_ACQUISITIONS: u64 = 20_000;
 
-/// Where servers restart, a tick is so many times as long, and the work takes up to two.
+/// Where servers restart, a tick is so many times longer, and the work takes up to two ticks.
 const RESTART_TICKS: u32 = 10;
 
 /// Runs a race.
 ///
 /// # Errors
-/// When a server cannot be reached or says what no model of it would.
+/// When a server cannot be reached or gives a reply that no model gives.
 pub fn race(rung: &'static Rung, settings: &RaceSettings) -> Result<Raced, String> {
     let settings = &fitting(rung, settings);
     let servers = RwLock::new(RealServers::open(&settings.place, rung.servers)?);
     let wire = Wire::exact(read(&servers)?.prefix(), settings.tick);
     let began = host_time::up();
     let ran = rounds(rung, settings, &servers, &wire, began);
-    // Also after a failure: somebody else's server is left as it was.
+    // Also after a failure: a foreign server is left as it was.
     read(&servers)?.clear(&wire)?;
     let (found, faults) = ran?;
     Ok(raced(rung, settings, &found, faults, since(began)))
@@ -87,7 +87,7 @@ fn rounds(
     Ok((found, faults))
 }
 
-/// A server needs some hundredths of a second to come back: what is to be forgotten must live longer, and be held meanwhile.
+/// A server takes some hundredths of a second to restart: the TTL and the hold must be longer than that.
 fn fitting(rung: &Rung, settings: &RaceSettings) -> RaceSettings {
     let mut settings = settings.clone();
     if rung.bounds.restarts > 0 {
@@ -97,7 +97,7 @@ fn fitting(rung: &Rung, settings: &RaceSettings) -> RaceSettings {
     settings
 }
 
-/// One round. Returns what each thread saw, and how often the lock was stuck.
+/// One round. Returns the log of each thread, and how often the lock was stuck.
 fn run(course: &Course<'_>, round: u64, until: Duration) -> Result<(Vec<RaceLog>, u64), String> {
     thread::scope(|scope| {
         let mut threads: Vec<_> = (0..course.settings.clients)

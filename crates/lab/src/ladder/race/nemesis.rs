@@ -1,4 +1,4 @@
-//! What happens to the servers of a race, and what ends a round. Must never take a lock from a client that lives.
+//! The faults of the servers in a race, and the end of a round. No living client loses a lock by them.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -16,10 +16,10 @@ use crate::rng::Rng;
 const JUMPS: Duration = Duration::from_millis(20);
 const RESTARTS: Duration = Duration::from_millis(100);
 
-/// When so long nobody got a lock whose TTL is a small part of it, nobody will.
+/// If no client got a lock for so long, and its TTL is a small part of that, no client will.
 const STUCK: Duration = Duration::from_millis(500);
 const STUCK_TICKS: u32 = 80;
-/// And so many commands were sent meanwhile: it was not the clients that were stuck.
+/// The number of commands sent meanwhile that shows that the clients were not stuck.
 const STUCK_COMMANDS: u64 = 200;
 
 const POLL: Duration = Duration::from_millis(5);
@@ -57,7 +57,7 @@ fn rest(course: &Course<'_>, long: Duration) {
     }
 }
 
-/// Waits for the end of a round. Where dead clients can lock out the living, it counts how often they did, and helps.
+/// Waits for the end of a round. If dead clients can lock out the living, it counts these cases, and deletes the lock.
 pub(super) fn watch(course: &Course<'_>, until: Duration) -> Result<u64, String> {
     let limit = STUCK.max(course.settings.tick * STUCK_TICKS);
     let may_be_stuck = course.rung.asks.contains(&LadderProperty::Recovery);
@@ -83,7 +83,7 @@ pub(super) fn watch(course: &Course<'_>, until: Duration) -> Result<u64, String>
     Ok(stuck)
 }
 
-/// How far a round was, and when.
+/// The progress of a round, and its time.
 struct Progress {
     acquired: u64,
     commands: u64,

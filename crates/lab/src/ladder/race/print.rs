@@ -1,4 +1,4 @@
-//! Races as text. Must never show a zero for what was not counted.
+//! Races as text. A value that was not counted is not shown as zero.
 
 use super::raced::Raced;
 use crate::text::markdown;

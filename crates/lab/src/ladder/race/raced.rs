@@ -1,8 +1,8 @@
-//! What came of a race. Must never say why.
+//! The result of a race.
 
 use serde::Serialize;
 
-/// What came of a race.
+/// The result of a race.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Raced {
@@ -20,12 +20,12 @@ pub struct Raced {
     pub acquisitions: u64,
     /// How often a client got the lock while another held it, each by its own clock.
     pub overlaps: u64,
-    /// The same for each 100,000 acquisitions.
+    /// The number of overlaps per 100,000 acquisitions.
     pub overlaps_per_100k: f64,
-    /// When that was first, in seconds since the race began; `None` if never.
+    /// The first overlap, in seconds since the race began; `None` if never.
     pub first_overlap_s: Option<f64>,
-    /// How often nobody got the lock any more, although nobody alive held it, until the race deleted it. Here and
-    /// below `None` where the rung does not ask for it.
+    /// How often the lock was stuck, without a living holder, until the race deleted it. Here and below `None` if the rung does not
+    /// require it.
     pub stuck: Option<u64>,
     /// How many acquisitions there were before that, on average.
     pub acquisitions_per_stuck: Option<f64>,
@@ -35,13 +35,13 @@ pub struct Raced {
     pub lost_updates: Option<u64>,
     /// Writes of a client that had lost the lock, while another held it.
     pub orphan_writes: Option<u64>,
-    /// What went wrong on purpose.
+    /// The faults.
     pub faults: Faults,
-    /// Whether it is what the model says: what it calls broken broke, and what it calls safe did not.
+    /// Whether it agrees with the model: rungs with a violation showed it, and others did not.
     pub as_the_model_says: bool,
 }
 
-/// How often something went wrong on purpose.
+/// The number of faults of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Faults {
@@ -49,7 +49,7 @@ pub struct Faults {
     pub pauses: u64,
     /// Commands that arrived late.
     pub delays: u64,
-    /// Commands that arrived after their client had given up.
+    /// Commands that arrived after their client had abandoned them.
     pub given_up: u64,
     /// Replies that were lost.
     pub losses: u64,
@@ -62,15 +62,15 @@ pub struct Faults {
 }
 
 impl Raced {
-    /// Whether it broke what its model exhausted. That a race did not show what its model breaks says only that it was too
-    /// short or too calm.
+    /// Whether it violated a property that its model exhausted. If a race does not show a violation of its model, it was too short
+    /// or too calm.
     pub fn contradicts_the_model(&self) -> bool {
         self.breaks.is_none() && !self.as_the_model_says
     }
 }
 
 impl Faults {
-    /// Counts those of another as well.
+    /// Adds the counts of another round.
     pub(super) fn add(&mut self, more: &Self) {
         self.pauses += more.pauses;
         self.delays += more.delays;

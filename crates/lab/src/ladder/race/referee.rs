@@ -1,13 +1,13 @@
-//! Who judges a race: from what each client did and when, on the one clock of this host. Must never ask a lock, or a key of it.
+//! The referee of a race: judges by the clients' logs, on the one clock of this host. It does not read the lock or its keys.
 //!
-//! All errors of measurement are in favour of the rung: a hold begins when the answer that gave it has been read, and ends
-//! before the command is sent that gives it up.
+//! All errors of measurement favour the rung: a hold begins when the reply that granted it has been read, and ends before the
+//! command is sent that releases it.
 
 use std::time::Duration;
 
 use super::raced::Faults;
 
-/// What one thread of a race did in a round. Times are those of this host.
+/// The log of one thread of a race in a round. Times are those of this host.
 #[derive(Debug, Default)]
 pub(super) struct RaceLog {
     pub(super) holds: Vec<Hold>,
@@ -15,29 +15,29 @@ pub(super) struct RaceLog {
     pub(super) faults: Faults,
 }
 
-/// That a client held the lock.
+/// A hold of the lock by a client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hold {
-    /// When the command was sent that took it, however late after it was computed.
+    /// When the command that took it was sent, however long after it was computed.
     pub(super) sent: Duration,
     /// When its client knew.
     pub(super) from: Duration,
-    /// When its client gave it up, or its deadline passed by the client's own clock.
+    /// When its client released it, or its deadline passed by the client's own clock.
     pub(super) until: Duration,
 }
 
-/// That the resource took a write.
+/// A write that the resource accepted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Write {
     /// When it was sent.
     pub(super) sent: Duration,
     /// When it was answered.
     pub(super) answered: Duration,
-    /// In which hold of its client it was computed.
+    /// The hold of its client in which it was computed.
     pub(super) hold: usize,
 }
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Debug, Default)]
 pub(super) struct RaceFindings {
     pub(super) acquisitions: u64,
@@ -51,9 +51,8 @@ pub(super) struct RaceFindings {
 }
 
 impl RaceFindings {
-    /// Adds a round: what its threads did, how many writes the data contains in the end (`None` where
-    /// nobody counts), and when the race
-    /// began.
+    /// Adds a round: the logs of its threads, the number of writes that the data contains in the end (`None` if they are not
+    /// counted), and the beginning of the race.
     pub(super) fn judge(&mut self, logs: &[RaceLog], version: Option<u64>, began: Duration) {
         let mut holds: Vec<Hold> = logs.iter().flat_map(|log| log.holds.clone()).collect();
         holds.sort_unstable_by_key(|hold| hold.from);
@@ -73,10 +72,10 @@ impl RaceFindings {
     }
 }
 
-/// How many holds began in another one, and when the first of them did.
+/// How many holds began during another one, and the time of the first.
 fn overlaps(holds: &[Hold]) -> (u64, Option<Duration>) {
     let (mut overlaps, mut first, mut held_until) = (0, None, Duration::ZERO);
-    // A hold that was over before its client knew was none.
+    // A hold that was over before its client knew does not count.
     for hold in holds.iter().filter(|hold| hold.from < hold.until) {
         if hold.from < held_until {
             overlaps += 1;
@@ -92,13 +91,13 @@ fn written(log: &RaceLog) -> impl Iterator<Item = (Write, Hold)> + '_ {
     log.writes.iter().filter_map(of)
 }
 
-/// How many writes were sent after one of a later hold had been answered: a hold is later if it was asked for when the other
-/// was known. They are in the order in which they were sent.
+/// How many writes were sent after one of a later hold had been answered. A hold is later if it was requested when the other
+/// was known. The writes are in the order in which they were sent.
 fn stale(writes: &[(Write, Hold)]) -> u64 {
     let mut answered: Vec<&(Write, Hold)> = writes.iter().collect();
     answered.sort_unstable_by_key(|(write, _)| write.answered);
     let mut answered = answered.into_iter().peekable();
-    // When the last of them was asked for.
+    // When the latest of their holds was requested.
     let mut last_hold = Duration::ZERO;
     let mut stale = 0;
     for (write, hold) in writes {
@@ -112,7 +111,7 @@ fn stale(writes: &[(Write, Hold)]) -> u64 {
     stale
 }
 
-/// How many writes were sent when their hold was over, and answered while one and the same other hold lasted.
+/// How many writes were sent after their hold was over, and answered during one other hold.
 fn orphans(writes: &[(Write, Hold)], holds: &[Hold]) -> u64 {
     let is_orphan = |(write, own): &&(Write, Hold)| {
         let before = holds.partition_point(|hold| hold.from <= write.sent);

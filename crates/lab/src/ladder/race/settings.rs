@@ -1,27 +1,27 @@
-//! How a race is run. Must never name a rung.
+//! The settings of a race.
 
 use std::time::Duration;
 
 use crate::ladder::place::Place;
 
-/// How a race is run.
+/// The settings of a race.
 #[derive(Debug, Clone)]
 pub struct RaceSettings {
-    /// Where.
+    /// The servers.
     pub place: Place,
     /// How many clients, at most 200.
     pub clients: u8,
     /// How long a tick is; the TTLs of the rungs are two or so.
     pub tick: Duration,
-    /// It ends after so many acquisitions,
+    /// The number of acquisitions after which it ends.
     pub acquisitions: u64,
-    /// or after so long.
+    /// The time after which it ends.
     pub at_most: Duration,
     /// How long a client works once it has the lock, at most.
     pub work: Duration,
-    /// How many of a thousand steps begin late, by up to three TTLs; so many commands arrive late where the rung has that.
+    /// How many of 1000 steps begin late, by up to three TTLs; as many commands arrive late if the rung allows that.
     pub pauses: u64,
-    /// What the random numbers begin with.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a person may say about a replay. Must never play one.
+//! The options of a replay.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct ReplayArgs {
 }
 
 impl ReplayArgs {
-    /// Where to play it.
+    /// The servers of the replay.
     pub fn place(&self) -> Place {
         Place::from_urls(&self.url)
     }

@@ -1,5 +1,5 @@
-//! A story played on real servers, command by command, and compared with what the model said. Must never call a story
-//! reproduced when one reply, or one key, was different.
+//! Replays a trace on real servers, command by command, and compares it with the model. It counts as reproduced only if every
+//! reply and every key was the same.
 
 mod args;
 mod play;
@@ -17,13 +17,13 @@ pub use self::args::ReplayArgs;
 use self::play::{Player, Stopped};
 pub use self::replayed::{ReplayStep, ReplayVerdict, Replayed};
 
-/// How long a tick is, unless somebody says otherwise: long for a server, short for a person.
+/// The default length of a tick: long for a server, short for a person.
 pub const TICK: Duration = Duration::from_millis(200);
 
-/// How often a story is tried, each time with ticks twice as long, until each step is done in its tick.
+/// How often a replay is tried, each time with ticks twice as long, until each step happens in its tick.
 const ATTEMPTS: u32 = 5;
 
-/// Plays a story. Each client has a connection of its own to each server; the steps are done in their order, each in its tick.
+/// Replays a trace. Each client has a connection to each server; the steps happen in their order, each in its tick.
 ///
 /// # Errors
 /// When a server cannot be reached or started, or is too slow for ticks of this length and of some longer ones.
@@ -67,7 +67,7 @@ fn judge(steps: &[ReplayStep]) -> ReplayVerdict {
     })
 }
 
-/// What a reader should know who compares the story with the real thing.
+/// The differences between the replay and the model that a reader should know.
 fn remarks(trace: &Trace, are_own: bool) -> Vec<&'static str> {
     let has = |wanted: fn(&LadderEvent) -> bool| trace.lines.iter().any(|line| wanted(&line.event));
     let sends = |wanted: fn(RedisCommand) -> bool| {

@@ -1,5 +1,4 @@
-//! The steps of a story, done in their ticks. Must never go on when a step was late: what expired meanwhile would be no
-//! finding about Redis.
+//! The steps of a trace, executed in their ticks. A late step ends the attempt, since keys may have expired meanwhile.
 
 use std::collections::HashMap;
 use std::thread;
@@ -15,12 +14,12 @@ use crate::ladder::trace::{LadderEvent, Line, Trace};
 use crate::ladder::wire::{ServerReply, Wire};
 use crate::ladder::words::{client as name, server as server_name, shown};
 
-/// Why a story was not played to its end.
+/// The reason why a trace was not replayed to its end.
 #[derive(Debug)]
 pub(super) enum Stopped {
-    /// A step was not done in the first half of its tick.
+    /// A step did not happen in the first half of its tick.
     TooSlow,
-    /// Something failed that is not part of the story.
+    /// Something outside the trace failed.
     Failed(String),
 }
 
@@ -30,20 +29,20 @@ impl From<String> for Stopped {
     }
 }
 
-/// Who plays a story.
+/// The player of a trace.
 pub(super) struct Player<'a> {
     trace: &'a Trace,
     servers: &'a mut RealServers,
     wire: &'a Wire,
     /// By client and server.
     connections: HashMap<(u8, u8), Connection>,
-    /// By server, to look at the keys.
+    /// By server, to read the keys.
     observers: HashMap<u8, Connection>,
     /// When the first tick began.
     from: Duration,
 }
 
-/// What a step was, and how it went.
+/// The description of a step, and its result.
 struct Done {
     who: String,
     what: String,
@@ -51,7 +50,7 @@ struct Done {
 }
 
 impl<'a> Player<'a> {
-    /// Opens all connections before time begins.
+    /// Opens all connections before the time begins.
     pub(super) fn new(
         trace: &'a Trace,
         servers: &'a mut RealServers,
@@ -191,7 +190,7 @@ impl<'a> Player<'a> {
     }
 
     fn wait_for(&self, tick: Tick) {
-        // A little later, so that what expires in the middle before it is gone whatever the clocks round.
+        // A little later, so that a key that expires in the middle of a tick is gone despite rounding.
         let begins = self.begin_of(tick) + self.wire.tick() / 20;
         thread::sleep(begins.saturating_sub(host_time::up()));
     }
@@ -217,10 +216,10 @@ fn open<K: std::hash::Hash + Eq>(
     })
 }
 
-/// What is different between the keys of the model and those of its server.
+/// The difference between the keys of the model and those of its server.
 fn compare(model: &[(Key, Value, Option<Tick>)], real: &Keys, tick: Duration) -> Option<String> {
-    // What is left of a TTL is a half tick less in truth, and a step is done in the first half of a tick: so it rounds up
-    // to what the model says.
+    // A real TTL is half a tick shorter, and a step happens in the first half of a tick. So the remaining TTL rounds up to the
+    // model's.
     let ticks = |left: Duration| Tick::try_from(left.as_nanos().div_ceil(tick.as_nanos())).ok();
     let mut real: Vec<_> = real
         .iter()

@@ -1,4 +1,4 @@
-//! A played story for people. Must never hide what was different.
+//! A replay as text for people; all differences are shown.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::replayed::{ReplayStep, ReplayVerdict, Replayed};
 use crate::text::{WIDTH, gaps, grid, widths};
 
 const COMMAND: usize = 4;
-/// What commands may take at least where there is little room.
+/// The least width of a command in a narrow terminal.
 const LEAST: usize = 22;
 
 impl fmt::Display for Replayed {

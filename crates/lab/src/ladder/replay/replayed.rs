@@ -1,10 +1,10 @@
-//! What came of a story on real servers. Must never call one reproduced by itself.
+//! The result of a replay on real servers.
 
 use serde::Serialize;
 
 use crate::ladder::redis::Tick;
 
-/// What came of it.
+/// The result of a replay.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Replayed {
@@ -12,51 +12,51 @@ pub struct Replayed {
     pub rung: &'static str,
     /// The servers, without passwords.
     pub servers: Vec<String>,
-    /// How long a tick was in the end, in milliseconds.
+    /// The final length of a tick, in milliseconds.
     pub tick_ms: u128,
-    /// How often it was tried until each step was done in its tick.
+    /// The number of attempts until each step happened in its tick.
     pub attempts: u32,
-    /// What was not done as the model does it, and how instead.
+    /// The steps that were executed in another way than in the model, and how.
     pub remarks: Vec<&'static str>,
-    /// What happened.
+    /// The steps.
     pub steps: Vec<ReplayStep>,
-    /// Whether it was the same.
+    /// Whether it agreed with the model.
     pub verdict: ReplayVerdict,
 }
 
-/// A step of the story.
+/// A step of the replay.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct ReplayStep {
     /// Ticks since the beginning.
     pub time: Tick,
-    /// Who does it.
+    /// The actor.
     pub who: String,
-    /// What: the command as it was sent, but for the prefix of the keys.
+    /// The action: the command as it was sent, without the prefix of the keys.
     pub what: String,
-    /// What the model answered, if it was a command.
+    /// The model's reply, if it was a command.
     pub model: Option<String>,
-    /// What the server answered.
+    /// The server's reply.
     pub real: Option<String>,
-    /// What the client concluded in the model.
+    /// The client's conclusion in the model.
     pub note: String,
-    /// Why it goes wrong here.
+    /// Why a property is violated here.
     pub wrong: Option<String>,
-    /// What was different; `None` if the reply, the keys and what was left of their TTLs were the same.
+    /// The difference; `None` if the reply, the keys and their remaining TTLs were the same.
     pub differs: Option<String>,
 }
 
-/// Whether a story happened on real servers as in the model.
+/// Whether a trace happened on real servers as in the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub enum ReplayVerdict {
-    /// Every reply and every key, after each step, was the same.
+    /// Every reply and every key was the same after each step.
     Reproduced,
-    /// Something was different, here for the first time.
+    /// There was a difference, here for the first time.
     NotReproduced {
-        /// At which step, from 1.
+        /// The step, from 1.
         step: usize,
-        /// What.
+        /// The difference.
         differs: String,
     },
 }

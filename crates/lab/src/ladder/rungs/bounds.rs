@@ -1,15 +1,15 @@
-//! How far a rung is explored. Must never be left out where a verdict is printed: a verdict without its bounds says too much.
+//! The bounds of a rung's exploration, which each printed verdict names.
 
 use std::fmt;
 
 use crate::ladder::redis::Tick;
 
-/// How far a model is explored.
+/// The bounds of an exploration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RungBounds {
     /// How many clients.
     pub clients: u8,
-    /// How often each may get the lock; refused, it tries again any number of times.
+    /// How often each may get the lock; after a refusal, it retries any number of times.
     pub rounds: u8,
     /// How many ticks pass.
     pub horizon: Tick,
@@ -17,9 +17,9 @@ pub struct RungBounds {
     pub crashes: u8,
     /// How many replies may be lost.
     pub losses: u8,
-    /// How many commands may take their time, on the way there, back or both; or [`RungBounds::ANY`].
+    /// How many commands or replies may be delayed; or [`RungBounds::ANY`].
     pub delays: u8,
-    /// Whether a client may give up a command that takes its time, which then may arrive yet.
+    /// Whether a client may abandon a delayed command, which may still arrive.
     pub may_give_up: bool,
     /// How many servers may lose their data.
     pub restarts: u8,
@@ -31,7 +31,7 @@ impl RungBounds {
     /// No limit.
     pub const ANY: u8 = u8::MAX;
 
-    /// So many clients, each with so many acquisitions, so long; nothing fails.
+    /// So many clients, each with so many acquisitions, and so many ticks, without faults.
     pub const fn calm(clients: u8, rounds: u8, horizon: Tick) -> Self {
         Self {
             clients,

@@ -1,5 +1,4 @@
-//! The rungs, from the first that one thinks of to those that hold. Must never state a verdict that is not checked: a test
-//! compares each entry with what its model finds.
+//! The rungs, from the most obvious recipe to those that hold. A test compares each stated violation with the model's result.
 
 mod bounds;
 mod redlock;

@@ -1,5 +1,5 @@
-//! P8 on a majority of servers that know nothing of each other. Must never ask the servers in the same order for all clients:
-//! real ones ask all at once, and a fixed order would hide stories.
+//! P8 on a majority of independent servers. Clients ask the servers in different orders, since real clients ask all at once and a
+//! fixed order would hide traces.
 
 use super::bounds::RungBounds;
 use super::rung::Rung;
@@ -11,7 +11,7 @@ const TTL: Tick = 2;
 const SERVERS: u8 = 3;
 const QUORUM: i16 = 2;
 
-/// P9 as it is meant.
+/// P9 as specified.
 pub(super) static PLAIN: Rung = Rung {
     name: "redlock",
     number: "P9",
@@ -38,7 +38,7 @@ pub(super) static PLAIN: Rung = Rung {
     },
 };
 
-/// P9 with a server that comes back empty.
+/// P9 with a server that restarts empty.
 pub(super) static RESTART: Rung = Rung {
     name: "redlock-restart",
     number: "P9",
@@ -78,7 +78,7 @@ pub(super) static CLOCK_JUMP: Rung = Rung {
     ..PLAIN
 };
 
-/// P9 with the slip of counting from the last answer.
+/// P9 with the mistake of counting from the last reply.
 pub(super) static LATE_VALIDITY: Rung = Rung {
     name: "redlock-late-validity",
     number: "P9",
@@ -106,7 +106,7 @@ struct Redlock {
     counts_from_the_end: bool,
 }
 
-/// 0 to 2: asks so many servers; then releases as many.
+/// Points 0 to 2: asks so many servers; then releases as many.
 const HELD: u8 = SERVERS;
 const RELEASED: u8 = HELD + SERVERS;
 
@@ -121,7 +121,7 @@ impl Program for Redlock {
             HELD..RELEASED => RedisCommand::DeleteIf(memory.token()),
             _ => return Intent::Rest,
         };
-        // Each begins with another.
+        // Each client begins with another server.
         Intent::Ask((memory.at + memory.client) % SERVERS, command)
     }
 
@@ -146,7 +146,7 @@ impl Redlock {
             HELD if self.counts_from_the_end => memory.acquire(clock + TTL, HELD),
             HELD => memory.acquire_in_time(memory.kept[BEGAN] + TTL, clock, HELD),
             RELEASED => memory.rest("released"),
-            // With the first server that it leaves, it leaves the lock.
+            // With the first server that it releases, it gives up the lock.
             _ if memory.at > HELD => {
                 memory.holds_until = None;
                 ""

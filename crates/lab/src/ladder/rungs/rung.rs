@@ -1,4 +1,4 @@
-//! What a rung is. Must never say what its model found: that is for the checker.
+//! The definition of a rung.
 
 use super::bounds::RungBounds;
 use crate::ladder::program::{CLIENTS, Program};
@@ -8,33 +8,33 @@ use crate::ladder::redis::Tick;
 /// A recipe for a lock.
 #[derive(Debug)]
 pub struct Rung {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// Where it stands on the ladder: `P4`.
+    /// Its place on the ladder: `P4`.
     pub number: &'static str,
     /// The recipe in one line, as people write it.
     pub recipe: &'static str,
-    /// The seed of its failure in one sentence, or why it holds.
+    /// The cause of its failure in one sentence, or why it holds.
     pub why: &'static str,
     /// What the next rung changes, in one sentence.
     pub next: &'static str,
-    /// What each client does.
+    /// The program of each client.
     pub program: &'static dyn Program,
-    /// The TTL of the lock; without one, how long others are ready to wait for a dead client.
+    /// The TTL of the lock; without one, how long others are prepared to wait for a dead client.
     pub ttl: Tick,
     /// How many servers there are.
     pub servers: u8,
     /// How far each client's clock is ahead.
     pub skew: [Tick; CLIENTS],
-    /// Whether all clients do the same, so that it does not matter which of them begins.
+    /// Whether all clients are equal, so that it does not matter which of them begins.
     pub are_alike: bool,
-    /// What is asked of it.
+    /// The properties to check.
     pub asks: &'static [LadderProperty],
-    /// Which of these it is known for breaking; `None` if it breaks none.
+    /// The property that it is known to violate; `None` if it violates none.
     pub breaks: Option<LadderProperty>,
-    /// How far to look in every build.
+    /// The bounds in every build.
     pub bounds: RungBounds,
-    /// How far to look if there is time.
+    /// Larger bounds, for a longer exploration.
     pub deep: RungBounds,
 }
 

@@ -1,5 +1,4 @@
-//! `SET NX EX`, and a release that may hit another's lock. Must never look at the clock before it releases: that is what
-//! these recipes forget.
+//! `SET NX EX`, and a release that may delete another client's lock, since these recipes do not check the time before it.
 
 use super::bounds::RungBounds;
 use super::rung::Rung;
@@ -9,7 +8,7 @@ use crate::ladder::redis::{Key, RedisCommand, Reply, Tick};
 
 const TTL: Tick = 2;
 
-/// P4: the lock ends by itself, and `DEL` ends whatever lock there is.
+/// P4: the lock expires, and `DEL` deletes any lock.
 pub(super) static DEL: Rung = Rung {
     name: "set-ex-del",
     number: "P4",

@@ -1,5 +1,5 @@
-//! `SET NX PX` with a random value, and a script that compares and deletes; then what happens at the thing that the lock is
-//! for. Must never let the lock excuse the resource: each rung says which of the two it trusts.
+//! `SET NX PX` with a random value, and a compare-and-delete script; then the effects on the protected resource. Each rung says
+//! whether it trusts the lock or the resource.
 
 use super::bounds::RungBounds;
 use super::rung::Rung;
@@ -45,7 +45,7 @@ pub(super) static LUA: Rung = Rung {
     },
 };
 
-/// P8 and a resource that takes every write.
+/// P8 and a resource that accepts every write.
 pub(super) static STALE_WRITE: Rung = Rung {
     name: "set-px-lua-stale-write",
     number: "P8",
@@ -62,7 +62,7 @@ pub(super) static STALE_WRITE: Rung = Rung {
     ..LUA
 };
 
-/// P8 with fences that only writes present.
+/// P8 with fences on writes only.
 pub(super) static LOST_UPDATE: Rung = Rung {
     name: "set-px-lua-lost-update",
     number: "P8",
@@ -83,7 +83,7 @@ pub(super) static LOST_UPDATE: Rung = Rung {
     ..LUA
 };
 
-/// P8 with fences at first touch.
+/// P8 with fences at the first access.
 pub(super) static FENCED: Rung = Rung {
     name: "set-px-lua-fenced",
     number: "P8",
@@ -101,7 +101,7 @@ pub(super) static FENCED: Rung = Rung {
     ..LOST_UPDATE
 };
 
-/// Nobody gives up: a client that does, and releases, tells a story as short and less plain than one that is paused.
+/// No client gives up: a client that does, and releases, gives a trace as short and less clear than a paused one.
 const TOUCHING: RungBounds = RungBounds {
     delays: 1,
     ..RungBounds::calm(3, 1, 5)
@@ -120,7 +120,7 @@ struct SetPx {
     resource: Protection,
 }
 
-/// What the lock protects.
+/// The protection of the resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Protection {
     None,
@@ -145,7 +145,7 @@ impl Program for SetPx {
         let command = match (memory.at, self.resource) {
             (0, Protection::None | Protection::Plain) => RedisCommand::SetNxPx(memory.token(), TTL),
             (0, _) => RedisCommand::TakeWithFence(memory.token(), TTL),
-            // It never begins a read or a write past its deadline.
+            // It never begins a read or a write after its deadline.
             (READING, Protection::FencedWrites) if is_in_time => RedisCommand::Get(Key::Data),
             (READING, Protection::FencedReads) if is_in_time => RedisCommand::ReadWithFence(fence),
             (WRITING, Protection::Plain) if is_in_time => {
@@ -194,7 +194,7 @@ impl Program for SetPx {
         }
     }
 
-    /// Whatever it was, the lock may be its own: it is to go.
+    /// After any outcome, the lock may be its own: it releases.
     fn unanswered(&self, memory: &mut Memory, _sent: Tick, _clock: Tick) {
         if memory.at == RELEASING {
             memory.rest("");

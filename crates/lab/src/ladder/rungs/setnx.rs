@@ -1,5 +1,4 @@
-//! `SETNX`, and the first ways to give its lock an end. Must never let a program clean up after a crash: these recipes have
-//! nobody who could.
+//! `SETNX`, and the first ways to let its lock expire. No program cleans up after a crash, since these recipes have none.
 
 use super::bounds::RungBounds;
 use super::rung::Rung;
@@ -9,7 +8,7 @@ use crate::ladder::redis::{Key, RedisCommand, Reply, Tick};
 
 const TTL: Tick = 2;
 
-/// P1: nothing ends the lock of a dead client.
+/// P1: the lock of a dead client never ends.
 pub(super) static DEL: Rung = Rung {
     name: "setnx-del",
     number: "P1",
@@ -31,7 +30,7 @@ pub(super) static DEL: Rung = Rung {
     deep: DEEP,
 };
 
-/// P2: `EXPIRE` is sent by those too that did not get the lock.
+/// P2: clients that did not get the lock send `EXPIRE` too.
 pub(super) static MULTI: Rung = Rung {
     name: "multi-setnx-expire",
     number: "P2",
@@ -71,7 +70,7 @@ struct SetNx {
     end: End,
 }
 
-/// How the lock of a dead client is to end.
+/// How the lock of a dead client ends.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     Never,

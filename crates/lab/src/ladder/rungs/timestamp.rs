@@ -1,9 +1,9 @@
-//! The lock whose value is its deadline, by the clients' clocks, as the page of `SETNX` has it: `SETNX`, and whoever is refused
-//! reads the deadline and takes over once it has passed. Must never use a TTL of Redis: this protocol is from before it.
+//! The lock whose value is its deadline by the clients' clocks, as the documentation of `SETNX` describes it: `SETNX`, and a
+//! refused client reads the deadline and takes over once it has passed. It is older than the TTLs of Redis and uses none.
 //!
-//! What the page advises: `GETSET` to take over, won if the old value had expired; before `DEL`, the holder checks that its own
-//! deadline has not passed; that a loser overwrites the deadline "is not a problem". What people make of it: `DEL` and
-//! `SETNX` to take over (the page warns of it); a plain `DEL`; a `DEL` in `finally`, also of those who were refused.
+//! The page advises: `GETSET` to take over, which succeeded if the old value had expired; before `DEL`, the holder checks its own
+//! deadline; and that a loser overwrites the deadline "is not a problem". Common variants: `DEL` and `SETNX` to take over
+//! (the page warns of it); a plain `DEL`; a `DEL` in `finally`, also after a refusal.
 
 use super::bounds::RungBounds;
 use super::rung::Rung;
@@ -13,7 +13,7 @@ use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
 
 const TTL: Tick = 2;
 
-/// P6: two that saw the deadline pass delete one after the other.
+/// P6: two clients that saw the deadline pass delete one after the other.
 pub(super) static DEL_SETNX: Rung = Rung {
     name: "timestamp-del-setnx",
     number: "P6",
@@ -44,7 +44,7 @@ pub(super) static DEL_SETNX: Rung = Rung {
     },
 };
 
-/// P7 with one clock ahead of the others. No release: the clocks alone break it.
+/// P7 with one clock ahead of the others. Without a release: the clocks alone violate it.
 pub(super) static SKEW: Rung = Rung {
     name: "getset-skew",
     number: "P7",
@@ -81,7 +81,7 @@ pub(super) static DELAYED: Rung = Rung {
     ..SKEW
 };
 
-/// P7 with the release that comes to mind.
+/// P7 with the obvious release.
 pub(super) static DEL: Rung = Rung {
     name: "getset-del",
     number: "P7",
@@ -109,7 +109,7 @@ pub(super) static CHECK_DEL: Rung = Rung {
     ..DEL_SETNX
 };
 
-/// P7 as it stands in many a `try ... finally`: the release also runs when the lock was refused, and the value cannot tell.
+/// P7 in a `try ... finally`: the release also runs when the lock was refused, and the value does not identify the owner.
 pub(super) static NO_OWNER: Rung = Rung {
     name: "getset-no-owner",
     number: "P7",
@@ -137,11 +137,11 @@ enum Takeover {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Release {
-    /// The lock runs out.
+    /// The lock expires.
     Never,
     Del,
     CheckDel,
-    /// As `Del`, and refused clients do it too.
+    /// As `Del`, also by refused clients.
     Finally,
 }
 

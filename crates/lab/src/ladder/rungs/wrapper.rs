@@ -1,5 +1,4 @@
-//! The command that takes a lock and starts another under it. Must never tell the child that the lock is lost: that is what
-//! these wrappers forget.
+//! A command that takes a lock and starts another under it. The wrapper does not stop the child when the lock is lost.
 
 use super::bounds::RungBounds;
 use super::rung::Rung;
@@ -9,7 +8,7 @@ use crate::ladder::redis::{Key, RedisCommand, Reply, Tick};
 
 const TTL: Tick = 2;
 
-/// P8 around a child that nobody stops.
+/// P8 around a child that is not stopped.
 pub(super) static ORPHAN: Rung = Rung {
     name: "wrapper-orphan",
     number: "P8",

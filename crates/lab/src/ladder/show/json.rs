@@ -1,4 +1,4 @@
-//! The same for programs: `docs/reference/json.md` has the fields. Must never change one without a new number in its schema.
+//! The results for programs: `docs/reference/json.md` has the fields. A changed field requires a new number in the schema.
 
 use std::collections::BTreeMap;
 
@@ -90,7 +90,7 @@ impl<'a> JsonRung<'a> {
 struct Story {
     clients: u8,
     servers: u8,
-    /// The texts of the scripts by the names that stand in the commands.
+    /// The texts of the scripts by their names in the commands.
     scripts: BTreeMap<&'static str, &'static str>,
     lines: Vec<JsonStep>,
 }
@@ -126,7 +126,7 @@ struct JsonStep {
     wrong: Option<String>,
 }
 
-/// What happened. What does not apply is null.
+/// An event. Fields that do not apply are null.
 #[derive(Serialize, Default)]
 struct JsonEvent {
     event: &'static str,
@@ -134,9 +134,9 @@ struct JsonEvent {
     server: Option<String>,
     command: Option<String>,
     reply: Option<String>,
-    /// The client does not hear the reply.
+    /// The reply does not reach the client.
     lost: Option<bool>,
-    /// What a client does of its own.
+    /// The local step of a client.
     what: Option<&'static str>,
     jump_s: Option<i16>,
 }
@@ -146,7 +146,7 @@ struct JsonKey {
     server: String,
     key: &'static str,
     value: String,
-    /// Null for a key that stays.
+    /// Null for a key without a TTL.
     left_s: Option<i16>,
 }
 

@@ -1,4 +1,4 @@
-//! All rungs on one page: what each is and what its model found. Must never tell a verdict that was not found just now.
+//! All rungs on one page: recipe and fresh verdict of each.
 
 use crate::text::{Paint, WIDTH, counted, gaps, grid, paragraph, widths};
 
@@ -62,7 +62,7 @@ fn verdict(summary: &RungSummary) -> String {
     }
 }
 
-/// What to type about the first rung that goes wrong.
+/// The command that shows the first violated rung.
 fn what_next(rungs: &[RungSummary]) -> String {
     let broken = rungs
         .iter()

@@ -1,5 +1,5 @@
-//! What the models found about a rung, for people and for programs: as a table, a picture, JSON, and all rungs as a list.
-//! Must never say "safe": what was explored has bounds, and they are said with it.
+//! The results of the models, for people and for programs: as a table, a picture, JSON, and a list of all rungs. Each verdict
+//! is shown with its bounds.
 
 mod json;
 mod list;

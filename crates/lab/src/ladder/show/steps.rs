@@ -1,17 +1,16 @@
-//! A story in the steps that are worth a line: time that passes without anything else is one. Must never fold a step in which
-//! something happened.
+//! The steps of a trace, as shown: lines in which only time passes are joined to one.
 
 use crate::ladder::redis::{Key, Tick, Value};
 use crate::ladder::trace::{LadderEvent, Line, Trace};
 
 use crate::ladder::words::client;
 
-/// One or several lines of a story.
+/// One or several lines of a trace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StoryStep<'a> {
     /// The number of its first line, from 1.
     pub(super) first: usize,
-    /// The number of its last.
+    /// The number of its last line.
     pub(super) last: usize,
     /// Its last line.
     pub(super) line: &'a Line,
@@ -19,7 +18,7 @@ pub(super) struct StoryStep<'a> {
     before: Option<&'a Line>,
 }
 
-/// The steps of a story.
+/// The steps of a trace.
 pub(super) fn steps(trace: &Trace) -> Vec<StoryStep<'_>> {
     let mut steps: Vec<StoryStep<'_>> = Vec::new();
     for (at, line) in trace.lines.iter().enumerate() {
@@ -42,7 +41,7 @@ pub(super) fn steps(trace: &Trace) -> Vec<StoryStep<'_>> {
 }
 
 impl StoryStep<'_> {
-    /// Time passes, and that is all.
+    /// Whether only time passes.
     fn is_quiet(&self) -> bool {
         self.line.event == LadderEvent::Tick
             && self.remarks().is_empty()
@@ -58,7 +57,7 @@ impl StoryStep<'_> {
         }
     }
 
-    /// What the story says of it; for time that passes, what that ended.
+    /// Its description; for passing time, the locks that it ended.
     pub(super) fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         if !self.line.note.is_empty() {
@@ -76,7 +75,7 @@ impl StoryStep<'_> {
         remarks
     }
 
-    /// The servers in which the lock was there before and is not after.
+    /// The servers whose lock existed before and does not after.
     pub(super) fn expired(&self) -> impl Iterator<Item = usize> {
         let count = self.line.keys.len();
         (0..count).filter(|&server| {
@@ -95,14 +94,14 @@ impl StoryStep<'_> {
     }
 }
 
-/// What stands in a key after a line, and what is left of its TTL.
+/// The value of a key after a line, and its remaining TTL.
 pub(super) fn entry(line: &Line, server: usize, key: Key) -> Option<(Value, Option<Tick>)> {
     let keys = line.keys.get(server)?;
     let found = keys.iter().find(|(name, ..)| *name == key)?;
     Some((found.1, found.2))
 }
 
-/// Who does something, counted from 0.
+/// The acting client, from 0.
 pub(super) fn actor(event: &LadderEvent) -> Option<u8> {
     match event {
         LadderEvent::Asks { client, .. }

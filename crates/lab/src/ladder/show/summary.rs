@@ -1,4 +1,4 @@
-//! A rung and what its model found, to be shown in one way or another. Must never hold a verdict without its bounds.
+//! A rung with its model's result, in the form that all outputs share.
 
 use crate::ladder::check::RungResult;
 use crate::ladder::redis::Tick;
@@ -6,7 +6,7 @@ use crate::ladder::rungs::Rung;
 use crate::ladder::trace::Trace;
 use crate::report::Checked;
 
-/// A rung and what its model found.
+/// A rung with its model's result.
 #[derive(Debug, Clone, Copy)]
 pub struct RungSummary<'a> {
     /// What to type: `set-ex-del`.

@@ -1,4 +1,4 @@
-//! Jumps of the servers' clock. Must never have a fence forgotten that the clock has not passed: then fences fall, as documented.
+//! Jumps of the servers' clock. No fence is forgotten before the clock has passed it, since fences then fall, as documented.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use serde_json::json;
 use super::{Nemesis, TICK};
 use crate::host_time;
 
-/// How far it jumps, in milliseconds, and by up to two fifths more.
+/// The size of a jump in milliseconds, plus up to two fifths.
 const FAR: [u64; 5] = [100, 250, 600, 1_500, 3_500];
 
 /// How long the clock may take to pass all fences: it may have been set back more than once.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How far this is.
+/// The size of this jump.
 fn distance(drawn: u64) -> Duration {
     let which = usize::try_from(drawn % FAR.len() as u64).unwrap_or_default();
     let least = FAR.get(which).copied().unwrap_or(FAR[0]);
@@ -63,12 +63,12 @@ impl Nemesis<'_> {
         Ok(())
     }
 
-    /// The counter is lost, which was no higher than this.
+    /// Records the loss of the counter, which was at most this.
     pub(super) fn loses_counter(&mut self, last: i64) {
         self.lost = self.lost.max(Some(last));
     }
 
-    /// The replica that takes over does not have the last fences.
+    /// Records that the promoted replica does not have the last fences.
     pub(super) fn loses_what_did_not_follow(&mut self) -> Result<(), String> {
         let servers = self.servers()?;
         let (had, has) = (servers.counter()?, servers.counter_that_follows()?);

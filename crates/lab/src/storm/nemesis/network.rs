@@ -1,5 +1,4 @@
-//! Harm to the way between workers and server, and to what the server keeps beside the locks. Must never take a lock itself out of
-//! the server but by a failover.
+//! Faults of the network path, and of the keys beside the locks. A lock itself is lost only by a failover.
 
 use std::time::Duration;
 
@@ -10,10 +9,10 @@ use crate::host_time;
 use crate::storm::network::Hole;
 use crate::storm::servers::COUNTER;
 
-/// How often something is tried that needs somebody to be there: after a restart it may take some time.
+/// How often an action is tried that needs a connected client: after a restart that may take some time.
 const TRIES: u32 = 2_000;
 
-/// What stands beside a lock, but for the counter of all fences.
+/// The keys beside a lock, without the fence counter.
 const BESIDE: [&str; 2] = ["lh-queue", "lh-waiters"];
 
 /// Deletes the counter if the clock has passed it.
@@ -22,7 +21,7 @@ const FORGET: &str = "local last, time = redis.call('GET', KEYS[1]), redis.call(
     return passed and redis.call('DEL', KEYS[1]) or 0";
 
 impl Nemesis<'_> {
-    /// Holds up every second connection.
+    /// Delays every second connection.
     pub(super) fn hold_up(
         &mut self,
         kind: FaultKind,
@@ -44,7 +43,7 @@ impl Nemesis<'_> {
         self.fault(kind, "server", from, Some(until))
     }
 
-    /// The replica stops following, and takes over this long after.
+    /// The replica stops following, and is promoted this long after.
     pub(super) fn fail_over(&mut self, lag: Duration) -> Result<(), String> {
         let mut from = 0;
         self.let_it_pass_all_fences()?;
@@ -55,10 +54,10 @@ impl Nemesis<'_> {
         self.servers()?.part()?;
         self.rest(host_time::up() + lag)?;
         self.servers()?.close_network();
-        // The last block may end some time ahead.
+        // The last block of fences may end some time ahead.
         self.let_it_pass_all_fences()?;
         self.loses_what_did_not_follow()?;
-        // Nobody is answered any more by the old one, nor yet by the new one.
+        // No client reaches the old server any more, nor yet the new one.
         let until = host_time::up_ns();
         self.epoch += 1;
         self.server_starts(until)?;
@@ -66,15 +65,14 @@ impl Nemesis<'_> {
         self.fault(FaultKind::Failover, "server", from, Some(until))
     }
 
-    /// Deletes what stands beside some lock: one kind of key, or all. But the counter of fences is left alone until the clock has
-    /// passed it.
+    /// Deletes the keys beside some lock: one kind of key, or all. The fence counter is not deleted before the clock has passed it.
     pub(super) fn evict(&mut self, whom: u64) -> Result<(), String> {
         let which = usize::try_from(whom % (BESIDE.len() as u64 + 2)).unwrap_or_default();
         let (mut from, mut tried) = (0, 0);
         let locks = self.locks;
         self.until("a key beside a lock", |nemesis| {
             tried += 1;
-            // Nobody may wait for a while.
+            // There may be no waiter for a while.
             let anything = tried > TRIES / 4;
             if anything {
                 nemesis.let_it_pass_all_fences()?;
@@ -100,12 +98,12 @@ impl Nemesis<'_> {
         self.fault(FaultKind::Evict, "server", from, Some(host_time::up_ns()))
     }
 
-    /// Whether there was a counter, and it may be forgotten, and was.
+    /// Deletes the counter if it exists and the clock has passed it. Returns whether it did.
     fn evict_counter(&mut self) -> Result<bool, String> {
         if !self.servers()?.may_forget()? {
             return Ok(false);
         }
-        // Asked once more where nobody draws between the look and the deletion.
+        // Tried again if no fence was drawn between the check and the deletion.
         let gone = self.deletes(&["EVAL", FORGET, "1", COUNTER])?;
         if gone {
             let now = self.servers()?.time_us()?;
@@ -120,7 +118,7 @@ impl Nemesis<'_> {
         Ok(deleted.map_err(|error| error.to_string())? > 0)
     }
 
-    /// Tries something until it is done.
+    /// Tries an action until it succeeds.
     pub(super) fn until(
         &mut self,
         what: &str,

@@ -1,11 +1,11 @@
-//! Who a worker is and what it works with, as it is told when it starts. Must never hold anything but data.
+//! The configuration of a worker process.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What locks are made of.
+/// The lock implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum System {
@@ -15,26 +15,26 @@ pub(crate) enum System {
     SetDel,
 }
 
-/// Who the worker is and what it works with.
+/// The configuration of a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct WorkerConfig {
     pub(crate) proc: u64,
     pub(crate) seed: u64,
     pub(crate) system: System,
     pub(crate) url: String,
-    /// What the names of the locks begin with, and how many there are.
+    /// The prefix of the lock names, and the number of locks.
     pub(crate) prefix: String,
     pub(crate) locks: u64,
     pub(crate) ttl_ms: u64,
-    /// Each of them acquires and releases.
+    /// The number of tasks; each acquires and releases.
     pub(crate) tasks: u64,
-    /// Of a hundred leases, how many are outlived on purpose.
+    /// The percentage of leases that are outlived on purpose.
     pub(crate) outlived: u64,
-    /// Where the history is written.
+    /// The directory of the history.
     pub(crate) directory: PathBuf,
-    /// Of the resource.
+    /// The socket of the resource.
     pub(crate) socket: PathBuf,
-    /// When it exists, no more locks are wanted.
+    /// A file; when it exists, workers stop acquiring.
     pub(crate) enough: PathBuf,
 }
 
@@ -43,7 +43,7 @@ impl WorkerConfig {
         Duration::from_millis(self.ttl_ms)
     }
 
-    /// Whether to come to an end.
+    /// Whether to stop acquiring.
     pub(super) fn is_enough(&self) -> bool {
         self.enough.exists()
     }

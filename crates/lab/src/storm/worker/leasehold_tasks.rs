@@ -1,5 +1,4 @@
-//! A lock of the library, as a program uses it that is in a hurry, changes its mind, and is sometimes late. Must never use
-//! anything but the library's public face.
+//! Tasks that use the library's public API like a hurried program: they cancel, and are sometimes late.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -18,7 +17,7 @@ use crate::rng::Rng;
 
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Connects, however often it takes. `None` if it is enough before that.
+/// Connects, retrying as often as necessary. `None` if the campaign ends before that.
 pub(super) async fn connect(config: &WorkerConfig) -> Option<Client> {
     while !config.is_enough() {
         if let Ok(client) = Client::connect(&config.url).await {
@@ -29,11 +28,11 @@ pub(super) async fn connect(config: &WorkerConfig) -> Option<Client> {
     None
 }
 
-/// What came of asking for the lock.
+/// The outcome of an acquire.
 enum AcquireResult {
     Had(Box<Lease>),
     Busy,
-    /// It may have been acquired all the same.
+    /// It may have been acquired anyway.
     Unknown(String),
 }
 
@@ -47,7 +46,7 @@ impl From<Result<Lease, Error>> for AcquireResult {
     }
 }
 
-/// Acquires the lock, does something under it, and gives it back.
+/// Acquires the lock, works under it, and releases it.
 pub(super) async fn round(
     worker: &Worker,
     client: &Client,
@@ -57,7 +56,7 @@ pub(super) async fn round(
 ) -> Result<(), String> {
     let (log, ttl) = (&worker.log, worker.config.ttl());
     let mut stay = HoldPlan::draw(rng, worker.config.outlived);
-    // One that is to be outlived must not renew itself.
+    // A lease that is outlived on purpose must not renew itself.
     let renews = stay != HoldPlan::Outlive && rng.below(2) == 0;
     if renews && rng.below(40) == 0 {
         stay = HoldPlan::Outlive;
@@ -69,7 +68,7 @@ pub(super) async fn round(
         AcquireResult::Busy => return log.complete(op, "refused", Known::default()),
         AcquireResult::Unknown(why) => {
             log.unknown(op, &why)?;
-            // What refuses at once must not be asked without end.
+            // Immediate refusals must not cause a busy loop.
             sleep(RETRY).await;
             return Ok(());
         }
@@ -90,7 +89,7 @@ async fn ask(mutex: &Mutex, ttl: Duration, rng: &mut Rng) -> AcquireResult {
             Ok(None) => AcquireResult::Busy,
             Err(error) => AcquireResult::Unknown(error.to_string()),
         },
-        // Changes its mind.
+        // Cancels.
         3..5 => {
             let limit = ttl
                 .mul_f64(0.5)
@@ -105,7 +104,7 @@ async fn ask(mutex: &Mutex, ttl: Duration, rng: &mut Rng) -> AcquireResult {
     }
 }
 
-/// Writes down that the lease is lost, when it is.
+/// Records the loss of the lease when it is reported.
 async fn watch(log: &HistoryLog, name: &LeaseName, lease: &Lease) -> Result<Infallible, String> {
     let lost = lease.lost().await;
     log.told_lost(name, known(lease), &lost.cause.to_string())?;
@@ -153,7 +152,7 @@ async fn give_back(
 ) -> Result<(), String> {
     let op = log.invoke("release", name, Known::default())?;
     if rng.below(10) == 0 {
-        // Its release goes on by itself, and nobody says how it ended.
+        // Its release continues in the background, and its outcome is not reported.
         drop(lease);
         return log.unknown(op, "dropped");
     }
@@ -170,7 +169,7 @@ fn failed(log: &HistoryLog, op: u64, error: &Error) -> Result<(), String> {
     }
 }
 
-/// The lease's number and deadline.
+/// The lease's fence and deadline.
 fn known(lease: &Lease) -> Known {
     Known {
         fence: Some(lease.fence().get()),
@@ -178,7 +177,7 @@ fn known(lease: &Lease) -> Known {
     }
 }
 
-/// A moment of the library's clock in nanoseconds of the host's, which it counts in microseconds.
+/// A time of the library's clock in nanoseconds of the host's, which it counts in microseconds.
 fn on_host(moment: Moment) -> u64 {
     let clock = Clock::system();
     loop {
@@ -187,7 +186,7 @@ fn on_host(moment: Moment) -> u64 {
             clock.now(),
             host_time::up_ns() / 1_000,
         );
-        // Else it is not known which microsecond it was.
+        // Otherwise the microsecond is not known.
         if before == after {
             let micros =
                 |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);

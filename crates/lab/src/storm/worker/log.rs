@@ -1,4 +1,4 @@
-//! What a worker writes down of what it does. Must never leave out the beginning of anything that may have an effect.
+//! The history of a worker. The beginning of every operation that may have an effect is recorded.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,14 +17,14 @@ pub(super) struct HistoryLog {
     operations: AtomicU64,
 }
 
-/// One acquisition of one lock, as it is named in histories.
+/// An acquisition of a lock, by its name in histories.
 #[derive(Debug)]
 pub(super) struct LeaseName {
     pub(super) lock: String,
     pub(super) owner: String,
 }
 
-/// What is known of its lease.
+/// The known state of its lease.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Known {
     pub(super) fence: Option<u64>,
@@ -49,7 +49,7 @@ impl HistoryLog {
         LeaseName { lock, owner }
     }
 
-    /// Something is about to be done. Returns its number.
+    /// Records the beginning of an operation. Returns its number.
     pub(super) fn invoke(&self, what: &str, name: &LeaseName, known: Known) -> Result<u64, String> {
         let op = self.operations.fetch_add(1, Ordering::Relaxed);
         self.write(
@@ -62,12 +62,12 @@ impl HistoryLog {
         Ok(op)
     }
 
-    /// It was done: `ok`, `refused`, or `lost`.
+    /// Records its outcome: `ok`, `refused`, or `lost`.
     pub(super) fn complete(&self, op: u64, outcome: &str, known: Known) -> Result<(), String> {
         self.ended(op, outcome, known, None)
     }
 
-    /// Whether it was done is not known, for this reason.
+    /// Records that its outcome is unknown, for this reason.
     pub(super) fn unknown(&self, op: u64, why: &str) -> Result<(), String> {
         self.ended(op, "unknown", Known::default(), Some(why))
     }
@@ -75,14 +75,14 @@ impl HistoryLog {
     fn ended(&self, op: u64, outcome: &str, known: Known, why: Option<&str>) -> Result<(), String> {
         let at_ns = host_time::up_ns();
         let mut line = json!({"ev": "complete", "proc": self.proc, "op": op, "at_ns": at_ns, "outcome": outcome});
-        // For people: the judge asks for no reasons.
+        // For people: the judge reads no reasons.
         if let (Some(line), Some(why)) = (line.as_object_mut(), why) {
             line.insert("why".to_owned(), why.into());
         }
         self.write(line, known)
     }
 
-    /// The lease says that it is lost, and why.
+    /// Records that the lease reported its loss, with the reason.
     pub(super) fn told_lost(
         &self,
         name: &LeaseName,
@@ -111,7 +111,7 @@ impl HistoryLog {
     }
 }
 
-/// Writes a whole line with one call, so that no other process writes in between.
+/// Writes a whole line with one call, so that lines of processes do not mix.
 pub(in crate::storm) fn append(mut file: &File, line: &Value) -> Result<(), String> {
     let mut line = line.to_string();
     line.push('\n');

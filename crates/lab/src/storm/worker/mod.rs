@@ -1,11 +1,10 @@
-//! One of the processes that want the locks. Must never keep a lock from the others but by holding it: what it does to the
-//! resource, and how long it takes, is drawn from a seed.
+//! A worker process, which contends for the locks. The seed determines its operations on the resource and their durations.
 //!
 //! | module | what it is for |
 //! |---|---|
 //! | `leasehold_tasks`, `set_del` | a lock of the library; a key that is set and deleted |
-//! | `config`, `shared` | who it is; what its tasks share |
-//! | `plan` | what is done under a lock, and for how long |
+//! | `config`, `shared` | its configuration; the state that its tasks share |
+//! | `plan` | the work under a lock, and its duration |
 //! | `visit`, `log` | the resource; the history |
 //! | `stalls` | when the worker could not run |
 
@@ -32,7 +31,7 @@ use self::shared::Worker;
 use self::visit::Visit;
 use crate::rng::Rng;
 
-/// Works until it is enough.
+/// Works until the campaign ends.
 pub(crate) fn work(config: WorkerConfig) -> Result<(), String> {
     let log = HistoryLog::create(&config.directory, config.proc)?;
     stalls::watch(&config.directory, config.proc)?;

@@ -1,4 +1,4 @@
-//! What is done under a lock. Must never know how the lock is made.
+//! The work under a lock, independent of the lock's implementation.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl HoldPlan {
     }
 }
 
-/// Reads the resource and writes down what came of it: the version, unless it was refused.
+/// Reads the resource and records the outcome. Returns the version, unless it was refused.
 pub(super) async fn read(
     log: &HistoryLog,
     name: &LeaseName,
@@ -50,7 +50,7 @@ pub(super) async fn read(
     Ok(version)
 }
 
-/// Writes to the resource what is based on `version`, and writes down what came of it.
+/// Writes to the resource, based on `version`, and records the outcome.
 pub(super) async fn write(
     log: &HistoryLog,
     name: &LeaseName,
@@ -70,7 +70,7 @@ const fn outcome(accepted: Option<u64>) -> &'static str {
     }
 }
 
-/// Waits as one who works.
+/// Waits, in place of work.
 pub(super) async fn stay(stay: HoldPlan, rng: &mut Rng, ttl: Duration) {
     sleep(stay.drawn(rng, ttl)).await;
 }

@@ -1,4 +1,4 @@
-//! The rung P4, `SET key owner NX PX ttl`, work, `DEL key`: what the storm must find to be broken. Must never be made better.
+//! The rung P4, `SET key owner NX PX ttl`, work, `DEL key`: deliberately unsafe, so that the soak test must find violations.
 
 use std::fs::File;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Plain {
         })
     }
 
-    /// Acquires the lock, does something under it, and deletes the key.
+    /// Acquires the lock, works under it, and deletes the key.
     pub(super) async fn round(
         &mut self,
         worker: &Worker,
@@ -81,7 +81,7 @@ impl Plain {
         Ok(false)
     }
 
-    /// `DEL`, and at the same time who is robbed by it.
+    /// `DEL`, which also returns the robbed owner.
     async fn release(&mut self, name: &LeaseName) -> redis::RedisResult<Option<String>> {
         let mut both = redis::pipe();
         both.atomic().get(&name.lock).del(&name.lock).ignore();
@@ -99,7 +99,7 @@ impl Plain {
     }
 }
 
-/// Into a file of all workers.
+/// Appends to a file of all workers.
 fn removed(config: &WorkerConfig, name: &LeaseName, whose: Option<&str>) -> Result<(), String> {
     let path = config.directory.join("store.jsonl");
     let file = File::options().create(true).append(true).open(&path);

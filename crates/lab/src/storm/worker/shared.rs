@@ -1,9 +1,9 @@
-//! What all tasks of a worker share. Must never change.
+//! The immutable state that all tasks of a worker share.
 
 use super::config::WorkerConfig;
 use super::log::HistoryLog;
 
-/// What all tasks of a worker share.
+/// The state that all tasks of a worker share.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) config: WorkerConfig,

@@ -1,8 +1,8 @@
-//! When a worker did not run although it wanted to: what it writes late then is not the lock's fault. Must never be judged by:
-//! it is for people who look for a cause.
+//! Measures when a worker could not run, which explains late records. For people who look for a cause; the judge does not use
+//! it.
 //!
-//! Three threads are watched: one that only sleeps, the one that the worker's tasks run on, and the library's own, which tells
-//! of losses; of that one, the kernel says how long it waited for a processor.
+//! Three threads are watched: one that only sleeps, the one that runs the worker's tasks, and the library's thread, which
+//! reports losses. For that one, the kernel reports how long it waited for a processor.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -18,13 +18,13 @@ use crate::host_time;
 
 const TICK: Duration = Duration::from_millis(10);
 
-/// From so much on, it is written down.
+/// The least delay that is recorded.
 const LATE: Duration = Duration::from_millis(10);
 
-/// What the names of the library's own threads begin with.
+/// The prefixes of the names of the library's threads.
 const LIBRARY: &str = "lh-";
 
-/// Writes into `worker-PROC.stalls`: a thread that only sleeps, beside the one that works.
+/// Writes into `worker-PROC.stalls`, from a thread that only sleeps.
 pub(super) fn watch(directory: &Path, proc: u64) -> Result<(), String> {
     let path = path(directory, proc);
     let refused = |error: std::io::Error| format!("{}: {error}", path.display());
@@ -46,7 +46,7 @@ pub(super) fn watch(directory: &Path, proc: u64) -> Result<(), String> {
     thread.spawn(sleeps).map(drop).map_err(refused)
 }
 
-/// The same from within the runtime that the worker's tasks run on; for ever.
+/// Writes such delays from within the runtime that the worker's tasks run on. Does not return.
 pub(super) async fn tick(directory: &Path, proc: u64) {
     let Ok(file) = File::options().append(true).open(path(directory, proc)) else {
         return;
@@ -58,7 +58,7 @@ pub(super) async fn tick(directory: &Path, proc: u64) {
     }
 }
 
-/// How much later than a tick after `from` it is.
+/// How much longer than a tick after `from` it took.
 fn late(from: Duration) -> Duration {
     host_time::up().saturating_sub(from + TICK)
 }
@@ -66,12 +66,12 @@ fn late(from: Duration) -> Duration {
 fn note(mut file: &File, what: &str, from: Duration, late: Duration) {
     if late > LATE {
         let line = format!("{what} {} {}\n", from.as_nanos(), late.as_nanos());
-        // It is of no use to anybody if this fails.
+        // A failure to write it is ignored.
         let _noted: std::io::Result<()> = file.write_all(line.as_bytes());
     }
 }
 
-/// Notes how long the library's threads have waited for a processor since the last look, which is told when they get one.
+/// Records how long the library's threads have waited for a processor since the last call.
 fn look(file: &File, waited: &mut HashMap<PathBuf, Duration>) {
     for task in fs::read_dir("/proc/self/task")
         .into_iter()
@@ -108,8 +108,8 @@ struct Stall {
     late: u64,
 }
 
-/// For how long a thread that only sleeps was kept from running at most, where its process was not stopped: by the machine,
-/// then. `stops` are process, beginning and end.
+/// The longest time for which a sleeping thread was kept from running while its process was not stopped, that is, by the
+/// machine. `stops` are process, beginning and end.
 pub(in crate::storm) fn longest(directory: &Path, stops: &[(u64, u64, u64)]) -> Duration {
     let stopped = |stall: &Stall| {
         let to = stall.from + stall.late;
@@ -123,8 +123,8 @@ pub(in crate::storm) fn longest(directory: &Path, stops: &[(u64, u64, u64)]) -> 
     Duration::from_nanos(unstopped.map(|stall| stall.late).max().unwrap_or(0))
 }
 
-/// How much later than its deadline a loss was told at most, but for the time in which neither the library's thread nor the
-/// worker's runtime could run, or its process was stopped: what is left has no cause that is known here.
+/// The longest delay of a loss report, without the time in which the library's thread or the worker's runtime could not run
+/// or its process was stopped. The rest has no known cause.
 pub(in crate::storm) fn unexplained(directory: &Path, stops: &[(u64, u64, u64)]) -> Duration {
     let stalls = stalls(directory);
     let left = tellings(directory).into_iter().map(|(proc, due, told)| {
@@ -147,7 +147,7 @@ pub(in crate::storm) fn unexplained(directory: &Path, stops: &[(u64, u64, u64)])
     Duration::from_nanos(left.max().unwrap_or(0))
 }
 
-/// Whose lease was told lost, when it ended, and when that was told.
+/// A lost lease: its process, its deadline, and the time of its report.
 fn tellings(directory: &Path) -> Vec<(u64, u64, u64)> {
     let lines = texts(directory, ".jsonl")
         .into_iter()
@@ -185,7 +185,7 @@ fn stalls(directory: &Path) -> Vec<Stall> {
     stalls.collect()
 }
 
-/// The files of all workers that end so: whose, and what they say.
+/// The files of all workers with this suffix: process and content.
 fn texts(directory: &Path, end: &str) -> Vec<(u64, String)> {
     let files = fs::read_dir(directory).into_iter().flatten().flatten();
     let worker = |path: &Path| {
@@ -255,7 +255,7 @@ mod tests {
         let waits = thread::Builder::new().name(name).spawn(move || told.recv());
         let file = tempfile::tempfile().unwrap();
         let mut waited = HashMap::new();
-        // It has its name a moment after it began.
+        // The name is set a moment after the start.
         while waited.is_empty() {
             look(&file, &mut waited);
         }

@@ -1,4 +1,4 @@
-//! A worker's way to the resource. Must never ask on its own account: each question belongs to an acquisition.
+//! A worker's connection to the resource. Each request belongs to an acquisition.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ impl Visit {
         })
     }
 
-    /// The version, unless the fence is refused.
+    /// Reads. Returns the version, unless the fence is refused.
     pub(super) async fn read(
         &mut self,
         lock: &str,
@@ -32,7 +32,7 @@ impl Visit {
         self.ask(format!("read {lock} {proc} {fence}\n")).await
     }
 
-    /// The version after the write, unless the fence is refused.
+    /// Writes. Returns the new version, unless the fence is refused.
     pub(super) async fn write(
         &mut self,
         lock: &str,
