@@ -1,7 +1,6 @@
-//! The command line, in the words of cargo's own harness. Must never take the value of an option for a story, or leave out a
-//! word that it does not know.
+//! The command line, compatible with cargo's own test harness. Unknown words are errors.
 
-/// Options of that harness that have a value, and those that have none. What they ask for is the same here or means nothing.
+/// Options of that harness with and without a value. Their meaning is the same here, or they have no effect.
 const WITH_VALUE: [&str; 7] = [
     "--skip",
     "--test-threads",
@@ -28,24 +27,24 @@ const ALONE: [&str; 14] = [
     "--ensure-time",
 ];
 
-/// How many clients are tried at once, unless `--test-threads` says.
+/// The number of clients tested in parallel, unless `--test-threads` is given.
 const AT_ONCE: usize = 5;
 
-/// Which stories are told.
+/// The chosen stories.
 #[derive(Debug)]
 pub(crate) struct Args {
     chosen: Vec<String>,
     skipped: Vec<String>,
     exact: bool,
-    /// No story is marked as one to be ignored, so none is left then.
+    /// `--ignored`: no story is marked as ignored, so none runs.
     ignored: bool,
-    /// Their titles only.
+    /// Print the titles only.
     pub(crate) list: bool,
     pub(crate) at_once: usize,
 }
 
 impl Args {
-    /// Says which word it does not know.
+    /// Parses the arguments. The error names an unknown word.
     pub(crate) fn read(words: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut args = Self {
             chosen: Vec::new(),
@@ -90,7 +89,7 @@ impl Args {
         Ok(())
     }
 
-    /// Whether the story of this title is to be told.
+    /// True if the story with this title is chosen.
     pub(crate) fn want(&self, title: &str) -> bool {
         let is = |word: &String| {
             if self.exact {
@@ -104,7 +103,7 @@ impl Args {
     }
 }
 
-/// A story like the others: this harness has no other place for it.
+/// The test of this module, as a story: this harness has no other place for it.
 pub(crate) fn words_choose_and_leave_out_as_in_cargos_harness() -> String {
     let read = |line: &str| Args::read(line.split_whitespace().map(str::to_owned));
     for (line, wanted) in [

@@ -1,5 +1,5 @@
-//! The other programs: how each is started, where its locks stand, and what it can do. Must never say that one is missing for
-//! any other reason than that it is not installed.
+//! The foreign programs: how to start each, its key template and its abilities. Only a program that is not
+//! installed is reported as missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,25 +8,25 @@ use std::time::Duration;
 
 use crate::side;
 
-/// A program that takes locks on keys of its own style.
+/// A foreign program that takes locks.
 pub(crate) struct Foreign {
     pub(crate) name: &'static str,
-    /// Where its key has the name.
+    /// The key template.
     pub(crate) template: &'static str,
-    /// What `leasehold inspect` may take it for; nothing known, if none.
+    /// The formats that `leasehold inspect` may report; none if unknown.
     pub(crate) formats: &'static [&'static str],
-    /// Whether it can take a lock that never ends.
+    /// True if it can take a lock without a TTL.
     pub(crate) endless: bool,
-    /// The shortest TTL it knows.
+    /// Its shortest TTL.
     pub(crate) ttl: Duration,
-    /// Its waiters sleep until a release of its own kind, or for as long as the lock that they want is to last.
+    /// True if its waiters sleep until a release by the same library, or for the TTL of the lock they want.
     pub(crate) sleeps: bool,
-    /// Whether its release says that the lock was no longer its own.
+    /// True if its release reports a lost lock.
     pub(crate) knows_loss: bool,
     runs: Runs,
 }
 
-/// What runs it.
+/// The runtime of a program.
 enum Runs {
     Python,
     Node,
@@ -46,10 +46,10 @@ const PLAIN: Foreign = Foreign {
     runs: Runs::Shell,
 };
 
-/// 32 random hexadecimal digits, which may happen to look like a time-based UUID.
+/// 32 random hexadecimal digits, which may look like a time-based UUID.
 const HEX: &[&str] = &["node-redlock", "redis-py"];
 
-/// All that are tried, the slowest first.
+/// All tested programs, the slowest first.
 pub(crate) const ALL: &[Foreign] = &[
     Foreign {
         name: "redis-cli",
@@ -125,7 +125,7 @@ pub(crate) const ALL: &[Foreign] = &[
 ];
 
 impl Foreign {
-    /// Why it cannot be tried here, if it cannot.
+    /// The reason why the program cannot be tested here, if any.
     pub(crate) fn missing(&self) -> Option<String> {
         match self.runs {
             Runs::Python => not_installed("python", "python/requirements.txt").or_else(|| {
@@ -155,7 +155,7 @@ impl Foreign {
         }
     }
 
-    /// The process that does what it is told on its standard input.
+    /// The process that serves requests on stdin.
     pub(crate) fn command(&self, port: u16) -> Command {
         let script = |program: &Path, file: &str| {
             let mut command = Command::new(program);
@@ -176,7 +176,7 @@ impl Foreign {
         }
     }
 
-    /// How long after our release its waiter asks again, at the latest, for a lock of this TTL.
+    /// The maximal time until its waiter asks again after a release by Leasehold, for a lock of this TTL.
     pub(crate) fn asks_each(&self, ttl: Duration) -> Duration {
         if self.sleeps {
             ttl
@@ -191,11 +191,11 @@ impl Foreign {
     }
 }
 
-/// Why the libraries of a kind are not there, if they are not, or not in the versions that are pinned now.
+/// The reason why the libraries of a kind are missing or not in the pinned versions, if so.
 fn not_installed(kind: &str, pinned: &str) -> Option<String> {
     let cache = here("../../bench/.cache");
     let wanted = fs::read_to_string(here("../../bench").join(pinned)).expect("it is pinned");
-    // Written when all is installed.
+    // Written after a complete installation.
     let has = fs::read_to_string(cache.join(kind).join("pinned"));
     if has.is_ok_and(|has| has == wanted) {
         return None;
@@ -220,7 +220,7 @@ fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Whether the program is there, and ends well.
+/// True if the program exists and exits with 0.
 pub(crate) fn works(program: &str, args: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null());

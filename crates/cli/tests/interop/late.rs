@@ -1,5 +1,5 @@
-//! How soon our waiter has a lock, on a machine that may itself be late. Must never blame a client for the machine, nor pass what
-//! could not be measured.
+//! Measures how soon a Leasehold waiter gets a lock, on a machine that may itself be late. Measurements during a
+//! stall of the machine do not count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,13 +9,13 @@ use std::time::Duration;
 use crate::scene::{millis, now};
 use crate::skip;
 
-/// How soon after a foreign release our waiter has the lock: it asks each 50 ms.
+/// The limit between a foreign release and the grant to a Leasehold waiter, which polls each 50 ms.
 pub(crate) const SOON: Duration = Duration::from_millis(100);
 
-/// A bare thread that is later than this says that the machine has other things to do.
+/// If a sleeping thread is later than this, the machine is busy.
 const STALL: Duration = Duration::from_millis(50);
 
-/// What something took, and how late the machine was meanwhile.
+/// A measured time, and the delay of the machine meanwhile.
 pub(crate) struct Timed {
     took: Duration,
     stalled: Duration,
@@ -31,7 +31,7 @@ pub(crate) fn timed(something: impl FnOnce()) -> Timed {
     }
 }
 
-/// Requires that our waiter has the lock soon after each foreign release that `again` measures. The median of five counts, in none
+/// Requires that a Leasehold waiter has the lock soon after each foreign release that `again` measures. The median of five counts, in none
 /// of which the machine was late: a process that has to wait for a processor is no news of the lock.
 pub(crate) fn seen_soon(mut again: impl FnMut() -> Timed) -> String {
     const TIMES: usize = 5;
@@ -54,14 +54,14 @@ pub(crate) fn seen_soon(mut again: impl FnMut() -> Timed) -> String {
     measured.sort_unstable();
     assert!(measured[TIMES / 2] <= SOON, "{measured:?}");
     format!(
-        "seen by ours after {} (median; worst {}; {} not counted)",
+        "seen by Leasehold after {} (median; worst {}; {} not counted)",
         millis(measured[TIMES / 2]),
         millis(measured[TIMES - 1]),
         late.len()
     )
 }
 
-/// A thread that only sleeps, beside the story. On a quiet machine it is a few milliseconds late.
+/// A thread that only sleeps, to detect stalls. On a quiet machine it is a few milliseconds late.
 struct Stalls {
     worst: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,

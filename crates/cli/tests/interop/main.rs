@@ -1,8 +1,7 @@
-//! Locks shared with other programs: the real libraries, in processes of their own, and ours in another. Must never count what
-//! was skipped as passed.
+//! Locks shared with foreign programs: their real libraries and Leasehold, each in its own process.
 //!
-//! It has its own `main`: what it skips is named, with the reason, and counted. Words on the command line choose stories by a part
-//! of `<client> <story>`. `scripts/test` installs the libraries.
+//! The test has its own `main`, which lists and counts skipped stories with their reason. Arguments choose
+//! stories by a part of `<client> <story>`. `scripts/test` installs the libraries.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -32,10 +31,10 @@ use crate::foreign::Foreign;
 use crate::scene::Scene;
 use crate::stories::Story;
 
-/// A title, and a story that says what it measured and panics if it ends otherwise than it should.
+/// A title, and a story that returns its measurements and panics on failure.
 type Tale = (&'static str, fn() -> String);
 
-/// What is told without a client of [`foreign::ALL`], and the program that it needs.
+/// The stories without a client of [`foreign::ALL`], and the program they need.
 const TALES: &[(Option<&str>, &[Tale])] = &[
     (Some("flock"), migrating::STORIES),
     (None, types::STORIES),
@@ -50,20 +49,20 @@ const TALES: &[(Option<&str>, &[Tale])] = &[
     ),
 ];
 
-/// Why a story could not be told to its end.
+/// The reason for a skipped story.
 struct Skipped(String);
 
-/// Ends the story that calls it, which is no passing.
+/// Ends the calling story as skipped.
 fn skip(why: String) -> ! {
     resume_unwind(Box::new(Skipped(why)))
 }
 
-/// What came of all stories.
+/// The results of all stories.
 #[derive(Default)]
 struct Tally {
     passed: AtomicUsize,
     failed: Mutex<Vec<String>>,
-    /// Who, why, and how many stories.
+    /// The client, the reason and the number of stories.
     skipped: Mutex<Vec<(String, String, usize)>>,
     left_out: AtomicUsize,
 }
@@ -119,7 +118,7 @@ fn main() -> ExitCode {
     )
 }
 
-/// Stories that are told one after the other, beside those of other jobs.
+/// Stories that run one after the other, in parallel with other jobs.
 type Job = Box<dyn Fn(&Args, &Tally) + Sync>;
 
 fn jobs() -> Vec<Job> {
@@ -134,7 +133,7 @@ fn jobs() -> Vec<Job> {
             Box::new(move |args, tally| tell_tale(*needs, tale, args, tally))
         })
     });
-    // The migrations take the longest, and mostly wait.
+    // The migrations take longest and mostly wait.
     tales.chain(clients).chain(timestamps).collect()
 }
 
@@ -142,14 +141,14 @@ fn title(foreign: &Foreign, story: &Story) -> String {
     format!("{} {}", foreign.name, story.title)
 }
 
-/// The stories that concern it.
+/// The stories of a client.
 fn stories_of(foreign: &'static Foreign) -> impl Iterator<Item = &'static Story> {
     stories::ALL
         .iter()
         .filter(move |story| (story.concerns)(foreign))
 }
 
-/// The titles of the stories that would be told.
+/// Prints the titles of the chosen stories.
 fn list(args: &Args) {
     let of_clients = foreign::ALL
         .iter()
@@ -163,7 +162,7 @@ fn list(args: &Args) {
     }
 }
 
-/// All stories with one client.
+/// Runs all stories with one client.
 fn try_one(foreign: &'static Foreign, args: &Args, tally: &Tally) {
     let (wanted, left_out): (Vec<_>, Vec<_>) =
         stories_of(foreign).partition(|story| args.want(&title(foreign, story)));
@@ -182,7 +181,7 @@ fn try_one(foreign: &'static Foreign, args: &Args, tally: &Tally) {
     }
 }
 
-/// A story that no client is needed for, but perhaps a program.
+/// Runs a story without a client, which may need a program.
 fn tell_tale(needs: Option<&str>, (title, story): &Tale, args: &Args, tally: &Tally) {
     let missing = needs.filter(|program| !foreign::works(program, &["--version"]));
     if !args.want(title) {
@@ -194,7 +193,7 @@ fn tell_tale(needs: Option<&str>, (title, story): &Tale, args: &Args, tally: &Ta
     }
 }
 
-/// One story: what it says is printed beside its title.
+/// Runs one story and prints its result.
 fn tell(title: &str, tally: &Tally, story: impl FnOnce() -> String) {
     match catch_unwind(AssertUnwindSafe(story)) {
         Ok(said) => {

@@ -1,5 +1,5 @@
-//! The roll-outs of `docs/migrating.md`, step by step: old programs and `leasehold run`, all of them processes, at work side by side.
-//! Each story has the name of its section. Must never excuse two at work at once where the page says that they exclude each other.
+//! The roll-outs of `docs/migrating.md`, step by step, with old programs and `leasehold run` as processes. Each
+//! story has the name of its section.
 
 mod hosts;
 mod redisson;

@@ -1,9 +1,8 @@
-//! A process that takes locks as it is told: ours or another program's. Must never outlive the test, or be waited for without a
-//! limit.
+//! A process that takes locks on request: Leasehold or a foreign library. It ends with the test.
 //!
-//! It reads a line and answers it with one: `try NAME TTL` and `wait NAME TTL` (milliseconds, 0: no end) with `held` or `busy`,
-//! `release` with `released` or `lost`, `count NAME TTL TURNS WHO` with `counted`; those in Rust count no more when there is a key
-//! `enough`. Its first line is `ready VERSION`.
+//! It answers each line with a line: `try NAME TTL` and `wait NAME TTL` (milliseconds, 0: no end) with `held` or
+//! `busy`, `release` with `released` or `lost`, `count NAME TTL TURNS WHO` with `counted`. The peers in Rust
+//! stop counting when the key `enough` exists. The first line is `ready VERSION`.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -21,7 +20,7 @@ use testkit::{RedisServer, eventually};
 use crate::scene::NAME;
 use crate::{Tale, foreign, side};
 
-/// Longer than anything takes that works at all.
+/// A time limit that no working peer reaches.
 const PLENTY: u16 = 60_000;
 
 pub(crate) struct Peer {
@@ -51,13 +50,13 @@ impl Peer {
         peer
     }
 
-    /// Tells it what to do.
+    /// Sends a request.
     pub(crate) fn tell(&mut self, line: &str) {
         writeln!(self.to, "{line}").expect("it reads");
         self.to.flush().expect("it reads");
     }
 
-    /// Its answer.
+    /// Reads the answer.
     pub(crate) fn answer(&mut self) -> String {
         assert!(self.is_ready(PLENTY.into()), "no answer within {PLENTY} ms");
         let mut line = String::new();
@@ -71,7 +70,7 @@ impl Peer {
         self.answer()
     }
 
-    /// Whether it answers within this time.
+    /// True if the peer answers within this time.
     pub(crate) fn answers_within(&mut self, limit: Duration) -> bool {
         self.is_ready(PollTimeout::try_from(limit).expect("some seconds"))
     }
@@ -81,7 +80,7 @@ impl Peer {
         !self.from.buffer().is_empty() || poll(&mut outputs, limit).expect("a pipe") == 1
     }
 
-    /// SIGSTOP: when this returns, it does nothing more until [`resume`](Self::resume).
+    /// Sends SIGSTOP. The peer does nothing until [`resume`](Self::resume).
     pub(crate) fn stop(&self) {
         kill(self.pid(), Signal::SIGSTOP).expect("it lives");
         let state = waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED)).expect("a child");
@@ -92,12 +91,12 @@ impl Peer {
         kill(self.pid(), Signal::SIGCONT).expect("it lives");
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the peer has ended by itself.
     pub(crate) fn end(mut self) {
         assert!(self.child.wait().expect("it ends").success());
     }
 
-    /// SIGKILL: it can do nothing more.
+    /// Sends SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it lives");
         self.child.wait().expect("it ends");
@@ -110,14 +109,14 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Fails if it has ended already.
+        // Fails if the peer has already ended.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// The same command, which the system kills when the thread ends that started it: a test that is killed has no time to do so
-/// itself. Where there is no `setpriv`, as on macOS, a peer ends when it reads its next line.
+/// Makes the system kill the command when the starting thread ends, since a killed test cannot clean up. Without
+/// `setpriv`, as on macOS, a peer ends at its next read.
 pub(crate) fn ending_with_us(command: &Command) -> Command {
     let mut bound = if foreign::works("setpriv", &["--version"]) {
         let mut bound = Command::new("setpriv");
@@ -142,11 +141,11 @@ pub(crate) const STORIES: &[Tale] = &[(
     a_killed_test_leaves_nobody_behind,
 )];
 
-/// The word that makes this program a test with a peer that waits for a lock that never ends.
+/// The argument that makes this program a test with a peer that waits for an endless lock.
 pub(crate) const WORD: &str = "one-that-waits";
 
 pub(crate) fn one_that_waits(port: u16) -> ! {
-    let mut peer = Peer::start(&side::command("ours", port, "{}"));
+    let mut peer = Peer::start(&side::command("leasehold", port, "{}"));
     peer.tell(&format!("wait {NAME} 30000"));
     loop {
         thread::park();
@@ -166,7 +165,7 @@ fn a_killed_test_leaves_nobody_behind() -> String {
     eventually(LIMIT, "its peer waits", waits);
     test.kill().expect("it lives");
     test.wait().expect("it ends");
-    // The only connection left is the one that asks.
+    // The only remaining connection is the test's.
     let clients = || server.cli(&["CLIENT", "LIST"]).text().lines().count();
     eventually(LIMIT, "the peer has ended", || clients() == 1);
     String::new()

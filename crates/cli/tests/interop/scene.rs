@@ -1,4 +1,4 @@
-//! A server of its own, one foreign program, and us. Must never wait for a fixed time where there is an event to wait for.
+//! A scene: a server, a foreign program and Leasehold. Waits for events, never for a fixed time.
 
 use std::env;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::side;
 /// The lock of all stories.
 pub(crate) const NAME: &str = "orders";
 
-/// How much later than it should a process of this machine may be.
+/// The tolerance for delays of this machine.
 pub(crate) const SLACK: Duration = Duration::from_millis(1500);
 
 const PLENTY: Duration = Duration::from_secs(20);
@@ -33,17 +33,17 @@ impl Scene {
         }
     }
 
-    /// A process with our library that shares keys with the foreign one.
-    pub(crate) fn ours(&self) -> Peer {
+    /// A process with Leasehold that uses the keys of the foreign library.
+    pub(crate) fn leasehold_peer(&self) -> Peer {
         Peer::start(&side::command(
-            "ours",
+            "leasehold",
             self.server.port(),
             self.foreign.template,
         ))
     }
 
     /// A process with the foreign library.
-    pub(crate) fn theirs(&self) -> Peer {
+    pub(crate) fn foreign_peer(&self) -> Peer {
         Peer::start(&self.foreign.command(self.server.port()))
     }
 
@@ -51,7 +51,7 @@ impl Scene {
         self.foreign.key(NAME)
     }
 
-    /// The value of the lock's key, which must be there.
+    /// The value of the lock's key, which must exist.
     pub(crate) fn value(&self) -> Vec<u8> {
         self.server.cli(&["GET", &self.key()]).bytes().to_vec()
     }
@@ -60,22 +60,22 @@ impl Scene {
         self.server.cli(&["EXISTS", &self.key()]).int() == 0
     }
 
-    /// Waits until one of ours is in line.
-    pub(crate) fn ours_waits(&self) {
+    /// Waits until a Leasehold client is in the queue.
+    pub(crate) fn leasehold_waits(&self) {
         let queue = format!("{{{}}}:lh-queue", self.key());
-        eventually(PLENTY, "ours is in line", || {
+        eventually(PLENTY, "Leasehold is in line", || {
             self.server.cli(&["ZCARD", &queue]).int() == 1
         });
     }
 
-    /// Tells a peer to wait, and returns when it has asked for the lock and was refused.
+    /// Tells a peer to wait, and returns after its first refused request.
     pub(crate) fn starts_to_wait(&self, peer: &mut Peer, ttl: Duration) {
         let before = self.requests();
         peer.tell(&format!("wait {NAME} {}", ttl.as_millis()));
         eventually(PLENTY, "it has asked", || self.requests() > before);
     }
 
-    /// How often anybody has asked for a lock, by whatever command. Ours asks only while it waits.
+    /// The number of requests for a lock, by any command. Leasehold sends them only while it waits.
     pub(crate) fn requests(&self) -> u64 {
         let stats = self.server.cli(&["INFO", "commandstats"]).text();
         let calls = |line: &str| -> Option<u64> {
@@ -86,13 +86,13 @@ impl Scene {
         stats.lines().filter_map(calls).sum()
     }
 
-    /// What `leasehold inspect` says of the lock.
+    /// The output of `leasehold inspect` for the lock.
     pub(crate) fn inspect(&self) -> Value {
         inspect(&self.server, self.foreign.template)
     }
 }
 
-/// What `leasehold inspect` says of the lock on this server.
+/// The output of `leasehold inspect` for the lock on this server.
 pub(crate) fn inspect(server: &RedisServer, template: &str) -> Value {
     let done = unconfigured(env!("CARGO_BIN_EXE_leasehold"))
         .args(["inspect", "--json", "--url", &server.url()])
@@ -105,7 +105,7 @@ pub(crate) fn inspect(server: &RedisServer, template: &str) -> Value {
     report["locks"][0].clone()
 }
 
-/// A program, without the settings of ours that whoever runs the tests may have.
+/// A command without the Leasehold settings of the user who runs the tests.
 pub(crate) fn unconfigured(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in env::vars_os() {
@@ -121,7 +121,7 @@ pub(crate) fn now() -> Moment {
     Clock::system().now()
 }
 
-/// `words`, with milliseconds for people.
+/// A duration in milliseconds.
 pub(crate) fn millis(time: Duration) -> String {
     format!("{} ms", time.as_millis())
 }

@@ -1,4 +1,4 @@
-//! The two sides that are written in Rust, as processes of their own: ours, and rslock. See [`crate::peer`].
+//! The two peers in Rust, as separate processes: Leasehold and rslock. See [`crate::peer`].
 
 use std::env;
 use std::io::{self, Write};
@@ -11,10 +11,10 @@ use rslock::{LockError, LockManager};
 use testkit::{Reply, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
-/// The word that makes this program one of the sides.
+/// The argument that makes this program one of the peers.
 pub(crate) const WORD: &str = "side";
 
-/// The process of `who`, `ours` or `rslock`.
+/// The process of `who`: `leasehold` or `rslock`.
 pub(crate) fn command(who: &str, port: u16, template: &str) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args([WORD, who, &port.to_string(), template]);
@@ -22,20 +22,20 @@ pub(crate) fn command(who: &str, port: u16, template: &str) -> Command {
 }
 
 trait Side {
-    /// Takes the lock, and says whether it did; it always does if it is to wait.
+    /// Takes the lock. Returns true on success, and always if it waits.
     fn take(&mut self, name: &str, ttl: Duration, wait: bool) -> bool;
 
-    /// Gives it back, and says whether it was still its own.
+    /// Releases the lock. Returns true if it was still held.
     fn release(&mut self) -> bool;
 }
 
-/// Our library; it never takes a lock without an end.
-struct Ours {
+/// Leasehold, which never takes a lock without a TTL.
+struct LeaseholdSide {
     client: blocking::Client,
     lease: Option<blocking::Lease>,
 }
 
-impl Side for Ours {
+impl Side for LeaseholdSide {
     fn take(&mut self, name: &str, ttl: Duration, wait: bool) -> bool {
         let lock = self.client.mutex(name).map(|mutex| mutex.ttl(ttl));
         self.lease = if wait {
@@ -86,16 +86,16 @@ impl Side for Rslock {
     }
 }
 
-/// Does what it is told until its standard input ends.
+/// Serves requests until stdin ends.
 pub(crate) fn run(who: &str, port: u16, template: &str) {
     let url = format!("redis://127.0.0.1:{port}/");
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    if who == "ours" {
+    if who == "leasehold" {
         let builder = Client::builder().key_template(template);
         let client = runtime.block_on(builder.connect(&url)).unwrap();
         let client = client.into();
         obey(
-            &mut Ours {
+            &mut LeaseholdSide {
                 client,
                 lease: None,
             },
@@ -155,13 +155,14 @@ fn obey(side: &mut impl Side, port: u16, template: &str, version: &str) {
     }
 }
 
-/// The counter: read, add one, write, and never in one step.
+/// The counter: reads, adds one and writes, in separate commands.
 struct Counter<'a, S: Side> {
     side: &'a mut S,
     server: RespConn,
     who: &'a str,
     mine: i64,
-    /// The list that python-redis-lock waits at: what its own release does, and what the documentation says to do after ours.
+    /// The list that python-redis-lock waits on. Its own release pushes to it, as the documentation asks for
+    /// after a release by Leasehold.
     signal: Option<String>,
 }
 
@@ -176,7 +177,7 @@ impl<'a, S: Side> Counter<'a, S> {
         }
     }
 
-    /// One turn; `false` if it is enough.
+    /// One turn; false when the key `enough` exists.
     fn count(&mut self, name: &str, ttl: Duration) -> bool {
         self.side.take(name, ttl, true);
         let keys = ["MGET", "count", "last", "changes", "enough"];

@@ -1,4 +1,4 @@
-//! What must hold with every program that keeps its lock as a string: told once, for all of them.
+//! The stories for every foreign program that stores its lock as a string.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::{counter, side};
 
 pub(crate) struct Story {
     pub(crate) title: &'static str,
-    /// Which programs it is told of.
+    /// The programs that it applies to.
     pub(crate) concerns: fn(&Foreign) -> bool,
-    /// Says what it measured, and panics if it ends otherwise than it should.
+    /// Returns its measurements, and panics on failure.
     pub(crate) tell: fn(&Scene) -> String,
 }
 
@@ -68,11 +68,11 @@ const LONG: &str = "30000";
 const LONG_TIME: Duration = Duration::from_secs(30);
 
 fn each_excludes_the_other(scene: &Scene) -> String {
-    let (mut ours, mut theirs) = (scene.ours(), scene.theirs());
+    let (mut leasehold, mut foreign) = (scene.leasehold_peer(), scene.foreign_peer());
     let attempt = format!("try {NAME} {LONG}");
-    assert_eq!(theirs.ask(&attempt), "held");
+    assert_eq!(foreign.ask(&attempt), "held");
     let value = scene.value();
-    assert_eq!(ours.ask(&attempt), "busy");
+    assert_eq!(leasehold.ask(&attempt), "busy");
     let seen = scene.inspect();
     assert_eq!(
         (&seen["state"], &seen["holder"]["kind"]),
@@ -90,78 +90,78 @@ fn each_excludes_the_other(scene: &Scene) -> String {
         "{seen}"
     );
     assert_eq!(scene.value(), value, "left alone");
-    assert_eq!(theirs.ask("release"), "released");
+    assert_eq!(foreign.ask("release"), "released");
     assert!(scene.is_free());
 
-    assert_eq!(ours.ask(&attempt), "held");
+    assert_eq!(leasehold.ask(&attempt), "held");
     let value = scene.value();
     assert!(value.starts_with(b"lh1."));
-    assert_eq!(theirs.ask(&attempt), "busy");
+    assert_eq!(foreign.ask(&attempt), "busy");
     assert_eq!(scene.value(), value, "left alone");
-    assert_eq!(ours.ask("release"), "released");
+    assert_eq!(leasehold.ask("release"), "released");
     assert!(scene.is_free());
-    format!("version {}", theirs.version)
+    format!("version {}", foreign.version)
 }
 
 fn a_release_is_seen_by_the_others_waiter(scene: &Scene) -> String {
-    let (mut ours, mut theirs) = (scene.ours(), scene.theirs());
-    assert_eq!(theirs.ask(&format!("try {NAME} {LONG}")), "held");
-    let seen_by_us = see_their_releases(scene, &mut ours, &mut theirs);
+    let (mut leasehold, mut foreign) = (scene.leasehold_peer(), scene.foreign_peer());
+    assert_eq!(foreign.ask(&format!("try {NAME} {LONG}")), "held");
+    let by_leasehold = see_foreign_releases(scene, &mut leasehold, &mut foreign);
 
-    // Its own time to wait depends, with some, on the TTL that it asks for: once is enough then.
+    // With some libraries the waiting time depends on the requested TTL: once is enough then.
     let (ttl, times) = if scene.foreign.sleeps {
         (Duration::from_secs(5), 1)
     } else {
         (LONG_TIME, 5)
     };
-    let mut by_them = Vec::new();
+    let mut by_foreign = Vec::new();
     for _ in 0..times {
-        assert_eq!(theirs.ask("release"), "released");
-        assert_eq!(ours.ask(&format!("try {NAME} {LONG}")), "held");
-        scene.starts_to_wait(&mut theirs, ttl);
+        assert_eq!(foreign.ask("release"), "released");
+        assert_eq!(leasehold.ask(&format!("try {NAME} {LONG}")), "held");
+        scene.starts_to_wait(&mut foreign, ttl);
         let began = now();
-        assert_eq!(ours.ask("release"), "released");
-        assert_eq!(theirs.answer(), "held");
-        by_them.push(now().since(began));
+        assert_eq!(leasehold.ask("release"), "released");
+        assert_eq!(foreign.answer(), "held");
+        by_foreign.push(now().since(began));
     }
-    assert_eq!(theirs.ask("release"), "released");
-    by_them.sort_unstable();
-    let typical = by_them[times / 2];
+    assert_eq!(foreign.ask("release"), "released");
+    by_foreign.sort_unstable();
+    let typical = by_foreign[times / 2];
     assert!(
         typical <= scene.foreign.asks_each(ttl) + SLACK,
-        "{by_them:?}"
+        "{by_foreign:?}"
     );
     format!(
-        "{seen_by_us}, by theirs within {}",
-        millis(by_them[times - 1])
+        "{by_leasehold}, by the foreign client within {}",
+        millis(by_foreign[times - 1])
     )
 }
 
-/// Theirs holds, at the beginning and at the end.
-fn see_their_releases(scene: &Scene, ours: &mut Peer, theirs: &mut Peer) -> String {
+/// The foreign peer holds the lock at the beginning and at the end.
+fn see_foreign_releases(scene: &Scene, leasehold: &mut Peer, foreign: &mut Peer) -> String {
     seen_soon(|| {
-        ours.tell(&format!("wait {NAME} {LONG}"));
-        scene.ours_waits();
+        leasehold.tell(&format!("wait {NAME} {LONG}"));
+        scene.leasehold_waits();
         let seen = timed(|| {
-            assert_eq!(theirs.ask("release"), "released");
-            assert_eq!(ours.answer(), "held");
+            assert_eq!(foreign.ask("release"), "released");
+            assert_eq!(leasehold.answer(), "held");
         });
-        assert_eq!(ours.ask("release"), "released");
-        assert_eq!(theirs.ask(&format!("try {NAME} {LONG}")), "held");
+        assert_eq!(leasehold.ask("release"), "released");
+        assert_eq!(foreign.ask(&format!("try {NAME} {LONG}")), "held");
         seen
     })
 }
 
 fn nobody_releases_the_others_lock(scene: &Scene) -> String {
-    let (mut ours, mut theirs) = (scene.ours(), scene.theirs());
-    // Theirs has run out, and ours holds.
+    let (mut leasehold, mut foreign) = (scene.leasehold_peer(), scene.foreign_peer());
+    // The foreign lease has expired, and Leasehold holds the lock.
     assert_eq!(
-        theirs.ask(&format!("try {NAME} {}", scene.foreign.ttl.as_millis())),
+        foreign.ask(&format!("try {NAME} {}", scene.foreign.ttl.as_millis())),
         "held"
     );
-    assert_eq!(ours.ask(&format!("wait {NAME} {LONG}")), "held");
+    assert_eq!(leasehold.ask(&format!("wait {NAME} {LONG}")), "held");
     let value = scene.value();
-    let said = theirs.ask("release");
+    let said = foreign.ask("release");
     assert_eq!(
         said,
         if scene.foreign.knows_loss {
@@ -170,28 +170,28 @@ fn nobody_releases_the_others_lock(scene: &Scene) -> String {
             "released"
         }
     );
-    assert_eq!(scene.value(), value, "ours goes on");
+    assert_eq!(scene.value(), value, "Leasehold goes on");
 
-    // Ours was deleted, and theirs holds.
+    // Leasehold's key was deleted, and the foreign peer holds the lock.
     scene.server.cli(&["DEL", &scene.key()]);
-    assert_eq!(theirs.ask(&format!("try {NAME} {LONG}")), "held");
+    assert_eq!(foreign.ask(&format!("try {NAME} {LONG}")), "held");
     let value = scene.value();
-    assert_eq!(ours.ask("release"), "lost");
-    assert_eq!(scene.value(), value, "theirs goes on");
-    assert_eq!(theirs.ask("release"), "released");
+    assert_eq!(leasehold.ask("release"), "lost");
+    assert_eq!(scene.value(), value, "the foreign client goes on");
+    assert_eq!(foreign.ask("release"), "released");
     assert!(scene.is_free());
     String::new()
 }
 
 fn a_lock_without_an_end_is_never_taken(scene: &Scene) -> String {
-    let (mut ours, mut theirs) = (scene.ours(), scene.theirs());
-    assert_eq!(theirs.ask(&format!("try {NAME} 0")), "held");
+    let (mut leasehold, mut foreign) = (scene.leasehold_peer(), scene.foreign_peer());
+    assert_eq!(foreign.ask(&format!("try {NAME} 0")), "held");
     let value = scene.value();
-    assert_eq!(ours.ask(&format!("try {NAME} {LONG}")), "busy");
-    ours.tell(&format!("wait {NAME} {LONG}"));
-    scene.ours_waits();
+    assert_eq!(leasehold.ask(&format!("try {NAME} {LONG}")), "busy");
+    leasehold.tell(&format!("wait {NAME} {LONG}"));
+    scene.leasehold_waits();
     let before = scene.requests();
-    eventually(LONG_TIME, "ours has asked ten times", || {
+    eventually(LONG_TIME, "Leasehold has asked ten times", || {
         scene.requests() > before + 10
     });
     assert_eq!(scene.value(), value);
@@ -201,38 +201,38 @@ fn a_lock_without_an_end_is_never_taken(scene: &Scene) -> String {
         seen["state"] == "held" && seen["lease_ms"].is_null(),
         "{seen}"
     );
-    assert_eq!(theirs.ask("release"), "released");
-    assert_eq!(ours.answer(), "held");
+    assert_eq!(foreign.ask("release"), "released");
+    assert_eq!(leasehold.answer(), "held");
     String::new()
 }
 
 fn a_killed_holder_delays_the_other_by_its_ttl(scene: &Scene) -> String {
-    let (mut ours, mut theirs) = (scene.ours(), scene.theirs());
+    let (mut leasehold, mut foreign) = (scene.leasehold_peer(), scene.foreign_peer());
     let ttl = scene.foreign.ttl;
     let attempt = format!("try {NAME} {}", ttl.as_millis());
     let sent = now();
-    assert_eq!(theirs.ask(&attempt), "held");
+    assert_eq!(foreign.ask(&attempt), "held");
     let held = now();
-    theirs.kill();
-    assert_eq!(ours.ask(&format!("wait {NAME} {LONG}")), "held");
+    foreign.kill();
+    assert_eq!(leasehold.ask(&format!("wait {NAME} {LONG}")), "held");
     let taken = now();
-    // Its key was made between the two, and the server counts whole milliseconds.
+    // The key was set between the two times, and the server counts whole milliseconds.
     assert!(
         taken.since(sent) + Duration::from_millis(2) >= ttl,
         "not before its end"
     );
     let late = taken.since(held).saturating_sub(ttl);
     assert!(late <= SOON + SLACK, "{late:?} late");
-    ours.ask("release");
+    leasehold.ask("release");
 
-    // And the other way round.
-    let mut theirs = scene.theirs();
+    // The reverse direction.
+    let mut foreign = scene.foreign_peer();
     let sent = now();
-    assert_eq!(ours.ask(&attempt), "held");
+    assert_eq!(leasehold.ask(&attempt), "held");
     let held = now();
-    ours.kill();
+    leasehold.kill();
     assert_eq!(
-        theirs.ask(&format!("wait {NAME} {}", ttl.as_millis())),
+        foreign.ask(&format!("wait {NAME} {}", ttl.as_millis())),
         "held"
     );
     let taken = now();
@@ -246,46 +246,47 @@ fn a_killed_holder_delays_the_other_by_its_ttl(scene: &Scene) -> String {
         "{after:?} late"
     );
     format!(
-        "ours {} after its end, theirs {}",
+        "Leasehold {} after its end, the foreign client {}",
         millis(late),
         millis(after)
     )
 }
 
 fn without_its_template_there_are_two_locks(scene: &Scene) -> String {
-    let mut theirs = scene.theirs();
-    let mut plain = Peer::start(&side::command("ours", scene.server.port(), "{}"));
+    let mut foreign = scene.foreign_peer();
+    let mut plain = Peer::start(&side::command("leasehold", scene.server.port(), "{}"));
     let attempt = format!("try {NAME} {LONG}");
-    assert_eq!(theirs.ask(&attempt), "held");
+    assert_eq!(foreign.ask(&attempt), "held");
     assert_eq!(plain.ask(&attempt), "held");
-    assert_eq!(scene.ours().ask(&attempt), "busy");
+    assert_eq!(scene.leasehold_peer().ask(&attempt), "busy");
     String::new()
 }
 
 fn its_waiter_without_a_limit_needs_its_signal(scene: &Scene) -> String {
-    let (mut ours, mut theirs) = (scene.ours(), scene.theirs());
-    assert_eq!(ours.ask(&format!("try {NAME} {LONG}")), "held");
-    scene.starts_to_wait(&mut theirs, Duration::ZERO);
+    let (mut leasehold, mut foreign) = (scene.leasehold_peer(), scene.foreign_peer());
+    assert_eq!(leasehold.ask(&format!("try {NAME} {LONG}")), "held");
+    scene.starts_to_wait(&mut foreign, Duration::ZERO);
     let clients = || scene.server.cli(&["CLIENT", "LIST"]).text();
     eventually(LONG_TIME, "it sleeps", || clients().contains("cmd=blpop"));
-    assert_eq!(ours.ask("release"), "released");
+    assert_eq!(leasehold.ask("release"), "released");
     assert!(
-        !theirs.answers_within(Duration::from_millis(300)),
+        !foreign.answers_within(Duration::from_millis(300)),
         "nothing told it"
     );
     assert!(scene.is_free());
-    // What its own release does, and what the documentation says to do after ours.
+    // The signal that the library's own release sends, as the documentation asks for after a release by
+    // Leasehold.
     let began = now();
     scene
         .server
         .cli(&["RPUSH", &format!("lock-signal:{NAME}"), "1"]);
-    assert_eq!(theirs.answer(), "held");
+    assert_eq!(foreign.answer(), "held");
     let woken = now().since(began);
-    assert_eq!(theirs.ask("release"), "released");
-    // The signal that it leaves behind harms nobody.
-    assert_eq!(ours.ask(&format!("try {NAME} {LONG}")), "held");
+    assert_eq!(foreign.ask("release"), "released");
+    // The left signal does no harm.
+    assert_eq!(leasehold.ask(&format!("try {NAME} {LONG}")), "held");
     format!(
-        "asleep after our release; woken by a signal within {}",
+        "asleep after the release by Leasehold; woken by a signal within {}",
         millis(woken)
     )
 }

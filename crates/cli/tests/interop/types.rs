@@ -1,5 +1,5 @@
-//! Programs whose locks are no strings: the commands that they send, on the same key as ours. Must never depend on the programs
-//! themselves: both need a runtime that is not worth installing.
+//! Foreign locks that are not strings. The tests send the commands of these programs, since both need a runtime
+//! that is not worth installing.
 
 use std::time::Duration;
 
@@ -18,22 +18,23 @@ const WHO: &str = "9b2e6f0a-6f0c-4c52-a5a6-3a2f6f6f0e11:42";
 const LONG: Duration = Duration::from_secs(30);
 const TTL: Duration = Duration::from_millis(400);
 
-/// What a program sends to take its lock and to free it, by the commands of its own script.
+/// The commands of a program for taking and releasing its lock, from its own script.
 struct Program {
     kind: &'static str,
-    /// What `leasehold inspect` takes it for.
+    /// The format that `leasehold inspect` reports.
     format: &'static str,
     /// KEYS: the lock. ARGV: the TTL in ms, who.
     take: &'static str,
     /// KEYS: the lock. ARGV: who.
     free: &'static str,
-    /// Its answer when it got the lock.
+    /// The answer when it got the lock.
     got: fn(&Reply) -> bool,
-    /// Its answer while ours holds.
+    /// The answer while Leasehold holds the lock.
     refused: fn(&Reply) -> bool,
 }
 
-/// Redisson 3: a hash with a field for the thread. While another's lock is a string it fails with an error, which is no taking.
+/// Redisson 3: a hash with a field for the thread. While the key is a string its script fails with an error, so
+/// it does not get the lock.
 const REDISSON: Program = Program {
     kind: "hash",
     format: "Redisson",
@@ -50,7 +51,8 @@ const REDISSON: Program = Program {
     },
 };
 
-/// Symfony Lock since 5.2: a sorted set with the ends of the leases. A string is of an older Symfony to it, and so held.
+/// Symfony Lock since 5.2: a sorted set with the ends of the leases. It takes a string for the lock of an older
+/// Symfony, and so for held.
 const SYMFONY: Program = Program {
     kind: "zset",
     format: "Symfony Lock",
@@ -75,7 +77,7 @@ fn shares_a_key(program: &Program) -> String {
     let client = blocking::Client::connect(&server.url()).expect("a server");
     let lock = client.mutex(KEY).map(|mutex| mutex.ttl(LONG));
 
-    // It holds: busy, by a name, and never an exception.
+    // The foreign program holds: Leasehold reports busy with a name, and no error.
     assert!((program.got)(&take(LONG)));
     assert!(lock.try_acquire().expect("no exception").is_none());
     let Err(Error::Timeout(timeout)) = lock.acquire_within(Duration::from_secs(1)) else {
@@ -91,7 +93,8 @@ fn shares_a_key(program: &Program) -> String {
     assert_eq!(seen["holder"]["type"], program.kind, "{seen}");
     assert_eq!(seen["holder"]["format"], program.format, "{seen}");
 
-    // It frees it; ours holds; it is refused and ours is left alone.
+    // The foreign program releases and Leasehold holds: the foreign program is refused, and the key stays
+    // unchanged.
     assert!(server.cli(&["EVAL", program.free, "1", KEY, WHO]).int() > 0);
     let lease = lock.try_acquire().expect("an answer").expect("free");
     let token = server.cli(&["GET", KEY]);
@@ -105,7 +108,7 @@ fn shares_a_key(program: &Program) -> String {
     assert_eq!(server.cli(&["GET", KEY]), token, "left alone");
     lease.release().expect("held");
 
-    // It dies.
+    // The foreign program dies.
     let began = now();
     assert!((program.got)(&take(TTL)));
     let lease = lock.acquire_within(LONG).expect("its lease ended");
@@ -113,7 +116,7 @@ fn shares_a_key(program: &Program) -> String {
     assert!(waited >= TTL, "not before its end: {waited:?}");
     lease.release().expect("held");
     format!(
-        "a {}; while ours holds it is answered {refused:?}",
+        "a {}; while Leasehold holds it is answered {refused:?}",
         program.kind
     )
 }

@@ -1,4 +1,4 @@
-//! `flock` on two hosts, which are two lock files here.
+//! `flock` on two hosts, played with two lock files.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use super::rollout::{Rollout, Running};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// The lines of cron on the host whose lock file is `$1`: as they were, as they are during the roll-out, and as they are to be.
+/// The cron lines of the host with the lock file `$1`: before, during and after the roll-out.
 const LINES: &str = r#"
 old_line() { flock -n "$DIR/$1.lock" "${@:2}"; }
 both_line() { new --try lock -- flock -n "$DIR/$1.lock" "${@:2}"; }
 new_line() { new --try lock -- "${@:2}"; }
 "#;
 
-/// The status of `line` on `host` while `other` works on another or the same one.
+/// The status of `line` while `busy` works, and whether their work overlapped.
 fn beside(busy: &str, line: &str) -> (i32, bool) {
     let rollout = Rollout::start();
     let works = holds(&rollout, busy);
@@ -33,28 +33,29 @@ fn holds(rollout: &Rollout, line: &str) -> Running {
 
 pub(super) fn flock_and_cron() -> String {
     const RUNS: (i32, bool) = (0, true);
-    // Before: each host for itself, and its second line says 1.
+    // Before: each host excludes only itself, with status 1.
     assert_eq!(beside("old_line a", "old_line a"), (1, false));
     assert_eq!(beside("old_line a", "old_line b"), RUNS);
 
-    // One host after the other gets the new line: flock excludes old and new on each, in both directions.
+    // One host after the other gets the new line: flock excludes the old and the new line on each host, in both
+    // directions.
     assert_eq!(beside("old_line a", "both_line a"), (1, false));
     assert_eq!(beside("both_line a", "old_line a"), (1, false));
-    // Between hosts with the new line, ours does; one with the old line is not excluded, as before.
+    // Between hosts with the new line, Leasehold excludes. A host with the old line is not excluded, as before.
     assert_eq!(beside("both_line a", "both_line b"), (75, false));
     assert_eq!(beside("both_line a", "old_line b"), RUNS);
     assert_eq!(beside("old_line b", "both_line a"), RUNS);
 
-    // When the last host is done, flock goes, one host after the other.
+    // When all hosts have the new line, flock is removed on one host after the other.
     for (one, other) in [("both_line a", "new_line a"), ("new_line a", "both_line b")] {
         assert_eq!(beside(one, other), (75, false));
         assert_eq!(beside(other, one), (75, false));
     }
     assert_eq!(beside("new_line a", "new_line b"), (75, false));
-    // And not sooner.
+    // Not before.
     assert_eq!(beside("old_line a", "new_line a"), RUNS);
 
-    // The codes of both can be chosen.
+    // The exit codes of both can be chosen.
     let rollout = Rollout::start();
     let works = holds(&rollout, "both_line a");
     assert_eq!(rollout.run("flock -n -E 9 \"$DIR/a.lock\" true"), 9);
@@ -62,7 +63,8 @@ pub(super) fn flock_and_cron() -> String {
     rollout.touch("done");
     assert_eq!(works.ends(), 0);
     a_single_host_needs_no_server();
-    "flock inside of ours excluded the old line on each host; without it, it did not".into()
+    "flock inside of leasehold run excluded the old line on each host; without it, it did not"
+        .into()
 }
 
 fn a_single_host_needs_no_server() {

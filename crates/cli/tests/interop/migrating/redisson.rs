@@ -1,4 +1,5 @@
-//! Redisson: a hash. Its programs are played by shell scripts that send the commands of its scripts, since it needs a Java runtime.
+//! Redisson, whose lock is a hash. Shell scripts send the commands of its scripts, since it needs a Java
+//! runtime.
 
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use super::rollout::{Rollout, at_once, exclude_each_other, new, old};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// `tryLock` and `unlock` of an `RLock`: a field for the thread, a message to those who wait. An error is an exception, which the
-/// function `failed` gets.
+/// `tryLock` and `unlock` of an `RLock`: a field for the thread, and a message to its waiters. An error calls
+/// the function `failed`, like an exception.
 const RLOCK: &str = r#"
 thread=$(cat /proc/sys/kernel/random/uuid):1
 take() {
@@ -27,7 +28,7 @@ free() {
 }
 "#;
 
-/// A program that expects no exception ends by it.
+/// A program without exception handling ends.
 const UNCAUGHT: &str = "failed() { exit 70; }\n";
 
 /// Step 1: `WRONGTYPE` is busy.
@@ -38,30 +39,30 @@ pub(super) fn redisson() -> String {
     at_once(&[
         &|| it_is_excluded_and_fails(&uncaught, &caught),
         &a_waiter_that_its_own_kind_wakes_fails_too,
-        // Step 1: they change one by one.
+        // Step 1: old programs change one by one.
         &|| exclude_each_other(&old(&uncaught), &old(&caught)),
-        // Step 2: new ones start in any order.
+        // Step 2: new programs start in any order.
         &|| exclude_each_other(&old(&caught), &new("")),
         // Where step 1 is not possible.
-        &|| ours_waits_for_what_a_stopped_one_left(&uncaught),
+        &|| leasehold_waits_for_what_a_stopped_one_left(&uncaught),
         &|| two_names_are_two_locks(&uncaught),
-        &others_of_the_same_name_exclude_ours,
+        &others_of_the_same_name_exclude_leasehold,
     ]);
-    "by its commands: excluded both ways, and fails with WRONGTYPE while ours holds".into()
+    "by its commands: excluded both ways, and fails with WRONGTYPE while Leasehold holds".into()
 }
 
 fn it_is_excluded_and_fails(uncaught: &str, caught: &str) {
     let rollout = Rollout::start();
-    let ours = rollout.ours_holds("");
+    let leasehold = rollout.leasehold_holds("");
     let token = rollout.server.cli(&["GET", "lock"]);
     assert_eq!(rollout.run(&format!("{uncaught}take")), 70);
     assert_eq!(rollout.run(&format!("{caught}take")), 1);
     assert_eq!(rollout.server.cli(&["GET", "lock"]), token, "left alone");
     rollout.touch("done");
-    assert_eq!(ours.ends(), 0);
+    assert_eq!(leasehold.ends(), 0);
 }
 
-fn ours_waits_for_what_a_stopped_one_left(program: &str) {
+fn leasehold_waits_for_what_a_stopped_one_left(program: &str) {
     let rollout = Rollout::start();
     let holds = format!("TTL=3000\n{program}take && : >\"$DIR/has\"; sleep 60");
     let stopped = rollout.begin(&holds);
@@ -73,15 +74,15 @@ fn ours_waits_for_what_a_stopped_one_left(program: &str) {
 
 fn two_names_are_two_locks(program: &str) {
     let rollout = Rollout::start();
-    let ours = rollout.ours_holds("");
+    let leasehold = rollout.leasehold_holds("");
     let elsewhere = format!("LOCK=other\n{program}take && \"$DIR/work\" old");
     assert_eq!(rollout.run(&elsewhere), 0);
     assert!(rollout.overlapped());
     rollout.touch("done");
-    assert_eq!(ours.ends(), 0);
+    assert_eq!(leasehold.ends(), 0);
 }
 
-/// Redisson's waiters sleep until a message of its own kind. Ours may be first then.
+/// Redisson's waiters sleep until a message from Redisson. Leasehold may then be first.
 fn a_waiter_that_its_own_kind_wakes_fails_too() {
     let rollout = Rollout::start();
     let program = CAUGHT.to_owned() + RLOCK;
@@ -90,25 +91,25 @@ fn a_waiter_that_its_own_kind_wakes_fails_too() {
     eventually(LONG, "it has the lock", || rollout.has("has"));
     let mut waiter = rollout.server.connection();
     waiter.command(&["SUBSCRIBE", "redisson_lock__channel:{lock}"]);
-    let ours = rollout.begin("new lock -- \"$DIR/work\" new long");
-    eventually(LONG, "ours is in line", || {
+    let leasehold = rollout.begin("new lock -- \"$DIR/work\" new long");
+    eventually(LONG, "Leasehold is in line", || {
         rollout.server.cli(&["EXISTS", "{lock}:lh-queue"]).int() == 1
     });
     rollout.touch("go");
     assert_eq!(waiter.receive().expect("a message").array()[2].text(), "0");
     assert_eq!(holder.ends(), 0);
-    eventually(LONG, "ours works", || !rollout.turns().is_empty());
+    eventually(LONG, "Leasehold works", || !rollout.turns().is_empty());
     assert_eq!(rollout.run(&(UNCAUGHT.to_owned() + RLOCK + "take")), 70);
-    // And ours wakes nobody of its kind.
+    // Leasehold does not wake Redisson's waiters.
     rollout.touch("done");
-    assert_eq!(ours.ends(), 0);
+    assert_eq!(leasehold.ends(), 0);
     waiter.set_timeout(Duration::from_millis(200));
     assert!(waiter.receive().is_err());
 }
 
-/// A read lock, which is a hash with a mode; a fair lock, which is a hash and a line beside it; a semaphore, which is a number. Each by
-/// the first command of its script that touches the key.
-fn others_of_the_same_name_exclude_ours() {
+/// A read lock is a hash with a mode, a fair lock a hash with a queue, a semaphore a number. Each is played by
+/// the first command of its script that uses the key.
+fn others_of_the_same_name_exclude_leasehold() {
     let rollout = Rollout::start();
     for held in [
         "HSET lock mode read thread:1 1",
@@ -121,7 +122,7 @@ fn others_of_the_same_name_exclude_ours() {
         );
         assert_eq!(rollout.run("cli DEL lock >/dev/null"), 0);
     }
-    let ours = rollout.ours_holds("");
+    let leasehold = rollout.leasehold_holds("");
     for asked in [
         vec!["HGET", "lock", "mode"],
         vec!["HEXISTS", "lock", "thread:1"],
@@ -131,5 +132,5 @@ fn others_of_the_same_name_exclude_ours() {
         assert!(rollout.server.cli(&asked).error().is_some(), "{asked:?}");
     }
     rollout.touch("done");
-    assert_eq!(ours.ends(), 0);
+    assert_eq!(leasehold.ends(), 0);
 }

@@ -1,4 +1,4 @@
-//! Libraries that do `SET NX PX` and compare-and-delete: the real ones, as far as they are installed.
+//! Libraries that use `SET NX PX` and compare-and-delete: the real ones, as far as installed.
 
 use std::fs;
 use std::process::Command;
@@ -13,10 +13,10 @@ use crate::peer::Peer;
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// How many at once.
+/// The number of libraries tested in parallel.
 const AT_ONCE: usize = 3;
 
-/// Read, add one, write, and never in one step.
+/// Reads, adds one and writes, in separate commands.
 const COUNT: &str = "count=$(redis-cli -p $PORT GET count); sleep 0.01; redis-cli -p $PORT SET count $((count + 1)) >/dev/null";
 
 pub(super) fn redlock_libraries() -> String {
@@ -41,7 +41,7 @@ pub(super) fn redlock_libraries() -> String {
     format!("beside {}{skipped}", names(&there))
 }
 
-/// They concern some of them.
+/// These steps apply to some libraries.
 fn steps_1_and_2(foreign: &Foreign) {
     match foreign.name {
         "pottery" => a_majority_and_one_server_do_not_exclude_each_other(foreign),
@@ -51,47 +51,47 @@ fn steps_1_and_2(foreign: &Foreign) {
     }
 }
 
-/// Each library and ours exclude each other.
+/// Each library and Leasehold exclude each other.
 fn steps_3_and_4(foreign: &Foreign) {
     let rollout = Rollout::start();
-    let mut theirs = Peer::start(&foreign.command(rollout.server.port()));
+    let mut peer = Peer::start(&foreign.command(rollout.server.port()));
     let template = format!("--key-template '{}'", foreign.template);
     let inspect = |options: &str, says: &str| {
         let asks =
             "\"$LEASEHOLD\" inspect --url redis://127.0.0.1:$PORT/ --config \"$DIR/none.toml\"";
         rollout.run(&format!("{asks} {options} lock | grep -q '{says}'"))
     };
-    // The same key: what the first rule of the page says of `inspect`.
-    assert_eq!(theirs.ask("try lock 30000"), "held", "{}", foreign.name);
+    // Both use one key, as the first rule of the page says about `inspect`.
+    assert_eq!(peer.ask("try lock 30000"), "held", "{}", foreign.name);
     assert_eq!(inspect(&template, "a foreign lock"), 0, "{}", foreign.name);
     if foreign.template != "{}" {
         assert_eq!(inspect("", "is free"), 0, "{}", foreign.name);
         assert_eq!(rollout.run("new --try lock -- true"), 0, "two locks");
     }
-    let ours_tries = format!("new --try {template} lock -- true");
-    assert_eq!(rollout.run(&ours_tries), 75, "{}", foreign.name);
-    assert_eq!(theirs.ask("release"), "released");
-    let ours = rollout.ours_holds(&template);
-    assert_eq!(theirs.ask("try lock 30000"), "busy", "{}", foreign.name);
+    let leasehold_tries = format!("new --try {template} lock -- true");
+    assert_eq!(rollout.run(&leasehold_tries), 75, "{}", foreign.name);
+    assert_eq!(peer.ask("release"), "released");
+    let leasehold = rollout.leasehold_holds(&template);
+    assert_eq!(peer.ask("try lock 30000"), "busy", "{}", foreign.name);
     rollout.touch("done");
-    assert_eq!(ours.ends(), 0);
+    assert_eq!(leasehold.ends(), 0);
 
-    // New ones start while the old ones work.
+    // New programs start while old ones work.
     rollout.server.cli(&["SET", "count", "0"]);
-    theirs.tell(&format!("count lock 10000 {TURNS} theirs"));
-    let ours = rollout.begin(&format!(
+    peer.tell(&format!("count lock 10000 {TURNS} peer"));
+    let leasehold = rollout.begin(&format!(
         "each_turn new {template} lock -- bash -c '{COUNT}'"
     ));
-    assert_eq!(theirs.answer(), "counted", "{}", foreign.name);
-    assert_eq!(ours.ends(), 0);
+    assert_eq!(peer.answer(), "counted", "{}", foreign.name);
+    assert_eq!(leasehold.ends(), 0);
     let count = rollout.server.cli(&["GET", "count"]).int();
     assert_eq!(usize::try_from(count), Ok(2 * TURNS), "{}", foreign.name);
 }
 
-/// Three servers, of which ours has the first.
+/// Three servers; Leasehold uses the first.
 fn a_majority_and_one_server_do_not_exclude_each_other(pottery: &Foreign) {
     let (rollout, second, third) = (Rollout::start(), Rollout::start(), Rollout::start());
-    let ours = rollout.ours_holds("--key-template 'redlock:{}'");
+    let leasehold = rollout.leasehold_holds("--key-template 'redlock:{}'");
     let ports = [&rollout, &second, &third].map(|one| one.server.port().to_string());
     let asks = |ports: &[String]| {
         let python = pottery.command(0).get_program().to_owned();
@@ -107,32 +107,32 @@ fn a_majority_and_one_server_do_not_exclude_each_other(pottery: &Foreign) {
     assert_eq!(asks(&ports[..1]), "busy\n", "moved to the one server");
     assert_eq!(asks(&ports), "held\n", "not yet moved");
     rollout.touch("done");
-    assert_eq!(ours.ends(), 0);
+    assert_eq!(leasehold.ends(), 0);
 }
 
 fn without_an_expire_its_waiter_sleeps_on(python: &Foreign) {
     let rollout = Rollout::start();
     let options = format!("--key-template '{}'", python.template);
     for (expire, wakes) in [("0", false), ("1000", true)] {
-        let ours = rollout.ours_holds(&options);
-        let mut theirs = Peer::start(&python.command(rollout.server.port()));
-        theirs.tell(&format!("wait lock {expire}"));
+        let leasehold = rollout.leasehold_holds(&options);
+        let mut peer = Peer::start(&python.command(rollout.server.port()));
+        peer.tell(&format!("wait lock {expire}"));
         let clients = || rollout.server.cli(&["CLIENT", "LIST"]).text();
         eventually(LONG, "it sleeps", || clients().contains("cmd=blpop"));
         rollout.touch("done");
-        assert_eq!(ours.ends(), 0);
+        assert_eq!(leasehold.ends(), 0);
         let soon = Duration::from_millis(if wakes { 10_000 } else { 1500 });
-        assert_eq!(theirs.answers_within(soon), wakes, "expire {expire}");
-        theirs.kill();
+        assert_eq!(peer.answers_within(soon), wakes, "expire {expire}");
+        peer.kill();
         fs::remove_file(rollout.path("done")).expect("a file");
     }
 }
 
 fn without_a_timeout_its_crash_leaves_a_lock_without_an_end(redis_py: &Foreign) {
     let rollout = Rollout::start();
-    let mut theirs = Peer::start(&redis_py.command(rollout.server.port()));
-    assert_eq!(theirs.ask("try lock 0"), "held");
-    theirs.kill();
+    let mut peer = Peer::start(&redis_py.command(rollout.server.port()));
+    assert_eq!(peer.ask("try lock 0"), "held");
+    peer.kill();
     assert_eq!(rollout.run("new --wait 1s lock -- true"), 124);
     assert_eq!(rollout.left(), -1);
 }

@@ -1,5 +1,5 @@
-//! One server and a folder, in which old programs and new ones leave traces of their work. Must never decide who may work: the locks
-//! do.
+//! A server and a folder in which old and new programs record their work. Only the locks decide which program
+//! works.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,13 +16,13 @@ use testkit::{RedisServer, eventually};
 use crate::peer::ending_with_us;
 use crate::scene::unconfigured;
 
-/// Longer than anything takes that works at all.
+/// A time limit that no working program reaches.
 const PLENTY: Duration = Duration::from_secs(40);
 
-/// How often each side works when two are at it at once.
+/// The turns of each side when two sides work concurrently.
 pub(super) const TURNS: usize = 6;
 
-/// The work, which only one may do at a time. `WHO long` goes on until the file `done` is there.
+/// The work, which detects overlaps. `WHO long` works until the file `done` exists.
 const WORK: &str = r#"#!/bin/bash
 cd "$(dirname "$0")" || exit 1
 mkdir busy 2>/dev/null || : >overlap
@@ -32,7 +32,7 @@ rmdir busy 2>/dev/null
 exit 0
 "#;
 
-/// What all programs here can do, old and new.
+/// The shell functions of old and new programs.
 const COMMON: &str = r#"
 cli() { redis-cli -p "$PORT" "$@" </dev/null; }
 new() { "$LEASEHOLD" run -q --url "redis://127.0.0.1:$PORT/" --config "$DIR/none.toml" "$@"; }
@@ -59,7 +59,7 @@ impl Rollout {
         rollout
     }
 
-    /// A file of the folder.
+    /// The path of a file in the folder.
     pub(super) fn path(&self, file: &str) -> String {
         let path = self.folder.path().join(file);
         path.to_str().expect("UTF-8").to_owned()
@@ -73,7 +73,7 @@ impl Rollout {
         fs::exists(self.path(file)).expect("an answer")
     }
 
-    /// A process that runs this.
+    /// Starts a process that runs the script.
     pub(super) fn begin(&self, script: &str) -> Running {
         let mut bash = unconfigured("bash");
         bash.args(["-c", &[COMMON, script].concat()]);
@@ -81,43 +81,43 @@ impl Rollout {
             .env("DIR", self.path(""))
             .env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"))
             .env("TURNS", TURNS.to_string());
-        // It would ask for its lock for ever.
+        // Else it would poll for its lock without end.
         let mut bash = ending_with_us(&bash);
         bash.stdin(Stdio::null()).process_group(0);
         Running(Some(bash.spawn().expect("it starts")))
     }
 
-    /// Runs this to its end, and gives its status.
+    /// Runs the script to its end, and returns its status.
     pub(super) fn run(&self, script: &str) -> i32 {
         self.begin(script).ends()
     }
 
-    /// A new program that holds the lock until the file `done` is there.
-    pub(super) fn ours_holds(&self, options: &str) -> Running {
+    /// Starts a new program that holds the lock until the file `done` exists.
+    pub(super) fn leasehold_holds(&self, options: &str) -> Running {
         let before = self.turns().len();
-        let ours = self.begin(&format!("new {options} lock -- \"$DIR/work\" new long"));
-        eventually(PLENTY, "ours works", || self.turns().len() > before);
-        ours
+        let leasehold = self.begin(&format!("new {options} lock -- \"$DIR/work\" new long"));
+        eventually(PLENTY, "Leasehold works", || self.turns().len() > before);
+        leasehold
     }
 
-    /// Who worked, one after the other.
+    /// The workers, in order.
     pub(super) fn turns(&self) -> Vec<String> {
         let turns = fs::read_to_string(self.path("turns")).unwrap_or_default();
         turns.lines().map(str::to_owned).collect()
     }
 
-    /// Whether two worked at once.
+    /// True if two programs worked at the same time.
     pub(super) fn overlapped(&self) -> bool {
         self.has("overlap")
     }
 
-    /// How long the key lasts, in ms; -1: for ever, -2: it is not there.
+    /// The TTL of the key in ms; -1: no TTL, -2: no key.
     pub(super) fn left(&self) -> i64 {
         self.server.cli(&["PTTL", "lock"]).int()
     }
 }
 
-/// Parts of a story, each with a server of its own: mostly they wait.
+/// Runs parts of a story in parallel, each with its own server: mostly they wait.
 pub(super) fn at_once(parts: &[&(dyn Fn() + Sync)]) {
     thread::scope(|scope| {
         for part in parts {
@@ -126,7 +126,7 @@ pub(super) fn at_once(parts: &[&(dyn Fn() + Sync)]) {
     });
 }
 
-/// Old programs of two kinds, or an old one and a new one, take turns at once: none is lost, and no two work at the same time.
+/// Lets two programs take turns concurrently, and checks that no turn is lost and that no two overlap.
 pub(super) fn exclude_each_other(one: &str, other: &str) {
     let rollout = Rollout::start();
     let both = [one, other].map(|script| rollout.begin(script));
@@ -138,21 +138,21 @@ pub(super) fn exclude_each_other(one: &str, other: &str) {
     assert_eq!(turns.len(), 2 * TURNS, "{turns:?}");
 }
 
-/// An old program at work again and again, with its own `take` and `free`.
+/// The script of an old program that works repeatedly, with its own `take` and `free`.
 pub(super) fn old(program: &str) -> String {
     format!("{program}\neach_turn old_turn")
 }
 
-/// A new one, with options.
+/// The script of a new program, with options.
 pub(super) fn new(options: &str) -> String {
     format!("each_turn new {options} lock -- \"$DIR/work\" new")
 }
 
-/// A process and those that it starts. Dropping it kills them all.
+/// A process with its children. Dropping it kills them all.
 pub(super) struct Running(Option<Child>);
 
 impl Running {
-    /// Its status.
+    /// Waits for the end and returns the status.
     pub(super) fn ends(mut self) -> i32 {
         let child = self.0.as_mut().expect("it was begun");
         let mut status = None;
@@ -160,12 +160,12 @@ impl Running {
             status = child.try_wait().expect("a child");
             status.is_some()
         });
-        // Nothing is left to be killed, and its number may be another's soon.
+        // No process is left to kill, and the process id may be reused.
         self.0 = None;
         status.and_then(|status| status.code()).expect("no signal")
     }
 
-    /// SIGKILL, to all of them at once.
+    /// Sends SIGKILL to the whole group.
     pub(super) fn kill(mut self) {
         self.end();
     }
@@ -175,7 +175,7 @@ impl Running {
             return;
         };
         let group = Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
-        // Fails if all have ended already.
+        // Fails if all processes have already ended.
         killpg(group, Signal::SIGKILL).ok();
         child.wait().ok();
     }

@@ -10,7 +10,7 @@ use crate::scene::{millis, now};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// How much later than it should a process of this machine may be.
+/// The tolerance for delays of this machine.
 const SLACK: Duration = Duration::from_secs(3);
 
 /// `SETNX` and `EXPIRE` in one transaction, with a TTL of `$1` seconds.
@@ -19,7 +19,7 @@ take() { [ "$(printf 'MULTI\nSETNX lock 1\nEXPIRE lock %s\nEXEC\n' "$TTL" | redi
 free() { cli DEL lock >/dev/null; }
 "#;
 
-/// The two commands one after the other; a crash may come between them.
+/// The two commands one after the other; a crash may occur between them.
 const SETNX_THEN_EXPIRE: &str = r#"
 take() { [ "$(cli SETNX lock 1)" = 1 ] && : >"$DIR/between" && until ! [ -e "$DIR/slow" ]; do sleep 0.01; done && cli EXPIRE lock 60 >/dev/null; }
 free() { cli DEL lock >/dev/null; }
@@ -30,13 +30,13 @@ take() { [ "$(cli SET lock 1 NX EX "$TTL")" = OK ]; }
 free() { cli DEL lock >/dev/null; }
 "#;
 
-/// What the page says to change both to.
+/// The changed program that the page recommends for both.
 const CHANGED: &str = r#"
 take() { token=$$.$RANDOM.$RANDOM; [ "$(cli SET lock "$token" NX PX "${TTL}000")" = OK ]; }
 free() { cli EVAL "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end" 1 lock "$token" >/dev/null; }
 "#;
 
-/// A program whose locks last so many seconds.
+/// A program with a TTL of this many seconds.
 fn with_ttl(seconds: u32, program: &str) -> String {
     format!("TTL={seconds}\n{program}")
 }
@@ -45,13 +45,13 @@ pub(super) fn setnx_and_expire() -> String {
     let (before, after) = (with_ttl(60, SETNX_EXPIRE), with_ttl(60, CHANGED));
     at_once(&[
         &a_loser_with_a_shorter_ttl_makes_two_hold,
-        &a_loser_with_a_longer_ttl_outlasts_a_crash_of_ours,
-        // Step 1: the old programs change one by one, then all have.
+        &a_loser_with_a_longer_ttl_outlasts_a_leasehold_crash,
+        // Step 1: the old programs change one by one.
         &|| exclude_each_other(&old(&before), &old(&after)),
         // Step 2.
         &|| exclude_each_other(&old(&after), &new("--ttl 30s")),
         &a_loser_that_is_changed_touches_nothing,
-        // Where step 1 is not possible: a TTL no shorter than ours.
+        // Where step 1 is not possible: a TTL not shorter than Leasehold's.
         &|| exclude_each_other(&old(&before), &new("--ttl 30s")),
         &what_a_crash_between_two_commands_leaves_is_waited_for,
     ]);
@@ -60,38 +60,38 @@ pub(super) fn setnx_and_expire() -> String {
 
 fn a_loser_that_is_changed_touches_nothing() {
     let rollout = Rollout::start();
-    let ours = rollout.ours_holds("--ttl 30s");
+    let leasehold = rollout.leasehold_holds("--ttl 30s");
     assert_eq!(rollout.run(&(with_ttl(1, CHANGED) + "take")), 1);
     assert!(rollout.left() > 20_000, "{} ms", rollout.left());
     rollout.touch("done");
-    assert_eq!(ours.ends(), 0);
+    assert_eq!(leasehold.ends(), 0);
 }
 
 fn a_loser_with_a_shorter_ttl_makes_two_hold() {
     let rollout = Rollout::start();
-    let ours = rollout.ours_holds("--ttl 6s");
-    // It gives up for longer than its TTL, so that our key ends, unless ours is renewed just then.
+    let leasehold = rollout.leasehold_holds("--ttl 6s");
+    // It pauses for longer than its TTL, so that Leasehold's key expires, unless a renewal comes just then.
     let comes_again = "until take; do sleep 1.3; done; \"$DIR/work\" old";
     assert_eq!(rollout.run(&(with_ttl(1, SETNX_EXPIRE) + comes_again)), 0);
     assert!(rollout.overlapped(), "{:?}", rollout.turns());
-    assert_eq!(ours.ends(), 79, "told at its next renewal");
+    assert_eq!(leasehold.ends(), 79, "told at its next renewal");
 }
 
-fn a_loser_with_a_longer_ttl_outlasts_a_crash_of_ours() {
+fn a_loser_with_a_longer_ttl_outlasts_a_leasehold_crash() {
     let rollout = Rollout::start();
-    let ours = rollout.ours_holds("--ttl 30s");
+    let leasehold = rollout.leasehold_holds("--ttl 30s");
     assert_eq!(rollout.run(&(with_ttl(60, SETNX_EXPIRE) + "take")), 1);
-    ours.kill();
+    leasehold.kill();
     assert!(rollout.left() > 40_000, "{} ms", rollout.left());
 }
 
 fn what_a_crash_between_two_commands_leaves_is_waited_for() {
     let rollout = Rollout::start();
-    let ours = rollout.ours_holds("--ttl 30s");
+    let leasehold = rollout.leasehold_holds("--ttl 30s");
     assert_eq!(rollout.run(&(SETNX_THEN_EXPIRE.to_owned() + "take")), 1);
     assert!(rollout.left() <= 30_000, "a loser touches nothing");
     rollout.touch("done");
-    assert_eq!(ours.ends(), 0);
+    assert_eq!(leasehold.ends(), 0);
 
     rollout.touch("slow");
     let crashes = rollout.begin(&(SETNX_THEN_EXPIRE.to_owned() + "take"));
@@ -111,35 +111,35 @@ pub(super) fn set_nx_ex_and_del() -> String {
     let told = [6000, 3000].map(|ttl| (Duration::from_millis(ttl), OnceLock::new()));
     let is_late = |at: usize| told[at].1.set(a_late_del_makes_two_hold(told[at].0));
     at_once(&[
-        // As long as nobody is late, and then.
+        // First without a late client, then with one.
         &|| exclude_each_other(&old(&before), &new("")),
         &|| is_late(0).expect("once"),
-        // Step 1: the old programs change one by one. Then a late one deletes nothing.
+        // Step 1: the old programs change one by one. A changed late program deletes nothing.
         &|| exclude_each_other(&old(&before), &old(&after)),
         &a_late_one_that_is_changed_deletes_nothing,
         // Step 2.
         &|| exclude_each_other(&old(&after), &new("")),
-        // Where step 1 is not possible: with a short TTL the loss is noticed soon.
+        // Where step 1 is not possible: a short TTL makes the loss visible soon.
         &|| is_late(1).expect("once"),
     ]);
     let [long, short] = told.map(|(_, told)| millis(told.into_inner().unwrap_or_default()));
     format!(
-        "a late DEL made two hold; ours was stopped {long} later with a TTL of 6 s, {short} with one of 3 s"
+        "a late DEL made two hold; Leasehold was stopped {long} later with a TTL of 6 s, {short} with one of 3 s"
     )
 }
 
 fn a_late_one_that_is_changed_deletes_nothing() {
     let rollout = Rollout::start();
     let late = one_that_will_be_late(&rollout, CHANGED, "");
-    let ours = rollout.ours_holds("");
+    let leasehold = rollout.leasehold_holds("");
     rollout.touch("late");
     assert_eq!(late.ends(), 0);
     assert_eq!(rollout.run("new --try lock -- true"), 75);
     rollout.touch("done");
-    assert_eq!(ours.ends(), 0);
+    assert_eq!(leasehold.ends(), 0);
 }
 
-/// Takes the lock, and frees it only when the file `late` is there.
+/// Takes the lock, and releases it when the file `late` exists.
 const LATE: &str = r#"
 until take; do sleep 0.01; done
 : >"$DIR/has"
@@ -147,24 +147,24 @@ until [ -e "$DIR/late" ]; do sleep 0.01; done
 free
 "#;
 
-/// An old program that has the lock, for a second, and will free it late; then it does what comes next.
+/// An old program with a TTL of one second that releases late, and then runs `next`.
 fn one_that_will_be_late(rollout: &Rollout, program: &str, next: &str) -> Running {
     let late = rollout.begin(&(with_ttl(1, program) + LATE + next));
     eventually(LONG, "it has the lock", || rollout.has("has"));
     late
 }
 
-/// How long after the `DEL` our command was stopped.
+/// The time from the `DEL` to the stop of Leasehold's command.
 fn a_late_del_makes_two_hold(ttl: Duration) -> Duration {
     let rollout = Rollout::start();
     let next = "take && \"$DIR/work\" old";
     let late = one_that_will_be_late(&rollout, SET_NX_EX, next);
-    let ours = rollout.ours_holds(&format!("--ttl {}ms", ttl.as_millis()));
+    let leasehold = rollout.leasehold_holds(&format!("--ttl {}ms", ttl.as_millis()));
     let began = now();
     rollout.touch("late");
     assert_eq!(late.ends(), 0, "the next has the lock as well");
     assert!(rollout.overlapped(), "{:?}", rollout.turns());
-    assert_eq!(ours.ends(), 79);
+    assert_eq!(leasehold.ends(), 79);
     let told = now().since(began);
     assert!(told <= ttl / 3 + SLACK, "{told:?}");
     told

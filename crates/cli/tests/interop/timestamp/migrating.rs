@@ -1,5 +1,5 @@
-//! The section on timestamps of `docs/migrating.md`, played in its order: at each step the program of before and the one of the step
-//! run side by side. Must never skip what the page calls unsafe.
+//! The steps of the timestamp section of `docs/migrating.md`: at each step the previous program and the new one
+//! run side by side.
 
 use std::process::{Command, Stdio};
 
@@ -12,13 +12,13 @@ use crate::scene::unconfigured;
 
 pub(crate) const STORIES: &[Tale] = &[("migrating timestamps_and_getset", timestamps_and_getset)];
 
-/// The mutex that comes in place of the old lock.
+/// The mutex that replaces the old lock.
 const NEW: &str = "orders-2";
 
 const TIMESTAMP: [&str; 3] = ["--protocol", "timestamp", NAME];
 const MUTEX: [&str; 1] = [NEW];
 
-/// A program, as `leasehold run` within `leasehold run`, by the locks that it takes.
+/// A program with several locks, as nested `leasehold run` commands.
 struct Program<'a> {
     url: String,
     locks: &'a [&'a [&'a str]],
@@ -47,13 +47,13 @@ impl Program<'_> {
         command
     }
 
-    /// Begins to work, and goes on until it is told a line.
+    /// Starts to work, until it reads a line.
     fn work(&self) -> Peer {
         let work = ["sh", "-c", "echo ready 1; read line; echo out"];
         Peer::start(&self.command(&[], &work))
     }
 
-    /// Whether it may work now.
+    /// True if the program can get its locks now.
     fn may_work(&self) -> bool {
         let mut command = self.command(&["--try"], &["true"]);
         let status = command.stdin(Stdio::null()).status().expect("it runs");
@@ -65,7 +65,7 @@ impl Program<'_> {
     }
 }
 
-/// They exclude each other, both ways.
+/// Checks that both programs exclude each other.
 fn exclude(one: &Program, two: &Program) {
     for (holder, other) in [(one, two), (two, one)] {
         let mut working = holder.work();
@@ -95,13 +95,13 @@ fn timestamps_and_getset() -> String {
         assert_eq!(old.ask("release"), "released");
     };
 
-    // Before: a mutex on the same key waits for what a crash left behind, whose time has passed, and for ever.
+    // Before: a mutex on the same key waits without end for an expired timestamp that a crash left behind.
     let same_key: [&[&str]; 1] = [&[NAME]];
     server.cli(&["SET", NAME, "1500000000"]);
     assert!(!program(&same_key).may_work());
     server.cli(&["DEL", NAME]);
 
-    // 1. The old ones are replaced one by one by the timestamp protocol.
+    // 1. The timestamp protocol replaces the old programs one by one.
     let first: [&[&str]; 1] = [&TIMESTAMP];
     let first = program(&first);
     old_excludes(&first);
@@ -109,19 +109,19 @@ fn timestamps_and_getset() -> String {
     server.cli(&["SET", NAME, "1500000000"]);
     assert!(first.may_work());
 
-    // 2. A mutex of another name comes inside of it. One old program that was forgotten is still excluded.
+    // 2. A mutex with another name is nested inside. A forgotten old program is still excluded.
     let second: [&[&str]; 2] = [&TIMESTAMP, &MUTEX];
     let second = program(&second);
     old_excludes(&second);
     exclude(&first, &second);
     exclude(&second, &second);
 
-    // 3. The timestamp lock goes, when every program has both.
+    // 3. When every program has both locks, the timestamp lock is removed.
     let third: [&[&str]; 1] = [&MUTEX];
     let third = program(&third);
     exclude(&second, &third);
     exclude(&third, &third);
-    // Not before: those without the mutex do not know of it.
+    // Not before: programs without the mutex do not respect it.
     let mut working = first.work();
     assert!(third.may_work());
     assert_eq!(working.ask("end"), "out");

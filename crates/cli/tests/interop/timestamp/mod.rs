@@ -1,5 +1,5 @@
-//! The timestamp protocol between real processes: ours, and clients of the recipe on a library of their own and on none. Must never
-//! say more of it than that nothing went wrong here: their clocks are this host's.
+//! The timestamp protocol between real processes: Leasehold, and clients of the recipe with redis-py and without
+//! a library. All clocks are this host's.
 
 mod migrating;
 pub(crate) mod side;
@@ -21,10 +21,10 @@ use crate::{Tally, foreign, tell};
 
 const NAME: &str = "orders";
 const LONG: Duration = Duration::from_secs(30);
-/// How long locks are asked for, in milliseconds, where nothing has to end.
+/// A request whose TTL never ends within a story.
 const ATTEMPT: &str = "try orders 60000";
 
-/// A client of the recipe, and the unit that all count in.
+/// A client of the recipe, and the time unit of all clients.
 #[derive(Clone, Copy)]
 pub(crate) struct Foreign {
     name: &'static str,
@@ -67,14 +67,14 @@ const STORIES: [Story; 5] = [
 
 pub(crate) use self::migrating::STORIES as TALES;
 
-/// The titles of all of them.
+/// The titles of all stories.
 pub(crate) fn titles() -> impl Iterator<Item = String> {
     FOREIGN
         .iter()
         .flat_map(|foreign| STORIES.iter().map(|(story, _)| foreign.title(story)))
 }
 
-/// All stories with one client.
+/// Runs all stories with one client.
 pub(crate) fn try_one(foreign: Foreign, args: &Args, tally: &Tally) {
     let (wanted, left_out): (Vec<&Story>, Vec<_>) = STORIES
         .iter()
@@ -131,11 +131,11 @@ impl Scene {
         }
     }
 
-    fn ours(&self, who: &str) -> Peer {
+    fn leasehold_peer(&self, who: &str) -> Peer {
         Peer::start(&side::command(who, self.server.port(), self.foreign.unit))
     }
 
-    fn theirs(&self) -> Peer {
+    fn foreign_peer(&self) -> Peer {
         Peer::start(&self.foreign.command(self.server.port()))
     }
 
@@ -144,14 +144,14 @@ impl Scene {
         (!reply.is_nil()).then(|| reply.text().parse().unwrap())
     }
 
-    /// Tells a peer to wait, and returns when it has asked and was refused.
+    /// Tells a peer to wait, and returns after its first refused request.
     fn starts_to_wait(&self, peer: &mut Peer) {
         let before = self.looks();
         peer.tell("wait orders 60000");
         eventually(LONG, "it has asked", || self.looks() > before);
     }
 
-    /// How often anybody has looked at the deadline of somebody else. Ours looks only while it waits.
+    /// The number of reads of another client's deadline. Leasehold reads it only while it waits.
     fn looks(&self) -> u64 {
         let stats = self.server.cli(&["INFO", "commandstats"]).text();
         let calls = |line: &str| -> Option<u64> {
@@ -182,14 +182,14 @@ impl Scene {
 }
 
 fn each_excludes_the_other(scene: &Scene) -> String {
-    let mut theirs = scene.theirs();
-    for who in ["ours", "ours-without-scripts"] {
-        let mut ours = scene.ours(who);
+    let mut foreign = scene.foreign_peer();
+    for who in ["leasehold", "leasehold-without-scripts"] {
+        let mut leasehold = scene.leasehold_peer(who);
         for turn in 0..2 {
             let (holder, other) = if turn == 0 {
-                (&mut ours, &mut theirs)
+                (&mut leasehold, &mut foreign)
             } else {
-                (&mut theirs, &mut ours)
+                (&mut foreign, &mut leasehold)
             };
             assert_eq!(holder.ask(ATTEMPT), "held");
             let written = scene.value();
@@ -199,39 +199,39 @@ fn each_excludes_the_other(scene: &Scene) -> String {
             assert_eq!(scene.value(), None);
         }
     }
-    format!("version {}", theirs.version)
+    format!("version {}", foreign.version)
 }
 
 fn a_release_is_seen_by_the_others_waiter(scene: &Scene) -> String {
-    let (mut ours, mut theirs) = (scene.ours("ours"), scene.theirs());
-    assert_eq!(theirs.ask(ATTEMPT), "held");
+    let (mut leasehold, mut foreign) = (scene.leasehold_peer("leasehold"), scene.foreign_peer());
+    assert_eq!(foreign.ask(ATTEMPT), "held");
     seen_soon(|| {
-        scene.starts_to_wait(&mut ours);
+        scene.starts_to_wait(&mut leasehold);
         let seen = timed(|| {
-            assert_eq!(theirs.ask("release"), "released");
-            assert_eq!(ours.answer(), "held");
+            assert_eq!(foreign.ask("release"), "released");
+            assert_eq!(leasehold.answer(), "held");
         });
-        scene.starts_to_wait(&mut theirs);
-        assert_eq!(ours.ask("release"), "released");
-        assert_eq!(theirs.answer(), "held");
+        scene.starts_to_wait(&mut foreign);
+        assert_eq!(leasehold.ask("release"), "released");
+        assert_eq!(foreign.answer(), "held");
         seen
     })
 }
 
-/// All at once on a deadline that has passed: one of them has it, whoever wrote last.
+/// All clients contend for an expired lock: exactly one gets it.
 fn one_takes_over_what_has_passed(scene: &Scene) -> String {
     const ROUNDS: usize = 100;
-    let mut ours: Vec<Peer> = (0..3).map(|_| scene.ours("ours")).collect();
-    let mut theirs: Vec<Peer> = (0..2).map(|_| scene.theirs()).collect();
-    let (mut by_ours, mut overwritten) = (0, 0);
+    let mut leasehold: Vec<Peer> = (0..3).map(|_| scene.leasehold_peer("leasehold")).collect();
+    let mut foreign: Vec<Peer> = (0..2).map(|_| scene.foreign_peer()).collect();
+    let (mut by_leasehold, mut overwritten) = (0, 0);
     for round in 0..ROUNDS {
         let old = (scene.time() - 5_000).to_string();
         scene.server.cli(&["SET", NAME, &old]);
-        // Without theirs, the one whose deadline stands there has it.
-        let with_theirs = round % 2 == 0;
-        let mut peers: Vec<&mut Peer> = ours.iter_mut().collect();
-        if with_theirs {
-            peers.extend(theirs.iter_mut());
+        // Without foreign clients, the key has the holder's deadline.
+        let with_foreign = round % 2 == 0;
+        let mut peers: Vec<&mut Peer> = leasehold.iter_mut().collect();
+        if with_foreign {
+            peers.extend(foreign.iter_mut());
             peers.rotate_left(round / 2 % 5);
         }
         for peer in &mut peers {
@@ -247,17 +247,17 @@ fn one_takes_over_what_has_passed(scene: &Scene) -> String {
         assert_eq!(held.len(), 1, "round {round}");
         assert!(scene.value().unwrap() > scene.time(), "round {round}");
         let end = held[0].ask("release");
-        if with_theirs {
+        if with_foreign {
             overwritten += usize::from(end == "lost");
         } else {
             assert_eq!(end, "released");
             assert_eq!(scene.value(), None);
-            by_ours += 1;
+            by_leasehold += 1;
         }
         scene.server.cli(&["DEL", NAME]);
     }
     format!(
-        "{ROUNDS} rounds, {by_ours} of them among ours alone; {overwritten} of ours were overwritten by a loser's GETSET"
+        "{ROUNDS} rounds, {by_leasehold} of them among Leasehold clients only; {overwritten} of Leasehold were overwritten by a loser's GETSET"
     )
 }
 
@@ -265,44 +265,46 @@ fn a_counter_loses_nothing(scene: &Scene) -> String {
     const TURNS: i64 = 500;
     let began = now();
     let mut peers = [
-        scene.ours("ours"),
-        scene.ours("ours"),
-        scene.theirs(),
-        scene.theirs(),
+        scene.leasehold_peer("leasehold"),
+        scene.leasehold_peer("leasehold"),
+        scene.foreign_peer(),
+        scene.foreign_peer(),
     ];
     let (total, lost) = count(&mut peers, "60000", TURNS, || {});
     assert_eq!(scene.counted(), total, "updates are lost");
     assert_eq!(lost, 0, "no deadline passed, so nobody wrote over one");
     assert_eq!(scene.value(), None);
     let took = now().since(began);
-    format!("{total} turns, half of them by ours, {took:.1?}")
+    format!("{total} turns, half of them by Leasehold, {took:.1?}")
 }
 
 fn a_counter_outlives_a_killed_holder(scene: &Scene) -> String {
     const TURNS: i64 = 50;
-    // So long that nobody else has the lock before this process has looked at it, also on a busy machine.
+    // Long enough that this process inspects the key before another client gets the lock, also on a busy
+    // machine.
     const TTL: u64 = 3000;
-    // A client of the recipe that loses a takeover writes its own deadline over the winner's. A winner of ours then cannot give the lock
-    // back before that deadline, so everybody waits for it. Shorter than `LONG`, and longer than a machine stands still.
+    // A client of the recipe that loses a takeover overwrites the winner's deadline. A Leasehold winner cannot
+    // release the lock before that deadline, so all clients wait for it. Shorter than `LONG`, and longer than a
+    // stall of the machine.
     const COUNTING: &str = "10000";
     let mut peers = [
-        scene.ours("ours"),
-        scene.ours("ours"),
-        scene.theirs(),
-        scene.theirs(),
+        scene.leasehold_peer("leasehold"),
+        scene.leasehold_peer("leasehold"),
+        scene.foreign_peer(),
+        scene.foreign_peer(),
     ];
-    let mut victim = scene.theirs();
+    let mut victim = scene.foreign_peer();
     let mut stood = Duration::ZERO;
-    // Half of the turns wait for what the victim leaves, however late this process is: nobody is done before.
+    // Half of the turns come after the kill, so no peer finishes before it.
     let (before, lost) = count(&mut peers, COUNTING, TURNS, || {});
     assert_eq!(lost, 0, "no deadline passed, so nobody wrote over one");
     assert_eq!(victim.ask(&format!("wait orders {TTL}")), "held");
     let (after, overwritten) = count(&mut peers, COUNTING, TURNS, || {
-        // In the middle: it has read, and will not write.
+        // In the middle of a turn: the victim has read and will not write.
         let (seen, deadline, began) = (scene.counted(), scene.value().unwrap(), now());
         victim.kill();
         loop {
-            // The clock after the counter: what was read after the deadline proves nothing.
+            // Reads the clock after the counter: a value read after the deadline proves nothing.
             let counted = scene.counted();
             if scene.time() >= deadline {
                 break;
@@ -315,17 +317,17 @@ fn a_counter_outlives_a_killed_holder(scene: &Scene) -> String {
     });
     let total = before + after;
     assert_eq!(scene.counted(), total, "updates are lost");
-    // Two units more than the TTL at most, and a unit is a second at most.
+    // At most the TTL plus two units, and a unit is at most a second.
     let most = Duration::from_millis(TTL) + Duration::from_secs(2) + SLACK;
     assert!(stood < most, "{stood:?}");
     format!(
-        "{total} turns; all stood still for {}; {overwritten} of ours were overwritten by a loser's GETSET",
+        "{total} turns; all stood still for {}; {overwritten} of Leasehold were overwritten by a loser's GETSET",
         millis(stood)
     )
 }
 
-/// Lets all of them count at once while something else goes on. Returns how often they counted in all, and how many of our holds were
-/// lost.
+/// Lets all peers count while `meanwhile` runs. Returns the total number of turns, and the number of lost holds
+/// of Leasehold.
 fn count(peers: &mut [Peer; 4], ttl: &str, turns: i64, meanwhile: impl FnOnce()) -> (i64, usize) {
     for peer in &mut *peers {
         peer.tell(&format!("count {NAME} {ttl} {turns}"));

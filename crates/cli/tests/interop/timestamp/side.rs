@@ -1,5 +1,5 @@
-//! The sides that are written in Rust, as processes of their own: ours, with scripts and without, and a plain client of the recipe
-//! that knows nothing of ours. See [`crate::peer`].
+//! The peers in Rust, as separate processes: Leasehold, with scripts and without, and a plain client of the
+//! recipe. See [`crate::peer`].
 
 use std::env;
 use std::io::{self, Write};
@@ -12,17 +12,17 @@ use leasehold::blocking::{Client, TimestampHold, TimestampLock};
 use leasehold::timestamp::Unit;
 use testkit::RespConn;
 
-/// The word that makes this program one of the sides.
+/// The argument that makes this program one of the peers.
 pub(crate) const WORD: &str = "timestamp-side";
 
-/// The process of `who`: `ours`, `ours-without-scripts` or `plain`.
+/// The process of `who`: `leasehold`, `leasehold-without-scripts` or `plain`.
 pub(crate) fn command(who: &str, port: u16, unit: &str) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args([WORD, who, &port.to_string(), unit]);
     command
 }
 
-/// Does what it is told until its standard input ends.
+/// Serves requests until stdin ends.
 pub(crate) fn run(who: &str, port: u16, unit: &str) {
     let unit = if unit == "ms" {
         Unit::Millis
@@ -33,32 +33,32 @@ pub(crate) fn run(who: &str, port: u16, unit: &str) {
         obey(&mut Plain::new(port, unit), port);
     } else {
         let url = format!("redis://127.0.0.1:{port}/");
-        let mut ours = Ours {
+        let mut leasehold = LeaseholdSide {
             client: Client::connect(&url).unwrap(),
             unit,
-            by_script: who == "ours",
+            by_script: who == "leasehold",
             hold: None,
         };
-        obey(&mut ours, port);
+        obey(&mut leasehold, port);
     }
 }
 
 trait Side {
     fn take(&mut self, name: &str, ttl: Duration, wait: bool) -> bool;
 
-    /// Gives it back, and says whether it was still its own, as far as it can know.
+    /// Releases the lock. Returns true if it was still held, as far as the client can know.
     fn release(&mut self) -> bool;
 }
 
-/// A client of Leasehold, and what it holds.
-struct Ours {
+/// A Leasehold client and its lock.
+struct LeaseholdSide {
     client: Client,
     unit: Unit,
     by_script: bool,
     hold: Option<TimestampHold>,
 }
 
-impl Ours {
+impl LeaseholdSide {
     fn lock(&self, name: &str, ttl: Duration) -> TimestampLock {
         let lock = self.client.timestamp_lock(name);
         let lock = lock.map(|lock| lock.ttl(ttl).unit(self.unit));
@@ -70,7 +70,7 @@ impl Ours {
     }
 }
 
-impl Side for Ours {
+impl Side for LeaseholdSide {
     fn take(&mut self, name: &str, ttl: Duration, wait: bool) -> bool {
         let lock = self.lock(name, ttl);
         self.hold = if wait {
@@ -91,7 +91,7 @@ impl Side for Ours {
     }
 }
 
-/// As the page of `SETNX` has it, by this host's clock.
+/// The recipe of Redis' `SETNX` page, with this host's clock.
 struct Plain {
     server: RespConn,
     unit: Unit,
@@ -188,12 +188,13 @@ fn obey(side: &mut impl Side, port: u16) {
     }
 }
 
-/// Read, add one, write, and never in one step. Returns how many releases found another deadline in the key.
+/// Reads, adds one and writes, in separate commands. Returns the number of releases that found another deadline
+/// in the key.
 fn count(side: &mut impl Side, port: u16, name: &str, ttl: Duration, turns: u64) -> usize {
     let mut server = RespConn::connect(port);
     let mut lost = 0;
     for _ in 0..turns {
-        // Not as a waiter of ours, who asks each 50 ms and would leave the field to the others.
+        // Not as a Leasehold waiter, which polls each 50 ms and would lose against the others.
         while !side.take(name, ttl, false) {
             thread::sleep(Duration::from_millis(1));
         }
