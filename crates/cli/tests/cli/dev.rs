@@ -1,4 +1,4 @@
-//! `leasehold dev`: a server to try things with, which never stays behind.
+//! `leasehold dev`: a temporary server, which always ends with its user.
 
 // /proc and `setsid --ctty` are Linux'.
 #![cfg(target_os = "linux")]
@@ -82,7 +82,7 @@ fn a_server_for_a_shell_ends_with_the_shell() {
 #[test]
 fn a_server_that_nobody_can_use_is_not_kept() {
     let store = Store::local();
-    // Whoever was to read what is printed has ended.
+    // The reader of the output has ended.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut command = command(&store, &["sh", "-c", "leasehold dev; exit $?"]);
@@ -179,7 +179,7 @@ fn ctrl_c_is_for_the_command_once() {
 #[test]
 fn an_orphan_starts_no_server() {
     let store = Store::local();
-    // Whoever started it is not in its session, as `init` would not be.
+    // The parent is in another session, like `init`.
     let script = "setsid --wait leasehold dev; echo $?";
     let done = output(&store, &["sh", "-c", script]);
     assert_eq!(text(&done.stdout), "64\n", "{done:?}");
@@ -203,7 +203,7 @@ fn at_a_terminal_it_runs_until_ctrl_c() {
     assert_eq!(servers(&store).len(), 1);
     session.press("\x03");
     session.end();
-    // As with any program that Ctrl-C ends, the script stops.
+    // The script stops, as with any program that Ctrl-C ends.
     assert!(!session.shown().contains("went on"), "{}", session.shown());
     nothing_is_left(&store);
 
@@ -299,7 +299,7 @@ fn another_server_will_do() {
 #[test]
 fn a_port_is_for_programs_without_sockets() {
     let store = Store::local();
-    // Not one that the system gives to clients: a connection of another test might have it by now.
+    // Not an ephemeral port: a connection of another test might use it by now.
     let port = free_port().to_string();
     let script = "leasehold run x echo $LEASEHOLD_URL";
     let words = [

@@ -1,4 +1,4 @@
-//! Advice that comes with an error: it fits, or there is none.
+//! The advice in error messages: it fits the error, or there is none.
 
 #![cfg(target_os = "linux")]
 
@@ -33,7 +33,7 @@ fn no_tip_leads_astray() {
     assert!(said.contains("zsh]") && !said.contains("similar"), "{said}");
 }
 
-/// Whoever deletes it knows why it is there; to wait for it is in vain.
+/// Only a user can delete this key, and waiting for it never ends.
 #[test]
 fn a_foreign_lock_that_never_ends_is_not_to_be_waited_for() {
     let store = Store::redis();

@@ -1,4 +1,4 @@
-//! `leasehold lab`, as whoever types it sees it: what needs a server and what does not, and what is said when it is missing.
+//! `leasehold lab`: which verbs need a server, and the message when it is missing.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may")]
@@ -10,7 +10,7 @@ use crate::common::tool;
 
 const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 
-/// Where nothing is listening, with a password that nobody may see.
+/// A URL without a server, with a password that must not be shown.
 const NOWHERE: &str = "redis://user:S3CR3T@127.0.0.1:1/";
 
 /// All 20, in the order of the list.
@@ -37,10 +37,10 @@ const RUNGS: [&str; 20] = [
     "redlock-late-validity",
 ];
 
-/// Which of them nothing is found against.
+/// The protocols without a known fault.
 const HOLD: [&str; 3] = ["set-px-lua", "set-px-lua-fenced", "redlock"];
 
-/// `leasehold lab words...`, on a host that has no server, with a store that does not answer.
+/// `leasehold lab words...`, on a host without a server, with a store that does not answer.
 fn without_server(words: &[&str]) -> Output {
     Command::new(LEASEHOLD)
         .arg("lab")
@@ -56,7 +56,7 @@ fn lab(words: &[&str]) -> Output {
     tool(LEASEHOLD, &[&["lab"], words].concat())
 }
 
-/// What it printed, if it ended so. Nothing that is no terminal hears of progress.
+/// The output, after checking the exit code. Progress is shown on terminals only.
 #[track_caller]
 fn printed(done: &Output) -> String {
     assert_eq!(
@@ -67,7 +67,7 @@ fn printed(done: &Output) -> String {
     String::from_utf8(done.stdout.clone()).unwrap()
 }
 
-/// What it said on stderr, ended with this code and nothing printed.
+/// Its stderr, after checking the exit code and the empty stdout.
 #[track_caller]
 fn refused(done: &Output, code: i32) -> String {
     assert_eq!(

@@ -1,4 +1,5 @@
-//! The command, as whoever types it sees it. One program, so that what waits for a lease to end does so beside the others.
+//! Tests of the command as its users see it. One test program, so that tests that wait for a lease run in
+//! parallel with the others.
 
 #[cfg(feature = "cache")]
 mod cache;

@@ -1,4 +1,4 @@
-//! The recipes of `docs/operations.md` do what it says.
+//! The recipes of `docs/operations.md` do what the page says.
 
 #![allow(
     clippy::disallowed_methods,
@@ -43,7 +43,7 @@ fn shell() {
     });
 }
 
-/// A script in them asks the store again, with a password that it must not see.
+/// Their script uses the store again, with a password that it must not see.
 #[test]
 fn shell_and_github_actions_with_a_password_in_the_url() {
     each_on("shell", Store::with_password, |workplace, recipe| {
@@ -52,7 +52,7 @@ fn shell_and_github_actions_with_a_password_in_the_url() {
     each_on("actions", Store::with_password, as_a_runner);
 }
 
-/// What is typed while somebody holds "db-migrate".
+/// The commands for a held lock "db-migrate".
 #[test]
 fn with_a_held_lock() {
     each("held", |workplace, recipe| {
@@ -68,7 +68,7 @@ fn with_a_held_lock() {
     });
 }
 
-/// In the environment that cron gives, and without a word, for cron would mail it.
+/// In the environment of cron, and without output, which cron would mail.
 #[test]
 fn cron() {
     each("crontab", |workplace, recipe| {
@@ -90,7 +90,7 @@ fn cron() {
         run();
         workplace.assert_ran("report");
         fs::remove_file(workplace.store.file("ran.report")).expect("it ran");
-        // As on the next host, whose clock is a little late.
+        // Like another host, whose clock is a little late.
         run();
         assert!(!workplace.store.file("ran.report").exists());
         workplace.store.server().cli(&["DEL", "report"]);
@@ -98,7 +98,7 @@ fn cron() {
     });
 }
 
-/// What a unit starts, runs.
+/// The command of a unit runs.
 #[test]
 fn what_units_start() {
     each("unit", |workplace, recipe| {
@@ -140,7 +140,7 @@ fn systemd_verifies_the_units() {
     }
 }
 
-/// As PID 1, where this machine lets us have one.
+/// As PID 1, where the system allows it.
 #[test]
 fn containers() {
     each("entrypoint", |workplace, recipe| {
@@ -186,7 +186,7 @@ fn as_first_process(workplace: &Workplace, words: &[String]) {
     }
 }
 
-/// The steps, one after the other, as a runner does it: each in a bash of its own, with what earlier ones put into
+/// Runs the steps like a CI runner: each in its own bash, with the variables that earlier steps put into
 /// `GITHUB_ENV`.
 #[test]
 fn github_actions() {
@@ -209,7 +209,7 @@ fn as_a_runner(workplace: &Workplace, recipe: &Recipe) {
     workplace.assert_free("deploy");
 }
 
-/// What stands after each `run:`, on the same line or indented below it.
+/// The text after each `run:`, on the same line or indented below it.
 fn steps(workflow: &str) -> Vec<String> {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let mut lines = workflow.lines().peekable();
@@ -231,7 +231,7 @@ fn steps(workflow: &str) -> Vec<String> {
     steps
 }
 
-/// The configuration is found without a word on the command line or in the environment.
+/// The configuration is found without options and variables.
 #[test]
 fn configuration() {
     each("toml", |workplace, recipe| {

@@ -29,7 +29,7 @@ fn below() -> impl Iterator<Item = [&'static str; 2]> {
     of_the_lab.chain(CACHE.iter().map(|verb| ["cache", verb]))
 }
 
-/// What `leasehold words...` prints, without an error.
+/// The output of `leasehold words...`, which must succeed.
 #[track_caller]
 fn printed(words: &[&str]) -> String {
     let done = tool(LEASEHOLD, words);
@@ -82,7 +82,7 @@ fn help_is_there_for_each_verb_and_for_the_exit_codes() {
         said.contains("show, replay") && !said.contains("exit-codes"),
         "{said}"
     );
-    // What options cannot say.
+    // The facts that options cannot express.
     assert!(printed(&["help", "run"]).contains("leasehold run [OPTIONS] LOCK [--] CMD [ARG...]"));
     assert!(printed(&["help", "dev"]).contains("leasehold dev [OPTIONS] [-- CMD [ARG...]]"));
     assert_eq!(printed(&["help"]), printed(&["--help"]));
@@ -124,7 +124,7 @@ fn the_short_help_of_every_verb_fits_on_a_small_screen() {
     }
     for word in [
         "--grace",
-        "Waiting and its end:",
+        "Waiting:",
         "LEASEHOLD_FENCE",
         "\n  126 ",
     ] {
@@ -135,7 +135,7 @@ fn the_short_help_of_every_verb_fits_on_a_small_screen() {
     }
 }
 
-/// Whoever gives a limit plans with it.
+/// A user relies on a given limit.
 #[test]
 fn a_limit_says_how_long_a_silent_server_takes() {
     let said = "takes up to 4s more, and the exit code is 69";
@@ -195,7 +195,7 @@ fn bash_completes_verbs_and_options() {
     }
 }
 
-/// Looks at a page as a reader would, where `groff` is installed.
+/// Renders a page as a reader sees it, where `groff` is installed.
 fn rendered(page: &str) -> Option<String> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("page.1");
@@ -257,7 +257,7 @@ fn manual_pages_say_what_help_says() {
     rendered(&printed(&["man"]));
 }
 
-/// What a run that fails shows on a terminal, with these variables.
+/// The terminal output of a failing run, with these variables.
 fn shown(words: &[&str], variables: &[(&str, &str)]) -> String {
     let mut session = Session::start(&[&[LEASEHOLD], words].concat(), |command| {
         command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");

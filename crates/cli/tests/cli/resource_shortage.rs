@@ -1,5 +1,5 @@
-//! What this process or host has too little of: 70 and its cause, never a panic, and never the fault of the store or the
-//! command.
+//! Shortages of this process or host: exit 70 with the cause, never a panic, and never blamed on the store or
+//! the command.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "the functions here are parts of tests")]
@@ -14,7 +14,7 @@ on_each_store! {
     too_few_files_are_70_or_enough,
 }
 
-/// `leasehold run` of the lock "x", by a shell that has done `before`.
+/// `leasehold run` of the lock "x", by a shell that first runs `before`.
 fn run_after(store: &Store, before: &str) -> Output {
     let script = format!("{before} {LEASEHOLD} run --url {} x true", store.url);
     Command::new("sh")
@@ -26,7 +26,7 @@ fn run_after(store: &Store, before: &str) -> Output {
         .unwrap()
 }
 
-/// Whether it ran; if not, it says why.
+/// True if the command ran; otherwise checks the message.
 #[track_caller]
 fn is_70_or_ran(done: &Output, cause: &str) -> bool {
     let said = String::from_utf8_lossy(&done.stderr);
@@ -51,7 +51,7 @@ fn too_few_files_are_70_or_enough(store: &Store) {
     assert!(!ran[0] && ran[21], "{ran:?}");
 }
 
-/// The limit does not count for root, who becomes another user here.
+/// The limit does not apply to root, so root becomes another user here.
 #[test]
 fn too_few_processes_are_70_or_enough() {
     let store = Store::redis();

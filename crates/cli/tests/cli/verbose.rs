@@ -1,4 +1,4 @@
-//! What `-v` shows, where it goes, and what it never shows.
+//! The output of `-v`, its destination, and the secrets that it never shows.
 
 #![cfg(target_os = "linux")]
 
@@ -14,7 +14,7 @@ on_each_store! {
     shows_who_is_waited_for,
 }
 
-/// The lines of `-v`, less their signature and time.
+/// The lines of `-v`, without program name and time.
 #[track_caller]
 fn events(stderr: &str) -> Vec<&str> {
     let lines = stderr.lines().filter_map(|line| {
@@ -47,7 +47,7 @@ fn once_shows_the_way_to_the_lock_and_back(store: &Store) {
     }
 }
 
-/// What a store is called.
+/// The name of the store.
 fn shown(store: &Store) -> &str {
     store.url.trim_end_matches('/')
 }
@@ -118,7 +118,7 @@ fn no_password_is_shown_whatever_goes_wrong() {
     }
 }
 
-/// A line that is rewritten would be torn by those that come between.
+/// Log lines would break a line that is rewritten.
 #[test]
 fn at_a_terminal_every_line_is_whole() {
     let store = Store::local();

@@ -1,4 +1,4 @@
-//! Loads that do not come to their end.
+//! Interrupted loads.
 
 use nix::sys::signal::Signal;
 use testkit::eventually;
@@ -16,7 +16,7 @@ on_each_store! {
     a_reader_that_does_not_read_does_not_keep_us,
 }
 
-/// The first of its runs hangs.
+/// The first run of the script hangs.
 const HANG: &str = "if mkdir once 2>/dev/null; then echo $$ > first; exec sleep 600; fi; echo v";
 
 fn who_waits_takes_over_from_a_loader_that_was_killed(store: &Store) {
@@ -63,7 +63,7 @@ fn what_a_command_printed_that_was_told_to_end_is_no_value(store: &Store) {
         eventually(LIMIT, "it runs", || runs(store) > before);
         loader.signal(signal);
         let done = loader.end();
-        // A part of what it would have printed, for all that is known.
+        // Possibly only a part of the output.
         assert_eq!((done.code(), &*done.stdout), (code, value), "{done:?}");
         assert_eq!(cache(store, "get", &["k"]).output().stdout, value);
         cache(store, "invalidate", &["--remove", "k"])
@@ -84,7 +84,7 @@ fn a_signal_ends_the_waiting_for_another(store: &Store) {
     let loader = load(store, &[], HANG).start();
     store.number("first");
     let mut waiting = load(store, &["--wait", "1h"], "echo run >> runs").start();
-    // One that had not begun to catch signals would die of it, and have no code.
+    // A process without a handler would die of the signal, without an exit code.
     eventually(LIMIT, "it waits", || {
         !waiting.has_ended() && catches(waiting.child.id())
     });
@@ -118,7 +118,7 @@ fn ctrl_c_ends_command_or_waiting_and_the_calling_script() {
     }
 }
 
-/// Whether a process has a handler for TERM.
+/// True if a process has a handler for TERM.
 fn catches(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));

@@ -1,4 +1,4 @@
-//! Commands that bring no value, and stores that do not answer.
+//! Commands that fail to make a value, and stores that do not answer.
 
 use std::fs;
 
@@ -45,7 +45,7 @@ fn a_failure_is_told_and_no_host_tries_again_for_a_while(store: &Store) {
 fn a_stale_value_serves_in_place_of_a_failure(store: &Store) {
     load(store, &[], "echo old").output().is(0, &[]);
     cache(store, "invalidate", &["k"]).output().is(0, &[]);
-    // First it fails here, then it is told so.
+    // First the load fails here, then the failure is reported from the store.
     for _ in 0..2 {
         let words = ["--back-off", "1h", "--refresh", "inline"];
         let done = load(store, &words, FAIL).output();
@@ -87,7 +87,7 @@ fn every_way_to_fail_has_its_code(store: &Store) {
         assert_eq!(done.stdout, "", "{key}");
         cache(store, "get", &[key]).output().is(66, &[]);
     }
-    // What is just not too much.
+    // Exactly the maximal size.
     let done = load(store, &["--max-size", "1k"], "head -c 1024 /dev/zero").output();
     assert_eq!((done.code(), done.stdout.len()), (0, 1024));
 }
@@ -95,7 +95,7 @@ fn every_way_to_fail_has_its_code(store: &Store) {
 fn a_host_without_the_command_prints_what_others_bring(store: &Store) {
     let missing = || cache(store, "get-or-refresh", &["k", "--", "./no-such"]).output();
     missing().is(127, &["./no-such", "no such file"]);
-    // It did not keep the others from it.
+    // The failed process does not block the others.
     let done = load(store, &[], "echo v").output();
     assert_eq!((done.code(), &*done.stdout), (0, "v\n"), "{done:?}");
     assert_eq!(missing().stdout, "v\n");
@@ -121,7 +121,7 @@ fn another_load_is_waited_for_no_longer_than_was_said(store: &Store) {
         .output()
         .is(124, &["another process still loads it"]);
     store.touch("go");
-    // Its own command is no wait for another.
+    // The time of the own command does not count as waiting.
     assert_eq!((&*loader.end().stdout, runs(store)), ("v\n", 1));
 }
 

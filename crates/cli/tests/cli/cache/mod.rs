@@ -1,4 +1,5 @@
-//! `leasehold cache`: real processes on real stores. What a test waits for is a file or an end, and no time is measured.
+//! `leasehold cache` with real processes and stores. The tests wait for files and process ends, never for a
+//! fixed time.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "the functions here are parts of tests")]
@@ -42,22 +43,22 @@ fn load(store: &Store, words: &[&str], script: &str) -> Run {
 
 /// A shell script, with `leasehold` on its path and the URL as `$0`.
 fn shell(store: &Store, script: &str) -> Output {
-    // What is left with a pipe of ours open would keep us for ever.
+    // A left process with an open pipe would block the test.
     output(store, &["timeout", "30", "bash", "-c", script, &store.url])
 }
 
-/// What `get --json` says of the value.
+/// The output of `get --json`.
 fn about(store: &Store) -> Value {
     serde_json::from_str(&cache(store, "get", &["--json", "k"]).output().stdout).unwrap()
 }
 
-/// How often a script of the test has run that says so.
+/// The number of recorded runs of the test's script.
 fn runs(store: &Store) -> usize {
     let runs = fs::read_to_string(store.file("runs"));
     runs.map_or(0, |runs| runs.lines().count())
 }
 
-/// The refreshers of this test that are alive.
+/// The live background refreshes of this test.
 fn refreshers(store: &Store) -> usize {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let ours = processes.filter(|entry| {
@@ -110,7 +111,7 @@ fn a_stale_value_is_printed_while_one_refreshes_it(store: &Store) {
     load(store, &[], "echo old").output().is(0, &[]);
     cache(store, "invalidate", &["k"]).output().is(0, &[]);
     assert_eq!(about(store)["state"], "stale");
-    // The command substitution ends when nobody has its pipe any more, under whatever number.
+    // The command substitution ends when no process has its pipe open, under any descriptor.
     let script = r#"x=$(exec 3>&1; leasehold cache get-or-refresh --url $0 --refresh-log log k -- sh -c '
         echo run >> runs; echo said >&2; while ! [ -e go ]; do sleep 0.02; done; echo new'); echo "got $x""#;
     for _ in 0..4 {
@@ -120,7 +121,7 @@ fn a_stale_value_is_printed_while_one_refreshes_it(store: &Store) {
             ("got old\n".into(), String::new())
         );
     }
-    // The first refreshes; the others have found that out and ended.
+    // The first process refreshes; the others have noticed that and ended.
     store.until("runs");
     eventually(LIMIT, "one refresher is left", || refreshers(store) == 1);
     store.touch("go");
@@ -272,7 +273,7 @@ fn the_command_sees_no_password_of_ours() {
         plain.contains("PATH=") && !plain.contains("S3CR3T"),
         "{plain}"
     );
-    // A namespace is the same for whatever the command does.
+    // The namespace also applies to a nested command.
     assert!(print(&["--namespace", "n"]).contains("LEASEHOLD_NAMESPACE=n"));
 }
 

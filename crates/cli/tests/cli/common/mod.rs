@@ -1,4 +1,4 @@
-//! What the tests of the command share: stores, and `leasehold run` as a process that can be watched.
+//! Helpers of all tests: stores, and `leasehold run` as a process.
 
 #![cfg_attr(
     not(target_os = "linux"),
@@ -28,10 +28,10 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use testkit::{RedisServer, eventually};
 
-/// Far more than anything takes: only a fault is ever waited for this long.
+/// A time limit that only a fault reaches.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// Where the locks of a test live, and a directory for its files.
+/// The store of a test, and a directory for its files.
 pub(crate) struct Store {
     pub(crate) url: String,
     pub(crate) dir: TempDir,
@@ -48,7 +48,7 @@ impl Store {
         }
     }
 
-    /// On a server with a password, which stands in the URL.
+    /// A server with a password, which is part of the URL.
     pub(crate) fn with_password() -> Self {
         let server = RedisServer::builder().password("S3CR3T").start();
         Self {
@@ -71,7 +71,7 @@ impl Store {
         self.redis.as_ref().expect("a store on Redis")
     }
 
-    /// A file of the test.
+    /// The path of a file of the test.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -81,12 +81,12 @@ impl Store {
         eventually(LIMIT, name, || self.file(name).exists());
     }
 
-    /// Makes a file that a script waits for.
+    /// Creates a file that a script waits for.
     pub(crate) fn touch(&self, name: &str) {
         fs::write(self.file(name), "").expect("write a file");
     }
 
-    /// The number that a script has written.
+    /// The number that a script wrote to a file.
     pub(crate) fn number(&self, name: &str) -> u64 {
         let mut number = None;
         eventually(LIMIT, name, || {
@@ -131,7 +131,7 @@ impl Store {
     }
 }
 
-/// Makes the tests named run on every store.
+/// Runs the named tests on every store.
 macro_rules! on_each_store {
     ($($test:ident),* $(,)?) => {
         mod local { $(#[test] fn $test() { super::$test(&$crate::common::Store::local()); })* }
@@ -140,19 +140,19 @@ macro_rules! on_each_store {
 }
 pub(crate) use on_each_store;
 
-/// A `leasehold run` to be.
+/// A `leasehold run` before its start.
 pub(crate) struct Run {
     command: Command,
 }
 
 impl Run {
-    /// Away from any terminal, and with the signals as an interactive shell would leave them, so that the tests do the same
-    /// wherever they are started.
+    /// Without a terminal, and with default signal actions, so that the tests behave alike wherever they are
+    /// started.
     pub(crate) fn new(directory: &Path) -> Self {
         Self::of(directory, &["run"])
     }
 
-    /// The same for another verb.
+    /// A command with another verb.
     pub(crate) fn verb(directory: &Path, verb: &str) -> Self {
         Self::of(directory, &[verb])
     }
@@ -171,7 +171,7 @@ impl Run {
                 env!("CARGO_BIN_EXE_leasehold"),
             ])
             .args(words);
-        // No configuration of whoever runs the tests.
+        // Ignores the configuration of the user who runs the tests.
         command
             .env("XDG_CONFIG_HOME", directory.join("config"))
             .env_remove("REDIS_URL");
@@ -233,13 +233,13 @@ impl Run {
         }
     }
 
-    /// Runs it to the end.
+    /// Runs the command to its end.
     pub(crate) fn output(self) -> Done {
         self.start().end()
     }
 }
 
-/// A `leasehold run` that runs. Dropping it kills it.
+/// A running `leasehold run`. Dropping it kills it.
 pub(crate) struct Running {
     pub(crate) child: Child,
     stdout: Collected,
@@ -255,12 +255,12 @@ impl Running {
         kill(self.pid(), signal).expect("signal leasehold");
     }
 
-    /// What it has said so far.
+    /// Its stderr so far.
     pub(crate) fn said(&self) -> String {
         self.stderr.text()
     }
 
-    /// What it has written to stdout so far.
+    /// Its stdout so far.
     pub(crate) fn written(&self) -> String {
         self.stdout.text()
     }
@@ -281,11 +281,11 @@ impl Running {
         self.child.try_wait().expect("ask for the state").is_some()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub(crate) fn end(mut self) -> Done {
         eventually(LIMIT, "leasehold ends", || self.has_ended());
         let status = self.child.wait().expect("the status");
-        // What outlives it may keep the pipes open: a moment for the last words, no more.
+        // A surviving process may keep the pipes open: waits only a moment for the last output.
         let finished = Instant::now() + Duration::from_secs(2);
         while Instant::now() < finished && !(self.stdout.is_complete() && self.stderr.is_complete())
         {
@@ -308,7 +308,7 @@ impl Drop for Running {
     }
 }
 
-/// How a `leasehold run` ended.
+/// The end of a `leasehold run`.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) status: ExitStatus,
@@ -324,21 +324,21 @@ impl Done {
             .unwrap_or_else(|| panic!("no code: {self:?}"))
     }
 
-    /// Checks the code, and that stderr has these words.
+    /// Checks the exit code, and that stderr contains these words.
     #[track_caller]
     pub(crate) fn is(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code(), code, "{self:?}");
         for word in words {
             assert!(self.stderr.contains(word), "{word:?} is missing: {self:?}");
         }
-        // Whatever we say is signed.
+        // Each message starts with the program name.
         assert!(
             words.is_empty() || self.stderr.contains("leasehold: "),
             "{self:?}"
         );
     }
 
-    /// The time, of less than a minute, that stderr tells after these words.
+    /// The duration, below a minute, after these words in stderr.
     #[track_caller]
     pub(crate) fn seconds_after(&self, words: &str) -> f64 {
         let told = self.stderr.split_once(words);
@@ -347,7 +347,7 @@ impl Done {
     }
 }
 
-/// What comes out of a pipe.
+/// The output of a pipe.
 #[derive(Clone)]
 struct Collected(Arc<Mutex<(Vec<u8>, bool)>>);
 
@@ -378,7 +378,7 @@ fn collect(mut pipe: impl Read + Send + 'static) -> Collected {
     collected
 }
 
-/// Whether a process lives; one that only waits to be buried does not.
+/// True if a process lives. A zombie does not.
 pub(crate) fn lives(pid: u64) -> bool {
     let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     state

@@ -1,4 +1,4 @@
-//! A terminal with somebody at it.
+//! A terminal with a simulated user.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -15,11 +15,11 @@ use testkit::eventually;
 
 use super::LIMIT;
 
-/// How long a terminal may be held by others than the leader of its session.
+/// The time for which other processes than the session leader may hold a terminal.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// The two sides of a new terminal. Not `openpty`: the processes that other tests start at that moment would get both too,
-/// and keep the terminal open.
+/// The two sides of a new terminal. Not `openpty`: processes that other tests start at the same moment would
+/// inherit both and keep the terminal open.
 fn terminal() -> std::io::Result<(OwnedFd, File)> {
     let ours = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let master = posix_openpt(ours)?;
@@ -33,12 +33,12 @@ fn terminal() -> std::io::Result<(OwnedFd, File)> {
     Ok((master.into(), slave))
 }
 
-/// A session of its own on a terminal of its own. Dropping it hangs up.
+/// A session with its own terminal. Dropping it hangs up.
 pub(crate) struct Session {
     child: Child,
     keyboard: File,
     screen: Arc<Mutex<Vec<u8>>>,
-    /// Ends when nobody has the terminal any more.
+    /// Ends when no process has the terminal open.
     reader: JoinHandle<()>,
     /// How much of the screen has been read by [`Session::until`].
     read: usize,
@@ -61,7 +61,7 @@ impl Session {
         command.stdin(screen()).stdout(screen()).stderr(screen());
         command
             .env("TERM", "xterm")
-            // What is waited for is not to be cut by colours; a test of those removes it.
+            // Colours would split the expected text; a test of colours removes this.
             .env("NO_COLOR", "1")
             .env("PS1", "prompt> ")
             .env("HISTFILE", "/dev/null");
@@ -94,12 +94,12 @@ impl Session {
         self.keyboard.write_all(keys.as_bytes()).expect("type");
     }
 
-    /// All that was shown.
+    /// The whole output.
     pub(crate) fn shown(&self) -> String {
         String::from_utf8_lossy(&self.screen.lock().expect("not poisoned")).into_owned()
     }
 
-    /// Waits until `text` is shown after what was waited for before.
+    /// Waits until `text` appears after the previously expected text.
     #[track_caller]
     pub(crate) fn until(&mut self, text: &str) {
         let mut found = None;
@@ -123,7 +123,7 @@ impl Session {
         eventually(LIMIT, "the session ends", || {
             self.child.try_wait().expect("ask for the state").is_some()
         });
-        // What was shown last may still be on its way; but others may hold the terminal for good.
+        // The last output may be delayed; but other processes may hold the terminal for good.
         let begun = Instant::now();
         while !self.reader.is_finished() && begun.elapsed() < LAST_WORDS {
             thread::sleep(Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! The servers that `leasehold dev` starts for a test, and what uses them.
+//! The servers that `leasehold dev` starts for a test, and their users.
 
 #![allow(clippy::unwrap_used, reason = "the functions here are parts of tests")]
 
@@ -59,7 +59,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The servers that were started for this test: each runs in a directory of its own there.
+/// The servers of this test: each runs in its own directory there.
 pub(crate) fn servers(store: &Store) -> Vec<u64> {
     let ours = store.file("leasehold-dev-");
     let ours = ours.to_str().unwrap();
@@ -127,7 +127,7 @@ impl Drop for Running {
     }
 }
 
-/// What the server at `url` answers to a command.
+/// The answer of the server at `url` to a command.
 pub(crate) fn ask(url: &str, question: &str) -> Vec<String> {
     let mut server = UnixStream::connect(url.strip_prefix("unix:").unwrap()).unwrap();
     write!(server, "{question}\r\nPING\r\n").unwrap();
@@ -135,7 +135,7 @@ pub(crate) fn ask(url: &str, question: &str) -> Vec<String> {
     lines.take_while(|line| line != "+PONG").collect()
 }
 
-/// A shell that has evaluated what `leasehold dev` says, and waits.
+/// A shell that has evaluated the output of `leasehold dev`, and waits.
 pub(crate) fn evaluated(store: &Store, shell: &str, substitution: &str) -> (Running, String) {
     let script = format!(
         "eval \"{substitution}\"; leasehold run x true && echo $LEASEHOLD_URL > url.new && mv url.new url; while ! [ -e let-go ]; do sleep 0.02; done"

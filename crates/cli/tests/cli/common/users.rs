@@ -1,4 +1,4 @@
-//! Another user of this host, where the tests run as one who may play it.
+//! Another user of this host, where the tests have the permission to act as one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A copy of the command that every user of this host may run, and its directory; `None` if no other user can be played here.
+/// A copy of the command that every user of this host may run, with its directory; `None` if the tests cannot
+/// act as another user.
 pub(crate) fn everybodys_leasehold() -> Option<(TempDir, PathBuf)> {
     let as_another = Command::new("setpriv")
         .args([

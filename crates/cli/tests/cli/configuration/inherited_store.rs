@@ -1,4 +1,5 @@
-//! A URL with a password, which a command finds in no variable: another `leasehold` in it asks the same store, or is refused.
+//! A URL with a password, which is in no variable of the command: a nested `leasehold` uses the same store, or
+//! is refused.
 
 use std::fs;
 use std::process::Command;
@@ -11,7 +12,7 @@ use super::{LEASEHOLD, SECRET, run, store_url, write};
 use crate::common::users::everybodys_leasehold;
 use crate::common::{LIMIT, Run, Store};
 
-/// A server with a password, its URL, and a place for tests in which everything else names another store.
+/// A server with a password, its URL, and an environment in which all other settings name another store.
 struct Scene {
     store: Store,
     server: RedisServer,
@@ -29,7 +30,7 @@ impl Scene {
         Self { store, server, url }
     }
 
-    /// `leasehold VERB` where the environment names other stores last.
+    /// `leasehold VERB` where the weaker layers of the environment name other stores.
     fn verb(&self, verb: &str) -> Run {
         Run::verb(self.store.dir.path(), verb)
             .env("REDIS_URL", &store_url(&self.store))
@@ -43,7 +44,7 @@ impl Scene {
         self.verb("run")
     }
 
-    /// The files with a URL that there are now.
+    /// The existing URL files.
     fn files(&self) -> Vec<String> {
         let folder = fs::read_dir(self.store.file("runtime/leasehold"));
         let files = folder.into_iter().flatten().flatten();
@@ -79,7 +80,7 @@ fn nested_leasehold_uses_same_store_for_each_url_source() {
         assert!(!done.stdout.contains(SECRET), "{done:?}");
         assert!(done.stderr.contains("\"held\" is busy"), "{done:?}");
     }
-    // That of the holder is left.
+    // The file of the killed holder is left.
     assert_eq!(scene.files().len(), 1, "{:?}", scene.files());
 }
 
@@ -137,7 +138,7 @@ fn the_url_of_a_killed_run_does_not_stay() {
         scene.files().is_empty()
     });
 
-    // With the guardian dead as well, the next run does it.
+    // If the guardian is dead too, the next run removes the file.
     let second = start("b");
     let of_second = scene.files();
     let children = format!("/proc/{0}/task/{0}/children", second.pid());
@@ -187,7 +188,7 @@ fn where_no_file_can_be_written_a_nested_leasehold_is_refused() {
     let done = nowhere(scene.run()).words(&[&script]).output();
     done.is(78, &["is not known here", "/no/such", "--url-file FILE"]);
     assert!(!done.stdout.contains(SECRET), "{done:?}");
-    // Which is nobody else's concern, and not that of a run with a store of its own.
+    // This does not affect a run with its own store.
     let script = format!(
         "{LEASEHOLD} run --url {} a {LEASEHOLD} check",
         scene.store.url

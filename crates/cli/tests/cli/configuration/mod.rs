@@ -1,4 +1,4 @@
-//! Where settings come from, and that no secret among them is ever shown.
+//! The sources of settings. No secret among them is ever shown.
 
 // `setsid`, `env --default-signal` and namespaces are Linux'.
 #![cfg(target_os = "linux")]
@@ -19,10 +19,10 @@ use testkit::RedisServer;
 const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 const SECRET: &str = "S3CR3T";
 
-/// A command that says what it was given.
+/// A command that prints its settings.
 const SAY_TTL: [&str; 4] = ["x", "sh", "-c", "echo $LEASEHOLD_TTL_MS"];
 
-/// Writes a file of the test that only its user may read, and gives its path.
+/// Writes a file that only its user may read, and returns its path.
 fn write(store: &Store, name: &str, text: &str) -> String {
     let path = store.file(name);
     fs::create_dir_all(path.parent().expect("a parent")).expect("make a directory");
@@ -31,12 +31,12 @@ fn write(store: &Store, name: &str, text: &str) -> String {
     path.to_str().expect("UTF-8").to_owned()
 }
 
-/// `leasehold run` without a word about the store.
+/// `leasehold run` without store options.
 fn run(store: &Store) -> Run {
     Run::new(store.dir.path())
 }
 
-/// Whether a lock was taken in the local store of this name, by a run with the URL [`local`].
+/// True if a run with the URL [`local`] took a lock in the local store of this name.
 fn used(store: &Store, name: &str) -> bool {
     store.file(name).exists()
 }
@@ -69,7 +69,7 @@ fn each_setting_comes_from_the_strongest_that_has_it() {
     assert_eq!(ttl(from_variable()), "22000\n");
     assert_eq!(ttl(from_variable().words(&["--ttl", "23s"])), "23000\n");
     assert_eq!(ttl(run(&store).env("LEASEHOLD_TTL", "")), "21000\n");
-    // A file that is overruled is not even looked into, but one that is wrong may overrule.
+    // A file that is overridden is not even opened, but a wrong one of a stronger layer is an error.
     user("ttl = \"soon\"");
     let typed = ["--url", &store.url, "--ttl", "24s"];
     assert_eq!(ttl(run(&store).words(&typed)), "24000\n");
@@ -215,7 +215,7 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
         .words(&["--config", "/no/such/file", "x", "touch", "ran"])
         .output();
     done.is(78, &["/no/such/file", "No such file"]);
-    // A directory is there, and cannot be read.
+    // A directory exists but cannot be read as a file.
     fs::create_dir_all(store.file("config/leasehold/config.toml")).unwrap();
     let done = run(&store)
         .words(&["--url", &store.url, "x", "touch", "ran"])
@@ -242,14 +242,14 @@ fn an_error_names_the_source_of_a_url_that_was_not_typed() {
     done.is(69, &["c.toml, line 2, url: redis://127.0.0.1:1/"]);
     let done = run(&store).words(&["--url", &url, "x", "true"]).output();
     assert!(!done.stderr.contains("came from"), "{done:?}");
-    // What is set to nothing on the command line is a fault of a script, and not asked elsewhere.
+    // An empty option is a mistake of a script; other sources are not used instead.
     let done = run(&store)
         .env("REDIS_URL", &url)
         .words(&["--url", "", "x", "true"]);
     done.output().is(78, &["--url: no store given", "unset"]);
 }
 
-/// Whatever says where the locks are, another `leasehold` in the command finds the same ones.
+/// For each source of the store, a nested `leasehold` finds the same locks.
 #[test]
 fn a_command_finds_the_store_of_its_run() {
     let store = Store::local();
@@ -271,7 +271,7 @@ fn a_command_finds_the_store_of_its_run() {
     check(run(&store).env("LEASEHOLD_URL_FILE", &elsewhere));
     check(run(&store).env("LEASEHOLD_URL_FILE", &in_file));
     check(run(&store).words(&["--url-file", "url"]));
-    // What was typed counts, whatever the environment says.
+    // The command line overrides the environment.
     check(run(&store).env("LEASEHOLD_URL_FILE", &elsewhere).words(&[
         "--url",
         &url,
@@ -288,7 +288,7 @@ fn a_command_finds_the_store_of_its_run() {
             .env("LEASEHOLD_URL", &url)
             .env("LEASEHOLD_PASSWORD_FILE", &password),
     );
-    // What was typed with a password counts as well.
+    // A typed URL with a password overrides it too.
     check(
         run(&store)
             .env("LEASEHOLD_URL_FILE", &elsewhere)

@@ -38,7 +38,7 @@ fn key_template_from_variable_or_file_hides_keys_of_others() {
     let exists = format!("redis-cli -p {port} EXISTS mutex:x:lock");
     assert_eq!(held(&exists), "1\n");
 
-    // A name that the index knows, with its template and without.
+    // A name in the index, with its template and without.
     store.server().cli(&["SET", "mutex:x:lock", "somebody"]);
     let index = ["ZADD", "leasehold:index", "9e15", "mutex:x:lock"];
     store.server().cli(&index);
@@ -110,6 +110,6 @@ fn command_with_another_store_or_config_uses_those_names() {
     );
     let nested = format!("{leasehold} run --config {typed} job");
     assert_eq!(key(&nested), "typed");
-    // That of the run has neither.
+    // The run has neither a namespace nor a template.
     assert_eq!(key(&format!("{leasehold} run job")), "");
 }

@@ -1,4 +1,4 @@
-//! Passwords: where they may come from, and that no failure shows one.
+//! Passwords: their sources. No failure shows one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -25,7 +25,7 @@ fn a_password_comes_from_a_file() {
     let with_file = format!("url = \"{}\"\npassword_file = \"{file}\"\n", store.url);
     let config = write(&store, "c.toml", &with_file);
     lock(run(&store).words(&["--config", &config])).is(0, &[]);
-    // The password of a file is not sent to a server named elsewhere.
+    // The password of a file is not sent to a server from another source.
     lock(typed().words(&["--config", &config])).is(77, &[]);
     let local = store_url(&store);
     lock(run(&store).words(&["--config", &config, "--url", &local])).is(0, &[]);
@@ -39,7 +39,7 @@ fn a_password_comes_from_a_file() {
         done.is(64, &["--password-file: the URL from --url", says]);
         assert!(!done.stderr.contains("CR3T"), "{done:?}");
     }
-    // One that all can read is used, with a warning.
+    // A password file that everyone can read is used, with a warning.
     fs::set_permissions(store.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     let done = lock(typed().words(&["--password-file", &file]));
@@ -47,7 +47,7 @@ fn a_password_comes_from_a_file() {
     assert!(!done.stderr.contains("CR3T"), "{done:?}");
 }
 
-/// Every way to fail that this file knows, with a secret wherever one may stand.
+/// Every failure of this file, with a secret in each possible place.
 #[test]
 fn no_failure_shows_a_secret() {
     let store = Store::local();
@@ -86,7 +86,7 @@ fn no_failure_shows_a_secret() {
             let run = run(&store).words(&["--config", config]).words(&words);
             silent(&format!("{config} {url}"), &run.output());
         }
-        // A word that is no URL can only be known for a secret where one belongs.
+        // A word that is not a URL is recognized as a secret only where a URL belongs.
         let is_url = url != SECRET;
         for (option, value, quoted) in [
             ("--url", url, false),

@@ -10,10 +10,10 @@ use testkit::eventually;
 use crate::common::LIMIT;
 use crate::common::users::everybodys_leasehold;
 
-/// A group that both users are in, and that neither's own files get.
+/// A group that contains both users, and that is not the group of their own files.
 const GROUP: &str = "65532";
 
-/// `leasehold` as another user, whose umask is the usual one.
+/// `leasehold` as another user, with the usual umask.
 fn as_user(user: &str, leasehold: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command
@@ -81,7 +81,7 @@ fn two_users_share_a_file_that_was_made_for_their_group() {
     let done = run_as("65534", &leasehold, &["--url", &shared, "x", "true"]).output();
     assert_eq!(code(&done.unwrap()), Some(0));
 
-    // One that was made without a mode is for its user alone, and the other is told what to do.
+    // A file without a mode is for its user only, and the other user gets advice.
     let own = url("own.db");
     let done = second(&["--url", &own, "x", "true"]);
     assert_eq!(code(&done), Some(0), "{done:?}");
@@ -96,7 +96,7 @@ fn two_users_share_a_file_that_was_made_for_their_group() {
     );
 }
 
-/// As after a change of the user that leaves `HOME`.
+/// Like a change of the user that keeps `HOME`.
 #[test]
 fn a_configuration_of_another_user_is_not_passed_over() {
     let Some((folder, leasehold)) = everybodys_leasehold() else {

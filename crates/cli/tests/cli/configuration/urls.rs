@@ -1,4 +1,4 @@
-//! What a URL may say, and what is refused with what to write instead.
+//! Valid URLs, and invalid ones with the advice in their message.
 
 use std::fs;
 

@@ -26,7 +26,7 @@ on_each_store! {
     the_end_is_told_whatever_it_is,
 }
 
-/// A `leasehold hold` that runs, and what it says.
+/// A running `leasehold hold`, and its events.
 struct Held {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -103,7 +103,7 @@ fn leasehold(store: &Store, words: &[&str]) -> Command {
     command
 }
 
-/// In the directory and with the store of the test, and with `leasehold` in the path.
+/// A command in the test's directory with its store, and with `leasehold` on the path.
 fn at_home(command: &mut Command, store: &Store) {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LEASEHOLD_")) {
         command.env_remove(name);
@@ -118,7 +118,7 @@ fn at_home(command: &mut Command, store: &Store) {
         .current_dir(store.dir.path());
 }
 
-/// Takes "x" for a moment. Far less than any TTL here may be waited for.
+/// Takes "x" for a moment. Waits far less than any TTL here.
 #[track_caller]
 fn is_free(store: &Store) {
     store.run(&["-w", "30s", "x", "true"]).output().is(0, &[]);
@@ -271,7 +271,7 @@ fn failed_renewal_is_reported_and_so_is_the_next_success() {
     let store = Store::redis();
     let mut held = Held::start(&store, &["x", "--ttl", "15s"]);
     held.tells("acquired");
-    // Well within the TTL, whatever this machine does.
+    // Well within the TTL, also on a busy machine.
     store
         .server()
         .cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);

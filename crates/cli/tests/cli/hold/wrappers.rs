@@ -1,4 +1,4 @@
-//! Programs that hold a lock by the wrappers of `docs/cli.md`, run unchanged.
+//! Programs that use the wrappers of `docs/cli.md`, exactly as printed there.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -98,7 +98,7 @@ fn works(store: &Store, language: &str, program: &[&str], body: &str) {
     store.let_go();
     assert_eq!(ends(parent, Some(0)), "done\n");
     is_free(store);
-    // The example that stands below it.
+    // The example below it.
     let parent = script(store, language, program, &blocks[1]);
     assert!(ends(parent, Some(0)).starts_with("working with fence "));
 }

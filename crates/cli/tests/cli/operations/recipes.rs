@@ -1,4 +1,5 @@
-//! The recipes of `docs/operations.md`, read from it, and a place to run them in: programs that they name, and a store.
+//! Reads the recipes of `docs/operations.md`, and provides a workplace with a store and the programs that they
+//! name.
 
 #![allow(
     clippy::disallowed_methods,
@@ -19,7 +20,7 @@ const DOCUMENT: &str = include_str!("../../../../../docs/operations.md");
 pub(crate) struct Recipe {
     pub(crate) name: String,
     pub(crate) kind: String,
-    /// What stands in the block, without the fence.
+    /// The text of the block, without the fence.
     pub(crate) text: String,
     notes: Vec<(String, String)>,
 }
@@ -32,7 +33,7 @@ impl Recipe {
             .unwrap_or_default()
     }
 
-    /// Something it needs that the command does not have yet.
+    /// An option that it needs and that the command does not have yet.
     fn lacks(&self) -> Option<String> {
         let mut text = self.text.clone();
         for script in self.note("with") {
@@ -47,7 +48,7 @@ impl Recipe {
     }
 }
 
-/// The first verb or option of `leasehold` in a line that it does not know.
+/// The first unknown verb or option of `leasehold` in a line.
 pub(crate) fn unknown(line: &str) -> Option<String> {
     let line = line.replace(['[', ']', '"', ','], " ");
     let line = line.split(" #").next().unwrap_or_default();
@@ -122,13 +123,12 @@ pub(crate) fn recipe(name: &str) -> Recipe {
         .unwrap_or_else(|| panic!("no recipe {name}"))
 }
 
-/// Does `test` with each recipe of a kind, each in a workplace of its own, and looks whether
-/// the programs were run that are to be run.
+/// Runs `test` with each recipe of a kind, each in its own workplace, and checks that the expected programs ran.
 pub(crate) fn each(kind: &str, test: impl Fn(&Workplace, &Recipe)) {
     each_on(kind, Store::redis, test);
 }
 
-/// The same on stores of another kind.
+/// Runs `test` with each recipe of a kind, on stores of the given kind.
 pub(crate) fn each_on(kind: &str, store: fn() -> Store, test: impl Fn(&Workplace, &Recipe)) {
     let recipes: Vec<_> = all().into_iter().filter(|r| r.kind == kind).collect();
     assert!(!recipes.is_empty(), "a recipe of kind {kind}");
@@ -145,7 +145,7 @@ pub(crate) fn each_on(kind: &str, store: fn() -> Store, test: impl Fn(&Workplace
     }
 }
 
-/// Where a recipe is run.
+/// The directory, the store and the programs of a recipe.
 pub(crate) struct Workplace {
     pub(crate) store: Store,
 }
@@ -177,7 +177,7 @@ impl Workplace {
         workplace
     }
 
-    /// A program that writes down under which fence it was run.
+    /// A program that records its fence.
     fn stub(&self, path: &Path) {
         let name = path.file_name().expect("a name").to_string_lossy();
         let ran = self.store.file(&format!("ran.{name}"));
@@ -191,7 +191,7 @@ impl Workplace {
         self.store.file("bin")
     }
 
-    /// The text with the names of this place.
+    /// The text with the paths of this workplace.
     pub(crate) fn adapted(&self, text: &str) -> String {
         text.replace("/usr/local/bin/", &format!("{}/", self.bin().display()))
             .replace("redis://locks.internal:6379/", &self.store.url)
@@ -229,13 +229,13 @@ impl Workplace {
         succeeds(bash.args(options).arg(self.adapted(text)))
     }
 
-    /// That nobody holds the lock.
+    /// Checks that the lock is free.
     pub(crate) fn assert_free(&self, lock: &str) {
         self.store.run(&["--try", lock, "true"]).output().is(0, &[]);
     }
 }
 
-/// Runs it, and expects success.
+/// Runs a command, and expects success.
 #[track_caller]
 pub(crate) fn succeeds(command: &mut Command) -> Output {
     let output = command.output().expect("run a program");

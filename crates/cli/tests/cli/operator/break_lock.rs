@@ -1,4 +1,4 @@
-//! `break`, and what none of these verbs does.
+//! `break`, and the common rules of the operator's verbs.
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -38,7 +38,7 @@ fn break_frees_what_was_meant_and_nothing_else(store: &Store) {
         (&"held".into(), &fence.into())
     );
 
-    // Its holder cannot hear of it for now.
+    // The holder cannot learn of the break for now.
     holder.signal(Signal::SIGSTOP);
     let done = store
         .verb("break", &["--json", "x", "--if-fence", &right])

@@ -1,4 +1,4 @@
-//! `inspect`: who holds what and who waits.
+//! `inspect`: holders and waiters.
 
 use std::time::{Duration, Instant};
 
@@ -130,8 +130,7 @@ fn a_million_other_keys_do_not_slow_the_list_down() {
     let filled = server.cli(&["DEBUG", "POPULATE", "1000000", "other", "8"]);
     assert_eq!(filled.text(), "OK");
 
-    // A machine that is busy with other things makes any one run slow, but not all of them; a search of a million keys
-    // takes seconds each time.
+    // A busy machine makes single runs slow, but not all; a scan of a million keys takes seconds each time.
     let mut best = LIMIT;
     eventually(LIMIT, "50 ms are enough", || {
         let begun = Instant::now();
@@ -169,7 +168,7 @@ fn what_makes_no_sense_is_shown_as_unknown_beside_what_does() {
         rows.len() == 2 && rows[0].starts_with("odd   ?") && rows[1].starts_with("even  free"),
         "{done:?}"
     );
-    // What stands in the index and cannot be a name is no lock.
+    // An invalid name in the index is not a lock.
     server.cli(&["SET", "a\u{1b}b", "1"]);
     server.cli(&["ZADD", "leasehold:index", "9e15", "a\u{1b}b"]);
     let done = store.verb("inspect", &[]).output();
@@ -226,7 +225,7 @@ fn a_table_fits_the_terminal() {
     );
 }
 
-/// As when its disk is full: that is when operators look.
+/// Like a full disk: operators look in such situations.
 #[test]
 fn a_server_that_takes_no_writes_can_be_looked_at() {
     let store = Store::redis();
@@ -236,7 +235,7 @@ fn a_server_that_takes_no_writes_can_be_looked_at() {
         store.verb("inspect", &[]).output().stdout.contains("\nx ")
     });
     let server = store.server();
-    // One that is to be forgotten, which is a write.
+    // A free lock in the index: removing it needs a write.
     server.cli(&["ZADD", "leasehold:index", "9e15", "gone"]);
     server.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     let refused = server.cli(&["SET", "any", "1"]);

@@ -1,4 +1,4 @@
-//! `docs/reference/json.md` beside what is written.
+//! Compares `docs/reference/json.md` with the written documents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ on_each_store! {
     the_documented_json_is_what_is_written,
 }
 
-/// `docs/reference/json.md` has samples: for each schema of ours, all their fields are written, and no others.
+/// The samples in `docs/reference/json.md` have exactly the fields that are written for each schema.
 fn the_documented_json_is_what_is_written(store: &Store) {
     let mut written = Vec::new();
     let watching = store

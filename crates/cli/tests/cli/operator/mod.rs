@@ -1,4 +1,4 @@
-//! The verbs that look: `inspect`, `wait`, `watch`; and `break`, which needs to have looked.
+//! The operator's verbs: `inspect`, `wait`, `watch` and `break`.
 
 // `setsid`, `env --default-signal` and /proc are Linux'.
 #![cfg(target_os = "linux")]

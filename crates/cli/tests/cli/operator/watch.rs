@@ -1,4 +1,4 @@
-//! `watch`: what happens to locks.
+//! `watch`: changes of locks.
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -138,7 +138,7 @@ fn a_reader_that_leaves_is_no_error() {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .expect("bash");
-    // Its next line is the one that nobody reads.
+    // Its next line has no reader.
     eventually(LIMIT, "it ends", || {
         store.run(&["x", "sleep", "0.2"]).output().is(0, &[]);
         !common::lives(u64::from(reader.id()))

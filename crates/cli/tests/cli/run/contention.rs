@@ -1,5 +1,5 @@
-//! Eight real processes contend for one lock. One is killed while it waits, one while it holds; a counter that each reads
-//! and writes under the lock loses nothing, and nobody waits long for the dead.
+//! Eight real processes contend for one lock. One is killed while it waits, one while it holds. A counter under
+//! the lock loses no update, and no process waits long for the killed ones.
 
 // `setsid`, `env --default-signal`, `date +%N` and /proc are Linux'.
 #![cfg(target_os = "linux")]
@@ -34,7 +34,7 @@ fn a_counter_loses_nothing_when_processes_are_killed(store: &Store) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     fs::write(store.file("counter"), "0").expect("write the counter");
 
-    // All eight are there before the first is done: a holder, who counts too, six workers, and one who dies waiting.
+    // All eight run before the first one ends: a holder that counts too, six workers, and one that dies waiting.
     let first = count(
         store,
         &format!("touch held; while ! [ -e go ]; do sleep 0.01; done; {COUNT}"),
@@ -54,7 +54,7 @@ fn a_counter_loses_nothing_when_processes_are_killed(store: &Store) {
             .into_iter()
             .map(|first_run| scope.spawn(|| work(store, first_run)))
             .collect();
-        // Amid them, one that dies holding.
+        // Among them, one that dies while it holds.
         let holder = contend(store, "touch holding; exec sleep 1000");
         store.until("holding");
         let killed_at = now();
@@ -69,7 +69,7 @@ fn a_counter_loses_nothing_when_processes_are_killed(store: &Store) {
 
     let counted = usize::try_from(store.number("counter")).expect("a small number");
     let with = |code| ends.iter().filter(|done| done.code() == code).count();
-    // One that was held up for longer than its lease may have counted before it was told.
+    // A worker that was delayed beyond its lease may have counted before it noticed the loss.
     let (well, lost) = (with(0), with(79));
     assert_eq!(well + lost, WORKERS * ROUNDS + 1, "{ends:?}");
     assert!(
@@ -94,8 +94,8 @@ fn a_counter_loses_nothing_when_processes_are_killed(store: &Store) {
     );
 }
 
-/// The next in line is dead: the one after it gets the lock at once. The median of three: a claim that is waited out or a poll
-/// would show in each, a machine that does something else just then in one.
+/// The next waiter is dead: the following one gets the lock at once. The median of three: a claim window or a
+/// poll would delay each measurement, a busy machine only one.
 fn nobody_waits_for_a_dead_waiter(store: &Store) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut gaps = [(); 3].map(|()| gap_after_a_dead_waiter(store));
@@ -106,13 +106,13 @@ fn nobody_waits_for_a_dead_waiter(store: &Store) {
     );
 }
 
-/// From the end of a hold to the begin of the next one, with a waiter between them that was killed.
+/// The time between two holds, with a killed waiter between them.
 fn gap_after_a_dead_waiter(store: &Store) -> Duration {
     for file in ["held", "go", "log"] {
         fs::remove_file(store.file(file)).ok();
     }
     let stamp = "echo 1 $(date +%s%N) $(date +%s%N) >> log";
-    // No lease here is to end: they are long.
+    // The leases are long, so that none ends.
     let contend = |script: &str| store.run(&["counter", "sh", "-c", script]).start();
     let holder = contend(&format!(
         "touch held; while ! [ -e go ]; do sleep 0.01; done; {stamp}"
@@ -122,7 +122,8 @@ fn gap_after_a_dead_waiter(store: &Store) -> Duration {
     dead.until_it_says("1st in line");
     let next = contend(stamp);
     next.until_it_says("2nd in line");
-    // It is buried before the lock is free: one that has only been sent the signal may still be granted it.
+    // It is reaped before the lock is free: a process that was only sent the signal might still be granted the
+    // lock.
     dead.signal(Signal::SIGKILL);
     drop(dead);
     store.touch("go");
@@ -141,7 +142,7 @@ fn contend(store: &Store, script: &str) -> Running {
         .start()
 }
 
-/// The same for a script that counts.
+/// The command for a script that counts.
 fn count(store: &Store, script: &str) -> Running {
     contend(store, &format!("set -e; {script}"))
 }

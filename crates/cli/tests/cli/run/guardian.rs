@@ -1,5 +1,5 @@
-//! The command never outlives the lock: whatever happens to the wrapper, all of the command is dead before the next holder
-//! starts. And what the command leaves behind keeps the lock.
+//! The command never outlives the lock: whenever the wrapper dies or stops, all of the command is dead before
+//! the next holder starts. Left processes of the command keep the lock.
 
 // `setsid`, `env --default-signal` and /proc are Linux'.
 #![cfg(target_os = "linux")]
@@ -22,7 +22,7 @@ on_each_store! {
     a_killed_guardian_is_replaced,
 }
 
-/// The guardian that serves the run `wrapper`, once it has its name and has let go of what it inherited.
+/// The guardian of the run `wrapper`, once it has its name and has closed the inherited files.
 fn guardian(wrapper: &Running) -> u64 {
     let mut found = None;
     eventually(LIMIT, "there is a guardian", || {
@@ -60,9 +60,10 @@ fn name(pid: u64) -> String {
         .to_owned()
 }
 
-/// Takes the lock "x" and says whether the process `pid` is still there then: each byte of the answer is of that time.
+/// Takes the lock "x" and returns whether the process `pid` still exists then: each byte of the answer is read
+/// at that time.
 fn next_holder_finds(store: &Store, pid: u64) -> String {
-    // A zombie is dead; whoever is to bury it may take its time.
+    // A zombie is dead, although not reaped yet.
     let script = format!("grep -s '^State:' /proc/{pid}/status | grep -v zombie; true");
     let done = store.run(&["-w", "25", "x", "sh", "-c", &script]).output();
     assert_eq!(done.code(), 0, "{done:?}");
@@ -90,7 +91,7 @@ fn a_stopped_wrapper_does_not_keep_its_command_alive(store: &Store) {
     running.end().is(79, &["was lost", "(exit 79)"]);
 }
 
-/// Whoever kills one guardian after the other, and then the wrapper, does not leave the command alive.
+/// Killing several guardians and then the wrapper does not leave the command alive.
 fn a_killed_guardian_is_replaced(store: &Store) {
     let running = store.run(&["--ttl", "3s", "x", "sh", "-c", FAMILY]).start();
     let grandchild = store.number("pid");
@@ -124,11 +125,11 @@ fn guardian_killed_before_command_starts_is_replaced() {
     waiter.end().is(5, &[]);
 }
 
-/// Wherever it is killed: before the lock, between lock and command, just after.
+/// The kill comes before the lock, between lock and command, and just after.
 #[test]
 fn a_wrapper_can_be_killed_at_any_moment() {
     let store = Store::local();
-    // Each has a lock of its own, so that the next holders wait for the ends of the leases at the same time.
+    // Each has its own lock, so that the next holders wait in parallel.
     let next = (0..16).map(|delay| {
         let (lock, pids) = (format!("x{delay}"), format!("pids{delay}"));
         let script = format!(
@@ -190,7 +191,7 @@ fn killall_leaves_the_guardian_which_cleans_up() {
     let running = store.run(&["--ttl", "2s", "x", "sh", "-c", FAMILY]).start();
     let grandchild = store.number("pid");
     let guardian = guardian(&running);
-    // What it is deaf to, sent to it directly.
+    // The signals that it ignores, sent to it directly.
     for signal in ["TERM", "INT", "HUP", "QUIT", "TSTP", "USR1", "PIPE"] {
         tool("kill", &[&format!("-{signal}"), &guardian.to_string()]);
     }
@@ -249,7 +250,7 @@ fn a_run_whose_guardian_was_killed_says_so_and_goes_on() {
     running.end().is(5, &[]);
 }
 
-/// From then on the number of its group is for others, and the store may take its time to confirm the release.
+/// From then on the group's number may be reused, while the confirmation of the release may take time.
 #[test]
 fn the_guardian_ends_with_the_command_and_not_with_the_release() {
     let store = Store::redis();
@@ -269,7 +270,7 @@ fn the_guardian_ends_with_the_command_and_not_with_the_release() {
     store.server().resume();
 }
 
-/// A group that nothing empties: a member of it that has ended, whose parent has left the group and does not bury it.
+/// A group that stays: a member has ended, and its parent has left the group and does not reap it.
 const UNDEAD: &str = "import os, time
 if os.fork() == 0:
     if os.fork() == 0:
@@ -291,7 +292,7 @@ fn a_lock_is_not_given_away_under_a_command_that_does_not_die() {
     tool("kill", &["-KILL", &pid.to_string()]);
 }
 
-/// The guardian kills all of the group, of which the command is seen to be dead before the others.
+/// The guardian kills all of the group; the command's death is noticed before the others'.
 #[test]
 fn what_the_guardian_kills_is_not_said_to_run_on() {
     let script = format!("{UNDEAD}\ntime.sleep(60)");
@@ -301,7 +302,7 @@ fn what_the_guardian_kills_is_not_said_to_run_on() {
         let mut running = store.run(&words).start();
         let pid = store.number("pid");
         running.signal(Signal::SIGSTOP);
-        // Its lease has ended, so that it does not wait for the others for ever.
+        // Its lease has ended, so it does not wait for the others without end.
         store.run(&["-w", "25", "x", "true"]).output().is(0, &[]);
         running.signal(Signal::SIGCONT);
         eventually(LIMIT, "leasehold ends", || running.has_ended());

@@ -1,5 +1,5 @@
-//! A lease that is lost while the command runs: the command is dead before anybody else can have the lock, and the exit
-//! code is 79 whatever it returned.
+//! A lost lease while the command runs: the command is dead before another client can get the lock, and the exit
+//! code is 79 whatever its status.
 
 // `setsid`, `env --default-signal`, `date +%N` and /proc are Linux'.
 #![cfg(target_os = "linux")]
@@ -11,7 +11,7 @@ use crate::common::{LIMIT, Running, Store, lives, on_each_store};
 use nix::sys::signal::Signal;
 use testkit::{FaultProxy, RedisServer, Reply, eventually};
 
-/// Ignores to be asked, and writes down the time (milliseconds since 1970) as long as it lives.
+/// Ignores the stop signal, and records the time (milliseconds since 1970) as long as it lives.
 const STUBBORN: &str = "trap '' TERM; echo $$ > pid; while :; do date +%s%3N > beat.new; mv beat.new beat; sleep 0.01; done";
 
 fn milliseconds(reply: &Reply) -> u64 {
@@ -28,7 +28,8 @@ fn start(store: &Store, ttl: &str, script: &str) -> (Running, u64) {
     (running, pid)
 }
 
-/// Waits for a renewal, so that the next one is a third of the TTL away. Says when the key expires, in milliseconds.
+/// Waits for a renewal, so that the next one is a third of the TTL away. Returns the expiry of the key, in
+/// milliseconds.
 fn renewed(store: &Store) -> u64 {
     let expires = || milliseconds(&store.server().cli(&["PEXPIRETIME", "x"]));
     let (before, mut now) = (expires(), 0);
@@ -112,7 +113,7 @@ fn silent_server_ends_command_before_key_can_expire() {
     store.run(&["-w", "20", "x", "true"]).output().is(0, &[]);
 }
 
-/// Whoever starts the work anew after a loss does not wait for a release that nobody will confirm.
+/// A restart after a loss does not wait for a release that will not be confirmed.
 #[test]
 fn a_loss_ends_the_wrapper_soon_after_its_command() {
     let store = Store::redis();
@@ -126,7 +127,7 @@ fn a_loss_ends_the_wrapper_soon_after_its_command() {
     done.is(79, &["(exit 79)"]);
     assert!(!done.stderr.contains("right host and port"), "{done:?}");
     let after = ended.saturating_sub(Duration::from_millis(store.number("died")));
-    // Without a limit of its own it waits for 3 s.
+    // Without the shorter limit it would wait for 3 s.
     assert!(after < Duration::from_secs(2), "{after:?}");
 }
 
@@ -186,7 +187,7 @@ fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
     store.url = direct;
     let other = store.verb("acquire", &["--ttl", "1h", "x"]).output();
     assert_eq!(other.code(), 0, "{other:?}");
-    // By the server's clock the other has held for longer than any release here takes.
+    // By the server's clock the other client has held the lock for longer than any release here takes.
     store.server().clock().advance(Duration::from_secs(100));
 
     proxy.swallow_replies(true);
@@ -211,14 +212,14 @@ fn unconfirmed_release_keeps_exit_code_and_is_reported() {
     store.let_go();
     running.end().is(
         5,
-        &["may not have been released", "ends by itself within 30s"],
+        &["may not have been released", "the TTL ends it within 30s"],
     );
 }
 
 #[test]
 fn all_processes_of_the_command_are_stopped() {
     let store = Store::redis();
-    // The first dies when asked, the one behind it does not.
+    // The first process dies when asked, the second does not.
     let script = "(trap '' TERM; while :; do sleep 0.02; done) & echo $! > pid; wait";
     let (running, behind) = start(&store, "3s", script);
     store.server().cli(&["DEL", "x"]);
@@ -231,7 +232,7 @@ on_each_store! { a_wrapper_that_was_stopped_for_too_long_kills_its_command }
 fn a_wrapper_that_was_stopped_for_too_long_kills_its_command(store: &Store) {
     let (running, pid) = start(store, "1s", STUBBORN);
     running.signal(Signal::SIGSTOP);
-    // Nothing can be done for the time that it is stopped: this is what fences are for.
+    // While it is stopped the wrapper cannot act: fences protect against this.
     store.run(&["-w", "20", "x", "true"]).output().is(0, &[]);
     running.signal(Signal::SIGCONT);
     running.end().is(79, &["was lost", "(exit 79)"]);

@@ -1,4 +1,4 @@
-//! What the command leaves running: it keeps the lock, hears signals, and is buried.
+//! Processes that the command leaves: they keep the lock, get signals, and are reaped.
 
 use std::fs;
 use std::process::Command;
@@ -42,7 +42,7 @@ fn what_is_left_behind_can_be_let_go(store: &Store) {
     store.until("last");
 }
 
-/// Nothing can stop it, which is worth a line.
+/// No signal of the wrapper reaches it, so a warning is printed.
 #[test]
 fn a_process_outside_of_the_group_that_goes_on_is_named() {
     let store = Store::local();
@@ -61,7 +61,7 @@ fn a_process_outside_of_the_group_that_goes_on_is_named() {
 fn signals_reach_what_is_left_behind() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let store = Store::local();
-        // `sh` starts what is in the background deaf to INT.
+        // `sh` starts background processes with INT ignored.
         let script = "(touch ready; while :; do sleep 0.02; done) & echo $! > pid; exit 3";
         let running = store.run(&["x", "sh", "-c", script]).start();
         let left = store.number("pid");
@@ -69,7 +69,7 @@ fn signals_reach_what_is_left_behind() {
         running.until_it_says("are still running");
         running.signal(signal);
         if signal == Signal::SIGINT {
-            // The second one is meant. Two that arrive together are one.
+            // The second Ctrl-C kills. Two that arrive together count as one.
             eventually(LIMIT, "the second is heard", || {
                 running.signal(signal);
                 std::thread::sleep(Duration::from_millis(100));
@@ -81,7 +81,7 @@ fn signals_reach_what_is_left_behind() {
     }
 }
 
-/// As PID 1 nobody else buries what the command leaves; a process that left the group does not keep the lock.
+/// As PID 1 the wrapper must reap left processes; a process that left the group does not keep the lock.
 #[test]
 fn as_the_first_process_it_buries_the_dead() {
     let wrapper = env!("CARGO_BIN_EXE_leasehold");
@@ -107,7 +107,7 @@ fn as_the_first_process_it_buries_the_dead() {
         eprintln!("skipped: this system does not permit `unshare --pid`");
         return;
     }
-    // Two orphans that end at once, one of them in a session of its own, and the question who is unburied.
+    // Two orphans that end at the same time, one of them in its own session, and the check for zombies.
     let script = "(sleep 0.01 & setsid sleep 0.01 &); sleep 1; ps -e -o stat=,comm= > processes; echo $PPID > parent; exit 6";
     let done = unshared(&[wrapper, "run", "--url", &store.url, "x", "sh", "-c", script])
         .output()

@@ -1,4 +1,4 @@
-//! What `leasehold run` can be told: when to give up, how long to hold, how to stop, and what to say at the end.
+//! The options of `leasehold run`: limits, stopping, and the messages at the end.
 
 // `setsid`, `env --default-signal` and /proc are Linux'.
 #![cfg(target_os = "linux")]
@@ -55,7 +55,7 @@ fn a_busy_lock_can_be_skipped_or_have_its_own_code(store: &Store) {
     assert!(!store.file("ran").exists());
     store.let_go();
     holder.end().is(0, &[]);
-    // The command's own codes are its own.
+    // The command's own exit codes stay unchanged.
     for code in ["75", "124"] {
         let script = format!("exit {code}");
         let done = store.run(&["-E", "9", "x", "sh", "-c", &script]).output();
@@ -162,7 +162,7 @@ fn a_lock_can_be_kept_after_a_success(store: &Store) {
 
 #[test]
 fn a_lost_lease_does_what_was_wished() {
-    // For each: what the command does with it, whether it saw the end coming, and how it ended.
+    // For each signal: the command's reaction, whether it noticed the end, and how it ended.
     let beat = "echo $$ > pid; while :; do sleep 0.02; done";
     for (action, trap, seen) in [
         ("signal:USR1", "trap 'touch seen; exit 0' USR1", true),
@@ -296,7 +296,7 @@ fn the_waiting_can_be_hidden_without_hiding_the_rest() {
 }
 
 fn any_ancestors_lock_is_refused_at_once(store: &Store) {
-    // At any depth, however busy locks are treated.
+    // At any depth, and with any option for busy locks.
     let run = format!("{} run", env!("CARGO_BIN_EXE_leasehold"));
     for options in ["", "-n", "-q -n", "--skip", "-E 3"] {
         let script = format!("{run} b {run} c {run} {options} a touch ran");
@@ -315,7 +315,7 @@ fn any_ancestors_lock_is_refused_at_once(store: &Store) {
         );
     }
     assert!(!store.file("ran").exists());
-    // Another lock is none of that, nor is one that somebody else holds.
+    // Another lock is allowed, and so is a lock of another holder.
     let script = format!("{run} b echo inside");
     assert_eq!(
         store.run(&["a", "sh", "-c", &script]).output().stdout,

@@ -1,4 +1,4 @@
-//! The command under the lock: started as typed, left alone, and its status passed on.
+//! The command under the lock: started as typed, not disturbed, and with its status passed on.
 
 // `setsid`, `env --default-signal`, `date +%N` and /proc are Linux'.
 #![cfg(target_os = "linux")]
@@ -127,7 +127,7 @@ fn a_command_that_fails_to_start_gives_the_lock_back() {
         .output()
         .is(127, &["interpreter", "(exit 127)"]);
     store.run(&["-n", "x", "true"]).output().is(0, &[]);
-    // One without a first line is a script for `sh`, as for every shell.
+    // A file without `#!` is a script for `sh`, as for every shell.
     fs::write(store.file("script"), "exit 5\n").unwrap();
     store.run(&["x", "./script"]).output().is(5, &[]);
 }
@@ -146,7 +146,7 @@ fn it_inherits_no_files_of_ours() {
     }
 }
 
-/// A job in the background that writes to a terminal with `stty tostop` is to be stopped, under us as without us.
+/// A background job that writes to a terminal with `stty tostop` is stopped, with the wrapper as without it.
 #[test]
 fn no_signal_is_kept_from_it() {
     let store = Store::local();

@@ -1,4 +1,4 @@
-//! What ends a `leasehold run` before the command has run: each exit code, and a message that says what to type.
+//! Errors of `leasehold run` before the command starts: each exit code, with a message that says what to type.
 
 // `setsid`, `env --default-signal`, `date +%N` and /proc are Linux'.
 #![cfg(target_os = "linux")]
@@ -55,7 +55,7 @@ fn a_lock_that_stays_busy_is_124(store: &Store) {
     );
     assert!((1.0..20.0).contains(&done.seconds_after("still busy after ")));
     assert!(!store.file("ran").exists());
-    // A limit that is not reached is none.
+    // A limit that is not reached has no effect.
     store.let_go();
     store.run(&["-w", "1h", "x", "true"]).output().is(0, &[]);
 }
@@ -170,7 +170,7 @@ fn script_without_interpreter_is_127_before_any_request() {
     let script = dir.path().join("script");
     std::fs::write(&script, "#!/no/such/interpreter -x\n").unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    // Nobody listens there: with a request it would be 69.
+    // No server is there: a request would end with 69.
     let words = ["--url", "redis://127.0.0.1:1/", "x", "./script"];
     let done = Run::new(dir.path()).words(&words).output();
     done.is(127, &["(exit 127)", "/no/such/interpreter", "first line"]);
@@ -179,7 +179,7 @@ fn script_without_interpreter_is_127_before_any_request() {
 #[test]
 fn a_store_that_cannot_be_reached_is_69_and_no_busy_lock() {
     let store = Store::local();
-    // Nobody listens there.
+    // No server is there.
     let url = "redis://user:S3CR3T@127.0.0.1:1/";
     for words in [vec!["-n"], vec!["-w", "5"], vec![]] {
         let done = Run::new(store.dir.path())
@@ -258,7 +258,7 @@ fn what_is_no_redis_is_78() {
     assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
 }
 
-/// It is no proof that the other side speaks another protocol.
+/// This does not prove that the peer speaks another protocol.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a server of the test's own")]
 fn a_connection_that_is_cut_in_the_handshake_is_69() {
@@ -300,7 +300,7 @@ fn a_command_that_cannot_run_is_told_before_the_lock_is_touched() {
     let store = Store::local();
     store.touch("data");
     fs::create_dir(store.file("folder")).unwrap();
-    // A store that cannot be reached: nothing is asked of it.
+    // An unreachable store, which gets no request.
     let run = |command: &str| {
         Run::new(store.dir.path())
             .words(&["--url", "redis://127.0.0.1:1/", "x", "--", command])
@@ -321,7 +321,7 @@ fn a_command_that_cannot_run_is_told_before_the_lock_is_touched() {
     run("./folder").is(126, &["\"./folder\": is a directory", "(exit 126)"]);
 }
 
-/// A server that answers, and refuses to write: whatever its reason, that is no busy lock.
+/// A server that answers but refuses writes, for any reason, is not a busy lock.
 #[test]
 fn a_store_that_takes_no_writes_is_69_and_no_busy_lock() {
     let store = Store::redis();
@@ -379,7 +379,7 @@ fn a_store_that_is_loading_is_69() {
             thread::spawn(move || {
                 let mut request = [0; 4096];
                 while let Ok(length @ 1..) = std::io::Read::read(&mut visitor, &mut request) {
-                    // One answer for each command, which begins with the number of its words.
+                    // Gives one answer for each command; a command begins with the number of its words.
                     let commands = String::from_utf8_lossy(&request[..length])
                         .matches('*')
                         .count();

@@ -1,4 +1,4 @@
-//! `--report`: one document that tells how it ended.
+//! `--report`: the document about the end of a run.
 
 use std::fs;
 use std::process::Command;
@@ -81,7 +81,7 @@ fn the_report_tells_all_ends_apart() {
         report(&fs::read_to_string(store.file("report")).unwrap())["outcome"],
         "unavailable"
     );
-    // Nothing is left beside it.
+    // No temporary file is left.
     let left = fs::read_dir(store.dir.path()).unwrap().filter(|entry| {
         entry
             .as_ref()

@@ -1,4 +1,5 @@
-//! Signals to a `leasehold run` whose command runs: passed on, and the lock is kept until the command has ended.
+//! Signals to `leasehold run` while its command runs: they are forwarded, and the lock is kept until the command
+//! has ended.
 
 // `setsid`, `env --default-signal`, `date +%N` and /proc are Linux'.
 #![cfg(target_os = "linux")]
@@ -37,7 +38,7 @@ fn are_passed_on_and_the_status_is_the_commands(store: &Store) {
 }
 
 fn the_lock_is_kept_until_the_command_has_ended(store: &Store) {
-    // It takes its time, longer than a lease.
+    // It takes longer than a lease.
     let script = "trap 'touch asked; while ! [ -e let-go ]; do sleep 0.02; done; exit 3' TERM; touch ready; while :; do sleep 0.02; done";
     let running = store.run(&["--ttl", "3s", "x", "sh", "-c", script]).start();
     store.until("ready");
@@ -68,12 +69,12 @@ fn reach_all_of_the_commands_processes() {
     eventually(LIMIT, "the grandchild is dead", || !lives(pid));
 }
 
-/// Not the command alone: what it started hears each of them once, in the background too.
+/// Not only the command: its children get each signal once, in the background too.
 #[test]
 fn each_reaches_a_grandchild_once() {
     for signal in ["TERM", "HUP", "INT", "QUIT", "USR1", "USR2"] {
         let store = Store::local();
-        // A shell's background is deaf to INT and QUIT without `env`.
+        // Without `env`, background processes of a shell ignore INT and QUIT.
         let grandchild = format!(
             "trap 'echo heard >> heard' {signal}; touch ready; while ! [ -e let-go ]; do sleep 0.02; done"
         );
@@ -99,7 +100,7 @@ fn signal_named(name: &str) -> Signal {
 #[test]
 fn that_were_ignored_stay_ignored() {
     let store = Store::local();
-    // As `nohup` does it; by `env`, so that the shell's own ideas do not matter.
+    // Like `nohup`, but with `env`, to be independent of the shell.
     let wrapper = env!("CARGO_BIN_EXE_leasehold");
     let script = "touch ready; while ! [ -e let-go ]; do sleep 0.02; done; exit 6";
     let mut command = Command::new("env");

@@ -1,4 +1,4 @@
-//! At a terminal: Ctrl-C, Ctrl-Z, and who may read.
+//! At a terminal: Ctrl-C, Ctrl-Z, and reading.
 
 #![cfg(target_os = "linux")]
 
@@ -8,12 +8,12 @@ use testkit::eventually;
 
 const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 
-/// A command with `leasehold run URL` in front, as one would type it.
+/// A command after `leasehold run URL`, as typed.
 fn typed(store: &Store, words: &str) -> String {
     format!("{LEASEHOLD} run --url {} {words}", store.url)
 }
 
-/// `words` by a shell that is the leader of a session, in the directory of the test.
+/// `words` run by a shell that leads a session, in the directory of the test.
 fn shell(store: &Store, words: &[&str]) -> Session {
     Session::start(words, |command| {
         command.current_dir(store.dir.path());
@@ -124,7 +124,7 @@ fn ctrl_z_stops_it_and_fg_lets_it_go_on() {
     session.until("ready");
     session.press("\x1a");
     session.until("leasehold: stopped; \"x\" is kept for ");
-    session.until("s: continue before that (fg), or others may take it");
+    session.until("s: continue within that time (fg), or the command is killed");
     session.until("Stopped");
     session.until("prompt> ");
     store
@@ -149,7 +149,7 @@ fn in_the_background_it_stops_when_it_wants_to_read() {
         typed(&store, "x sh -c 'read line; echo got=$line'")
     ));
     session.until("leasehold: stopped");
-    // The shell tells at its next prompt.
+    // The shell reports it at its next prompt.
     eventually(LIMIT, "the job is stopped", || {
         session.press("jobs\n");
         session.until("prompt> ");
@@ -166,14 +166,14 @@ fn in_the_background_it_stops_when_it_wants_to_read() {
 fn stopped_for_too_long_it_is_killed_and_not_continued() {
     let store = Store::local();
     let mut session = interactive(&store);
-    // Without other programs: a shell that is stopped while it starts one (vfork) does not stop before that has started.
+    // Without other programs: a shell that is stopped while it starts one (vfork) stops only after that start.
     let script = "--ttl 3s x sh -c 'echo $$ > pid; while :; do echo > beat; done'";
     session.press(&format!("{}\n", typed(&store, script)));
     let pid = store.number("pid");
     session.press("\x1a");
     session.until("Stopped");
     session.until("prompt> ");
-    // Another gets the lock: the lease has ended.
+    // Another client gets the lock: the lease has ended.
     store
         .run(&["-w", "20", "x", "rm", "-f", "beat"])
         .output()
@@ -216,7 +216,7 @@ fn others_in_a_pipeline_can_use_the_terminal() {
     store.run(&["-n", "x", "true"]).output().is(0, &[]);
 }
 
-/// Ctrl-C is for whoever is left of the command then, and the second one is meant.
+/// Ctrl-C then reaches the rest of the command, and the second one kills.
 #[test]
 fn ctrl_c_reaches_what_the_command_left_behind() {
     let store = Store::local();
@@ -227,7 +227,7 @@ fn ctrl_c_reaches_what_the_command_left_behind() {
     session.until("are still running");
     session.press("\x03");
     session.until("^C");
-    // Two that arrive together are one.
+    // Two that arrive together count as one.
     eventually(LIMIT, "the second is heard", || {
         session.press("\x03");
         std::thread::sleep(std::time::Duration::from_millis(100));
@@ -255,7 +255,7 @@ fn one_line_is_rewritten_while_waiting() {
     holder.end().is(0, &[]);
 }
 
-/// With `stty tostop` the system stops who writes from the background, and with the wrapper its renewals would stop.
+/// With `stty tostop` the system stops background writers, which would stop the wrapper's renewals.
 #[test]
 fn tostop_terminal_does_not_stop_wrapper_and_is_restored() {
     let store = Store::redis();

@@ -9,7 +9,7 @@ use testkit::{FaultProxy, Reply, eventually};
 
 use crate::common::{LIMIT, Running, Store, lives};
 
-/// Far ahead: nobody's clock calls it passed.
+/// Far ahead: no clock regards it as passed.
 const AHEAD: &str = "4000000000";
 
 const TIMESTAMP: [&str; 2] = ["--protocol", "timestamp"];
@@ -35,7 +35,7 @@ fn a_command_runs_under_the_deadline_and_without_a_fence() {
         let script = "echo \"$LEASEHOLD_LOCK,${LEASEHOLD_FENCE-none},${LEASEHOLD_TOKEN-none},${LEASEHOLD_HOLDER-none}\"; echo > ready; while ! [ -e go ]; do sleep 0.02; done; exit 7";
         let words = ["--timestamp-unit", unit, "x", "sh", "-c", script];
         let run = store.run(&TIMESTAMP).words(&words);
-        // Those of a run around it are not this lock's.
+        // The variables of an outer run do not belong to this lock.
         let running = run
             .env("LEASEHOLD_FENCE", "5")
             .env("LEASEHOLD_HOLDER", "h")
@@ -77,7 +77,7 @@ fn a_foreign_lock_is_busy_waited_for_and_taken_when_it_is_free() {
     waiting.until_it_says("polling it");
     store.server().cli(&["DEL", "x"]);
     waiting.end().is(0, &[]);
-    // One that has passed is taken over.
+    // A passed deadline is taken over.
     store.server().cli(&["SET", "x", "1500000000"]);
     run(&["--try"]).output().is(0, &[]);
     assert_eq!(value(&store), None);
@@ -104,7 +104,7 @@ fn command_is_dead_before_deadline_when_renewal_is_impossible() {
     let store = Store::redis();
     let (running, pid) = start(&store, "2s");
     eventually(LIMIT, "it runs", || lives(pid));
-    // SIGKILL to the wrapper: the guardian is what is left.
+    // SIGKILL to the wrapper: only the guardian is left.
     running.signal(nix::sys::signal::Signal::SIGKILL);
     let deadline: i64 = value(&store)
         .expect("it is held")
@@ -167,7 +167,7 @@ fn a_store_that_refuses_for_a_while_does_not_end_the_waiting() {
     };
     writes("1");
     let run = |option: &[&str]| store.run(&TIMESTAMP).words(option).words(&["x", "true"]);
-    // Who does not wait is told, and who waits in vain is not told that it is busy.
+    // A run with `--try` gets the reason, and one that waited without success does not get "busy".
     run(&["--try"]).output().is(69, &["refuses writes for now"]);
     run(&["--wait", "1"])
         .output()
@@ -195,9 +195,9 @@ fn a_run_inside_of_itself_does_not_wait_for_ever() {
         store.run(&TIMESTAMP).words(&words).output()
     };
     for option in ["", "--try"] {
-        inner(option, "x").is(64, &["\"x\" was taken by a run around this one"]);
+        inner(option, "x").is(64, &["\"x\" is held by an outer `leasehold run`"]);
     }
-    // Another lock is another matter, also under the same name.
+    // Another lock is independent, also under the same name.
     inner("", "y").is(0, &[]);
     inner("--namespace other", "x").is(0, &[]);
     store.server().cli(&["SET", "y", AHEAD]);
@@ -236,7 +236,7 @@ fn what_makes_no_sense_is_refused() {
         .words(&words)
         .output()
         .is(64, &["use a mutex"]);
-    // What is no time is left alone.
+    // A value that is not a time stays unchanged.
     store.server().cli(&["SET", "x", "somebody"]);
     let done = store.run(&TIMESTAMP).words(&words).output();
     done.is(

@@ -1,4 +1,4 @@
-//! The time in line: what is said, who is next, and how to leave.
+//! Waiting in line: messages, order, and leaving.
 
 // `setsid`, `env --default-signal`, `date +%N` and /proc are Linux'.
 #![cfg(target_os = "linux")]
@@ -119,7 +119,7 @@ fn quiet_says_nothing(store: &Store) {
     let noisy = store.run(&["x", "true"]).start();
     noisy.until_it_says("1st in line");
     let quiet = store.run(&["-q", "x", "true"]).start();
-    // Its place in line is the only sign of it.
+    // Its place in the queue is the only sign of it.
     testkit::eventually(common::LIMIT, "it waits", || {
         store
             .run(&["-n", "x", "true"])
@@ -162,7 +162,7 @@ fn a_store_that_stopped_answering_is_not_a_busy_lock() {
         let waiting = store.verb(verb, &[&["-w", "10", "x"], words].concat());
         waiting.stdin(Stdio::piped()).start()
     };
-    // Far back in line the store is asked seldom, and its silence is not noticed by itself.
+    // Far back in line the client seldom asks the store, so it does not notice a silent one by itself.
     let ahead: Vec<_> = (0..4).map(|_| waits("run", &["true"])).collect();
     for waiting in &ahead {
         waiting.until_it_says("waiting for");
@@ -178,7 +178,7 @@ fn a_store_that_stopped_answering_is_not_a_busy_lock() {
     store.server().resume();
 }
 
-/// What redis-py, node redlock and their like send; and what Redisson and Symfony leave under the same name.
+/// The commands of redis-py, node redlock and similar libraries, and the keys of Redisson and Symfony.
 #[test]
 fn clients_of_other_kinds_keep_us_out_and_are_kept_out() {
     let store = Store::redis();

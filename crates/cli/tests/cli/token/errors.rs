@@ -1,4 +1,4 @@
-//! An `acquire` that ends without a lease, and tokens that are of no use.
+//! `acquire` without success, and invalid tokens.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -175,7 +175,7 @@ fn what_is_missing_or_wrong_is_64(store: &Store) {
     }
     is_free(store);
 
-    // A file whose format takes # for a comment has cut off the fence.
+    // A file format with # comments has cut off the fence.
     let token = acquired(store, "1h");
     let owner = token.split('#').next().expect("it has a fence");
     let cut_off = [("LEASEHOLD_LOCK", "x"), ("LEASEHOLD_TOKEN", owner)];
@@ -209,7 +209,7 @@ fn a_store_that_does_not_answer_is_69_and_never_79() {
     let set = [
         ("LEASEHOLD_LOCK", "x"),
         ("LEASEHOLD_TOKEN", token.as_str()),
-        // Nobody listens there.
+        // No server is there.
         ("LEASEHOLD_URL", "redis://:S3CR3T@127.0.0.1:1/"),
     ];
     for verb in [

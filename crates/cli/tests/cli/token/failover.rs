@@ -1,4 +1,4 @@
-//! The token of one that had waited, on a server that failed over to a replica that lags: there its owner only waits.
+//! The token of a former waiter after a failover to a lagging replica, on which its owner still waits.
 
 use testkit::{RedisServer, eventually};
 
@@ -9,7 +9,7 @@ fn queued(server: &RedisServer) -> i64 {
     server.cli(&["ZCARD", "{x}:lh-queue"]).int()
 }
 
-/// Waits until it has all that its primary has.
+/// Waits until the replica has all data of its primary.
 fn follows(replica: &RedisServer) {
     eventually(LIMIT, "the replica has it all", || {
         let info = replica.cli(&["INFO", "replication"]).text();
@@ -21,8 +21,8 @@ fn becomes_primary(server: &RedisServer) {
     server.cli(&["REPLICAOF", "NO", "ONE"]);
 }
 
-/// Takes "x" after a wait, and returns its token. Then the server's data are those of before: another holds, and the token's
-/// owner waits.
+/// Takes "x" after a wait, and returns its token. Then restores the server's earlier data: another client holds,
+/// and the token's owner waits.
 fn failed_over(store: &Store) -> String {
     let primary = store.server();
     let replica = RedisServer::builder()
@@ -64,6 +64,6 @@ fn a_token_whose_owner_only_waits_after_a_failover_is_79() {
         let output = leasehold(&store, verb, &set);
         is(&output, 79, &["you do not hold \"x\" any more", "held by"]);
     }
-    // It has left the line all the same.
+    // It has left the queue anyway.
     assert_eq!(queued(store.server()), 0);
 }

@@ -22,12 +22,12 @@ on_each_store! {
     namespaces_keep_locks_apart,
 }
 
-/// What is set for a verb beside the store.
+/// The variables of a verb besides the store.
 type Variables<'a> = &'a [(&'a str, &'a str)];
 
 fn command(store: &Store, words: &[&str], variables: Variables<'_>) -> Command {
     let mut command = Command::new("timeout");
-    // Whatever hangs is a fault.
+    // A hanging process is a fault.
     command.args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_leasehold")]);
     clean(&mut command);
     command
@@ -108,7 +108,7 @@ fn a_token_renews_checks_and_releases_what_outlives_its_process(store: &Store) {
     is(&leasehold(store, &["check", "--min", "90m"], &set), 0, &[]);
     is_busy(store);
 
-    // A token for another lock is none.
+    // A token for another lock is invalid.
     for verb in [
         ["check", "y"].as_slice(),
         &["renew", "--ttl", "1h", "y"],
@@ -168,7 +168,7 @@ fn the_environment_carries_it_from_step_to_step(store: &Store) {
         ["LEASEHOLD_LOCK", "LEASEHOLD_TOKEN", "LEASEHOLD_FENCE"]
     );
 
-    // As a runner of pipelines reads it, and as a shell does.
+    // As a CI runner reads it, and as a shell does.
     let set: Vec<_> = text
         .lines()
         .filter_map(|line| line.split_once('='))
@@ -243,7 +243,7 @@ fn json_says_it_all(store: &Store) {
 }
 
 fn an_expired_lease_is_79_and_never_taken_again(store: &Store) {
-    // Not acquired for so short a time: it might be over before its token is printed.
+    // Not acquired with such a short TTL: it might end before the token is printed.
     let token = acquired(store, "1h");
     let set = [("LEASEHOLD_LOCK", "x"), ("LEASEHOLD_TOKEN", token.as_str())];
     is(
