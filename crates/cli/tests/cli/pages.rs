@@ -122,12 +122,7 @@ fn the_short_help_of_every_verb_fits_on_a_small_screen() {
     ] {
         assert!(short.contains(word), "{word}: {short}");
     }
-    for word in [
-        "--grace",
-        "Waiting:",
-        "LEASEHOLD_FENCE",
-        "\n  126 ",
-    ] {
+    for word in ["--grace", "Waiting:", "LEASEHOLD_FENCE", "\n  126 "] {
         assert!(
             whole.contains(word) && !short.contains(word.trim()),
             "{word}: {whole}"

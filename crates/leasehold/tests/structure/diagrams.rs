@@ -7,28 +7,20 @@ use crate::modules::{Crate, HEAD};
 
 const PAGE: &str = include_str!("../../../../ARCHITECTURE.md");
 
-/// A diagram's lines, from the top; the names of a line have no import among them.
+/// A diagram's lines, from the top, without their comments.
 fn drawn(folder: &str) -> Vec<Vec<String>> {
     let mark = format!("<!-- diagram:{folder} -->");
     let (_, after) = PAGE.split_once(&mark).expect("a diagram");
     let block = after.split("```").nth(1).expect("a block");
     let lines = block.lines().skip(1).filter(|line| !line.trim().is_empty());
     let names = |line: &str| -> Vec<String> {
-        let names = line
-            .split("  ")
-            .map(str::trim)
-            .filter(|word| !word.is_empty());
-        // The last column says what the line is for.
-        let names = names.filter(|word| !word.starts_with('#'));
-        names
-            .flat_map(str::split_whitespace)
-            .map(str::to_owned)
-            .collect()
+        let names = line.split('#').next().unwrap_or_default();
+        names.split_whitespace().map(str::to_owned).collect()
     };
     lines.map(names).collect()
 }
 
-/// The lines that the imports ask for: each entry stands as low as its imports let it.
+/// The lines that the imports ask for: each entry stands as low as its imports allow.
 fn computed(folder: &str) -> Vec<Vec<String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs");
     let all = Crate::read(&root);

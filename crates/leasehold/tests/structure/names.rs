@@ -189,21 +189,57 @@ fn test_files_stand_in_tests_folders() {
     assert!(misplaced.is_empty(), "{misplaced:#?}");
 }
 
-/// The rows of the table of invariants in `ARCHITECTURE.md`: a prefix, and its group.
+/// The table of invariants in `ARCHITECTURE.md` has one row for each prefix, which names all files that define its numbers.
 #[test]
-fn invariant_prefixes_are_unique() {
+fn invariant_prefix_belongs_to_one_group() {
     let page = fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
     let (_, table) = page.split_once("<!-- invariants -->").expect("a table");
     let rows = table
         .lines()
         .skip_while(|line| !line.starts_with('|'))
-        .skip(2);
-    let rows = rows.take_while(|line| line.starts_with('|'));
-    let prefixes: Vec<&str> = rows
-        .filter_map(|row| row.split('|').nth(1))
-        .map(str::trim)
-        .collect();
-    let unique: BTreeSet<&str> = prefixes.iter().copied().collect();
-    assert!(unique.len() > 10, "{prefixes:?}");
-    assert_eq!(unique.len(), prefixes.len(), "{prefixes:?}");
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    let mut places: BTreeMap<String, String> = BTreeMap::new();
+    for row in rows {
+        let prefix = row.split('|').nth(1).unwrap().trim().to_owned();
+        let twice = places.insert(prefix.clone(), row.to_owned());
+        assert_eq!(twice, None, "{prefix} has two rows");
+    }
+    let mut unlisted = Vec::new();
+    let mut defined = BTreeSet::new();
+    for (_, folder) in folders() {
+        if !folder.ends_with("src") {
+            continue;
+        }
+        for (path, _) in sources(&folder) {
+            for prefix in prefixes(&fs::read_to_string(&path).unwrap()) {
+                let listed = places.get(&prefix).is_some_and(|row| {
+                    let files = row.split('`').skip(1).step_by(2);
+                    files.into_iter().any(|file| path.ends_with(file))
+                });
+                if !listed {
+                    unlisted.push(format!("{}: {prefix}", path.display()));
+                }
+                defined.insert(prefix);
+            }
+        }
+    }
+    assert!(unlisted.is_empty(), "{unlisted:#?}");
+    let listed: BTreeSet<String> = places.into_keys().collect();
+    assert_eq!(defined, listed, "each row has a definition");
+}
+
+/// The prefixes of the numbers that a file defines, as in `//! - **C1** ...`.
+fn prefixes(text: &str) -> BTreeSet<String> {
+    let heads = text.lines().filter_map(|line| {
+        let line = line
+            .strip_prefix("//!")
+            .or_else(|| line.strip_prefix("//"))?;
+        let (number, _) = line.trim().strip_prefix("- **")?.split_once("**")?;
+        let digits = number.trim_start_matches(|c: char| c.is_ascii_uppercase());
+        let is_number = !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit());
+        let prefix = &number[..number.len() - digits.len()];
+        (is_number && !prefix.is_empty()).then(|| prefix.to_owned())
+    });
+    heads.collect()
 }
