@@ -1,4 +1,4 @@
-//! Pauses between attempts. Must never let many clients that failed together try again together.
+//! Pauses between attempts, with jitter: clients that failed together do not retry together.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Backoff {
     }
 }
 
-/// `duration` made longer by a random part of up to a tenth, so that waiters do not ask in step.
+/// `duration` plus a random part of up to a tenth, so waiters do not ask at the same time.
 pub(crate) fn jittered(duration: Duration) -> Duration {
     duration + fraction(duration / 10)
 }
@@ -44,11 +44,11 @@ fn fraction(whole: Duration) -> Duration {
 
 #[cfg(any(test, feature = "simulation"))]
 thread_local! {
-    /// Where the pauses of a test or a simulation come from, if they are to depend on nothing else.
+    /// The random source of a deterministic test or simulation.
     static SEEDED: std::cell::RefCell<Option<fastrand::Rng>> = const { std::cell::RefCell::new(None) };
 }
 
-/// From now on, the pauses of this thread depend on `seed` alone.
+/// From now on, the pauses of this thread depend only on `seed`.
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) fn seed(seed: u64) {
     SEEDED.set(Some(fastrand::Rng::with_seed(seed)));

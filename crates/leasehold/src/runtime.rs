@@ -1,8 +1,7 @@
-//! Where the client's own work runs. The only module that starts tasks or threads; it must never block the caller.
+//! Tasks and threads of a client. Only this module starts them; `clippy.toml` forbids it elsewhere.
 //!
-//! A client has a thread of its own with a small runtime on it. So renewals do not stop when the caller blocks its
-//! executor, a lease dropped after the caller's runtime was shut down is still released, and the futures handed to the
-//! caller work on any executor: they only wait for messages.
+//! A client has its own thread with a small runtime. So renewals go on when the caller blocks its executor, a lease dropped after the
+//! shutdown of the caller's runtime is still released, and the caller's futures work on any executor: they only wait for messages.
 
 use std::future::Future;
 use std::io;
@@ -12,15 +11,15 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// Starts tasks, and knows when all of them have ended.
+/// Starts tasks and tracks when all of them have ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Tasks {
     handle: Handle,
-    /// The runtime of whoever made the client.
+    /// The runtime on which the client was made.
     #[cfg(any(feature = "redis", feature = "cache"))]
     near: Option<Handle>,
     tracker: TaskTracker,
-    /// They are tasks of shuttle, and not of tokio.
+    /// Whether they are tasks of shuttle instead of tokio.
     #[cfg(test)]
     explored: bool,
 }
@@ -62,7 +61,7 @@ impl Tasks {
     where
         F: Future<Output = ()>,
     {
-        // Made here, so that nobody waits for the thread to say that it is there.
+        // Made here, so the caller does not wait for the thread to start.
         let runtime = Owned(Some(Builder::new_current_thread().enable_all().build()?));
         let handle = runtime.handle()?;
         thread(name, move || runtime.run(main()))?;
@@ -85,12 +84,12 @@ impl Tasks {
         drop(self.handle.spawn(self.tracker.track_future(future)));
     }
 
-    /// Starts a task that [`Tasks::finished`] does not wait for; it ends by itself, or with the client.
+    /// Starts a task that [`Tasks::finished`] does not wait for. It ends by itself, or with the client.
     pub(crate) fn spawn_aside(&self, future: impl Future<Output = ()> + Send + 'static) {
         drop(self.handle.spawn(future));
     }
 
-    /// Starts such a task on the runtime of whoever made the client. It may never be run, or be dropped at any moment: at once if there
+    /// Starts such a task on the runtime on which the client was made. It may never run, and may be dropped at any moment; at once if there
     /// is no such runtime.
     #[cfg(feature = "redis")]
     pub(crate) fn spawn_near(&self, future: impl Future<Output = ()> + Send + 'static) {
@@ -99,8 +98,8 @@ impl Tasks {
         }
     }
 
-    /// Starts work of a caller's own on its runtime; if it had none, on that of whoever made the client, or else on the client's own. On a
-    /// runtime that is gone it ends at once.
+    /// Starts work of a caller on the caller's runtime; without one, on the runtime on which the client was made, or else on the client's
+    /// runtime. On a runtime that is gone the work ends at once.
     #[cfg(feature = "cache")]
     pub(crate) fn spawn_on<T: Send + 'static>(
         &self,
@@ -111,8 +110,8 @@ impl Tasks {
         Job(home.unwrap_or(&self.handle).spawn(work))
     }
 
-    /// Polls `work` where the caller is, with the timers of the client's own runtime: no other thread has to wake for it, and the caller may
-    /// be on any executor. The client's thread must outlive it.
+    /// Polls `work` on the caller's thread, with the timers of the client's runtime: no other thread has to wake, and the caller may be on any
+    /// executor. The client's thread must outlive `work`.
     pub(crate) async fn with_timers<F: Future>(&self, work: F) -> F::Output {
         let mut work = std::pin::pin!(work);
         std::future::poll_fn(|context| {
@@ -151,7 +150,7 @@ impl Home {
     }
 }
 
-/// Work of a caller's own; it ends when this is dropped.
+/// Work of a caller. It ends when this is dropped.
 #[cfg(feature = "cache")]
 pub(crate) struct Job<T>(tokio::task::JoinHandle<T>);
 
@@ -190,7 +189,7 @@ impl<T> Drop for Job<T> {
     }
 }
 
-/// A runtime that may be dropped anywhere: tokio panics if that happens within another one, as where a thread cannot be started.
+/// A runtime that may be dropped anywhere. tokio panics if a runtime is dropped within another one, as when a thread cannot be started.
 struct Owned(Option<Runtime>);
 
 impl Owned {

@@ -1,8 +1,7 @@
-//! The mutex behind which a client keeps its state, and the flags that its threads call each other by. Must never be more than the
-//! standard ones, except in a test.
+//! The mutex and the flags of a client. In a program they are the standard types.
 //!
-//! In a test that explores schedules, taking or reading one is where the scheduler may let another task go first. So what is tried out in
-//! every order is the code that runs in a program, and not a model of it.
+//! In a test that explores schedules, the scheduler may switch tasks at each lock or read. So the tests explore the shipped code, not a
+//! model of it.
 
 #[cfg(test)]
 mod explore;
@@ -32,7 +31,7 @@ mod explored {
 
     pub(crate) struct MutexGuard<'a, T> {
         inner: std::sync::MutexGuard<'a, T>,
-        /// Dropped last, so that whoever is let in finds the mutex free.
+        /// Dropped last, so the next task finds the mutex free.
         _gate: Option<shuttle::sync::MutexGuard<'a, ()>>,
     }
 

@@ -157,19 +157,23 @@ impl Acquisition {
         (self.dated, self.unbroken) = (None, false);
     }
 
-    /// A request failed: when to ask again. Not if there is no hope, or the outage has lasted too long: `in_line` is the limit of a request in
-    /// queue; then the error says why.
+    /// A request failed. Returns the pause before the next one, or the error if a retry is hopeless or the outage has lasted too long.
+    /// `outage_timeout` is the limit for a queued request.
     pub(super) fn failed(
         &mut self,
         error: StoreError,
-        in_line: Duration,
+        outage_timeout: Duration,
         now: Moment,
     ) -> Result<Duration, StoreError> {
         let since = *self.failing_since.get_or_insert(now);
         let queued = self.left.queued;
-        // In queue, a full server is one that may have room again; otherwise it is a clear answer.
+        // A queued request waits until a full server has room again. For any other request, "full" is a final answer.
         let hopeless = !(error.kind.is_transient() || queued && error.kind == StoreErrorKind::Full);
-        let limit = if queued { in_line } else { FIRST_CONTACT };
+        let limit = if queued {
+            outage_timeout
+        } else {
+            FIRST_CONTACT
+        };
         if hopeless || now.since(since) >= limit {
             // Whatever the outcome of the last request, an earlier one may have taken effect (W3).
             return Err(match self.left.unsettled_until {

@@ -29,10 +29,10 @@ use super::queue::{
 use super::terms::Terms;
 use crate::clock::Moment;
 
-/// All queues of a client, by name; a lease is a `T`.
+/// All queues of a client, by name. A lease is a `T`.
 pub(super) struct LocalQueues<C, T>(HashMap<LockName, LocalQueue<C, T>>);
 
-/// The content of all queues, as they were closed.
+/// The content of all queues when they were closed.
 pub(super) struct Closed<C, T> {
     /// The waiters.
     pub(super) entries: Vec<QueueEntry<C>>,
@@ -49,7 +49,7 @@ impl<C, T> Default for LocalQueues<C, T> {
 }
 
 impl<C: Requester, T: Clone> LocalQueues<C, T> {
-    /// A request comes in. An idle lease is taken if it `fits`, and `make` makes the next one from it.
+    /// A request comes in. It gets an idle lease if that `fits`; `make` makes the next lease from it.
     pub(super) fn enter(
         &mut self,
         name: &LockName,
@@ -110,8 +110,8 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         actions
     }
 
-    /// The store has given the lock to `owner`; `make` makes the lease of who gets it. The owner is given back if nobody
-    /// wants it, and `None` says that this queue did not ask for it.
+    /// The store has granted the lock to `owner`; `make` makes the lease. The grant is undone if no entry wants it. `None` means that this
+    /// queue did not ask for it.
     pub(super) fn taken(
         &mut self,
         name: &LockName,
@@ -161,7 +161,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         Some(actions)
     }
 
-    /// The lease of `owner` has ended. It goes to the next one here if it `fits`, and `make` makes the next one from it.
+    /// The lease of `owner` has ended. The lock goes to the next entry if the lease `fits`; `make` makes the next lease from it.
     pub(super) fn give_back(
         &mut self,
         name: &LockName,
@@ -173,7 +173,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
     ) -> Actions<C, T> {
         let mut actions = Vec::with_capacity(2);
         let Some(queue) = self.held_by(name, owner) else {
-            // It was lost, and others here have gone on without it.
+            // The lease was lost, and the queue has gone on without it.
             actions.push(Action::Release {
                 owner: owner.clone(),
                 lease: None,
@@ -276,8 +276,8 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
             .filter(|queue| matches!(queue.state, QueueState::Held(_)))
     }
 
-    /// The lock is not ours any more, after this stay if there was one: `seat`, taken out of the queue, has the store asked for
-    /// it, or the queue ends (Q2, Q5).
+    /// This client does not hold the lock any more, after the stay if there was one. The store is asked on behalf of `entry`, taken out of
+    /// the queue, or the queue ends (Q2, Q5).
     fn ask_next(
         &mut self,
         name: &LockName,

@@ -1,4 +1,4 @@
-//! One renewal on its way, and what its answer counts for.
+//! One renewal under way, and the meaning of its answer.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::store::Answer;
 pub(super) enum Why {
     /// It is due.
     Due,
-    /// Somebody asked for it.
+    /// A caller asked for it.
     Asked,
 }
 
@@ -41,7 +41,7 @@ impl Renewal {
     }
 }
 
-/// What an answer to a renewal counts for: that the server of before has the lease says nothing of the one that answers now (L4).
+/// The trusted part of an answer to a renewal. If the old server has confirmed the lease, the new server may not have it (L4).
 pub(super) fn believed(entry: Option<&RenewalEntry>, answer: Answer, store: &str) -> Answer {
     let asked_before = entry.is_some_and(|entry| entry.confirmed == Confirmed::AskedBefore);
     match answer {

@@ -1,4 +1,4 @@
-//! What is known of one lease that is renewed. Must never count on more than the store is certain to leave (R4).
+//! The state of one lease's renewals. It never assumes a later deadline than the store is certain to keep (R4).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Error, LossCause, Replaced, StoreError};
 
-/// One lease, and its renewals.
+/// One lease and its renewals.
 pub(super) struct RenewalEntry {
     pub(super) hold: Arc<Hold>,
-    /// What each renewal asks for.
+    /// The TTL of each renewal.
     pub(super) ttl: Ttl,
-    /// What it was given by a grant is less than what was asked for: it is renewed once, if only by hand afterwards.
+    /// The grant was shorter than the requested TTL: the lease is renewed once, also if it does not renew itself.
     owed: bool,
     /// When the next renewal is due, unless one is under way (R1).
     renew_at: Moment,
@@ -26,55 +26,55 @@ pub(super) struct RenewalEntry {
     /// The last renewal failed.
     failed: bool,
     pub(super) confirmed: Confirmed,
-    /// Renewals asked for by hand while one was under way: they share the next one.
+    /// Callers of `extend` while a renewal was under way: they share the next one.
     pub(super) by_hand: Vec<ExtendReply>,
     backoff: Backoff,
-    /// Where it stands among the timers (R2).
+    /// Its timer (R2).
     pub(super) ticket: Option<Ticket>,
-    /// When its name was put into the index, first at the first renewal: locks that are gone sooner are not worth showing.
+    /// When its name was last put into the index. Not before the first renewal: shorter locks are not worth showing.
     indexed_at: Option<Moment>,
     /// The request with the shortest TTL that may still arrive (R4).
     late_request: Option<LateRequest>,
 }
 
-/// Where its next renewal stands.
+/// The progress of the next renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Among the timers.
+    /// A timer is set.
     Planned,
-    /// Due, and waiting for room (R5).
+    /// Due, but too many renewals are under way (R5).
     Queued,
     /// Sent, and not answered yet (R1).
     UnderWay,
 }
 
-/// Whether the server that answers now knows the lease, as far as it was asked (L4).
+/// Whether the current server has confirmed the lease (L4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Confirmed {
     Yes,
-    /// The server was replaced: it is asked, also where the lease does not renew itself.
+    /// The server was replaced. The new one is asked, also if the lease does not renew itself.
     No,
-    /// The same, while a renewal was under way: its answer may be the word of the server of before.
+    /// The server was replaced while a renewal was under way. Its answer may come from the old server.
     AskedBefore,
 }
 
-/// A request that was not answered, and may be carried out later than those sent after it, over a connection given up.
+/// An unanswered request over an abandoned connection. It may be executed after later requests.
 struct LateRequest {
     ttl: Ttl,
-    /// When it is not to be expected any more.
+    /// When it cannot arrive any more.
     until: Moment,
 }
 
-/// How long a request without an answer is expected for at least: longer than a kernel keeps trying to deliver it.
+/// The least time that an unanswered request may still arrive: longer than a kernel tries to deliver it.
 const LATE_REQUEST: Duration = Duration::from_secs(30);
 
-/// How often a lease is put into the index anew, which forgets names after a day.
+/// How often a lease is put into the index again. The index forgets names after a day.
 const INDEX_AGAIN: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Who renewed by hand.
+/// The answer channel of a caller of `extend`.
 pub(super) type ExtendReply = oneshot::Sender<Result<(), Error>>;
 
-/// Tells those who renewed by hand, as far as they still listen.
+/// Answers the callers of `extend`.
 pub(super) fn tell(callers: Vec<ExtendReply>, verdict: &Result<(), Error>) {
     for caller in callers {
         drop(caller.send(verdict.clone()));
@@ -109,17 +109,17 @@ impl RenewalEntry {
         }
     }
 
-    /// It has less to go than its holder asked for.
+    /// Its time left is shorter than its holder asked for.
     pub(super) fn owe(&mut self) {
         self.owed = true;
     }
 
-    /// A request for `ttl` was not answered, and may still arrive.
+    /// A request for `ttl` was not answered and may still arrive.
     pub(super) fn request_may_be_late(&mut self, ttl: Ttl, now: Moment) {
         self.late_request = Some(LateRequest::of(self.counted(ttl, now), now));
-        // If it was carried out since the last renewal, this is what it left.
+        // If it was executed after the last renewal, this is the remaining deadline.
         self.hold.before_renewal(deadline(now, ttl));
-        // What was planned for a longer TTL may be after that.
+        // A renewal planned for a longer TTL may be too late.
         self.renew_at = self.renew_at.min(now.after(ttl.get() / 3));
     }
 
@@ -128,8 +128,8 @@ impl RenewalEntry {
         (self.ttl, self.backoff) = (ttl, backoff(ttl));
     }
 
-    /// The store has answered a renewal for `ttl` that was sent at `sent`. The error is why the lease is lost, and whether the
-    /// store still has it.
+    /// The store has answered a renewal for `ttl` that was sent at `sent`. The error is the cause of a loss, and whether the store still
+    /// has the owner.
     pub(super) fn heard(
         &mut self,
         reply: Reply,
@@ -140,7 +140,7 @@ impl RenewalEntry {
         let held = match reply {
             Reply::Held(held) => held,
             Reply::NotHeld(holder) => {
-                // A store that was rolled back may have granted it to the same owner again: not what its user had.
+                // A store that was rolled back may have granted the lock to this owner again. That is another grant.
                 let again = |holder: &HolderView| holder.is(&self.hold.owner);
                 let left_held = holder.as_ref().is_some_and(again);
                 let another = holder.filter(|_| !left_held).map(Box::new);
@@ -149,7 +149,7 @@ impl RenewalEntry {
             _ => return Err((LossCause::NotHeld(None), false)),
         };
         let counted = self.counted(ttl, now);
-        // One that was only to be confirmed is owed nothing.
+        // A renewal that was only a confirmation does not change this.
         self.owed = ttl < self.ttl && (self.owed || !self.is_only_confirmed());
         (self.progress, self.failed) = (Progress::Planned, false);
         self.confirmed = Confirmed::Yes;
@@ -185,7 +185,7 @@ impl RenewalEntry {
         is_planned
     }
 
-    /// The server was replaced: whether it knows this lease is asked now, or as soon as no renewal is under way (R1).
+    /// The server was replaced. The new one is asked for this lease now, or after the renewal under way (R1).
     pub(super) fn replaced(&mut self, how: Replaced, now: Moment) {
         self.hold.replaced(how);
         if self.progress == Progress::UnderWay {
@@ -196,19 +196,19 @@ impl RenewalEntry {
         }
     }
 
-    /// It does not renew itself, but the server is asked whether it knows it.
+    /// Whether the next request is only a confirmation by a new server, of a lease that does not renew itself.
     fn is_only_confirmed(&self) -> bool {
         self.confirmed != Confirmed::Yes && !self.renews_itself()
     }
 
-    /// What the next renewal asks for; without `callers` who renew by hand, a lease that is only confirmed lasts no longer for it.
+    /// The TTL of the next renewal. A request that is only a confirmation, without `callers`, does not prolong the lease.
     pub(super) fn asks_for(&self, callers: &[ExtendReply], now: Moment) -> Ttl {
         let left = || Ttl::new(self.hold.deadline().since(now).max(Ttl::MIN)).ok();
         let only_confirmed = self.is_only_confirmed() && callers.is_empty();
         only_confirmed.then(left).flatten().unwrap_or(self.ttl)
     }
 
-    /// Whether its name is to be put into the index at this renewal, which is noted.
+    /// Whether its name has to be put into the index at this renewal. Remembers it.
     pub(super) fn is_to_be_indexed(&mut self, now: Moment) -> bool {
         let due = self.indexed_at.is_none_or(|at| now.since(at) > INDEX_AGAIN);
         if due {
@@ -217,13 +217,13 @@ impl RenewalEntry {
         due
     }
 
-    /// What a renewal for `ttl` counts for: a late request that is carried out after it leaves its own TTL from then (R4).
+    /// The certain TTL of a renewal for `ttl`: a late request that is executed after it sets its own TTL (R4).
     fn counted(&self, ttl: Ttl, now: Moment) -> Ttl {
         let late_request = self.late_request.as_ref().filter(|late| late.until > now);
         late_request.map_or(ttl, |late| late.ttl.min(ttl))
     }
 
-    /// Whether a renewal is to be sent.
+    /// Whether a renewal has to be sent.
     pub(super) fn is_due(&self, now: Moment) -> bool {
         self.renews() && self.progress != Progress::UnderWay && self.renew_at <= now
     }
@@ -232,7 +232,7 @@ impl RenewalEntry {
         self.confirmed != Confirmed::Yes || self.renews_itself()
     }
 
-    /// Whether it renews itself: not past the end that `max_hold` sets.
+    /// Whether it renews itself. Not past the end that `max_hold` sets.
     fn renews_itself(&self) -> bool {
         (self.hold.auto_renew || self.owed)
             && self

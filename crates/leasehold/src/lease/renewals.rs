@@ -1,19 +1,18 @@
-//! Renews all leases of a client and watches their deadlines. Must never renew a lease that is over.
+//! Renews all leases of a client and watches their deadlines.
 //!
-//! A lease is looked after from where it was acquired, and given up from where it is released, without waking anybody; the
-//! client's thread only comes in when a renewal or a deadline is due.
+//! A lease is added by the thread that acquires it and removed by the thread that releases it, so no thread has to wake. The client's
+//! thread is needed only when a renewal or a deadline is due.
 //!
 //! # Invariants
 //!
-//! - **R1** A lease has at most one renewal under way, so its answers cannot overtake each other.
-//! - **R2** Every lease in `leases` stands among the timers once, at the time of its next event, which is never later than its
-//!   deadline, wherever that moves: so loss is told on time even when a renewal hangs.
-//! - **R3** An answer to a lease that is over changes nothing. If it says *held*, the lock is released: the renewal was
-//!   carried out after the client had given up.
-//! - **R4** While a request without an answer may still be carried out, no deadline is later than its TTL allows: carried
-//!   out after a longer renewal, it would shorten the lease without a word.
-//! - **R5** At most [`AT_ONCE`] leases that renew themselves have a renewal under way, so that many that are due together
-//!   do not keep other requests waiting.
+//! - **R1** A lease has at most one renewal under way, so answers cannot overtake each other.
+//! - **R2** Each lease in `leases` has one timer, at its next event and never later than its deadline. So a loss is reported on time, even
+//!   if a renewal hangs.
+//! - **R3** An answer for a lease that is over changes nothing. If it says *held*, the lock is released: the renewal was executed after the
+//!   client had given the lease up.
+//! - **R4** While an unanswered request may still be executed, no deadline is later than its TTL allows: executed after a longer renewal, it
+//!   would shorten the lease without notice.
+//! - **R5** At most [`AT_ONCE`] automatic renewals are under way, so many renewals that are due together do not delay other requests.
 
 mod answers;
 
@@ -31,31 +30,30 @@ use super::terms::deadline;
 use crate::clock::Moment;
 use crate::error::{Error, LossCause, Replaced, StoreError};
 
-/// How many renewals that came due are under way at once: a batch, so that a request of somebody else does not wait for more
-/// than that.
+/// The limit of automatic renewals under way: one batch, so another request does not wait for more than that.
 pub(super) const AT_ONCE: usize = 32;
 
 /// The leases of a client.
 pub(super) struct Renewals {
     leases: HashMap<Owner, RenewalEntry>,
     under_way: usize,
-    /// Due, and waiting for room (R5).
+    /// Due, but too many renewals are under way (R5).
     backlog: VecDeque<Owner>,
-    /// Lost while a renewal was under way, which may be carried out all the same (R3).
+    /// Lost while a renewal was under way. The store may still execute it (R3).
     lost_under_way: HashSet<Owner>,
-    /// When it was heard that the server was replaced, and how, the last time.
+    /// The last replacement of the server, and when the client learned of it.
     replaced: Option<(Moment, Replaced)>,
-    /// Lost, and their queues do not know yet.
+    /// Lost leases that their queues do not know of yet.
     lost: Vec<Arc<Hold>>,
     /// The store's name in errors.
     store: Arc<str>,
 }
 
-/// The news in an answer to a renewal, for queues and settlements.
+/// The part of an answer to a renewal that concerns queues and settlements.
 pub(super) struct Heard {
     /// The lease goes on.
     pub(super) confirmed: Option<Held>,
-    /// The store has what nobody uses.
+    /// The store has a grant that no lease uses.
     pub(super) is_to_be_undone: bool,
 }
 
@@ -72,7 +70,7 @@ impl Renewals {
         }
     }
 
-    /// Looks after a new lease.
+    /// Adds a new lease.
     pub(super) fn keep(&mut self, hold: &Arc<Hold>, now: Moment, effects: &mut Effects) {
         if hold.is_over() {
             return;
@@ -81,14 +79,14 @@ impl Renewals {
         if let Some((at, how)) = self.replaced
             && hold.asked_at <= at
         {
-            // Perhaps by word of the server of before (L4).
+            // The old server may have granted it (L4).
             entry.replaced(how, now);
         }
         schedule(&hold.owner, &mut entry, effects);
         self.leases.insert(hold.owner.clone(), entry);
     }
 
-    /// The next lease of the same owner, handed on. It lasts for as long as the one before it.
+    /// The next lease of the same owner, after a hand-over. It has the deadline of the lease before it.
     pub(super) fn hand_on(
         &mut self,
         hold: &Arc<Hold>,
@@ -102,13 +100,13 @@ impl Renewals {
             return effects.push(Effect::Ended(hold.clone(), ended));
         };
         if let Err(cause) = hold.renew_until(entry.hold.deadline()) {
-            // It was made with a deadline that has passed since, and a look at it may have seen that (L3, Q6).
+            // Its deadline has passed since it was made, and a reader may have seen that (L3, Q6).
             return self.lose(hold.clone(), cause, effects);
         }
         let same_plan = entry.hold.max_until.is_none()
             && hold.max_until.is_none()
             && entry.hold.auto_renew == hold.auto_renew;
-        // Heard since it was made.
+        // The doubt may be newer than the lease.
         hold.doubt_like(&entry.hold);
         entry.hold = hold.clone();
         if entry.ttl != ttl {
@@ -139,7 +137,7 @@ impl Renewals {
         }
     }
 
-    /// Renews now, for `ttl` from now on.
+    /// Renews a lease now, for `ttl`, and uses `ttl` from then on.
     pub(super) fn extend(
         &mut self,
         owner: &Owner,
@@ -158,7 +156,7 @@ impl Renewals {
         }
     }
 
-    /// The store is there again: what could not be renewed is renewed now, since it may be gone before the next attempt.
+    /// The store answers again. Failed renewals are retried now, since a lease may expire before the next attempt.
     pub(super) fn reconnected(&mut self, now: Moment, effects: &mut Effects) {
         for (owner, entry) in self.in_order() {
             if entry.is_tried_again(now) {
@@ -167,7 +165,7 @@ impl Renewals {
         }
     }
 
-    /// Another server answers: what it knows of each lease is asked at once, the one that ends soonest first (L4).
+    /// Another server answers. It is asked for each lease at once, the lease with the earliest deadline first (L4).
     pub(super) fn replaced(&mut self, how: Replaced, now: Moment, effects: &mut Effects) {
         self.backlog.clear();
         self.replaced = Some((now, how));
@@ -177,14 +175,14 @@ impl Renewals {
         }
     }
 
-    /// All leases, the one that ends soonest first.
+    /// All leases, the one with the earliest deadline first.
     fn in_order(&mut self) -> Vec<(&Owner, &mut RenewalEntry)> {
         let mut leases: Vec<_> = self.leases.iter_mut().collect();
         leases.sort_by_cached_key(|(owner, entry)| (entry.hold.deadline(), owner.id().to_owned()));
         leases
     }
 
-    /// Something is due for this lease.
+    /// The timer of this lease has fired.
     pub(super) fn due(&mut self, owner: &Owner, now: Moment, effects: &mut Effects) {
         let Some(entry) = self.leases.get_mut(owner) else {
             return;
@@ -203,7 +201,7 @@ impl Renewals {
         }
     }
 
-    /// A request of this owner for `ttl` was not answered, and may be carried out after whatever is sent from now on.
+    /// A request of this owner for `ttl` was not answered, and may be executed after later requests.
     pub(super) fn request_may_be_late(
         &mut self,
         owner: &Owner,
@@ -217,18 +215,18 @@ impl Renewals {
         }
     }
 
-    /// Those that were lost since this was asked last.
+    /// The leases that were lost since the last call.
     pub(super) fn take_lost(&mut self) -> Vec<Arc<Hold>> {
         mem::take(&mut self.lost)
     }
 
-    /// The next one that waits for room (R5).
+    /// Sends the next renewals of the backlog (R5).
     fn send_from_backlog(&mut self, now: Moment, effects: &mut Effects) {
         while self.under_way < AT_ONCE
             && let Some(owner) = self.backlog.pop_front()
         {
             let queued = |entry: &&mut RenewalEntry| entry.progress == Progress::Queued;
-            // Renewed by hand meanwhile, it has its renewal (R1).
+            // If a caller renewed it meanwhile, it has its renewal (R1).
             if let Some(entry) = self.leases.get_mut(&owner).filter(queued) {
                 entry.progress = Progress::Planned;
                 if entry.is_due(now) {
@@ -248,7 +246,7 @@ impl Renewals {
         let hold = entry.hold.clone();
         let callers = mem::take(&mut entry.by_hand);
         if hold.is_lost() || hold.is_past() {
-            // Left among the timers, it would be due for ever (R2).
+            // Its timer must go, or it would fire without end (R2).
             let verdict = over(&hold);
             if let Some(lost) = hold.loss() {
                 let ended = self.end(hold, lost.cause, effects);
@@ -267,8 +265,8 @@ impl Renewals {
             callers,
             hold,
         };
-        // Whatever becomes of it, the lease counts for no longer than it leaves (L1); first, so that this is when its loss is
-        // told (R2).
+        // The deadline is at most the one that this renewal would set, whatever its outcome (L1). Set it first, since the loss is reported
+        // then (R2).
         renewal.hold.before_renewal(deadline(now, renewal.ttl));
         entry.progress = Progress::UnderWay;
         if entry.is_to_be_indexed(now) {
@@ -283,7 +281,7 @@ impl Renewals {
         effects.push(Effect::Send { name, step, to });
     }
 
-    /// Gives up a lease that time has ended. If a renewal is under way, its answer is to undo that (R3).
+    /// Ends a lease whose deadline has passed. If a renewal is under way, its answer may have to be undone (R3).
     fn lose(&mut self, hold: Arc<Hold>, cause: LossCause, effects: &mut Effects) {
         let entry = self.leases.get(&hold.owner);
         if entry.is_some_and(|entry| entry.progress == Progress::UnderWay) {
@@ -293,7 +291,7 @@ impl Renewals {
         effects.push(ended);
     }
 
-    /// A lease is lost: what to tell of it.
+    /// Ends a lost lease. Returns the effect that reports it.
     #[must_use]
     fn end(&mut self, hold: Arc<Hold>, cause: LossCause, effects: &mut Effects) -> Effect {
         let ended = Effect::Ended(hold.clone(), hold.lose(cause));
@@ -317,13 +315,13 @@ impl Renewals {
     }
 }
 
-/// Why a lease that is over is not renewed.
+/// The error for a renewal of a lease that is over.
 fn over(hold: &Hold) -> Error {
     let lost = hold.loss().map(Error::Lost);
     lost.unwrap_or_else(|| StoreError::closed().into())
 }
 
-/// Puts a lease where it belongs among the timers (R2).
+/// Sets the timer of a lease (R2).
 fn schedule(owner: &Owner, entry: &mut RenewalEntry, effects: &mut Effects) {
     if let Some(ticket) = entry.ticket.take() {
         effects.unset(ticket);

@@ -1,22 +1,21 @@
-//! Undoing what reached the store. Must never stop before the store has confirmed, or time has; and what only time has, is
-//! undone at the next connection.
+//! Undoes requests that reached the store. A settlement ends when the store has confirmed it, or when its time is over; in the second case
+//! it is repeated at the next connection.
 //!
-//! A request whose outcome is unknown can still be lying in a buffer: a stopped server carries it out when it goes on,
-//! with a full TTL, long after the client gave up. So after an unknown outcome one confirmation is not enough: the
-//! release is repeated until a full TTL has passed since the last such request. Owners are used once, so a release too
-//! many can never hit anybody else (core: C3).
+//! A request with an unknown outcome may still be in a buffer: a stopped server executes it when it continues, with a full TTL, long after
+//! the client gave up. So after an unknown outcome one confirmation is not enough: the release is repeated until a full TTL has passed
+//! since the last such request. Owners are used once, so an extra release cannot affect another owner (core: C3).
 //!
-//! A settlement that is given up while the connection lasts leaves nothing behind. A connection that is silent for half a second
-//! after a request was not answered is closed, and a server answers in order. So a connection that lasts has carried out or refused
-//! all that was sent over it before, and the TTL of that has passed when the settlement is given up (`MARGIN`). A request that an
-//! older connection brings later than that holds the lock for its own TTL at most, unless the next connection comes first.
+//! A settlement that is given up while the connection lasts leaves nothing behind. The client closes a connection that is silent for half a
+//! second after an unanswered request, and a server answers in order. So a connection that lasts has executed or refused all earlier
+//! requests, and their TTL has passed when the settlement is given up (`MARGIN`). A request that an older connection delivers later holds
+//! the lock for at most its own TTL, unless the next connection comes first.
 //!
 //! # Invariants
 //!
-//! - **U1** An owner that may have left something in the store, and that nobody uses, has one settlement. It ends when the store has
-//!   confirmed a release, and no request from before it can arrive any more; or when its time is over.
+//! - **U1** An unused owner that may have left traces in the store has one settlement. It ends when the store has confirmed a release and no
+//!   earlier request can arrive any more, or when its time is over.
 //! - **U2** A release says *lost* only if no other release of this client can have freed the lock.
-//! - **U3** Nothing that is late frees a lock that its user wants to stay taken.
+//! - **U3** No late request frees a lock that its user wants to stay taken.
 
 mod settlement;
 
@@ -35,25 +34,25 @@ use crate::store::Answer;
 /// How many settlements that were not confirmed are remembered.
 const ABANDONED: usize = 1024;
 
-/// For how long an owner is known to be kept at least: whoever has its token may have renewed it meanwhile, and no request of
-/// this client takes longer.
+/// The least time that a kept owner is remembered: a program that has its token may have renewed it, and no request of this client takes
+/// longer.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// All settlements of a client. No I/O and no clock: each call says what has happened, and adds what is to be done.
+/// All settlements of a client. No I/O and no clock: each call reports an event and adds effects.
 #[derive(Default)]
 pub(super) struct Settlements {
     open: HashMap<Owner, Settlement>,
     /// How many of them wait for their next release.
     waiting: usize,
-    /// Owners that were released for later (at-least-hold), and until when that is worth knowing (U3).
+    /// Owners whose locks stay taken after the release (at-least-hold), and until when to remember that (U3).
     kept: HashMap<Owner, Moment>,
-    /// Settlements that ended without an answer, first come first. A server that was stopped for longer than they tried may still
-    /// carry out the requests that they are to undo, with a full TTL.
+    /// Settlements that ended without an answer, oldest first. A server that was stopped for longer may still execute the requests that they
+    /// should have undone, with a full TTL.
     abandoned: VecDeque<Settle>,
 }
 
 impl Settlements {
-    /// Releases, and goes on until that is confirmed (U1).
+    /// Releases an owner, and repeats that until it is confirmed (U1).
     pub(super) fn begin(&mut self, work: Settle, now: Moment, effects: &mut Effects) {
         match work.keep {
             Some(keep) => {
@@ -76,7 +75,7 @@ impl Settlements {
         open.release(now, effects);
     }
 
-    /// Releases an owner that nobody uses, unless its lock is to stay taken (U3).
+    /// Releases an unused owner, unless its lock is to stay taken (U3).
     pub(super) fn clean_up(&mut self, work: Settle, now: Moment, effects: &mut Effects) {
         let is_kept = self.kept.get(&work.owner).is_some_and(|until| *until > now);
         if !is_kept {
@@ -96,7 +95,7 @@ impl Settlements {
             return;
         };
         if matches!(&answer, Ok(reply) if *reply != Reply::Released) {
-            // There was nothing to keep.
+            // The owner held nothing that could be kept.
             self.kept.remove(owner);
         }
         self.waiting -= usize::from(open.is_waiting());
@@ -124,7 +123,7 @@ impl Settlements {
         }
     }
 
-    /// The store is there again: what it may have done since nobody tried any more is undone.
+    /// The store answers again: begins the abandoned settlements anew.
     pub(super) fn reconnected(&mut self, now: Moment, effects: &mut Effects) {
         for work in mem::take(&mut self.abandoned) {
             self.begin(work, now, effects);

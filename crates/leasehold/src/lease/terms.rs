@@ -1,4 +1,4 @@
-//! The terms of a lease, and until when one is certain.
+//! The terms of a lease, and its certain deadline.
 
 use std::time::Duration;
 
@@ -6,41 +6,41 @@ use leasehold_core::{Label, Ttl};
 
 use crate::clock::Moment;
 
-/// What the store knows of a lease. Only to a request of the same terms is a lock handed on without asking the store.
+/// The settings of a lease that the store knows. A lock is handed on without a request only to a request with equal terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) ttl: Ttl,
     pub(crate) note: Label,
 }
 
-/// For how long a grant counts.
+/// The time of a grant.
 #[derive(Clone, Copy)]
 pub(super) struct Term {
-    /// When the server was asked last that granted it.
+    /// When the last request was sent to the server that granted it.
     pub(super) asked_at: Moment,
     /// Until when it may be relied on.
     pub(super) until: Moment,
-    /// What it was granted for.
+    /// The duration of the grant.
     pub(super) lasts: Ttl,
 }
 
-/// How much sooner than the store a client lets go: 1 % of the TTL for clocks that run at different speeds, and 2 ms for
-/// the store's rounding.
+/// How much earlier than the store a client ends a lease: 1 % of the TTL for clocks with different speeds, and 2 ms for the store's
+/// rounding.
 pub(super) fn drift(time: Duration) -> Duration {
     time / 100 + Duration::from_millis(2)
 }
 
-/// The deadline of a lease that was asked for at `sent` (L1).
+/// The deadline of a lease whose request was sent at `sent` (L1).
 pub(crate) fn deadline(sent: Moment, ttl: Ttl) -> Moment {
     certain_until(sent, ttl.get())
 }
 
-/// Until when a lease is certain of which the store, asked at `sent`, said that it has `left` to go.
+/// The certain deadline of a lease that has `left` to go, by the store's answer to a request sent at `sent`.
 pub(crate) fn certain_until(sent: Moment, left: Duration) -> Moment {
     sent.after(left.saturating_sub(drift(left)))
 }
 
-/// A time to keep a lock for that is no shorter than `left`, in whole milliseconds and within the bounds; nothing for none.
+/// `left` rounded up to whole milliseconds and into the bounds of a TTL. `None` for zero.
 pub(crate) fn rounded_up(left: Duration) -> Option<Ttl> {
     if left.is_zero() {
         return None;

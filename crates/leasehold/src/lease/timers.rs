@@ -1,4 +1,4 @@
-//! Timers: things that are due, in the order of their times. Must never read a clock: each caller says what time it is.
+//! Timers, in the order of their times. They read no clock: each caller passes the time.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ pub(super) struct Timers<T> {
     next_id: u64,
 }
 
-/// Where something stands among the [`Timers`].
+/// The handle of one of the [`Timers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ticket {
     at: Moment,
     id: u64,
 }
 
-/// When somebody has to look at the timers again.
+/// When the timers have to be checked next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Next {
     pub(super) at: Moment,
@@ -53,7 +53,7 @@ impl<T> Default for Timers<T> {
 }
 
 impl<T> Timers<T> {
-    /// `what` is due at `at`.
+    /// Adds a timer for `what` at `at`.
     pub(super) fn add(&mut self, at: Moment, what: T) -> Ticket {
         let id = self.next_id;
         self.next_id += 1;
@@ -62,18 +62,18 @@ impl<T> Timers<T> {
         ticket
     }
 
-    /// It is not due any more, if it still was.
+    /// Removes a timer, if it has not fired.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<T> {
         self.due.remove(&ticket)
     }
 
-    /// Takes out the first thing that is due at `now`.
+    /// Takes out the first timer that is due at `now`.
     pub(super) fn pop(&mut self, now: Moment) -> Option<T> {
         let first = self.due.first_entry()?;
         (first.key().at <= now).then(|| first.remove())
     }
 
-    /// When the first thing is due.
+    /// When the first timer is due.
     pub(super) fn first(&self) -> Option<Moment> {
         self.due.first_key_value().map(|(ticket, _)| ticket.at)
     }

@@ -1,4 +1,4 @@
-//! One request for a lock, from the side of the one who waits for it. Must never be answered twice.
+//! One request for a lock, and its caller that waits for the answer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::error::{Error, StoreError, StoreErrorKind, Timeout};
 /// A store that leaves a request unanswered for longer than this is not reported as a busy lock.
 const SILENCE: Duration = Duration::from_millis(250);
 
-/// How long the caller is willing to wait for a busy lock.
+/// How long the caller waits for a busy lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WaitLimit {
     Once,
@@ -43,7 +43,7 @@ impl Request {
     }
 }
 
-/// What is called each time a waiter is told that the lock is busy.
+/// The callback of [`Mutex::on_wait`](crate::Mutex::on_wait).
 pub(crate) type OnWait = Arc<dyn Fn(&WaitStatus) + Send + Sync>;
 
 /// The state of an acquisition that waits for a busy lock: see [`Mutex::on_wait`](crate::Mutex::on_wait).
@@ -63,11 +63,11 @@ pub struct WaitStatus {
 /// The result of a request. Its receiver hands the lease on, or releases it (W2).
 pub(super) type Outcome = Result<Option<Arc<Hold>>, Error>;
 
-/// Who waits in the queue.
+/// The caller of a request in a queue.
 pub(super) struct Waiter {
     request: Request,
     begun: Moment,
-    /// When it has waited for long enough.
+    /// The time limit of the request.
     pub(super) limit: Option<Moment>,
     pub(super) alarm: Option<Ticket>,
     answer: oneshot::Sender<Outcome>,
@@ -98,7 +98,7 @@ impl Waiter {
         }
     }
 
-    /// What its lease begins with, as far as it depends on the request; it is not relied on yet.
+    /// The initial values of its lease, as far as they depend on the request.
     pub(super) fn start(&self, owner: &Owner, fence: Fence, terms: &Terms) -> Start {
         Start {
             name: self.request.name.clone(),
@@ -116,7 +116,7 @@ impl Waiter {
         }
     }
 
-    /// The lease comes back if nobody listens any more.
+    /// Delivers the lease. Returns it if the caller has gone.
     pub(super) fn served(self, hold: Arc<Hold>) -> Result<(), Arc<Hold>> {
         match self.answer.send(Ok(Some(hold))) {
             Err(Ok(Some(hold))) => Err(hold),
@@ -132,9 +132,9 @@ impl Waiter {
         drop(self.answer.send(Err(error.clone())));
     }
 
-    /// Why the time limit passed, for the one at this place in the queue; or when to look again, since a missing answer gets a
-    /// moment more than the limit: it says why there is no lock, or that there is. If a request has just failed, the next one may
-    /// be answered: with a short TTL, a stall of some milliseconds makes one fail.
+    /// The error when the time limit has passed, for the entry at this place; or when to check again. A missing answer gets a moment more
+    /// than the limit, since it may grant the lock or give the reason. After a request that has just failed, the next one may be answered:
+    /// with a short TTL, a stall of some milliseconds makes a request fail.
     pub(super) fn out_of_time(
         &self,
         state: &QueueState<Arc<Hold>>,
@@ -204,7 +204,7 @@ impl Waiter {
         .into()
     }
 
-    /// What to tell the caller's `on_wait`, if it has one and there is something to tell.
+    /// The call of the caller's `on_wait`, if it has one and the holder is known.
     pub(super) fn watch(
         &self,
         state: &QueueState<Arc<Hold>>,
@@ -248,7 +248,7 @@ pub(super) struct OnWaitCall {
 }
 
 impl OnWaitCall {
-    /// An error says that it panicked: it is not called again, and the waiting goes on.
+    /// Calls it. An error means that it panicked; then it is not called again, and the waiting goes on.
     pub(super) fn call(self) -> std::thread::Result<()> {
         catch_unwind(AssertUnwindSafe(|| (self.on_wait)(&self.waiting)))
     }

@@ -1,9 +1,9 @@
-//! Which schedules are tried out.
+//! The choice of explored schedules.
 
 use shuttle::future::block_on;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 
-/// Draws so many schedules of a scene, by chance or with few changes of who goes first.
+/// Runs this many schedules of a scene: random ones, or ones with few task switches.
 pub(crate) fn explore<F>(count: usize, scene: impl Fn() -> F + Copy + Send + Sync + 'static)
 where
     F: Future<Output = ()> + Send + 'static,

@@ -1,4 +1,4 @@
-//! A request for a lock, from the moment somebody asks to its answer. Must never be answered twice.
+//! The telemetry of a request for a lock, from the call to its answer.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::clock::{Clock, Moment};
 use crate::error::Error;
 
 impl Telemetry {
-    /// Somebody asks for a lock.
+    /// A caller asks for a lock.
     pub(crate) fn ask<'a>(&'a self, name: Option<&'a LockName>, clock: &'a Clock) -> Asked<'a> {
         if !is_watched() {
             return Asked(None);
@@ -35,7 +35,7 @@ impl Telemetry {
     }
 }
 
-/// A request for a lock. Dropped unanswered, it was cancelled.
+/// A request for a lock. If it is dropped without an answer, it was cancelled.
 #[must_use = "dropping it says that the request was cancelled"]
 pub(crate) struct Asked<'a>(Option<Asking<'a>>);
 
@@ -49,7 +49,7 @@ struct Asking<'a> {
 }
 
 impl Asked<'_> {
-    /// It got a lease with this fence, which its user has from here on. `None` says that nobody watches.
+    /// The request got a lease with this fence, whose use begins here. `None` means that there is no subscriber.
     pub(crate) fn served(mut self, fence: Fence) -> Option<Watched> {
         let asking = self.0.take()?;
         let waited = asking.clock.now().since(asking.begun);
@@ -62,12 +62,12 @@ impl Asked<'_> {
         Some(asking.watch(lock, fence, waited))
     }
 
-    /// The lock was busy, and it did not wait.
+    /// The lock was busy, and the request did not wait.
     pub(crate) fn busy(self) {
         self.end(Outcome::Busy, None);
     }
 
-    /// It got no lease, for this reason.
+    /// The request got no lease, for this reason.
     pub(crate) fn failed(self, error: &Error) {
         self.end(Outcome::of(error), Some(error));
     }

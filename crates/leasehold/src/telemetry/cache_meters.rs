@@ -1,4 +1,4 @@
-//! The numbers of cache entries. Must never make a label of a key that was not declared, as with names of locks.
+//! The numbers of cache entries. A key becomes a label only if it was declared, as with names of locks.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ const READS: [Read; 9] = [
     Read::Cancelled,
 ];
 
-/// Those who may have waited; what the store or the loader did not have says nothing about how long a load is waited for.
+/// The outcomes of reads that may have waited. A read without a value says nothing about the duration of loads.
 const WAITS: [Read; 6] = [
     Read::Stale,
     Read::Loaded,

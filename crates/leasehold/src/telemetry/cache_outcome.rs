@@ -1,15 +1,15 @@
-//! What reads and loads of cache entries came to, and in which words that is told. Must never hold a value.
+//! The outcomes of reads and loads of cache entries, and their names in telemetry.
 
-/// What a read came to.
+/// The outcome of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read {
     Fresh,
     Stale,
-    /// Loaded by this very call.
+    /// Loaded by this call.
     Loaded,
-    /// Loaded by another, here or elsewhere.
+    /// Loaded by another call, in this or another process.
     Waited,
-    /// There is none: the loader of several had none for it, or the caller brought no loader.
+    /// There is no value: a loader of several keys had none, or the call had no loader.
     Nothing,
     Busy,
     Failed,
@@ -35,22 +35,22 @@ impl Read {
     }
 }
 
-/// What a load came to.
+/// The outcome of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// Its value is stored as fresh.
+    /// The value is stored as fresh.
     Fresh,
-    /// As stale, since the entry was invalidated meanwhile.
+    /// The value is stored as stale, since the entry was invalidated meanwhile.
     Stale,
-    /// It was dropped: something newer is stored.
+    /// The value was dropped: a newer one is stored.
     Overtaken,
-    /// The store did not confirm that it has it.
+    /// The store did not confirm the value.
     Unconfirmed,
     /// The loader had no value.
     Nothing,
     Failed,
     Panicked,
-    /// The loader went with its runtime or its client.
+    /// The loader ended with its runtime or its client.
     Gone,
 }
 
@@ -72,9 +72,9 @@ impl Load {
 /// How the lease of a load ended before the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeaseLost {
-    /// It was not renewed in time.
+    /// The lease was not renewed in time.
     Deadline,
-    /// The store said before that time that it is over: the entry was invalidated, or the store has forgotten.
+    /// The store ended it earlier: the entry was invalidated, or the store lost its data.
     NotHeld,
 }
 

@@ -1,4 +1,4 @@
-//! What is told of cache entries: reads, loads, and what becomes of both. Must never tell a value.
+//! The telemetry of cache entries: reads and loads. It reports no value.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::shield::{TARGET, id, ms, shielded};
 use crate::clock::{Clock, Moment};
 
 impl Telemetry {
-    /// Somebody began to read an entry at this moment.
+    /// A caller began to read an entry at this moment.
     pub(crate) fn read<'a>(
         &'a self,
         key: &LockName,
@@ -36,7 +36,7 @@ impl Telemetry {
         }))
     }
 
-    /// The span that is current here, for what it causes elsewhere.
+    /// The current span, for work that it causes elsewhere.
     pub(crate) fn caller(&self) -> Held {
         if LevelFilter::current() < Level::INFO {
             return Held::default();
@@ -44,7 +44,7 @@ impl Telemetry {
         Held::new(self.with(Span::current))
     }
 
-    /// The store gave leave to load, for a read within the span of this caller.
+    /// The store granted a load, for a read within the span of this caller.
     pub(crate) fn load(
         &self,
         key: &LockName,
@@ -73,7 +73,7 @@ impl Telemetry {
         }
     }
 
-    /// A reader of a fresh value sees to the next one.
+    /// A reader of a fresh value refreshes it early.
     pub(crate) fn refreshes_early(&self, key: &LockName) {
         let key = key.as_str();
         self.meter(Some(key)).entries().refreshed_early();
@@ -83,7 +83,7 @@ impl Telemetry {
         );
     }
 
-    /// A load failed, here or elsewhere, and this client does not ask for the entry for so long.
+    /// A load failed, in this or another process. This client does not ask for the entry for this time.
     pub(crate) fn backs_off(&self, key: &LockName, left: Duration) {
         let key = key.as_str();
         self.meter(Some(key)).entries().backed_off();
@@ -93,7 +93,7 @@ impl Telemetry {
         );
     }
 
-    /// An entry was invalidated; or it may have been, by this error.
+    /// An entry was invalidated. With an error, it may have been.
     pub(crate) fn invalidated(&self, key: &LockName, error: Option<&dyn std::fmt::Display>) {
         let key = key.as_str();
         self.meter(Some(key)).entries().invalidated(error.is_none());
@@ -107,7 +107,7 @@ impl Telemetry {
     }
 }
 
-/// A span that outlives who made it. Shared, since to clone a span is to call who listens, as it is to drop the last of it.
+/// A span that outlives its creator. Shared, since cloning a span calls the subscriber, and so does dropping its last handle.
 #[derive(Clone, Default)]
 pub(crate) struct Held(Option<Arc<Span>>);
 
@@ -132,7 +132,7 @@ impl Drop for Held {
     }
 }
 
-/// A read under way. Dropped untold, it was cancelled.
+/// A read under way. If it is dropped without an outcome, it was cancelled.
 #[must_use = "dropping it says that the read was cancelled"]
 pub(crate) struct Reading<'a>(Option<Reader<'a>>);
 
@@ -146,7 +146,7 @@ struct Reader<'a> {
 }
 
 impl Reading<'_> {
-    /// There is nothing that could be served at once.
+    /// No value can be served at once.
     pub(crate) fn waits(&mut self) {
         if let Some(reader) = &mut self.0 {
             reader.waits = true;
@@ -185,7 +185,7 @@ impl Reader<'_> {
     }
 }
 
-/// A load under way. Dropped untold, its loader has gone.
+/// A load under way. If it is dropped without an outcome, its loader has ended with its runtime.
 #[must_use = "dropping it says that the loader has gone"]
 pub(crate) struct Loading {
     telemetry: Telemetry,
@@ -194,13 +194,13 @@ pub(crate) struct Loading {
     span: Held,
     clock: Clock,
     begun: Moment,
-    /// Its lease has ended.
+    /// The lease of the load has ended.
     late: bool,
     ended: bool,
 }
 
 impl Loading {
-    /// The same work within the span of this load.
+    /// `work` within the span of this load.
     pub(crate) fn within<F: Future>(&self, work: F) -> Within<F> {
         Within {
             span: self.span.clone(),
@@ -208,7 +208,7 @@ impl Loading {
         }
     }
 
-    /// Its lease ended before it. Told once.
+    /// Whether the lease ended before the load. Reported once.
     pub(crate) fn lease_lost(&mut self, how: LeaseLost) {
         if std::mem::replace(&mut self.late, true) {
             return;
@@ -220,7 +220,7 @@ impl Loading {
         });
     }
 
-    /// It ended; the loader took so long, and said this if it failed.
+    /// The load ended. The loader took this time, and failed with this text.
     pub(crate) fn ended(mut self, outcome: Load, took: Duration, error: Option<&str>) {
         self.end(outcome, took, error);
     }
@@ -264,7 +264,7 @@ impl Drop for Loading {
     }
 }
 
-/// Work within a span. Unlike with `tracing`'s own, a listener that panics does not end it.
+/// Work within a span. Unlike with `tracing`'s own type, a subscriber that panics does not end the work.
 pub(crate) struct Within<F> {
     span: Held,
     work: Pin<Box<F>>,

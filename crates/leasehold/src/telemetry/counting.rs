@@ -1,8 +1,8 @@
-//! Counters by what they count. Must never make one for what was not there from the beginning.
+//! Counters by their labels, all registered at the beginning.
 
 use metrics::Counter;
 
-/// Shows that it is there.
+/// Registers the counter by adding zero.
 pub(super) fn zero(counter: Counter) -> Counter {
     counter.increment(0);
     counter

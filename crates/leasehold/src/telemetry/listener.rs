@@ -1,4 +1,4 @@
-//! Whoever watches a client, and what is told at once. Must never cost more than a look when nobody listens.
+//! The telemetry of a client, and its simple events.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use super::outcome::Said;
 use super::shield::{TARGET, id, ms, shielded};
 use crate::error::{Error, Lost, StoreErrorKind};
 
-/// Whoever watches a client. Cheap to clone.
+/// The telemetry of a client. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Telemetry(Arc<Inner>);
 
 struct Inner {
-    /// Who listened where the client was built; whoever listens where things happen, if that was nobody.
+    /// The subscriber of the place where the client was built. If there was none, the subscriber of each event's place is used.
     dispatch: Option<Dispatch>,
     meters: Meters,
-    /// The connection was lost, and there is no other one yet.
+    /// The connection was lost, and there is no new one yet.
     is_cut: AtomicBool,
 }
 
 impl Telemetry {
-    /// For a client that is built here. Locks of these names, or of a prefix that ends in `*`, have numbers of their own.
+    /// For a client that is built here. Locks of these names, or of a prefix that ends in `*`, have their own time series.
     pub(crate) fn here(names: &[String]) -> Self {
         let dispatch = dispatcher::get_default(Dispatch::clone);
         Self(Arc::new(Inner {
@@ -47,7 +47,7 @@ impl Telemetry {
         });
     }
 
-    /// A renewal was answered after so long, with so much `left` of the lease. A failure does not end it.
+    /// A renewal was answered after this time, with so much `left` of the lease. A failure does not end the lease.
     pub(crate) fn renewed(
         &self,
         (name, fence): (&LockName, Fence),
@@ -74,7 +74,7 @@ impl Telemetry {
         }
     }
 
-    /// The release of a lease came to this. One that `was_lost` before has been told of.
+    /// The result of a release. If the lease `was_lost` before, the loss has been reported already.
     pub(crate) fn given_back(
         &self,
         name: &LockName,
@@ -117,7 +117,7 @@ impl Telemetry {
         self.tell(Level::DEBUG, || debug!(target: TARGET, store, "connecting"));
     }
 
-    /// It has connected for the first time.
+    /// The client has connected for the first time.
     pub(crate) fn connected(&self, store: &str) {
         self.tell(Level::INFO, || info!(target: TARGET, store, "connected"));
     }
@@ -142,20 +142,20 @@ impl Telemetry {
         }
     }
 
-    /// The numbers of this lock or entry; `None` is one whose name cannot be used.
+    /// The numbers of this lock or entry. `None` is one whose name is not allowed.
     pub(super) fn meter(&self, name: Option<&str>) -> Meter {
         self.0.meters.of(name)
     }
 
-    /// Says something, if anybody listens at all.
+    /// Emits an event if there is a subscriber.
     pub(super) fn tell(&self, level: Level, say: impl FnOnce()) {
         if level <= LevelFilter::current() {
-            // What the panic was is for its hook to say.
+            // The panic hook reports the panic.
             let _heard: Option<()> = self.with(say);
         }
     }
 
-    /// `None` if who listens panicked.
+    /// `None` if the subscriber panicked.
     pub(super) fn with<R>(&self, say: impl FnOnce() -> R) -> Option<R> {
         shielded(|| match &self.0.dispatch {
             Some(dispatch) => dispatcher::with_default(dispatch, say),
@@ -170,17 +170,17 @@ impl Default for Telemetry {
     }
 }
 
-/// Whether anybody may want to know more than what is wrong.
+/// Whether a subscriber may want more than warnings.
 pub(crate) fn hears_details() -> bool {
     LevelFilter::current() >= Level::DEBUG
 }
 
-/// Whether anybody may want to know.
+/// Whether there may be a subscriber.
 pub(super) fn is_watched() -> bool {
     ON || LevelFilter::current() != LevelFilter::OFF
 }
 
-/// Whom a holder is known as.
+/// The name of a holder.
 struct Name<'a>(&'a HolderIdentity);
 
 impl fmt::Display for Name<'_> {

@@ -1,7 +1,7 @@
-//! The numbers, for whatever recorder of the `metrics` facade was installed when the client was built. Must never make a label
-//! of a lock's name that was not declared: each one is a time series for as long as the program runs.
+//! The numbers of a client, for the `metrics` recorder that was installed when the client was built. A lock's name becomes a label only if it
+//! was declared, since each label is a time series for as long as the program runs.
 //!
-//! All are registered when the client is built, so that they show zero before anything has happened.
+//! All metrics are registered when the client is built, so they show zero at first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const STORE_ERRORS: &str = "leasehold_store_errors_total";
 /// The label of locks whose names were not declared, where some were.
 const OTHER: &str = "other";
 
-/// Those who wait before they have an answer: how long the others took says nothing about a busy lock.
+/// The outcomes of requests that may have waited. The duration of the others says nothing about a busy lock.
 const WAITS: [Outcome; 3] = [Outcome::Acquired, Outcome::Timeout, Outcome::Cancelled];
 
 const KINDS: [(StoreErrorKind, &str); 9] = [
@@ -99,7 +99,7 @@ impl Meters {
         }
     }
 
-    /// The numbers of this lock; `None` is one whose name cannot be used.
+    /// The numbers of this lock. `None` is one whose name is not allowed.
     pub(super) fn of(&self, lock: Option<&str>) -> Meter {
         let named = lock.and_then(|lock| {
             let prefixed = || {

@@ -1,8 +1,8 @@
-//! What those who watch this program are told: spans and events for `tracing`, numbers for `metrics`. Must never cost more
-//! than a look when nobody listens, never be called while a lock of ours is held, and never tell a secret.
+//! Telemetry: spans and events for `tracing`, and numbers for `metrics`. Without a subscriber it costs one check. It is not called while a
+//! mutex of the client is held, and it reports no secret.
 //!
-//! All of it goes to whoever listened where the client was built: its own thread, which renews, has no listener of its own.
-//! A listener that panics costs its own event and nothing else: on that thread it would end all renewals.
+//! All of it goes to the subscriber of the place where the client was built, since the client's thread has none. A subscriber that panics
+//! loses only its own event; otherwise it would end all renewals of that thread.
 
 mod asked;
 #[cfg(all(feature = "cache", feature = "metrics"))]

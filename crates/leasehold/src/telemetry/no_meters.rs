@@ -1,4 +1,4 @@
-//! The numbers, without the feature `metrics`: none. Must never cost anything.
+//! No numbers, without the feature `metrics`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What acquisitions, renewals and leases came to, and in which words that is told. Must never hold a secret.
+//! The outcomes of acquisitions, renewals and leases, and their names in telemetry.
 
 use leasehold_core::Reply;
 
@@ -51,10 +51,10 @@ impl Outcome {
     }
 }
 
-/// What the store said to a renewal.
+/// The store's answer to a renewal.
 pub(crate) enum Said {
     Renewed,
-    /// The lease is lost, which is told as such.
+    /// The lease is lost. That is reported separately.
     Lost,
     Failed(StoreError),
 }

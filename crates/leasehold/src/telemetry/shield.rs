@@ -1,4 +1,4 @@
-//! How those who watch are called, and the form of what they are told. Must never let a panic of theirs out.
+//! Calls subscribers and contains their panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use tracing::Span;
 use tracing::span::Id;
 
-/// Under which name subscribers filter what this library says.
+/// The target that subscribers filter by.
 pub(super) const TARGET: &str = "leasehold";
 
-/// Calls those who watch, whose panics are none of a lock's business.
+/// Calls a subscriber, and contains its panic.
 pub(super) fn shielded<R>(call: impl FnOnce() -> R) -> Option<R> {
-    // Nothing of ours is half changed in there.
+    // No state of the client is changed inside.
     catch_unwind(AssertUnwindSafe(call)).ok()
 }
 
@@ -19,7 +19,7 @@ pub(super) fn id(span: Option<&Span>) -> Option<Id> {
     span.and_then(Span::id)
 }
 
-/// Milliseconds, as all spans and events tell time.
+/// Milliseconds, the unit of all spans and events.
 pub(super) fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The use of a lease, from the moment its user has it to its end. Must never be ended twice.
+//! The telemetry of a lease's use, from its delivery to its end.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::error::LossCause;
 /// How the use of a lease ended.
 #[derive(Debug, Clone)]
 pub(crate) enum How {
-    /// It was released by hand.
+    /// Released by its user.
     Released,
-    /// It was dropped.
+    /// Dropped.
     Dropped,
-    /// It was lost.
+    /// Lost.
     Lost(LossCause),
 }
 
-/// A lease that its user has, and that somebody watches.
+/// A delivered lease, while there is a subscriber.
 pub(crate) struct Watched {
     telemetry: Telemetry,
     meter: Meter,
@@ -51,7 +51,7 @@ impl Watched {
         }
     }
 
-    /// The span of its use. Shared, since to clone a span is to call who listens.
+    /// The span of its use. Shared, since cloning a span calls the subscriber.
     pub(crate) fn span(&self) -> Arc<Span> {
         self.span.clone()
     }
@@ -73,7 +73,7 @@ impl Watched {
         };
         self.meter.lost(cause);
         if *cause == LossCause::Closed {
-            // As asked for.
+            // By the user's wish.
             self.telemetry.tell(Level::DEBUG, || {
                 debug!(target: TARGET, parent: self.span.id(), lock, fence, %cause, held_ms, "lease ended");
             });
@@ -91,12 +91,12 @@ impl fmt::Debug for Watched {
     }
 }
 
-/// The end of a use, to be told as soon as no lock of ours is held.
+/// The end of a use. It is reported when no mutex of the client is held.
 #[must_use = "who watches is to be told"]
 pub(crate) struct Ended(Option<(Watched, How, Duration)>);
 
 impl Ended {
-    /// It had ended before, or nobody watches.
+    /// The use had ended before, or there is no subscriber.
     pub(crate) const fn unseen() -> Self {
         Self(None)
     }

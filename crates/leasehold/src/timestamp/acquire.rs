@@ -1,4 +1,4 @@
-//! From a request to a hold. Must never leave a lock to a caller that has gone.
+//! Acquires a timestamp lock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -15,8 +15,7 @@ use crate::backoff::{Backoff, jittered};
 use crate::error::{Error, StoreError, Timeout};
 use crate::lease::{OnWait, WaitLimit, WaitStatus};
 
-/// Asks on the client's own thread, so that the caller may go at any time: a hold that nobody hears of is dropped, and
-/// dropping releases.
+/// Asks on the client's thread, so the caller may drop the future at any time: an undelivered hold is dropped, and dropping releases.
 pub(super) async fn request(
     key: Key,
     ttl: Ttl,
@@ -97,7 +96,7 @@ impl Asking {
                     jittered(poll_after(0, left, true, false))
                 }
                 Ok(other) => return Err(self.key.refused(&other)),
-                // One that may have been carried out keeps us out until its deadline, and does no other harm (T7).
+                // A request that may have been executed keeps this client out until its deadline. It does no other harm (T7).
                 Err(error)
                     if is_transient(&error)
                         && !matches!(self.limit, WaitLimit::Once)
@@ -111,7 +110,7 @@ impl Asking {
             let waited = clock.now().since(begun);
             let pause = match self.limit {
                 WaitLimit::Within(limit) if waited >= limit => {
-                    // Busy is what the store said, not what it may be while the store says nothing.
+                    // Only an answer of the store says that the lock is busy.
                     return Err(failure.unwrap_or_else(|| self.timeout(waited, holder)));
                 }
                 WaitLimit::Within(limit) => pause.min(limit.saturating_sub(waited)),
@@ -126,7 +125,7 @@ impl Asking {
         }
     }
 
-    /// Calls who watches the waiting; not again if that panics.
+    /// Calls `on_wait`. If it panics, it is not called again.
     fn tell(&mut self, holder: &HolderView, waited: Duration) {
         let Some(on_wait) = &self.on_wait else { return };
         let waiting = WaitStatus {

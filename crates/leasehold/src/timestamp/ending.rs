@@ -1,5 +1,5 @@
-//! The end of a hold by its user's wish: given back at once, or after a while. Must never free a lock earlier than it was asked
-//! to be kept, nor touch one whose deadline has passed.
+//! Ends a hold: releases it at once, or lets it end later. A lock is not freed earlier than asked, and a hold whose deadline has passed is
+//! not touched.
 
 use std::time::Duration;
 
@@ -19,17 +19,17 @@ const SLACK: Duration = Duration::from_millis(500);
 /// The longest pause between tries.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What came of a try to let a lock end later.
+/// The outcome of an attempt to let a lock end later.
 enum Try {
     Done(Result<(), Error>),
-    /// The server's clock was elsewhere.
+    /// The estimate of the server's clock was wrong.
     Again,
     NotHeld(Content, u64),
     Failed(Error),
 }
 
 impl Keeper {
-    /// Gives it back, once: a release that may have been carried out is not repeated (T7).
+    /// Releases the lock, once: a release that may have been executed is not repeated (T7).
     pub(super) async fn release(mut self, mut reply: Option<oneshot::Sender<Result<(), Error>>>) {
         let clock = self.key.engine.clock.clone();
         let mut backoff = Backoff::new(AGAIN, PAUSE);

@@ -1,4 +1,4 @@
-//! What the task behind a hold knows, and how it renews the hold. Must never let a hold last longer than the server has said (T6).
+//! The state of the task behind a hold, and its renewals (T6).
 
 use std::future::{Future, ready};
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use crate::lease::certain_until;
 /// The first pause after a renewal that failed.
 pub(super) const AGAIN: Duration = Duration::from_millis(100);
 
-/// How much later than needed by our estimate a deadline is written: the middle of what the server lets pass (T5), since its
-/// clock may be ahead of the estimate by as much as this request takes longer than the one before it.
+/// How much later than the estimate needs a deadline is written: the middle of the range that the server accepts (T5). The server's clock
+/// may be ahead of the estimate by the extra duration of this request.
 const AIM: Duration = Duration::from_millis(500);
 
-/// The task behind a hold, and all it knows.
+/// The task behind a hold, and its state.
 pub(super) struct Keeper {
     pub(super) key: Key,
     pub(super) ttl: Ttl,
     pub(super) auto_renew: bool,
-    /// Every deadline that may stand there and be ours (T7).
+    /// All deadlines of this hold that the key may have (T7).
     pub(super) mine: Vec<u64>,
-    /// What the server's clock said to a request that was sent then.
+    /// The server's time in the last answer, and when that request was sent.
     pub(super) server: (u64, Moment),
     pub(super) renew_at: Moment,
     pub(super) backoff: Backoff,
     pub(super) state: Arc<Shown>,
-    /// The same, to wait for what changes there.
+    /// A receiver of the state, to wait for changes.
     pub(super) seen: watch::Receiver<State>,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
 }
@@ -45,10 +45,10 @@ impl Keeper {
         self.state.borrow().valid_until
     }
 
-    /// Makes it last for `ttl` from now.
+    /// Renews the hold for `ttl` from now.
     pub(super) async fn extend(&mut self, ttl: Ttl) -> Result<(), Error> {
         let clock = self.key.engine.clock.clone();
-        // Once more if the server's clock was not where it was thought to be.
+        // Once more if the estimate of the server's clock was wrong.
         for _ in 0..2 {
             // What is over is not taken again, for nobody, by an order that waited or came with the deadline.
             if self.is_overdue() {

@@ -1,5 +1,5 @@
-//! The task behind a hold: renews it, watches its deadline, ends it. Must never send a request while another one of this hold
-//! is under way (T8), nor anything after the hold is over (T9).
+//! The task behind a hold: renews it, watches its deadline, ends it. One request of a hold is under way at a time (T8), and none is sent
+//! after its end (T9).
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) struct Grant {
     pub(super) ttl: Ttl,
 }
 
-/// What comes next.
+/// The next event.
 enum Next {
     Order(Order),
     Dropped,
@@ -75,7 +75,7 @@ impl Keeper {
         while self.state.borrow().lost.is_none() {
             match self.next().await {
                 Next::Due => {
-                    // A failure is told as doubt, a loss as loss.
+                    // A failure is reported as doubt, a loss as a loss.
                     let _told: Result<(), Error> = self.extend(self.asks_for()).await;
                 }
                 Next::Order(Order::Extend(ttl, reply)) => {
@@ -118,7 +118,7 @@ impl Keeper {
         }
     }
 
-    /// What a renewal asks for that nobody asked for by hand: one that is only confirmed lasts no longer for it.
+    /// The TTL of an automatic renewal. A request that is only a confirmation does not prolong the hold.
     fn asks_for(&self) -> Ttl {
         let left = self.valid_until().since(self.key.engine.clock.now());
         let left = Ttl::new(left.max(Ttl::MIN)).ok();

@@ -1,4 +1,4 @@
-//! A key of the protocol: how it is asked for, and what its answers mean. Must never show a foreign value, which may be a secret.
+//! A key of the protocol: its requests and the meaning of their answers. A foreign value may be a secret, so it is never shown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::lease::Engine;
 use crate::store::timestamps::{TimestampRequest, Timestamps};
 
-/// A key of the protocol, and how to ask for it.
+/// A key of the protocol.
 #[derive(Clone)]
 pub(super) struct Key {
     pub(super) engine: Arc<Engine>,
-    /// None where the store has no such keys.
+    /// `None` if the store does not support timestamp locks.
     pub(super) keys: Option<Arc<dyn Timestamps>>,
     pub(super) name: LockName,
     pub(super) unit: Unit,
@@ -22,8 +22,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Takes a step, on the client's own thread. The last one of a hold may take as long as any: nothing has to follow it
-    /// within the TTL.
+    /// Takes a step on the client's thread. The last step of a hold has no shorter limit, since no step has to follow it within the TTL.
     pub(super) async fn asking(self, step: Step, is_last: bool) -> Result<Reply, Error> {
         let ask = TimestampRequest {
             unit: self.unit,
@@ -48,13 +47,13 @@ impl Key {
         error.unknown().into()
     }
 
-    /// Who has a lock with this deadline, as far as a time can say it.
+    /// The holder of a lock with this deadline, as far as a time tells.
     pub(super) fn holder(&self, deadline: u64, at_us: u64) -> HolderView {
         let value = deadline.to_string().into();
         view("string".into(), value, Some(self.left(deadline, at_us)))
     }
 
-    /// What stands there instead of our deadline.
+    /// The value in the key instead of this hold's deadline.
     pub(super) fn instead(&self, content: &Content, at_us: u64) -> Option<HolderView> {
         let left = content
             .deadline(self.unit)
@@ -66,7 +65,7 @@ impl Key {
         }
     }
 
-    /// How long until anybody may take over (T2).
+    /// How long until another client may take over (T2).
     fn left(&self, deadline: u64, at_us: u64) -> Duration {
         let free_at = deadline
             .saturating_add(1)
@@ -74,7 +73,7 @@ impl Key {
         Duration::from_micros(free_at.saturating_sub(at_us))
     }
 
-    /// A verdict that is not one of ours to act on.
+    /// An unexpected verdict.
     pub(super) fn refused(&self, reply: &Reply) -> Error {
         let detail = match reply {
             Reply::Foreign(content) => format!(
@@ -126,7 +125,7 @@ fn view(kind: String, value: Vec<u8>, expires_in: Option<Duration>) -> HolderVie
     )
 }
 
-/// What stands under a key, without a foreign value, which may be a secret.
+/// The content of a key, without a foreign value, which may be a secret.
 fn described(content: &Content) -> String {
     match content {
         Content::Nothing => "nothing".into(),

@@ -1,4 +1,4 @@
-//! What the user of a hold sees. Must never show a lock as confirmed that the server which answers now was not asked for.
+//! The state of a hold that its user sees.
 
 use std::ops::Deref;
 
@@ -9,10 +9,10 @@ use crate::clock::{Clock, Moment};
 use crate::error::{LossCause, Lost, Replaced};
 use crate::lease::Doubtful;
 
-/// What the user of a hold sees.
+/// The state of a hold that its user sees.
 #[derive(Debug)]
 pub(super) struct State {
-    /// What stands under the key.
+    /// The deadline in the key.
     pub(super) deadline: u64,
     pub(super) valid_until: Moment,
     /// Why the last renewal failed, or how the server was replaced since.
@@ -20,7 +20,7 @@ pub(super) struct State {
     pub(super) lost: Option<LossCause>,
     /// The server was replaced since the last renewal that was confirmed (T10).
     pub(super) replaced: Option<Replaced>,
-    /// The same, and it was not asked since.
+    /// The server was replaced, and the new one has not been asked yet.
     pub(super) is_to_be_confirmed: bool,
 }
 
@@ -39,7 +39,7 @@ impl State {
     }
 }
 
-/// Where the keeper of a hold shows it.
+/// The sender of the state, for the keeper.
 #[derive(Debug)]
 pub(super) struct Shown(watch::Sender<State>);
 
@@ -64,7 +64,7 @@ impl Doubtful for Shown {
 
     fn replaced(&self, how: Replaced, now: Moment) {
         self.0.send_if_modified(|state| {
-            // Why it is over stays as it was told (T9).
+            // The reported cause of a loss never changes (T9).
             let is_held = state.lost.is_none() && state.valid_until > now;
             if is_held {
                 (state.doubt, state.replaced) = (Some(how.to_string()), Some(how));

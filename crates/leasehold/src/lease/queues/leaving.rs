@@ -49,7 +49,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         Some((entry, acquisition))
     }
 
-    /// Ends a queue whose owner could not get the lock: everyone in it.
+    /// Ends a queue whose owner could not get the lock, and returns all its entries.
     pub(in crate::lease) fn fail(&mut self, name: &LockName, owner: &Owner) -> Vec<QueueEntry<C>> {
         let asks = |queue: &LocalQueue<C, T>| matches!(&queue.state, QueueState::Asking(acquisition) if acquisition.owner == *owner);
         if self.0.get(name).is_some_and(asks) {
@@ -74,7 +74,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         (entries, self.goes_on(name))
     }
 
-    /// Ends all queues.
+    /// Ends all queues and returns their content.
     pub(in crate::lease) fn close(&mut self) -> Closed<C, T> {
         let mut closed = Closed {
             entries: Vec::new(),

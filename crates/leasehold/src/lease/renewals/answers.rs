@@ -1,4 +1,4 @@
-//! Answers to renewals. Must never bring back a lease that is over (R3).
+//! Answers to renewals (R3).
 
 use leasehold_core::Reply;
 
@@ -11,7 +11,7 @@ use crate::store::Answer;
 use crate::telemetry::Said;
 
 impl Renewals {
-    /// Takes the answer to a renewal into account.
+    /// Handles the answer to a renewal.
     pub(in crate::lease) fn answered(
         &mut self,
         renewal: Renewal,
@@ -45,7 +45,7 @@ impl Renewals {
         heard
     }
 
-    /// Returns the verdict for those who renewed by hand, the news for others, and the loss to tell after that.
+    /// Returns the verdict for the callers of `extend`, the part for queues and settlements, and the effect of a loss.
     fn judge(
         &mut self,
         renewal: &Renewal,

@@ -1,4 +1,4 @@
-//! One owner's way out of the store. Must never be confirmed by an answer that is older than the last request.
+//! The settlement of one owner: repeated releases until the store has confirmed that the owner left no traces.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(in crate::lease) struct Settle {
 }
 
 impl Settle {
-    /// What an owner that nobody uses any more may have left in the store.
+    /// A settlement for an unused owner that may have left traces in the store.
     pub(in crate::lease) fn of(
         name: LockName,
         owner: Owner,
@@ -56,7 +56,7 @@ impl Settle {
     }
 }
 
-/// Where a settlement stands.
+/// The state of a settlement after an answer.
 pub(super) enum Stage {
     GoesOn,
     Settled,
