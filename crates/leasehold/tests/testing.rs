@@ -51,7 +51,7 @@ fn store_error(result: Result<impl std::fmt::Debug, Error>) -> leasehold::StoreE
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_is_doubtful_then_lost_while_store_hangs() {
+async fn lease_is_doubtful_then_lost_on_time_while_store_hangs() {
     let scene = Scene::begin();
     let asked = scene.clock.now();
     let lease = scene.lease().await;
@@ -77,7 +77,7 @@ async fn lease_is_doubtful_then_lost_while_store_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn doubtful_lease_is_held_after_store_recovers() {
+async fn doubtful_lease_is_held_once_store_answers_again() {
     let scene = Scene::begin();
     let lease = scene.lease().await;
     scene.memory.faults().fail(StoreErrorKind::Unavailable);
@@ -181,7 +181,7 @@ impl Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_polls_after_partition_without_notices() {
+async fn waiter_cut_off_hears_nothing_and_asks_when_reconnected() {
     let scene = Scene::begin();
     let held = scene.other.mutex("m").acquire().await.expect("it is free");
     let mutex = scene.mutex();

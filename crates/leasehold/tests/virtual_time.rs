@@ -248,7 +248,7 @@ async fn a_host_that_slept_for_less_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_that_slept_past_its_end_is_not_retaken() {
+async fn lease_that_slept_past_its_end_is_not_taken_again() {
     let scene = Scene::begin();
     let lease = scene.lease().await;
     scene.clock.suspend(TTL + SECOND);
@@ -258,7 +258,7 @@ async fn lease_that_slept_past_its_end_is_not_retaken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wall_clock_set_back_changes_no_lease() {
+async fn wall_clock_set_back_ends_and_prolongs_no_lease() {
     let scene = Scene::begin();
     let lease = scene.lease().await;
     let first = lease.fence();

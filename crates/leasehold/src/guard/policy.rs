@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn back_offs_double_up_to_half_a_minute_and_never_reach_less_than_half() {
+    fn back_offs_double_up_to_30_s_and_stay_above_half() {
         let policy = Policy::default().back_off(Duration::from_secs(1));
         for (failures, whole) in [(0, 1), (1, 2), (4, 16), (5, 30), (40, 30)] {
             let whole = Duration::from_secs(whole);

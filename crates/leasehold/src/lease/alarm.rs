@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_looks_when_something_is_due_also_if_that_was_added_while_it_slept() {
+    async fn alarm_looks_at_timer_added_while_it_slept() {
         let clock = Clock::virtual_time();
         let begun = clock.now();
         let second = Duration::from_secs(1);

@@ -147,7 +147,7 @@ async fn a_load_that_hangs_keeps_an_entry_for_its_limit_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_after_invalidation_skips_load_begun_before() {
+async fn reader_after_invalidation_does_not_wait_for_older_load() {
     let fleet = Fleet::new();
     let (cache, other) = (fleet.cache(), fleet.cache());
     let early = under_way(cache.get_or_refresh("home", fleet.slow(25 * SECOND))).await;
@@ -176,7 +176,7 @@ impl Drop for Bomb {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loader_that_panics_on_drop_keeps_entry_usable() {
+async fn loader_that_panics_when_dropped_does_not_block_entry() {
     let fleet = Fleet::new();
     let (cache, other) = (fleet.cache(), fleet.cache());
     drop(under_way(other.get_or_refresh("home", fleet.slow(5 * SECOND))).await);
@@ -250,7 +250,7 @@ async fn loads_that_wait_for_each_other_end_as_busy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn must_be_fresh_ends_under_constant_invalidation() {
+async fn must_be_fresh_catches_up_with_constant_invalidation() {
     let fleet = Fleet::new();
     let caches = [fleet.cache(), fleet.cache()];
     let (writer, mut calls) = (fleet.cache(), tokio::task::JoinSet::new());

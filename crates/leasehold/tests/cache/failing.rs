@@ -63,7 +63,7 @@ async fn a_failure_is_shared_and_the_fleet_leaves_the_source_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stale_value_serves_while_load_fails_even_must_be_fresh() {
+async fn stale_value_serves_failed_loads_even_if_must_be_fresh() {
     let fleet = Fleet::new();
     let (cache, other) = (fleet.cache(), fleet.cache());
     cache
@@ -136,7 +136,7 @@ async fn a_client_that_closes_lets_go_of_its_loads() {
 }
 
 #[test]
-fn loads_of_ended_runtime_are_taken_over_by_others() {
+fn runtime_shutdown_ends_its_loads_and_others_go_on() {
     let client = Client::embedded().unwrap();
     let cache = client.cache();
     let runtime = tokio::runtime::Builder::new_current_thread()

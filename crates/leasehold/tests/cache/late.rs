@@ -21,7 +21,7 @@ async fn a_load_that_is_slower_than_its_lease_is_the_only_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn load_without_renewal_serves_until_second_load_ends() {
+async fn without_renewal_second_load_replaces_first_value() {
     let fleet = Fleet::new();
     let policy = || {
         Policy::default()
@@ -51,7 +51,7 @@ async fn load_without_renewal_serves_until_second_load_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn value_loaded_before_invalidation_is_never_fresh() {
+async fn value_loaded_before_invalidation_is_never_fresh_after() {
     let fleet = Fleet::new();
     let (cache, other) = (fleet.cache(), fleet.cache());
     let early = tokio::spawn(

@@ -56,7 +56,7 @@ async fn is_kept(server: &RedisServer, keeps: &Cache, expected: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_process_value_costs_no_request_until_change() {
+async fn local_value_costs_no_request_until_it_changes() {
     let server = RedisServer::start();
     let (keeps, other) = two(&server, 3_600 * SECOND).await;
     assert_eq!(value(&keeps, 1).await, 1);
@@ -138,7 +138,7 @@ async fn nothing_that_was_kept_outlives_a_connection() {
 }
 
 #[test]
-fn pushes_arrive_after_runtime_of_client_ended() {
+fn push_is_heard_though_runtime_of_client_is_gone() {
     let server = RedisServer::start();
     for blocks in [true, false] {
         let executor = tokio::runtime::Builder::new_current_thread()

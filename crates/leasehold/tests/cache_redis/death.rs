@@ -13,7 +13,7 @@ const LEASE: Duration = Duration::from_secs(2);
 const SLACK: Duration = Duration::from_secs(3);
 
 #[test]
-fn load_of_dead_client_is_taken_over_and_cleaned_up() {
+fn another_client_takes_over_within_lease_without_leftovers() {
     let mut fleet = Fleet::start(4);
     // The first loads for longer than the test lasts; the others ask while it does.
     fleet.processes[0].order("offer key=hot callers=1 takes=60000 lease=2000");

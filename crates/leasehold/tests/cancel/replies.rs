@@ -90,7 +90,7 @@ async fn an_acquisition_that_was_carried_out_is_undone() {
 }
 
 #[tokio::test]
-async fn dropped_acquire_with_lost_reply_is_undone() {
+async fn acquisition_given_up_after_lost_reply_is_undone() {
     let scene = Scene::begin().await;
     scene.proxy.swallow_replies(true);
     let mutex = scene.mutex();

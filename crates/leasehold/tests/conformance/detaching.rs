@@ -43,7 +43,7 @@ fn gone<T: std::fmt::Debug>(answer: Result<T, Error>) -> LossCause {
     }
 }
 
-async fn a_detached_lease_outlives_its_client_and_is_taken_up_by_its_token(place: Place) {
+async fn detached_lease_outlives_client_and_is_found_by_token(place: Place) {
     let (a, b) = two(&place).await;
     let (token, fence) = left_behind(&place, TTL).await;
     assert!(busy(&b).await);
@@ -192,7 +192,7 @@ async fn what_cannot_be_used_is_refused(place: Place) {
 }
 
 on_every_store! {
-    a_detached_lease_outlives_its_client_and_is_taken_up_by_its_token
+    detached_lease_outlives_client_and_is_found_by_token
     nobody_renews_a_detached_lease_and_it_is_never_taken_again
     a_detached_lease_does_not_go_to_the_next_task_here
     a_broken_or_wrong_one_is_lost

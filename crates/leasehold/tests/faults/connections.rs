@@ -51,7 +51,7 @@ async fn the_server_forgets_every_script_between_all_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holder_survives_repeatedly_killed_connections() {
+async fn holder_with_repeatedly_killed_connections_keeps_lock() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     let lease = take(&client, "orders", millis(3000)).await;

@@ -280,7 +280,7 @@ async fn a_task_that_blocks_its_worker_costs_no_lease() {
 }
 
 #[test]
-fn waiter_on_stalled_executor_claims_grant_in_time() {
+fn waiter_on_blocked_executor_claims_before_grant_lapses() {
     let (server, still, client) = scene();
     let (waiting, release) = in_line(&server, &still, &client);
     release();

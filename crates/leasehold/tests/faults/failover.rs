@@ -71,7 +71,7 @@ async fn who_stands_in_line_again_has_lost_the_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn second_grant_after_failover_ends_old_fence() {
+async fn lock_granted_again_does_not_go_on_under_old_fence() {
     let primary = server().start();
     let lease = failed_over(&primary, millis(4000)).await;
     eventually(PLENTY, "the lease of before has ended", || {

@@ -24,7 +24,7 @@ async fn scene() -> (RedisServer, FaultProxy, Client, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn retry_after_lost_reply_finds_granted_lease() {
+async fn retry_after_lost_acquire_reply_finds_same_lease() {
     let (server, proxy, client, other) = scene().await;
     for (name, wait) in [("asked once", false), ("waited for", true)] {
         let lock = client.mutex(name).ttl(LONG);

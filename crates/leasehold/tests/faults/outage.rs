@@ -10,7 +10,7 @@ use crate::scene::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outage_tells_holders_in_time_and_waiters_go_on() {
+async fn holders_learn_loss_by_deadline_and_waiters_go_on_in_order() {
     let server = RedisServer::start();
     let holders = [connect(&server.url()).await, connect(&server.url()).await];
     let waiters = [connect(&server.url()).await, connect(&server.url()).await];
@@ -76,7 +76,7 @@ async fn outage_tells_holders_in_time_and_waiters_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn timeout_during_outage_is_not_reported_as_busy() {
+async fn waiter_out_of_time_in_outage_is_not_told_busy() {
     let server = RedisServer::start();
     let (holder, client) = (connect(&server.url()).await, connect(&server.url()).await);
     // With the short one, requests have failed when the time is up; with the long one, the first is still under way.
@@ -137,7 +137,7 @@ async fn a_request_carried_out_after_the_outage_is_undone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lease_longer_than_outage_is_doubtful_then_held() {
+async fn lease_that_outlasts_outage_is_doubtful_then_held_again() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     let lease = take(&client, "orders", LONG).await;
@@ -177,7 +177,7 @@ async fn what_it_carries_out_when_nobody_tries_any_more_is_undone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn run_output_and_close_survive_stopped_server() {
+async fn output_is_there_and_close_ends_while_server_is_stopped() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     let (lease, left) = (

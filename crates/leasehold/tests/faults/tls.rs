@@ -111,7 +111,7 @@ async fn a_server_that_wants_a_certificate_of_its_clients() {
 }
 
 #[tokio::test]
-async fn tls_settings_refuse_url_without_encryption() {
+async fn nothing_is_sent_in_clear_with_tls_configured() {
     let server = tls_server();
     let url = format!("redis://:{CANARY}@127.0.0.1:{}/", server.port());
     let Err(Error::Invalid(refused)) = connects(&url, config(&server, false)).await else {

@@ -247,7 +247,7 @@ async fn nobody_who_came_later_hears_of_it() {
 }
 
 #[tokio::test]
-async fn server_outage_is_logged_without_password() {
+async fn outage_and_return_are_reported_without_password() {
     let listener = Listener::default();
     let _listening = set_default(listener.clone());
     let server = RedisServer::builder().password(CANARY).start();

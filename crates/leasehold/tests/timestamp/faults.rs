@@ -47,7 +47,7 @@ async fn t7_an_extension_whose_answer_was_lost_is_still_ours() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t7_lost_reply_of_acquire_or_release_is_not_retried() {
+async fn t7_acquire_or_release_with_lost_answer_is_left_alone() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
     let client = connect(&proxy).await;
@@ -91,7 +91,7 @@ async fn t7_lost_reply_of_acquire_or_release_is_not_retried() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn server_outage_before_deadline_costs_hold_nothing() {
+async fn unreachable_server_ends_no_hold_before_its_deadline() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
     let client = connect(&proxy).await;

@@ -54,7 +54,7 @@ async fn a_short_rest_over_a_slow_link_is_no_loss() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn renewal_retries_and_keeps_lock_while_store_is_away() {
+async fn unreachable_store_is_asked_again_and_lock_is_kept() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
     let client = connect(&proxy).await;

@@ -103,7 +103,7 @@ async fn only_a_redis_has_it() {
 }
 
 #[tokio::test]
-async fn settings_and_names_with_namespace_are_checked_first() {
+async fn settings_and_names_are_checked_first_with_namespace() {
     let server = frozen();
     let builder = Client::builder().namespace("app");
     let client = builder.connect(&server.url()).await.unwrap();

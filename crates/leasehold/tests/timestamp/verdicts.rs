@@ -98,7 +98,7 @@ async fn t9_an_extension_that_was_carried_out_too_late_is_given_back() {
 }
 
 #[tokio::test]
-async fn t5_renewal_in_millis_may_take_longer_than_last_one() {
+async fn t5_renewal_in_millis_may_take_longer_than_the_one_before() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
     let client = connect(&proxy.url()).await;

@@ -144,7 +144,7 @@ async fn a_flight_that_only_waits_ends_with_its_last_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_told_without_asking_the_store_for_as_long_as_it_counts() {
+async fn failure_is_reported_without_store_during_back_off() {
     let scene = Scene::new();
     let client = scene.client();
     let policy = Policy::default().back_off(20 * SECOND);

@@ -168,7 +168,7 @@ async fn a_leave_to_load_that_nobody_knows_of_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_value_that_cannot_be_stored_serves_its_caller_and_ends_the_lease() {
+async fn unstorable_value_serves_its_caller_and_ends_lease() {
     let scene = Scene::new();
     let client = scene.lossy(3, |step| matches!(step, Step::Commit(_)));
     let begun = scene.clock.now();
@@ -181,7 +181,7 @@ async fn a_value_that_cannot_be_stored_serves_its_caller_and_ends_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_given_a_loaded_value_finds_it_stored_or_has_waited_a_tenth_of_a_second() {
+async fn loaded_value_is_stored_or_caller_waited_100_ms() {
     for (takes, waits) in [(0, 0), (90, 90), (110, 100), (3_600_000, 100)] {
         let [takes, waits] = [takes, waits].map(Duration::from_millis);
         let scene = Scene::new();
@@ -290,7 +290,7 @@ async fn a_load_that_lost_its_lease_takes_no_other_along_when_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_on_its_way_is_not_fresh_for_who_asked_after_an_invalidation() {
+async fn answer_under_way_is_not_fresh_after_invalidation() {
     let scene = Arc::new(Scene::new());
     let (other, client) = (
         scene.client(),

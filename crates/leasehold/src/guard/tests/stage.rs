@@ -95,7 +95,7 @@ fn a_stale_value_that_cannot_be_read_is_not_taken_again() {
 }
 
 #[test]
-fn what_was_loaded_is_fresh_if_it_began_or_was_kept_after_the_question() {
+fn loaded_value_is_fresh_if_begun_or_kept_after_question() {
     for (began, words_of) in [(9, ".."), (10, "WW"), (11, "WW")] {
         assert_eq!(words(&LoadStage::Loaded(value(), at(began))), words_of);
     }

@@ -155,7 +155,7 @@ fn who_is_alone_draws_one_fence_and_the_next_one_asks_anew() {
 }
 
 #[test]
-fn a_block_that_is_used_up_is_given_back_and_asked_for_in_one_flight() {
+fn spent_block_is_released_and_requested_at_once() {
     let mut scene = with_waiters(0..1);
     assert_eq!(scene.give_back(None), ["release 1", "ask 2 for 4"]);
     assert_eq!(scene.granted((5_000, 4), 0), ["grant 0 5000"]);
@@ -188,7 +188,7 @@ fn a_block_is_handed_on_in_order_to_its_last_fence() {
 }
 
 #[test]
-fn a_block_that_is_used_up_is_followed_by_one_four_times_as_large() {
+fn spent_block_is_followed_by_one_four_times_as_large() {
     let mut scene = with_waiters(0..2);
     assert_eq!(scene.give_back(None), ["release 1", "ask 2 for 8"]);
     let (mut fences, mut next, mut first) = (8, 1_000, 5_000);
@@ -210,7 +210,7 @@ fn a_block_that_is_used_up_is_followed_by_one_four_times_as_large() {
 }
 
 #[test]
-fn a_block_with_fences_left_is_followed_by_one_for_those_in_line() {
+fn unspent_block_is_followed_by_one_for_the_waiters() {
     let mut scene = with_waiters(0..3);
     scene.give_back(None);
     scene.granted((5_000, 48), 0);
@@ -229,7 +229,7 @@ fn a_block_with_fences_left_is_followed_by_one_for_those_in_line() {
 }
 
 #[test]
-fn while_others_wait_a_block_has_no_more_than_their_patience_allows() {
+fn block_is_limited_while_other_clients_wait() {
     for (tasks, fences) in [(1, 1), (2, 2), (16, 16), (17, 17), (18, 17), (500, 17)] {
         let mut scene = Scene::default();
         scene.enter(entry(1_000));

@@ -17,7 +17,7 @@ async fn told(scene: &Scene, lease: &Lease, asked: Moment, after: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_extension_that_shortens_the_lease_and_hangs_does_not_delay_the_loss() {
+async fn hanging_shorter_extension_does_not_delay_loss() {
     let scene = Scene::begin();
     for lease in both(&scene).await {
         scene.each("extend", || Fate::Hang);
@@ -50,7 +50,7 @@ async fn straggling(scene: &Scene, auto_renew: bool) -> (Lease, Moment) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_poll_that_may_have_shortened_the_lease_does_not_delay_the_loss() {
+async fn poll_that_may_have_shortened_lease_does_not_delay_loss() {
     let scene = Scene::begin();
     let (lease, given_up) = straggling(&scene, false).await;
     let told = lease.lost().await;
@@ -60,7 +60,7 @@ async fn a_poll_that_may_have_shortened_the_lease_does_not_delay_the_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_a_poll_may_have_shortened_is_renewed_before_it_ends() {
+async fn lease_maybe_shortened_by_poll_is_renewed_before_end() {
     let scene = Scene::begin();
     let (lease, _) = straggling(&scene, true).await;
     sleep(TTL * 20).await;
@@ -69,7 +69,7 @@ async fn a_lease_that_a_poll_may_have_shortened_is_renewed_before_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_brings_nothing_back_whose_deadline_has_passed_though_nobody_was_told() {
+async fn answer_after_unreported_deadline_revives_nothing() {
     let scene = Scene::begin();
     for lease in both(&scene).await {
         scene.each("extend", || Fate::AnswerAfter(MS * 20));

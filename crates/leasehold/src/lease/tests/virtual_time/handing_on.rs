@@ -51,7 +51,7 @@ impl Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_another_client_waits_the_lock_is_handed_on_sixteen_times() {
+async fn lock_is_handed_on_16_times_while_another_client_waits() {
     let scene = Scene::begin();
     let (first, mut tasks) = stay(&scene.mutex(), HAND_OVERS as usize + 1).await;
     let theirs = in_line(scene.other.mutex("m").ttl(TTL));
@@ -196,7 +196,7 @@ async fn other_terms_are_asked_of_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_lock_is_taken_again_without_a_step_and_given_back_in_time() {
+async fn idle_lock_is_taken_without_a_step_and_released_in_time() {
     let scene = Scene::begin();
     let mutex = scene.mutex().linger(TTL * 2);
     mutex.acquire().await.unwrap().release().await.unwrap();

@@ -24,7 +24,7 @@ async fn a_failed_renewal_is_a_doubt_and_not_a_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_renewed_is_renewed_as_soon_as_the_store_is_there_again() {
+async fn failed_renewal_is_retried_once_store_answers_again() {
     let scene = Scene::begin();
     let (lease, _) = scene.lease().await;
     let sound = scene
@@ -108,7 +108,7 @@ async fn renewals_of_a_lease_do_not_overtake_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_counts_from_before_the_request_and_not_from_the_answer() {
+async fn deadline_counts_from_before_request_not_from_answer() {
     let scene = Scene::begin();
     scene.next("acquire", Fate::AnswerAfter(SECOND * 5));
     let (lease, asked) = scene.lease().await;
@@ -164,7 +164,7 @@ async fn a_release_during_a_renewal_is_the_end_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_extension_that_may_have_shortened_the_lease_counts_as_if_it_had() {
+async fn extension_that_may_have_shortened_lease_counts() {
     for fate in [|| Fate::Vanish, || Fate::LoseReply] {
         let scene = Scene::begin();
         let lease = scene.mutex().auto_renew(false).acquire().await.unwrap();
@@ -180,7 +180,7 @@ async fn an_extension_that_may_have_shortened_the_lease_counts_as_if_it_had() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_longer_extension_does_not_count_while_a_shorter_one_may_still_arrive() {
+async fn longer_extension_waits_while_shorter_one_may_arrive() {
     let scene = Scene::begin();
     let (lease, _) = scene.lease().await;
     scene.next("extend", Fate::Vanish);
@@ -232,7 +232,7 @@ async fn the_store_has_the_last_word() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_handed_on_unrenewed_is_renewed_as_well_when_the_store_is_there_again() {
+async fn lease_handed_on_unrenewed_is_renewed_once_store_answers() {
     let scene = Scene::begin();
     let lingering = || scene.mutex().linger(TTL);
     drop(lingering().acquire().await.unwrap());
@@ -250,7 +250,7 @@ async fn what_was_handed_on_unrenewed_is_renewed_as_well_when_the_store_is_there
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_lock_whose_renewal_failed_is_not_handed_on_until_one_succeeds() {
+async fn idle_lock_with_failed_renewal_is_not_handed_on() {
     for comes_back in [false, true] {
         let scene = Scene::begin();
         let mutex = scene.mutex().linger(TTL * 2);

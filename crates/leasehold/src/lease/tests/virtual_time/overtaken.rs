@@ -74,7 +74,7 @@ async fn what_is_late_does_not_free_a_lock_that_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_nobody_here_wants_any_more_is_undone_until_that_is_certain() {
+async fn unwanted_lock_is_undone_until_confirmed() {
     let scene = Scene::begin();
     scene.each("acquire", || Fate::Vanish);
     let (first, second) = (scene.mutex(), scene.mutex().ttl(SECOND * 20));
@@ -99,7 +99,7 @@ async fn a_lock_that_nobody_here_wants_any_more_is_undone_until_that_is_certain(
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_wait_is_told_at_once_that_the_store_does_not_answer() {
+async fn try_acquire_reports_unanswering_store_at_once() {
     let scene = Scene::begin();
     let held = scene.taken_by_another().await;
     let waiting = in_line(scene.mutex());
@@ -116,7 +116,7 @@ async fn who_does_not_wait_is_told_at_once_that_the_store_does_not_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_renewed_by_hand_while_it_waits_for_room_is_renewed_once() {
+async fn lease_extended_while_queued_is_renewed_once() {
     let scene = Scene::begin();
     let mut leases = Vec::new();
     for number in 0..=AT_ONCE {

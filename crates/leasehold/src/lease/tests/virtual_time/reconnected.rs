@@ -78,7 +78,7 @@ async fn an_answer_that_is_late_dates_no_wake_of_the_next_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_carried_out_after_nobody_tried_any_more_is_undone_at_the_next_connection() {
+async fn late_request_is_undone_at_next_connection() {
     let scene = Scene::begin();
     scene.plan(|_| Fate::Vanish);
     let failed = scene.mutex().ttl(SECOND * 2).try_acquire().await;
@@ -101,7 +101,7 @@ async fn what_is_carried_out_after_nobody_tried_any_more_is_undone_at_the_next_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_confirmed_at_the_next_connection_is_for_the_one_after() {
+async fn unconfirmed_undo_is_repeated_at_connection_after_next() {
     let scene = Scene::begin();
     let (lease, _) = scene.lease().await;
     scene.each("release", || Fate::Vanish);

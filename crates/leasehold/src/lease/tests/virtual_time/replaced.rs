@@ -112,7 +112,7 @@ async fn a_lease_that_is_not_renewed_is_confirmed_and_lasts_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_lock_is_not_handed_on_before_the_new_server_confirms_it() {
+async fn idle_lock_is_not_handed_on_before_new_server_confirms() {
     let scene = Scene::begin();
     let lingering = || scene.mutex().linger(TTL);
     let first = lingering().acquire().await.unwrap();
@@ -130,7 +130,7 @@ async fn an_idle_lock_is_not_handed_on_before_the_new_server_confirms_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_the_old_server_granted_last_is_confirmed_at_once() {
+async fn lease_granted_last_by_old_server_is_confirmed_at_once() {
     let scene = Scene::begin();
     scene.plan(|_| Fate::AnswerAfter(SECOND));
     let taking = in_line(scene.mutex());

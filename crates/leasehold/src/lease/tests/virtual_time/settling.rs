@@ -80,7 +80,7 @@ async fn a_lock_that_is_kept_is_kept_from_the_call_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquisition_that_arrives_after_it_was_given_up_is_undone_each_time() {
+async fn acquisition_arriving_after_give_up_is_undone_each_time() {
     let scene = Scene::begin();
     scene.each("acquire", || Fate::Vanish);
     let failed = store_error(scene.mutex().try_acquire().await.unwrap_err());
@@ -102,7 +102,7 @@ async fn an_acquisition_that_arrives_after_it_was_given_up_is_undone_each_time()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquisition_that_arrives_after_the_release_of_its_retry_is_undone() {
+async fn acquisition_arriving_after_release_of_retry_is_undone() {
     let scene = Scene::begin();
     scene.next("acquire", Fate::Vanish);
     let (lease, _) = scene.lease().await;
@@ -196,7 +196,7 @@ async fn close_leaves_no_lease_that_was_on_its_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn close_waits_for_what_is_under_way_and_no_longer_than_the_lease() {
+async fn close_waits_for_requests_but_no_longer_than_lease() {
     let scene = Scene::begin();
     let (lease, _) = scene.lease().await;
     scene.each("release", || Fate::AnswerAfter(SECOND * 3));
@@ -250,7 +250,7 @@ async fn close_has_a_limit_and_says_whether_all_was_confirmed() {
 
 /// Its release keeps the lock, so one that finds it free was not the one that freed it.
 #[tokio::test(start_paused = true)]
-async fn a_detached_lease_that_is_broken_before_that_is_confirmed_is_lost() {
+async fn detached_lease_broken_before_confirmation_is_lost() {
     let scene = Scene::begin();
     let (lease, _) = scene.lease().await;
     let fence = lease.fence();
@@ -265,7 +265,7 @@ async fn a_detached_lease_that_is_broken_before_that_is_confirmed_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_could_not_be_detached_leaves_nothing_whatever_arrives_late() {
+async fn failed_detach_leaves_nothing_despite_late_requests() {
     let scene = Scene::begin();
     scene.next("acquire", Fate::Vanish);
     let (lease, _) = scene.lease().await;

@@ -32,7 +32,7 @@ async fn granted(scene: &Scene) -> Lease {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_was_heard_of_counts_at_once_and_is_claimed_within_its_window() {
+async fn grant_known_from_wake_counts_and_is_claimed_in_window() {
     let scene = Scene::begin();
     let lease = granted(&scene).await;
     assert!(
@@ -98,7 +98,7 @@ async fn a_store_that_is_out_of_reach_is_an_error_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_in_line_puts_up_with_a_store_that_is_out_of_reach_for_a_while() {
+async fn queued_waiter_survives_a_short_outage() {
     let scene = Scene::begin();
     let taken = scene.taken_by_another().await;
     let (mutex, outage) = (scene.mutex(), async {
@@ -274,7 +274,7 @@ async fn who_becomes_the_first_behind_a_foreign_program_looks_at_once() {
 
 /// Those before it go at the moment of the release, so nobody tells it.
 #[tokio::test(start_paused = true)]
-async fn the_last_of_33_behind_a_foreign_program_has_the_lock_in_100_ms() {
+async fn last_of_33_behind_foreign_holder_has_lock_in_100_ms() {
     for late in [1, 30, 60, 90, 120] {
         let scene = Scene::begin();
         let before = |number: u32| leasehold_core::Waiter {
@@ -323,7 +323,7 @@ fn with_lock(scene: &Scene, change: impl FnOnce(&mut leasehold_core::LockState))
 
 /// The second in the queue asked last behind a lease of seconds, so it would sleep for two.
 #[tokio::test(start_paused = true)]
-async fn a_short_claim_that_lapses_costs_the_next_in_line_no_more_than_that() {
+async fn lapsed_short_claim_costs_next_waiter_no_more_than_that() {
     const SHORT: Duration = Duration::from_millis(200);
     let scene = Scene::begin();
     let taken = scene.taken_by_another().await;
