@@ -1,5 +1,5 @@
-//! The rules of a guarded cache entry under every order of events, within bounds; and rules that are broken on purpose, each of
-//! which the property that it breaks must find. Must never pass because nothing was explored.
+//! Model checks of the cache rules: sound rules hold in every state, and each broken rule is found by the property that it
+//! violates. Each model must reach its situations.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -11,7 +11,7 @@ use leasehold_lab::cache::{ApplyEntry, CacheFinding, check_one, names};
 use leasehold_lab::report::{Judged, Verdict};
 use leasehold_lab::rules::{self, Bounds};
 
-/// Every rule holds in every state of a model, which reaches what it is named after.
+/// Every rule holds in every state of a model, which reaches its situations.
 #[track_caller]
 fn holds_in(model: &str) {
     let CacheFinding { checked, missed } = check_one(Bounds::Ci, model, EntryState::apply).unwrap();
@@ -35,7 +35,7 @@ fn holds_in(model: &str) {
     assert_eq!(checked.properties.len(), 10, "{model}");
 }
 
-/// One test for each model, so that a broken rule can be tried by the one that tells most of it.
+/// One test for each model, so that a broken rule can be tried on the most suitable model.
 macro_rules! models {
     ($($test:ident $model:literal)*) => {
         const TESTED: &[&str] = &[$($model),*];
@@ -119,7 +119,7 @@ fn k1b_a_back_off_that_an_invalidation_ends_is_found() {
     });
 }
 
-/// As it was once: the load had ended before the other one failed.
+/// An earlier version of the rule: the load had ended before the other one failed.
 #[test]
 fn k1b_a_back_off_that_a_repeated_commit_ends_is_found() {
     finds("K1b", "cache lost reply", |entry, now, step| {
@@ -156,7 +156,7 @@ fn k2_an_invalidation_that_only_deletes_is_found() {
     });
 }
 
-/// A commit that looks at no epoch.
+/// A commit that ignores the epoch.
 fn no_epoch(entry: &mut EntryState, now: Now, step: &Step) -> Outcome {
     let epoch = entry.control.as_ref().map(|control| control.epoch);
     if let (Step::Commit(_), Some(control)) = (step, &mut entry.control) {
@@ -175,7 +175,7 @@ fn k3_a_commit_that_looks_at_no_epoch_is_found() {
     finds("K3", "cache eviction", no_epoch);
 }
 
-/// A commit that is judged by the epoch only, also under a number that the control never gave out.
+/// A commit that checks the epoch only, also under a number that the control never gave out.
 fn any_number(entry: &mut EntryState, now: Now, step: &Step) -> Outcome {
     let last = entry.control.as_ref().map(|control| control.last);
     if let (Step::Commit(commit), Some(control)) = (step, &mut entry.control) {
@@ -188,7 +188,7 @@ fn any_number(entry: &mut EntryState, now: Now, step: &Step) -> Outcome {
     outcome
 }
 
-/// As it was once.
+/// An earlier version of the rule.
 #[test]
 fn number_of_lost_control_taken_for_current_is_found() {
     finds("K3", "cache clock set back", any_number);
@@ -267,7 +267,7 @@ fn k5_a_waiter_that_is_not_told_is_found() {
 fn k5_a_waiter_that_is_forgotten_is_found() {
     finds("K5", "cache", |entry, now, step| {
         let outcome = entry.apply(now, step);
-        // Whoever takes over begins a list of its own.
+        // A client that takes over begins a new list.
         if let (Reply::Load { .. }, Some(control)) = (&outcome.reply, &mut entry.control) {
             control.waiting.clear();
         }

@@ -1,4 +1,4 @@
-//! The ladder: each rung breaks what its entry says, in as many steps as here, or holds within its bounds.
+//! Each rung violates its stated property in the stated number of steps, or holds within its bounds.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use leasehold_lab::ladder::check::{RungResult, check_rung, find_out};
@@ -9,7 +9,7 @@ use leasehold_lab::ladder::rungs::{self, Rung};
 use leasehold_lab::ladder::shortest::is_none_within;
 use leasehold_lab::report::{Checked, Judged, Verdict};
 
-/// Every rung, what it breaks, and how many steps the shortest way there has.
+/// Every rung, its violated property, and the length of the shortest trace.
 const STORIES: [(&str, &[(LadderProperty, usize)]); 20] = [
     ("setnx-del", &[(Recovery, 6)]),
     (
@@ -108,7 +108,7 @@ fn a_story_ends_where_it_goes_wrong_and_not_before() {
     }
 }
 
-/// Of clients that are alike only one may begin, which saves states; it must not hide a story.
+/// Of equal clients only one may begin, which saves states; this must not hide a trace.
 #[test]
 fn it_does_not_matter_which_of_like_clients_begins() {
     for name in ["set-ex-del", "timestamp-del-setnx", "getset-delayed"] {

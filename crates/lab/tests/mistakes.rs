@@ -1,5 +1,5 @@
-//! The rungs that hold, each with one mistake put into its clients: the model has to find it. A property that no mistake
-//! breaks says nothing where it is kept.
+//! The rungs that hold, each with one mistake in its clients: the model must find it. Each property is violated by some mistake;
+//! otherwise it would prove nothing where it holds.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use leasehold_lab::ladder::program::{Intent, Memory, Program};
@@ -12,23 +12,23 @@ use leasehold_lab::ladder::shortest::shortest;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mistake {
-    /// As it is.
+    /// No mistake.
     None,
-    /// It deletes the lock without a look whose it is.
+    /// It deletes the lock without checking the owner.
     DeletesAny,
     /// It takes the lock without a TTL.
     NoTtl,
-    /// It counts its deadline from when it heard the answer.
+    /// It counts its deadline from the time of the reply.
     CountsFromTheAnswer,
     /// It writes the same token with each of its acquisitions.
     SameToken,
-    /// It shows the resource no fence when it writes.
+    /// It presents no fence when it writes.
     WritesWithoutFence,
     /// Its fence is the same each time.
     SameFence,
     /// One server too few is enough for it.
     LessThanMajority,
-    /// Its child is stopped when the lock has run out. No mistake, but what its rung lacks.
+    /// Its child is stopped when the lock has expired. Not a mistake, but the missing part of its rung.
     StopsItsChild,
 }
 
@@ -72,7 +72,7 @@ impl Program for Mistaken {
 
     fn answered(&self, memory: &mut Memory, sent: Tick, clock: Tick, reply: Reply) -> &'static str {
         if self.mistake == Mistake::LessThanMajority && memory.at == 0 {
-            // The count of the servers that it has won.
+            // The number of servers on which it has the lock.
             memory.kept[0] = 1;
         }
         let reply = match (self.mistake, reply) {
@@ -95,7 +95,7 @@ impl Program for Mistaken {
     }
 }
 
-/// Whether a rung breaks the property with this mistake.
+/// Whether a rung violates the property with this mistake.
 fn breaks(name: &str, mistake: Mistake, property: LadderProperty) -> bool {
     breaks_within(|bounds| bounds, name, mistake, property)
 }
@@ -118,7 +118,7 @@ fn the_lock_of_a_script_breaks_with_each_of_these() {
     assert!(breaks(Mistake::DeletesAny, Exclusion));
     assert!(breaks(Mistake::DeletesAny, Ownership));
     assert!(breaks(Mistake::NoTtl, Recovery));
-    // Only an answer that is late can show it.
+    // Only a late reply can show it.
     assert!(breaks(Mistake::CountsFromTheAnswer, Exclusion));
 }
 

@@ -1,5 +1,5 @@
-//! Our own rules under every order of events, within bounds; and rules that are broken on purpose, each of which the property
-//! that it breaks must find. Must never pass because nothing was explored.
+//! Model checks of the lock rules: sound rules hold in every state, and each broken rule is found by the property that it
+//! violates. Each model must reach its situations.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -9,7 +9,7 @@ use leasehold_core::{Fence, Held, LockName, Now, Outcome, Presence, Reply, Step,
 use leasehold_lab::report::{Judged, Verdict};
 use leasehold_lab::rules::{Apply, Bounds, Finding, check_one, names};
 
-/// Every rule holds in every state of a model, which reaches what it is named after.
+/// Every rule holds in every state of a model, which reaches its situations.
 #[track_caller]
 fn holds_in(model: &str) {
     let Finding { checked, missed } = check_one(Bounds::Ci, model, World::apply).unwrap();
@@ -33,7 +33,7 @@ fn holds_in(model: &str) {
     assert_eq!(checked.properties.len(), 13, "{model}");
 }
 
-/// One test for each model, so that a broken rule can be tried by the one that tells most of it.
+/// One test for each model, so that a broken rule can be tried on the most suitable model.
 macro_rules! models {
     ($($test:ident $model:literal)*) => {
         const TESTED: &[&str] = &[$($model),*];
@@ -72,7 +72,7 @@ fn every_model_has_a_test() {
     assert_eq!(names(Bounds::Ci), TESTED);
 }
 
-/// What was found with broken rules: the numbers of the properties that failed, and the shortest way there.
+/// The findings with broken rules: the numbers of the violated properties, and the shortest trace.
 fn failing(model: &str, rules: Apply) -> Vec<(String, Vec<String>)> {
     let properties = check_one(Bounds::Ci, model, rules)
         .unwrap()
@@ -117,7 +117,7 @@ fn r1_a_second_holder_is_found() {
     });
 }
 
-/// Answers everyone who asks that it holds the lock.
+/// Replies *held* to every request.
 fn flattering(
     world: &mut World,
     now: Now,
@@ -272,7 +272,7 @@ fn r10_an_answer_that_is_not_so_is_found() {
     });
 }
 
-/// A client that holds by another grant than it believes, since the store was rolled back.
+/// A client that holds by a grant other than the one it believes in, since the store was rolled back.
 #[test]
 fn r10_an_extension_under_the_fence_of_another_grant_is_found() {
     finds("R10", "failover", |world, now, name, step, presence| {
@@ -312,7 +312,7 @@ fn r11_waiter_not_told_it_is_first_is_found() {
     finds("R11", "foreign program", not_told);
 }
 
-/// Those who cannot be told, as the rules had it once.
+/// An earlier version of the rule for waiters that cannot be told.
 #[test]
 fn r6_waiter_that_loses_its_place_when_cut_off_is_found() {
     let drops: Apply = |world, now, name, step, presence| {

@@ -1,4 +1,4 @@
-//! What the simulation must show, on populations that take no time, and that it is the same each time.
+//! Expected results of the simulation on small populations, and its reproducibility.
 
 use std::time::Duration;
 
@@ -91,8 +91,7 @@ fn dead_waiters_cost_nothing() {
     );
 }
 
-/// The claim window is 3 s. Who looks first after it was told so when it joined behind all others, and waits up to a tenth
-/// longer.
+/// The claim window is 3 s. The first waiter to poll was told its interval when it joined behind all others, and adds up to 10 %.
 #[test]
 fn stuck_waiter_costs_claim_window_and_10_ms_per_waiter() {
     for clients in [10, 100] {

@@ -1,4 +1,4 @@
-//! A server of the lab's own: it keeps its data over a restart, and ends with the lab.
+//! A private server of the lab: it keeps its data over a restart, and ends with the lab.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use leasehold_lab::host_time;
 use leasehold_lab::server::OwnServer;
 
-/// Long: what is written is confirmed when it is on the disk, which may have much else to do.
+/// Long: a write is confirmed when it is on the disk, which may be busy.
 const ANSWER: Duration = Duration::from_secs(10);
 
 fn ask(server: &OwnServer, words: &[&str], limit: Duration) -> redis::RedisResult<String> {
@@ -50,7 +50,7 @@ fn says_why_it_does_not_start() {
     assert!(why.contains("no-such-option"), "{why}");
 }
 
-/// Says to this program that it is the lab of the test below, which is to be killed.
+/// An environment variable: this program is the lab of the test below, which is to be killed.
 const IS_LAB: &str = "LEASEHOLD_TEST_IS_LAB";
 
 #[test]

@@ -1,4 +1,4 @@
-//! A small storm, as a person would run it: it must be clean, and could have seen what is not.
+//! A small soak test, as a person would run it: it must be clean, and able to show violations.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -23,7 +23,7 @@ fn a_storm_of_a_minute_is_clean_and_its_controls_are_not() {
         "60s",
         "--seed",
         "7",
-        // Other tests run beside it, on few processors: a stall of the machine is no fault of the lock's.
+        // Other tests run in parallel on few processors: a stall of the machine is no fault of the lock.
         "--tolerance",
         "2s",
         "--json",
@@ -83,7 +83,7 @@ fn a_storm_of_a_minute_is_clean_and_its_controls_are_not() {
             "no {kind}: {counts:#}"
         );
     }
-    // What it says can be judged again.
+    // Its history can be judged again.
     for (run, said) in ["set-del", "unfenced", "storm"]
         .iter()
         .zip(report["campaigns"].as_array().unwrap())

@@ -1,5 +1,5 @@
-//! One moment of a rung: the servers, the clients, what is on its way between them. Must never hold what no property and no
-//! program looks at: each such field multiplies the states.
+//! The state of a rung's model: the servers, the clients, the messages in flight. It has only fields that a property or a
+//! program uses, since each field multiplies the states.
 
 use std::hash::{Hash, Hasher};
 
@@ -8,74 +8,74 @@ use super::program::Memory;
 use super::redis::{ModelServer, RedisCommand, Reply, Tick};
 use super::rungs::Rung;
 
-/// At most so many servers.
+/// The most servers.
 pub const SERVERS: usize = 3;
 
-/// A moment.
+/// The state at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LadderState {
     /// Ticks since the beginning.
     pub time: Tick,
-    /// How many of the servers there are.
+    /// The number of servers in use.
     pub server_count: u8,
-    /// How many of the clients there are.
+    /// The number of clients in use.
     pub client_count: u8,
     /// The servers.
     pub servers: [ModelServer; SERVERS],
-    /// How far the clock of each has jumped ahead.
+    /// How far the clock of each server has jumped ahead.
     pub jumped: [Tick; SERVERS],
     /// The clients.
     pub clients: [LadderClient; CLIENTS],
-    /// What has gone wrong so far.
+    /// The faults so far.
     pub spent: Spent,
-    /// Who took the lock last, and when. Only where [`super::property::Property::Recovery`] is asked.
+    /// The last client that took the lock, and when. Only if [`super::property::LadderProperty::Recovery`] is checked.
     pub taken: Option<(u8, Tick)>,
-    /// How often the lock was taken. Only where [`super::property::Property::StaleWrite`] is asked, as the next.
+    /// How often the lock was taken. Only if [`super::property::LadderProperty::StaleWrite`] is checked, as is the next field.
     pub turns: u8,
-    /// In which turn the last write was computed that the resource took.
+    /// The number of the hold in which the last accepted write was computed.
     pub written: u8,
-    /// The properties that the last step broke, a bit each.
+    /// The properties that the last step violated, a bit each.
     pub wrong: u8,
 }
 
 /// A client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct LadderClient {
-    /// What it remembers.
+    /// The memory of its program.
     pub memory: Memory,
-    /// When it died.
+    /// When it crashed.
     pub crashed: Option<Tick>,
-    /// What it has sent, while it waits for the answer.
+    /// Its command in flight, while it waits for the reply.
     pub flight: Option<Flight>,
-    /// What it has sent and given up; it may arrive yet.
+    /// Its abandoned command, which may still arrive.
     pub late: Option<Flight>,
-    /// In which turn it took the lock.
+    /// The number of its hold.
     pub turn: u8,
 }
 
-/// A command on its way.
+/// A command in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Flight {
-    /// Where to.
+    /// The server.
     pub server: u8,
-    /// What.
+    /// The command.
     pub command: RedisCommand,
-    /// What its client's clock said when it was sent.
+    /// The client's clock when it was sent.
     pub sent: Tick,
-    /// In which turn it was computed.
+    /// The number of the hold in which it was computed.
     pub turn: u8,
-    /// What it was answered, once it is carried out and the answer is under way.
+    /// The reply, once the command is executed and the reply is in flight.
     pub reply: Option<Reply>,
 }
 
-/// How many faults there were, by kind.
+/// The number of faults, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Spent {
-    /// Clients that died.
+    /// Crashed clients.
     pub crashes: u8,
-    /// Replies that were lost.
+    /// Lost replies.
     pub losses: u8,
-    /// Commands that took their time.
+    /// Delayed commands.
     pub delays: u8,
     /// Servers that lost their data.
     pub restarts: u8,
@@ -84,7 +84,7 @@ pub struct Spent {
 }
 
 impl LadderState {
-    /// Empty servers, and clients that have done nothing.
+    /// Empty servers, and clients at their beginning.
     pub fn new(clients: u8, servers: u8) -> Self {
         let mut state = Self {
             time: 0,
@@ -105,17 +105,17 @@ impl LadderState {
         state
     }
 
-    /// What a client's clock says.
+    /// The time of a client's clock.
     pub fn clock(&self, rung: &Rung, client: u8) -> Tick {
         self.time + rung.skew[client as usize]
     }
 
-    /// What a server's clock says.
+    /// The time of a server's clock.
     pub fn server_clock(&self, server: u8) -> Tick {
         self.time + self.jumped[server as usize]
     }
 
-    /// The clients that hold the lock, as each believes by its own clock. Who has sent its release relies on it no longer.
+    /// The clients that hold the lock, as each believes by its own clock. A client that has sent its release does not count.
     pub fn holders<'a>(&'a self, rung: &'a Rung) -> impl Iterator<Item = u8> + 'a {
         (0..self.client_count).filter(|&client| {
             let it = &self.clients[client as usize];
@@ -126,7 +126,7 @@ impl LadderState {
     }
 }
 
-/// Only of the servers and clients that there are.
+/// Debug output of the servers and clients in use only.
 impl Hash for LadderState {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.time.hash(hasher);

@@ -1,5 +1,4 @@
-//! What comes of each thing that may happen in a rung. Must never help a program: what a client does next is asked of the
-//! program, and what a server answers of the server.
+//! The effects of each action in a rung's model. The program decides the client's next action, and the model server its reply.
 
 use super::model::{Ladder, LadderAction};
 use super::program::{AT_REST, Intent, Memory};
@@ -9,19 +8,19 @@ use super::rungs::RungBounds;
 use super::state::{Flight, LadderClient, LadderState};
 use super::trace::{LadderEvent, carried_out};
 
-/// What came of an action.
+/// The result of an action.
 #[derive(Debug, Clone)]
 pub struct LadderStep {
     /// The state after it.
     pub state: LadderState,
-    /// What happened.
+    /// The event.
     pub event: LadderEvent,
-    /// What the client concluded.
+    /// The client's conclusion.
     pub note: &'static str,
 }
 
 impl Ladder {
-    /// What comes of an action; `None` if it is not possible.
+    /// The result of an action; `None` if it is not possible.
     pub fn step(&self, before: &LadderState, action: LadderAction) -> Option<LadderStep> {
         let mut state = *before;
         let (event, note) = match action {
@@ -190,7 +189,7 @@ impl Ladder {
         reply
     }
 
-    /// Whose lock it is, for as long as it is there.
+    /// The owner of the lock, while it exists.
     fn remember(&self, event: &LadderEvent, state: &mut LadderState) {
         if !self.asks(LadderProperty::Recovery) {
             return;
@@ -233,7 +232,7 @@ impl Ladder {
         ""
     }
 
-    /// A client that has come to rest begins its next acquisition.
+    /// A client at rest begins its next acquisition.
     fn begin_again(&self, it: &mut LadderClient) {
         let nth = it.memory.nth + 1;
         if it.memory.at == AT_REST && nth < self.bounds.rounds {
@@ -246,13 +245,13 @@ fn crash(state: &mut LadderState, client: u8) -> LadderEvent {
     let it = &mut state.clients[client as usize];
     it.crashed = Some(state.time);
     it.memory = Memory::new(client, it.memory.nth);
-    // Of two commands on their way, the older is lost with it.
+    // Of two commands in flight, the older one is lost with it.
     it.late = it.flight.take().and_then(may_arrive).or(it.late);
     state.spent.crashes += 1;
     LadderEvent::Crashes { client }
 }
 
-/// A command whose client waits for it no longer, unless it is carried out already.
+/// Abandons a command, unless it is executed already.
 fn may_arrive(flight: Flight) -> Option<Flight> {
     flight.reply.is_none().then_some(flight)
 }
@@ -270,7 +269,7 @@ fn arrives(client: u8, flight: Flight, reply: Reply, lost: bool) -> LadderEvent 
     }
 }
 
-/// Whether the lock was taken, or its deadline written anew.
+/// Whether the lock was taken, or its deadline rewritten.
 fn takes(command: RedisCommand, reply: Reply) -> bool {
     matches!(
         (command, reply),

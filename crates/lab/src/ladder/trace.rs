@@ -1,18 +1,18 @@
-//! A story that a model has found, step by step: what `show` prints and draws and `replay` plays on a real server. Must never
-//! say more than happened: who holds is what the clients believe by their own clocks.
+//! A trace that a model has found, step by step: `show` prints and draws it, and `replay` executes it on a real server. A client
+//! counts as a holder by its own clock.
 
 use super::redis::{Key, RedisCommand, Reply, Tick, Value};
 
-/// A story, from an empty server to the line where it goes wrong.
+/// A trace, from an empty server to the violation.
 #[derive(Debug, Clone)]
 pub struct Trace {
     /// The name of the rung.
     pub rung: &'static str,
-    /// How many clients there are, also those that do nothing in it.
+    /// The number of clients, including those without a step in it.
     pub clients: u8,
     /// How many servers.
     pub servers: u8,
-    /// What happened, in this order.
+    /// The steps, in order.
     pub lines: Vec<Line>,
 }
 
@@ -21,85 +21,85 @@ pub struct Trace {
 pub struct Line {
     /// Ticks since the beginning, after the step.
     pub time: Tick,
-    /// What happened.
+    /// The event.
     pub event: LadderEvent,
-    /// What the client concluded from it, for people: `acquired`, `believes it expired`, `released`; empty if nothing is to be said.
+    /// The client's conclusion, for people: `acquired`, `believes it expired`, `released`; empty if there is none.
     pub note: String,
-    /// What stands in the keys of each server after the step, with what is left of its TTL.
+    /// The values of each server's keys after the step, with their remaining TTLs.
     pub keys: Vec<Vec<(Key, Value, Option<Tick>)>>,
-    /// The clients that hold the lock now, as each believes by its own clock; those that have crashed do not.
+    /// The clients that hold the lock now, as each believes by its own clock, without crashed ones.
     pub holders: Vec<u8>,
-    /// Why it goes wrong here, in one sentence.
+    /// Why a property is violated here, in one sentence.
     pub wrong: Option<String>,
 }
 
-/// What can happen.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LadderEvent {
-    /// Time passes: it is now so late.
+    /// Time advances to this tick.
     Tick,
-    /// A client sends a command and has its reply, all in one step.
+    /// A client sends a command and receives its reply, all in one step.
     Asks {
-        /// Which client.
+        /// The client.
         client: u8,
-        /// Which server.
+        /// The server.
         server: u8,
-        /// What it sends.
+        /// The command.
         command: RedisCommand,
-        /// What it is answered.
+        /// The reply.
         reply: Reply,
-        /// The reply never reached it.
+        /// Whether the reply is lost.
         lost: bool,
     },
     /// A client sends a command, which does not arrive yet.
     Sends {
-        /// Which client.
+        /// The client.
         client: u8,
-        /// Which server.
+        /// The server.
         server: u8,
-        /// What it sends.
+        /// The command.
         command: RedisCommand,
     },
-    /// The command that a client sent before arrives, and is answered.
+    /// A delayed command arrives, and is answered.
     Arrives {
-        /// Which client.
+        /// The client.
         client: u8,
-        /// Which server.
+        /// The server.
         server: u8,
-        /// What it had sent.
+        /// The command.
         command: RedisCommand,
-        /// What it is answered.
+        /// The reply.
         reply: Reply,
-        /// The client does not hear it: it has given up meanwhile, or the answer takes its time.
+        /// The client does not receive the reply: it has given up meanwhile, or the reply is delayed.
         lost: bool,
     },
-    /// A client does something of its own: looks at its clock, works, gives up.
+    /// A client takes a local step: it reads its clock, works, or gives up.
     Does {
-        /// Which client.
+        /// The client.
         client: u8,
-        /// What, for people: `checks its deadline`.
+        /// The step, for people: `checks its deadline`.
         what: &'static str,
     },
-    /// A client dies.
+    /// A client crashes.
     Crashes {
-        /// Which client.
+        /// The client.
         client: u8,
     },
-    /// A server dies and comes back without its data.
+    /// A server restarts without its data.
     Restarts {
-        /// Which server.
+        /// The server.
         server: u8,
     },
     /// A server's clock jumps ahead by so many ticks.
     ClockJumps {
-        /// Which server.
+        /// The server.
         server: u8,
-        /// How far.
+        /// The size of the jump.
         by: Tick,
     },
 }
 
-/// Client, server, command and reply, if a command was carried out.
+/// Client, server, command and reply, if a command was executed.
 pub(super) fn carried_out(event: &LadderEvent) -> Option<(u8, u8, RedisCommand, Reply)> {
     match *event {
         LadderEvent::Asks {

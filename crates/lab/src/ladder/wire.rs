@@ -1,5 +1,4 @@
-//! The model's commands as a real server gets them, and its answers as the model gives them. Must never make a reply fit: what
-//! the model does not know is an error.
+//! Translates the model's commands for a real server, and its replies back. A reply that the model does not have is an error.
 
 use std::time::Duration;
 
@@ -8,12 +7,12 @@ use redis::{Connection, RedisError, RedisResult};
 use super::redis::{Key, RedisCommand, Reply, Tick, Value};
 use super::words::script;
 
-/// What a server said.
+/// A reply of a real server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerReply {
-    /// What the model could have said.
+    /// A reply that the model has.
     Reply(Reply),
-    /// An error, or what the model never says.
+    /// An error, or a reply that the model does not have.
     Else(String),
 }
 
@@ -26,7 +25,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// A key expires in the middle between two ticks: a step in the first half of a tick finds what the model finds.
+    /// A key expires in the middle between two ticks: a step in the first half of a tick gets the model's result.
     pub fn between_ticks(prefix: &str, tick: Duration) -> Self {
         Self {
             prefix: prefix.into(),
@@ -35,7 +34,7 @@ impl Wire {
         }
     }
 
-    /// A key expires after so many ticks exactly.
+    /// A key expires after exactly so many ticks.
     pub fn exact(prefix: &str, tick: Duration) -> Self {
         Self {
             prefix: prefix.into(),
@@ -44,7 +43,7 @@ impl Wire {
         }
     }
 
-    /// How long a tick is.
+    /// The length of a tick.
     pub const fn tick(&self) -> Duration {
         self.tick
     }
@@ -57,7 +56,7 @@ impl Wire {
     /// Sends a command and waits for its answer.
     ///
     /// # Errors
-    /// When the connection fails: the command may have been carried out.
+    /// When the connection fails: the command may have been executed.
     pub fn ask(
         &self,
         connection: &mut Connection,
@@ -83,8 +82,8 @@ impl Wire {
         transaction.query(connection)
     }
 
-    /// The words of a command; several commands are sent as one transaction. `EXPIRE` counts whole seconds, so that
-    /// `PEXPIRE` is sent for it.
+    /// The arguments of a command; several commands are sent as one transaction. `EXPIRE` counts whole seconds, so `PEXPIRE` is
+    /// sent instead.
     pub fn words(&self, command: RedisCommand) -> Vec<Vec<String>> {
         let lock = self.key(Key::Lock);
         let one = |words: &[&str]| vec![words.iter().map(|&word| word.to_owned()).collect()];
@@ -165,7 +164,7 @@ impl Wire {
     }
 
     fn millis(&self, ticks: Tick) -> String {
-        // A story's ticks are few and never negative.
+        // A trace's ticks are few and never negative.
         let ticks = u32::try_from(ticks).unwrap_or_default();
         (self.tick * ticks)
             .saturating_sub(self.less)
@@ -214,7 +213,7 @@ fn reply(value: &redis::Value) -> Option<Reply> {
     }
 }
 
-/// What stands in a key, read back: the opposite of its `Display`.
+/// Parses the value of a key: the inverse of its `Display`.
 pub fn stored(bytes: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(bytes).ok()?;
     if let Ok(number) = text.parse() {

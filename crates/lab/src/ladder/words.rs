@@ -1,9 +1,9 @@
-//! Commands and replies in the words of `redis-cli`; one tick is one second. Must never shorten a command without saying
-//! what it stands for: [`script`] has the text, and it is what a real server gets.
+//! Commands and replies in the words of `redis-cli`; one tick is one second. Scripts are shown by name; [`script`] has the text
+//! that a real server gets.
 
 use super::redis::{Key, RedisCommand, Reply, Value};
 
-/// A script that stands in a command by its name.
+/// A script that a command shows by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Script {
     /// `<delete-if>`
@@ -83,7 +83,7 @@ pub(super) fn typed(command: RedisCommand) -> Vec<String> {
     vec![line]
 }
 
-/// A command as short as it stands beside an arrow, in a line or two.
+/// A command in the short form beside an arrow, in a line or two.
 pub(super) fn in_short(command: RedisCommand) -> Vec<String> {
     let line = match command {
         RedisCommand::DeleteIf(value) => format!("if GET lock == {value}: DEL"),
@@ -137,7 +137,7 @@ pub(super) fn is_for_resource(command: RedisCommand) -> bool {
     }
 }
 
-/// What stands in a key, without its TTL.
+/// The value of a key, without its TTL.
 pub(super) fn value(value: Option<Value>) -> String {
     value.map_or_else(|| "-".into(), |value| value.to_string())
 }

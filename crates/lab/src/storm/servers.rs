@@ -1,29 +1,29 @@
-//! The servers of a storm: one that the workers reach by a road, and one that follows it and may take its place. Must never lead
-//! anybody to both.
+//! The servers of a soak test: a primary that the workers reach through the network path, and a replica that may be promoted.
+//! Workers never reach both.
 
 use super::clock::ServerClock;
 use super::network::NetworkPath;
 use crate::host_time;
 use crate::server::OwnServer;
 
-/// What all fences are drawn from: the last one that was.
+/// The fence counter: the last fence that was drawn.
 pub(super) const COUNTER: &str = "leasehold:fence";
 
-/// What makes a server a good leader, too: without this, one that follows waits for 5 s.
+/// An option of the primary: without it, a replica waits for 5 s.
 const AT_ONCE: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 
-/// A server, and perhaps one that follows it.
+/// A primary, and perhaps its replica.
 #[derive(Debug)]
 pub(super) struct Servers {
     primary: OwnServer,
     replica: Option<OwnServer>,
     network: NetworkPath,
-    /// Of both of them; or why they have the host's.
+    /// The clock of both servers; or why they have the host's.
     clock: Result<ServerClock, String>,
 }
 
 impl Servers {
-    /// Starts them with these options, and if there are two, with a clock of their own where that can be had.
+    /// Starts the servers with these options. A pair gets a virtual clock where that is possible.
     pub(super) fn start(options: &[&str], with_replica: bool) -> Result<Self, String> {
         let options = [options, &AT_ONCE].concat();
         let clock = if with_replica {
@@ -56,20 +56,20 @@ impl Servers {
         Ok(servers)
     }
 
-    /// The clock of both of them.
+    /// The clock of both servers.
     ///
     /// # Errors
-    /// Why they have the host's.
+    /// Why they have the host's clock.
     pub(super) fn clock(&mut self) -> Result<&mut ServerClock, String> {
         self.clock.as_mut().map_err(|why| why.clone())
     }
 
-    /// Why the clock of the servers cannot be led, if it cannot.
+    /// Why the servers' clock cannot be set, if so.
     pub(super) fn why_no_clock(&self) -> Option<&str> {
         self.clock.as_ref().err().map(String::as_str)
     }
 
-    /// Whether both servers show the clock that they were given.
+    /// Whether both servers show their virtual clock.
     pub(super) fn show_the_clock(&self) -> Result<bool, String> {
         let clock = self.clock.as_ref()?;
         for server in [&self.primary, self.other()?] {
@@ -83,7 +83,7 @@ impl Servers {
         Ok(true)
     }
 
-    /// Whether a loss of what the server has loses no fence that is above the next: its clock has to have passed all of them.
+    /// Whether a loss of data keeps fences rising: the server's clock must have passed all of them.
     pub(super) fn may_forget(&self) -> Result<bool, String> {
         if self
             .clock
@@ -92,45 +92,45 @@ impl Servers {
         {
             return Ok(false);
         }
-        // While it was behind they rose from the last one, whatever it showed.
+        // While it was behind, fences rose from the last one at any time of the clock.
         let last = counter(&self.primary)?;
         let now = self.time_us()?;
         Ok(last.is_none_or(|last| last < now))
     }
 
-    /// The last fence that was drawn, as the server has it.
+    /// The last fence that was drawn, as the primary has it.
     pub(super) fn counter(&self) -> Result<Option<i64>, String> {
         counter(&self.primary)
     }
 
-    /// The same, as the one that follows it has it.
+    /// The last fence that was drawn, as the replica has it.
     pub(super) fn counter_that_follows(&self) -> Result<Option<i64>, String> {
         counter(self.other()?)
     }
 
-    /// The time of the server in microseconds, as fences count it.
+    /// The primary's time in microseconds, the unit of fences.
     pub(super) fn time_us(&self) -> Result<i64, String> {
         let (seconds, micros) = time(&self.primary)?;
         Ok(seconds * 1_000_000 + micros)
     }
 
-    /// Where workers connect.
+    /// The URL for workers.
     pub(super) fn url(&self) -> String {
         self.network.url()
     }
 
-    /// The one that the road leads to.
+    /// The server to which the network path leads.
     pub(super) fn primary(&mut self) -> &mut OwnServer {
         &mut self.primary
     }
 
-    /// The way to it.
+    /// The network path.
     pub(super) fn network(&self) -> &NetworkPath {
         &self.network
     }
 
-    /// Has the server write something, and waits for a moment until the other one has it. Whether it has, and would after a kill: it
-    /// writes all that it got at first to its disk a moment later.
+    /// Writes to the primary, and waits a moment until the replica has it. Returns whether it has, and would keep it after a kill: the
+    /// replica writes its first synchronisation to disk a moment later.
     pub(super) fn is_followed(&self) -> Result<bool, String> {
         let asked = |error: redis::RedisError| format!("is the server followed? {error}");
         let mut connection = connect(&self.primary).map_err(asked)?;
@@ -153,17 +153,17 @@ impl Servers {
         Ok(says("aof_rewrite_in_progress:0") && says("aof_rewrite_scheduled:0"))
     }
 
-    /// From now on the other one hears nothing new.
+    /// Stops the replication.
     pub(super) fn part(&self) -> Result<(), String> {
         follow(self.other()?, None)
     }
 
-    /// Nobody reaches a server until [`Servers::change`] has returned.
+    /// Makes the servers unreachable until [`Servers::change`] has returned.
     pub(super) fn close_network(&self) {
         self.network.close();
     }
 
-    /// The other one takes the place of the server, which forgets what it has and follows it.
+    /// Promotes the replica; the old primary forgets its data and follows it.
     pub(super) fn change(&mut self) -> Result<(), String> {
         let other = self.replica.take().ok_or(NO_REPLICA)?;
         let before = std::mem::replace(&mut self.primary, other);
@@ -190,14 +190,14 @@ fn follow(server: &OwnServer, port: Option<u16>) -> Result<(), String> {
     told.map_err(|error| format!("REPLICAOF {}: {error}", whom.join(" ")))
 }
 
-/// The last fence that was drawn at a server, for whichever lock.
+/// The last fence that a server has drawn, for any lock.
 fn counter(server: &OwnServer) -> Result<Option<i64>, String> {
     connect(server)
         .and_then(|mut connection| redis::cmd("GET").arg(COUNTER).query(&mut connection))
         .map_err(|error| format!("GET {COUNTER}: {error}"))
 }
 
-/// The time that a server has: seconds, and microseconds.
+/// The time of a server: seconds, and microseconds.
 fn time(server: &OwnServer) -> Result<(i64, i64), String> {
     connect(server)
         .and_then(|mut connection| redis::cmd("TIME").query(&mut connection))

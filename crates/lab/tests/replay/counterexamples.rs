@@ -1,4 +1,4 @@
-//! What the models found is no artefact of theirs: each shortest way into a breakage is one on a real server, too.
+//! Each shortest counterexample of the models also happens on a real server.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use leasehold_lab::ladder::shortest::shortest;
 
 const TICK: Duration = Duration::from_millis(60);
 
-/// Stories mostly wait for the next tick, so some are played side by side.
+/// Replays mostly wait for the next tick, so some run in parallel.
 const SIDE_BY_SIDE: usize = 4;
 
 #[test]
@@ -37,6 +37,6 @@ fn is_reproduced(rung: &'static Rung) {
     let story = shortest(rung, rung.bounds, rung.breaks.unwrap()).unwrap();
     let played = replay(&story, &Place::Own, TICK).unwrap();
     assert_eq!(played.verdict, ReplayVerdict::Reproduced, "{played}");
-    // The last line is the one where it goes wrong.
+    // The last line is the violation.
     assert!(played.steps.last().unwrap().wrong.is_some(), "{played}");
 }

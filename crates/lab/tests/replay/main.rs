@@ -1,4 +1,4 @@
-//! What the ladder's models say, beside what a real server says.
+//! The ladder's models compared with real servers.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 

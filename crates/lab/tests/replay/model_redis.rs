@@ -1,4 +1,4 @@
-//! The model Redis and a real one, told the same: replies, keys and what is left of their TTLs are the same.
+//! The model of Redis and a real server get the same commands: replies, keys and remaining TTLs must be equal.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -19,7 +19,7 @@ enum ReplayStep {
 
 #[test]
 fn the_model_redis_answers_as_a_real_one() {
-    // Its clock moves only when it is told to, so that expiry is exact and nobody waits.
+    // A virtual clock, so that expiry is exact and the test does not wait.
     let server = RedisServer::builder().virtual_clock().start();
     let client = redis::Client::open(server.url()).unwrap();
     // A property is a closure that changes nothing.
@@ -96,7 +96,7 @@ fn key() -> impl Strategy<Value = Key> {
     prop_oneof![4 => Just(Key::Lock), 1 => Just(Key::Fence), 2 => Just(Key::Data), 1 => Just(Key::Seen)]
 }
 
-/// Fences and data are numbers: to count an owner's token would be an error.
+/// Fences and data are numbers: incrementing an owner's token would be an error.
 fn key_and_value() -> impl Strategy<Value = (Key, Value)> {
     prop_oneof![
         owner().prop_map(|value| (Key::Lock, value)),

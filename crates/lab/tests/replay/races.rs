@@ -1,4 +1,4 @@
-//! Races on real servers: what is broken breaks, what is safe does not.
+//! Races on real servers: rungs with a violation show it, safe ones do not.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ fn raced(rung: &str, acquisitions: u64) -> Raced {
     let settings = RaceSettings {
         acquisitions,
         at_most: Duration::from_secs(6),
-        // So that a short race has enough of them.
+        // More faults, for a short race.
         pauses: 50,
         ..RaceSettings::default()
     };

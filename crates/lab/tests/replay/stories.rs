@@ -1,4 +1,4 @@
-//! Stories on real servers: reproduced if they are true, and not if they are not.
+//! Replays of traces on real servers: true ones are reproduced, false ones are not.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use leasehold_lab::ladder::replay::{ReplayVerdict, Replayed, replay};
 use leasehold_lab::ladder::trace::{LadderEvent, Line, Trace};
 use testkit::RedisServer;
 
-/// Short for a test. A machine that is too slow for it takes longer ticks by itself.
+/// Short for a test. On a slow machine the replay makes ticks longer by itself.
 const TICK: Duration = Duration::from_millis(60);
 
-/// Tells a story of whatever can happen, with the model Redis.
+/// Builds a trace of arbitrary events, with the model of Redis.
 struct Teller {
     time: Tick,
     servers: [ModelServer; 2],
@@ -209,7 +209,7 @@ fn foreign_server_is_left_clean_and_password_hidden() {
     servers.iter().for_each(has_only_that);
 }
 
-/// Of the very name of the ladder's lock.
+/// Has the same name as the ladder's lock.
 fn put_a_key_of_somebody_else(server: &RedisServer) {
     let mut connection = connection(server);
     redis::cmd("SET")
@@ -234,7 +234,7 @@ fn connection(server: &RedisServer) -> redis::Connection {
     client.get_connection().unwrap()
 }
 
-/// With the password.
+/// The URL with the password.
 fn url(server: &RedisServer) -> String {
     let login = server
         .password()

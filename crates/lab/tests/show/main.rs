@@ -1,4 +1,4 @@
-//! Stories told by hand and those that the models find, as tables, pictures and JSON.
+//! Hand-made traces and those of the models, as tables, pictures and JSON.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod pictures;

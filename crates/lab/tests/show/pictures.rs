@@ -1,4 +1,4 @@
-//! What a picture of a story must be.
+//! The requirements for a picture of a trace.
 
 use leasehold_lab::ladder::show::svg;
 
@@ -9,7 +9,7 @@ pub(crate) fn picture(story: &leasehold_lab::ladder::trace::Trace) -> String {
     svg(&summary(story)).expect("it goes wrong")
 }
 
-/// Well-formed, small, alone; no label meets another or leaves the page.
+/// Well-formed and self-contained; labels do not overlap or leave the page.
 pub(crate) fn is_fit_for_print(name: &str, svg: &str) {
     let elements = elements(svg).unwrap_or_else(|why| panic!("{name}: {why}"));
     let root = &elements[0];
@@ -91,7 +91,7 @@ fn violations_are_explained_in_words() {
     assert!(svg.contains("&lt;DEL&gt;"));
 }
 
-/// Who does nothing has no lane, and a legend explains what there is.
+/// An idle client has no lane, and the legend explains only what is drawn.
 #[test]
 fn only_events_that_happen_are_drawn() {
     let of = |story| texts(&picture(&story));

@@ -11,7 +11,7 @@ use leasehold_lab::ladder::show::{RungSummary, json, list, svg, table};
 use crate::pictures::is_fit_for_print;
 use crate::tables::is_a_page;
 
-/// The rungs that go wrong, and how: found once, for two tests.
+/// The violated rungs with their traces: computed once, for two tests.
 static BROKEN: LazyLock<Vec<(&Rung, RungResult)>> = LazyLock::new(|| {
     let broken = all().iter().filter(|rung| rung.breaks.is_some());
     broken.map(|rung| (*rung, find_out(rung))).collect()
@@ -58,7 +58,7 @@ fn the_docs_have_the_pictures_that_the_models_give() {
     }
 }
 
-/// The story that the docs quote is the one that is printed.
+/// The trace in the docs is the one that the command prints.
 #[test]
 fn the_docs_quote_a_story_as_it_is_printed() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-we-know/lab.md");

@@ -1,4 +1,4 @@
-//! What a story is as a table and as JSON, and what lists of rungs and of checks are.
+//! A trace as a table and as JSON, and the lists of rungs and of checks.
 
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ fn colour_adds_nothing_but_colour() {
     assert_eq!(bare, plain);
 }
 
-/// Time in which something else happens has a line of its own.
+/// Time in which another event happens has a separate line.
 #[test]
 fn only_quiet_time_is_folded() {
     let numbers = |page: &str| -> Vec<String> {

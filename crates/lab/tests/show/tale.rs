@@ -1,4 +1,4 @@
-//! Stories told by hand. The model Redis answers, so that no reply is made up.
+//! Hand-made traces. The model of Redis answers, so all replies are real ones.
 
 use leasehold_lab::ladder::redis::{Key, ModelServer, RedisCommand, Tick, Value};
 use leasehold_lab::ladder::show::{ModelOutcome, RungSummary};
@@ -100,13 +100,13 @@ impl Tale {
         self
     }
 
-    /// What the client concludes from the last step.
+    /// Sets the client's conclusion from the last step.
     pub(crate) fn note(mut self, note: &str) -> Self {
         self.lines.last_mut().unwrap().note = note.into();
         self
     }
 
-    /// Who holds it from the last step on.
+    /// Sets the holder from the last step on.
     pub(crate) fn hold(mut self, holders: &[u8]) -> Self {
         self.holders = holders.to_vec();
         self.lines
@@ -176,7 +176,7 @@ pub(crate) fn overdue() -> Trace {
         .wrong("C2 & C3 both hold the lock; <DEL> took \"c2-1\" away, and that isn't C1's.")
 }
 
-/// A long one, with commands that take their time and a lock that is taken over by its time stamp.
+/// A long one, with delayed commands and a lock that is taken over by its timestamp.
 pub(crate) fn delayed() -> Trace {
     let stamp = Value::Number;
     Tale::new(3, 1)
@@ -216,7 +216,7 @@ pub(crate) fn delayed() -> Trace {
         .wrong("C1 and C3 both hold the lock, and no deadline has passed.")
 }
 
-/// A transaction whose losers set the TTL anew.
+/// A transaction whose losers set a new TTL.
 pub(crate) fn refreshed() -> Trace {
     Tale::new(2, 1)
         .asks(0, RedisCommand::SetNxAndExpire(owner(0, 0), 2))
@@ -252,7 +252,7 @@ pub(crate) fn quorum() -> Trace {
         .wrong("C1 and C2 both hold the lock, and no deadline has passed.")
 }
 
-/// A resource that refuses old fences on writes alone.
+/// A resource that refuses old fences on writes only.
 pub(crate) fn fenced() -> Trace {
     let version = Value::Number;
     Tale::new(2, 1)

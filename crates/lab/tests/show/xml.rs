@@ -1,6 +1,6 @@
-//! As much XML as our pictures need, read strictly, and the places of the labels in them.
+//! A strict parser for the XML of the pictures, and the places of their labels.
 
-/// An element, with what stands directly in it.
+/// An element with its text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Element {
     pub(crate) name: String,
@@ -19,7 +19,7 @@ impl Element {
     }
 }
 
-/// All elements in order; an error for what is not well-formed.
+/// All elements in order; an error if it is not well-formed.
 pub(crate) fn elements(text: &str) -> Result<Vec<Element>, String> {
     let mut done = Vec::new();
     let mut open: Vec<usize> = Vec::new();
@@ -105,7 +105,7 @@ fn unescaped(text: &str) -> Result<String, String> {
     Ok(plain)
 }
 
-/// Where a text stands: left, top, right, bottom.
+/// The box of a text: left, top, right, bottom.
 #[derive(Debug, Clone)]
 pub(crate) struct Label {
     pub(crate) text: String,
@@ -119,7 +119,7 @@ impl Label {
     }
 }
 
-/// Of the texts in a picture, as if each character were 0.6 em wide.
+/// The boxes of the texts in a picture, as if each character were 0.6 em wide.
 pub(crate) fn labels(elements: &[Element]) -> Vec<Label> {
     let texts = elements.iter().filter(|element| element.name == "text");
     texts

@@ -9,24 +9,24 @@ use crate::report::Checked;
 /// A rung with its model's result.
 #[derive(Debug, Clone, Copy)]
 pub struct RungSummary<'a> {
-    /// What to type: `set-ex-del`.
+    /// The name on the command line: `set-ex-del`.
     pub name: &'a str,
     /// Its place on the ladder: `P4`.
     pub step: &'a str,
     /// The recipe in one line, as people write it.
     pub recipe: &'a str,
-    /// The seed of its failure, in one sentence; for a rung that nothing was found against, what keeps it.
+    /// The cause of its failure, in one sentence; for a rung without a violation, why it holds.
     pub why: &'a str,
     /// What the next rung changes, in one sentence.
     pub next: &'a str,
     /// How far the clock of each client is ahead.
     pub ahead: &'a [Tick],
-    /// What the model found.
+    /// The model's result.
     pub outcome: ModelOutcome<'a>,
 }
 
 impl<'a> RungSummary<'a> {
-    /// What is known of a rung.
+    /// The summary of a rung.
     pub fn of(rung: &'a Rung, found: &'a RungResult) -> Self {
         Self {
             name: rung.name,
@@ -51,13 +51,13 @@ impl<'a> RungSummary<'a> {
     }
 }
 
-/// What the model of a rung found.
+/// The result of a rung's model.
 #[derive(Debug, Clone, Copy)]
 pub enum ModelOutcome<'a> {
-    /// The shortest story that goes wrong.
+    /// The shortest trace to a violation.
     Broken(&'a Trace),
-    /// There is none within these bounds.
+    /// No violation within these bounds.
     Exhausted(&'a Checked),
-    /// Not what it is known for, but not all was seen, or something else goes wrong.
+    /// Not the stated violation, but the exploration was cut, or another property is violated.
     Unsettled(&'a Checked),
 }

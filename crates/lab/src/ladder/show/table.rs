@@ -1,5 +1,5 @@
-//! A story as a table that reads like a transcript of `redis-cli`. Must never be wider than a page, or mark the wrong line
-//! by colour alone.
+//! A trace as a table that reads like a transcript of `redis-cli`, at most a page wide. The violation is marked not only by
+//! colour.
 
 use std::fmt::Write as _;
 
@@ -12,10 +12,10 @@ use super::steps::{StoryStep, actor, entry, steps};
 use super::summary::{ModelOutcome, RungSummary};
 
 const COMMAND: usize = 3;
-/// What commands and remarks may take at least where there is little room.
+/// The least width of commands and remarks on a narrow page.
 const LEAST: (usize, usize) = (22, 11);
 
-/// What is known of a rung as a page of at most 100 columns, with colour or without.
+/// A rung as a page of at most 100 columns, with or without colour.
 pub fn table(summary: &RungSummary, colour: bool) -> String {
     let heading = format!("{}  {}: {}", summary.step, summary.name, summary.recipe);
     let mut page: String = paragraph(&heading, "")
@@ -51,7 +51,7 @@ pub fn table(summary: &RungSummary, colour: bool) -> String {
     page
 }
 
-/// The table, what it means, and the scripts in it.
+/// The table, its meaning, and the scripts in it.
 fn story(summary: &RungSummary, trace: &Trace, colour: bool) -> String {
     let keys = key_columns(trace);
     let steps = steps(trace);
@@ -107,7 +107,7 @@ fn story(summary: &RungSummary, trace: &Trace, colour: bool) -> String {
     page
 }
 
-/// The rows with commands and remarks as wide as the page allows.
+/// The rows, with commands and remarks as wide as the page allows.
 fn laid(rows: &[Vec<String>]) -> Vec<Vec<String>> {
     let widths = widths(rows);
     let remark = widths.len() - 1;
@@ -166,7 +166,7 @@ fn row(trace: &Trace, keys: &[(usize, Key)], step: &StoryStep) -> Vec<String> {
     cells
 }
 
-/// Who, what and what it was answered.
+/// The actor, the command and the reply.
 fn happened(trace: &Trace, event: &LadderEvent) -> (String, String, String) {
     let prompt = |of: u8| {
         if trace.servers > 1 {
@@ -218,7 +218,7 @@ fn happened(trace: &Trace, event: &LadderEvent) -> (String, String, String) {
     }
 }
 
-/// The keys worth a column: the lock in each server, and what it protects where that is in the story. A fence is in the reply.
+/// The keys with a column: the lock in each server, and the protected data if it occurs in the trace. A fence is in the reply.
 fn key_columns(trace: &Trace) -> Vec<(usize, Key)> {
     let servers = usize::from(trace.servers.max(1));
     let seen = |server, key| {
@@ -237,7 +237,7 @@ fn server_at(index: usize) -> String {
     u8::try_from(index).map(server).unwrap_or_default()
 }
 
-/// The scripts of a story, each once.
+/// The scripts of a trace, each once.
 pub(super) fn scripts(trace: &Trace) -> Vec<Script> {
     let mut scripts = Vec::new();
     for line in &trace.lines {

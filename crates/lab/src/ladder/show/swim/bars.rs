@@ -1,4 +1,4 @@
-//! What lasts: who believes to hold the lock, and what stands in the keys. Must never draw more than the story says.
+//! The bars of a picture: when a client believes to hold the lock, and the values of the keys.
 
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
 use crate::ladder::trace::LadderEvent;
@@ -77,19 +77,19 @@ fn bar(svg: &mut Svg, x: f64, (from, to): (f64, f64), colour: &str) {
     );
 }
 
-/// While one value stands in a key.
+/// The time in which a key has one value.
 #[derive(Debug)]
 struct Standing {
     value: Value,
-    /// Who put it there.
+    /// The client that wrote it.
     writer: Option<u8>,
     from: f64,
     to: f64,
-    /// Where its TTL was set, to what, and until when that is.
+    /// Where its TTL was set, its length, and its end.
     ttls: Vec<(f64, Tick, Tick)>,
 }
 
-/// A server's lane, with a box while something stands in the key.
+/// A server's lane, with a box while the key has a value.
 fn boxes(svg: &mut Svg, steps: &[StoryStep], rows: &Rows, (server, x): (usize, f64), key: Key) {
     let top = rows.all().first().map_or(0.0, |row| row.top);
     let line = format!(r#"stroke="{RULE}" stroke-width="1.5""#);
@@ -137,7 +137,7 @@ fn standings(steps: &[StoryStep], rows: &Rows, server: usize, key: Key) -> Vec<S
     all
 }
 
-/// Whether a step sets the key, if only to what stands there already.
+/// Whether a step sets the key, possibly to its current value.
 fn overwrites(event: &LadderEvent, of: usize, key: Key) -> bool {
     let (LadderEvent::Asks {
         server,

@@ -1,5 +1,4 @@
-//! What stands around a story: title, heads of the lanes, numbers and time at the left, what went wrong, the legend. Must
-//! never explain a sign that is not in the picture.
+//! The frame of a picture: title, heads of the lanes, step numbers and times, the violation, and a legend of the signs in use.
 
 use crate::ladder::trace::LadderEvent;
 use crate::svg::Svg;
@@ -18,14 +17,14 @@ const RECIPE: f64 = 12.5;
 const WHY: f64 = 13.0;
 const LEGEND: f64 = 11.0;
 
-/// All but the story itself.
+/// Everything but the trace.
 #[derive(Debug)]
 pub(super) struct Frame<'a> {
     summary: &'a RungSummary<'a>,
     steps: &'a [StoryStep<'a>],
     lanes: &'a Lanes,
     recipe: Vec<String>,
-    /// A paragraph for each step that is wrong.
+    /// A paragraph for each violating step.
     wrong: Vec<Vec<String>>,
 }
 
@@ -53,17 +52,17 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Where the story begins.
+    /// The top of the trace.
     pub(super) fn top(&self) -> f64 {
         self.heads() + 36.0
     }
 
-    /// Where the heads of the lanes begin.
+    /// The top of the heads of the lanes.
     fn heads(&self) -> f64 {
         56.0 + length(self.recipe.len()) * 17.0
     }
 
-    /// Where what went wrong ends.
+    /// The bottom of the violation's text.
     fn summary(&self, rows: &Rows) -> f64 {
         let paragraphs = self
             .wrong
@@ -77,7 +76,7 @@ impl<'a> Frame<'a> {
         legend.last().map_or(0.0, |(.., (_, y))| *y) + 40.0
     }
 
-    /// What stands behind the lanes.
+    /// Draws the background of the lanes.
     pub(super) fn behind(&self, svg: &mut Svg, rows: &Rows) {
         for (step, row) in self.steps.iter().zip(rows.all()) {
             if step.line.wrong.is_some() {
@@ -92,7 +91,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// What stands above, beside and below them.
+    /// Draws the parts above, beside and below the lanes.
     pub(super) fn draw(&self, svg: &mut Svg, rows: &Rows) {
         let steps = self.steps.last().map_or(0, |step| step.last);
         let wrong = counted(steps, "step");
@@ -183,7 +182,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The signs that are in the picture, what they mean, and where they are explained.
+    /// The signs in the picture, their meanings, and their places in the legend.
     fn legend(&self, top: f64) -> Vec<(Sign, &'static str, (f64, f64))> {
         let any = |is: fn(&StoryStep) -> bool| self.steps.iter().any(is);
         let signs = [
@@ -218,7 +217,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What a sign of the legend takes.
+/// The width of a sign in the legend.
 const SIGN: f64 = 26.0;
 
 #[derive(Debug, Clone, Copy)]
@@ -275,7 +274,7 @@ fn margin(svg: &mut Svg, step: &StoryStep, row: Row, is_first: bool) {
     }
 }
 
-/// How many characters of a size have room.
+/// How many characters of a size fit.
 fn fitting(room: f64, size: f64) -> usize {
     let mut count = 1;
     while length(count + 1) * EM * size <= room {

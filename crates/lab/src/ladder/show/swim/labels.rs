@@ -1,14 +1,14 @@
-//! What is written beside an event: its command, its reply, what its client says. Must never say more than the story does.
+//! The labels of an event: its command, its reply, its client's remark.
 
 use super::super::steps::StoryStep;
 use crate::ladder::trace::LadderEvent;
 use crate::ladder::words::{client, in_short, shown};
 use crate::text::{columns, wrap};
 
-/// At which a remark is broken, in characters.
+/// The width at which a remark is wrapped, in characters.
 const REMARK: usize = 24;
 
-/// What stands above the arrow of a command.
+/// The label above the arrow of a command.
 pub(super) fn label(event: &LadderEvent) -> Vec<String> {
     match event {
         LadderEvent::Asks { command, .. } | LadderEvent::Sends { command, .. } => {
@@ -25,7 +25,7 @@ pub(super) fn label(event: &LadderEvent) -> Vec<String> {
     }
 }
 
-/// What stands below the arrow of a reply.
+/// The label below the arrow of a reply.
 pub(super) fn reply_label(event: &LadderEvent) -> Vec<String> {
     match event {
         LadderEvent::Asks { reply, lost, .. } | LadderEvent::Arrives { reply, lost, .. } => {
@@ -41,7 +41,7 @@ pub(super) fn reply_label(event: &LadderEvent) -> Vec<String> {
     }
 }
 
-/// What is said beside the lane of a client.
+/// The remark beside the lane of a client.
 fn remark(step: &StoryStep) -> String {
     let own = match &step.line.event {
         LadderEvent::Does { what, .. } => what,
@@ -61,7 +61,7 @@ fn remark(step: &StoryStep) -> String {
     parts.collect::<Vec<_>>().join(": ")
 }
 
-/// An event in words, without who.
+/// An event in words, without its client.
 pub(super) fn event_in_words(event: &LadderEvent) -> String {
     let asked = label(event).join(" ");
     let answered = reply_label(event).join(" ");
@@ -82,7 +82,7 @@ pub(super) fn event_in_words(event: &LadderEvent) -> String {
     }
 }
 
-/// The lines of what is said beside a client's lane.
+/// The lines of the remark beside a client's lane.
 pub(super) fn remark_lines(step: &StoryStep) -> Vec<String> {
     let text = remark(step);
     if text.is_empty() {

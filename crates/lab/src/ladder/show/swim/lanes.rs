@@ -1,5 +1,5 @@
-//! Who has a lane, and where it stands: the first client to the left of the servers, the others to the right. Must never put
-//! lanes so near to each other that a label does not fit between them.
+//! The lanes of a picture and their places: the first client to the left of the servers, the others to the right. Lanes are far
+//! enough apart for the labels between them.
 
 use super::super::steps::{StoryStep, actor};
 use super::labels::{label, remark_lines, reply_label};
@@ -7,21 +7,21 @@ use super::style::{CODE, SENTENCE, wide};
 use crate::ladder::trace::{LadderEvent, Trace};
 use crate::ladder::words::is_for_resource;
 
-/// Half of what a server's lane takes.
+/// Half the width of a server's lane.
 pub(super) const HALF: f64 = 25.0;
-/// Between a lane and a text beside it.
+/// The distance between a lane and its text.
 pub(super) const BESIDE: f64 = 14.0;
-/// Of the margin with the numbers of the steps and the time.
+/// The width of the margin with step numbers and times.
 const MARGIN: f64 = 92.0;
 const NARROWEST: f64 = 700.0;
 
-/// What a lane is for. All are counted from 0.
+/// The subject of a lane. All are counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LaneOwner {
     Client(u8),
     /// The lock in a server.
     Lock(u8),
-    /// What the lock protects.
+    /// The protected resource in a server.
     Resource(u8),
 }
 
@@ -69,14 +69,14 @@ impl Lanes {
         x += labels(right);
         for (at, client) in right.iter().enumerate() {
             if at > 0 {
-                // What the one before says to its right, or what this one sends, in different rows.
+                // The remarks of the left neighbour, or the labels of this lane's messages, in different rows.
                 x += remarks(&right[at - 1..at]).max(labels(&right[at..=at]) - HALF) + BESIDE;
             }
             all.push((LaneOwner::Client(*client), x));
         }
         let last = right.len().saturating_sub(1);
         let width = x + remarks(&right[last..]) + 24.0;
-        // A story that needs little room stands in the middle of its page.
+        // A small trace is centred on its page.
         let spare = (NARROWEST - width).max(0.0);
         for (_, lane) in &mut all {
             *lane += spare / 2.0;
@@ -87,25 +87,25 @@ impl Lanes {
         }
     }
 
-    /// Of the whole picture.
+    /// The width of the whole picture.
     pub(super) fn width(&self) -> f64 {
         self.width
     }
 
-    /// Where a lane is; the left edge for one that is not there.
+    /// The place of a lane; the left edge for an absent one.
     pub(super) fn x(&self, who: LaneOwner) -> f64 {
         let lane = self.all.iter().find(|(of, _)| *of == who);
         lane.map_or(0.0, |(_, x)| *x)
     }
 
-    /// Whether this client stands to the left of the servers.
+    /// Whether this client is to the left of the servers.
     pub(super) fn is_left(&self, client: u8) -> bool {
         self.all
             .first()
             .is_some_and(|(who, _)| *who == LaneOwner::Client(client))
     }
 
-    /// From the first lane to the last.
+    /// The span from the first lane to the last.
     pub(super) fn ends(&self) -> (f64, f64) {
         let first = self.all.first().map_or(0.0, |(_, x)| *x);
         (first, self.all.last().map_or(0.0, |(_, x)| *x))
@@ -147,7 +147,7 @@ fn servers(trace: &Trace) -> Vec<LaneOwner> {
 fn is_of(step: &StoryStep, clients: &[u8]) -> bool {
     match actor(&step.line.event) {
         Some(client) => clients.contains(&client),
-        // What ends when time passes is said beside the lane.
+        // A lock that expires is described beside the lane.
         None => step.stopped().any(|client| clients.contains(&client)),
     }
 }

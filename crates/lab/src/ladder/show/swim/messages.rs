@@ -1,4 +1,4 @@
-//! The steps of a story: arrows, labels and what is said beside the lanes. Must never draw an arrow for what did not arrive.
+//! The steps of a picture: arrows, labels, and remarks beside the lanes. Only messages that arrived get a whole arrow.
 
 use crate::ladder::trace::LadderEvent;
 use crate::svg::Svg;
@@ -47,7 +47,7 @@ pub(super) fn draw(svg: &mut Svg, steps: &[StoryStep], at: usize, lanes: &Lanes,
     }
 }
 
-/// A command and its reply, or that one which is in this step.
+/// A command, its reply, or both, as far as this step has them.
 struct MessageArrow<'a> {
     event: &'a LadderEvent,
     row: Row,
@@ -152,7 +152,7 @@ impl MessageArrow<'_> {
     }
 }
 
-/// What a client does or concludes, beside its lane.
+/// A client's action or conclusion, beside its lane.
 fn own(svg: &mut Svg, step: &StoryStep, row: Row, lanes: &Lanes) {
     let event = &step.line.event;
     let Some(client) = actor(event) else { return };
@@ -189,7 +189,7 @@ fn beside(svg: &mut Svg, step: &StoryStep, client: u8, row: Row, lanes: &Lanes) 
     }
 }
 
-/// Time passes: a rule from side to side, and what that ends.
+/// Passing time: a rule from side to side, and the locks that expire.
 fn time(svg: &mut Svg, step: &StoryStep, row: Row, lanes: &Lanes) {
     let y = row.asked;
     let (_, last) = lanes.ends();
@@ -213,7 +213,7 @@ fn time(svg: &mut Svg, step: &StoryStep, row: Row, lanes: &Lanes) {
     }
 }
 
-/// What happens to a server, on its lane.
+/// An event of a server, on its lane.
 fn badge(svg: &mut Svg, x: f64, row: Row, text: &str) {
     let half = wide(text, 10.5) / 2.0 + 6.0;
     let y = row.asked;
@@ -224,7 +224,7 @@ fn badge(svg: &mut Svg, x: f64, row: Row, text: &str) {
     svg.text((x, y + 3.5), &style, text);
 }
 
-/// Something ends here.
+/// A mark for the end of a lock.
 pub(super) fn cross(svg: &mut Svg, (x, y): (f64, f64), r: f64) {
     svg.add(&format!(
         r#"<path d="M {:.1} {:.1} L {:.1} {:.1} M {:.1} {:.1} L {:.1} {:.1}" stroke="{WRONG}" stroke-width="2.2" stroke-linecap="round"/>"#,

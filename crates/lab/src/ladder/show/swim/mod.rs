@@ -1,5 +1,5 @@
-//! A story as a picture: a lane for each client and each server, time downwards. Must never let two labels meet, or show
-//! anything by colour alone.
+//! A trace as a picture: a lane for each client and each server, time downwards. Labels do not overlap, and colour is never the
+//! only sign.
 
 mod bars;
 mod frame;
@@ -18,7 +18,7 @@ use super::summary::{ModelOutcome, RungSummary};
 use crate::ladder::words::client;
 use crate::svg::Svg;
 
-/// The picture of a rung that goes wrong; `None` for one that does not within its bounds: there is no story.
+/// The picture of a rung with a violation; `None` without one, since there is no trace.
 pub fn svg(summary: &RungSummary) -> Option<String> {
     let ModelOutcome::Broken(trace) = summary.outcome else {
         return None;
@@ -39,7 +39,7 @@ pub fn svg(summary: &RungSummary) -> Option<String> {
     Some(svg.end())
 }
 
-/// The same for who cannot see it.
+/// A description in words, for screen readers.
 fn in_words(steps: &[StoryStep]) -> String {
     let sentences = steps.iter().map(|step| {
         let who = actor(&step.line.event).map(client).unwrap_or_default();

@@ -1,14 +1,14 @@
-//! Where each step stands, and what is written beside it. Must never make a row too low for its labels.
+//! The vertical places of the steps, with enough room for their labels.
 
 use super::super::steps::StoryStep;
 use super::labels::{label, remark_lines, reply_label};
 use super::style::length;
 use crate::ladder::trace::LadderEvent;
 
-/// Of a line of text.
+/// The height of a line of text.
 pub(super) const LINE: f64 = 14.0;
 const PAD: f64 = 7.0;
-/// Between a command's arrow and its reply's.
+/// The distance between a command's arrow and its reply's.
 const APART: f64 = 8.0;
 
 /// The place of a step.
@@ -16,9 +16,9 @@ const APART: f64 = 8.0;
 pub(super) struct Row {
     pub(super) top: f64,
     pub(super) bottom: f64,
-    /// Where its command goes out, or what else happens happens.
+    /// The place of its command, or of another event.
     pub(super) asked: f64,
-    /// Where the reply comes in.
+    /// The place of the reply's arrival.
     pub(super) answered: f64,
 }
 
@@ -36,7 +36,7 @@ impl Rows {
         });
         let mut rows: Vec<Row> = rows.collect();
         if let Some(last) = rows.last_mut() {
-            // What begins with the last step needs some length to be seen.
+            // A bar that begins with the last step needs some length to be visible.
             last.bottom += 12.0;
         }
         Self(rows)
