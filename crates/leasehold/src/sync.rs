@@ -4,7 +4,7 @@
 //! model of it.
 
 #[cfg(test)]
-mod explore;
+mod tests;
 
 #[cfg(not(test))]
 pub(crate) use std::sync::atomic::AtomicBool;
@@ -12,7 +12,7 @@ pub(crate) use std::sync::atomic::AtomicBool;
 pub(crate) use std::sync::{Mutex, MutexGuard};
 
 #[cfg(test)]
-pub(crate) use self::explore::explore;
+pub(crate) use self::tests::explore;
 #[cfg(test)]
 pub(crate) use explored::{AtomicBool, Mutex, MutexGuard};
 

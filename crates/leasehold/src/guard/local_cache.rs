@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! - **L1** A value is returned for at most [`Settings::max_age`] after the read that found it, whatever notices arrive.
-//! - **L2** After the store's notice that an entry changed, its old value is not returned any more. If notices may have been missed, no
+//! - **LC1** A value is returned for at most [`Settings::max_age`] after the read that found it, whatever notices arrive.
+//! - **LC2** After the store's notice that an entry changed, its old value is not returned any more. If notices may have been missed, no
 //!   value is returned.
-//! - **L3** A read that is under way when a notice arrives stores nothing here: its answer may be older than the change.
+//! - **LC3** A read that is under way when a notice arrives stores nothing here: its answer may be older than the change.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ pub(crate) struct Settings {
 pub(crate) struct LocalCache {
     kept: Cache<LockName, CachedEntry>,
     max_age: Duration,
-    /// Counts the changes among the keys that share a number (L3). Reads may be discarded without need, but never kept wrongly.
+    /// Counts the changes among the keys that share a number (LC3). Reads may be discarded without need, but never kept wrongly.
     changes: [AtomicU64; NUMBERS],
 }
 

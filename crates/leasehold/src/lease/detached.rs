@@ -264,7 +264,7 @@ impl Lease {
     /// # Cancel safety
     /// Dropping the future releases the lock in the background.
     pub async fn detach(self, ttl: Duration) -> Result<(Detached, LeaseStatus), Error> {
-        // First: no renewal for another TTL may be under way that could overtake the next request (R1).
+        // First: no renewal for another TTL may be under way that could overtake the next request (RN1).
         self.extend(ttl).await?;
         let keep = Ttl::new(ttl)?;
         let detached = Detached {

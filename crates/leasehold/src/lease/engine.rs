@@ -6,7 +6,7 @@
 //! - **E4** While a request is under way, or a release has to be repeated, the engine lives, and `Client::close` waits.
 
 #[cfg(test)]
-mod test_access;
+mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};

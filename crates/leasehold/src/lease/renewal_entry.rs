@@ -1,4 +1,4 @@
-//! The state of one lease's renewals. It never assumes a later deadline than the store is certain to keep (R4).
+//! The state of one lease's renewals. It never assumes a later deadline than the store is certain to keep (RN4).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) struct RenewalEntry {
     pub(super) ttl: Ttl,
     /// The grant was shorter than the requested TTL: the lease is renewed once, also if it does not renew itself.
     owed: bool,
-    /// When the next renewal is due, unless one is under way (R1).
+    /// When the next renewal is due, unless one is under way (RN1).
     renew_at: Moment,
     pub(super) progress: Progress,
     /// The last renewal failed.
@@ -29,11 +29,11 @@ pub(super) struct RenewalEntry {
     /// Callers of `extend` while a renewal was under way: they share the next one.
     pub(super) by_hand: Vec<ExtendReply>,
     backoff: Backoff,
-    /// Its timer (R2).
+    /// Its timer (RN2).
     pub(super) ticket: Option<Ticket>,
     /// When its name was last put into the index. Not before the first renewal: shorter locks are not worth showing.
     indexed_at: Option<Moment>,
-    /// The request with the shortest TTL that may still arrive (R4).
+    /// The request with the shortest TTL that may still arrive (RN4).
     late_request: Option<LateRequest>,
 }
 
@@ -42,9 +42,9 @@ pub(super) struct RenewalEntry {
 pub(super) enum Progress {
     /// A timer is set.
     Planned,
-    /// Due, but too many renewals are under way (R5).
+    /// Due, but too many renewals are under way (RN5).
     Queued,
-    /// Sent, and not answered yet (R1).
+    /// Sent, and not answered yet (RN1).
     UnderWay,
 }
 
@@ -185,7 +185,7 @@ impl RenewalEntry {
         is_planned
     }
 
-    /// The server was replaced. The new one is asked for this lease now, or after the renewal under way (R1).
+    /// The server was replaced. The new one is asked for this lease now, or after the renewal under way (RN1).
     pub(super) fn replaced(&mut self, how: Replaced, now: Moment) {
         self.hold.replaced(how);
         if self.progress == Progress::UnderWay {
@@ -217,7 +217,7 @@ impl RenewalEntry {
         due
     }
 
-    /// The certain TTL of a renewal for `ttl`: a late request that is executed after it sets its own TTL (R4).
+    /// The certain TTL of a renewal for `ttl`: a late request that is executed after it sets its own TTL (RN4).
     fn counted(&self, ttl: Ttl, now: Moment) -> Ttl {
         let late_request = self.late_request.as_ref().filter(|late| late.until > now);
         late_request.map_or(ttl, |late| late.ttl.min(ttl))

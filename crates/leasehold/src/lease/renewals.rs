@@ -5,14 +5,14 @@
 //!
 //! # Invariants
 //!
-//! - **R1** A lease has at most one renewal under way, so answers cannot overtake each other.
-//! - **R2** Each lease in `leases` has one timer, at its next event and never later than its deadline. So a loss is reported on time, even
+//! - **RN1** A lease has at most one renewal under way, so answers cannot overtake each other.
+//! - **RN2** Each lease in `leases` has one timer, at its next event and never later than its deadline. So a loss is reported on time, even
 //!   if a renewal hangs.
-//! - **R3** An answer for a lease that is over changes nothing. If it says *held*, the lock is released: the renewal was executed after the
+//! - **RN3** An answer for a lease that is over changes nothing. If it says *held*, the lock is released: the renewal was executed after the
 //!   client had given the lease up.
-//! - **R4** While an unanswered request may still be executed, no deadline is later than its TTL allows: executed after a longer renewal, it
+//! - **RN4** While an unanswered request may still be executed, no deadline is later than its TTL allows: executed after a longer renewal, it
 //!   would shorten the lease without notice.
-//! - **R5** At most [`AT_ONCE`] automatic renewals are under way, so many renewals that are due together do not delay other requests.
+//! - **RN5** At most [`AT_ONCE`] automatic renewals are under way, so many renewals that are due together do not delay other requests.
 
 mod answers;
 
@@ -37,9 +37,9 @@ pub(super) const AT_ONCE: usize = 32;
 pub(super) struct Renewals {
     leases: HashMap<Owner, RenewalEntry>,
     under_way: usize,
-    /// Due, but too many renewals are under way (R5).
+    /// Due, but too many renewals are under way (RN5).
     backlog: VecDeque<Owner>,
-    /// Lost while a renewal was under way. The store may still execute it (R3).
+    /// Lost while a renewal was under way. The store may still execute it (RN3).
     lost_under_way: HashSet<Owner>,
     /// The last replacement of the server, and when the client learned of it.
     replaced: Option<(Moment, Replaced)>,
@@ -220,13 +220,13 @@ impl Renewals {
         mem::take(&mut self.lost)
     }
 
-    /// Sends the next renewals of the backlog (R5).
+    /// Sends the next renewals of the backlog (RN5).
     fn send_from_backlog(&mut self, now: Moment, effects: &mut Effects) {
         while self.under_way < AT_ONCE
             && let Some(owner) = self.backlog.pop_front()
         {
             let queued = |entry: &&mut RenewalEntry| entry.progress == Progress::Queued;
-            // If a caller renewed it meanwhile, it has its renewal (R1).
+            // If a caller renewed it meanwhile, it has its renewal (RN1).
             if let Some(entry) = self.leases.get_mut(&owner).filter(queued) {
                 entry.progress = Progress::Planned;
                 if entry.is_due(now) {
@@ -246,7 +246,7 @@ impl Renewals {
         let hold = entry.hold.clone();
         let callers = mem::take(&mut entry.by_hand);
         if hold.is_lost() || hold.is_past() {
-            // Its timer must go, or it would fire without end (R2).
+            // Its timer must go, or it would fire without end (RN2).
             let verdict = over(&hold);
             if let Some(lost) = hold.loss() {
                 let ended = self.end(hold, lost.cause, effects);
@@ -266,7 +266,7 @@ impl Renewals {
             hold,
         };
         // The deadline is at most the one that this renewal would set, whatever its outcome (L1). Set it first, since the loss is reported
-        // then (R2).
+        // then (RN2).
         renewal.hold.before_renewal(deadline(now, renewal.ttl));
         entry.progress = Progress::UnderWay;
         if entry.is_to_be_indexed(now) {
@@ -281,7 +281,7 @@ impl Renewals {
         effects.push(Effect::Send { name, step, to });
     }
 
-    /// Ends a lease whose deadline has passed. If a renewal is under way, its answer may have to be undone (R3).
+    /// Ends a lease whose deadline has passed. If a renewal is under way, its answer may have to be undone (RN3).
     fn lose(&mut self, hold: Arc<Hold>, cause: LossCause, effects: &mut Effects) {
         let entry = self.leases.get(&hold.owner);
         if entry.is_some_and(|entry| entry.progress == Progress::UnderWay) {
@@ -305,12 +305,12 @@ impl Renewals {
         self.leases.len()
     }
 
-    /// Whether R2 holds.
+    /// Whether RN2 holds.
     #[cfg(test)]
     pub(super) fn check(&self) {
         for entry in self.leases.values() {
             let due = entry.ticket.map(super::timers::Ticket::at);
-            assert!(due.is_some_and(|at| at <= entry.hold.valid_until()), "R2");
+            assert!(due.is_some_and(|at| at <= entry.hold.valid_until()), "RN2");
         }
     }
 }
@@ -321,7 +321,7 @@ fn over(hold: &Hold) -> Error {
     lost.unwrap_or_else(|| StoreError::closed().into())
 }
 
-/// Sets the timer of a lease (R2).
+/// Sets the timer of a lease (RN2).
 fn schedule(owner: &Owner, entry: &mut RenewalEntry, effects: &mut Effects) {
     if let Some(ticket) = entry.ticket.take() {
         effects.unset(ticket);

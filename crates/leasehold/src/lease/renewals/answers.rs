@@ -1,4 +1,4 @@
-//! Answers to renewals (R3).
+//! Answers to renewals (RN3).
 
 use leasehold_core::Reply;
 
@@ -61,7 +61,7 @@ impl Renewals {
         let mut ended = None;
         let verdict = match (self.leases.get_mut(owner), answer) {
             (None, answer) => {
-                // Over while the renewal was under way (R3). What was released is settled already, and may be kept on purpose.
+                // Over while the renewal was under way (RN3). What was released is settled already, and may be kept on purpose.
                 heard.is_to_be_undone =
                     self.lost_under_way.remove(owner) && matches!(answer, Ok(Reply::Held(_)));
                 Err(over(&renewal.hold))

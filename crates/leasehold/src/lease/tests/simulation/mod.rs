@@ -7,12 +7,12 @@
 //!
 //! # Checked in every history
 //!
-//! - A lease that its user may rely on is one that the server has granted, and nobody else's (L1, R4, W4). Not at once if it was broken,
+//! - A lease that its user may rely on is one that the server has granted, and nobody else's (L1, RN4, W4). Not at once if it was broken,
 //!   or if a replica took over: its client is told within 2 s of a connection to that (L4). No lease is handed on in doubt.
 //! - What the server keeps for a client is known to it, or on its way to it (E1, E2, W1, U1).
 //! - Who waits is served before those of the same client who came later (Q3); everybody is answered, in time if there is a limit (Q2, Q4).
 //! - A release has a verdict, and a right one (U2). What is to stay taken does (U3). No fence is lower than one before it.
-//! - Lines are well-formed (Q2, Q5, Q6), and each lease has a timer that is not later than its deadline (R2), after every event.
+//! - Lines are well-formed (Q2, Q5, Q6), and each lease has a timer that is not later than its deadline (RN2), after every event.
 //! - In the end nothing is left: no lock, no queue, no lease, no settlement (Q5, U1).
 //!
 //! Left out: a request of the same owner that the server carries out after a release that keeps the lock taken. It may end that time

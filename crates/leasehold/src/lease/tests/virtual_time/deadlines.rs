@@ -1,4 +1,4 @@
-//! When a loss is told, whatever a deadline was before: at the deadline (R2), and once for all (L3).
+//! When a loss is told, whatever a deadline was before: at the deadline (RN2), and once for all (L3).
 
 use super::*;
 
