@@ -48,11 +48,11 @@ impl fmt::Debug for Credentials {
     }
 }
 
-type Asked = BoxFuture<'static, Result<Credentials, String>>;
+type CredentialsFuture = BoxFuture<'static, Result<Credentials, String>>;
 
 /// A source of credentials. The client asks it at each dial.
 #[derive(Clone)]
-pub(crate) struct Source(Arc<dyn Fn() -> Asked + Send + Sync>);
+pub(crate) struct Source(Arc<dyn Fn() -> CredentialsFuture + Send + Sync>);
 
 impl Source {
     pub(crate) fn new<F, E>(ask: impl Fn() -> F + Send + Sync + 'static) -> Self
@@ -72,7 +72,7 @@ impl Source {
         }))
     }
 
-    pub(crate) fn ask(&self) -> Asked {
+    pub(crate) fn ask(&self) -> CredentialsFuture {
         (self.0)()
     }
 }

@@ -63,10 +63,10 @@ impl Moment {
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Clock(Source);
+pub struct Clock(ClockSource);
 
 #[derive(Clone)]
-enum Source {
+enum ClockSource {
     System,
     Virtual(Arc<Virtual>),
     #[cfg(any(test, feature = "simulation"))]
@@ -94,7 +94,7 @@ const VIRTUAL_EPOCH_US: u64 = 1_767_225_600_000_000;
 impl Clock {
     /// The clock of this host. It counts suspend.
     pub const fn system() -> Self {
-        Self(Source::System)
+        Self(ClockSource::System)
     }
 
     /// A clock for tests that follows the current tokio runtime. On a paused runtime (`start_paused`) time moves only when all tasks
@@ -107,7 +107,7 @@ impl Clock {
     pub fn virtual_time() -> Self {
         let origin = tokio::time::Instant::now();
         let (jumped_us, wall_us) = (AtomicU64::new(0), AtomicU64::new(VIRTUAL_EPOCH_US));
-        Self(Source::Virtual(Arc::new(Virtual {
+        Self(ClockSource::Virtual(Arc::new(Virtual {
             origin,
             jumped_us,
             wall_us,
@@ -117,7 +117,7 @@ impl Clock {
     /// A clock that moves only by [`Clock::advance`], for simulations without a tokio runtime.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn manual() -> Self {
-        Self(Source::Manual(Arc::new(Manual {
+        Self(ClockSource::Manual(Arc::new(Manual {
             now_us: AtomicU64::new(1_000_000),
             passed: tokio::sync::Notify::new(),
         })))
@@ -126,7 +126,7 @@ impl Clock {
     /// Lets time pass on a manual clock.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn advance(&self, duration: Duration) {
-        if let Source::Manual(clock) = &self.0 {
+        if let ClockSource::Manual(clock) = &self.0 {
             clock.now_us.fetch_add(micros(duration), Ordering::SeqCst);
             clock.passed.notify_waiters();
         }
@@ -134,7 +134,7 @@ impl Clock {
 
     /// Simulates a suspended host: the clock jumps, and no timer fires. No effect on the system's clock.
     pub fn suspend(&self, duration: Duration) {
-        if let Source::Virtual(clock) = &self.0 {
+        if let ClockSource::Virtual(clock) = &self.0 {
             clock
                 .jumped_us
                 .fetch_add(micros(duration), Ordering::SeqCst);
@@ -143,7 +143,7 @@ impl Clock {
 
     /// Simulates an administrator or NTP that sets wall time back. No effect on the system's clock.
     pub fn step_wall_back(&self, duration: Duration) {
-        if let Source::Virtual(clock) = &self.0 {
+        if let ClockSource::Virtual(clock) = &self.0 {
             clock.wall_us.fetch_sub(micros(duration), Ordering::SeqCst);
         }
     }
@@ -155,14 +155,14 @@ impl Clock {
     )]
     pub fn now(&self) -> Moment {
         match &self.0 {
-            Source::System => Moment(boot_micros()),
-            Source::Virtual(clock) => {
+            ClockSource::System => Moment(boot_micros()),
+            ClockSource::Virtual(clock) => {
                 let awake = micros(tokio::time::Instant::now().duration_since(clock.origin));
                 // Not from zero, so that a deadline before the first moment can be told apart.
                 Moment(1_000_000 + awake + clock.jumped_us.load(Ordering::SeqCst))
             }
             #[cfg(any(test, feature = "simulation"))]
-            Source::Manual(clock) => Moment(clock.now_us.load(Ordering::SeqCst)),
+            ClockSource::Manual(clock) => Moment(clock.now_us.load(Ordering::SeqCst)),
         }
     }
 
@@ -179,12 +179,12 @@ impl Clock {
     pub(crate) fn store_now(&self) -> Now {
         let clock_us = self.now().as_micros();
         let wall_us = match &self.0 {
-            Source::System => SystemTime::now()
+            ClockSource::System => SystemTime::now()
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .map_or(0, micros),
-            Source::Virtual(clock) => clock.wall_us.load(Ordering::SeqCst) + clock_us,
+            ClockSource::Virtual(clock) => clock.wall_us.load(Ordering::SeqCst) + clock_us,
             #[cfg(any(test, feature = "simulation"))]
-            Source::Manual(_) => VIRTUAL_EPOCH_US + clock_us,
+            ClockSource::Manual(_) => VIRTUAL_EPOCH_US + clock_us,
         };
         Now { clock_us, wall_us }
     }
@@ -197,7 +197,7 @@ impl Clock {
                 return;
             }
             #[cfg(any(test, feature = "simulation"))]
-            if let Source::Manual(clock) = &self.0 {
+            if let ClockSource::Manual(clock) = &self.0 {
                 // Nothing runs between the look and the wait: the scheduler comes in at awaits and locks only.
                 clock.passed.notified().await;
                 continue;
@@ -209,7 +209,7 @@ impl Clock {
     /// Waits for a duration that no deadline depends on: a back-off, a poll.
     pub(crate) async fn sleep(&self, duration: Duration) {
         #[cfg(any(test, feature = "simulation"))]
-        if let Source::Manual(_) = self.0 {
+        if let ClockSource::Manual(_) = self.0 {
             return self.sleep_until(self.now().after(duration)).await;
         }
         tokio::time::sleep(duration).await;
@@ -227,7 +227,7 @@ impl Clock {
 
     /// Whether timers follow the current runtime, so that all work must be done there.
     pub(crate) fn is_virtual(&self) -> bool {
-        matches!(self.0, Source::Virtual(_))
+        matches!(self.0, ClockSource::Virtual(_))
     }
 }
 

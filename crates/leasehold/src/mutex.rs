@@ -8,7 +8,7 @@ use leasehold_core::{Invalid, Label, LockName, Ttl};
 
 use crate::error::{Error, StoreError, within};
 use crate::lease::{
-    Engine, Lease, OnWait, Pending, Request, RunOutcome, Terms, WaitLimit, WaitStatus,
+    AcquireRequest, Engine, Lease, OnWait, Pending, RunOutcome, Terms, WaitLimit, WaitStatus,
 };
 
 /// A mutex: one holder at a time, across all processes that use the same store and name.
@@ -367,7 +367,7 @@ impl Mutex {
             .into());
         }
         within("at_least", self.at_least, Duration::ZERO, Ttl::MAX)?;
-        let request = Request {
+        let request = AcquireRequest {
             name,
             terms: Terms {
                 ttl,

@@ -156,7 +156,7 @@ pub(crate) struct Job<T>(tokio::task::JoinHandle<T>);
 
 /// How such work ended.
 #[cfg(feature = "cache")]
-pub(crate) enum Ended<T> {
+pub(crate) enum JobEnd<T> {
     With(T),
     /// It panicked, and said this.
     Panicked(String),
@@ -166,17 +166,17 @@ pub(crate) enum Ended<T> {
 
 #[cfg(feature = "cache")]
 impl<T> Job<T> {
-    pub(crate) async fn ended(&mut self) -> Ended<T> {
+    pub(crate) async fn ended(&mut self) -> JobEnd<T> {
         match (&mut self.0).await {
-            Ok(outcome) => Ended::With(outcome),
+            Ok(outcome) => JobEnd::With(outcome),
             Err(error) => match error.try_into_panic() {
-                Ok(said) => Ended::Panicked(
+                Ok(said) => JobEnd::Panicked(
                     said.downcast_ref::<&str>()
                         .map(|text| (*text).to_owned())
                         .or_else(|| said.downcast_ref::<String>().cloned())
                         .unwrap_or_default(),
                 ),
-                Err(_) => Ended::Gone,
+                Err(_) => JobEnd::Gone,
             },
         }
     }

@@ -159,7 +159,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
         Self(self.0.lifetime(lifetime))
     }
 
-    /// The value: the stored one, or what the loader brings if nobody else does.
+    /// The stored value, or the loader's if no other caller loads.
     ///
     /// # Errors
     /// See [`Error`].
@@ -189,7 +189,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
         Self(self.0.lifetime(lifetime))
     }
 
-    /// The values: the stored ones, and what the loader brings.
+    /// The stored values and the loader's.
     ///
     /// # Errors
     /// See [`Error`]; those of single keys are in [`BatchResult::failed`].
@@ -204,7 +204,7 @@ impl<V, C> fmt::Debug for GetManyOrRefresh<V, C> {
     }
 }
 
-/// Does `work` on a thread of its own.
+/// Runs `work` on a new thread.
 async fn on_thread<V: Send + 'static>(
     work: impl FnOnce() -> Result<V, Box<dyn StdError + Send + Sync>> + Send + 'static,
 ) -> Result<V, Box<dyn StdError + Send + Sync>> {

@@ -16,7 +16,9 @@ use super::codec::{self, Codec};
 use super::error::Error;
 use super::run::run;
 use crate::client::Client;
-use crate::guard::{Decoded, Failure, LoadResult, LoadScope, LoadedValue, Loader, Policy, Request};
+use crate::guard::{
+    Decoded, Failure, LoadResult, LoadScope, LoadedValue, Loader, Policy, ReadRequest,
+};
 use crate::runtime::Home;
 
 /// How long one loaded value is stored: see [`GetOrRefresh::lifetime`].
@@ -31,7 +33,7 @@ pub enum Lifetime {
     NotStored,
 }
 
-type Load<V> = Box<dyn FnOnce() -> BoxFuture<'static, Result<V, Failure>> + Send>;
+type LoadFn<V> = Box<dyn FnOnce() -> BoxFuture<'static, Result<V, Failure>> + Send>;
 type LifetimeOf<V> = Box<dyn FnOnce(&V) -> Lifetime + Send>;
 
 /// A call of [`Cache::get_or_refresh`](super::Cache::get_or_refresh). Await it for the value.
@@ -60,7 +62,7 @@ pub struct GetOrRefresh<V, C> {
     client: Client,
     key: String,
     policy: Policy,
-    load: Load<V>,
+    load: LoadFn<V>,
     lifetime: LifetimeOf<V>,
     never_waits: bool,
     codec: PhantomData<C>,
@@ -152,7 +154,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
             usual: (self.policy.fresh_for, self.policy.stale_for),
             codec: PhantomData,
         };
-        let request = Request {
+        let request = ReadRequest {
             key: name.clone(),
             policy: self.policy,
             loader: Some(Box::new(loader)),
@@ -188,7 +190,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> IntoFuture for GetOrRefresh<V, C> {
 struct Single<V, C> {
     /// Set for a caller that does not wait for another load.
     passed: Option<oneshot::Sender<()>>,
-    load: Load<V>,
+    load: LoadFn<V>,
     lifetime: LifetimeOf<V>,
     usual: (Duration, Duration),
     codec: PhantomData<fn() -> C>,

@@ -17,7 +17,7 @@ use crate::guard::Refusal;
 /// | [`Error::Busy`] | another caller still loads | yes |
 /// | [`Error::Load`] | a load failed, in this or another process | after [`LoadFailed::retry_after`]; until then no caller loads |
 /// | [`Error::Store`] | no verdict | yes |
-/// | [`Error::Value`] | yes, but the value cannot be written down or read | not with the same types |
+/// | [`Error::Value`] | yes, but the value cannot be encoded or decoded | not with the same types |
 /// | [`Error::Invalid`] | no | not with the same input |
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -37,8 +37,8 @@ pub enum Error {
     /// The store gave no verdict.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What is stored cannot be read as the type that was asked for, what was loaded cannot be written down, or something else stands
-    /// under the key.
+    /// The stored value cannot be decoded as the requested type, the loaded value cannot be encoded, or the key holds something that is not
+    /// a cache entry.
     #[error("the value of \"{key}\" {why}")]
     #[non_exhaustive]
     Value {
@@ -58,9 +58,9 @@ pub enum Error {
 pub struct LoadFailed {
     /// The entry.
     pub key: String,
-    /// What the loader said. Others of the fleet are told its first 256 bytes.
+    /// The text of the loader's error. Other processes get its first 256 bytes.
     pub text: String,
-    /// How long nobody tries again.
+    /// How long no caller in the fleet retries.
     pub retry_after: Duration,
     /// The loader's error, if it happened in this process.
     pub cause: Option<Arc<dyn StdError + Send + Sync>>,

@@ -17,7 +17,7 @@ use super::codec::Codec;
 use super::error::Error;
 use super::run::run;
 use crate::client::Client;
-use crate::guard::{Failure, LoadResult, LoadScope, Loader, Policy, Refusal, Request};
+use crate::guard::{Failure, LoadResult, LoadScope, Loader, Policy, ReadRequest, Refusal};
 use crate::runtime::Home;
 use crate::sync::Mutex;
 
@@ -144,7 +144,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
             undecided: watch::Sender::new(names.len()),
         });
         let caller = self.client.guard.caller();
-        let requests = names.iter().map(|name| Request {
+        let requests = names.iter().map(|name| ReadRequest {
             key: name.clone(),
             policy: self.policy.clone(),
             loader: Some(Box::new(Member {

@@ -23,9 +23,8 @@ impl Client {
     /// | `local:`, `local:/path/to/file[?mode=0660]` | the processes of this user, or of all who may write the file, on one host |
     /// | `memory:` | this client only |
     ///
-    /// `?db=1` means the same as `/1`. Whatever else stands in a URL is refused. The path of a `local:` file must be absolute, since a
-    /// relative one would mean another file in each directory; `mode` is that of the file if it has to be made: `0600` (the
-    /// default), `0660` or `0666`.
+    /// `?db=1` is equivalent to `/1`. A URL with any other part is refused. The path of a `local:` file must be absolute, since a relative
+    /// path would mean another file in each directory. `mode` is the mode of a new file: `0600` (the default), `0660` or `0666`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
@@ -131,7 +130,7 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// A prefix for all lock names of this client, followed by a colon. Default: none, so that the key is the name.
+    /// A prefix for all lock names of this client, followed by a colon. Default: none, so the key is the name.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
@@ -139,7 +138,7 @@ impl ClientBuilder {
 
     /// How the key of a lock is made from its name, to share it with programs that put something around theirs: `lock:{}` for
     /// python-redis-lock, `redlock:{}` for pottery, `mutex:{}` for redis-semaphore. `{}` stands for the name, with the
-    /// namespace before it. Default: `{}`, the name itself. Programs that exclude each other must have the same.
+    /// namespace before it. Default: `{}`, the name itself. Programs that exclude each other must have equal templates.
     pub fn key_template(mut self, template: impl Into<String>) -> Self {
         self.key_template = Some(template.into());
         self
@@ -171,32 +170,35 @@ impl ClientBuilder {
         self
     }
 
-    /// Keeps up to `max_bytes` of fresh cache values in this process, so that reading one that is asked for often costs no request.
-    /// Default: none.
+    /// Caches up to `max_bytes` of fresh cache values in this process, so reading a hot entry costs no request. Default: none.
     ///
-    /// On Redis, whatever changes an entry (an invalidation or a newer value of another process, `DEL`, `FLUSHALL`, eviction) is pushed to
-    /// this client, by the server's `CLIENT TRACKING`; until that arrives, the value it has may still be given out as fresh here. A value is
-    /// given out for `max_age` at most after it was read, also where nothing is pushed: from `local:`, for a user who may not `CLIENT TRACKING`, and over a connection that broke
-    /// and nobody noticed yet. With this, an invalidation by another process is therefore seen a moment later, and `max_age` later at worst.
+    /// On Redis, the server pushes each change of an entry to this client by `CLIENT TRACKING`: an invalidation or a newer value of another
+    /// process, `DEL`, `FLUSHALL`, eviction. Until the push arrives, this client may still return the old value as fresh. So an
+    /// invalidation by another process takes effect a moment later.
+    ///
+    /// A value is returned for at most `max_age` after it was read. That bound also holds without pushes: for `local:`, for a Redis user
+    /// that may not use `CLIENT TRACKING`, and for a broken connection that the client has not noticed yet.
     #[cfg(feature = "cache")]
     pub fn cache_in_process(mut self, max_bytes: u64, max_age: Duration) -> Self {
         self.cache_layer = Some(LocalCacheSettings { max_bytes, max_age });
         self
     }
 
-    /// Which locks have a time series of their own in `metrics`, by the label `lock`: names, or prefixes that end in `*`. All
-    /// others are `other`; if none are declared, there is no such label. Each name that is declared costs memory for as long
-    /// as the program runs, so declare kinds of work, not customers. Default: none.
+    /// The locks that have their own time series in `metrics`, by the label `lock`: names, or prefixes that end in `*`. All other locks
+    /// have the label `other`. Without declared names, there is no such label. Each declared name costs memory for as long as the program
+    /// runs, so declare kinds of work, not customers. Default: none.
     #[cfg(feature = "metrics")]
     pub fn metric_names(mut self, names: impl IntoIterator<Item: Into<String>>) -> Self {
         self.metric_names = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Asks for user and password at each dial, so that they can change while the client lives: a token that expires, a secret that is
-    /// rotated. The URL must have none. The source may take as long as a request; one that takes longer, fails or panics is asked again, and
-    /// its error is told to people. It may run on the runtime that the client was made on: let it wait, but not block for long. Of use
-    /// to a server only. Default: the credentials of the URL, if any.
+    /// A source of user and password. The client asks it at each dial, so the credentials can change while the client lives: a token that
+    /// expires, a secret that is rotated. The URL must have no credentials then.
+    ///
+    /// The source has the time limit of a request. If it takes longer, fails or panics, the client asks it again and reports its error. It
+    /// may run on the runtime on which the client was made, so it must not block for long. For servers only. Default: the credentials of the
+    /// URL, if any.
     ///
     /// ```no_run
     /// use std::io;
@@ -220,9 +222,9 @@ impl ClientBuilder {
         self
     }
 
-    /// How `rediss://` connections are encrypted: authorities, a certificate of the client's own, a provider of cryptography. Takes a
-    /// [`ClientConfig`](rustls::ClientConfig) of [`leasehold::rustls`](crate::rustls). With it, a URL that would send in clear is refused.
-    /// Default: the authorities that this system trusts, with the provider that the program has installed, or ring.
+    /// The TLS configuration of `rediss://` connections: certificate authorities, a client certificate, a cryptography provider. Takes a
+    /// [`ClientConfig`](rustls::ClientConfig) of [`leasehold::rustls`](crate::rustls). With it, a URL without TLS is refused. Default: the
+    /// authorities that this system trusts, with the provider that the program has installed, or ring.
     ///
     /// ```no_run
     /// use std::sync::Arc;

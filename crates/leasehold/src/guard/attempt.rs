@@ -10,7 +10,7 @@ use super::granted::Granted;
 use super::guard_core::GuardCore;
 use super::load_task::LoadTask;
 use super::loader::Loader;
-use super::request::Request;
+use super::request::ReadRequest;
 use super::shared_load::SharedLoad;
 use super::stage::{LoadOutcome, LoadStage};
 use crate::backoff::jittered;
@@ -20,7 +20,7 @@ use crate::telemetry::Held;
 
 impl GuardCore {
     /// Refreshes the value in the background, unless a shared load does already.
-    pub(super) fn refresh(self: &Arc<Self>, request: &mut Request, seen: Version, over: bool) {
+    pub(super) fn refresh(self: &Arc<Self>, request: &mut ReadRequest, seen: Version, over: bool) {
         // A client that is closed refreshes nothing.
         if let Ok((_, true)) = self.join(request, seen, over)
             && over
@@ -32,7 +32,7 @@ impl GuardCore {
     /// The shared load of this entry, and whether it begins with this request, whose loader it then has (G1).
     pub(super) fn join(
         self: &Arc<Self>,
-        request: &mut Request,
+        request: &mut ReadRequest,
         seen: Version,
         over: bool,
     ) -> Result<(Arc<SharedLoad>, bool), Refusal> {

@@ -14,7 +14,7 @@ use super::policy::{LONGEST, MOST_BYTES, millis};
 use super::stage::{CommitReport, LoadOutcome, LoadStage};
 use crate::clock::Moment;
 use crate::error::StoreError;
-use crate::runtime::Ended;
+use crate::runtime::JobEnd;
 use crate::telemetry::{Held, LeaseLost, Load, Loading};
 
 /// The longest text of a failure that is stored for other clients.
@@ -47,14 +47,14 @@ impl LoadTask {
         let ended = tokio::select! {
             ended = job.ended() => ended,
             never = self.keep_lease(&mut granted.until, &mut loading) => match never {},
-            _ = engine.closing() => Ended::Gone,
+            _ = engine.closing() => JobEnd::Gone,
         };
         let took = engine.clock.now().since(began);
         if engine.clock.now() > granted.until {
             loading.lease_lost(LeaseLost::Deadline);
         }
         match ended {
-            Ended::With(LoadResult::Value(output)) => {
+            JobEnd::With(LoadResult::Value(output)) => {
                 let header = Header {
                     invalidated: false,
                     version: granted.version,
@@ -78,22 +78,22 @@ impl LoadTask {
                 loading.ended(kept.map_or(Load::Unconfirmed, Load::from), took, None);
                 LoadOutcome::Loaded(value, CommitReport { began, sent, kept })
             }
-            Ended::With(LoadResult::Nothing) => {
+            JobEnd::With(LoadResult::Nothing) => {
                 loading.ended(Load::Nothing, took, None);
                 self.abandon(None).await;
                 self.clear().await;
                 LoadOutcome::Nothing
             }
-            Ended::With(LoadResult::Failed(failure)) => {
+            JobEnd::With(LoadResult::Failed(failure)) => {
                 loading.ended(Load::Failed, took, Some(&failure.text));
                 self.fail(failure, granted).await
             }
-            Ended::Panicked(said) => {
+            JobEnd::Panicked(said) => {
                 let text = format!("the loader panicked: {said}");
                 loading.ended(Load::Panicked, took, Some(&text));
                 self.fail(Failure { text, source: None }, granted).await
             }
-            Ended::Gone => {
+            JobEnd::Gone => {
                 loading.ended(Load::Gone, took, None);
                 self.abandon(None).await;
                 LoadOutcome::Refused(if engine.is_closed() {

@@ -10,7 +10,7 @@ use super::answer::Failure;
 use super::guard_core::GuardCore;
 use super::load_scope::LoadScope;
 use super::policy::Policy;
-use super::request::Request;
+use super::request::ReadRequest;
 use super::shared_load::SharedLoad;
 use super::stage::{LoadOutcome, LoadStage, StaleValue};
 use crate::clock::Moment;
@@ -36,7 +36,7 @@ impl LoadTask {
     pub(super) fn new(
         guard: Arc<GuardCore>,
         shared_load: Arc<SharedLoad>,
-        request: &Request,
+        request: &ReadRequest,
         (seen, over): (Version, bool),
     ) -> Self {
         let token = Token(guard.engine.identity.bits());

@@ -40,7 +40,7 @@ pub(crate) use self::loader::{LoadResult, LoadedValue, Loader};
 use self::local_cache::LocalCache;
 pub(crate) use self::local_cache::Settings as LocalCacheSettings;
 pub use self::policy::{MOST_BYTES, Policy};
-pub(crate) use self::request::Request;
+pub(crate) use self::request::ReadRequest;
 use crate::lease::Engine;
 use crate::store::Listener;
 use crate::store::entries::Entries;

@@ -12,7 +12,7 @@ use super::guard_core::GuardCore;
 use super::local_cache::ReadTicket;
 use super::policy::Policy;
 use super::reporting;
-use super::request::Request;
+use super::request::ReadRequest;
 use super::stage::{Demand, StaleValue, WaitResult};
 use crate::clock::Moment;
 use crate::telemetry::{Read, Reading};
@@ -35,7 +35,7 @@ struct Known {
 
 impl Known {
     /// Decodes a value as the caller does, if that works.
-    fn read(request: &Request, value: &Value, now_ms: u64) -> Option<Self> {
+    fn read(request: &ReadRequest, value: &Value, now_ms: u64) -> Option<Self> {
         Some(Self {
             header: value.header,
             value: (request.decode)(value)?,
@@ -54,7 +54,7 @@ impl Known {
 
 impl GuardCore {
     /// A value by the rules of the policy: fresh, stale, loaded, or loaded by another caller.
-    pub(crate) async fn get(self: Arc<Self>, request: Request) -> Result<Answer, Refusal> {
+    pub(crate) async fn get(self: Arc<Self>, request: ReadRequest) -> Result<Answer, Refusal> {
         let asked = self.engine.clock.now();
         let reading = self.reading(&request.key, asked);
         match self.lookup(&request.key).await {
@@ -69,7 +69,7 @@ impl GuardCore {
     /// The values of several entries, after one read of all of them.
     pub(crate) async fn get_many(
         self: Arc<Self>,
-        requests: Vec<Request>,
+        requests: Vec<ReadRequest>,
     ) -> Result<Vec<Result<Answer, Refusal>>, Refusal> {
         let asked = self.engine.clock.now();
         let keys: Vec<_> = requests.iter().map(|request| request.key.clone()).collect();
@@ -159,7 +159,7 @@ impl GuardCore {
     /// The answer for a request, given the result of the read that began at `asked`.
     async fn get_after(
         self: &Arc<Self>,
-        request: Request,
+        request: ReadRequest,
         asked: Moment,
         lookup: Lookup,
         mut reading: Reading<'_>,
@@ -174,7 +174,7 @@ impl GuardCore {
 
     async fn answer(
         self: &Arc<Self>,
-        mut request: Request,
+        mut request: ReadRequest,
         asked: Moment,
         mut lookup: Lookup,
         reading: &mut Reading<'_>,

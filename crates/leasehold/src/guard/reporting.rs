@@ -34,15 +34,15 @@ pub(super) fn of(refusal: &Refusal) -> Read {
 
 /// Reports the result of an invalidation.
 pub(super) fn invalidated(telemetry: &Telemetry, key: &LockName, result: &Result<(), Refusal>) {
-    let why = result.as_ref().err().map(Why);
+    let why = result.as_ref().err().map(InvalidationError);
     let error = why.as_ref().map(|why| why as &dyn fmt::Display);
     telemetry.invalidated(key, error);
 }
 
 /// Why an invalidation is not certain.
-struct Why<'a>(&'a Refusal);
+struct InvalidationError<'a>(&'a Refusal);
 
-impl fmt::Display for Why<'_> {
+impl fmt::Display for InvalidationError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Refusal::Store(error) => error.fmt(f),

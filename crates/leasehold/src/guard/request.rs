@@ -11,7 +11,7 @@ use crate::runtime::Home;
 use crate::telemetry::Held;
 
 /// A request for an entry and its loader.
-pub(crate) struct Request {
+pub(crate) struct ReadRequest {
     pub(crate) key: LockName,
     pub(crate) policy: Policy,
     pub(crate) loader: Option<Box<dyn Loader>>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::timers::Next;
+use super::timers::NextTimer;
 use crate::clock::{Clock, Moment};
 use crate::sync::AtomicBool;
 
@@ -20,14 +20,14 @@ const QUIET: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct WakePlan {
     /// `None` while it sleeps without a limit.
-    looks_at: Option<Next>,
+    looks_at: Option<NextTimer>,
     /// A timer was added since it last looked.
     added: bool,
 }
 
 impl WakePlan {
     /// Adds a timer. Returns whether the task has to be woken for it.
-    pub(super) fn add(&mut self, next: Next) -> bool {
+    pub(super) fn add(&mut self, next: NextTimer) -> bool {
         self.added = true;
         let sooner = self.looks_at.map_or(next, |at| at.and(next));
         let is_late = self.looks_at != Some(sooner);
@@ -36,9 +36,9 @@ impl WakePlan {
     }
 
     /// The task is about to sleep, and `first` is the first timer. Returns until when it sleeps.
-    pub(super) fn sleep(&mut self, first: Option<Next>, now: Moment) -> Option<Next> {
+    pub(super) fn sleep(&mut self, first: Option<NextTimer>, now: Moment) -> Option<NextTimer> {
         let active = std::mem::take(&mut self.added);
-        let quiet = || Next {
+        let quiet = || NextTimer {
             at: now.after(QUIET),
             is_precise: true,
         };
@@ -66,7 +66,7 @@ impl Alarm {
     }
 
     /// Calls `look` each time a timer may be due; `look` returns until when to sleep. Ends when the alarm is closed.
-    pub(super) async fn run(&self, clock: &Clock, mut look: impl FnMut() -> Option<Next>) {
+    pub(super) async fn run(&self, clock: &Clock, mut look: impl FnMut() -> Option<NextTimer>) {
         while !self.closed.load(Ordering::SeqCst) {
             let until = look();
             tokio::select! {
@@ -77,7 +77,7 @@ impl Alarm {
     }
 }
 
-async fn sleep_until(clock: &Clock, next: Option<Next>) {
+async fn sleep_until(clock: &Clock, next: Option<NextTimer>) {
     match next {
         Some(next) if next.is_precise => clock.sleep_until(next.at).await,
         Some(next) => clock.sleep(next.at.since(clock.now())).await,
@@ -94,8 +94,8 @@ mod tests {
     use super::*;
     use crate::lease::timers::Timers;
 
-    fn precise(at: Moment) -> Next {
-        Next {
+    fn precise(at: Moment) -> NextTimer {
+        NextTimer {
             at,
             is_precise: true,
         }
@@ -120,7 +120,7 @@ mod tests {
             rings
         }
 
-        fn look(&self, now: Moment) -> Option<Next> {
+        fn look(&self, now: Moment) -> Option<NextTimer> {
             let (timers, watch) = &mut *self.timers.lock().unwrap();
             while let Some(what) = timers.pop(now) {
                 self.seen.lock().unwrap().push((what, now));

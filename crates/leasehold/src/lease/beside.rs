@@ -17,10 +17,10 @@ pub(crate) trait Doubtful: Send + Sync + 'static {
 
 /// All such holds.
 #[derive(Default)]
-pub(crate) struct Beside(Mutex<State>);
+pub(crate) struct Beside(Mutex<OtherHolds>);
 
 #[derive(Default)]
-struct State {
+struct OtherHolds {
     held: Vec<Weak<dyn Doubtful>>,
     /// The last replacement of the server, and when the client learned of it.
     replaced: Option<(Moment, Replaced)>,
@@ -62,7 +62,7 @@ impl Beside {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OtherHolds> {
         // A change is one assignment.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -11,7 +11,7 @@ use super::acquisition::SentRequest;
 use super::hold::Hold;
 use super::renewal::Renewal;
 use super::renewal_entry::ExtendReply;
-use super::timers::{Next, Ticket, Timers};
+use super::timers::{NextTimer, Ticket, Timers};
 use super::waiter::{OnWaitCall, Waiter};
 use crate::clock::Moment;
 use crate::error::{Error, Lost};
@@ -91,7 +91,7 @@ pub(super) struct Effects {
     /// How many timers are precise.
     precise: usize,
     /// The earliest timer added since [`Effects::take_added`].
-    added: Option<Next>,
+    added: Option<NextTimer>,
 }
 
 impl Effects {
@@ -101,7 +101,7 @@ impl Effects {
 
     /// Adds a timer.
     pub(super) fn wake(&mut self, at: Moment, due: Due) -> Ticket {
-        let next = Next {
+        let next = NextTimer {
             at,
             is_precise: due.is_precise(),
         };
@@ -128,14 +128,14 @@ impl Effects {
     }
 
     /// When the first timer is due, and whether any timer is precise.
-    pub(super) fn next(&self) -> Option<Next> {
+    pub(super) fn next(&self) -> Option<NextTimer> {
         let at = self.later.first()?;
         let is_precise = self.precise > 0;
-        Some(Next { at, is_precise })
+        Some(NextTimer { at, is_precise })
     }
 
     /// The earliest timer added since the last call.
-    pub(super) fn take_added(&mut self) -> Option<Next> {
+    pub(super) fn take_added(&mut self) -> Option<NextTimer> {
         self.added.take()
     }
 

@@ -28,8 +28,8 @@ use super::machine::{About, Machine};
 use super::queue::QueueEntry;
 use super::renewal_entry::{ExtendReply, tell};
 use super::settle::Settle;
-use super::timers::Next;
-use super::waiter::{OnWaitCall, Outcome, Request, Waiter};
+use super::timers::NextTimer;
+use super::waiter::{AcquireOutcome, AcquireRequest, OnWaitCall, Waiter};
 use crate::clock::Clock;
 #[cfg(any(feature = "cache", feature = "timestamp"))]
 use crate::error::StoreError;
@@ -228,7 +228,7 @@ impl Engine {
     }
 
     /// Handles the timers that are due. Returns when the next one is due.
-    fn pass(self: &Arc<Self>) -> Option<Next> {
+    fn pass(self: &Arc<Self>) -> Option<NextTimer> {
         loop {
             {
                 let mut state = self.state();
@@ -242,7 +242,11 @@ impl Engine {
     }
 
     /// Begins an acquisition whose result goes to `answer`. Returns its number.
-    pub(super) fn ask(self: &Arc<Self>, request: Request, answer: oneshot::Sender<Outcome>) -> u64 {
+    pub(super) fn ask(
+        self: &Arc<Self>,
+        request: AcquireRequest,
+        answer: oneshot::Sender<AcquireOutcome>,
+    ) -> u64 {
         let id = self.next_seat.fetch_add(1, Ordering::Relaxed);
         let name = request.name.clone();
         let seat = QueueEntry {

@@ -43,5 +43,5 @@ pub(crate) use self::terms::Terms;
 #[cfg(feature = "timestamp")]
 pub(crate) use self::terms::certain_until;
 pub use self::waiter::WaitStatus;
-pub(crate) use self::waiter::{OnWait, Request, WaitLimit};
+pub(crate) use self::waiter::{AcquireRequest, OnWait, WaitLimit};
 pub use self::watch::LossWatch;

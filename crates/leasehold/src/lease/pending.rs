@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::engine::Engine;
 use super::handle::Lease;
-use super::waiter::{Outcome, Request};
+use super::waiter::{AcquireOutcome, AcquireRequest};
 use crate::error::{Error, StoreError};
 
 /// An acquisition under way. Dropping it ends the acquisition and leaves nothing behind.
@@ -23,13 +23,13 @@ pub(crate) struct Pending {
     engine: Arc<Engine>,
     name: LockName,
     id: u64,
-    answered: oneshot::Receiver<Outcome>,
+    answered: oneshot::Receiver<AcquireOutcome>,
     over: bool,
 }
 
 impl Pending {
     /// Begins an acquisition.
-    pub(crate) fn begin(engine: &Arc<Engine>, request: Request) -> Self {
+    pub(crate) fn begin(engine: &Arc<Engine>, request: AcquireRequest) -> Self {
         let (answer, answered) = oneshot::channel();
         let name = request.name.clone();
         Self {

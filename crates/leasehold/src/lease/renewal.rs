@@ -12,7 +12,7 @@ use crate::store::Answer;
 
 /// Why a renewal is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum RenewalCause {
     /// It is due.
     Due,
     /// A caller asked for it.
@@ -26,7 +26,7 @@ pub(super) struct Renewal {
     /// When it was made, before it is sent.
     pub(super) sent: Moment,
     pub(super) ttl: Ttl,
-    pub(super) why: Why,
+    pub(super) why: RenewalCause,
     pub(super) callers: Vec<ExtendReply>,
 }
 

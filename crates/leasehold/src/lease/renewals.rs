@@ -24,7 +24,7 @@ use leasehold_core::{Held, Owner, Ttl};
 
 use super::effects::{Due, Effect, Effects, To};
 use super::hold::Hold;
-use super::renewal::{Renewal, Why};
+use super::renewal::{Renewal, RenewalCause};
 use super::renewal_entry::{ExtendReply, Progress, RenewalEntry};
 use super::terms::deadline;
 use crate::clock::Moment;
@@ -120,7 +120,7 @@ impl Renewals {
             entry.owe();
         }
         if left < ttl.get() / 2 && entry.progress != Progress::UnderWay {
-            self.send(&hold.owner, Why::Asked, now, effects);
+            self.send(&hold.owner, RenewalCause::Asked, now, effects);
         }
     }
 
@@ -152,7 +152,7 @@ impl Renewals {
         entry.ask_for(ttl);
         entry.by_hand.push(caller);
         if entry.progress != Progress::UnderWay {
-            self.send(owner, Why::Asked, now, effects);
+            self.send(owner, RenewalCause::Asked, now, effects);
         }
     }
 
@@ -195,7 +195,7 @@ impl Renewals {
             self.backlog.push_back(owner.clone());
             schedule(owner, entry, effects);
         } else if entry.is_due(now) {
-            self.send(owner, Why::Due, now, effects);
+            self.send(owner, RenewalCause::Due, now, effects);
         } else {
             schedule(owner, entry, effects);
         }
@@ -230,7 +230,7 @@ impl Renewals {
             if let Some(entry) = self.leases.get_mut(&owner).filter(queued) {
                 entry.progress = Progress::Planned;
                 if entry.is_due(now) {
-                    self.send(&owner, Why::Due, now, effects);
+                    self.send(&owner, RenewalCause::Due, now, effects);
                 } else {
                     schedule(&owner, entry, effects);
                 }
@@ -239,7 +239,7 @@ impl Renewals {
     }
 
     /// Sends a renewal, unless the lease ended a moment ago.
-    fn send(&mut self, owner: &Owner, why: Why, now: Moment, effects: &mut Effects) {
+    fn send(&mut self, owner: &Owner, why: RenewalCause, now: Moment, effects: &mut Effects) {
         let Some(entry) = self.leases.get_mut(owner) else {
             return;
         };
@@ -273,7 +273,7 @@ impl Renewals {
             effects.push(Effect::Index(renewal.hold.name.clone()));
         }
         schedule(owner, entry, effects);
-        if why == Why::Due {
+        if why == RenewalCause::Due {
             self.under_way += 1;
         }
         let (name, step) = renewal.step();

@@ -5,7 +5,7 @@ use crate::error::{Error, Lost};
 
 /// The value that work under a lease returned, and the result of the release after it.
 ///
-/// The two are kept apart, so that a release that fails never costs the value: see [`Lease::run`].
+/// They are separate, so a failed release does not cost the value: see [`Lease::run`].
 #[derive(Debug, Clone)]
 #[must_use = "`released` says whether the lease lasted to the end of the work; `confirmed` makes that an error"]
 #[non_exhaustive]
@@ -36,7 +36,7 @@ impl<T> RunOutcome<T> {
 }
 
 impl<T, E> RunOutcome<Result<T, E>> {
-    /// For work that can fail: takes the work's own error out, so that one `?` is enough for it.
+    /// For work that can fail: takes the work's error out, so one `?` is enough.
     ///
     /// # Errors
     /// The error of the work. The result in [`RunOutcome::released`] is dropped then.

@@ -16,7 +16,7 @@ use super::machine::{About, Machine};
 use super::queue::QueueEntry;
 use super::renewal_entry::tell;
 use super::terms::Terms;
-use super::waiter::{Outcome, Request, WaitLimit, Waiter};
+use super::waiter::{AcquireOutcome, AcquireRequest, WaitLimit, Waiter};
 use crate::backoff;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, StoreError};
@@ -106,7 +106,7 @@ pub enum News {
 
 enum User {
     Idle,
-    Asks(oneshot::Receiver<Outcome>),
+    Asks(oneshot::Receiver<AcquireOutcome>),
     Works(Arc<Hold>),
     Ends(oneshot::Receiver<Result<(), Error>>),
 }
@@ -161,7 +161,7 @@ impl Simulated {
             ttl,
             note: Label::default(),
         };
-        let request = Request {
+        let request = AcquireRequest {
             name: self.name.clone(),
             terms: terms.clone(),
             auto_renew: true,

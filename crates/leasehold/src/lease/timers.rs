@@ -20,13 +20,13 @@ pub(super) struct Ticket {
 
 /// When the timers have to be checked next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Next {
+pub(super) struct NextTimer {
     pub(super) at: Moment,
     /// Also a host that was suspended has to look in time.
     pub(super) is_precise: bool,
 }
 
-impl Next {
+impl NextTimer {
     /// The sooner one of both, as precise as either.
     pub(super) fn and(self, other: Self) -> Self {
         Self {

@@ -27,7 +27,7 @@ pub(crate) enum WaitLimit {
 }
 
 /// One acquisition, as asked for.
-pub(crate) struct Request {
+pub(crate) struct AcquireRequest {
     pub(crate) name: LockName,
     pub(crate) terms: Terms,
     pub(crate) auto_renew: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Request {
     pub(crate) limit: WaitLimit,
 }
 
-impl Request {
+impl AcquireRequest {
     pub(super) fn is_once(&self) -> bool {
         matches!(self.limit, WaitLimit::Once)
     }
@@ -61,16 +61,16 @@ pub struct WaitStatus {
 }
 
 /// The result of a request. Its receiver hands the lease on, or releases it (W2).
-pub(super) type Outcome = Result<Option<Arc<Hold>>, Error>;
+pub(super) type AcquireOutcome = Result<Option<Arc<Hold>>, Error>;
 
 /// The caller of a request in a queue.
 pub(super) struct Waiter {
-    request: Request,
+    request: AcquireRequest,
     begun: Moment,
     /// The time limit of the request.
     pub(super) limit: Option<Moment>,
     pub(super) alarm: Option<Ticket>,
-    answer: oneshot::Sender<Outcome>,
+    answer: oneshot::Sender<AcquireOutcome>,
 }
 
 impl Requester for Waiter {
@@ -84,7 +84,11 @@ impl Requester for Waiter {
 }
 
 impl Waiter {
-    pub(super) fn new(request: Request, begun: Moment, answer: oneshot::Sender<Outcome>) -> Self {
+    pub(super) fn new(
+        request: AcquireRequest,
+        begun: Moment,
+        answer: oneshot::Sender<AcquireOutcome>,
+    ) -> Self {
         let limit = match request.limit {
             WaitLimit::Within(limit) => Some(begun.after(limit)),
             WaitLimit::Once | WaitLimit::Forever => None,

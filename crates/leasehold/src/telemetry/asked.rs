@@ -24,7 +24,7 @@ impl Telemetry {
         let span = self.with(|| {
             info_span!(target: TARGET, "leasehold.acquire", lock, fence = Empty, waited_ms = Empty, outcome = Empty)
         });
-        Asked(Some(Asking {
+        Asked(Some(RequestTelemetry {
             telemetry: self,
             meter: self.meter(lock),
             name,
@@ -37,9 +37,9 @@ impl Telemetry {
 
 /// A request for a lock. If it is dropped without an answer, it was cancelled.
 #[must_use = "dropping it says that the request was cancelled"]
-pub(crate) struct Asked<'a>(Option<Asking<'a>>);
+pub(crate) struct Asked<'a>(Option<RequestTelemetry<'a>>);
 
-struct Asking<'a> {
+struct RequestTelemetry<'a> {
     telemetry: &'a Telemetry,
     meter: Meter,
     name: Option<&'a LockName>,
@@ -87,7 +87,7 @@ impl Drop for Asked<'_> {
     }
 }
 
-impl Asking<'_> {
+impl RequestTelemetry<'_> {
     /// Busy and cancelled are answers, a store that gives none is worth more than a debug line only where it matters: in the
     /// error that the caller gets.
     fn fail(&self, outcome: Outcome, error: Option<&Error>) {

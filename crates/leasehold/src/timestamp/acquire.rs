@@ -28,7 +28,7 @@ pub(super) async fn request(
     }
     let (reply, answer) = oneshot::channel();
     let tasks = key.engine.tasks.clone();
-    let asking = Asking {
+    let asking = AcquireTask {
         key,
         ttl,
         auto_renew,
@@ -40,25 +40,25 @@ pub(super) async fn request(
     answer.await.map_err(|_| StoreError::closed())?
 }
 
-type Answer = Result<Option<TimestampHold>, Error>;
+type AcquireResult = Result<Option<TimestampHold>, Error>;
 
-struct Asking {
+struct AcquireTask {
     key: Key,
     ttl: Ttl,
     auto_renew: bool,
     limit: WaitLimit,
     on_wait: Option<OnWait>,
-    reply: oneshot::Sender<Answer>,
+    reply: oneshot::Sender<AcquireResult>,
 }
 
-impl Asking {
+impl AcquireTask {
     async fn run(mut self) {
         let answer = self.ask().await;
         // Fails if the caller has gone.
         drop(self.reply.send(answer));
     }
 
-    async fn ask(&mut self) -> Answer {
+    async fn ask(&mut self) -> AcquireResult {
         let engine = self.key.engine.clone();
         let clock = &engine.clock;
         let begun = clock.now();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::{LockName, Ttl};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::state::State;
+use super::state::HoldView;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Lost, StoreError};
 
@@ -27,7 +27,7 @@ pub(super) enum Order {
 pub struct TimestampHold {
     pub(super) name: LockName,
     pub(super) clock: Clock,
-    pub(super) state: watch::Receiver<State>,
+    pub(super) state: watch::Receiver<HoldView>,
     /// Without a sender, the keeper releases (T9).
     pub(super) orders: mpsc::UnboundedSender<Order>,
 }

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::hold::Order;
 use super::key::{Key, may_have_taken_effect};
-use super::state::{Shown, State};
+use super::state::{HoldView, Shown};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Error, LossCause, StoreError};
@@ -36,7 +36,7 @@ pub(super) struct Keeper {
     pub(super) backoff: Backoff,
     pub(super) state: Arc<Shown>,
     /// A receiver of the state, to wait for changes.
-    pub(super) seen: watch::Receiver<State>,
+    pub(super) seen: watch::Receiver<HoldView>,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
 }
 

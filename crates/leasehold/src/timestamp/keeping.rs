@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use super::hold::{Order, TimestampHold};
 use super::keeper::{AGAIN, Keeper};
 use super::key::Key;
-use super::state::{Shown, State};
+use super::state::{HoldView, Shown};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Error, LossCause};
@@ -24,7 +24,7 @@ pub(super) struct Grant {
 }
 
 /// The next event.
-enum Next {
+enum KeeperEvent {
     Order(Order),
     Dropped,
     Closed,
@@ -34,7 +34,7 @@ enum Next {
 impl Keeper {
     /// The hold of a lock that was granted just now.
     pub(super) fn begin(key: Key, grant: &Grant, auto_renew: bool) -> TimestampHold {
-        let state = State {
+        let state = HoldView {
             deadline: grant.deadline,
             valid_until: certain_until(grant.sent, grant.ttl.get()),
             doubt: None,
@@ -74,21 +74,25 @@ impl Keeper {
     async fn run(mut self) {
         while self.state.borrow().lost.is_none() {
             match self.next().await {
-                Next::Due => {
+                KeeperEvent::Due => {
                     // A failure is reported as doubt, a loss as a loss.
                     let _told: Result<(), Error> = self.extend(self.asks_for()).await;
                 }
-                Next::Order(Order::Extend(ttl, reply)) => {
+                KeeperEvent::Order(Order::Extend(ttl, reply)) => {
                     let answer = self.extend(ttl).await;
                     if answer.is_ok() {
                         self.ttl = ttl;
                     }
                     drop(reply.send(answer));
                 }
-                Next::Order(Order::Release(reply)) => return self.release(Some(reply)).await,
-                Next::Order(Order::Keep(keep, reply)) => return self.keep(keep, reply).await,
-                Next::Dropped => return self.release(None).await,
-                Next::Closed => {
+                KeeperEvent::Order(Order::Release(reply)) => {
+                    return self.release(Some(reply)).await;
+                }
+                KeeperEvent::Order(Order::Keep(keep, reply)) => {
+                    return self.keep(keep, reply).await;
+                }
+                KeeperEvent::Dropped => return self.release(None).await,
+                KeeperEvent::Closed => {
                     self.lose(LossCause::Closed);
                     return self.release(None).await;
                 }
@@ -96,7 +100,7 @@ impl Keeper {
         }
     }
 
-    async fn next(&mut self) -> Next {
+    async fn next(&mut self) -> KeeperEvent {
         let valid_until = self.valid_until();
         let renews = self.auto_renew || self.state.borrow().replaced.is_some();
         let wake = if renews {
@@ -111,10 +115,10 @@ impl Keeper {
         };
         tokio::select! {
             biased;
-            order = self.orders.recv() => order.map_or(Next::Dropped, Next::Order),
-            _ = engine.closing() => Next::Closed,
-            () = to_be_confirmed => Next::Due,
-            () = engine.clock.sleep_until(wake) => Next::Due,
+            order = self.orders.recv() => order.map_or(KeeperEvent::Dropped, KeeperEvent::Order),
+            _ = engine.closing() => KeeperEvent::Closed,
+            () = to_be_confirmed => KeeperEvent::Due,
+            () = engine.clock.sleep_until(wake) => KeeperEvent::Due,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::lease::Doubtful;
 
 /// The state of a hold that its user sees.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct HoldView {
     /// The deadline in the key.
     pub(super) deadline: u64,
     pub(super) valid_until: Moment,
@@ -24,7 +24,7 @@ pub(super) struct State {
     pub(super) is_to_be_confirmed: bool,
 }
 
-impl State {
+impl HoldView {
     /// Why it is lost, if it is; judged by the clock as well.
     pub(super) fn loss(&self, name: &LockName, clock: &Clock) -> Option<Lost> {
         let passed = || LossCause::Deadline(self.doubt.clone());
@@ -41,16 +41,16 @@ impl State {
 
 /// The sender of the state, for the keeper.
 #[derive(Debug)]
-pub(super) struct Shown(watch::Sender<State>);
+pub(super) struct Shown(watch::Sender<HoldView>);
 
 impl Shown {
-    pub(super) fn new(state: watch::Sender<State>) -> Self {
+    pub(super) fn new(state: watch::Sender<HoldView>) -> Self {
         Self(state)
     }
 }
 
 impl Deref for Shown {
-    type Target = watch::Sender<State>;
+    type Target = watch::Sender<HoldView>;
 
     fn deref(&self) -> &Self::Target {
         &self.0

@@ -1,4 +1,4 @@
-//! Clients that go while a shared load is under way. Must never let a shared load keep a client's machinery for longer than its loader lives.
+//! Clients that end while a shared load is under way: it keeps the client's thread no longer than its loader lives.
 
 use std::future::pending;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! Answers, pushes and connections that are lost. Must never leave a lease behind that nobody knows of, nor a waiter that is not told.
+//! Answers, pushes and connections that are lost: no lease stays behind, and each waiter is answered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -6,7 +6,7 @@ use super::{Heard, Renewals, over, schedule};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::lease::effects::{Effect, Effects};
-use crate::lease::renewal::{Renewal, Why, believed};
+use crate::lease::renewal::{Renewal, RenewalCause, believed};
 use crate::store::Answer;
 use crate::telemetry::Said;
 
@@ -35,10 +35,10 @@ impl Renewals {
             if entry.by_hand.is_empty() {
                 schedule(&owner, entry, effects);
             } else {
-                self.send(&owner, Why::Asked, now, effects);
+                self.send(&owner, RenewalCause::Asked, now, effects);
             }
         }
-        if renewal.why == Why::Due {
+        if renewal.why == RenewalCause::Due {
             self.under_way -= 1;
             self.send_from_backlog(now, effects);
         }

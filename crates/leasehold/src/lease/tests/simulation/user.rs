@@ -11,7 +11,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::lease::hold::Hold;
 use crate::lease::terms::Terms;
-use crate::lease::waiter::{Outcome, Request, WaitLimit};
+use crate::lease::waiter::{AcquireOutcome, AcquireRequest, WaitLimit};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -22,7 +22,7 @@ pub(super) enum Stage {
     /// It waits for a lock.
     Asks {
         id: u64,
-        answer: oneshot::Receiver<Outcome>,
+        answer: oneshot::Receiver<AcquireOutcome>,
         waits: bool,
         leaves: bool,
     },
@@ -99,14 +99,14 @@ fn ttl(time: Duration) -> Ttl {
 }
 
 /// What a user asks for.
-pub(super) fn request(rng: &mut Rng, name: &LockName) -> Request {
+pub(super) fn request(rng: &mut Rng, name: &LockName) -> AcquireRequest {
     let ttls = [MS * 500, MS * 2_000, MS * 5_000, MS * 10_000];
     let limit = match rng.u32(0..10) {
         0 | 1 => WaitLimit::Once,
         2 => WaitLimit::Within(MS * rng.u32(1..3_000)),
         _ => WaitLimit::Forever,
     };
-    Request {
+    AcquireRequest {
         name: name.clone(),
         terms: Terms {
             ttl: ttl(ttls[rng.usize(0..ttls.len())]),

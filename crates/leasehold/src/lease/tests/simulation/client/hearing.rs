@@ -9,7 +9,7 @@ use super::{Client, Fate};
 use crate::error::{Error, LossCause};
 use crate::lease::hold::Hold;
 use crate::lease::tests::simulation::user::Stage;
-use crate::lease::waiter::Outcome;
+use crate::lease::waiter::AcquireOutcome;
 
 /// Where an answer goes that says whether something went well.
 type Verdict = Receiver<Result<(), Error>>;
@@ -64,7 +64,7 @@ impl Client {
         &mut self,
         at: usize,
         (id, waits, leaves): (u64, bool, bool),
-        mut answer: Receiver<Outcome>,
+        mut answer: Receiver<AcquireOutcome>,
     ) -> Heard {
         match answer.try_recv() {
             Ok(Ok(Some(hold))) => {
