@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
-/// Input that was refused before any I/O. It names the input, what is wrong with it, and what to type instead.
+/// Input that was refused before any I/O. It names the input, its fault, and a valid input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
     /// Which input: `"lock name"`, `"TTL"`, `"store URL"`.
     pub what: &'static str,
     /// The input, escaped and shortened so that it can be printed anywhere. Never a secret.
     pub input: String,
-    /// What is wrong, and what would be right.
+    /// The fault, and a valid input.
     pub why: Cow<'static, str>,
 }
 

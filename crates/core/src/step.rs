@@ -15,7 +15,7 @@ pub enum Step {
     Acquire {
         /// The owner that asks; fresh for each acquisition, and repeated by each retry of it.
         owner: Owner,
-        /// What is asked for.
+        /// The mode of the request.
         mode: Mode,
         /// The lease wanted.
         ttl: Ttl,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// is told that it is lost, an extend returns that it is lost, or the latest deadline known to its holder passes. Without a
 /// deadline, it is valid until its last use. An ok extend shows that the lock was held all along. An *epoch* ends when the
 /// store loses its data; an *era* ends then and when the store's clock jumps forward. An operation in progress at that time
-/// belongs to no epoch or era for certain and is never blamed. The same holds for a deadline that may have been requested up
+/// belongs to no epoch or era for certain and is never blamed. This also applies to a deadline that may have been requested up
 /// to a TTL before the jump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invariant {

@@ -1,7 +1,7 @@
 //! The lab: experiments on the rules of Leasehold. The rules come from [`leasehold_core`]; each experiment lists its
 //! assumptions on clients, servers and networks.
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! |---|---|
 //! | [`ladder`] | the well-known lock recipes, and their failures |
 //! | [`rules`] | model of the lock: every order of events, within bounds |

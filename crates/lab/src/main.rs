@@ -1,4 +1,4 @@
-//! The command `leasehold-lab`: the lab alone, for who builds nothing else. Must never do more than `leasehold lab` does.
+//! The command `leasehold-lab`: the same as `leasehold lab`, in a separate program.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;

@@ -11,7 +11,7 @@ pub(crate) const WIDTH: usize = 100;
 
 const GAP: &str = "  ";
 
-/// The words of `text` in lines of at most `width` columns. A longer word has a line of its own; a line feed is kept.
+/// The words of `text` in lines of at most `width` columns. A longer word gets a separate line; a line feed is kept.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for part in text.split('\n') {

@@ -135,7 +135,7 @@ impl EntryState {
         let stored = self.value.as_ref().map(|(value, _)| value);
         let stale = stored.filter(|value| value.header.version > seen).cloned();
         let ms = now.millis();
-        // A store that remembers nothing does not know what was invalidated (K3).
+        // Without a control, the store does not know which loads were invalidated (K3).
         let control = self.control.get_or_insert_with(|| Control::new(above, now));
         if let Some(loader) = control.loader.filter(|loader| loader.token != token) {
             let left = Duration::from_millis(loader.until_ms - ms + 1);

@@ -1,8 +1,8 @@
 //! The broken rules: each wraps the sound rule, and changes the step, the state before it, or the state after it.
 
 use super::Mutation;
-use super::left::Done;
-use super::who::{holds, overruns, waits};
+use super::after::TakenStep;
+use super::queries::{holds, overruns, waits};
 use crate::fence::Counter;
 use crate::owner::Owner;
 use crate::presence::Presence;
@@ -30,7 +30,7 @@ impl Mutation {
         } else {
             lock.take(counter, now, &step, presence)
         };
-        let done = Done {
+        let done = TakenStep {
             lock,
             counter,
             before,

@@ -5,9 +5,9 @@
 //! variable `LEASEHOLD_MUTATION` as `core/NAME`. A value `lua/NAME` breaks a script of Redis instead and leaves these rules
 //! sound. `docs/how-we-know/mutations.md` lists which test catches which mutation.
 
+mod after;
 mod broken;
-mod left;
-mod who;
+mod queries;
 
 use std::sync::OnceLock;
 

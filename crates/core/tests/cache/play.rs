@@ -21,7 +21,7 @@ pub(crate) fn ttl(ms: u64) -> Ttl {
     Ttl::new(Duration::from_millis(ms)).unwrap()
 }
 
-/// A listening client that has seen nothing and takes what is fresh.
+/// A subscribed client that has seen no version and takes any fresh value.
 pub(crate) fn asks(token: u128) -> Begin {
     Begin {
         token: Token(token),

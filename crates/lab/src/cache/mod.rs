@@ -1,32 +1,32 @@
 //! Model of a guarded cache entry: explores its rules under every order of events, within bounds. The next state always comes
 //! from [`EntryState::apply`]; this module adds only the behaviour of clients, messages and time, and the properties.
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! |---|---|
 //! | `configs`, `setup` | the models: number of clients, faults, situations to reach |
 //! | `state`, `time` | the state at one moment; the passing of time |
-//! | `act`, `turn` | the possible actions, and their effects |
-//! | `judge`, `alone` | the properties: of each step, and of each waiter when the others stop |
-//! | `given`, `model`, `trace` | the exploration, and the trace to a violation |
+//! | `actions`, `effects` | the possible actions, and their effects |
+//! | `judge`, `liveness` | the properties: of each step, and of each waiter when the others stop |
+//! | `input`, `model`, `trace` | the exploration, and the trace to a violation |
 
-mod act;
-mod alone;
+mod actions;
 mod configs;
-mod given;
+mod effects;
+mod input;
 mod judge;
+mod liveness;
 mod model;
 mod setup;
 mod state;
 mod time;
 mod trace;
-mod turn;
 
 use leasehold_core::Invalid;
 #[cfg(doc)]
 use leasehold_core::cache::EntryState;
 
-pub use self::given::ApplyEntry;
-use self::given::CacheModel;
+pub use self::input::ApplyEntry;
+use self::input::CacheModel;
 pub use self::model::CacheFinding;
 pub use self::setup::CacheSituation;
 use crate::rules::Bounds;

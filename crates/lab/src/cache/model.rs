@@ -3,8 +3,8 @@
 use leasehold_core::cache::EntryState;
 use stateright::{Model, Property};
 
-use super::act::CacheAction;
-use super::given::CacheModel;
+use super::actions::CacheAction;
+use super::input::CacheModel;
 use super::judge::CacheRule;
 use super::setup::CacheSituation;
 use super::state::{Books, CacheClient, CachePhase, CacheState};

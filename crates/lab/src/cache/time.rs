@@ -154,9 +154,9 @@ mod tests {
     use leasehold_core::cache::{CommitOutcome, EntryState, Reply, Step, Version};
 
     use super::{NOW, TICK_MS, later};
-    use crate::cache::act::CacheAction;
+    use crate::cache::actions::CacheAction;
     use crate::cache::configs::all;
-    use crate::cache::given::CacheModel;
+    use crate::cache::input::CacheModel;
     use crate::cache::state::{CachePhase, CallId};
     use crate::rules::Bounds;
 

@@ -2,8 +2,8 @@
 
 use leasehold_core::cache::{CommitOutcome, EntryState, Reply, Standing};
 
-use super::act::CacheAction;
-use super::given::CacheModel;
+use super::actions::CacheAction;
+use super::input::CacheModel;
 use super::setup::TICK;
 use super::state::{CacheMessage, CachePhase, CacheState, CallId, Load, Request};
 use super::time::NOW;

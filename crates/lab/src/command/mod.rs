@@ -1,5 +1,5 @@
-//! The lab as a command line: `leasehold lab`, and `leasehold-lab` for who has nothing else. Must never write to stdout or end
-//! the process itself: what was found goes back to the caller, who knows how its program speaks.
+//! The lab's command line: `leasehold lab`, and the separate program `leasehold-lab`. The output is returned to the caller, which
+//! prints it and ends the process.
 
 mod check;
 mod ladder;
@@ -42,7 +42,7 @@ enum Verb {
     Scale(scale::Scale),
 }
 
-/// Does what was asked for.
+/// Runs the command.
 ///
 /// # Errors
 /// [`CommandError`].

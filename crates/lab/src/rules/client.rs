@@ -1,9 +1,9 @@
 //! The client of the lock model: the essence of how the library acquires, claims, renews, gives up and settles. It knows only
 //! the messages that it received, and its own clock.
 
+use super::effects::StepContext;
 use super::setup::Situation;
 use super::state::{AcquisitionId, BusyReply, Phase, ReplyKind, RequestKind, Span};
-use super::turn::StepContext;
 
 impl StepContext<'_> {
     /// A client receives a reply. Its request was `lag` old when it was executed, `age` ago.

@@ -1,21 +1,22 @@
 //! Model of the lock: explores the rules under every order of events, within bounds. The next state always comes from
 //! [`World::apply`](leasehold_core::World::apply); this module adds only the behaviour of clients, messages and time, and the properties.
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! |---|---|
 //! | `configs`, `setup` | the models: number of clients, faults, situations to reach |
 //! | `state`, `time` | the state at one moment; the passing of time |
-//! | `act`, `turn`, `store`, `client` | the possible actions, and their effects |
-//! | `before`, `judge`, `replies`, `alone` | the properties: of each step, of its reply, and of each waiter when the others stop |
-//! | `given`, `model`, `trace` | the exploration, and the trace to a violation |
+//! | `actions`, `effects`, `store`, `client` | the possible actions, and their effects |
+//! | `before`, `judge`, `replies`, `liveness` | the properties: of each step, of its reply, and of each waiter when the others stop |
+//! | `input`, `model`, `trace` | the exploration, and the trace to a violation |
 
-mod act;
-mod alone;
+mod actions;
 mod before;
 mod client;
 mod configs;
-mod given;
+mod effects;
+mod input;
 mod judge;
+mod liveness;
 mod model;
 mod replies;
 mod setup;
@@ -23,13 +24,12 @@ mod state;
 mod store;
 mod time;
 mod trace;
-mod turn;
 
 use leasehold_core::Invalid;
 
 pub use self::configs::Bounds;
-pub use self::given::Apply;
-use self::given::LockModel;
+pub use self::input::Apply;
+use self::input::LockModel;
 pub use self::model::Finding;
 pub use self::setup::Situation;
 

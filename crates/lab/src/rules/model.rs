@@ -3,9 +3,9 @@
 use leasehold_core::World;
 use stateright::{Model, Property};
 
-use super::act::Action;
+use super::actions::Action;
 use super::before::is_its_hold;
-use super::given::LockModel;
+use super::input::LockModel;
 use super::judge::LockRule;
 use super::setup::Situation;
 use super::state::{AcquisitionId, Client, Phase, State};

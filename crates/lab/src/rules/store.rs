@@ -6,12 +6,12 @@ use leasehold_core::{
 };
 
 use super::before::{Before, Kept};
-use super::given::LockModel;
+use super::effects::StepContext;
+use super::input::LockModel;
 use super::judge;
 use super::setup::{Fault, Situation};
 use super::state::{AcquisitionId, Client, Message, Phase, ReplyKind, RequestKind, Span};
 use super::time::{NOW, TICK_MS};
-use super::turn::StepContext;
 
 /// How many fences a client with hand-overs draws: more than two, so that neither the first nor the last is next to all others.
 const MANY: u64 = 3;

@@ -184,9 +184,9 @@ mod tests {
 
     use super::{NOW, TICK_MS, later, places};
     use crate::rules::Bounds;
-    use crate::rules::act::Action;
+    use crate::rules::actions::Action;
     use crate::rules::configs::all;
-    use crate::rules::given::LockModel;
+    use crate::rules::input::LockModel;
     use crate::rules::state::{AcquisitionId, RequestKind, Span};
 
     /// The same steps get the same replies whether real time passes or the state is shifted instead.

@@ -2,8 +2,8 @@
 
 use leasehold_core::{LockState, Owner, Reply};
 
-use super::act::Action;
-use super::given::LockModel;
+use super::actions::Action;
+use super::input::LockModel;
 use super::setup::TICK;
 use super::state::{AcquisitionId, Message, Phase, State};
 

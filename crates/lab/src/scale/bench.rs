@@ -8,9 +8,9 @@ use crate::rng::Rng;
 
 /// The clients and their store.
 pub(super) trait Clients: Sized {
-    /// What a client sends to the store.
+    /// A command of a client to the store.
     type Command;
-    /// What the store sends to a client.
+    /// A message of the store to a client.
     type Answer;
     /// A timer of a client.
     type Timer: Ord;

@@ -5,7 +5,7 @@
 //! time, so excess commands queue before it. Leasehold's clients are the state machines that ship, and their store is
 //! [`leasehold_core::World`]. They are compared with clients of a plain key that poll, and clients that each release wakes.
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! |---|---|
 //! | `settings` | the assumptions |
 //! | `bench`, `event_queue`, `server` | time, network, server |

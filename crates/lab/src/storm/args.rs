@@ -1,4 +1,4 @@
-//! How a storm is asked for on a command line. Must never hold a default that [`StormSettings`] would not have.
+//! The command line options of a soak test.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! Each run has two *negative controls* without protection, which must show violations. If they show none, the run would
 //! have missed violations elsewhere too, and proves nothing.
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! |---|---|
 //! | `campaign` | one run, from the first process to the verdict |
 //! | `nemesis`, `pool` | the faults; the worker processes |

@@ -1,6 +1,6 @@
 //! A worker process, which contends for the locks. The seed determines its operations on the resource and their durations.
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! |---|---|
 //! | `leasehold_tasks`, `set_del` | a lock of the library; a key that is set and deleted |
 //! | `config`, `shared` | its configuration; the state that its tasks share |

@@ -4,9 +4,9 @@ use leasehold_core::{
     Block, Counter, Fence, Fences, Foreign, Reply, Session, Snapshot, Step, Waiter, World,
 };
 
-use super::act::Action;
+use super::actions::Action;
 use super::before::is_its_hold;
-use super::given::LockModel;
+use super::input::LockModel;
 use super::setup::{Fault, NUMBERS, Situation};
 use super::state::{AcquisitionId, Client, Message, Phase, RequestKind, State};
 use super::time::{NOW, TICK_MS, settle, tick};

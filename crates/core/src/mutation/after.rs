@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Mutation;
-use super::who::{holds, overruns, waits};
+use super::queries::{holds, overruns, waits};
 use crate::fence::{Block, Counter, Fence, Fences};
 use crate::line::WAITER_GRACE;
 use crate::mode::Mode;
@@ -14,7 +14,7 @@ use crate::step::{Held, Outcome, Reply, Step};
 use crate::time::{Now, Ttl};
 
 /// A step that was taken, and the state before it without expired entries.
-pub(super) struct Done<'a> {
+pub(super) struct TakenStep<'a> {
     pub(super) lock: &'a mut LockState,
     pub(super) counter: &'a mut Counter,
     pub(super) before: LockState,
@@ -26,7 +26,7 @@ pub(super) struct Done<'a> {
     pub(super) outcome: Outcome,
 }
 
-impl Done<'_> {
+impl TakenStep<'_> {
     /// Changes the state after the step, and its reply.
     pub(super) fn leave(mut self, mutation: Mutation) -> Outcome {
         match mutation {

@@ -3,7 +3,7 @@
 
 use leasehold_core::{Busy, CLAIM_WINDOW, Reply, UnknownPresence};
 
-use super::given::LockModel;
+use super::input::LockModel;
 use super::state::{AcquisitionId, Phase, RequestKind, State};
 use super::time::{TICK_MS, later};
 

@@ -1,6 +1,6 @@
 //! The possible next actions of the cache model. Slow and idle clients are covered: any client may do nothing.
 
-use super::given::CacheModel;
+use super::input::CacheModel;
 use super::setup::CacheFault;
 use super::state::{CachePhase, CacheState, Request};
 use super::time::{AHEAD_US, NOW};

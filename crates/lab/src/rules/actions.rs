@@ -2,7 +2,7 @@
 
 use leasehold_core::Counter;
 
-use super::given::LockModel;
+use super::input::LockModel;
 use super::setup::Fault;
 use super::state::{Message, Phase, RequestKind, State};
 use super::time::NOW;

@@ -5,8 +5,8 @@ use leasehold_core::cache::{
     Begin, Commit, CommitOutcome, EntryState, Format, Reply, Standing, Step, Version,
 };
 
-use super::act::CacheAction;
-use super::given::CacheModel;
+use super::actions::CacheAction;
+use super::input::CacheModel;
 use super::judge::{self, Taken};
 use super::setup::CacheSituation;
 use super::state::{CacheClient, CacheMessage, CachePhase, CacheState, CallId, Load, Request};

@@ -3,7 +3,7 @@
 
 use leasehold_core::cache::Reply;
 
-use super::given::CacheModel;
+use super::input::CacheModel;
 use super::state::{CachePhase, CacheState, CallId, Request};
 use super::time::{TICK_MS, later};
 
