@@ -1,7 +1,7 @@
 //! Whether this user may do what locks need, and no more. Must never show a password.
 
 use super::report::State::{Info, Warn};
-use super::rule::{Rule, Verdict, share};
+use super::rule::{Judgement, Rule, share};
 use leasehold::StoreErrorKind;
 use leasehold::doctor::{ServerFacts, Without};
 
@@ -41,11 +41,11 @@ fn denied(facts: &ServerFacts, without: Without) -> String {
     parts.join(" ")
 }
 
-fn probe(facts: &ServerFacts) -> Option<Verdict> {
+fn probe(facts: &ServerFacts) -> Option<Judgement> {
     let probe = &facts.probe;
     let lacks = denied(facts, Without::NoLocks);
     if !lacks.is_empty() {
-        return Some(Verdict::fail(format!("this user lacks {lacks}: no locks")).fix(&facts.acl));
+        return Some(Judgement::fail(format!("this user lacks {lacks}: no locks")).fix(&facts.acl));
     }
     let is_told = |said: &str| TOLD_ELSEWHERE.iter().any(|word| said.contains(word));
     let worse = denied(facts, Without::Worse);
@@ -57,7 +57,7 @@ fn probe(facts: &ServerFacts) -> Option<Verdict> {
         .filter(|(what, _, said)| !is_told(said) && !is_worse(what));
     // A command that does not exist is told by cap.lua.
     if let (Some((what, kind, said)), true) = (failed.next(), probe.missing.is_empty()) {
-        let verdict = Verdict::fail(format!(
+        let verdict = Judgement::fail(format!(
             "{what} failed on a scratch lock leasehold:doctor:*: {said}"
         ));
         return Some(match kind {
@@ -68,94 +68,94 @@ fn probe(facts: &ServerFacts) -> Option<Verdict> {
     }
     if !worse.is_empty() {
         return Some(
-            Verdict::warn(format!(
+            Judgement::warn(format!(
                 "this user lacks {worse}: waiters poll, scripts are sent in full, or inspect and the list of names fail"
             ))
             .fix(&facts.acl),
         );
     }
     if !probe.failed.is_empty() || !probe.missing.is_empty() {
-        return Some(Verdict::unknown(
+        return Some(Judgement::unknown(
             "not all could be tried, for a reason that another check tells",
         ));
     }
     let of_entries = denied(facts, Without::NoCache);
     if probe.heard && !of_entries.is_empty() {
         return Some(
-            Verdict::info(format!(
+            Judgement::info(format!(
                 "locks work, wakes arrive; for cache entries, this user lacks {of_entries}"
             ))
             .fix(&facts.acl),
         );
     }
     Some(if probe.heard {
-        Verdict::ok(
+        Judgement::ok(
             "a scratch lock was taken, waited for, renewed, handed over and freed; wakes arrive",
         )
     } else {
-        Verdict::warn("no wake arrived: waiters poll").fix(&facts.acl)
+        Judgement::warn("no wake arrived: waiters poll").fix(&facts.acl)
     })
 }
 
-fn wide(facts: &ServerFacts) -> Option<Verdict> {
+fn wide(facts: &ServerFacts) -> Option<Judgement> {
     let fix = || format!("use a user for locks only:\n{}", facts.acl);
     Some(match (facts.user.as_deref(), facts.config.is_some()) {
-        (Some("default"), _) => Verdict::of(
+        (Some("default"), _) => Judgement::of(
             Info,
             Warn,
             "this is the default user, who may do almost anything",
         )
         .fix(fix()),
-        (_, true) => Verdict::of(
+        (_, true) => Judgement::of(
             Info,
             Warn,
             "this user may use CONFIG, and so rewrite the server's settings",
         )
         .fix(fix()),
-        (Some(user), false) => Verdict::ok(format!(
+        (Some(user), false) => Judgement::ok(format!(
             "the user \"{}\", who may not use CONFIG",
             user.escape_debug()
         )),
         (None, false) => {
-            Verdict::unknown("ACL is not permitted here, which speaks for a narrow user")
+            Judgement::unknown("ACL is not permitted here, which speaks for a narrow user")
         }
     })
 }
 
-fn tls(facts: &ServerFacts) -> Option<Verdict> {
+fn tls(facts: &ServerFacts) -> Option<Judgement> {
     let transport = &facts.transport;
     Some(if transport.is_private {
-        Verdict::ok("nobody on the way can read along")
+        Judgement::ok("nobody on the way can read along")
     } else if transport.has_password && !transport.is_loopback {
-        Verdict::warn("the password goes over the network in clear").fix("use rediss:// (TLS)")
+        Judgement::warn("the password goes over the network in clear").fix("use rediss:// (TLS)")
     } else {
-        Verdict::ok("no TLS, and no password that leaves this host")
+        Judgement::ok("no TLS, and no password that leaves this host")
     })
 }
 
-fn timeout(facts: &ServerFacts) -> Option<Verdict> {
+fn timeout(facts: &ServerFacts) -> Option<Judgement> {
     let Some(seconds) = facts.config_number("timeout") else {
         return Some(
-            Verdict::unknown("CONFIG is not permitted here")
+            Judgement::unknown("CONFIG is not permitted here")
                 .fix("look up \"timeout\" where the server is set up; it should be 0"),
         );
     };
     let drops = seconds > 0 && std::time::Duration::from_secs(seconds) < share(facts, 3);
     Some(if drops {
-        Verdict::warn(format!("timeout={seconds}: it drops clients that are silent for {seconds} s, less than the time between renewals")).fix("CONFIG SET timeout 0")
+        Judgement::warn(format!("timeout={seconds}: it drops clients that are silent for {seconds} s, less than the time between renewals")).fix("CONFIG SET timeout 0")
     } else {
-        Verdict::ok(format!(
+        Judgement::ok(format!(
             "timeout={seconds}: no client is dropped between renewals"
         ))
     })
 }
 
-fn clients(facts: &ServerFacts) -> Option<Verdict> {
+fn clients(facts: &ServerFacts) -> Option<Judgement> {
     let most = facts
         .info_number("maxclients")
         .or_else(|| facts.config_number("maxclients"));
     let (Some(now), Some(most)) = (facts.info_number("connected_clients"), most) else {
-        return Some(Verdict::unknown(
+        return Some(Judgement::unknown(
             "it does not say how many clients it has (INFO)",
         ));
     };
@@ -163,10 +163,10 @@ fn clients(facts: &ServerFacts) -> Option<Verdict> {
     let text = format!("{now} clients of {most}, {rejected} rejected since its start");
     Some(
         if now.saturating_mul(100) > most.saturating_mul(80) || rejected > 0 {
-            Verdict::warn(format!("{text}: new ones may be refused"))
+            Judgement::warn(format!("{text}: new ones may be refused"))
                 .fix("raise maxclients (and the server's ulimit -n), or find who keeps connections")
         } else {
-            Verdict::ok(text)
+            Judgement::ok(text)
         },
     )
 }

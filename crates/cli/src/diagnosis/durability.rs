@@ -1,7 +1,7 @@
 //! What a restart forgets, and what keeping it costs. Must never call a server bad for a setting that it does not show.
 
 use super::report::State::{Fail, Info, Ok, Warn};
-use super::rule::{Rule, Verdict, no_info, share};
+use super::rule::{Judgement, Rule, no_info, share};
 use leasehold::doctor::ServerFacts;
 
 pub(super) const RULES: &[Rule] = &[
@@ -40,10 +40,10 @@ fn has_aof(facts: &ServerFacts) -> Option<bool> {
     }
 }
 
-fn mode(facts: &ServerFacts) -> Option<Verdict> {
+fn mode(facts: &ServerFacts) -> Option<Judgement> {
     let Some(aof) = has_aof(facts) else {
         return Some(
-            Verdict::unknown("it does not say what it writes to disk")
+            Judgement::unknown("it does not say what it writes to disk")
                 .fix("look up \"appendonly\" and \"appendfsync\" where the server is set up"),
         );
     };
@@ -54,21 +54,21 @@ fn mode(facts: &ServerFacts) -> Option<Verdict> {
                 "no append-only file: a restart forgets the locks since the last snapshot, which may be all of them"
             }
         };
-        return Some(Verdict::of(Warn, Fail, kept).fix(KEEP));
+        return Some(Judgement::of(Warn, Fail, kept).fix(KEEP));
     }
     Some(match facts.config("appendfsync") {
-        None => Verdict::unknown(
+        None => Judgement::unknown(
             "there is an append-only file; how often it is written to disk, it does not say",
         )
         .fix("look up \"appendfsync\" where the server is set up; it should be always"),
-        Some("always") => Verdict::ok("appendfsync=always: a restart forgets nothing"),
-        Some("everysec") => Verdict::of(
+        Some("always") => Judgement::ok("appendfsync=always: a restart forgets nothing"),
+        Some("everysec") => Judgement::of(
             Info,
             Warn,
             "appendfsync=everysec: a crash forgets up to 1 s of locks",
         )
         .fix(KEEP),
-        Some(other) => Verdict::of(
+        Some(other) => Judgement::of(
             Warn,
             Fail,
             format!("appendfsync={other}: a crash forgets many seconds of locks"),
@@ -77,11 +77,11 @@ fn mode(facts: &ServerFacts) -> Option<Verdict> {
     })
 }
 
-fn health(facts: &ServerFacts) -> Option<Verdict> {
+fn health(facts: &ServerFacts) -> Option<Judgement> {
     let fix = "look at the server's log and its disk; with stop-writes-on-bgsave-error no, locks go on meanwhile";
     if let Some(said) = facts.probe.refused_by("MISCONF") {
         return Some(
-            Verdict::fail(format!(
+            Judgement::fail(format!(
                 "it refuses locks, renewals and releases, since saving failed: {said}"
             ))
             .fix(fix),
@@ -104,9 +104,9 @@ fn health(facts: &ServerFacts) -> Option<Verdict> {
     })
     .collect();
     Some(if failed.is_empty() {
-        Verdict::ok("the last save worked")
+        Judgement::ok("the last save worked")
     } else {
-        Verdict::of(
+        Judgement::of(
             Warn,
             Fail,
             format!(
@@ -118,22 +118,22 @@ fn health(facts: &ServerFacts) -> Option<Verdict> {
     })
 }
 
-fn fsync(facts: &ServerFacts) -> Option<Verdict> {
+fn fsync(facts: &ServerFacts) -> Option<Judgement> {
     if facts.info("aof_enabled") != Some("1") {
         return None;
     }
     let delayed = facts.rise("aof_delayed_fsync")?;
     Some(if delayed > 0 {
-        Verdict::warn(format!(
+        Judgement::warn(format!(
             "the disk does not keep up ({delayed} delayed in 2 s): answers are late"
         ))
         .fix("a faster disk, or less else on it")
     } else {
-        Verdict::ok("the disk keeps up")
+        Judgement::ok("the disk keeps up")
     })
 }
 
-fn fork(facts: &ServerFacts) -> Option<Verdict> {
+fn fork(facts: &ServerFacts) -> Option<Judgement> {
     let Some(micros) = facts.info_number("latest_fork_usec") else {
         return Some(no_info());
     };
@@ -141,10 +141,10 @@ fn fork(facts: &ServerFacts) -> Option<Verdict> {
     let text = format!("the last fork held it up for {took:.1?}");
     Some(
         if took > share(facts, 10).min(std::time::Duration::from_millis(100)) {
-            Verdict::warn(text)
+            Judgement::warn(text)
                 .fix("disable transparent huge pages; keep less data beside the locks")
         } else {
-            Verdict::ok(if micros == 0 {
+            Judgement::ok(if micros == 0 {
                 "it has not forked yet".to_owned()
             } else {
                 text
@@ -153,7 +153,7 @@ fn fork(facts: &ServerFacts) -> Option<Verdict> {
     )
 }
 
-fn monitor(facts: &ServerFacts) -> Option<Verdict> {
+fn monitor(facts: &ServerFacts) -> Option<Judgement> {
     let long = share(facts, 10);
     let slow = facts
         .latency
@@ -165,7 +165,7 @@ fn monitor(facts: &ServerFacts) -> Option<Verdict> {
         .collect();
     if !slow.is_empty() {
         return Some(
-            Verdict::warn(format!(
+            Judgement::warn(format!(
                 "it stood still longer than a tenth of the TTL: {}",
                 slow.join(", ")
             ))
@@ -174,28 +174,28 @@ fn monitor(facts: &ServerFacts) -> Option<Verdict> {
     }
     Some(match facts.config_number("latency-monitor-threshold") {
         None if facts.latency.is_none() => {
-            Verdict::unknown("CONFIG and LATENCY are not permitted here")
+            Judgement::unknown("CONFIG and LATENCY are not permitted here")
         }
-        Some(0) => Verdict::info("it does not record when it stands still")
+        Some(0) => Judgement::info("it does not record when it stands still")
             .fix("CONFIG SET latency-monitor-threshold 100"),
-        _ => Verdict::of(Ok, Ok, "no event longer than a tenth of the TTL"),
+        _ => Judgement::of(Ok, Ok, "no event longer than a tenth of the TTL"),
     })
 }
 
 /// From this time on a slow script of anyone can be stopped, and others hear BUSY; until then they hear nothing.
-fn script(facts: &ServerFacts) -> Option<Verdict> {
+fn script(facts: &ServerFacts) -> Option<Judgement> {
     let limit = facts
         .config_number("busy-reply-threshold")
         .or_else(|| facts.config_number("lua-time-limit"));
     let Some(millis) = limit else {
-        return Some(Verdict::unknown("CONFIG is not permitted here"));
+        return Some(Judgement::unknown("CONFIG is not permitted here"));
     };
     let text = format!("a slow script of anyone may hold up renewals for {millis} ms and more");
     Some(
         if std::time::Duration::from_millis(millis) >= share(facts, 3) {
-            Verdict::warn(text).fix("CONFIG SET busy-reply-threshold 1000 (lua-time-limit before Redis 7), or raise --ttl; SLOWLOG GET 5 names the slow ones")
+            Judgement::warn(text).fix("CONFIG SET busy-reply-threshold 1000 (lua-time-limit before Redis 7), or raise --ttl; SLOWLOG GET 5 names the slow ones")
         } else {
-            Verdict::ok(format!("{text}, less than a third of the TTL"))
+            Judgement::ok(format!("{text}, less than a third of the TTL"))
         },
     )
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::report::State::{Fail, Info, Warn};
-use super::rule::{Rule, Verdict, share};
+use super::rule::{Judgement, Rule, share};
 use leasehold::doctor::ServerFacts;
 
 pub(super) const RULES: &[Rule] = &[
@@ -25,56 +25,56 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn offset(facts: &ServerFacts) -> Option<Verdict> {
+fn offset(facts: &ServerFacts) -> Option<Judgement> {
     let Some((apart, give)) = facts.offset else {
-        return Some(Verdict::unknown("TIME is not permitted here"));
+        return Some(Judgement::unknown("TIME is not permitted here"));
     };
     let text = format!("the server's clock and this host's are {apart:.1?} apart (±{give:.1?})");
     Some(if apart.saturating_sub(give) > Duration::from_millis(500) {
-        Verdict::of(
+        Judgement::of(
             Info,
             Warn,
             format!("{text}; leases do not depend on it, log lines do"),
         )
         .fix("synchronise both (NTP)")
     } else {
-        Verdict::ok(text)
+        Judgement::ok(text)
     })
 }
 
-fn step(facts: &ServerFacts) -> Option<Verdict> {
+fn step(facts: &ServerFacts) -> Option<Judgement> {
     let apart = facts.step?;
     let text = format!("in 5 s the server's clock ran {apart:.1?} off this host's");
     Some(if apart > Duration::from_millis(50) {
-        Verdict::of(
+        Judgement::of(
             Warn,
             Fail,
             format!("{text}: it jumps, and leases end early or late by that"),
         )
         .fix("let NTP slew the server's clock and not step it; pause no virtual machine")
     } else {
-        Verdict::ok(text)
+        Judgement::ok(text)
     })
 }
 
-fn stall(facts: &ServerFacts) -> Option<Verdict> {
+fn stall(facts: &ServerFacts) -> Option<Judgement> {
     let stall = facts.stall?;
     let text = format!("in 1 s this host stood still for {stall:.1?} at most");
     Some(if stall > share(facts, 20) {
-        Verdict::warn(format!("{text}: renewals may be late"))
+        Judgement::warn(format!("{text}: renewals may be late"))
             .fix("give it more CPU (look for throttling), or raise --ttl")
     } else {
-        Verdict::ok(text)
+        Judgement::ok(text)
     })
 }
 
-fn hz(facts: &ServerFacts) -> Option<Verdict> {
+fn hz(facts: &ServerFacts) -> Option<Judgement> {
     let rise = facts.rise("expired_time_cap_reached_count")?;
     Some(if rise > 0 {
-        Verdict::info(
+        Judgement::info(
             "it is behind with removing expired keys: they still show in SCAN; locks are not affected",
         )
     } else {
-        Verdict::ok("expired keys are removed in time")
+        Judgement::ok("expired keys are removed in time")
     })
 }

@@ -1,6 +1,6 @@
 //! What is kept under the names of locks. Must never show a value.
 
-use super::rule::{Rule, Verdict};
+use super::rule::{Judgement, Rule};
 use leasehold::doctor::{IndexedKey, ServerFacts};
 
 pub(super) const RULES: &[Rule] = &[
@@ -24,8 +24,8 @@ const MANY: u64 = 100_000;
 /// As many as fit into a line.
 const SHOWN: usize = 3;
 
-fn unseen() -> Verdict {
-    Verdict::unknown("this user may not read the index of names")
+fn unseen() -> Judgement {
+    Judgement::unknown("this user may not read the index of names")
 }
 
 fn listed(locks: &[&IndexedKey]) -> String {
@@ -43,36 +43,36 @@ fn listed(locks: &[&IndexedKey]) -> String {
     names.join(", ") + &more
 }
 
-fn immortal(facts: &ServerFacts) -> Option<Verdict> {
+fn immortal(facts: &ServerFacts) -> Option<Judgement> {
     let Some(locks) = &facts.locks else {
         return Some(unseen());
     };
     let forever: Vec<&IndexedKey> = locks.iter().filter(|lock| lock.left == -1).collect();
     let Some(first) = forever.first() else {
-        return Some(Verdict::ok(format!(
+        return Some(Judgement::ok(format!(
             "{} locks in the index, all with a TTL",
             locks.len()
         )));
     };
     let name = first.name.escape_debug();
-    Some(Verdict::fail(format!("without a TTL, nobody will ever free: {}", listed(&forever)))
+    Some(Judgement::fail(format!("without a TTL, nobody will ever free: {}", listed(&forever)))
         .fix(format!("leasehold inspect \"{name}\" says who has it; then leasehold break \"{name}\" --if-fence N, or DEL if it is foreign")))
 }
 
-fn kind(facts: &ServerFacts) -> Option<Verdict> {
+fn kind(facts: &ServerFacts) -> Option<Judgement> {
     let Some(locks) = &facts.locks else {
         return Some(unseen());
     };
     let foreign: Vec<&IndexedKey> = locks.iter().filter(|lock| lock.kind != "string").collect();
     Some(if foreign.is_empty() {
-        Verdict::ok("no lock of another program's form in the index")
+        Judgement::ok("no lock of another program's form in the index")
     } else {
-        Verdict::warn(format!("kept by another program: {}", listed(&foreign)))
+        Judgement::warn(format!("kept by another program: {}", listed(&foreign)))
             .fix("a hash is Redisson's, a sorted set Symfony's: leasehold sees it as held and never breaks it; use another name")
     })
 }
 
-fn shared(facts: &ServerFacts) -> Option<Verdict> {
+fn shared(facts: &ServerFacts) -> Option<Judgement> {
     let spaces = facts.info.as_ref()?.0.iter().filter(|(name, _)| {
         name.strip_prefix("db")
             .is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
@@ -88,11 +88,11 @@ fn shared(facts: &ServerFacts) -> Option<Verdict> {
         })
         .sum();
     Some(if keys > MANY {
-        Verdict::info(format!(
+        Judgement::info(format!(
             "{keys} keys: shared with other data, whose slow commands hold up locks"
         ))
         .fix("a server for locks only, if waiting times matter")
     } else {
-        Verdict::ok(format!("{keys} keys"))
+        Judgement::ok(format!("{keys} keys"))
     })
 }

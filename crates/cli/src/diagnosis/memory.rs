@@ -2,7 +2,7 @@
 //! a bad one.
 
 use super::report::State::{Fail, Info, Warn};
-use super::rule::{Rule, Verdict, no_info};
+use super::rule::{Judgement, Rule, no_info};
 use leasehold::doctor::ServerFacts;
 
 pub(super) const RULES: &[Rule] = &[
@@ -23,20 +23,20 @@ pub(super) const RULES: &[Rule] = &[
 const NO_EVICTION: &str =
     "CONFIG SET maxmemory-policy noeviction, or give the locks a server of their own";
 
-fn policy(facts: &ServerFacts) -> Option<Verdict> {
+fn policy(facts: &ServerFacts) -> Option<Judgement> {
     let policy = facts
         .info("maxmemory_policy")
         .or_else(|| facts.config("maxmemory-policy"))
         .unwrap_or_default();
     if policy.is_empty() {
         return Some(
-            Verdict::unknown("it does not say which keys it deletes when memory is full").fix(
+            Judgement::unknown("it does not say which keys it deletes when memory is full").fix(
                 "look up maxmemory-policy where the server is set up; it should be noeviction",
             ),
         );
     }
     if policy == "noeviction" {
-        return Some(Verdict::ok(
+        return Some(Judgement::ok(
             "maxmemory_policy=noeviction: nothing is deleted for want of memory",
         ));
     }
@@ -52,7 +52,7 @@ fn policy(facts: &ServerFacts) -> Option<Verdict> {
         _ => ((Warn, Fail), ""),
     };
     Some(
-        Verdict::of(
+        Judgement::of(
             states.0,
             states.1,
             format!("maxmemory_policy={policy} {danger}{when}"),
@@ -61,10 +61,10 @@ fn policy(facts: &ServerFacts) -> Option<Verdict> {
     )
 }
 
-fn full(facts: &ServerFacts) -> Option<Verdict> {
+fn full(facts: &ServerFacts) -> Option<Judgement> {
     if let Some(said) = facts.probe.refused_by("OOM") {
         return Some(
-            Verdict::fail(format!("memory is full, and new locks are refused: {said}"))
+            Judgement::fail(format!("memory is full, and new locks are refused: {said}"))
                 .fix("free memory or raise maxmemory; held locks are renewed meanwhile"),
         );
     }
@@ -75,35 +75,37 @@ fn full(facts: &ServerFacts) -> Option<Verdict> {
         facts.info_number("used_memory"),
         facts.info_number("maxmemory"),
     ) else {
-        return Some(Verdict::unknown("it does not say how much memory it uses"));
+        return Some(Judgement::unknown(
+            "it does not say how much memory it uses",
+        ));
     };
     if most == 0 {
-        return Some(Verdict::ok("maxmemory=0: no limit of its own"));
+        return Some(Judgement::ok("maxmemory=0: no limit of its own"));
     }
     let percent = used.saturating_mul(100) / most;
     let text = format!("used_memory is {percent} % of maxmemory");
     let fix = "free memory or raise maxmemory; at 100 % new locks are refused (OOM)";
     Some(match percent {
-        96.. => Verdict::of(Warn, Fail, text).fix(fix),
-        86.. => Verdict::warn(text).fix(fix),
-        _ => Verdict::ok(text),
+        96.. => Judgement::of(Warn, Fail, text).fix(fix),
+        86.. => Judgement::warn(text).fix(fix),
+        _ => Judgement::ok(text),
     })
 }
 
 /// Only while it happens: the counter since the start says nothing of today.
-fn evicted(facts: &ServerFacts) -> Option<Verdict> {
+fn evicted(facts: &ServerFacts) -> Option<Judgement> {
     let Some(before) = facts.info_number("evicted_keys") else {
         return Some(no_info());
     };
     let rise = facts.rise("evicted_keys")?;
     Some(if rise > 0 {
-        Verdict::of(
+        Judgement::of(
             Warn,
             Fail,
             format!("it is deleting keys now for want of memory ({rise} in 2 s)"),
         )
         .fix(NO_EVICTION)
     } else {
-        Verdict::ok(format!("no key was evicted in 2 s (evicted_keys={before})"))
+        Judgement::ok(format!("no key was evicted in 2 s (evicted_keys={before})"))
     })
 }

@@ -1,7 +1,7 @@
 //! Whether there is a server that takes locks, and what it is. Must never judge by the version that it calls itself.
 
 use super::report::State::{Fail, Warn};
-use super::rule::{Rule, Verdict, no_info, share};
+use super::rule::{Judgement, Rule, no_info, share};
 use leasehold::doctor::{Part, ServerFacts, Without};
 
 pub(super) const RULES: &[Rule] = &[
@@ -43,9 +43,9 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn ping(facts: &ServerFacts) -> Option<Verdict> {
+fn ping(facts: &ServerFacts) -> Option<Judgement> {
     let Some(p99) = facts.ping else {
-        return Some(Verdict::unknown(
+        return Some(Judgement::unknown(
             "PING is refused, so round trips were not timed",
         ));
     };
@@ -58,71 +58,71 @@ fn ping(facts: &ServerFacts) -> Option<Verdict> {
         p99 * 10
     );
     Some(if p99 > share(facts, 3) {
-        Verdict::of(Warn, Fail, text).fix(fix)
+        Judgement::of(Warn, Fail, text).fix(fix)
     } else if p99 > share(facts, 10) {
-        Verdict::warn(text).fix(fix)
+        Judgement::warn(text).fix(fix)
     } else {
-        Verdict::ok(text)
+        Judgement::ok(text)
     })
 }
 
-fn role(facts: &ServerFacts) -> Option<Verdict> {
+fn role(facts: &ServerFacts) -> Option<Judgement> {
     match facts.role() {
         None if facts.probe.refused_by("READONLY").is_some() => Some(
-            Verdict::fail("it refuses writes (READONLY): a replica?")
+            Judgement::fail("it refuses writes (READONLY): a replica?")
                 .fix("give the URL of the primary"),
         ),
-        None => Some(Verdict::unknown("neither ROLE nor INFO is permitted")),
+        None => Some(Judgement::unknown("neither ROLE nor INFO is permitted")),
         Some("sentinel") => None,
-        Some("master") => Some(Verdict::ok("it is the primary")),
+        Some("master") => Some(Judgement::ok("it is the primary")),
         Some(_) => {
             let primary = facts.info("master_host").zip(facts.info("master_port"));
             let primary =
                 primary.map_or_else(String::new, |(host, port)| format!(": {host}:{port}"));
             Some(
-                Verdict::fail("it is a replica; every lock is refused (READONLY)")
+                Judgement::fail("it is a replica; every lock is refused (READONLY)")
                     .fix(format!("give the URL of the primary{primary}")),
             )
         }
     }
 }
 
-fn loading(facts: &ServerFacts) -> Option<Verdict> {
+fn loading(facts: &ServerFacts) -> Option<Judgement> {
     let loading = ["loading", "async_loading"]
         .into_iter()
         .any(|field| facts.info(field) == Some("1"));
     if loading || facts.probe.refused_by("LOADING").is_some() {
         return Some(
-            Verdict::fail("it is loading its data and takes no requests")
+            Judgement::fail("it is loading its data and takes no requests")
                 .fix("wait until it has loaded"),
         );
     }
     Some(if facts.info.is_some() || facts.probe.failed.is_empty() {
-        Verdict::ok("its data are loaded")
+        Judgement::ok("its data are loaded")
     } else {
         no_info()
     })
 }
 
-fn engine(facts: &ServerFacts) -> Option<Verdict> {
+fn engine(facts: &ServerFacts) -> Option<Judgement> {
     Some(match facts.engine() {
-        Some((engine, version)) => Verdict::info(format!("{engine} {version}")),
-        None => Verdict::unknown("it does not say what it is (INFO)"),
+        Some((engine, version)) => Judgement::info(format!("{engine} {version}")),
+        None => Judgement::unknown("it does not say what it is (INFO)"),
     })
 }
 
-fn mode(facts: &ServerFacts) -> Option<Verdict> {
+fn mode(facts: &ServerFacts) -> Option<Judgement> {
     Some(match facts.mode() {
-        None => Verdict::unknown("it does not say whether it is part of a cluster (INFO)"),
-        Some("cluster") => Verdict::fail("it is in cluster mode, which leasehold does not speak yet: locks on other nodes are refused (MOVED)")
+        None => Judgement::unknown("it does not say whether it is part of a cluster (INFO)"),
+        Some("cluster") => Judgement::fail("it is in cluster mode, which leasehold does not speak yet: locks on other nodes are refused (MOVED)")
             .fix("use a server that is not part of a cluster"),
-        Some("sentinel") => Verdict::fail("it is a sentinel, which keeps no locks").fix("give the URL of the primary that it watches"),
-        Some(mode) => Verdict::ok(mode),
+        Some("sentinel") => Judgement::fail("it is a sentinel, which keeps no locks").fix("give the URL of the primary that it watches"),
+        Some(mode) => Judgement::ok(mode),
     })
 }
 
 /// A server that came up within the TTL may have forgotten locks that are still held.
-fn restart(facts: &ServerFacts) -> Option<Verdict> {
+fn restart(facts: &ServerFacts) -> Option<Judgement> {
     let Some(uptime) = facts.info_number("uptime_in_seconds") else {
         return Some(no_info());
     };
@@ -130,21 +130,21 @@ fn restart(facts: &ServerFacts) -> Option<Verdict> {
         facts.info("aof_enabled") == Some("1") && facts.config("appendfsync") == Some("always");
     let text = format!("up for {uptime} s");
     Some(if uptime >= facts.ttl.as_secs() || safe {
-        Verdict::ok(text)
+        Judgement::ok(text)
     } else {
-        Verdict::of(Warn, Fail, format!("restarted {uptime} s ago: locks granted before may be forgotten while their holders work on"))
+        Judgement::of(Warn, Fail, format!("restarted {uptime} s ago: locks granted before may be forgotten while their holders work on"))
             .fix("wait for the longest TTL after a restart; see dur.mode")
     })
 }
 
-fn lua(facts: &ServerFacts) -> Option<Verdict> {
+fn lua(facts: &ServerFacts) -> Option<Judgement> {
     let probe = &facts.probe;
     let missing: Vec<&str> = probe.missing.iter().map(|part| part.name).collect();
     let missing = missing.join(", ").to_uppercase();
     let is_vital = |part: &Part| part.without == Without::NoLocks;
     if probe.missing.iter().any(is_vital) {
         return Some(
-            Verdict::fail(format!(
+            Judgement::fail(format!(
                 "unknown here (renamed?): {missing}; locks are scripts that need it"
             ))
             .fix("undo rename-command for these"),
@@ -152,7 +152,7 @@ fn lua(facts: &ServerFacts) -> Option<Verdict> {
     }
     if !missing.is_empty() {
         return Some(
-            Verdict::warn(format!(
+            Judgement::warn(format!(
                 "unknown here (renamed?): {missing}; waiters poll, a replica is found late, or there are no cache entries"
             ))
             .fix("undo rename-command for these"),
@@ -162,18 +162,18 @@ fn lua(facts: &ServerFacts) -> Option<Verdict> {
         .into_iter()
         .any(|name| probe.denied.iter().any(|part| part.name == name));
     Some(if denied {
-        Verdict::unknown("this user may run no scripts; see acl.probe")
+        Judgement::unknown("this user may run no scripts; see acl.probe")
     } else {
-        Verdict::ok("scripts run")
+        Judgement::ok("scripts run")
     })
 }
 
-fn cas(facts: &ServerFacts) -> Option<Verdict> {
+fn cas(facts: &ServerFacts) -> Option<Judgement> {
     let Some(known) = &facts.commands else {
-        return Some(Verdict::unknown("COMMAND is not permitted here"));
+        return Some(Judgement::unknown("COMMAND is not permitted here"));
     };
     let has = |name: &str| known.iter().any(|command| command == name);
-    Some(Verdict::info(if has("delex") {
+    Some(Judgement::info(if has("delex") {
         "SET IFEQ and DELEX exist; locks use scripts all the same: they renew also when memory is full"
     } else if has("delifeq") {
         "SET IFEQ and DELIFEQ exist; locks use scripts all the same: they renew also when memory is full"
@@ -182,16 +182,16 @@ fn cas(facts: &ServerFacts) -> Option<Verdict> {
     }))
 }
 
-fn wait(facts: &ServerFacts) -> Option<Verdict> {
+fn wait(facts: &ServerFacts) -> Option<Judgement> {
     let Some(known) = &facts.commands else {
-        return Some(Verdict::unknown("COMMAND is not permitted here"));
+        return Some(Judgement::unknown("COMMAND is not permitted here"));
     };
     let known: Vec<String> = known
         .iter()
         .filter(|name| name.starts_with("wait"))
         .map(|name| name.to_uppercase())
         .collect();
-    Some(Verdict::info(match known.as_slice() {
+    Some(Judgement::info(match known.as_slice() {
         [] => "neither WAIT nor WAITAOF".to_owned(),
         known => format!(
             "it knows {}; locks do not wait for replicas",

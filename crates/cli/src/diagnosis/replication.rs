@@ -2,7 +2,7 @@
 //! any: one server is enough for locks.
 
 use super::report::State::{Info, Warn};
-use super::rule::{Rule, Verdict, no_info};
+use super::rule::{Judgement, Rule, no_info};
 use leasehold::doctor::ServerFacts;
 
 pub(super) const RULES: &[Rule] = &[
@@ -24,7 +24,7 @@ fn is_replica(facts: &ServerFacts) -> bool {
     facts.role().is_some_and(|role| role != "master")
 }
 
-fn count(facts: &ServerFacts) -> Option<Verdict> {
+fn count(facts: &ServerFacts) -> Option<Judgement> {
     if is_replica(facts) {
         return None;
     }
@@ -33,7 +33,7 @@ fn count(facts: &ServerFacts) -> Option<Verdict> {
     };
     if replicas == 0 {
         return Some(
-            Verdict::of(
+            Judgement::of(
                 Info,
                 Warn,
                 "no replica: while this server is down there are no locks",
@@ -46,19 +46,19 @@ fn count(facts: &ServerFacts) -> Option<Verdict> {
         .filter(|about| !about.contains("state=online"))
         .count();
     Some(if late > 0 {
-        Verdict::of(
+        Judgement::of(
             Info,
             Warn,
             format!("{late} of {replicas} replicas are not in step"),
         )
         .fix("wait for their first synchronisation, or look at their logs")
     } else {
-        Verdict::ok(format!("{replicas} replicas, in step"))
+        Judgement::ok(format!("{replicas} replicas, in step"))
     })
 }
 
 /// INFO shows the number of good replicas only where writes depend on it.
-fn ack(facts: &ServerFacts) -> Option<Verdict> {
+fn ack(facts: &ServerFacts) -> Option<Judgement> {
     if is_replica(facts) {
         return None;
     }
@@ -69,17 +69,17 @@ fn ack(facts: &ServerFacts) -> Option<Verdict> {
         return None;
     }
     Some(if facts.info("min_slaves_good_slaves").is_some() {
-        Verdict::ok("writes stop when replicas are missing (min-replicas-to-write)")
+        Judgement::ok("writes stop when replicas are missing (min-replicas-to-write)")
     } else {
-        Verdict::of(Info, Warn, format!("connected_slaves={replicas}, and writes do not wait for them: a failover may forget the newest locks"))
+        Judgement::of(Info, Warn, format!("connected_slaves={replicas}, and writes do not wait for them: a failover may forget the newest locks"))
             .fix("CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10 narrow the gap; only fences close it")
     })
 }
 
-fn short(facts: &ServerFacts) -> Option<Verdict> {
+fn short(facts: &ServerFacts) -> Option<Judgement> {
     let fix = "bring the replicas back, or lower min-replicas-to-write";
     let refused = |why: String| {
-        Verdict::fail(format!(
+        Judgement::fail(format!(
             "{why}: locks are not granted, renewed or released (NOREPLICAS)"
         ))
         .fix(fix)
@@ -93,7 +93,7 @@ fn short(facts: &ServerFacts) -> Option<Verdict> {
     let good = facts.info_number("min_slaves_good_slaves")?;
     Some(match facts.config_number("min-replicas-to-write") {
         Some(wanted) if good < wanted => refused(format!("{good} good replicas of {wanted}")),
-        Some(wanted) => Verdict::ok(format!("{good} good replicas, {wanted} are needed")),
-        None => Verdict::ok(format!("{good} good replicas, and writes are taken")),
+        Some(wanted) => Judgement::ok(format!("{good} good replicas, {wanted} are needed")),
+        None => Judgement::ok(format!("{good} good replicas, and writes are taken")),
     })
 }

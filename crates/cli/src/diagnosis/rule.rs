@@ -10,19 +10,19 @@ pub(super) struct Rule {
     /// As in `docs/reference/doctor.md`.
     pub(super) id: &'static str,
     /// `None` where it does not apply.
-    pub(super) judge: fn(&ServerFacts) -> Option<Verdict>,
+    pub(super) judge: fn(&ServerFacts) -> Option<Judgement>,
 }
 
 /// The outcome of a check.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct Judgement {
     pub(super) efficiency: State,
     pub(super) correctness: State,
     pub(super) text: String,
     pub(super) remedy: String,
 }
 
-impl Verdict {
+impl Judgement {
     /// The state for locks that save work, and that for locks that prevent damage.
     pub(super) fn of(efficiency: State, correctness: State, text: impl Into<String>) -> Self {
         Self {
@@ -74,8 +74,8 @@ impl Verdict {
 }
 
 /// The verdict of a check that needs `INFO`, without it.
-pub(super) fn no_info() -> Verdict {
-    Verdict::unknown("INFO is not permitted here").fix("allow +info to this user")
+pub(super) fn no_info() -> Judgement {
+    Judgement::unknown("INFO is not permitted here").fix("allow +info to this user")
 }
 
 /// A share of the TTL.

@@ -97,7 +97,7 @@ fn unexamined(error: &Error) -> Exit {
         ),
         StoreErrorKind::Protocol => (CONFIG, "check that the URL names a Redis or Valkey"),
         StoreErrorKind::Exhausted => (SOFTWARE, MORE_RESOURCES),
-        StoreErrorKind::Closed => (SOFTWARE, "this is a fault of leasehold"),
+        StoreErrorKind::Closed => (SOFTWARE, "this is a bug in leasehold"),
         _ => (
             UNAVAILABLE,
             "check that the server runs and that this host may reach it",

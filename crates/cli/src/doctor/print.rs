@@ -131,7 +131,7 @@ fn clean(text: &str) -> String {
 struct Document<'a> {
     schema: &'static str,
     store: &'a str,
-    server: Server<'a>,
+    server: ServerJson<'a>,
     #[serde(rename = "for")]
     purpose: &'static str,
     ttl_ms: u128,
@@ -143,7 +143,7 @@ struct Document<'a> {
 }
 
 #[derive(Serialize)]
-struct Server<'a> {
+struct ServerJson<'a> {
     engine: Option<&'a str>,
     version: Option<&'a str>,
     mode: Option<&'a str>,
@@ -178,7 +178,7 @@ pub(super) fn json(report: &Report, args: &Doctor, ttl: Duration, code: u8) -> S
     let document = Document {
         schema: "leasehold.doctor/1",
         store: &report.store,
-        server: Server {
+        server: ServerJson {
             engine: said(&report.server.engine),
             version: said(&report.server.version),
             mode: said(&report.server.mode),

@@ -138,7 +138,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
             };
             outer.around(&within, names, work).boxed()
         };
-        let batch = Arc::new(Batch {
+        let batch = Arc::new(BatchLoad {
             work: Box::new(work),
             share: Mutex::default(),
             undecided: watch::Sender::new(names.len()),
@@ -192,7 +192,7 @@ type Ends = Result<Arc<HashMap<String, LoadResult>>, Failure>;
 type Work = Box<dyn Fn(Vec<LockName>) -> BoxFuture<'static, Ends> + Send + Sync>;
 
 /// The loads of one call.
-struct Batch {
+struct BatchLoad {
     work: Work,
     share: Mutex<Joint>,
     /// The number of keys for which it is not known yet whether this call loads them. At zero the load begins.
@@ -206,7 +206,7 @@ struct Joint {
     load: Option<Shared<BoxFuture<'static, Ends>>>,
 }
 
-impl Batch {
+impl BatchLoad {
     fn add(&self, key: LockName) {
         let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
         share.keys.push(key);
@@ -234,7 +234,7 @@ impl Batch {
 /// The loader of one key of a call.
 struct Member {
     key: LockName,
-    batch: Arc<Batch>,
+    batch: Arc<BatchLoad>,
     /// Whether it is known that another caller loads this key, or that this call does.
     decided: bool,
 }

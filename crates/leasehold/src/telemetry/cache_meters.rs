@@ -53,7 +53,7 @@ const LOADS: [Load; 8] = [
 ];
 
 /// The numbers of the entries that share a label.
-pub(super) struct Entries {
+pub(super) struct EntryMeters {
     reads: [(Read, Counter); READS.len()],
     waits: [(Read, Histogram); WAITS.len()],
     in_time: [(Load, Counter); LOADS.len()],
@@ -65,7 +65,7 @@ pub(super) struct Entries {
     invalidations: [(bool, Counter); 2],
 }
 
-impl Entries {
+impl EntryMeters {
     pub(super) fn new(key: Option<&str>) -> Self {
         let with = |more: &[(&'static str, &'static str)]| -> Vec<Label> {
             let key = key.map(|key| Label::new("key", key.to_owned()));

@@ -13,7 +13,7 @@ use metrics::{
 };
 
 #[cfg(feature = "cache")]
-use super::cache_meters::{self, Entries};
+use super::cache_meters::{self, EntryMeters};
 use super::counting::{count, zero};
 use super::outcome::{Outcome, word};
 use super::shield::shielded;
@@ -68,7 +68,7 @@ struct Series {
     lost: [(&'static str, Counter); 4],
     renew: Histogram,
     #[cfg(feature = "cache")]
-    entries: Entries,
+    entries: EntryMeters,
 }
 
 impl Meters {
@@ -149,13 +149,13 @@ impl Meter {
             .map(|cause| (cause, zero(counter!(LOST, with(&[("cause", cause)]))))),
             renew: histogram!(RENEW, with(&[])),
             #[cfg(feature = "cache")]
-            entries: Entries::new(lock),
+            entries: EntryMeters::new(lock),
         }))
     }
 
     /// The numbers of the cache entries that share the label.
     #[cfg(feature = "cache")]
-    pub(super) fn entries(&self) -> &Entries {
+    pub(super) fn entries(&self) -> &EntryMeters {
         &self.0.entries
     }
 

@@ -49,17 +49,17 @@ impl Meter {
     pub(super) fn renewed(&self, _: Duration) {}
 
     #[cfg(feature = "cache")]
-    pub(super) fn entries(&self) -> Entries {
-        Entries
+    pub(super) fn entries(&self) -> EntryMeters {
+        EntryMeters
     }
 }
 
 #[cfg(feature = "cache")]
-pub(super) struct Entries;
+pub(super) struct EntryMeters;
 
 #[cfg(feature = "cache")]
 #[allow(clippy::unused_self, reason = "what `cache_meters.rs` has")]
-impl Entries {
+impl EntryMeters {
     pub(super) fn read(&self, _: Read) {}
 
     pub(super) fn waited(&self, _: Read, _: Duration) {}

@@ -9,7 +9,7 @@ use super::super::address::Address;
 use super::super::codec::words::INDEX;
 use super::super::connection::refusal::closed;
 use super::access::{self, For};
-use super::talk::{Opened, Talk, open};
+use super::talk::{Conversation, Talk, open};
 use super::{probe, watch};
 use crate::clock::Clock;
 use crate::doctor::{Examination, Fields, IndexedKey, ServerFacts, Transport};
@@ -47,7 +47,7 @@ pub(super) async fn gather(
     clock: &Clock,
     limit: Duration,
 ) -> Result<ServerFacts, StoreError> {
-    let Opened {
+    let Conversation {
         talk,
         mut driver,
         mut messages,

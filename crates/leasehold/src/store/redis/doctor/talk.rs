@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// What the server said to a request, a refusal included.
-pub(super) type Said<T> = Result<RedisResult<T>, StoreError>;
+pub(super) type Answered<T> = Result<RedisResult<T>, StoreError>;
 
 /// A connection to ask over.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ pub(super) struct Talk {
 }
 
 /// What comes with a connection.
-pub(super) struct Opened {
+pub(super) struct Conversation {
     pub(super) talk: Talk,
     /// What moves its bytes; it ends when the connection does.
     pub(super) driver: BoxFuture<'static, ()>,
@@ -45,7 +45,7 @@ pub(super) async fn open(
     address: &Address,
     clock: &Clock,
     limit: Duration,
-) -> Result<Opened, StoreError> {
+) -> Result<Conversation, StoreError> {
     let (sender, messages) = mpsc::unbounded_channel();
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -71,7 +71,7 @@ pub(super) async fn open(
         limit,
         label: address.to_string(),
     };
-    Ok(Opened {
+    Ok(Conversation {
         talk,
         driver,
         messages,
@@ -83,7 +83,7 @@ impl Talk {
     ///
     /// # Errors
     /// That there is none, and the connection is of no use any more.
-    pub(super) async fn ask<T: FromRedisValue>(&self, request: &Cmd) -> Said<T> {
+    pub(super) async fn ask<T: FromRedisValue>(&self, request: &Cmd) -> Answered<T> {
         let mut connection = self.connection.clone();
         let answer = request.query_async::<Value>(&mut connection);
         let value = self.answered(answer).await?;
@@ -95,7 +95,7 @@ impl Talk {
     pub(super) async fn answered<T>(
         &self,
         answer: impl Future<Output = RedisResult<T>>,
-    ) -> Said<T> {
+    ) -> Answered<T> {
         match self.clock.within(self.limit, answer).await {
             None => {
                 let detail = format!("waited {:.1?}", self.limit);
