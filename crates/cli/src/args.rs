@@ -86,7 +86,7 @@ pub(crate) enum Verb {
 
 /// The definition of the command line, with its help layout.
 pub(crate) fn command() -> clap::Command {
-    help::laid_out(Cli::command())
+    help::with_help_layout(Cli::command())
 }
 
 /// Parses the command line. The error is the exit of this process, also for `--help`.
@@ -126,7 +126,7 @@ fn answer(error: &clap::Error) -> Exit {
             "For more information, try '--help'.",
             &format!("    next    {} --help", understood(env::args_os())),
         );
-    let message = without_tips(&message) + &verbs_there_are(error);
+    let message = without_tips(&message) + &verb_list(error);
     // Without any argument, clap's error is the help text.
     let message = message
         .strip_prefix("error: ")
@@ -152,7 +152,7 @@ fn without_tips(message: &str) -> String {
 }
 
 /// For an unknown verb: the most similar one, and the list of all verbs.
-fn verbs_there_are(error: &clap::Error) -> String {
+fn verb_list(error: &clap::Error) -> String {
     let (ErrorKind::InvalidSubcommand, Some(ContextValue::String(typed))) =
         (error.kind(), error.get(ContextKind::InvalidSubcommand))
     else {

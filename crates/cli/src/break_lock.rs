@@ -235,7 +235,7 @@ fn report(
         return Ok(());
     }
     let left = holder.and_then(|holder| holder.expires_in);
-    output::tell_json(&BreakReport {
+    output::print_json_answer(&BreakReport {
         schema: "leasehold.break/1",
         store: client.store(),
         name: &args.name,

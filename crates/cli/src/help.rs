@@ -93,15 +93,15 @@ Exit: CMD's own status; 75 and 124 busy, 79 the lease was lost, 69 the store doe
 To hold a lock without a command: leasehold hold LOCK. All exit codes: leasehold help exit-codes.";
 
 /// Sets the help layout of a command and of its subcommands.
-pub(crate) fn laid_out(command: Command) -> Command {
+pub(crate) fn with_help_layout(command: Command) -> Command {
     let name = command.get_name().to_owned();
     // The verbs of `lab` have a `--url` with another meaning.
     let has_store = command
         .get_arguments()
         .any(|arg| arg.get_id() == "url_file");
     let command = command
-        .mut_args(|arg| laid_out_arg(arg, has_store))
-        .mut_subcommands(laid_out);
+        .mut_args(|arg| arg_layout(arg, has_store))
+        .mut_subcommands(with_help_layout);
     let command = if name == "cache" {
         command.mut_subcommands(|verb| verb.mut_args(of_a_value))
     } else {
@@ -131,7 +131,7 @@ pub(crate) fn laid_out(command: Command) -> Command {
         .after_help(Resettable::from(short))
 }
 
-fn laid_out_arg(arg: Arg, has_store: bool) -> Arg {
+fn arg_layout(arg: Arg, has_store: bool) -> Arg {
     let id = arg.get_id().as_str().to_owned();
     let takes_value = arg.get_action().takes_values() && !arg.is_positional();
     let section = SECTIONS

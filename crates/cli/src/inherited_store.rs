@@ -213,7 +213,7 @@ fn folders() -> impl Iterator<Item = PathBuf> {
 /// replace it.
 fn make_private(folder: &Path) -> io::Result<()> {
     let around = fs::metadata(folder.parent().unwrap_or(folder))?;
-    if !keeps_entries(around.uid(), around.mode()) {
+    if !protects_entries(around.uid(), around.mode()) {
         return Err(io::Error::other(
             "is in a directory where another user may replace it",
         ));
@@ -236,7 +236,7 @@ fn make_private(folder: &Path) -> io::Result<()> {
 }
 
 /// True if in a directory with this owner and mode no other user can remove entries of this user.
-fn keeps_entries(uid: u32, mode: u32) -> bool {
+fn protects_entries(uid: u32, mode: u32) -> bool {
     let is_sticky = mode & 0o1000 != 0;
     let is_trusted = uid == 0 || uid == getuid().as_raw();
     is_sticky || is_trusted && mode & 0o002 == 0
@@ -329,7 +329,7 @@ mod tests {
             (another, 0o700, false),
             (another, 0o755, false),
         ] {
-            assert_eq!(keeps_entries(uid, mode), keeps, "{uid} {mode:o}");
+            assert_eq!(protects_entries(uid, mode), keeps, "{uid} {mode:o}");
         }
     }
 

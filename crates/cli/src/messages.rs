@@ -15,16 +15,16 @@ use crate::{address, style};
 /// Prints a message. The first line begins with `leasehold:`; the caller indents the others.
 pub(crate) fn say(text: &str) {
     // Callers escape what they insert. This is the last line of defence.
-    write_raw(&format!("leasehold: {}\n", harmless(text)));
+    write_raw(&format!("leasehold: {}\n", sanitized(text)));
 }
 
 /// Prints the final error message, in the form of [`say`].
 pub(crate) fn say_error(text: &str) {
-    write_raw(&format!("{}\n", style::error(&harmless(text))));
+    write_raw(&format!("{}\n", style::error(&sanitized(text))));
 }
 
 /// The text without passwords and without terminal control characters, which a file name may contain.
-fn harmless(text: &str) -> String {
+fn sanitized(text: &str) -> String {
     let obeyed = |c: char| c != '\n' && (c.is_control() || is_direction(c));
     let words = without_passwords(text);
     if !words.contains(obeyed) {
@@ -69,7 +69,7 @@ pub(crate) fn pasteable(word: &str) -> Cow<'_, str> {
         return Cow::Borrowed(word);
     }
     let separator = if word.starts_with('-') { "-- " } else { "" };
-    if word.chars().all(is_shown_as_it_is) {
+    if word.chars().all(is_plain) {
         return Cow::Owned(format!("{separator}'{}'", word.replace('\'', r"'\''")));
     }
     // Control and direction characters are written as bytes in a form that bash, zsh and ksh know.
@@ -77,7 +77,7 @@ pub(crate) fn pasteable(word: &str) -> Cow<'_, str> {
     for c in word.chars() {
         if matches!(c, '\'' | '\\') {
             quoted.extend(['\\', c]);
-        } else if is_shown_as_it_is(c) {
+        } else if is_plain(c) {
             quoted.push(c);
         } else {
             for byte in c.encode_utf8(&mut [0; 4]).bytes() {
@@ -90,7 +90,7 @@ pub(crate) fn pasteable(word: &str) -> Cow<'_, str> {
 }
 
 /// True if a terminal shows the character unchanged.
-fn is_shown_as_it_is(c: char) -> bool {
+fn is_plain(c: char) -> bool {
     matches!(c, '\'' | '"' | '\\') || c.escape_debug().len() == 1
 }
 
@@ -222,7 +222,7 @@ mod tests {
             ("\u{9b}31m\u{202e}x\u{7f}", "\\u{9b}31m\\u{202e}x\\u{7f}"),
             ("Gr\u{fc}\u{df}e", "Gr\u{fc}\u{df}e"),
         ] {
-            assert_eq!(harmless(text), shown);
+            assert_eq!(sanitized(text), shown);
         }
     }
 

@@ -31,7 +31,7 @@ fn unwritten(error: &io::Error) -> Result<(), Exit> {
 
 /// Prints bytes on a separate thread, since a slow reader must not delay the handling of signals.
 #[cfg(feature = "cache")]
-pub(crate) async fn print_aside(bytes: Vec<u8>) -> Result<(), Exit> {
+pub(crate) async fn print_on_thread(bytes: Vec<u8>) -> Result<(), Exit> {
     let written = tokio::task::spawn_blocking(move || write(&bytes)).await;
     written
         .map_err(io::Error::other)
@@ -48,24 +48,24 @@ pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Exit> {
 /// A JSON document on one line. Characters that control a terminal or change the text direction are escaped,
 /// since people read JSON too.
 pub(crate) fn json(document: &impl Serialize) -> serde_json::Result<String> {
-    serde_json::to_string(document).map(|text| inert(&text))
+    serde_json::to_string(document).map(|text| escape_unsafe(&text))
 }
 
 /// A JSON document on several lines, for people.
 pub(crate) fn json_for_people(document: &impl Serialize) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(document).map(|text| inert(&text))
+    serde_json::to_string_pretty(document).map(|text| escape_unsafe(&text))
 }
 
 /// Escapes control characters. They can only occur in strings, where an escape has the same meaning.
-fn inert(json: &str) -> String {
-    json.chars().fold(String::new(), |mut inert, c| {
+fn escape_unsafe(json: &str) -> String {
+    json.chars().fold(String::new(), |mut escaped, c| {
         if steers(c) {
             // Writing to a string cannot fail.
-            let _written: fmt::Result = write!(inert, "\\u{:04x}", u32::from(c));
+            let _written: fmt::Result = write!(escaped, "\\u{:04x}", u32::from(c));
         } else {
-            inert.push(c);
+            escaped.push(c);
         }
-        inert
+        escaped
     })
 }
 
@@ -83,7 +83,7 @@ const fn steers(c: char) -> bool {
 }
 
 /// Prints JSON for a verb whose exit code is its answer. A closed pipe is not an error here.
-pub(crate) fn tell_json(document: &impl Serialize) -> Result<(), Exit> {
+pub(crate) fn print_json_answer(document: &impl Serialize) -> Result<(), Exit> {
     match print_json(document) {
         Err(unread) if unread.code() == 0 => Ok(()),
         other => other,

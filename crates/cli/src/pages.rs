@@ -160,14 +160,14 @@ fn page(command: &Command) -> String {
     let _written: io::Result<()> = (|| {
         man.render_title(&mut roff)?;
         man.render_name_section(&mut roff)?;
-        write!(roff, ".SH SYNOPSIS\n.nf\n{}.fi\n", as_it_is(usage))?;
+        write!(roff, ".SH SYNOPSIS\n.nf\n{}.fi\n", escaped_for_roff(usage))?;
         man.render_description_section(&mut roff)?;
         man.render_options_section(&mut roff)?;
         if command.has_subcommands() {
             man.render_subcommands_section(&mut roff)?;
         }
         if let Some(details) = details {
-            let details = as_it_is(&details.to_string());
+            let details = escaped_for_roff(&details.to_string());
             write!(roff, ".SH DETAILS\n.nf\n{details}.fi\n")?;
         }
         Ok(())
@@ -176,7 +176,7 @@ fn page(command: &Command) -> String {
 }
 
 /// Escapes text for roff.
-fn as_it_is(text: &str) -> String {
+fn escaped_for_roff(text: &str) -> String {
     let mut roff = String::new();
     for line in text.lines() {
         let line = line.replace('\\', "\\e").replace('-', "\\-");

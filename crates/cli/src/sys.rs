@@ -111,7 +111,7 @@ pub(crate) fn next_change() -> io::Result<Option<(Pid, ExitStatus)>> {
 }
 
 /// Reaps `child`, which is ending, unless it was reaped before.
-pub(crate) fn bury(child: Pid) {
+pub(crate) fn reap(child: Pid) {
     // SAFETY: no status is asked for.
     unsafe { libc::waitpid(child.as_raw(), std::ptr::null_mut(), 0) };
 }
@@ -155,7 +155,7 @@ pub(crate) fn split_off(
         Some(&SigSet::all()),
         Some(&mut before),
     )?;
-    // SAFETY: the fork, here and in `retreat` and `work`, makes system calls only: no allocation, no lock.
+    // SAFETY: the fork, here and in `isolate` and `work`, makes system calls only: no allocation, no lock.
     match unsafe { fork() } {
         Err(errno) => {
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
@@ -168,7 +168,7 @@ pub(crate) fn split_off(
         Ok(ForkResult::Child) => {
             // The fork must not run any later code of the original, including a panic's unwinding.
             let _done: std::thread::Result<()> = catch_unwind(AssertUnwindSafe(|| {
-                if let Ok(line) = retreat(line, name) {
+                if let Ok(line) = isolate(line, name) {
                     work(line);
                 }
             }));
@@ -179,7 +179,7 @@ pub(crate) fn split_off(
 }
 
 /// Closes and resets everything that the process inherited, except `line`.
-fn retreat(line: UnixStream, name: &CStr) -> io::Result<UnixStream> {
+fn isolate(line: UnixStream, name: &CStr) -> io::Result<UnixStream> {
     use Signal::{
         SIGABRT, SIGBUS, SIGCHLD, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGSTOP, SIGSYS, SIGTRAP,
     };

@@ -54,7 +54,7 @@ impl Terminal {
     }
 
     /// True if the terminal serves the process group of this process.
-    pub(crate) fn is_ours(&self) -> bool {
+    pub(crate) fn is_foreground(&self) -> bool {
         self.serves(getpgrp())
     }
 
@@ -66,7 +66,7 @@ impl Terminal {
     /// True if the command gets the terminal at its start: the terminal serves this group, and no other process
     /// of a pipeline needs it.
     pub(crate) fn is_for_the_command_alone(&self) -> bool {
-        io::stdin().is_terminal() && io::stdout().is_terminal() && self.is_ours()
+        io::stdin().is_terminal() && io::stdout().is_terminal() && self.is_foreground()
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -90,7 +90,7 @@ impl Terminal {
 
     /// Restores the modes that a killed command may have changed: echo off, raw mode.
     pub(crate) fn restore(&self) {
-        if let (Some(modes), true) = (&self.modes, self.is_ours()) {
+        if let (Some(modes), true) = (&self.modes, self.is_foreground()) {
             // A closed terminal needs no restoring.
             let _restored: nix::Result<()> = tcsetattr(&self.fd, SetArg::TCSADRAIN, modes);
         }

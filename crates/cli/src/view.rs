@@ -24,7 +24,7 @@ pub(crate) fn is_alive(waiter: &WaiterView) -> bool {
 }
 
 /// True if the lease has no TTL. Only the program that set the key can end it.
-pub(crate) fn is_for_ever(holder: &HolderView) -> bool {
+pub(crate) fn never_expires(holder: &HolderView) -> bool {
     holder.expires_in.is_none()
 }
 

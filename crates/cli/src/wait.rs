@@ -7,7 +7,7 @@ use leasehold::{Client, Clock, Error, HolderView, Moment, Snapshot};
 use leasehold_core::LockName;
 use serde::Serialize;
 
-use crate::acquire_ui::{interrupted, with_silence};
+use crate::acquire_ui::{interrupted, with_connect_note};
 use crate::exit::{Exit, TIMEOUT};
 use crate::messages::{quoted, say, span, who};
 use crate::output;
@@ -23,10 +23,10 @@ const SOONEST: Duration = Duration::from_millis(250);
 const LATEST: Duration = Duration::from_secs(1);
 
 /// An unchanged line is repeated at this interval, as a sign of life.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The time limit for a silent store, the same as for waiters in the queue.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SILENCE_LIMIT: Duration = Duration::from_secs(30);
 
 const WAIT_HELP: &str =
     "Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124";
@@ -43,7 +43,7 @@ pub(crate) struct Wait {
     name: String,
 
     /// Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124
-    #[arg(id = "wait", short = 'w', long = "wait", value_name = "DUR", value_parser = duration, help = WAIT_HELP, long_help = with_silence(WAIT_HELP))]
+    #[arg(id = "wait", short = 'w', long = "wait", value_name = "DUR", value_parser = duration, help = WAIT_HELP, long_help = with_connect_note(WAIT_HELP))]
     limit: Option<Duration>,
 
     /// Print only errors, nothing about waiting
@@ -116,14 +116,14 @@ async fn poll_until_free(
             }
             Ok(snapshot) if is_over => {
                 report(client, args, "timeout", waited, &snapshot)?;
-                return Ok(told.given_up(args, waited, &snapshot));
+                return Ok(told.timed_out(args, waited, &snapshot));
             }
             Ok(snapshot) => {
                 answered = now;
                 told.busy(args, &snapshot, now);
                 pause(&snapshot)
             }
-            Err(error) if is_passing(&error) && now.since(answered) < PATIENCE && !is_over => {
+            Err(error) if is_passing(&error) && now.since(answered) < SILENCE_LIMIT && !is_over => {
                 told.silent(args, &error);
                 LATEST
             }
@@ -170,7 +170,7 @@ fn report(
     if !args.json {
         return Ok(());
     }
-    output::tell_json(&WaitReport {
+    output::print_json_answer(&WaitReport {
         schema: "leasehold.wait/1",
         store: client.store(),
         outcome,
@@ -199,7 +199,7 @@ impl Announcements {
                     (None, None) => true,
                     _ => false,
                 };
-                !is_same || *waiting != queue || now.since(*when) >= SIGN_OF_LIFE
+                !is_same || *waiting != queue || now.since(*when) >= REPEAT_INTERVAL
             }
             None => true,
         };
@@ -232,7 +232,7 @@ impl Announcements {
     }
 
     #[allow(clippy::unused_self, reason = "reads as what is told")]
-    fn given_up(&self, args: &Wait, waited: Duration, snapshot: &Snapshot) -> Exit {
+    fn timed_out(&self, args: &Wait, waited: Duration, snapshot: &Snapshot) -> Exit {
         if args.quiet {
             return Exit::quiet(TIMEOUT);
         }

@@ -14,7 +14,7 @@ const WAIT_HELP: &str = "Wait for at most this long (5s, 2h; a bare number is se
 const TRY_HELP: &str = "Do not wait: if the lock is busy, exit with 75";
 
 /// The help of a time limit in `--help`; `-h` has less room.
-pub(crate) fn with_silence(help: &str) -> String {
+pub(crate) fn with_connect_note(help: &str) -> String {
     format!(
         "{help}\n\nThe time starts when the store is connected. A server that does not answer the connection takes up to 4s more, and the exit code is 69"
     )
@@ -24,11 +24,11 @@ pub(crate) fn with_silence(help: &str) -> String {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WaitArgs {
     /// Do not wait: if the lock is busy, exit with 75
-    #[arg(short = 'n', long = "try", conflicts_with = "wait", help = TRY_HELP, long_help = with_silence(TRY_HELP))]
+    #[arg(short = 'n', long = "try", conflicts_with = "wait", help = TRY_HELP, long_help = with_connect_note(TRY_HELP))]
     pub(crate) once: bool,
 
     /// Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124 [env: `LEASEHOLD_WAIT`]
-    #[arg(short, long, value_name = "DUR", value_parser = duration, help = WAIT_HELP, long_help = with_silence(WAIT_HELP))]
+    #[arg(short, long, value_name = "DUR", value_parser = duration, help = WAIT_HELP, long_help = with_connect_note(WAIT_HELP))]
     pub(crate) wait: Option<Duration>,
 
     /// Purpose of this run, shown to other waiters; by default the name of the command, or of the verb if there

@@ -5,7 +5,7 @@ use leasehold::Snapshot;
 use super::args::RetryHint;
 use super::progress::fence;
 use crate::messages::{quoted, span, who};
-use crate::view::is_for_ever;
+use crate::view::never_expires;
 
 /// Formats the message. `options` are the options of the suggested next attempt.
 pub(super) fn busy(
@@ -35,7 +35,7 @@ pub(super) fn busy(
     }
     row("queue", format!("{} waiting", snapshot.queue.len()));
     let (verb, lock, end) = (again.verb, again.lock, again.command);
-    if snapshot.holder.as_ref().is_some_and(is_for_ever) {
+    if snapshot.holder.as_ref().is_some_and(never_expires) {
         // Waiting would never end.
         row(
             "next",

@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use tokio::sync::watch;
 
 use self::args::ProgressMode;
-pub(crate) use self::args::{LockRequest, RetryHint, WaitArgs, with_silence};
+pub(crate) use self::args::{LockRequest, RetryHint, WaitArgs, with_connect_note};
 use self::progress::{Progress, ProgressStyle, WaitState};
 use crate::exit::{BUSY, Exit, InterruptTarget, TIMEOUT, UNAVAILABLE, USAGE};
 use crate::messages::{can_rewrite, quoted, span, who, write_raw};
@@ -70,7 +70,7 @@ pub(crate) async fn for_lock(
             None => Some(lock.acquire().await?),
         };
         if let Some(lease) = &lease {
-            in_full(lease, ttl).await?;
+            extend_to_ttl(lease, ttl).await?;
         }
         Ok::<_, Error>(lease)
     };
@@ -124,7 +124,7 @@ pub(crate) async fn for_lock(
 
 /// Extends the short first lease of a waiter to the full TTL, so that the command starts with enough time. If
 /// the store does not answer, the renewals try again.
-async fn in_full(lease: &Lease, ttl: Duration) -> Result<(), Error> {
+async fn extend_to_ttl(lease: &Lease, ttl: Duration) -> Result<(), Error> {
     if lease.valid_for() > ttl / 2 {
         return Ok(());
     }
@@ -136,7 +136,7 @@ async fn in_full(lease: &Lease, ttl: Duration) -> Result<(), Error> {
 
 /// The current state of the lock, or an exit that says that the store does not answer. A waiter far back in the
 /// queue seldom asks the store, and a silent store must not look like a busy lock.
-pub(crate) async fn still_answers(client: &Client, name: &str) -> Result<Snapshot, Exit> {
+pub(crate) async fn inspect_or_unavailable(client: &Client, name: &str) -> Result<Snapshot, Exit> {
     match tokio::time::timeout(INSPECTION, client.inspect(name)).await {
         Ok(Ok(snapshot)) => Ok(snapshot),
         Ok(Err(error)) => Err(error.into()),
@@ -195,7 +195,7 @@ async fn refused(
     if request.how.quiet && !is_nested && code != TIMEOUT {
         return Exit::quiet(code);
     }
-    let mut snapshot = match still_answers(client, name).await {
+    let mut snapshot = match inspect_or_unavailable(client, name).await {
         Ok(snapshot) => snapshot,
         Err(exit) if code == TIMEOUT => return exit,
         // The store answered a moment ago: use its last answer.
@@ -218,7 +218,7 @@ pub(crate) fn interrupted(signal: Signal, terminal: Option<&Terminal>) -> Exit {
     let exit = Exit::by(signal);
     // A signal from the terminal reached the whole process group, and the shell of a script checks whether this
     // process dies of it.
-    let by_hand = signal == Signal::SIGINT && terminal.is_some_and(Terminal::is_ours);
+    let by_hand = signal == Signal::SIGINT && terminal.is_some_and(Terminal::is_foreground);
     if by_hand {
         exit.by_interrupt(InterruptTarget::Process)
     } else {
@@ -253,7 +253,8 @@ pub(crate) fn nested(name: &str, holder: &HolderView) -> Exit {
 }
 
 fn style(how: &WaitArgs, terminal: Option<&Terminal>) -> ProgressStyle {
-    let is_live = can_rewrite() && !verbose::is_on() && terminal.is_some_and(Terminal::is_ours);
+    let is_live =
+        can_rewrite() && !verbose::is_on() && terminal.is_some_and(Terminal::is_foreground);
     match how.progress {
         _ if how.quiet => ProgressStyle::Quiet,
         ProgressMode::None => ProgressStyle::Quiet,

@@ -11,7 +11,7 @@ use crate::messages::{CLEAR, place, quoted, rewritten, span, who};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// In a log an unchanged line is repeated at this interval, as a sign of life.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A waiter far back in the queue asks about every 15 s. A longer silence means a problem of the store.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -77,7 +77,7 @@ impl Progress {
         let due = match (self.style, &self.told) {
             (ProgressStyle::Quiet, _) => false,
             (ProgressStyle::Lines, Some((told, when))) => {
-                !told.is_like(seen) || at >= *when + SIGN_OF_LIFE
+                !told.is_like(seen) || at >= *when + REPEAT_INTERVAL
             }
             (ProgressStyle::Lines, None) => true,
             (ProgressStyle::Live, Some((told, when))) => {

@@ -8,7 +8,7 @@ use crate::exit::{CONFIG, Exit, LOCK_UNKNOWN, SOFTWARE};
 pub(super) fn refused(error: Error) -> Exit {
     match error {
         Error::Invalid(invalid) => invalid.into(),
-        Error::Store(store) => of_value(leasehold::Error::Store(store).into()),
+        Error::Store(store) => for_cache(leasehold::Error::Store(store).into()),
         Error::Value { .. } => Exit::saying(
             CONFIG,
             format!(
@@ -20,6 +20,6 @@ pub(super) fn refused(error: Error) -> Exit {
 }
 
 /// Rewords a message that was written for locks.
-pub(super) fn of_value(exit: Exit) -> Exit {
+pub(super) fn for_cache(exit: Exit) -> Exit {
     exit.reworded(LOCK_UNKNOWN, "The state of the value is not known.")
 }

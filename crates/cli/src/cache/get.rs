@@ -6,7 +6,7 @@ use clap::Args;
 use leasehold::cache::{Cached, Origin};
 use serde::Serialize;
 
-use super::errors::{of_value, refused};
+use super::errors::{for_cache, refused};
 use crate::exit::{Exit, NO_VALUE};
 use crate::messages::{quoted, span};
 use crate::output;
@@ -66,7 +66,7 @@ pub(crate) fn get(args: &Get) -> Exit {
             found = cache.get::<Vec<u8>>(&args.key) => found.map_err(refused)?,
         };
         if args.json {
-            output::tell_json(&about(client.store(), &args.key, found.as_ref()))?;
+            output::print_json_answer(&about(client.store(), &args.key, found.as_ref()))?;
         }
         match found {
             Some(got) if args.must_be_fresh && got.origin() == Origin::Stale => {
@@ -77,13 +77,13 @@ pub(crate) fn get(args: &Get) -> Exit {
                 tokio::select! {
                     biased;
                     signal = signals.next_ending() => Err(Exit::by(signal)),
-                    printed = output::print_aside(got.into_inner()) => printed.map(|()| Exit::quiet(0)),
+                    printed = output::print_on_thread(got.into_inner()) => printed.map(|()| Exit::quiet(0)),
                 }
             }
             None => Err(nothing(&args.key, None)),
         }
     });
-    of_value(exit).without_command()
+    for_cache(exit).without_command()
 }
 
 fn about<'a>(store: &'a str, key: &'a str, found: Option<&Cached<Vec<u8>>>) -> CachedValue<'a> {

@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 
 use super::args::{GetOrRefresh, IfUnavailable, RefreshMode};
 use super::background;
-use super::errors::{of_value, refused};
+use super::errors::{for_cache, refused};
 use super::load::{LoadFailure, LoadJob, LoadLimits, LoadState, patience};
 use crate::acquire_ui;
 use crate::exit::{BUSY, Exit, TIMEOUT, UNAVAILABLE};
@@ -56,14 +56,14 @@ fn begin(args: &GetOrRefresh) -> Result<Exit, Exit> {
             is_apart,
             unanswered: &unanswered,
         };
-        let heeded = job.as_ref().ok().cloned();
+        let forwarded = job.as_ref().ok().cloned();
         tokio::select! {
             biased;
-            exit = heed(heeded.as_deref(), signals) => Err(exit),
+            exit = forward_signals(forwarded.as_deref(), signals) => Err(exit),
             exit = work.answer(client, job) => exit,
         }
     });
-    let exit = of_value(exit);
+    let exit = for_cache(exit);
     let is_down = exit.code() == UNAVAILABLE && unanswered.get();
     match again {
         Some(job)
@@ -76,7 +76,7 @@ fn begin(args: &GetOrRefresh) -> Result<Exit, Exit> {
 }
 
 /// Forwards signals to the running command. Returns the exit when a signal ends the command or this process.
-async fn heed(job: Option<&LoadJob>, signals: &mut Signals) -> Exit {
+async fn forward_signals(job: Option<&LoadJob>, signals: &mut Signals) -> Exit {
     let interrupted = async {
         match job {
             Some(job) => job.interrupted().await,
@@ -124,18 +124,18 @@ fn unguarded(args: &GetOrRefresh, job: Arc<LoadJob>, exit: &Exit) -> Result<Exit
     ));
     in_runtime(async {
         let mut signals = Signals::catch().map_err(|error| refused_by_system(&error))?;
-        let heeded = job.clone();
+        let forwarded = job.clone();
         let work = async {
             let value = job.load().await.map_err(|failed| {
                 let FailureText { code, text } = told(&args.key, &failed);
                 Exit::saying(code, text)
             })?;
-            output::print_aside(value).await?;
+            output::print_on_thread(value).await?;
             Ok(Exit::quiet(0))
         };
         tokio::select! {
             biased;
-            exit = heed(Some(&heeded), &mut signals) => Err(exit),
+            exit = forward_signals(Some(&forwarded), &mut signals) => Err(exit),
             exit = work => exit,
         }
     })
@@ -293,6 +293,6 @@ impl CacheCall<'_> {
 }
 
 async fn print(value: Vec<u8>) -> Result<Exit, Exit> {
-    output::print_aside(value).await?;
+    output::print_on_thread(value).await?;
     Ok(Exit::quiet(0))
 }

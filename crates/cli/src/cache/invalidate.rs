@@ -5,7 +5,7 @@ use leasehold::Invalid;
 use leasehold::cache::Error;
 use leasehold_core::LockName;
 
-use super::errors::{of_value, refused};
+use super::errors::{for_cache, refused};
 use crate::exit::{Exit, LOCK_UNKNOWN};
 use crate::messages::quoted;
 use crate::session::with_client;
@@ -64,7 +64,7 @@ pub(crate) fn invalidate(args: &Invalidate) -> Exit {
             done = all => done,
         }
     });
-    of_value(exit.reworded(LOCK_UNKNOWN, UNCONFIRMED)).without_command()
+    for_cache(exit.reworded(LOCK_UNKNOWN, UNCONFIRMED)).without_command()
 }
 
 /// Refuses all keys if one is invalid.

@@ -24,7 +24,7 @@ use crate::sys;
 
 /// The time between TERM and KILL, and between KILL and giving up.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
-const BURIAL: Duration = Duration::from_secs(1);
+const DEATH_LIMIT: Duration = Duration::from_secs(1);
 
 /// The maximal length of the command name in messages to other hosts.
 const LONGEST_NAME: usize = 100;
@@ -283,7 +283,7 @@ impl LoadProcess {
         // Other processes of the group may be left.
         send(self.group, Signal::SIGKILL);
         if !self.has_ended {
-            self.has_ended = timeout(BURIAL, self.child.wait()).await.is_ok();
+            self.has_ended = timeout(DEATH_LIMIT, self.child.wait()).await.is_ok();
         }
     }
 }

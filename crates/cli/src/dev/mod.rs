@@ -234,5 +234,5 @@ fn pass_on(signal: Signal, child: &Child) {
 
 /// True if keyboard signals reach this process and the command, which is in its group.
 fn is_at_terminal() -> bool {
-    Terminal::controlling().is_some_and(|terminal| terminal.is_ours())
+    Terminal::controlling().is_some_and(|terminal| terminal.is_foreground())
 }

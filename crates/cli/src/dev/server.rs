@@ -113,7 +113,7 @@ impl DevServer {
         let answers = timeout(START, server.answers()).await;
         match answers {
             Ok(true) => Ok(server),
-            _ => Err(Exit::saying(UNAVAILABLE, server.directory.last_words())),
+            _ => Err(Exit::saying(UNAVAILABLE, server.directory.log_tail())),
         }
     }
 
@@ -207,7 +207,7 @@ impl Directory {
     }
 
     /// The last lines of the log.
-    fn last_words(&self) -> String {
+    fn log_tail(&self) -> String {
         let log = fs::read(self.log()).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();

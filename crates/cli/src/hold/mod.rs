@@ -201,7 +201,7 @@ async fn acquire(
         Ok(Some(lease)) => Ok((lease, waited())),
         Ok(None) => Err(refused(parent.events, args, BUSY)),
         Err(Error::Timeout(_)) => {
-            acquire_ui::still_answers(client, &args.lock).await?;
+            acquire_ui::inspect_or_unavailable(client, &args.lock).await?;
             Err(refused(parent.events, args, TIMEOUT))
         }
         Err(error) => Err(error.into()),

@@ -14,7 +14,7 @@ use crate::messages::say;
 use crate::output;
 use crate::session::with_client;
 use crate::store::StoreArgs;
-use crate::view::{LockJson, is_for_ever, is_free};
+use crate::view::{LockJson, is_free, never_expires};
 
 /// The number of locks requested at once.
 const AT_ONCE: usize = 256;
@@ -180,7 +180,7 @@ fn urgency(found: &InspectedLock) -> (u8, std::cmp::Reverse<usize>) {
     let Ok(snapshot) = &found.outcome else {
         return (0, std::cmp::Reverse(0));
     };
-    let endless = snapshot.holder.as_ref().is_some_and(is_for_ever);
+    let endless = snapshot.holder.as_ref().is_some_and(never_expires);
     (
         if endless { 1 } else { 2 },
         std::cmp::Reverse(snapshot.queue.len()),

@@ -52,7 +52,7 @@ impl Child {
         sys::prepare(
             &mut command,
             handed.map(Terminal::as_fd),
-            guardian.introduction(),
+            guardian.announcement_hook(),
         );
         let child = command.spawn().inspect_err(|_| {
             if let Some(terminal) = handed {
@@ -74,7 +74,7 @@ impl Child {
     }
 
     /// Waits until the state of the command may have changed.
-    pub(crate) async fn news(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         if self.news.recv().await.is_none() {
             std::future::pending::<()>().await;
         }

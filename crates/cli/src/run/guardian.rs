@@ -47,10 +47,10 @@ const NAME: &CStr = c"lease-guardian";
 const SLICE: Duration = Duration::from_millis(100);
 
 /// The time limit for the guardian's end. A stopped guardian ends when it is continued.
-const FAREWELL: Duration = Duration::from_secs(1);
+const GUARDIAN_EXIT_LIMIT: Duration = Duration::from_secs(1);
 
 /// The interval and the number of checks that a killed group is gone.
-const BURIAL: (Duration, u32) = (Duration::from_millis(10), 100);
+const GROUP_CHECKS: (Duration, u32) = (Duration::from_millis(10), 100);
 
 const RECORD: usize = 16;
 
@@ -87,7 +87,7 @@ impl Guardian {
         let leftover = leftover.map(|path| CString::new(path.as_os_str().as_bytes()));
         let leftover = leftover.transpose()?;
         let deadline = sys::shared_number(u64::MAX)?;
-        let (line, id) = post(None, deadline, leftover.as_deref())?;
+        let (line, id) = spawn_guardian(None, deadline, leftover.as_deref())?;
         Ok(Self {
             line,
             id,
@@ -108,7 +108,7 @@ impl Guardian {
             return Ok(false);
         }
         // The old one is reaped with the other children of this process.
-        (self.line, self.id) = post(self.group, self.deadline, self.leftover.as_deref())?;
+        (self.line, self.id) = spawn_guardian(self.group, self.deadline, self.leftover.as_deref())?;
         self.gone = false;
         Ok(true)
     }
@@ -119,13 +119,13 @@ impl Guardian {
     }
 
     /// Records the process group of the started command.
-    pub(crate) fn watches(&mut self, group: Pid) {
+    pub(crate) fn set_group(&mut self, group: Pid) {
         self.group = Some(group);
     }
 
     /// Sets the deadline of the command: `left` from now. The guardian kills the command then, unless a later
     /// call moves the deadline.
-    pub(crate) fn allow(&mut self, left: Option<Duration>) {
+    pub(crate) fn set_deadline(&mut self, left: Option<Duration>) {
         let deadline = left.map_or(u64::MAX, |left| {
             sys::clock_micros().saturating_add(micros(left))
         });
@@ -133,12 +133,12 @@ impl Guardian {
     }
 
     /// Sets the time within which the command may start.
-    pub(crate) fn admit(&mut self, left: Duration) {
+    pub(crate) fn set_start_deadline(&mut self, left: Duration) {
         self.last_start = sys::clock_micros().saturating_add(micros(left));
     }
 
     /// The hook that a process runs before it becomes the command: it sends its group to the guardian (GD3).
-    pub(crate) fn introduction(&self) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
+    pub(crate) fn announcement_hook(&self) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
         let deadline = self.deadline.load(Ordering::SeqCst).min(self.last_start);
         let line = self.line.as_raw_fd();
         move || {
@@ -190,13 +190,13 @@ impl Guardian {
 impl Drop for Guardian {
     fn drop(&mut self) {
         let told = self.tell(Message::Done).is_ok();
-        let mut patience = FAREWELL;
+        let mut patience = GUARDIAN_EXIT_LIMIT;
         // The guardian's end closes the socket; a message may precede it.
         while told && !patience.is_zero() {
             if sys::readable_within(&self.line, SLICE)
                 && !matches!((&self.line).read(&mut [0; 8]), Ok(1..))
             {
-                sys::bury(self.id);
+                sys::reap(self.id);
                 return;
             }
             patience = patience.saturating_sub(SLICE);
@@ -242,7 +242,7 @@ enum WatchEnd {
 }
 
 /// Starts a guardian of `group`. Returns its socket and process id.
-fn post(
+fn spawn_guardian(
     group: Option<Pid>,
     deadline: &'static AtomicU64,
     leftover: Option<&CStr>,
@@ -289,7 +289,7 @@ fn watch(mut line: UnixStream, mut group: Option<Pid>, deadline: &AtomicU64) -> 
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    let (pause, times) = BURIAL;
+    let (pause, times) = GROUP_CHECKS;
     for _ in 0..times {
         if group.is_none_or(|group| !kill(group)) {
             break;

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Run) -> Exit {
     let mut facts = Facts::default();
     let exit = begin(args, &mut facts).unwrap_or_else(|exit| exit);
     let happened = exit.code();
-    let exit = busy_as_wanted(args, exit, facts.started);
+    let exit = apply_busy_options(args, exit, facts.started);
     if let Some(report) = report {
         report.write(&facts, happened, &exit);
     }
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Run) -> Exit {
 }
 
 /// Applies `--skip` and `--busy-code` to a busy lock. The command's own exit codes stay unchanged.
-fn busy_as_wanted(args: &Run, exit: Exit, started: bool) -> Exit {
+fn apply_busy_options(args: &Run, exit: Exit, started: bool) -> Exit {
     let is_busy = !started && matches!(exit.code(), BUSY | TIMEOUT);
     match args.busy_code {
         _ if !is_busy => exit,
@@ -163,7 +163,7 @@ impl LockedRun<'_> {
         let environment = Environment::of(&held, ttl, waited, &self.place);
         let replaced = guardian.replace_if_gone();
         replaced.map_err(|error| refused_by_system(&error))?;
-        Supervisor::brief(guardian, &held, self.rules, begun);
+        Supervisor::prepare_guardian(guardian, &held, self.rules, begun);
         let started = Child::start(&self.program, &environment, terminal.as_ref(), guardian);
         let mut child = match started {
             Ok(child) => child,
@@ -183,7 +183,7 @@ impl LockedRun<'_> {
         if !child.group_lives() {
             guardian.dismiss();
         }
-        tell_of_strays(&verdict, &child.strays(guardian));
+        warn_of_strays(&verdict, &child.strays(guardian));
         facts.status = child.status();
         facts.held = Some(clock.now().since(begun));
         let reach = reclaim(terminal.as_ref(), &child, &verdict);
@@ -311,11 +311,11 @@ impl LockedRun<'_> {
 
     /// The cause of a stop, without the advice for a first connection: this connection worked before.
     fn cause(&self, why: StopReason, released: Released, doubt: Option<String>) -> String {
-        without_advice(&self.told_cause(why, released, doubt))
+        without_advice(&self.full_cause(why, released, doubt))
     }
 
     /// The cause of a stop: the known one, or the one that the release has shown, or the last failed renewal.
-    fn told_cause(&self, why: StopReason, released: Released, doubt: Option<String>) -> String {
+    fn full_cause(&self, why: StopReason, released: Released, doubt: Option<String>) -> String {
         let not_renewed = "it could not be renewed in time";
         let (known, default) = match why {
             StopReason::MaxHold => {
@@ -341,7 +341,7 @@ impl LockedRun<'_> {
 
 /// Warns if a stopped command left processes that no signal to its group reaches. After a normal end they are
 /// intended, like a daemon.
-fn tell_of_strays(verdict: &Verdict, strays: &[Pid]) {
+fn warn_of_strays(verdict: &Verdict, strays: &[Pid]) {
     let ended_well = matches!(verdict, Verdict::Ended(status) if status.code().is_some());
     if ended_well || strays.is_empty() {
         return;
@@ -370,7 +370,7 @@ fn reclaim(
         _ => Some(Signal::SIGKILL as i32),
     }?;
     terminal.restore();
-    let interrupted = signal == Signal::SIGINT as i32 && terminal.is_ours();
+    let interrupted = signal == Signal::SIGINT as i32 && terminal.is_foreground();
     interrupted.then_some(if had_it {
         InterruptTarget::Group
     } else {

@@ -18,7 +18,7 @@ const SLICE: Duration = Duration::from_millis(100);
 const STALL: Duration = Duration::from_millis(300);
 
 /// The time a killed command may take to die. One that waits for a dead disk may never die.
-const BURIAL: Duration = Duration::from_secs(1);
+const DEATH_LIMIT: Duration = Duration::from_secs(1);
 
 /// The lead times before the end of the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,8 +116,10 @@ impl StopLimits {
             StopPhase::Asked(since) => {
                 StopAction::Rest(SLICE.min(to_kill).min(grace.saturating_sub(since)))
             }
-            StopPhase::Killed(since) if since >= BURIAL => StopAction::GiveUp,
-            StopPhase::Killed(since) => StopAction::Rest(SLICE.min(BURIAL.saturating_sub(since))),
+            StopPhase::Killed(since) if since >= DEATH_LIMIT => StopAction::GiveUp,
+            StopPhase::Killed(since) => {
+                StopAction::Rest(SLICE.min(DEATH_LIMIT.saturating_sub(since)))
+            }
         }
     }
 }

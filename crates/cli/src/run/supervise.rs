@@ -68,11 +68,16 @@ enum Stopping {
 
 impl<'a> Supervisor<'a> {
     /// Prepares the guardian for a command under a lease acquired at `begun`: sets the deadline.
-    pub(crate) fn brief(guardian: &mut Guardian, lease: &LockGuard, rules: Policy, begun: Moment) {
+    pub(crate) fn prepare_guardian(
+        guardian: &mut Guardian,
+        lease: &LockGuard,
+        rules: Policy,
+        begun: Moment,
+    ) {
         let now = Clock::system().now();
         // Without a lease no command starts, also with `--on-lost warn`.
-        guardian.admit(lease.valid_until().since(now));
-        guardian.allow(until_kill(lease, rules, now, begun));
+        guardian.set_start_deadline(lease.valid_until().since(now));
+        guardian.set_deadline(until_kill(lease, rules, now, begun));
     }
 
     pub(crate) fn new(
@@ -85,7 +90,7 @@ impl<'a> Supervisor<'a> {
     ) -> Self {
         let clock = Clock::system();
         let looked = clock.now();
-        guardian.watches(child.group());
+        guardian.set_group(child.group());
         Self {
             child,
             lease,
@@ -136,7 +141,7 @@ impl<'a> Supervisor<'a> {
             };
             let heeds_loss = matches!(self.stopping, Stopping::No) && !self.said.has(Notice::Lost);
             tokio::select! {
-                () = self.child.news() => {}
+                () = self.child.changed() => {}
                 signal = signals.next() => self.pass_on(signal),
                 _ = self.lease.lost(), if heeds_loss => {}
                 () = tokio::time::sleep(rest) => {}
@@ -155,7 +160,7 @@ impl<'a> Supervisor<'a> {
             // The rest of the group is being killed.
             (false, true) => None,
             (false, false) if !self.rules.release_on_exit => {
-                self.rest_lives();
+                self.report_left_processes();
                 None
             }
             (_, false) => Some(self.ended(status)),
@@ -180,7 +185,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Reports that the command has ended but processes of its group keep the lock.
-    fn rest_lives(&mut self) {
+    fn report_left_processes(&mut self) {
         if !self.said.first(Notice::RestLives) {
             return;
         }
@@ -218,7 +223,7 @@ impl<'a> Supervisor<'a> {
         if self.told != Some(until) {
             self.told = Some(until);
             let left = until_kill(self.lease, self.rules, self.clock.now(), self.begun);
-            self.guardian.allow(left);
+            self.guardian.set_deadline(left);
         }
     }
 
@@ -343,7 +348,7 @@ impl<'a> Supervisor<'a> {
         };
         let group = self.child.group();
         let wants_terminal = signal == Signal::SIGTTIN as i32 || signal == Signal::SIGTTOU as i32;
-        if wants_terminal && terminal.is_ours() {
+        if wants_terminal && terminal.is_foreground() {
             terminal.give_to(group);
             self.child.signal(Signal::SIGCONT);
             return;
@@ -369,7 +374,7 @@ impl<'a> Supervisor<'a> {
         else {
             return;
         };
-        let in_front = terminal.is_ours();
+        let in_front = terminal.is_foreground();
         // In the background it can only ask for the terminal again. Avoids a tight loop where no shell can stop
         // this process.
         let due = in_front || now.since(since) >= BACKGROUND;

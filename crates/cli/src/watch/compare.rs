@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use leasehold::{HolderView, Snapshot};
 
-use crate::view::is_for_ever;
+use crate::view::never_expires;
 
 /// The state of the locks by name. A missing lock is free.
 pub(crate) type Snapshots = BTreeMap<String, Snapshot>;
@@ -79,7 +79,7 @@ fn of_one<'a>(
         }
         _ => false,
     };
-    if is.is_some_and(is_for_ever) && (is_another || !was.is_some_and(is_for_ever)) {
+    if is.is_some_and(never_expires) && (is_another || !was.is_some_and(never_expires)) {
         happened.push(ChangeKind::Immortal);
     }
     if happened.is_empty() && queue != waiting(before) {

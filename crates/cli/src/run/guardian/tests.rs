@@ -17,7 +17,7 @@ fn scene() -> (Guardian, Child) {
     let command = command.unwrap();
     let group = Pid::from_raw(i32::try_from(command.id()).unwrap());
     guardian.tell(Message::Group(group.as_raw())).unwrap();
-    guardian.watches(group);
+    guardian.set_group(group);
     (guardian, command)
 }
 
@@ -42,12 +42,12 @@ fn no_command_begins_after_its_lease_though_it_may_outlive_it() {
         killed: false,
         gone: false,
     });
-    guardian.allow(None);
-    guardian.admit(Duration::from_secs(60));
-    guardian.introduction()().unwrap();
-    guardian.admit(Duration::ZERO);
+    guardian.set_deadline(None);
+    guardian.set_start_deadline(Duration::from_secs(60));
+    guardian.announcement_hook()().unwrap();
+    guardian.set_start_deadline(Duration::ZERO);
     assert!(Guardian::was_too_late(
-        &guardian.introduction()().unwrap_err()
+        &guardian.announcement_hook()().unwrap_err()
     ));
 }
 
@@ -63,9 +63,9 @@ fn stopped_guardian_does_not_kill_by_an_old_deadline() {
     let (mut guardian, mut command) = scene();
     signal(guardian.id, Signal::SIGSTOP).unwrap();
     for _ in 0..2_000 {
-        guardian.allow(Some(Duration::ZERO));
+        guardian.set_deadline(Some(Duration::ZERO));
     }
-    guardian.allow(None);
+    guardian.set_deadline(None);
     signal(guardian.id, Signal::SIGCONT).unwrap();
     guardian.dismiss();
     eventually(LIMIT, "the guardian ends", || {
@@ -91,16 +91,16 @@ fn one_that_is_dismissed_leaves_no_file_behind() {
 fn another_guardian_knows_the_group_and_the_deadline() {
     let (mut guardian, mut command) = scene();
     assert!(!guardian.replace_if_gone().unwrap());
-    guardian.allow(Some(Duration::from_secs(60)));
+    guardian.set_deadline(Some(Duration::from_secs(60)));
     for _ in 0..3 {
         signal(guardian.id, Signal::SIGKILL).unwrap();
         let killed = guardian.id;
         eventually(LIMIT, "another one takes its place", || {
             guardian.replace_if_gone().unwrap()
         });
-        sys::bury(killed);
+        sys::reap(killed);
     }
-    guardian.allow(Some(Duration::ZERO));
+    guardian.set_deadline(Some(Duration::ZERO));
     eventually(LIMIT, "it kills the group", || guardian.has_killed());
     let status = command.wait().unwrap();
     assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
