@@ -90,7 +90,7 @@ fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
         ttl,
         program,
         how: args.waiting(),
-        rules: Policy {
+        policy: Policy {
             limits,
             on_lost: args.on_lost,
             max_hold: args.max_hold,
@@ -119,7 +119,7 @@ struct LockedRun<'a> {
     ttl: Duration,
     program: ResolvedCommand,
     how: WaitArgs,
-    rules: Policy,
+    policy: Policy,
     place: StoreEnvironment,
 }
 
@@ -163,7 +163,7 @@ impl LockedRun<'_> {
         let environment = Environment::of(&held, ttl, waited, &self.place);
         let replaced = guardian.replace_if_gone();
         replaced.map_err(|error| refused_by_system(&error))?;
-        Supervisor::prepare_guardian(guardian, &held, self.rules, begun);
+        Supervisor::prepare_guardian(guardian, &held, self.policy, begun);
         let started = Child::start(&self.program, &environment, terminal.as_ref(), guardian);
         let mut child = match started {
             Ok(child) => child,
@@ -175,7 +175,7 @@ impl LockedRun<'_> {
             &held,
             terminal.as_ref(),
             guardian,
-            self.rules,
+            self.policy,
             begun,
         )
         .until_end(signals)

@@ -48,17 +48,17 @@ pub(crate) struct Policy {
 /// that the command gets to stop.
 pub(crate) fn until_kill(
     lease: &LockGuard,
-    rules: Policy,
+    policy: Policy,
     now: Moment,
     begun: Moment,
 ) -> Option<Duration> {
-    let of_lease = (rules.on_lost != OnLost::Warn).then(|| {
+    let of_lease = (policy.on_lost != OnLost::Warn).then(|| {
         lease
             .valid_until()
             .since(now)
-            .saturating_sub(rules.limits.margin())
+            .saturating_sub(policy.limits.margin())
     });
-    let of_hold = rules
+    let of_hold = policy
         .max_hold
         .map(|max_hold| max_hold.saturating_sub(now.since(begun)));
     [of_lease, of_hold].into_iter().flatten().min()

@@ -42,7 +42,7 @@ pub(crate) struct Supervisor<'a> {
     lease: &'a LockGuard,
     terminal: Option<&'a Terminal>,
     guardian: &'a mut Guardian,
-    rules: Policy,
+    policy: Policy,
     clock: Clock,
     /// When the lock was acquired.
     begun: Moment,
@@ -71,13 +71,13 @@ impl<'a> Supervisor<'a> {
     pub(crate) fn prepare_guardian(
         guardian: &mut Guardian,
         lease: &LockGuard,
-        rules: Policy,
+        policy: Policy,
         begun: Moment,
     ) {
         let now = Clock::system().now();
         // Without a lease no command starts, also with `--on-lost warn`.
         guardian.set_start_deadline(lease.valid_until().since(now));
-        guardian.set_deadline(until_kill(lease, rules, now, begun));
+        guardian.set_deadline(until_kill(lease, policy, now, begun));
     }
 
     pub(crate) fn new(
@@ -85,7 +85,7 @@ impl<'a> Supervisor<'a> {
         lease: &'a LockGuard,
         terminal: Option<&'a Terminal>,
         guardian: &'a mut Guardian,
-        rules: Policy,
+        policy: Policy,
         begun: Moment,
     ) -> Self {
         let clock = Clock::system();
@@ -96,7 +96,7 @@ impl<'a> Supervisor<'a> {
             lease,
             terminal,
             guardian,
-            rules,
+            policy,
             clock,
             begun,
             stopping: Stopping::No,
@@ -159,7 +159,7 @@ impl<'a> Supervisor<'a> {
             (true, true) => Some(Verdict::Stopped(self.why())),
             // The rest of the group is being killed.
             (false, true) => None,
-            (false, false) if !self.rules.release_on_exit => {
+            (false, false) if !self.policy.release_on_exit => {
                 self.report_left_processes();
                 None
             }
@@ -222,7 +222,7 @@ impl<'a> Supervisor<'a> {
         let until = self.lease.valid_until();
         if self.told != Some(until) {
             self.told = Some(until);
-            let left = until_kill(self.lease, self.rules, self.clock.now(), self.begun);
+            let left = until_kill(self.lease, self.policy, self.clock.now(), self.begun);
             self.guardian.set_deadline(left);
         }
     }
@@ -266,11 +266,11 @@ impl<'a> Supervisor<'a> {
         };
         let since_stall = self.stalled.map(|at| now.since(at));
         let mut lost = self.lease.is_lost();
-        if self.rules.on_lost == OnLost::Warn {
+        if self.policy.on_lost == OnLost::Warn {
             self.warn(lost);
             lost = false;
         }
-        self.rules.limits.act(StopState {
+        self.policy.limits.act(StopState {
             phase,
             lost,
             left: self.left(now),
@@ -290,13 +290,13 @@ impl<'a> Supervisor<'a> {
     fn ask(&mut self) {
         let lock = quoted(self.lease.name());
         // A short message; the exit message has the whole reason.
-        if self.lease.is_lost() && self.rules.on_lost != OnLost::Warn {
+        if self.lease.is_lost() && self.policy.on_lost != OnLost::Warn {
             say(&format!("{lock} was lost, stopping the command"));
         } else if self.is_held_too_long() {
             self.said.first(Notice::MaxHold);
             say(&format!(
                 "{lock} reached its time limit ({}, --max-hold), stopping the command",
-                span(self.rules.max_hold.unwrap_or_default())
+                span(self.policy.max_hold.unwrap_or_default())
             ));
         } else {
             say(&format!(
@@ -304,7 +304,7 @@ impl<'a> Supervisor<'a> {
                 span(self.lease.valid_for())
             ));
         }
-        let signal = match self.rules.on_lost {
+        let signal = match self.policy.on_lost {
             OnLost::Ask(signal) => signal,
             OnLost::Warn => Signal::SIGTERM,
             OnLost::Kill => return self.kill(),
@@ -333,12 +333,12 @@ impl<'a> Supervisor<'a> {
             self.lease,
             Policy {
                 max_hold: None,
-                ..self.rules
+                ..self.policy
             },
             now,
             self.begun,
         );
-        until_kill(self.lease, self.rules, now, self.begun) != of_lease
+        until_kill(self.lease, self.policy, now, self.begun) != of_lease
     }
 
     /// Handles a stopped command. If the terminal stopped it, the calling shell gets the terminal back.
@@ -378,7 +378,7 @@ impl<'a> Supervisor<'a> {
         // In the background it can only ask for the terminal again. Avoids a tight loop where no shell can stop
         // this process.
         let due = in_front || now.since(since) >= BACKGROUND;
-        if !due || !self.rules.limits.are_far(self.left(now)) {
+        if !due || !self.policy.limits.are_far(self.left(now)) {
             return;
         }
         self.suspended = None;
@@ -390,8 +390,8 @@ impl<'a> Supervisor<'a> {
 
     /// The time until the command must be dead plus the margin; unlimited if there is no limit.
     fn left(&self, now: Moment) -> Duration {
-        until_kill(self.lease, self.rules, now, self.begun).map_or(Duration::MAX, |left| {
-            left.saturating_add(self.rules.limits.margin())
+        until_kill(self.lease, self.policy, now, self.begun).map_or(Duration::MAX, |left| {
+            left.saturating_add(self.policy.limits.margin())
         })
     }
 }

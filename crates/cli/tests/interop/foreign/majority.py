@@ -1,4 +1,4 @@
-"""Redlock on several servers, as pottery does it: says whether it got the lock. Arguments: the name, and the servers' ports."""
+"""Redlock on several servers with pottery: prints held or busy. Arguments: the name, and the ports of the servers."""
 import sys
 
 import pottery

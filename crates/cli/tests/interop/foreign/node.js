@@ -1,5 +1,5 @@
 'use strict'
-// The Node.js clients, for ../peer.rs: redlock 4, redlock 5 and redis-semaphore, told what to do line by line.
+// The Node.js peers for ../peer.rs: redlock 4, redlock 5 and redis-semaphore.
 const fs = require('fs')
 const path = require('path')
 const readline = require('readline')
@@ -41,7 +41,7 @@ const peers = {
         if (wait) { await lock.acquire(); return true }
         return lock.tryAcquire()
       },
-      // It does not say whether the lock was still its own.
+      // It does not report a lost lock.
       async release () { await lock.release(); return true }
     }
   }
@@ -49,7 +49,7 @@ const peers = {
 const peer = peers[client]()
 
 async function count (name, ttl, turns, who) {
-  // Read, add one, write, and never in one step.
+  // Reads, adds one and writes, in separate commands.
   for (let turn = 1; turn <= turns; turn++) {
     await peer.take(name, ttl, true)
     const [count, last, changes] = await redis.mget('count', 'last', 'changes')

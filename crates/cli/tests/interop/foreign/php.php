@@ -1,6 +1,6 @@
 <?php
-// The PHP clients, for ../peer.rs: phpredis and predis, which have no lock of their own and are taught the recipe
-// SET NX PX and compare-and-delete. Told what to do line by line.
+// The PHP peers for ../peer.rs: phpredis and predis. They have no lock, so this file has the recipe SET NX PX and
+// compare-and-delete.
 [, $client, $port] = $argv;
 
 const RELEASE = 'if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end';
@@ -35,7 +35,7 @@ $take = function ($name, $ttl, $wait) use ($set, &$token, &$held) {
 $release = function () use ($delete, &$token, &$held) {
     return $delete($held, $token);
 };
-// The counter: read, add one, write, and never in one step.
+// The counter: reads, adds one and writes, in separate commands.
 $count = function ($name, $ttl, $turns, $who) use ($redis, $take, $release) {
     for ($turn = 1; $turn <= $turns; $turn++) {
         $take($name, $ttl, true);

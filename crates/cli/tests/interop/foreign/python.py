@@ -1,4 +1,4 @@
-"""The Python clients, for ../peer.rs: redis-py, python-redis-lock and pottery, told what to do line by line."""
+"""The Python peers for ../peer.rs: redis-py, python-redis-lock and pottery."""
 import logging
 import random
 import sys
@@ -8,7 +8,7 @@ from importlib import metadata
 import redis
 
 client, port = sys.argv[1], int(sys.argv[2])
-# Its own limit of 5 s is shorter than what python-redis-lock sleeps.
+# The default limit of 5 s is shorter than the sleep of python-redis-lock.
 server = redis.Redis(port=port, socket_timeout=None)
 # python-redis-lock warns each time that a lock is busy.
 logging.disable()
@@ -71,7 +71,7 @@ class Pottery:
 def count(peer, name, ttl, turns, who):
     """The counter: read, add one, write, and never in one step."""
     for turn in range(1, turns + 1):
-        # A waiter of python-redis-lock hears our release only if it is told by a signal: so it waits one time, and asks the next.
+        # python-redis-lock notices a release by Leasehold only by a signal: so it waits one time, and polls the next.
         while not peer.take(name, ttl, client != 'python-redis-lock' or turn % 2):
             time.sleep(0.005)
         count, last, changes = server.mget('count', 'last', 'changes')

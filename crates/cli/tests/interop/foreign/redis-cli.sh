@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# A session of redis-cli, for ../peer.rs: told what to do line by line, as somebody would type it.
+# A peer for ../peer.rs: a redis-cli session, with commands as typed by a user.
 #
-# This process becomes redis-cli, and what types is its child. So whoever stops or kills this process stops or kills what talks with
-# the server: nothing that was typed before is still on its way.
+# This process becomes redis-cli, and a child types the commands. So a signal to this process stops or kills the server's client
+# itself, and no typed command is still on its way.
 set -euo pipefail
 port=$2
 script='if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end'
 
-# Nothing below may rely on `set -e`: it is off in whatever is called as a condition.
+# The functions must not rely on `set -e`: it is off in a condition.
 fail() { echo "redis-cli.sh: $*" >&2; exit 1; }
 
-# LINE VARIABLE...: types the line, and reads a line of its reply into each variable. Nil is an empty one.
+# LINE VARIABLE...: types the line, and reads a line of its reply into each variable. Nil is an empty line.
 ask() {
   printf '%s\n' "$1" >&6 || fail "the session has ended"
   for variable in "${@:2}"; do
@@ -33,7 +33,7 @@ release() {
   case $reply in 1) ;; 0) return 1 ;; *) fail "EVAL: $reply" ;; esac
 }
 
-# The counter: read, add one, write, and never in one step. NAME TTL TURNS WHO
+# The counter: reads, adds one and writes, in separate commands. NAME TTL TURNS WHO
 count() {
   local turn count last changes changed reply
   for ((turn = 1; turn <= $3; turn++)); do

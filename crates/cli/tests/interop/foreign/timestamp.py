@@ -1,5 +1,4 @@
-"""A client of the oldest recipe, for ../peer.rs, on redis-py: SETNX key <unix time + timeout + 1>, GET, GETSET, DEL. It goes by its own
-clock and knows nothing of ours."""
+"""A peer for ../peer.rs with redis-py: the timestamp recipe SETNX key <unix time + timeout + 1>, GET, GETSET, DEL, with its own clock."""
 import sys
 import time
 
