@@ -1,9 +1,7 @@
-//! The state of the lock model: the store, the clients' beliefs, the messages in flight. The store is a [`World`], and nothing
-//! here changes it.
+//! The state of the lock model: the store (a [`World`]), the clients' beliefs, the messages in flight.
 //!
-//! States that differ only by a renaming of clients are equal: their hash is the same (see [`State::hash`]), and the checker
-//! compares hashes only. The hash sorts the clients by their states and renames them, so equal hashes belong to states that can
-//! be renamed into each other. The rules compare names for equality only.
+//! States that differ only by a renaming of clients are equal: they have the same hash (see [`State::hash`]), and the checker
+//! compares hashes only. The hash sorts and renames the clients; the rules compare their names for equality only.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -65,8 +63,7 @@ pub(super) enum Phase {
     Idle,
     /// It wants the lock. Contains the last *busy* reply, if it was told to wait.
     Asking(Option<BusyReply>),
-    /// It believes to hold the lock for `left` more ticks, by a deadline counted from before its request. The first of these fences
-    /// is the one that it handed out last.
+    /// It believes to hold the lock for `left` more ticks. It handed out the first of these fences last.
     Holding { left: u8, fences: Span },
     /// It releases, until that is confirmed.
     Leaving,
