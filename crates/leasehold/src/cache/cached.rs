@@ -8,7 +8,7 @@ use leasehold_core::LockName;
 
 use super::error::Error;
 pub use crate::guard::Origin;
-use crate::guard::{Answer, Refusal};
+use crate::guard::{ReadAnswer, Refusal};
 
 /// A value from the cache, with its age and its origin. Dereferences to the value.
 ///
@@ -30,7 +30,7 @@ pub struct Cached<V> {
 }
 
 impl<V: Send + Sync + 'static> Cached<V> {
-    pub(super) fn of(key: &LockName, answer: Answer) -> Result<Self, Error> {
+    pub(super) fn of(key: &LockName, answer: ReadAnswer) -> Result<Self, Error> {
         match answer.value.downcast() {
             Ok(value) => Ok(Self {
                 value,

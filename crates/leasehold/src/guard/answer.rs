@@ -37,7 +37,7 @@ pub(crate) type Decoded = Arc<dyn Any + Send + Sync>;
 
 /// The value for a reader.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct ReadAnswer {
     pub(crate) value: Decoded,
     pub(crate) age: Duration,
     pub(crate) origin: Origin,

@@ -33,7 +33,7 @@ mod tests;
 use std::sync::{Arc, OnceLock, Weak};
 
 pub use self::answer::Origin;
-pub(crate) use self::answer::{Answer, Decoded, Failure, Refusal};
+pub(crate) use self::answer::{Decoded, Failure, ReadAnswer, Refusal};
 use self::guard_core::GuardCore;
 pub(crate) use self::load_scope::LoadScope;
 pub(crate) use self::loader::{LoadResult, LoadedValue, Loader};

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use leasehold_core::LockName;
 use leasehold_core::cache::{Header, Standing, Value, Version};
 
-use super::answer::{Answer, Decoded, Origin, Refusal};
+use super::answer::{Decoded, Origin, ReadAnswer, Refusal};
 use super::guard_core::GuardCore;
 use super::local_cache::ReadTicket;
 use super::policy::Policy;
@@ -43,8 +43,8 @@ impl Known {
         })
     }
 
-    fn serve(&self, origin: Origin) -> Answer {
-        Answer {
+    fn serve(&self, origin: Origin) -> ReadAnswer {
+        ReadAnswer {
             value: self.value.clone(),
             age: self.header.age(self.now_ms),
             origin,
@@ -54,7 +54,7 @@ impl Known {
 
 impl GuardCore {
     /// A value by the rules of the policy: fresh, stale, loaded, or loaded by another caller.
-    pub(crate) async fn get(self: Arc<Self>, request: ReadRequest) -> Result<Answer, Refusal> {
+    pub(crate) async fn get(self: Arc<Self>, request: ReadRequest) -> Result<ReadAnswer, Refusal> {
         let asked = self.engine.clock.now();
         let reading = self.reading(&request.key, asked);
         match self.lookup(&request.key).await {
@@ -70,7 +70,7 @@ impl GuardCore {
     pub(crate) async fn get_many(
         self: Arc<Self>,
         requests: Vec<ReadRequest>,
-    ) -> Result<Vec<Result<Answer, Refusal>>, Refusal> {
+    ) -> Result<Vec<Result<ReadAnswer, Refusal>>, Refusal> {
         let asked = self.engine.clock.now();
         let keys: Vec<_> = requests.iter().map(|request| request.key.clone()).collect();
         let mut readings: Vec<_> = keys.iter().map(|key| self.reading(key, asked)).collect();
@@ -163,7 +163,7 @@ impl GuardCore {
         asked: Moment,
         lookup: Lookup,
         mut reading: Reading<'_>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<ReadAnswer, Refusal> {
         let answer = self.answer(request, asked, lookup, &mut reading).await;
         reading.ended(match &answer {
             Ok(answer) => answer.origin.into(),
@@ -178,7 +178,7 @@ impl GuardCore {
         asked: Moment,
         mut lookup: Lookup,
         reading: &mut Reading<'_>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<ReadAnswer, Refusal> {
         let clock = &self.engine.clock;
         let limit = asked.after(request.policy.wait_at_most);
         let mut unread = Version::default();
@@ -229,7 +229,7 @@ impl GuardCore {
                             // A store that hangs does not keep the caller (G6).
                             let _ended: Option<()> = clock.within(left, shared_load.ended()).await;
                         }
-                        return Ok(Answer { value, age, origin });
+                        return Ok(ReadAnswer { value, age, origin });
                     }
                     Refusal::Unreadable
                 }
@@ -260,7 +260,11 @@ impl GuardCore {
 }
 
 /// The stale value instead of a refusal, if there is one and the policy allows it.
-fn instead(policy: &Policy, known: Option<&Known>, refusal: Refusal) -> Result<Answer, Refusal> {
+fn instead(
+    policy: &Policy,
+    known: Option<&Known>,
+    refusal: Refusal,
+) -> Result<ReadAnswer, Refusal> {
     let takes = policy.stale_if_error && !matches!(refusal, Refusal::Nothing);
     match known.filter(|_| takes) {
         Some(known) => Ok(known.serve(Origin::Stale)),

@@ -1,4 +1,4 @@
-//! Locks on one Redis or Valkey server. No module outside this folder knows a Redis command (`tests/layers.rs`).
+//! Locks on one Redis or Valkey server. No module outside this folder knows a Redis command (`tests/structure/layers.rs`).
 //!
 //! The rules of locks are in the scripts under `lua/`, which are compared with `leasehold-core` step by step.
 //!

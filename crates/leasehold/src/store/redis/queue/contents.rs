@@ -33,7 +33,7 @@ pub(super) struct QueuedStep {
 
 /// The caller that waits for the answer to a step.
 pub(super) struct PendingReply {
-    /// Taken when the step is answered (I1).
+    /// Taken when the step is answered (SQ1).
     pub(super) done: Option<Done>,
     pub(super) until: Moment,
     pub(super) limit: Duration,

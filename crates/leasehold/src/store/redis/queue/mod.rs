@@ -9,10 +9,10 @@
 //!
 //! # Invariants
 //!
-//! - **I1** A step is answered once: by the server, by its time limit, or when its connection is given up. A step that
+//! - **SQ1** A step is answered once: by the server, by its time limit, or when its connection is given up. A step that
 //!   may have taken effect is never reported as refused.
-//! - **I2** A step is taken out once, so that two connections never carry it.
-//! - **I3** No lock is held while an answer is delivered: the caller may send the next step at once.
+//! - **SQ2** A step is taken out once, so that two connections never carry it.
+//! - **SQ3** No lock is held while an answer is delivered: the caller may send the next step at once.
 
 mod batching;
 mod contents;
