@@ -82,9 +82,9 @@ struct Manual {
 
 struct Virtual {
     origin: tokio::time::Instant,
-    /// Added to the runtime's time: what `suspend` let pass without any timer noticing.
+    /// Added to the runtime's time: the pauses of `suspend`, which no timer notices.
     jumped_us: AtomicU64,
-    /// Taken from wall time only: what `step_wall` changed.
+    /// Added to wall time only: the changes by `step_wall`.
     wall_us: AtomicU64,
 }
 

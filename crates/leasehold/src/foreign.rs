@@ -64,7 +64,7 @@ impl ForeignFormat {
         }
     }
 
-    /// What it looks like.
+    /// The format that the value resembles.
     pub const fn form(self) -> &'static str {
         match self {
             Self::Redisson => "a hash",
@@ -165,7 +165,7 @@ mod tests {
                 "00000000000010000000000000000000",
                 Some(F::Redlock),
             ),
-            // What looks like version 1 by chance is of no time that anybody lives in.
+            // A value that resembles version 1 by chance has a time far from the present.
             (
                 "string",
                 "d2f1c9a08c3b1fff9d3c0242ac120002",

@@ -1,4 +1,4 @@
-//! Whether this user may do what locks need, and no more. Must never show a password.
+//! Rules for permissions, encryption and connection limits. No text shows a password.
 
 use super::report::State::{Info, Warn};
 use super::rule::{Judgement, Rule, share};
@@ -31,7 +31,7 @@ pub(super) const RULES: &[Rule] = &[
 /// Refusals that other checks tell.
 const TOLD_ELSEWHERE: [&str; 5] = ["OOM", "MISCONF", "NOREPLICAS", "READONLY", "LOADING"];
 
-/// What this user may not use, by what goes wrong without it, as an ACL rule.
+/// The forbidden commands with one consequence, as part of an ACL rule.
 fn denied(facts: &ServerFacts, without: Without) -> String {
     let denied = facts.probe.denied.iter();
     let parts: Vec<String> = denied

@@ -1,4 +1,4 @@
-//! What a restart forgets, and what keeping it costs. Must never call a server bad for a setting that it does not show.
+//! Rules for persistence: the loss of locks by a restart, and the cost of keeping them. An unknown setting is no fault.
 
 use super::report::State::{Fail, Info, Ok, Warn};
 use super::rule::{Judgement, Rule, no_info, share};

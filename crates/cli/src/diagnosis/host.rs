@@ -1,4 +1,4 @@
-//! Clocks and delays, on both sides. Must never call a clock wrong that is only far away: leases are counted on one clock each.
+//! Rules for clocks and delays, on both sides. A clock that is far away is no fault: each lease is counted on one clock.
 
 use std::time::Duration;
 

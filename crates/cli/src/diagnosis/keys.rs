@@ -1,4 +1,4 @@
-//! What is kept under the names of locks. Must never show a value.
+//! Rules for the keys of locks. No text shows a value.
 
 use super::rule::{Judgement, Rule};
 use leasehold::doctor::{IndexedKey, ServerFacts};

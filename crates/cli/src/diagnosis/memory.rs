@@ -1,5 +1,4 @@
-//! Whether a held lock can be deleted, or a new one refused, for want of memory. Must never take a policy that is not told for
-//! a bad one.
+//! Rules for memory: whether the server can delete a held lock or refuse a new one. An unknown policy is no fault.
 
 use super::report::State::{Fail, Info, Warn};
 use super::rule::{Judgement, Rule, no_info};

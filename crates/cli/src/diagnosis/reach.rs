@@ -1,4 +1,4 @@
-//! Whether there is a server that takes locks, and what it is. Must never judge by the version that it calls itself.
+//! Rules for the server itself: its role, its software and its commands. The version number decides nothing.
 
 use super::report::State::{Fail, Warn};
 use super::rule::{Judgement, Rule, no_info, share};

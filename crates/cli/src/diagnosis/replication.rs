@@ -1,5 +1,5 @@
-//! What a failover forgets, and whether too few replicas stop all writes. Must never ask for replicas where nobody wants
-//! any: one server is enough for locks.
+//! Rules for replicas: the loss of locks by a failover, and writes that stop for want of replicas. No replica is no fault
+//! where none is configured.
 
 use super::report::State::{Info, Warn};
 use super::rule::{Judgement, Rule, no_info};

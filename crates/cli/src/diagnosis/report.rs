@@ -71,7 +71,7 @@ pub(crate) struct Report {
     pub(crate) store: String,
     pub(crate) server: Server,
     pub(crate) findings: Vec<Finding>,
-    /// On Redis and Valkey: the ACL rule of a user who may do what locks need, and nothing else.
+    /// On Redis and Valkey: the ACL rule of a user with the permissions that locks need, and no others.
     pub(crate) acl: Option<String>,
 }
 

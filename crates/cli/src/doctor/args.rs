@@ -72,7 +72,7 @@ pub(crate) struct Doctor {
     pub(super) keys: String,
 }
 
-/// What locks are for.
+/// The purpose of the locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum For {
     /// Double work is a cost

@@ -1,5 +1,5 @@
-//! `leasehold doctor`: whether a store is fit for locks. Must never change a store, but for a scratch lock of which
-//! only the fence counter stays, nor fail one for what it does not tell.
+//! `leasehold doctor`: checks whether a store is fit for locks. It changes nothing but a scratch lock, of which only the fence
+//! counter stays.
 
 mod args;
 mod print;
@@ -52,7 +52,7 @@ fn examined(args: &Doctor) -> Result<Exit, Exit> {
 }
 
 fn tell(text: &str) {
-    // Whoever reads no further (`leasehold doctor | head -1`) has the exit code.
+    // A reader that stops early (`leasehold doctor | head -1`) has the exit code.
     let _read: std::io::Result<()> = output::write(text.as_bytes());
 }
 

@@ -1,4 +1,4 @@
-//! What an examination found, for people and for programs. Must never pass a control character on.
+//! Prints a report for people and for programs, without control characters.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ fn summary(findings: &[&Finding], args: &Doctor, code: u8) -> String {
         "ok   {} checks{more}  {bad} -> exit {code}\n",
         count(State::Ok)
     );
-    // Nobody should take this for a promise that it is not.
+    // Efficiency is the weaker purpose; the summary says so.
     let hidden = findings
         .iter()
         .filter(|finding| finding.correctness == State::Fail && finding.efficiency != State::Fail)
@@ -115,7 +115,7 @@ fn count(findings: &[&Finding], purpose: Purpose, state: State) -> usize {
     findings.iter().filter(is).count()
 }
 
-/// What a server said may hold anything.
+/// Text of a server may contain any character.
 fn clean(text: &str) -> String {
     let visible = |c: char| {
         if c.is_control() || is_direction(c) {

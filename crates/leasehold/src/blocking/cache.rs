@@ -209,7 +209,7 @@ async fn on_thread<V: Send + 'static>(
     work: impl FnOnce() -> Result<V, Box<dyn StdError + Send + Sync>> + Send + 'static,
 ) -> Result<V, Box<dyn StdError + Send + Sync>> {
     let (reply, answer) = tokio::sync::oneshot::channel();
-    // Fails to reply only if nobody waits any more.
+    // Fails only if the caller has gone.
     crate::runtime::thread("lh-load".into(), || drop(reply.send(work())))?;
     answer.await.map_err(|_| "the loader panicked")?
 }

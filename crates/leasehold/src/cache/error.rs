@@ -44,7 +44,7 @@ pub enum Error {
     Value {
         /// The entry.
         key: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The input was refused before any I/O.

@@ -20,7 +20,7 @@ impl Client {
     /// | `rediss://...` | the same over TLS |
     /// | `valkey://...`, `valkeys://...` | the same as the two above |
     /// | `unix:/path/to/socket[?db=1&user=..&pass=..]` | the same over a Unix socket; also `redis+unix://...` |
-    /// | `local:`, `local:/path/to/file[?mode=0660]` | the processes of this user, or of all who may write the file, on one host |
+    /// | `local:`, `local:/path/to/file[?mode=0660]` | the processes of this user, or of all users who may write the file, on one host |
     /// | `memory:` | this client only |
     ///
     /// `?db=1` is equivalent to `/1`. A URL with any other part is refused. The path of a `local:` file must be absolute, since a relative
@@ -144,7 +144,7 @@ impl ClientBuilder {
         self
     }
 
-    /// What others see as the holder's host. Default: `user@hostname`, or just the host where no user is known.
+    /// The host that other clients see in the holder. Default: `user@hostname`, or just the host where no user is known.
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.host = Some(host.into());
         self

@@ -60,7 +60,7 @@ impl Client {
         Mutex::new(self.engine.clone(), self.name(name.as_ref()))
     }
 
-    /// Who holds the lock and who waits for it. Changes nothing.
+    /// The holder of the lock and its waiters. Changes nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {

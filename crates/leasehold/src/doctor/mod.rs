@@ -28,9 +28,9 @@ pub use self::server::{Fields, IndexedKey, Part, Probe, ServerFacts, Transport, 
 pub struct Examination {
     /// The TTL that the locks will have: most limits are a share of it.
     pub ttl: Duration,
-    /// Leaves out what takes seconds: whether keys are being evicted, whether a clock jumps, whether this host stalls.
+    /// Leaves out the measurements that take seconds: evictions under way, jumps of a clock, stalls of this host.
     pub quick: bool,
-    /// Asks only what the server says of itself by one `INFO`, and writes nothing: what that does not show is *unknown*.
+    /// Sends one `INFO` only, and writes nothing. All other facts are unknown then.
     pub glance: bool,
     /// The names of the locks, as a pattern of the server's, for [`ServerFacts::acl`]; the client's namespace and template go around it.
     /// Default: `*`, all names, and so all keys where neither is set.
@@ -48,13 +48,13 @@ impl Examination {
         }
     }
 
-    /// Whether to leave out what takes seconds.
+    /// Sets whether to leave out the measurements that take seconds.
     #[must_use]
     pub fn quick(self, quick: bool) -> Self {
         Self { quick, ..self }
     }
 
-    /// Only what one `INFO` shows, for a look at every start of a program.
+    /// Restricts the examination to one `INFO`, as for a check at each start of a program.
     #[must_use]
     pub fn glance(self) -> Self {
         Self {

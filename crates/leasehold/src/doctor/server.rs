@@ -1,4 +1,4 @@
-//! The facts about a server. `None` says that the server did not tell, or that nobody asked it.
+//! The facts about a server. `None` means that the server did not tell, or was not asked.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub struct ServerFacts {
     pub probe: Probe,
     /// The newest keys of the index of locks, as far as this user may read them.
     pub locks: Option<Vec<IndexedKey>>,
-    /// The ACL rule of a user who may do what locks need, and nothing else.
+    /// The ACL rule of a user with the permissions that locks need, and no others.
     pub acl: String,
 }
 

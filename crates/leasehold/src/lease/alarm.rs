@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// The timers of a test, and what was due when.
+    /// The timers of a test, with their times.
     #[derive(Default)]
     struct Scene {
         alarm: Alarm,

@@ -144,7 +144,7 @@ impl Hold {
     /// Until when an unanswered request for this owner may still be carried out.
     pub(crate) fn unsettled_until(&self) -> Option<Moment> {
         if self.is_detached() {
-            // To repeat its release would cut short what others have renewed meanwhile.
+            // A repeated release would cut short a lease that another process has renewed meanwhile.
             return None;
         }
         let until = self.unsettled_until.load(Ordering::SeqCst);
@@ -157,7 +157,7 @@ impl Hold {
             .fetch_max(until.as_micros(), Ordering::SeqCst);
     }
 
-    /// It is about to be left to whoever has its token.
+    /// It is about to be detached: left to the owner of its token.
     pub(crate) fn detach(&self) {
         self.detached.store(true, Ordering::SeqCst);
     }
@@ -198,7 +198,7 @@ impl Hold {
     }
 
     /// A renewal is about to be sent that, if carried out, makes the lease end at `deadline`. If that is sooner than now
-    /// known, it counts from here on, since nobody may ever tell whether it was carried out (L1).
+    /// known, it counts from here on, since it may stay unknown whether the request was executed (L1).
     pub(crate) fn before_renewal(&self, deadline: Moment) {
         self.deadline
             .fetch_min(deadline.as_micros(), Ordering::SeqCst);
@@ -281,7 +281,7 @@ impl Hold {
         Some(change(&mut state))
     }
 
-    /// Wakes those who wait for its end. Apart from what ends it, since a waker may come back at once (E3).
+    /// Wakes the waiters for its end. Separate from the end itself, since a waker may call back at once (E3).
     pub(crate) fn wake_watchers(&self) {
         self.changed.notify_waiters();
     }

@@ -31,7 +31,7 @@ const OUTAGE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct SimulatedTime {
     clock: Clock,
     begun: Moment,
-    /// Tells nobody.
+    /// Has no listener.
     telemetry: Telemetry,
 }
 
@@ -93,7 +93,7 @@ pub enum Phase {
     Releases,
 }
 
-/// What a client hears without having asked.
+/// A notice of the store.
 #[derive(Debug)]
 pub enum News {
     /// It was granted the lock.
@@ -209,7 +209,7 @@ impl Simulated {
         }));
     }
 
-    /// Does what is due.
+    /// Fires the timers that are due.
     pub fn pass(&mut self) {
         let is_due = |next: Option<Duration>, now| next.is_some_and(|next| next <= now);
         while is_due(self.next(), self.time.tells(self.time.clock.now())) {
@@ -265,7 +265,7 @@ impl Simulated {
     }
 }
 
-/// Does what a machine wants done, without telling anybody outside; the lease that nobody waits for any more comes back.
+/// Carries out the effects of a machine that concern no caller. A lease without a caller comes back.
 pub(super) fn carry_out(
     effect: Effect,
     telemetry: &Telemetry,

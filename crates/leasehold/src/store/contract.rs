@@ -69,7 +69,7 @@ impl Drop for Done {
     }
 }
 
-/// What a store can do beyond the steps of a lock. This may change with each connection.
+/// The abilities of a store beyond the steps of a lock. This may change with each connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Capabilities {
     /// The store sends [`Notice::Wanted`]. If not, the client has to assume that others wait.
@@ -107,7 +107,7 @@ pub(crate) trait Store: Send + Sync + 'static {
         .boxed()
     }
 
-    /// What the store can do at present.
+    /// The present abilities of the store.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }
@@ -125,7 +125,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
 }
 
-/// What a store needs to know of its client.
+/// The facts about a client that its store needs.
 #[derive(Clone)]
 pub(crate) struct Attach {
     /// The client. Its channel is named after it.

@@ -35,7 +35,7 @@ impl Keeper {
         let mut backoff = Backoff::new(AGAIN, PAUSE);
         let mut tell = |answer| {
             if let Some(reply) = reply.take() {
-                // Fails if nobody waits for it.
+                // Fails if the caller has gone.
                 drop(reply.send(answer));
             }
         };
@@ -81,7 +81,7 @@ impl Keeper {
                 Try::Done(answer) => break answer,
                 Try::NotHeld(content, at_us) => {
                     break match failure {
-                        // Carried out then, perhaps, and ended meanwhile, as it should: nobody can tell.
+                        // The earlier request may have been executed, and its hold may have ended as intended: this is not known.
                         Some(error) if may_have_taken_effect(&error) => Err(error),
                         _ => Err(self.not_held(&content, at_us)),
                     };
@@ -104,7 +104,7 @@ impl Keeper {
                 () = engine.clock.sleep(backoff.pause()) => {}
             }
         };
-        // Fails if nobody waits for it.
+        // Fails if the caller has gone.
         drop(reply.send(answer));
     }
 

@@ -72,7 +72,7 @@ impl TimestampHold {
 
     /// Why the hold is lost, if it is.
     pub fn loss(&self) -> Option<Lost> {
-        // The clock is read while nobody can change the state, so that what was lost once stays so (T9).
+        // The clock is read under the mutex, so a lost hold stays lost (T9).
         self.state.borrow().loss(&self.name, &self.clock)
     }
 

@@ -50,14 +50,14 @@ impl Keeper {
         let clock = self.key.engine.clock.clone();
         // Once more if the estimate of the server's clock was wrong.
         for _ in 0..2 {
-            // What is over is not taken again, for nobody, by an order that waited or came with the deadline.
+            // A hold that is over is not taken again by an order that waited, or that came with the deadline.
             if self.is_overdue() {
                 return Err(self.overdue());
             }
             let (sent, before) = (clock.now(), self.valid_until());
             let to = self.deadline(sent, AIM, ttl);
             let (step, known) = self.extension(to, ttl);
-            // Sooner than before: it counts from here on, since nobody may ever tell whether it was carried out (T6).
+            // Sooner than before: it counts from here on, since it may stay unknown whether the request was executed (T6).
             let until = before.min(certain_until(sent, ttl.get()));
             self.state.send_modify(|state| {
                 (state.valid_until, state.is_to_be_confirmed) = (until, false);
@@ -119,7 +119,7 @@ impl Keeper {
         let clock = &self.key.engine.clock;
         let (mut in_time, mut is_old) = (false, false);
         self.state.send_if_modified(|state| {
-            // Judged where nobody can look at the same time: who was told that it is lost was told the truth (T9).
+            // Decided under the mutex: a reported loss is true (T9).
             in_time = state.valid_until > clock.now();
             is_old = state.is_to_be_confirmed;
             let counts = in_time && !is_old;
@@ -177,7 +177,7 @@ impl Keeper {
     pub(super) fn schedule(&mut self, sent: Moment, ttl: Ttl) {
         let third = ttl.get() / 3;
         self.renew_at = sent.after(third);
-        // Some fifty tries at most, each of which may add to what may be ours.
+        // Some fifty tries at most; each may add a deadline that may belong to this hold.
         self.backoff = Backoff::new(AGAIN.min(third / 4), (ttl.get() / 50).max(AGAIN));
     }
 

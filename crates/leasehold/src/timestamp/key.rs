@@ -40,7 +40,7 @@ impl Key {
         Ok(keys.take(&self.name, &ask).await?)
     }
 
-    /// What is said of a request whose answer is not waited for any longer.
+    /// The error of a request whose answer came too late.
     pub(super) fn unanswered(&self) -> Error {
         let detail = "its deadline passed first";
         let error = StoreError::new(self.engine.store.label(), StoreErrorKind::TimedOut, detail);

@@ -119,7 +119,7 @@ impl Settlement {
         self.unsettled_until = self.unsettled_until.max(work.unsettled_until);
         self.keep_until = work.keep.map(|keep| now.after(keep.get()));
         self.is_detached = work.is_detached;
-        // Its owner lets go of whatever it has in any case; the fence says what its user had.
+        // The owner releases all that it has in any case. The fence names the lease of its user.
         self.fence = self.fence.or(work.fence);
         if work.pending_release.is_some() {
             (self.pending_release, self.parted) = (work.pending_release, now);
@@ -200,7 +200,7 @@ impl Settlement {
             effects.wake(at, Due::Settlement(self.owner.clone()));
             return Stage::GoesOn;
         }
-        // Not what is to stay taken, or may be used by who has its token (U3).
+        // Not a lock that is to stay taken, or that the owner of its token may use (U3).
         let is_kept = self.keep_until.is_some_and(|until| until > now) || self.is_detached;
         let left = !confirmed && !is_kept;
         let again = || Settle::of(self.name.clone(), self.owner.clone(), self.ttl, None);
@@ -212,7 +212,7 @@ fn gives_up_at(ttl: Ttl, now: Moment) -> Moment {
     now.after(ttl.get() + MARGIN)
 }
 
-/// What the caller of a release is to know. Another request that may have freed the lock was sent at most `tried` ago.
+/// The result for the caller of a release. Another request that may have freed the lock was sent at most `tried` ago.
 fn judge(
     pending_release: &PendingRelease,
     reply: Reply,

@@ -113,7 +113,7 @@ fn explicit(given: &str) -> Result<PathBuf, Invalid> {
     Ok(path)
 }
 
-/// What the default directory depends on.
+/// The inputs of the default directory.
 #[derive(Debug)]
 struct Environment {
     /// `$XDG_RUNTIME_DIR`.

@@ -81,7 +81,7 @@ impl Address {
         url::knows(scheme)
     }
 
-    /// What redis-rs needs to connect.
+    /// The connection data of redis-rs.
     pub(super) fn info(&self) -> &ConnectionInfo {
         &self.info
     }

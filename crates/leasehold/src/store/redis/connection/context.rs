@@ -16,7 +16,7 @@ use crate::store::redis::address::Address;
 use crate::store::redis::queue::SubmissionQueue;
 use crate::store::redis::scripts::Scripts;
 
-/// What the runner of a connection needs.
+/// The inputs of a connection's runner.
 pub(super) struct ConnectionContext {
     pub(super) address: Address,
     pub(super) channel: String,

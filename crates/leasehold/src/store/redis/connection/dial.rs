@@ -25,7 +25,7 @@ use crate::store::redis::wake;
 /// Requests in flight at once. Further ones wait.
 const PIPELINE: usize = 1024;
 
-/// An established connection, its driver and what the handshake found.
+/// An established connection, its driver and the result of the handshake.
 pub(super) struct EstablishedConnection {
     pub(super) connection: MultiplexedConnection,
     /// Moves the bytes of the connection. It ends when the connection does.

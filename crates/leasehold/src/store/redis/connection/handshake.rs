@@ -12,7 +12,7 @@ use crate::store::redis::address::Address;
 use crate::store::redis::fault::classify;
 use crate::store::redis::scripts::Scripts;
 
-/// The questions of the handshake, and what they need.
+/// The questions of the handshake, and their inputs.
 #[derive(Clone, Copy)]
 pub(super) struct Handshake<'a> {
     pub(super) address: &'a Address,

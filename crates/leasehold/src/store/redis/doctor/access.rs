@@ -1,4 +1,4 @@
-//! What a user must be allowed. Must never ask for more than this library uses: taking away any part breaks something.
+//! The commands that a user must be allowed to use: those that this library sends, and no others.
 
 use crate::doctor::{Part, Without};
 
@@ -23,8 +23,8 @@ use Word::{Channel, Hash, Index, Set, String as Key, Text};
 #[derive(Debug)]
 pub(super) struct Need {
     pub(super) part: Part,
-    /// A use of it that leaves nothing behind: it changes only what is there already, which on a scratch key is nothing.
-    /// HSET cannot be told so, and is given a field without a value: it is refused, but only after the permission was looked at.
+    /// A call that leaves nothing behind: it changes only an existing key, and a scratch key does not exist.
+    /// HSET has no such form. It gets a field without a value; the server checks the permission before it refuses that.
     pub(super) words: &'static [Word],
 }
 
@@ -37,7 +37,7 @@ const fn need(name: &'static str, without: Without, words: &'static [Word]) -> N
 
 use Without::{NoCache, NoLocks, Unseen, Worse};
 
-/// All of them, for what this library was built with. AUTH and HELLO need no permission.
+/// All of them, for the features of this build. AUTH and HELLO need no permission.
 pub(super) fn needs() -> impl Iterator<Item = &'static Need> {
     let entries: &[Need] = if cfg!(feature = "cache") {
         ENTRIES
@@ -85,19 +85,19 @@ const LOCKS: &[Need] = &[
     need("info", Unseen, &[]),
 ];
 
-/// Of cache entries, beyond that. What `CLIENT` says here concerns this connection only, which ends with the examination; an empty
+/// Of cache entries, beyond that. `CLIENT` changes this connection only, which ends with the examination; an empty
 /// SETRANGE makes no key.
 #[rustfmt::skip]
 const ENTRIES: &[Need] = &[
     need("setrange", NoCache, &[Text("SETRANGE"), Key, Text("0"), Text("")]),
     need("hmget", NoCache, &[Text("HMGET"), Hash, Text("x")]),
     need("hkeys", NoCache, &[Text("HKEYS"), Hash]),
-    // Without it, nobody says that a value changed that is kept in the process.
+    // Without it, no notice drops a changed value from the process.
     need("client|tracking", NoCache, &[Text("CLIENT"), Text("TRACKING"), Text("OFF")]),
     need("client|caching", NoCache, &[Text("CLIENT"), Text("CACHING"), Text("YES")]),
 ];
 
-/// What the line depends on.
+/// The inputs of the ACL rule.
 #[derive(Debug)]
 pub(super) struct For<'a> {
     /// The version of Redis whose commands the server has; `None` if it does not say.
@@ -108,7 +108,7 @@ pub(super) struct For<'a> {
     pub(super) keys: &'a str,
 }
 
-/// The line that makes a user who may do what locks and cache entries need, and nothing else. An older server refuses all of it for one
+/// The ACL rule of a user with the permissions that locks and cache entries need, and no others. An older server refuses the whole rule for one
 /// command that it does not know.
 pub(super) fn line(what: &For<'_>) -> String {
     let is_wanted = |need: &&Need| match need.part.name {
@@ -136,7 +136,7 @@ fn keys(pattern: &str) -> String {
     let beside = if pattern.contains('{') {
         tagged
     } else if pattern.ends_with('*') {
-        // Which covers what is beside a name with a hash tag.
+        // The pattern also covers the keys beside a name with a hash tag.
         plain
     } else {
         format!("{plain} ~{tagged}")

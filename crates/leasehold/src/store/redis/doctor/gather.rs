@@ -1,4 +1,4 @@
-//! Asks a server all there is to ask. Must never write anything but what `probe` does, nor judge.
+//! Sends the requests of an examination. Only `probe` writes.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::clock::Clock;
 use crate::doctor::{Examination, Fields, IndexedKey, ServerFacts, Transport};
 use crate::error::StoreError;
 
-/// Between the two looks at what counts up.
+/// The pause between two readings of the counters.
 const BETWEEN: Duration = Duration::from_secs(2);
 
-/// How many names of the index are looked at: the newest.
+/// The number of index entries that are read: the newest.
 const NAMES: isize = 1000;
 
 /// Settings that INFO does not show.
@@ -97,7 +97,7 @@ fn transport(address: &Address) -> Transport {
     }
 }
 
-/// What can be asked for without waiting, but for what counts up.
+/// The facts that need no measurement over time, except the counters.
 async fn at_once(
     talk: &Talk,
     how: &Examination,
@@ -180,7 +180,7 @@ async fn latency(talk: &Talk) -> Result<Option<Vec<(String, u64)>>, StoreError> 
     Ok(told.map(|events| events.into_iter().filter_map(event).collect()))
 }
 
-/// The locks of the index that this user may see; those of others are none of its business.
+/// The keys of the index that this user may read.
 async fn locks(talk: &Talk) -> Result<Option<Vec<IndexedKey>>, StoreError> {
     let newest = cmd("ZRANGE").arg(INDEX).arg(-NAMES).arg(-1).to_owned();
     let Some(names) = talk.told::<Vec<Vec<u8>>>(&newest).await? else {

@@ -1,5 +1,4 @@
-//! Uses a scratch lock as this user, through the scripts that locks are made of. Must never leave a key behind, nor touch
-//! one that is not its own.
+//! Uses a scratch lock as this user, through the real scripts. It removes its keys and touches no others.
 
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ const TTL: Duration = Duration::from_secs(5);
 /// How long a message may take.
 const HEAR: Duration = Duration::from_secs(1);
 
-/// A lock that nobody else has, and who uses it.
+/// A private lock and its client.
 struct Scratch {
     name: LockName,
     channel: String,
@@ -197,7 +196,7 @@ impl Probe {
     fn count<T>(&mut self, what: &'static str, said: RedisResult<T>) {
         if let Err(error) = said {
             let (fault, _) = classify("", &error);
-            // redis-rs spells some codes in its own way; the rules look for what the server said.
+            // redis-rs spells some codes in its own way; the rules search the server's own words.
             let said = match (error.code(), error.detail()) {
                 (Some(code), Some(detail)) => format!("{code} {detail}"),
                 (Some(code), None) => code.to_owned(),

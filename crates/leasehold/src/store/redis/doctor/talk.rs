@@ -1,5 +1,4 @@
-//! One connection to the server that is examined. Must never take a refusal for silence: a server that refuses a request
-//! has answered it.
+//! One connection to the examined server. A server that refuses a request has answered it.
 
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use super::super::fault::classify;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 
-/// What the server said to a request, a refusal included.
+/// The reply to a request; a refusal is a reply.
 pub(super) type Answered<T> = Result<RedisResult<T>, StoreError>;
 
 /// A connection to ask over.
@@ -31,10 +30,10 @@ pub(super) struct Talk {
     label: String,
 }
 
-/// What comes with a connection.
+/// A connection and its parts.
 pub(super) struct Conversation {
     pub(super) talk: Talk,
-    /// What moves its bytes; it ends when the connection does.
+    /// The task that moves its bytes; it ends with the connection.
     pub(super) driver: BoxFuture<'static, ()>,
     /// The messages of its channels.
     pub(super) messages: mpsc::UnboundedReceiver<Vec<u8>>,
@@ -54,7 +53,7 @@ pub(super) async fn open(
             if push.kind == PushKind::Message
                 && let Some(Value::BulkString(payload)) = push.data.get(1)
             {
-                // Fails when nobody listens any more.
+                // Fails after the receiver is gone.
                 drop(sender.send(payload.clone()));
             }
             Ok::<(), redis::aio::SendError>(())

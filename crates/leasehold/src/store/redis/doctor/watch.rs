@@ -1,4 +1,4 @@
-//! What is seen of clocks and delays by measuring. Must never hold the server up: it is asked for one answer at a time.
+//! Measures clocks and delays, with one request at a time.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ pub(super) async fn offset(talk: &Talk) -> Result<Option<(Duration, Duration)>, 
     }))
 }
 
-/// How much more or less time passed there than here in a few seconds, beyond what the two looks cannot tell.
+/// The difference between the time that passed there and here in a few seconds, beyond the error of both readings.
 pub(super) async fn step(talk: &Talk) -> Result<Option<Duration>, StoreError> {
     let Some(first) = look(talk).await? else {
         return Ok(None);

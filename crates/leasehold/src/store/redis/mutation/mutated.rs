@@ -4,7 +4,7 @@
 #[derive(Debug)]
 pub(super) struct Mutation {
     pub(super) name: &'static str,
-    /// What is broken, in a sentence.
+    /// The mistake, in a sentence.
     pub(super) what: &'static str,
     /// A text that occurs once in all scripts, and its replacement.
     pub(super) needle: &'static str,

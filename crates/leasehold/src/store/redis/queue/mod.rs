@@ -42,7 +42,7 @@ use crate::store::contract::{Answer, Done};
 /// works on one batch while the client works on the answers to another.
 const FEW: usize = 16;
 
-/// What the runner has to do next.
+/// The next action of the runner.
 pub(super) enum RunnerAction {
     /// Send these batches: at most one of each kind.
     Send(Vec<Batch>),

@@ -10,7 +10,7 @@ use tokio::task::yield_now;
 
 use crate::sync::AtomicBool;
 
-/// Who is asked to poll the work, and what the socket did in the last poll.
+/// The requests to poll the work, and the state of the socket in the last poll.
 #[derive(Default)]
 pub(super) struct PollSignals {
     pub(super) caller_runtime: WakeFlag,
