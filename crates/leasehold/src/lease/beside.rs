@@ -1,4 +1,4 @@
-//! Notifies holds that are not leases (timestamp locks) when the server was replaced. Leases learn that by their renewals.
+//! Timestamp locks of a client. They are not in the machine, so the engine notifies them when the server was replaced.
 
 use std::sync::{Arc, PoisonError, Weak};
 

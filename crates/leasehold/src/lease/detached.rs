@@ -1,7 +1,7 @@
 //! A lease that no process renews. Any process that has its token can renew, check or release it.
 //!
-//! In the store it is a lock whose holder has set its end (at-least-hold). It ends by its TTL, also in a store that frees the locks of dead
-//! processes. Its owner may extend and release it.
+//! To the store it is a lock that was released with a delay. It ends by its TTL, even in a store that frees the locks of dead processes.
+//! Its owner may extend and release it.
 
 use std::fmt;
 use std::sync::Arc;

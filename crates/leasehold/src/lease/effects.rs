@@ -151,7 +151,7 @@ impl Effects {
 }
 
 /// The channel for the result of a release.
-pub(super) type Verdict = oneshot::Sender<Result<(), Error>>;
+pub(super) type ReleaseReply = oneshot::Sender<Result<(), Error>>;
 
 /// A lease whose use has ended, and the caller that waits for the result of the release.
 pub(super) struct PendingRelease {
@@ -160,7 +160,7 @@ pub(super) struct PendingRelease {
     pub(super) keep: Option<Ttl>,
     /// The loss, if the lease was lost before.
     pub(super) lost: Option<Lost>,
-    pub(super) verdict: Option<Verdict>,
+    pub(super) verdict: Option<ReleaseReply>,
 }
 
 impl PendingRelease {

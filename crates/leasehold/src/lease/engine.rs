@@ -19,7 +19,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::alarm::{Alarm, WakePlan};
 #[cfg(feature = "timestamp")]
 use super::beside::Beside;
-use super::effects::{Effect, Effects, To, Verdict};
+use super::effects::{Effect, Effects, ReleaseReply, To};
 use super::events::{Event, Release};
 use super::hold::Hold;
 use super::identity::Identity;
@@ -53,7 +53,7 @@ pub(crate) struct Engine {
     pub(crate) beside: Beside,
     state: Mutex<EngineState>,
     alarm: Arc<Alarm>,
-    next_seat: AtomicU64,
+    next_id: AtomicU64,
     indexed: Indexed,
     closing: watch::Sender<bool>,
 }
@@ -121,7 +121,7 @@ impl Engine {
             beside: Beside::default(),
             state: Mutex::new(state),
             alarm: Arc::default(),
-            next_seat: AtomicU64::new(0),
+            next_id: AtomicU64::new(0),
             indexed: Indexed::default(),
             closing: watch::Sender::new(false),
         });
@@ -247,15 +247,15 @@ impl Engine {
         request: AcquireRequest,
         answer: oneshot::Sender<AcquireOutcome>,
     ) -> u64 {
-        let id = self.next_seat.fetch_add(1, Ordering::Relaxed);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let name = request.name.clone();
-        let seat = QueueEntry {
+        let entry = QueueEntry {
             id,
             terms: request.terms.clone(),
             once: request.is_once(),
             caller: Waiter::new(request, self.clock.now(), answer),
         };
-        self.handle(Event::Asked(name, seat));
+        self.handle(Event::Asked(name, entry));
         id
     }
 
@@ -274,7 +274,7 @@ impl Engine {
         self: &Arc<Self>,
         hold: &Arc<Hold>,
         keep: Option<Ttl>,
-        verdict: Option<Verdict>,
+        verdict: Option<ReleaseReply>,
     ) {
         // Asked now: during a reconnect, the store sends no notices.
         let tells_wanted = || self.store.capabilities().tells_wanted;

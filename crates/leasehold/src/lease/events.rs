@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold_core::{LockName, Owner, Ttl};
 
-use super::effects::{To, Verdict};
+use super::effects::{ReleaseReply, To};
 use super::hold::Hold;
 use super::queue::QueueEntry;
 use super::renewal_entry::ExtendReply;
@@ -17,7 +17,7 @@ pub(super) struct Release {
     pub(super) hold: Arc<Hold>,
     /// How long the lock stays taken.
     pub(super) keep: Option<Ttl>,
-    pub(super) verdict: Option<Verdict>,
+    pub(super) verdict: Option<ReleaseReply>,
     /// Whether the store currently notifies the client of waiters. If not, the client assumes that there are some.
     pub(super) tells_wanted: bool,
 }
@@ -27,7 +27,7 @@ impl Release {
     pub(super) fn once(
         hold: &Arc<Hold>,
         keep: Option<Ttl>,
-        verdict: Option<Verdict>,
+        verdict: Option<ReleaseReply>,
         tells_wanted: impl FnOnce() -> bool,
     ) -> Option<Self> {
         if hold.give_back() {

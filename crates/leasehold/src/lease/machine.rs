@@ -1,4 +1,5 @@
-//! The state machine of a client: takes events, and returns effects. It does no I/O, never waits, and reads no clock.
+//! The state machine of a client: takes events, and returns effects. It does no I/O and never waits. The time comes
+//! with each event; only a lease reads the clock itself, to say whether it is lost (L3).
 //!
 //! Its parts are the local queues, the renewals and the settlements. They do not know each other. The machine passes an event to the parts
 //! that it concerns, and the output of one part to another part.
@@ -82,7 +83,7 @@ impl Machine {
                 }
             }
             Event::Answered(to, answer) => match to {
-                To::Acquisition(request) => self.asked_store(request, answer, now, effects),
+                To::Acquisition(request) => self.acquire_answered(request, answer, now, effects),
                 To::Renewal(renewal) => self.renewed(renewal, answer, now, effects),
                 To::Settlement(owner, number) => {
                     let to = (&owner, number);
@@ -146,7 +147,7 @@ impl Machine {
     ) {
         for what in actions {
             match what {
-                Action::Ask(ask) => Self::first(name, ask, now, effects),
+                Action::Ask(ask) => Self::send_first_request(name, ask, now, effects),
                 Action::Grant {
                     entry,
                     lease,

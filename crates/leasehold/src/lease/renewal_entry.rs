@@ -1,4 +1,4 @@
-//! The state of one lease's renewals. It never assumes a later deadline than the store is certain to keep (RN4).
+//! One renewed lease: the time of its next renewal, and the latest deadline that is certain (RN4).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Undoes requests that reached the store. A settlement ends when the store has confirmed it, or when its time is over; in the second case
-//! it is repeated at the next connection.
+//! Removes the traces of an unused owner from the store. It repeats the release until the store has confirmed it, or until its time is
+//! over; then once more at the next connection.
 //!
 //! A request with an unknown outcome may still be in a buffer: a stopped server executes it when it continues, with a full TTL, long after
 //! the client gave up. So after an unknown outcome one confirmation is not enough: the release is repeated until a full TTL has passed

@@ -171,7 +171,7 @@ impl Simulated {
             limit: WaitLimit::Forever,
         };
         let (answer, outcome) = oneshot::channel();
-        let seat = QueueEntry {
+        let entry = QueueEntry {
             id: self.asked,
             terms,
             once: false,
@@ -179,7 +179,7 @@ impl Simulated {
         };
         self.asked += 1;
         self.user = User::Asks(outcome);
-        self.handle(Event::Asked(self.name.clone(), seat));
+        self.handle(Event::Asked(self.name.clone(), entry));
     }
 
     /// Gives the lock back, if it has it.

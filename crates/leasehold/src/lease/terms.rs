@@ -1,4 +1,4 @@
-//! The terms of a lease, and its certain deadline.
+//! The terms of a request (TTL, note), and the deadline on which its client may rely, with the drift of clocks taken off.
 
 use std::time::Duration;
 

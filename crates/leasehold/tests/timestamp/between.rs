@@ -86,7 +86,7 @@ async fn what_is_no_time_and_was_overwritten_is_not_called_left_alone() {
         "{said}"
     );
     assert!(
-        said.contains("was overwritten") && !said.contains("left alone"),
+        said.contains("has been overwritten") && !said.contains("left alone"),
         "{said}"
     );
 

@@ -42,7 +42,12 @@ fn send(step: Step, request: SentRequest, effects: &mut Effects) {
 
 impl Machine {
     /// Sends the first request of an owner.
-    pub(super) fn first(name: &LockName, ask: FirstRequest, now: Moment, effects: &mut Effects) {
+    pub(super) fn send_first_request(
+        name: &LockName,
+        ask: FirstRequest,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
         let step = acquire(&ask.owner, &ask.terms, ask.block, ask.waits);
         let request = SentRequest {
             name: name.clone(),
@@ -128,7 +133,7 @@ impl Machine {
     }
 
     /// The store has answered a request for a lock.
-    pub(super) fn asked_store(
+    pub(super) fn acquire_answered(
         &mut self,
         mut request: SentRequest,
         answer: Answer,

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::user::{End, Stage, User, end, request};
 use crate::clock::{Clock, Moment};
-use crate::lease::effects::{Effects, To, Verdict};
+use crate::lease::effects::{Effects, ReleaseReply, To};
 use crate::lease::events::{Event, Release};
 use crate::lease::hold::Hold;
 use crate::lease::identity::Identity;
@@ -68,7 +68,7 @@ pub(super) struct Client {
     /// Owners whose locks were left to whoever has their tokens: the client does not undo what is late of them.
     pub(super) detached: HashSet<Owner>,
     pub(super) pace: Pace,
-    next_seat: u64,
+    next_id: u64,
     /// Until when it stands still.
     pub(super) paused_until: u64,
     pub(super) is_dead: bool,
@@ -110,7 +110,7 @@ impl Client {
                 thousandths: rng.u64(991..1_010),
             },
             clock,
-            next_seat: 0,
+            next_id: 0,
             paused_until: 0,
             is_dead: false,
             stays: Vec::new(),
@@ -141,7 +141,7 @@ impl Client {
         }
     }
 
-    fn release(&mut self, hold: &Arc<Hold>, keep: Option<Ttl>, verdict: Option<Verdict>) {
+    fn release(&mut self, hold: &Arc<Hold>, keep: Option<Ttl>, verdict: Option<ReleaseReply>) {
         let tells_wanted = || self.tells_wanted;
         if let Some(release) = Release::once(hold, keep, verdict, tells_wanted) {
             self.handle(Event::Released(release));
@@ -230,10 +230,10 @@ impl Client {
         let due = |limit| self.clock.now().after(limit + ANSWER);
         self.users[user].due = limit.map(due);
         let (answer, answered) = oneshot::channel();
-        let (id, once) = (self.next_seat, request.is_once());
-        self.next_seat += 1;
+        let (id, once) = (self.next_id, request.is_once());
+        self.next_id += 1;
         let name = request.name.clone();
-        let seat = QueueEntry {
+        let entry = QueueEntry {
             id,
             terms: request.terms.clone(),
             once,
@@ -246,7 +246,7 @@ impl Client {
             waits: !once,
             leaves: rng.u32(0..5) == 0,
         });
-        self.handle(Event::Asked(name, seat));
+        self.handle(Event::Asked(name, entry));
     }
 
     fn ends(&mut self, user: usize, hold: Arc<Hold>, rng: &mut Rng) -> &'static str {

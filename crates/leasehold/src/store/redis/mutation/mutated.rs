@@ -1,4 +1,4 @@
-//! One place of a script, and its replacement.
+//! One mutation: the text to find in a script, and the wrong text that replaces it.
 
 /// A mutation of a script.
 #[derive(Debug)]

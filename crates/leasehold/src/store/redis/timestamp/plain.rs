@@ -1,4 +1,4 @@
-//! The steps as the commands of the recipe, for servers without scripts.
+//! The timestamp protocol by plain commands, for servers without scripts.
 //!
 //! A command overwrites or deletes a key only if the preceding read found it free, expired, or held by the caller. A
 //! change between the read and the command is the weakness of this protocol, and the price of doing without scripts.
