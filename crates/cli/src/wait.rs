@@ -56,9 +56,9 @@ pub(crate) struct Wait {
 }
 
 const ABOUT: &str = "\
-Does not join the queue. Polls the lock each second, and sooner when the lease is about to end, but
-at least 250 ms apart. So it may miss a lock that is free for a shorter time. A lock that passes from
-one waiter to the next is not free in between. When this command ends, the lock may be taken again:
+Does not join the queue. Polls the lock each second, and sooner (after 250 ms at least) when the
+lease is about to end. So it may miss a lock that is free for less than a second. A lock that passes
+from one waiter to the next is not free in between. When this command ends, the lock may be taken again:
 to run something under the lock, use `leasehold run`.
   leasehold wait -w 10m db-migrate
 

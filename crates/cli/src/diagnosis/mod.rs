@@ -62,8 +62,7 @@ pub(crate) fn diagnose(examined: Examined) -> Report {
             findings: embedded::file(&facts),
             acl: None,
         },
-        // The command refuses `memory:`, and the library has no other kind.
-        _ => Report {
+        Facts::Memory => Report {
             store,
             server: Server::named("memory", ""),
             findings: vec![embedded::memory()],

@@ -242,6 +242,37 @@ mod tests {
         assert_eq!(beyond, by_rust);
     }
 
+    /// The rules of `leasehold doctor` judge a missing command by this.
+    #[test]
+    fn missing_commands_have_their_consequence() {
+        let without = |name: &str| {
+            let need = needs().find(|need| need.part.name == name);
+            need.map(|need| need.part.without)
+        };
+        for name in [
+            "eval", "evalsha", "get", "set", "hset", "hdel", "zadd", "time", "select",
+        ] {
+            assert_eq!(without(name), Some(NoLocks), "{name}");
+        }
+        for name in [
+            "publish",
+            "pubsub|numsub",
+            "subscribe",
+            "role",
+            "script|load",
+            "type",
+        ] {
+            assert_eq!(without(name), Some(Worse), "{name}");
+        }
+        for name in ["ping", "info", "client|setinfo"] {
+            assert_eq!(without(name), Some(Unseen), "{name}");
+        }
+        if cfg!(feature = "cache") {
+            assert_eq!(without("hmget"), Some(NoCache));
+            assert_eq!(without("client|tracking"), Some(NoCache));
+        }
+    }
+
     #[test]
     fn the_line_has_what_the_server_knows() {
         let line = |version, database, keys| {

@@ -127,7 +127,7 @@ fn a_few_steps_go_at_once_and_what_frees_goes_first() {
     for (number, step) in [(1, acquire(1)), (2, release(2)), (3, Step::Inspect)] {
         scene.push(number, step, at(0), LIMIT);
     }
-    assert!(scene.next_action(false).is_none(), "there is no has_room");
+    assert!(scene.next_action(false).is_none(), "there is no room");
     let batches = scene.batches();
     let sent: Vec<_> = batches.iter().map(numbers).collect();
     assert_eq!(sent, [vec![2], vec![1], vec![0]]);
