@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::builder::ClientBuilder;
 use super::handle::Client;
+#[cfg(feature = "doctor")]
 use crate::clock::Clock;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined};
