@@ -1,4 +1,4 @@
-//! What a store knows about crashed clients. An answer of "not known" counts as present.
+//! The knowledge of a store about crashed clients. An answer of "not known" counts as present.
 
 use crate::owner::Owner;
 use crate::state::Waiter;

@@ -160,7 +160,7 @@ mod tests {
     use crate::cache::state::{CachePhase, CallId};
     use crate::rules::Bounds;
 
-    /// The same steps get the same replies whether real time passes or the state is shifted instead.
+    /// A shift of the state equals the passing of real time: all steps get equal replies.
     #[test]
     fn to_move_the_times_is_the_same_as_to_let_time_pass() {
         let mut setups = all(Bounds::Ci).into_iter();

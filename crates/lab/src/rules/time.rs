@@ -189,7 +189,7 @@ mod tests {
     use crate::rules::input::LockModel;
     use crate::rules::state::{AcquisitionId, RequestKind, Span};
 
-    /// The same steps get the same replies whether real time passes or the state is shifted instead.
+    /// A shift of the state equals the passing of real time: all steps get equal replies.
     #[test]
     fn to_move_the_times_is_the_same_as_to_let_time_pass() {
         let setup = all(Bounds::Ci)

@@ -45,10 +45,6 @@ pub struct ServerFacts {
 
 /// The connection to a server.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-#[allow(
-    clippy::exhaustive_structs,
-    reason = "three independent facts, and no more"
-)]
 pub struct Transport {
     /// True for TLS and for a Unix socket.
     pub is_private: bool,
@@ -73,10 +69,6 @@ pub enum Without {
 
 /// A command that the scripts, the connection or the examination use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(
-    clippy::exhaustive_structs,
-    reason = "rules are tested on values of it"
-)]
 pub struct Part {
     /// Its name, as ACL rules spell it.
     pub name: &'static str,
@@ -108,10 +100,6 @@ impl Probe {
 
 /// A key of the index of locks.
 #[derive(Debug, Clone)]
-#[allow(
-    clippy::exhaustive_structs,
-    reason = "rules are tested on values of it"
-)]
 pub struct IndexedKey {
     /// The key.
     pub name: String,
@@ -123,10 +111,6 @@ pub struct IndexedKey {
 
 /// Names and values, as in the replies to `INFO` and `CONFIG GET`.
 #[derive(Debug, Default, Clone)]
-#[allow(
-    clippy::exhaustive_structs,
-    reason = "rules are tested on values of it"
-)]
 pub struct Fields(pub BTreeMap<String, String>);
 
 impl Fields {

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::modules::files;
+
 /// Modules from the top to the bottom: each may use those below it, and those beside it on its own line.
 const LAYERS: [&[&str]; 9] = [
     &["blocking", "testing"],
@@ -17,17 +19,11 @@ const LAYERS: [&[&str]; 9] = [
 ];
 
 fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            found.extend(sources(&path));
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
-            let text = fs::read_to_string(&path).expect("a source file");
-            found.push((path, text));
-        }
-    }
-    found
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("a source file");
+        (path, text)
+    };
+    files(folder, "rs").into_iter().map(read).collect()
 }
 
 fn root() -> PathBuf {

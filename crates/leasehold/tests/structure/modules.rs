@@ -218,3 +218,17 @@ pub(crate) fn crates() -> Vec<(String, PathBuf)> {
     }
     found
 }
+
+/// The files below a folder whose names end so, such as `rs`.
+pub(crate) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path, ending));
+        } else if path.extension().is_some_and(|found| found == ending) {
+            found.push(path);
+        }
+    }
+    found
+}

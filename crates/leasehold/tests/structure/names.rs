@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 use syn::{ImplItemFn, Item, ItemFn, ItemMod};
 
-use crate::modules::is_test;
+use crate::modules::{files, is_test};
 
 /// Names that a crate gives to more than one type, as `crate Name count`. The list only shrinks.
 const HOMONYMS: &str = include_str!("homonyms.txt");
@@ -19,21 +19,15 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Rust sources below a folder, with their paths from it.
+/// Rust sources below a folder, with their paths.
 fn sources(folder: &Path) -> Vec<(PathBuf, syn::File)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(sources(&path));
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
-            let text = fs::read_to_string(&path).unwrap();
-            let file = syn::parse_file(&text)
-                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            found.push((path, file));
-        }
-    }
-    found
+    let parsed = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        let file =
+            syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        (path, file)
+    };
+    files(folder, "rs").into_iter().map(parsed).collect()
 }
 
 /// The folders of the workspace's crates that hold sources, by crate.
@@ -211,7 +205,7 @@ fn invariant_prefix_belongs_to_one_group() {
         if !folder.ends_with("src") {
             continue;
         }
-        for (path, _) in sources(&folder) {
+        for path in files(&folder, "rs") {
             for prefix in prefixes(&fs::read_to_string(&path).unwrap()) {
                 let listed = places.get(&prefix).is_some_and(|row| {
                     let files = row.split('`').skip(1).step_by(2);

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::modules::files;
+
 /// The words of all pages in spring 2026; they were too many.
 const MOST_WORDS: usize = 52_600;
 
@@ -11,27 +13,15 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn pages_in(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            pages_in(&path, found);
-        } else if path.extension().is_some_and(|ending| ending == "md") {
-            found.push(path);
-        }
-    }
-}
-
 /// All pages of the repository, with their text.
 fn pages() -> Vec<(PathBuf, String)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(root()).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|ending| ending == "md") {
-            found.push(path);
-        }
-    }
-    pages_in(&root().join("docs"), &mut found);
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "md");
+    let entries = fs::read_dir(root()).unwrap();
+    let mut found: Vec<_> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(is_page)
+        .collect();
+    found.extend(files(&root().join("docs"), "md"));
     found.push(root().join("bench/README.md"));
     let read = |path: PathBuf| {
         let text = fs::read_to_string(&path).unwrap();

@@ -30,7 +30,7 @@ const TTL: Duration = Duration::from_secs(10);
 /// Locks stay idle for so long.
 const LINGER: Duration = Duration::from_millis(30);
 
-/// Who stands in a client's queue for certain, and how many there were.
+/// The callers that certainly stand in a client's queue, and their number so far.
 type Waiting = Arc<std::sync::Mutex<(Vec<u64>, u64)>>;
 
 struct Scene {

@@ -1,4 +1,4 @@
-//! Who receives the wake of a grant, with listeners beside the waiters' own clients; and what is stored of waiters.
+//! The receivers of the wake of a grant, with listeners beside the waiters' own clients; and the stored records of waiters.
 
 use std::time::Duration;
 
