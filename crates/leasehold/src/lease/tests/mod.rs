@@ -1,4 +1,4 @@
-//! Tests of this folder: whole clients on a paused clock, threads in drawn orders, and random histories.
+//! Tests of this folder: whole clients on a paused clock, threads in random orders, and random histories.
 
 mod schedules;
 mod simulation;

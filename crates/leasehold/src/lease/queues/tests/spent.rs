@@ -1,5 +1,5 @@
-//! Fences that run out: a block that is used up is given back and asked for again, in one flight, and the next block is of a
-//! size that those who stand in the queue will use.
+//! Fences that run out. When a block is used up, the client releases the lock and asks for a new block at once. The size of the new
+//! block follows the number of waiters in its queue.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,10 +14,10 @@ use crate::lease::terms::Terms;
 
 const NOW: Moment = Moment::from_micros(1_000_000);
 
-/// Long enough for no test to see its end.
+/// No test reaches this time.
 const LATER: Option<Moment> = Some(Moment::from_micros(9_000_000));
 
-/// Who waits, whether it still does, and whether its lease may stay idle.
+/// A caller that waits or has gone, and whose lease may linger or not.
 #[derive(Clone, Default)]
 struct Someone {
     is_gone: Rc<Cell<bool>>,
@@ -61,7 +61,7 @@ fn lingering(id: u64) -> QueueEntry<Someone> {
     entry
 }
 
-/// The queues of one client, whose owners are numbered from 1. A lease is its fence.
+/// The queues of one client. Its owners have numbers from 1. A lease is represented by its fence.
 #[derive(Default)]
 struct Scene {
     queues: LocalQueues<Someone, u64>,
@@ -69,7 +69,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Who would ask next.
+    /// Makes the owner of the next request.
     fn next(&self) -> impl FnOnce(&Terms) -> Owner + use<> {
         let number = self.owners + 1;
         move |_| owner(number)
@@ -88,7 +88,7 @@ impl Scene {
         self.says(&actions)
     }
 
-    /// The store grants the lock to who asked last, with a block of so many fences from `first` on; so many others wait.
+    /// The store grants the lock to the owner that asked last, with a block of `wanted` fences from `first` on. `queued` others wait.
     fn granted(&mut self, (first, wanted): (u64, u64), queued: u32) -> Vec<String> {
         let (first, block) = (Fence::new(first), Block::nearest(wanted));
         let grant = (Fences { first, block }, queued);
@@ -106,7 +106,8 @@ impl Scene {
         self.says(&actions)
     }
 
-    /// The lease is handed on to who comes next, each in its turn, until one of them finds no fence; how many did.
+    /// Hands the lease on to each waiter in turn, until the fences are used up. Returns the number of waiters that got the lease, and the
+    /// last actions.
     fn hands_on_until_spent(&mut self, first: u64) -> (u64, Vec<String>) {
         for count in 0.. {
             let said = self.give_back(None);
@@ -119,7 +120,7 @@ impl Scene {
     }
 }
 
-/// What is to be done, in words.
+/// The actions in words.
 fn said(actions: &Actions<Someone, u64>) -> Vec<String> {
     let number = |owner: &Owner| owner.token()[4..36].trim_start_matches('0').to_owned();
     let words = |what: &Action<Someone, u64>| match what {
@@ -135,7 +136,7 @@ fn said(actions: &Actions<Someone, u64>) -> Vec<String> {
     actions.iter().map(words).collect()
 }
 
-/// The lock is held by 1 with a single fence, and these wait for it.
+/// Owner 1 holds the lock with a single fence, and these callers wait for it.
 fn with_waiters(ids: std::ops::Range<u64>) -> Scene {
     let mut scene = Scene::default();
     assert_eq!(scene.enter(entry(1_000)), ["ask 1 for 1"]);
@@ -175,7 +176,7 @@ fn those_in_line_have_four_fences_each() {
 fn a_block_is_handed_on_in_order_to_its_last_fence() {
     let mut scene = with_waiters(0..41);
     scene.give_back(None);
-    // It had asked for more; what counts is what was drawn.
+    // The client had asked for more fences. It can use only those that the store drew.
     assert_eq!(scene.granted((5_000, 40), 0), ["grant 0 5000"]);
     for id in 1..40 {
         assert_eq!(
@@ -224,7 +225,7 @@ fn unspent_block_is_followed_by_one_for_the_waiters() {
         scene.enter(QueueEntry { terms, ..entry(id) });
     }
     assert_eq!(scene.give_back(None), ["grant 2 5002"]);
-    // Those have other terms, so that the lock goes to the store.
+    // The other waiters have other terms, so the client releases the lock and asks again.
     assert_eq!(scene.give_back(None), ["release 2", "ask 3 for 8"]);
 }
 
@@ -305,7 +306,7 @@ fn a_single_fence_can_be_lost_like_any_other() {
     let actions = scene.queues.lost(&name(), &held, next, NOW);
     assert_eq!(scene.says(&actions), ["ask 2 for 8"]);
     assert_eq!(scene.granted((5_000, 8), 0), ["grant 0 5000"]);
-    // Its user notices at last.
+    // The user of the lost lease notices the loss and gives the lease back.
     let make = |_: &QueueEntry<Someone>, _: &Owner, fence: Fence, _: &u64| fence.get();
     let (ending, next) = (Ending::GiveBack, scene.next());
     let actions = (scene.queues).give_back(&name(), &held, next, (ending, true), NOW, make);
@@ -327,7 +328,7 @@ fn closing_tells_who_waits_for_fences_and_forgets_them() {
     assert!(taken.is_none(), "nobody asked for it");
 }
 
-/// The lock is handed on only to who wants the same terms.
+/// A client hands the lock on only to waiters with the same terms.
 #[test]
 fn who_wants_other_terms_needs_no_fence() {
     let mut scene = with_waiters(0..1);
@@ -341,7 +342,7 @@ fn who_wants_other_terms_needs_no_fence() {
     }
     scene.queues.leave(&name(), 0);
     for next in 1..60 {
-        // Four, since the one before was used up.
+        // Four, because the block before was used up.
         let asked = &scene.give_back(None)[1];
         assert!(asked.ends_with(" for 4"), "{asked}");
         scene.granted((10_000 * next, 1), 0);

@@ -1,11 +1,14 @@
-//! The driver where threads meet: shuttle runs two clients on a store in memory, and draws at each lock and each await who goes next.
-//! The simulation tries the machine inside; here are the orders in which callers, answers, timers and closing reach it, and in which
-//! its effects are carried out.
+//! Tests the engine under random thread schedules. Shuttle runs up to two clients on a store in memory. At each lock and each await,
+//! it draws the task that runs next. The simulation tests the state machine alone. These tests vary the order in which callers, answers,
+//! timers and closing reach the machine. They also vary the order in which the engine carries out the effects.
 //!
-//! What is checked: nobody works under a lease while another does whose lease is good; fences rise in the order of the work;
-//! tasks of a client are served in the order they came; Q2 and Q5 hold at each look at the queues; whoever waits is answered
-//! in the end, also when the client is closed, or the schedule ends in a deadlock, since nothing polls here: the clock passes
-//! less than the first poll is due in. When all is over, the lock is free and the client remembers nothing of it.
+//! The tests check:
+//!
+//! - No two tasks work at once under leases that are both good. Fences rise in the order of the work.
+//! - A client serves its tasks in the order in which they came. Q2 and Q5 hold at each look at the queues.
+//! - Every waiter gets a reply in the end, also when the client is closed. A lost wake is a deadlock, because the clock stops before
+//!   the time of the first poll.
+//! - At the end, the lock is free and the client keeps nothing of it.
 
 mod server;
 mod worker;
@@ -27,20 +30,20 @@ use crate::telemetry::Telemetry;
 
 const MS: Duration = Duration::from_millis(1);
 const TTL: Duration = Duration::from_secs(10);
-/// Locks stay idle for so long.
+/// A client keeps a released lock for this time.
 const LINGER: Duration = Duration::from_millis(30);
 
-/// The callers that certainly stand in a client's queue, and their number so far.
+/// The numbers of the callers that are certainly in a client's queue, and the next number.
 type Waiting = Arc<std::sync::Mutex<(Vec<u64>, u64)>>;
 
 struct Scene {
     clock: Clock,
     server: Arc<Server>,
     sides: Vec<Side>,
-    /// What runs beside each client.
+    /// The tasks that run the engines and the wires.
     house: Vec<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
-    /// The lock may be taken from a client before it knows whom it gave it to.
+    /// A task may lose the lock early, to a break or to closing. The checks of the order and of releases are off then.
     lossy: bool,
 }
 
@@ -50,12 +53,12 @@ struct Side {
     engine: Arc<Engine>,
     wire: Arc<Wire>,
     waiting: Waiting,
-    /// Leases that were lost, whose owners do not care.
+    /// Lost leases that their tasks do not drop before the end.
     lost: Arc<std::sync::Mutex<Vec<Lease>>>,
 }
 
 impl Scene {
-    /// So many clients; their requests and answers take time if they are `slow`.
+    /// Starts this many clients. If they are slow, their requests and answers take time.
     fn begin(clients: usize, is_slow: bool) -> Self {
         let clock = Clock::manual();
         let mut scene = Self {
@@ -99,7 +102,7 @@ impl Scene {
         scene
     }
 
-    /// A task of the client `side`, which does these things one after the other.
+    /// Starts a task of the client `side`, which does these things one after the other.
     fn worker(&mut self, side: usize, what: &[What]) {
         let (side, server, clock) = (
             self.sides[side].clone(),
@@ -120,12 +123,12 @@ impl Scene {
         }));
     }
 
-    /// Something else that happens meanwhile.
+    /// Starts another task beside the workers.
     fn meanwhile(&mut self, what: impl Future<Output = ()> + Send + 'static) {
         self.workers.push(spawn(what));
     }
 
-    /// Everyone has been answered, and nothing is left.
+    /// Waits until all tasks have ended. Then checks that the store and the clients keep nothing.
     async fn end(self) {
         for worker in self.workers {
             worker.await.unwrap();
@@ -134,13 +137,13 @@ impl Scene {
             let lost = std::mem::take(&mut *side.lost.lock().unwrap());
             drop(lost);
         }
-        // What is idle is given back in time; the last one may have been given to somebody who had gone, a moment ago.
+        // A client releases an idle lock after its linger time. It may just now have granted the last lease to a caller that was gone.
         for turn in 0..2_000 {
             if self.server.is_free() {
                 break;
             }
             if turn % 10 == 0 {
-                // Less than a poll is due in, all in all.
+                // In sum, less than the time until the first poll.
                 self.clock.advance(MS);
             }
             yield_now().await;

@@ -1,4 +1,4 @@
-//! A store that all clients of a schedule share, and what is known of it from outside. It never fails.
+//! A store that all clients of a schedule share, with a record of the task that works under the lock. It never fails.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -29,15 +29,15 @@ pub(super) struct Server {
 struct State {
     world: World,
     wires: HashMap<ClientId, Arc<Wire>>,
-    /// The lease whose owner does its work now, and the last fence that one had.
+    /// The lease under which a task works now. `last` is the highest fence under which a task has worked.
     inside: Option<Arc<Hold>>,
     last: u64,
-    /// Owners whose lock was taken from them.
+    /// Owners whose lock was broken.
     broken: HashSet<Owner>,
 }
 
-/// The way between one client and the server. What is under way is carried out at once, or by [`Wire::run`] whenever it is
-/// let: requests of a kind in their order, answers in theirs, and notices in theirs.
+/// The connection between one client and the server. If it is slow, [`Wire::run`] carries the messages, else each arrives at once.
+/// Requests of a kind keep their order, and so do answers and notices.
 pub(super) struct Wire {
     listener: Listener,
     is_slow: bool,
@@ -69,7 +69,7 @@ impl Server {
         self.take(|_| Some(step)).unwrap()
     }
 
-    /// Takes the step that `choose` makes of what there is.
+    /// Applies the step that `choose` makes from the state, if any, and sends the notices.
     fn take(&self, choose: impl FnOnce(&mut State) -> Option<Step>) -> Option<Reply> {
         let mut state = self.state();
         let step = choose(&mut state)?;
@@ -100,7 +100,7 @@ impl Server {
         Some(outcome.reply)
     }
 
-    /// Takes the lock from whoever holds it.
+    /// Breaks the lock, if it has a holder.
     pub(super) fn break_lock(&self) {
         self.take(|state| {
             let holder = state.world.get(&name())?.holders.first()?;
@@ -110,7 +110,7 @@ impl Server {
         });
     }
 
-    /// Somebody begins to work under this lease. Nobody else may be at it, except who was told, or was broken and will be.
+    /// A task begins to work under this lease. Checks that no other task is at work, unless its lease is lost or was broken.
     pub(super) fn enter(&self, hold: &Arc<Hold>) {
         let mut state = self.state();
         if state.broken.contains(&hold.owner) || hold.loss().is_some() {
@@ -128,13 +128,13 @@ impl Server {
         (state.last, state.inside) = (fence, Some(hold.clone()));
     }
 
-    /// The work is done.
+    /// The task ends its work.
     pub(super) fn leave(&self, hold: &Arc<Hold>) {
         let mut state = self.state();
         state.inside.take_if(|inside| Arc::ptr_eq(inside, hold));
     }
 
-    /// Whether nobody holds the lock or waits for it.
+    /// True if the lock has no holder and no waiters.
     pub(super) fn is_free(&self) -> bool {
         let state = self.state();
         let lock = state.world.get(&name());
@@ -172,7 +172,7 @@ impl Wire {
         self.add(|under_way| under_way.cut = true);
     }
 
-    /// Takes one of what is under way; which one is left to chance.
+    /// Takes a random one of the messages on their way.
     fn next(&self) -> Moving {
         let mut under_way = self.under_way();
         let UnderWay {
@@ -192,7 +192,7 @@ impl Wire {
         }
         let next = match moving[thread_rng().gen_range(0..moving.len())] {
             0 => {
-                // What takes a lock and what frees it may overtake each other, as it may in a submission queue.
+                // An acquisition and a request of another kind may overtake each other, as in a submission queue.
                 let frees = thread_rng().gen_bool(0.5);
                 let kind = |(step, _): &(Step, Done)| frees != matches!(step, Step::Acquire { .. });
                 let at = requests.iter().position(kind).unwrap_or(0);
@@ -204,7 +204,7 @@ impl Wire {
         next.unwrap_or(Moving::Nothing)
     }
 
-    /// Carries what is under way, until it is cut.
+    /// Carries the messages, until the wire is cut.
     pub(super) async fn run(self: Arc<Self>, server: Arc<Server>) {
         loop {
             match self.next() {
@@ -216,7 +216,7 @@ impl Wire {
                 Moving::Notice(notice) => {
                     (self.listener)(notice);
                     if thread_rng().gen_ratio(1, 4) {
-                        // As after a new connection: whoever waits asks again, though it need not.
+                        // As after a new connection, each waiter asks again, although the store has lost nothing.
                         (self.listener)(Notice::Reconnected);
                     }
                 }
@@ -227,7 +227,7 @@ impl Wire {
     }
 }
 
-/// What moves next on a [`Wire`].
+/// The next message of a [`Wire`].
 enum Moving {
     Request((Step, Done)),
     Answer((Answer, Done)),

@@ -14,22 +14,22 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::lease::Lease;
 
-/// What a task does.
+/// An action of a task.
 #[derive(Clone, Copy)]
 pub(super) enum What {
-    /// Acquires, works and releases.
+    /// Acquires, works, and releases or drops the lease.
     Work,
-    /// The same, on other terms than the others.
+    /// Like `Work`, but with another TTL than all other tasks.
     WorkLonger,
-    /// Acquires and renews by hand, and drops the lease; one that is lost not until all is over.
+    /// Acquires, extends, and drops the lease. If the lease is lost, keeps it until the end.
     Extend,
-    /// Asks once.
+    /// Tries once, and works if it gets the lock.
     Try,
-    /// Waits, but not for ever.
+    /// Like `Work`, but waits only for a limited time.
     Limit,
-    /// Has a lease renewed, and asks anew as soon as it sees that it is lost.
+    /// Acquires and extends a lease. As soon as the lease is lost, tries again.
     Anew,
-    /// Asks, and goes away: while it waits, when it is just served, or with the lease.
+    /// Asks for the lock and leaves: while it waits, just after the grant, or with the lease.
     Leave,
 }
 
@@ -98,7 +98,7 @@ impl Worker {
         }
     }
 
-    /// Who certainly came before is served before.
+    /// Checks that callers that certainly came earlier get the lock earlier.
     async fn in_line(
         &self,
         asking: impl Future<Output = Result<Lease, Error>>,

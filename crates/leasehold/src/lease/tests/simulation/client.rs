@@ -1,4 +1,4 @@
-//! A client of a simulation: the machine, its clock and its users. What the machine wants done is done here as the engine does it.
+//! A client of a simulation: the state machine, its clock and its users. The client carries out effects as the engine does.
 
 mod hearing;
 
@@ -23,7 +23,7 @@ use crate::lease::simulated::carry_out;
 use crate::lease::waiter::{WaitLimit, Waiter};
 use crate::telemetry::Telemetry;
 
-/// How long after its limit a user is answered at the latest.
+/// A user gets its reply at most this long after its time limit.
 const ANSWER: Duration = Duration::from_secs(6);
 
 /// The fate of a lease at the server.
@@ -32,7 +32,7 @@ pub(super) struct Fate {
     pub(super) was_freed: bool,
     /// It was broken, or granted by a server that was replaced.
     pub(super) is_excused: bool,
-    /// The server's time of day was set, by which it tells since when a lock is held.
+    /// The server's time of day was set. From it, the server computes since when a lock is held.
     pub(super) was_set: bool,
 }
 
@@ -62,26 +62,26 @@ pub(super) struct Client {
     pub(super) machine: Machine,
     pub(super) effects: Effects,
     pub(super) users: Vec<User>,
-    /// Until when a request for the lease that a user detaches may be carried out.
+    /// For each user that detaches its lease: until when the store may carry out a late request for that lease.
     unsettled: Vec<Option<Moment>>,
     pub(super) clock: Clock,
-    /// Owners whose locks were left to whoever has their tokens: the client does not undo what is late of them.
+    /// Owners of detached leases. The client does not undo their late requests.
     pub(super) detached: HashSet<Owner>,
     pub(super) pace: Pace,
     next_id: u64,
-    /// Until when it stands still.
+    /// Until when the client is paused.
     pub(super) paused_until: u64,
     pub(super) is_dead: bool,
-    /// Locks that have to stay taken, and until when.
+    /// Locks that must stay taken, each with the time until which it must.
     pub(super) stays: Vec<(LockName, Owner, Moment)>,
     pub(super) is_closed: bool,
-    /// Whether its store tells that others wait.
+    /// True if the store notifies this client when others wait for its locks.
     pub(super) tells_wanted: bool,
-    /// Tells nobody.
+    /// Has no observers.
     telemetry: Telemetry,
     /// Steps to send.
     pub(super) outbox: Vec<(LockName, Step, To)>,
-    /// The first fault that it showed.
+    /// A fault that `hear` found.
     pub(super) fault: Option<String>,
 }
 
@@ -122,13 +122,13 @@ impl Client {
         }
     }
 
-    /// Its clock shows what it does at `at`.
+    /// Moves its clock to the reading for the time `at` of the simulation.
     pub(super) fn tick(&self, at: u64) {
         let shows = self.pace.shows(at);
         self.clock.advance(shows.since(self.clock.now()));
     }
 
-    /// Tells the machine what has happened, and does what it wants done.
+    /// Gives an event to the machine and carries out the effects.
     pub(super) fn handle(&mut self, event: Event) {
         self.machine
             .handle(self.clock.now(), event, &mut self.effects);
@@ -148,7 +148,7 @@ impl Client {
         }
     }
 
-    /// A user makes its next move. What it does, for the story.
+    /// Makes the next move of a user. Returns its description for the story.
     pub(super) fn moves(&mut self, user: usize, rng: &mut Rng) -> &'static str {
         match std::mem::replace(&mut self.users[user].stage, Stage::Idle) {
             Stage::Idle if self.users[user].left == 0 => {
@@ -261,7 +261,7 @@ impl Client {
             End::Release => least,
             End::Drop | End::Extend(_) | End::Detach(_) => None,
         };
-        // As far as clocks that run at different speeds agree on it.
+        // The clocks of client and server run at different speeds, so the check covers only 98 % of the time.
         let agreed = |keep: Ttl| now.after(keep.get() * 98 / 100);
         self.users[user].keep = keep.map(agreed);
         let (keep, said) = match ends {

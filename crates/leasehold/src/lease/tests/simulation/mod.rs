@@ -1,22 +1,23 @@
-//! The machine that ships, in many histories: some clients, a server and the network between them, in virtual time. One seed is one
-//! history.
+//! Runs the production state machine in many random histories, in virtual time: a few clients, a server, and the network between
+//! them. One seed gives one history.
 //!
-//! Messages are late, lost, carried out twice, or overtaken by those of the next connection. Clients crash, stand still, and have clocks
-//! that run at speeds of their own. The server is replaced by one with old data, its time of day is set, and locks are broken. Users
-//! go away at any point.
+//! The network delays, loses and repeats messages, and messages of a later connection overtake them. Clients crash and pause, and their
+//! clocks run at different speeds. A replica with old data takes over, the server's time of day is set, and locks are broken. Users
+//! leave at any point.
 //!
 //! # Checked in every history
 //!
-//! - A lease that its user may rely on is one that the server has granted, and nobody else's (L1, RN4, W4). Not at once if it was broken,
-//!   or if a replica took over: its client is told within 2 s of a connection to that (L4). No lease is handed on in doubt.
-//! - What the server keeps for a client is known to it, or on its way to it (E1, E2, W1, U1).
-//! - Who waits is served before those of the same client who came later (Q3); everybody is answered, in time if there is a limit (Q2, Q4).
-//! - A release has a verdict, and a right one (U2). What is to stay taken does (U3). No fence is lower than one before it.
-//! - Lines are well-formed (Q2, Q5, Q6), and each lease has a timer that is not later than its deadline (RN2), after every event.
-//! - In the end nothing is left: no lock, no queue, no lease, no settlement (Q5, U1).
+//! - If a user may rely on a lease, the server has granted the lock to this lease and to no other (L1, RN4, W4). Broken leases are
+//!   excused. After a failover, a client learns of a loss within 2 s of its connection to the replica (L4). A client hands over no
+//!   doubtful lease.
+//! - A client knows every owner that the server keeps for it, or a message about the owner is on its way (E1, E2, W1, U1).
+//! - A client serves its waiters in their order (Q3). Every waiter gets a reply, in time if it has a limit (Q2, Q4).
+//! - Every release gets a verdict, and the verdict is right (U2). A lock that must stay taken stays taken (U3). Fences rise.
+//! - After every event, queues are well-formed (Q2, Q5, Q6), and each lease has a timer no later than its deadline (RN2).
+//! - At the end nothing is left: no lock, no queue, no lease, no settlement (Q5, U1).
 //!
-//! Left out: a request of the same owner that the server carries out after a release that keeps the lock taken. It may end that time
-//! sooner, and nothing mends it.
+//! Not checked: U3 for an owner whose late request the server carries out after the release. Such a request may free the lock early,
+//! and the client cannot correct that.
 //!
 //! `LEASEHOLD_SEED=<number>` replays one history and prints it; `LEASEHOLD_SEEDS=<number>` says how many there are.
 
@@ -33,7 +34,7 @@ use self::sim::Simulation;
 /// How many histories a test run tries.
 const SEEDS: u64 = 100_000;
 
-/// The fault in the history of this seed, if there is one, and its story.
+/// Runs the history of this seed. Returns its fault, if there is one, and its story (the log of its events).
 fn fault(seed: u64, told: bool) -> Option<(String, Vec<String>)> {
     let mut simulation = Simulation::new(seed, told);
     let ended = catch_unwind(AssertUnwindSafe(|| simulation.run()));

@@ -1,4 +1,4 @@
-//! The store of a simulation: the rules of core, and what may happen to a server.
+//! The store of a simulation: the rules of core, and the faults of a server.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use leasehold_core::{
 /// Where its time of day begins: 2026-01-01, in microseconds.
 const WALL: u64 = 1_767_225_600_000_000;
 
-/// Long enough for a time of day to be set back.
+/// The reading of the server's clock at the start, without the random offset, in microseconds.
 const CLOCK: u64 = 1_000_000_000_000;
 
 pub(super) struct Server {
     pub(super) world: World,
     /// The data of a replica.
     replica: World,
-    /// Added to the time of the simulation.
+    /// The server's clock at time 0 of the simulation.
     clock_us: u64,
     wall_us: u64,
-    /// Its time of day was set.
+    /// True once its time of day was set.
     pub(super) was_set: bool,
     /// How often it was replaced.
     pub(super) lineage: u32,
@@ -28,12 +28,12 @@ pub(super) struct Server {
     pub(super) connected: HashSet<ClientId>,
     /// Owners whose locks were broken.
     pub(super) broken: HashSet<Owner>,
-    /// Owners that were released, and those of them for whom something was carried out after that.
+    /// Owners that the server has released. A later request of such an owner also puts it into `overtaken`.
     pub(super) released: HashSet<Owner>,
     pub(super) overtaken: HashSet<Owner>,
 }
 
-/// Only who is connected hears a wake.
+/// Only connected clients receive wakes.
 struct Hears<'a>(&'a HashSet<ClientId>);
 
 impl Presence for Hears<'_> {
@@ -94,7 +94,7 @@ impl Server {
         &self.world
     }
 
-    /// The replica has heard of everything.
+    /// Copies all data to the replica.
     pub(super) fn replicate(&mut self) {
         self.replica = self.world.clone();
     }
@@ -106,7 +106,7 @@ impl Server {
         self.lineage += 1;
     }
 
-    /// Its time of day is set back or forward.
+    /// Sets the time of day back or forward.
     pub(super) fn step_wall(&mut self, by: Duration, back: bool) {
         let by = u64::try_from(by.as_micros()).unwrap();
         self.was_set = true;
@@ -117,7 +117,7 @@ impl Server {
         };
     }
 
-    /// Somebody breaks a lock, whoever holds it.
+    /// Breaks a lock, if it has a holder.
     pub(super) fn break_lock(&mut self, at: u64, name: &LockName) -> Option<Outcome> {
         let holder = self.look(at).get(name)?.holders.first()?;
         let (owner, fence) = (holder.owner.clone(), holder.fences.first);

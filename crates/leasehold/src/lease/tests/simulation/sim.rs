@@ -1,4 +1,4 @@
-//! What happens in a simulation, in which order, and what must be true of it.
+//! The events of a simulation, in their order, and the invariants that it checks.
 
 mod checks;
 mod network;
@@ -23,10 +23,10 @@ use crate::store::{Answer, Notice};
 const MS: u64 = 1_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// How long after the last trouble everybody has to be served.
+/// Every user must be served within this time after the last trouble.
 const SETTLE_LIMIT: u64 = 600 * SECOND;
 
-/// Something that happens at its time.
+/// A planned event.
 enum What {
     /// A user makes its next move, if it is still at that turn.
     Move {
@@ -38,11 +38,11 @@ enum What {
     Timer(usize),
     /// A request reaches the server.
     Arrive(u64),
-    /// A request of a connection that is gone reaches the server, if that is still the one of this lineage.
+    /// A request of an earlier connection reaches the server, if no replica has taken over since.
     Late(usize, LockName, Step, u32),
     /// An answer reaches its client.
     Answer(u64, Answer),
-    /// There was none in time.
+    /// No answer to this request came in time.
     Silence(u64),
     /// A notice reaches its client, over this connection.
     Notice(usize, u32, Notice),
@@ -50,7 +50,7 @@ enum What {
     Cut(usize, u32),
     /// A client connects anew.
     Connect(usize),
-    /// Something goes wrong.
+    /// A random fault.
     Trouble,
 }
 
@@ -63,21 +63,21 @@ struct Flight {
     arrived: bool,
 }
 
-/// The way between a client and the server.
+/// The connection between a client and the server.
 #[derive(Default)]
 struct Link {
     connected: bool,
     epoch: u32,
     lineage: u32,
     connected_at: u64,
-    /// When the last one arrives: requests for a lock, those that name a fence, answers, notices.
+    /// When the last message of each kind arrives: acquisitions, requests that name a fence, answers, notices.
     last: [u64; 4],
 }
 
 pub(super) struct Simulation {
     rng: Rng,
     at: u64,
-    /// Until when there is trouble.
+    /// Until when faults may occur.
     calm_at: u64,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     planned: HashMap<u64, What>,
@@ -146,7 +146,7 @@ impl Simulation {
         self.story.clone()
     }
 
-    /// Lets everything happen, and says what should not have.
+    /// Runs all events. Returns the first broken invariant as an error.
     pub(super) fn run(&mut self) -> Result<(), String> {
         while let Some(Reverse((at, number))) = self.queue.pop() {
             let Some(what) = self.planned.remove(&number) else {
@@ -185,7 +185,7 @@ impl Simulation {
         self.plan(after, What::Move { client, user, turn });
     }
 
-    /// Whose this is, if it has to wait until that client goes on.
+    /// The client that must not be paused or dead when this event occurs.
     fn concerns(&self, what: &What) -> Option<usize> {
         match what {
             What::Move { client, .. } | What::Timer(client) | What::Notice(client, ..) => {
@@ -264,7 +264,7 @@ impl Simulation {
         self.afterwards(client);
     }
 
-    /// The next move of a user, if it makes one by itself.
+    /// Plans the next move of a user. A user that waits for a reply moves only if it leaves.
     fn plan_after(&mut self, client: usize, user: usize) {
         let leaves = self.rng.u32(0..6) == 0;
         let makes = match &self.clients[client].users[user].stage {
@@ -284,7 +284,7 @@ impl Simulation {
         self.afterwards(client);
     }
 
-    /// Sends what a client wants sent, and lets its users go on.
+    /// Takes the replies to a client's users, sends its requests, and plans its next timer.
     fn afterwards(&mut self, client: usize) {
         let pace = self.clients[client].pace;
         let about = |hold: &Hold| {
@@ -306,7 +306,7 @@ impl Simulation {
         if let Some(first) = self.clients[client].effects.next() {
             let mut at = self.clients[client].pace.at(first.at).max(self.at);
             if self.at < self.calm_at && self.rng.u32(0..10) == 0 {
-                // Its thread has other things to do.
+                // The client's thread is busy, so the timer fires late.
                 at += self.rng.u64(0..100 * MS);
             }
             if self.timers[client].is_none_or(|planned| planned > at) {
@@ -325,7 +325,7 @@ impl Simulation {
         }
     }
 
-    /// When all users are done, their clients are closed.
+    /// Closes each client whose users are all done.
     fn close_when_done(&mut self) {
         if self.at < self.calm_at {
             return;

@@ -1,4 +1,4 @@
-//! A user of a simulated client: it asks for locks, works under them, and goes away when it likes.
+//! A user of a simulated client: it asks for locks, works under them, and leaves at random times.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::lease::waiter::{AcquireOutcome, AcquireRequest, WaitLimit};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What a user is at.
+/// The current activity of a user.
 pub(super) enum Stage {
-    /// It has nothing to do with locks, for now.
+    /// It has no lock and waits for none.
     Idle,
     /// It waits for a lock.
     Asks {
@@ -32,22 +32,22 @@ pub(super) enum Stage {
     Extends(Arc<Hold>, oneshot::Receiver<Result<(), Error>>),
     /// It waits for the verdict of a release.
     Ends(Arc<Hold>, oneshot::Receiver<Result<(), Error>>),
-    /// It leaves the lock to whoever has its token, for so long, and waits until that is confirmed; or it failed, and is undone.
+    /// It detaches the lease for this time and waits for the confirmation. `None`: the detach failed, and the next move undoes it.
     Detaches(Arc<Hold>, Ttl, Option<oneshot::Receiver<Result<(), Error>>>),
-    /// It has gone for good.
+    /// It has ended.
     Over,
 }
 
 pub(super) struct User {
     pub(super) name: LockName,
     pub(super) stage: Stage,
-    /// How many locks it wants yet.
+    /// How often it will still ask for its lock.
     pub(super) left: u32,
-    /// When it has to be answered, if it does not wait for ever.
+    /// When it must have its reply, unless it waits for ever.
     pub(super) due: Option<Moment>,
-    /// Until when the lock has to stay taken after its release.
+    /// Until when the lock must stay taken after its release.
     pub(super) keep: Option<Moment>,
-    /// Counts its stages, so that a move planned for an earlier one is not made.
+    /// Counts its stages. A move that was planned for an earlier stage is not made.
     pub(super) turn: u32,
 }
 
@@ -98,7 +98,7 @@ fn ttl(time: Duration) -> Ttl {
     Ttl::new(time).unwrap()
 }
 
-/// What a user asks for.
+/// A random request of a user.
 pub(super) fn request(rng: &mut Rng, name: &LockName) -> AcquireRequest {
     let ttls = [MS * 500, MS * 2_000, MS * 5_000, MS * 10_000];
     let limit = match rng.u32(0..10) {
@@ -120,7 +120,7 @@ pub(super) fn request(rng: &mut Rng, name: &LockName) -> AcquireRequest {
     }
 }
 
-/// How long a user works, or waits before it goes away.
+/// A random time for which a user works, or waits before it leaves.
 pub(super) fn while_(rng: &mut Rng) -> Duration {
     match rng.u32(0..10) {
         0..=5 => MS * rng.u32(0..20),

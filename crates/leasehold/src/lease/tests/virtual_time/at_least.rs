@@ -1,4 +1,4 @@
-//! A lock that stays taken for a least time, counted from the grant.
+//! Locks with an at-least time, which counts from the grant.
 
 use super::*;
 
@@ -9,7 +9,7 @@ impl Scene {
         self.mutex().at_least(LEAST)
     }
 
-    /// It is taken until `time` after `moment`, and free then.
+    /// Checks that the lock is taken until `time` after `moment`, and free then.
     async fn is_taken_until(&self, moment: Moment, time: Duration, what: &str) {
         sleep(time - MS - self.since(moment)).await;
         assert!(!self.is_free().await, "{what}: free too soon");
@@ -91,7 +91,7 @@ async fn no_task_of_this_client_has_it_sooner() {
     assert!(waited >= LEAST && waited < LEAST + SECOND, "{waited:?}");
     assert!(next.fence() > fence);
 
-    // Then it goes on as usual, and the time of the next lease counts from its own beginning.
+    // After its at-least time, the client hands the lock on without a request. The time of the next lease counts from its own grant.
     sleep(LEAST).await;
     let releases = scene.sent("release").len();
     next.release().await.unwrap();
@@ -158,7 +158,7 @@ async fn a_lock_that_nobody_received_is_not_kept() {
     sleep(SECOND).await;
     assert!(scene.is_free().await);
 
-    // The lease is there, and the task that is to have it has gone before it looked.
+    // The store grants the lock, and the caller drops its future before it sees the lease.
     let taken = scene.taken_by_another().await;
     let mut waiting = Box::pin(mutex.acquire());
     assert!(waiting.as_mut().now_or_never().is_none());
@@ -172,7 +172,7 @@ async fn a_lock_that_nobody_received_is_not_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_late_cuts_nothing_off() {
-    // The second try has less to go than the store can keep a lock for, for some of these.
+    // For some of these times, the remaining time at the second try is shorter than the store can keep a lock.
     for least in (20..60).map(Duration::from_millis) {
         let scene = Scene::begin();
         let lease = scene.kept().at_least(least).acquire().await.unwrap();
@@ -194,7 +194,7 @@ async fn a_lease_that_is_detached_has_a_time_of_its_own() {
     let (_detached, _) = lease.detach(SECOND * 5).await.unwrap();
     scene.is_taken_until(detached, SECOND * 5, "detached").await;
 
-    // If nobody learns the token, it is kept as by any other end.
+    // If the caller does not get the token, the at-least time counts as after any other end of a lease.
     let lease = scene.kept().acquire().await.unwrap();
     let granted = scene.clock.now();
     scene.next("release", Fate::Hang);
@@ -213,7 +213,7 @@ async fn the_time_has_a_bound() {
         let lease = scene.mutex().at_least(least).acquire().await.unwrap();
         let granted = scene.clock.now();
         drop(lease);
-        // No shorter than the store can keep a lock.
+        // The store cannot keep a lock for less than 10 ms.
         let kept = least.max(MS * 10);
         scene.is_taken_until(granted, kept, "at a bound").await;
     }

@@ -1,14 +1,14 @@
-//! When a loss is told, whatever a deadline was before: at the deadline (RN2), and once for all (L3).
+//! A lease reports its loss at its current deadline (RN2), even if an earlier deadline was later. The loss is final (L3).
 
 use super::*;
 
-/// A lease of 30 s, and one that does not renew itself.
+/// Two leases of 30 s: one with renewals, one without.
 async fn both(scene: &Scene) -> [Lease; 2] {
     let other = scene.client.mutex("n").ttl(TTL).auto_renew(false);
     [scene.lease().await.0, other.acquire().await.unwrap()]
 }
 
-/// The lease is told lost when this much has passed since `asked`.
+/// Checks that the lease reports its loss when this time has passed since `asked`.
 async fn told(scene: &Scene, lease: &Lease, asked: Moment, after: Duration) {
     assert_eq!(lease.valid_until().since(asked), after);
     assert!(matches!(lease.lost().await.cause, LossCause::Deadline(_)));
@@ -28,8 +28,8 @@ async fn hanging_shorter_extension_does_not_delay_loss() {
     }
 }
 
-/// A lease that a wake brought while a poll for 30 s was on its way, extended to 300 s before the poll is given up; and when
-/// that was.
+/// A wake grants the lease while a poll with a TTL of 30 s is on its way. The test extends the lease to 300 s. Then the client gives
+/// up the poll, and the poll arrives late. Returns the lease and the time of that.
 async fn straggling(scene: &Scene, auto_renew: bool) -> (Lease, Moment) {
     let held = scene.taken_by_another().await;
     let waiting = in_line(scene.mutex().auto_renew(auto_renew));
@@ -76,7 +76,7 @@ async fn answer_after_unreported_deadline_revives_nothing() {
         let extended = lease.extend(TTL);
         let asleep = async {
             sleep(MS * 10).await;
-            // The answer comes before any timer of ours.
+            // The deadline passes while the host sleeps. The answer reaches the client before its timer.
             scene.clock.suspend(TTL - SECOND / 10);
             assert!(lease.is_lost());
         };

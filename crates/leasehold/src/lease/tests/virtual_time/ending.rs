@@ -1,4 +1,4 @@
-//! How a lease ends, as the work under it and those who watch it are told.
+//! The end of a lease, as its work and its watches learn of it.
 
 use super::handing_on::stay;
 use super::*;
@@ -96,7 +96,7 @@ async fn a_watch_in_a_task_hears_of_the_loss_and_of_the_release() {
     }
 }
 
-/// A struct may have the lease and its loss, as one that borrows it could not.
+/// A struct can hold a lease together with the future of its loss, because that future does not borrow the lease.
 struct Worker {
     lease: Lease,
     lost: BoxFuture<'static, crate::Lost>,
@@ -123,7 +123,7 @@ async fn a_watch_does_not_keep_the_lock() {
     assert!(matches!(watch.ended().await, LeaseEnd::Released));
     let for_ever = tokio::time::timeout(TTL * 100, watch.lost());
     for_ever.await.unwrap_err();
-    // Nor does it keep the client.
+    // A watch does not keep the client alive.
     let (weak, watching) = {
         let client = scene.client.clone();
         let lease = client.mutex("n").acquire().await.unwrap();
@@ -155,7 +155,7 @@ async fn what_was_lost_before_its_release_is_lost_for_a_watch() {
     let scene = Scene::begin();
     let (lease, _) = scene.lease().await;
     let watch = lease.watch();
-    // Nobody has noticed yet when it is given back.
+    // The deadline has passed, but the client has not noticed this before the release.
     scene.clock.suspend(TTL);
     drop(lease);
     assert!(watch.is_lost());

@@ -1,11 +1,11 @@
-//! The lock inside one client: handed on, kept idle, renewed for whoever is next, and lost.
+//! The lock inside one client: handed on, kept idle, renewed for the next task, and lost.
 
 use leasehold_core::{HAND_OVER_FOR, HAND_OVERS};
 
 use super::*;
 use crate::lease::hold::{Hold, Start};
 
-/// So many tasks, each in the queue before the next one comes.
+/// Starts this many tasks. Each is in the queue before the next one starts.
 async fn queue(mutex: &crate::Mutex, count: usize) -> Vec<JoinHandle<Lease>> {
     let mut tasks = Vec::new();
     for _ in 0..count {
@@ -15,7 +15,7 @@ async fn queue(mutex: &crate::Mutex, count: usize) -> Vec<JoinHandle<Lease>> {
     tasks
 }
 
-/// The lease that follows in the same client, made before and handed on after something has happened.
+/// Makes the next lease in the same client, so that a test can hand it on later.
 pub(super) fn made_before(scene: &Scene, lease: &Lease) -> Arc<Hold> {
     let before = &lease.hold;
     let start = Start {
@@ -35,7 +35,7 @@ pub(super) fn made_before(scene: &Scene, lease: &Lease) -> Arc<Hold> {
     Arc::new(Hold::new(scene.clock.clone(), start, scene.clock.now()))
 }
 
-/// A lease that was drawn with fences for the tasks that wait behind it, so many of them.
+/// Returns a lease whose grant drew fences for all tasks of the queue, and the tasks that wait behind it.
 pub(super) async fn stay(mutex: &crate::Mutex, waiting: usize) -> (Lease, Vec<JoinHandle<Lease>>) {
     let first = mutex.acquire().await.unwrap();
     let mut tasks = queue(mutex, waiting + 1).await;
@@ -114,7 +114,7 @@ async fn fences_do_not_run_out_and_cost_a_round_trip_for_a_thousand() {
     assert_eq!(scene.sent("extend").len(), 0);
 }
 
-/// The step that gives the block back and the one that asks for the next are sent together.
+/// The client sends the release of the used block and the request for the next one together.
 #[tokio::test(start_paused = true)]
 async fn a_block_that_is_used_up_costs_one_flight() {
     let scene = Scene::begin();
@@ -129,7 +129,7 @@ async fn a_block_that_is_used_up_costs_one_flight() {
     assert_eq!(scene.since(released), SECOND);
 }
 
-/// Who waits elsewhere has its turn before a client that has used up its fences.
+/// A waiter of another client gets the lock before a client that has used up its fences.
 #[tokio::test(start_paused = true)]
 async fn who_waits_elsewhere_comes_before_the_next_block() {
     let scene = Scene::begin();
@@ -149,7 +149,7 @@ async fn who_waits_elsewhere_comes_before_the_next_block() {
         last = lease.fence();
         lease.release().await.unwrap();
     }
-    // A waiter is granted fences for its whole queue.
+    // The store grants a waiting client fences for its whole queue.
     assert_eq!(
         (scene.sent("acquire").len(), scene.sent("release").len()),
         (2, 2)
@@ -214,13 +214,13 @@ async fn idle_lock_is_taken_without_a_step_and_released_in_time() {
     assert!(!scene.is_free().await);
     sleep(MS * 2).await;
     assert!(scene.is_free().await, "{:?}", scene.since(released));
-    // Looked at anew each time that it is idle.
+    // The linger time starts anew at each release.
     mutex.acquire().await.unwrap().release().await.unwrap();
     sleep(TTL).await;
     mutex.acquire().await.unwrap().release().await.unwrap();
     sleep(TTL * 2 + MS).await;
     assert!(scene.is_free().await);
-    // Also if it was in use when it was looked at.
+    // It also starts anew if the lock was in use when an earlier linger time ended.
     mutex.acquire().await.unwrap().release().await.unwrap();
     let lease = mutex.acquire().await.unwrap();
     sleep(TTL * 3).await;
@@ -320,7 +320,7 @@ async fn what_was_seen_to_be_lost_before_it_was_handed_on_stays_so() {
     let scene = Scene::begin();
     let (lease, _) = scene.lease().await;
     let next = made_before(&scene, &lease);
-    // Whoever hands it on comes to it when the lease before it has been renewed.
+    // The hand-over is late: the client has renewed the lease before, and the deadline of the next one has passed.
     sleep(TTL).await;
     assert!(!lease.is_lost() && next.loss().is_some());
     let engine = &scene.client.engine;

@@ -1,4 +1,4 @@
-//! Renewal, doubt and loss when the store does not do its part.
+//! Renewal, doubt and loss when the store fails or is late.
 
 use leasehold_core::Ttl;
 
@@ -127,7 +127,7 @@ async fn deadline_counts_from_before_request_not_from_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_took_effect_after_the_loss_is_undone() {
-    // Carried out in time, answered too late; or carried out in the short time between our deadline and the store's.
+    // The store carries it out in time and answers too late, or carries it out between the client's deadline and its own.
     for fate in [
         || Fate::AnswerAfter(SECOND * 25),
         || Fate::CarryOutAfter(TTL * 2 / 3 + DRIFT / 2),
@@ -188,7 +188,7 @@ async fn longer_extension_waits_while_shorter_one_may_arrive() {
     let asked = scene.clock.now();
     lease.extend(TTL * 10).await.unwrap();
     assert_eq!(lease.valid_until().since(asked), SECOND * 5 - MS * 52);
-    // The old one arrives now: nobody who holds believes in more than it leaves.
+    // The first extension arrives now and shortens the lease. The client never relied on a later deadline.
     let late = scene.sent("extend").swap_remove(0);
     scene.arrives_late(&late);
     sleep(SECOND * 20).await;

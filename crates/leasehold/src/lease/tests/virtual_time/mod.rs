@@ -1,4 +1,4 @@
-//! What a client does when its store fails, hangs or is late, on virtual time. Nothing here waits for real.
+//! Tests of a client whose store fails, hangs or is late, in virtual time. No test waits in real time.
 
 #![allow(
     clippy::unchecked_time_subtraction,
@@ -36,40 +36,40 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(30);
 
-/// How long before the store a client lets go of a lease of [`TTL`]: 1 % and 2 ms.
+/// The client's deadline for a lease of [`TTL`] is this much earlier than the store's: 1 % and 2 ms.
 const DRIFT: Duration = Duration::from_millis(302);
 
-/// What becomes of a request.
+/// The way in which the store treats a request.
 enum Fate {
-    /// It is carried out and answered.
+    /// The store carries it out and answers.
     Pass,
-    /// It never arrives; the client cannot know that.
+    /// It never arrives. The client gets an error at once, and cannot know that.
     Vanish,
-    /// The same, and nobody answers until this long after.
+    /// Like `Vanish`, but the client gets the error after this time.
     VanishAfter(Duration),
-    /// It is refused: nothing happened.
+    /// The store refuses it, and it has no effect.
     Refuse,
-    /// It is refused, for want of room.
+    /// The store refuses it because the store is full.
     Full,
-    /// It is carried out, and the answer is lost.
+    /// The store carries it out, and the answer is lost.
     LoseReply,
-    /// It is carried out, and answered after this long.
+    /// The store carries it out at once, and answers after this time.
     AnswerAfter(Duration),
-    /// It is carried out and answered after this long.
+    /// The store carries it out after this time, and answers then.
     CarryOutAfter(Duration),
-    /// No answer ever comes.
+    /// It never arrives, and no answer ever comes.
     Hang,
 }
 
 type Plan = Box<dyn FnMut(&Step) -> Fate + Send>;
 
-/// What goes wrong, and what was asked.
+/// The plan for the requests, and a record of all requests.
 struct Script {
     plan: Mutex<Plan>,
     sent: Mutex<Vec<Sent>>,
 }
 
-/// A request, as the store saw it.
+/// A request that the client has sent.
 #[derive(Clone)]
 struct Sent {
     verb: &'static str,
@@ -142,7 +142,7 @@ impl Store for Scripted {
             inner.script.sent.lock().unwrap()[number].answered = true;
             done.answer(answer);
         };
-        // What goes well is carried out in the order it was sent.
+        // The store carries out requests without a delay here, in the order in which the client sent them.
         if let Some(later) = unfinished(answering) {
             drop(tokio::runtime::Handle::current().spawn(later));
         }
@@ -153,7 +153,7 @@ impl Store for Scripted {
     }
 }
 
-/// Runs `future` as far as it goes at once; what is left of it.
+/// Polls `future` once. Returns it if it has not ended.
 fn unfinished(future: impl Future<Output = ()> + Send + 'static) -> Option<BoxFuture<'static, ()>> {
     let mut future = future.boxed();
     future.as_mut().now_or_never().is_none().then_some(future)
@@ -169,7 +169,7 @@ fn verb(step: &Step) -> &'static str {
     }
 }
 
-/// A client of a store that follows a script, and another one of the same store for which all goes well.
+/// A client whose requests follow a script, and another client of the same store without a script.
 struct Scene {
     clock: Clock,
     memory: Memory,
@@ -179,7 +179,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// All goes well, for now.
+    /// Starts with a script that passes all requests.
     fn begin() -> Self {
         let clock = Clock::virtual_time();
         let memory = Memory::new(clock.clone());
@@ -195,7 +195,7 @@ impl Scene {
                 }),
             })))
         };
-        // With a namespace, so that a key is not just a name.
+        // With a namespace, a lock's key differs from its name.
         let builder = || Client::builder().namespace("test").clock(clock.clone());
         let client = builder().build(open).unwrap();
         let other = builder().embedded(&memory).unwrap();
@@ -208,7 +208,7 @@ impl Scene {
         }
     }
 
-    /// From now on, requests fare as `plan` says.
+    /// From now on, `plan` decides the fate of each request.
     fn plan(&self, plan: impl FnMut(&Step) -> Fate + Send + 'static) {
         *self.script.plan.lock().unwrap() = Box::new(plan);
     }
@@ -217,7 +217,7 @@ impl Scene {
         self.plan(|_| Fate::Pass);
     }
 
-    /// From now on, requests with this verb fare so, and the others well.
+    /// From now on, requests with this verb have this fate. All others pass.
     fn each(&self, which: &'static str, fate: impl Fn() -> Fate + Send + 'static) {
         self.plan(move |step| {
             if verb(step) == which {
@@ -228,7 +228,7 @@ impl Scene {
         });
     }
 
-    /// The next request with this verb fares so, and all others well.
+    /// The next request with this verb has this fate. All others pass.
     fn next(&self, which: &'static str, fate: Fate) {
         let mut fate = Some(fate);
         self.plan(move |step| {
@@ -241,18 +241,18 @@ impl Scene {
         self.client.mutex("m").ttl(TTL)
     }
 
-    /// A lease of 30 s, and the moment before it was asked for.
+    /// Acquires a lease of 30 s. Returns it with the time of the request.
     async fn lease(&self) -> (Lease, Moment) {
         let asked = self.clock.now();
         (self.mutex().acquire().await.unwrap(), asked)
     }
 
-    /// A lease of the other client.
+    /// Acquires the lock for the other client.
     async fn taken_by_another(&self) -> Lease {
         self.other.mutex("m").ttl(TTL).acquire().await.unwrap()
     }
 
-    /// What was sent with this verb.
+    /// The requests with this verb so far.
     fn sent(&self, verb: &str) -> Vec<Sent> {
         let sent = self.script.sent.lock().unwrap();
         sent.iter()
@@ -261,13 +261,13 @@ impl Scene {
             .collect()
     }
 
-    /// A request that was given up arrives after all.
+    /// Lets the store carry out a request that the client has given up.
     fn arrives_late(&self, sent: &Sent) {
         let reply = self.carried_out(&sent.name, &sent.step);
         assert!(matches!(reply, Reply::Held(_)), "{reply:?}");
     }
 
-    /// A step is taken, and nobody is told.
+    /// Applies a step in the store without any notice to clients.
     fn carried_out(&self, name: &LockName, step: &Step) -> Reply {
         let now = self.clock.store_now();
         let take = |world: &mut leasehold_core::World| {
@@ -278,25 +278,25 @@ impl Scene {
         self.memory.meddle(take)
     }
 
-    /// Whether the lock is free now, and nobody waits for it.
+    /// True if the lock has no holder and no waiters.
     async fn is_free(&self) -> bool {
         let seen = self.other.inspect("m").await.unwrap();
         seen.holder.is_none() && seen.queue.is_empty()
     }
 
-    /// How long from `moment` until now.
+    /// The time from `moment` until now.
     fn since(&self, moment: Moment) -> Duration {
         self.clock.now().since(moment)
     }
 }
 
-/// A task that waits in the queue and sends its lease here.
+/// Starts a task that acquires the lock. Its handle returns the lease.
 fn in_line(mutex: crate::Mutex) -> JoinHandle<Lease> {
     let waiting = async move { mutex.acquire().await.unwrap() };
     tokio::runtime::Handle::current().spawn(waiting)
 }
 
-/// Why a lease was lost, when it had to be.
+/// The cause of a loss. Panics at any other error.
 #[track_caller]
 fn cause(error: Error) -> LossCause {
     match error {
@@ -305,7 +305,7 @@ fn cause(error: Error) -> LossCause {
     }
 }
 
-/// How a store failed, when it had to.
+/// The error of a store. Panics at any other error.
 #[track_caller]
 fn store_error(error: Error) -> StoreError {
     match error {

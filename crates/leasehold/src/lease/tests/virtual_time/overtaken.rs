@@ -1,9 +1,9 @@
-//! Requests and messages that overtake each other, and what comes when somebody else has gone on.
+//! Requests and messages that overtake each other, or arrive after the client has changed its state.
 
 use super::*;
 use crate::lease::renewals::AT_ONCE;
 
-/// A waiter whose poll is on its way when it hears that the lock is its own; it uses it and lets go.
+/// A wake grants the lock to a waiter while its poll is on its way. The waiter releases the lock before the poll arrives.
 async fn overtaken(scene: &Scene) {
     let held = scene.taken_by_another().await;
     scene.next("acquire", Fate::Pass);
@@ -49,7 +49,7 @@ async fn a_release_that_the_undoing_overtook_is_no_loss() {
     held.release().await.unwrap();
     let lease = waiting.await.unwrap();
     sleep(MS * 400).await;
-    // The poll finds the lock still held by its owner, and is undone while the release is on its way.
+    // The poll finds that its owner still holds the lock. The client undoes the poll while the release is on its way.
     scene.next("release", Fate::CarryOutAfter(MS * 500));
     lease.release().await.unwrap();
     assert_eq!(scene.sent("release").len(), 2);
@@ -141,7 +141,7 @@ async fn lease_extended_while_queued_is_renewed_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_waited_for_is_handed_on_like_any_other() {
-    // Who came when the one that waits for all had asked is counted in when it asks again.
+    // Tasks that came after the client's first request are counted when the client asks again.
     for (asks_again, times) in [(true, 1), (false, 2)] {
         let scene = Scene::begin();
         let held = scene.taken_by_another().await;

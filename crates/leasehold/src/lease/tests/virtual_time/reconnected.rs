@@ -1,4 +1,5 @@
-//! What is known of one connection counts for that only: the next one may be to another server, or to one that was away.
+//! A new connection may lead to another server, or to one that was away. So a client does not rely on times and confirmations from an
+//! earlier connection.
 
 use leasehold_core::{Block, Fence, Owner, Wake};
 
@@ -22,7 +23,7 @@ impl Scene {
         }
     }
 
-    /// The waiter is told that it was granted the lock just now, by the clock of the server there is.
+    /// Sends the waiter a wake. The grant is of this moment, by the clock of the present server.
     fn is_granted_by_another_clock(&self) {
         let wake = Wake {
             owner: self.waiter(),
@@ -54,7 +55,7 @@ async fn a_wake_is_dated_by_an_answer_of_its_own_connection_only() {
     }
 }
 
-/// Its request was sent over the connection before.
+/// The client sent the request over the earlier connection.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_late_dates_no_wake_of_the_next_connection() {
     let scene = Scene::begin();
@@ -88,7 +89,7 @@ async fn late_request_is_undone_at_next_connection() {
     scene.all_goes_well();
     sleep(SECOND * 30).await;
     assert_eq!(scene.sent("release").len(), tried, "nobody tries any more");
-    // A server that was stopped goes on.
+    // A stopped server goes on and carries out an old request.
     let lying_about = scene.sent("acquire").pop().unwrap();
     scene.arrives_late(&lying_about);
     assert!(!scene.is_free().await);
@@ -129,7 +130,7 @@ async fn what_is_kept_on_purpose_is_not_undone_at_the_next_connection() {
     assert!(!scene.is_free().await);
 }
 
-/// Two copies of a virtual machine go on from the same bits until each has connected anew.
+/// Two copies of a virtual machine use the same bits in their owners until each copy has connected anew.
 #[tokio::test(start_paused = true)]
 async fn owners_after_a_new_connection_share_other_bits() {
     let scene = Scene::begin();

@@ -1,4 +1,4 @@
-//! Another server answers than before.
+//! After a reconnection, another server answers.
 
 use leasehold_core::Ttl;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::error::Replaced;
 use crate::store::Notice;
 
-/// The connection leads to another server.
+/// Tells the client that its new connection leads to another server.
 fn replace(scene: &Scene) {
     let engine = &scene.client.engine;
     engine.hear(Notice::Replaced(Replaced::Other));
@@ -45,7 +45,7 @@ async fn a_lease_that_the_new_server_confirms_is_as_good_as_before() {
     sleep(MS).await;
     assert!(!lease.is_doubtful() && lease.valid_for() > TTL - DRIFT - SECOND);
     assert_eq!(scene.sent("extend").len(), 1);
-    // A loss after that is none of the replacement's.
+    // The replacement is not the cause of a later loss.
     scene.memory.clear();
     assert_eq!(lease.lost().await.replaced, None);
 }
@@ -142,7 +142,7 @@ async fn lease_granted_last_by_old_server_is_confirmed_at_once() {
     scene.all_goes_well();
     assert!(!lease.is_doubtful());
     assert_eq!(scene.sent("extend").len(), 1);
-    // What the new one grants is its own word.
+    // A lease that the new server grants is not doubtful.
     lease.release().await.unwrap();
     let (lease, _) = scene.lease().await;
     assert!(!lease.is_doubtful());

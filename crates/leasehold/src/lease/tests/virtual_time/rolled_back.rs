@@ -1,11 +1,12 @@
-//! A failover to a replica that lags: the store is as it was before, and who was granted the lock since stands in the queue again.
+//! A failover to a replica that lags. The store has its old state again, in which a later holder is still a waiter.
 
 use leasehold_core::{Counter, World};
 
 use super::handing_on::stay;
 use super::*;
 
-/// Another client held for `theirs` when the replica was cut off, and this one waited. It has the lock since.
+/// Another client held the lock for `theirs`, and this client waited, when the replica was cut off. Since then, this client got the
+/// lock. Returns its lease after the failover.
 async fn failed_over(scene: &Scene, theirs: Duration) -> Lease {
     let before = scene.other.mutex("m").ttl(theirs).auto_renew(false);
     let before = before.acquire().await.unwrap();
@@ -14,7 +15,7 @@ async fn failed_over(scene: &Scene, theirs: Duration) -> Lease {
     let replica: World = scene.memory.meddle(|world| world.clone());
     before.release().await.unwrap();
     let lease = waiting.await.unwrap();
-    // It is renewed to its whole TTL.
+    // Within this time, the client renews the lease to its whole TTL.
     sleep(SECOND * 2).await;
     scene.memory.meddle(|world| *world = replica);
     lease
@@ -36,7 +37,7 @@ async fn who_is_granted_the_lock_again_learns_of_it_at_its_renewal() {
     let lease = failed_over(&scene, SECOND * 4).await;
     let fence = lease.fence();
     sleep(SECOND * 3).await;
-    // Somebody asks, and the lock goes to who stands in the queue.
+    // The request of another client makes the store grant the lock to the first waiter.
     let tried = scene.other.mutex("m").try_acquire().await.unwrap();
     let seen = scene.other.inspect("m").await.unwrap();
     assert!(tried.is_none() && seen.holder.unwrap().fence > Some(fence));
@@ -46,7 +47,7 @@ async fn who_is_granted_the_lock_again_learns_of_it_at_its_renewal() {
     assert!(scene.is_free().await, "what nobody has is given back");
 }
 
-/// Each lease of a stay is known to the store by the fence of its grant, however many there were.
+/// The store knows each lease of a stay by the fence of the grant, however many leases there were.
 #[tokio::test(start_paused = true)]
 async fn a_stay_names_the_fence_of_its_grant() {
     let scene = Scene::begin();
@@ -60,7 +61,7 @@ async fn a_stay_names_the_fence_of_its_grant() {
     }
     assert_eq!(lease.fence().get(), first.get() + 200);
     lease.extend(TTL).await.unwrap();
-    // Nor is it lost with the counter.
+    // The lease survives the loss of the fence counter.
     scene
         .memory
         .meddle(|world| world.counter = Counter::default());
@@ -80,7 +81,7 @@ async fn a_stay_names_the_fence_of_its_grant() {
     assert!(sent.len() >= 3 && sent.iter().all(|sent| named(sent) == Some(first)));
 }
 
-/// The replica has heard of neither the hold nor its fences; the clock has passed them.
+/// The replica has neither the hold nor its fences. Its clock has passed these fences.
 #[tokio::test(start_paused = true)]
 async fn a_counter_that_is_rolled_back_draws_no_fence_twice() {
     let scene = Scene::begin();

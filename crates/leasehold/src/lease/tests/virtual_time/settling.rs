@@ -1,4 +1,4 @@
-//! Nothing is left behind, whatever became of the requests.
+//! A client leaves nothing in the store, even if its requests fail.
 
 use super::*;
 
@@ -11,7 +11,7 @@ async fn a_release_whose_answer_is_lost_is_repeated_and_good() {
     assert_eq!(scene.sent("release").len(), 2);
 }
 
-/// As after a failover: the lock is lost and given to somebody else, and the first release is not answered.
+/// As after a failover, the store loses the lock and grants it to another client. The first release gets no answer.
 #[tokio::test(start_paused = true)]
 async fn a_second_release_that_finds_an_older_holder_tells_the_loss() {
     for fate in [|| Fate::Vanish, || Fate::LoseReply] {
@@ -148,7 +148,7 @@ async fn who_stops_waiting_in_line_leaves_it_at_once() {
     let scene = Scene::begin();
     let taken = scene.taken_by_another().await;
     let mutex = scene.mutex();
-    // Not when it would ask again anyway.
+    // The caller leaves before the next poll of its client is due.
     tokio::time::timeout(SECOND * 9 / 2, mutex.acquire())
         .await
         .unwrap_err();
@@ -162,7 +162,7 @@ async fn who_stops_waiting_in_line_leaves_it_at_once() {
 async fn a_grant_to_someone_who_gave_up_is_given_back() {
     let scene = Scene::begin();
     let taken = scene.taken_by_another().await;
-    // It leaves the queue, but the store does not hear of it for longer than anyone tries to tell.
+    // The store refuses the release that leaves the queue, until the client has given up its retries.
     scene.each("release", || Fate::Refuse);
     let mutex = scene.mutex().ttl(SECOND);
     tokio::time::timeout(SECOND, mutex.acquire())
@@ -237,7 +237,7 @@ async fn close_has_a_limit_and_says_whether_all_was_confirmed() {
         assert_eq!(lease.loss().map(|lost| lost.cause), Some(LossCause::Closed));
     }
 
-    // Nobody waits for the answer any more, and it counts all the same.
+    // A release that the store carries out after the return of `close` still counts.
     let scene = Scene::begin();
     let (_lease, _) = scene.lease().await;
     scene.each("release", || Fate::CarryOutAfter(SECOND * 6));
@@ -248,7 +248,7 @@ async fn close_has_a_limit_and_says_whether_all_was_confirmed() {
     assert!(scene.client.close().await);
 }
 
-/// Its release keeps the lock, so one that finds it free was not the one that freed it.
+/// The release of a detach keeps the lock. If a repeat finds the lock free, another client has freed it.
 #[tokio::test(start_paused = true)]
 async fn detached_lease_broken_before_confirmation_is_lost() {
     let scene = Scene::begin();
@@ -288,7 +288,7 @@ async fn failed_detach_leaves_nothing_despite_late_requests() {
     assert!(scene.is_free().await, "undone within a second");
 }
 
-/// Counts what is worth a warning.
+/// Counts the warnings.
 #[derive(Clone, Default)]
 struct Warnings(Arc<std::sync::atomic::AtomicUsize>);
 
@@ -326,7 +326,7 @@ async fn who_stops_detaching_has_not_lost_the_lease() {
         detaching.await.unwrap_err();
         sleep(SECOND).await;
         assert!(scene.is_free().await);
-        // The one that was to keep the lock, and the one that frees it: an owner has one settlement.
+        // One release to keep the lock, and one to free it: an owner has one settlement.
         assert_eq!(scene.sent("release").len(), 2);
         assert_eq!(warnings.0.load(std::sync::atomic::Ordering::SeqCst), 0);
     }

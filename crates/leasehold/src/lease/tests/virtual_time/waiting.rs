@@ -20,7 +20,7 @@ async fn an_answer_that_came_after_the_lease_is_never_handed_out() {
     assert!(scene.is_free().await);
 }
 
-/// Waits in the queue, and is granted the lock a second later.
+/// Waits behind the other client, which releases the lock after a second.
 async fn granted(scene: &Scene) -> Lease {
     let taken = scene.taken_by_another().await;
     let (waiting, giving) = (scene.mutex(), async {
@@ -46,7 +46,7 @@ async fn grant_known_from_wake_counts_and_is_claimed_in_window() {
     assert!(lease.valid_for() > TTL - SECOND * 2 && !lease.is_lost());
     lease.release().await.unwrap();
 
-    // Who does not renew is given the time asked for all the same, once.
+    // A client that does not renew still claims the whole TTL, once.
     let taken = scene.taken_by_another().await;
     let mutex = scene.mutex().auto_renew(false);
     let (lease, released) = tokio::join!(mutex.acquire(), taken.release());
@@ -72,8 +72,8 @@ async fn a_grant_that_cannot_be_claimed_is_lost_with_its_window() {
 async fn a_wake_that_comes_late_counts_from_the_grant() {
     let scene = Scene::begin();
     let taken = scene.taken_by_another().await;
-    // The answer to the request in the queue says what time it is in the store, and comes late itself: then the time of the
-    // request counts, which is earlier.
+    // The answer to the queued request tells the time of the store, and comes a second late. The client dates it from its request,
+    // which is earlier.
     scene.next("acquire", Fate::AnswerAfter(SECOND));
     let (waiting, giving) = (scene.mutex(), async {
         sleep(SECOND * 5).await;
@@ -110,7 +110,6 @@ async fn queued_waiter_survives_a_short_outage() {
     });
     let (lease, ()) = tokio::join!(mutex.acquire(), outage);
     assert!(!lease.unwrap().is_lost());
-    // What vanished may turn up for as long as a lease lasts.
 
     let scene = Scene::begin();
     let _taken = scene.taken_by_another().await;
@@ -182,7 +181,7 @@ async fn a_full_server_is_asked_whether_it_has_granted_meanwhile() {
     let (lease, asked) = tokio::join!(mutex.acquire(), async {
         sleep(SECOND).await;
         scene.each("acquire", || Fate::Full);
-        // Granted, and the wake is lost.
+        // The store grants the lock to the waiter, and the wake is lost.
         let step = Step::Release {
             owner: taken.owner().clone(),
             keep: None,
@@ -223,7 +222,7 @@ async fn a_time_limit_passes_in_time_though_the_answer_does_not_come() {
     });
     let asked = scene.clock.now();
     let (failed, ()) = tokio::join!(mutex.acquire_within(SECOND * 3), hang);
-    // The holder that was seen three seconds ago says nothing of now.
+    // The client saw the holder three seconds ago, so it cannot report the lock as busy now.
     assert_eq!(
         store_error(failed.unwrap_err()).kind,
         StoreErrorKind::TimedOut
@@ -233,7 +232,7 @@ async fn a_time_limit_passes_in_time_though_the_answer_does_not_come() {
     assert!(scene.other.inspect("m").await.unwrap().queue.is_empty());
 }
 
-/// With a short TTL a request fails after some milliseconds.
+/// The poll fails after 20 ms, as a request with a short TTL would.
 #[tokio::test(start_paused = true)]
 async fn a_stall_when_the_limit_passes_makes_no_busy_lock_an_error() {
     for late in (0..10).map(|at| MS * 10 * at) {
@@ -243,7 +242,7 @@ async fn a_stall_when_the_limit_passes_makes_no_busy_lock_an_error() {
         let asked = scene.clock.now();
         let (failed, ()) = tokio::join!(mutex.acquire_within(limit), async {
             sleep(MS * 100).await;
-            // The poll after a second.
+            // The poll that is due after a second fails.
             scene.next("acquire", Fate::VanishAfter(MS * 20));
         });
         let failed = failed.unwrap_err();
@@ -253,7 +252,7 @@ async fn a_stall_when_the_limit_passes_makes_no_busy_lock_an_error() {
     }
 }
 
-/// Behind a foreign program nobody is woken, so who becomes the first in the queue is told to look at once.
+/// A foreign program sends no wakes. So the store notifies the waiter that becomes the first in the queue, and it looks at once.
 #[tokio::test(start_paused = true)]
 async fn who_becomes_the_first_behind_a_foreign_program_looks_at_once() {
     let scene = Scene::begin();
@@ -272,7 +271,7 @@ async fn who_becomes_the_first_behind_a_foreign_program_looks_at_once() {
     assert!(scene.since(freed) <= MS * 50, "{:?}", scene.since(freed));
 }
 
-/// Those before it go at the moment of the release, so nobody tells it.
+/// The waiters before it leave at the moment of the release, so it gets no notice.
 #[tokio::test(start_paused = true)]
 async fn last_of_33_behind_foreign_holder_has_lock_in_100_ms() {
     for late in [1, 30, 60, 90, 120] {
@@ -293,7 +292,7 @@ async fn last_of_33_behind_foreign_holder_has_lock_in_100_ms() {
         sleep(SECOND * 2 + MS * late).await;
         with_lock(&scene, |lock| {
             lock.foreign = None;
-            // They would have to be told from now on, and have no client.
+            // The store skips a listening waiter whose client is not connected.
             lock.queue.iter_mut().for_each(|one| one.listening = true);
         });
         let freed = scene.clock.now();
@@ -310,24 +309,24 @@ fn by_another_program() -> leasehold_core::Foreign {
     }
 }
 
-/// Who has no client at the store.
+/// An owner whose client is not connected to the store.
 fn stranger(number: u128) -> leasehold_core::Owner {
     leasehold_core::Owner::new(number, leasehold_core::ClientId::new(1), "h", 1, "").unwrap()
 }
 
-/// Changes the lock `m` behind everybody's back.
+/// Changes the state of the lock `m` without any notice to clients.
 fn with_lock(scene: &Scene, change: impl FnOnce(&mut leasehold_core::LockState)) {
     let name = LockName::from_key("test:m");
     scene.memory.meddle(|world| change(world.entry(&name)));
 }
 
-/// The second in the queue asked last behind a lease of seconds, so it would sleep for two.
+/// The second waiter last asked behind a lease of 30 s, so its next poll alone would come two seconds later.
 #[tokio::test(start_paused = true)]
 async fn lapsed_short_claim_costs_next_waiter_no_more_than_that() {
     const SHORT: Duration = Duration::from_millis(200);
     let scene = Scene::begin();
     let taken = scene.taken_by_another().await;
-    // Its client is paused: it hears nothing, and takes no step.
+    // The client of the first waiter is paused. It receives no wake and sends no request.
     let paused = Step::Acquire {
         owner: stranger(1),
         mode: leasehold_core::Mode::Exclusive,

@@ -1,4 +1,4 @@
-//! What the users of a client are answered, and whether that is right.
+//! The replies to the users of a client, and checks that they are right.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::lease::hold::Hold;
 use crate::lease::tests::simulation::user::Stage;
 use crate::lease::waiter::AcquireOutcome;
 
-/// Where an answer goes that says whether something went well.
+/// Receives the result of a release or an extension.
 type Verdict = Receiver<Result<(), Error>>;
 
-/// The next stage of a user and a queue for the story; or the stage that it stays at.
+/// The next stage of a user and a line for the story, or the unchanged stage if no reply has come.
 type Heard = Result<(Stage, String), Stage>;
 
 impl Client {
-    /// Takes what users were answered: which of them have a move to make now, and what to tell of it.
+    /// Takes the replies to the users. Returns each user that got one, with a line for the story.
     pub(in crate::lease::tests::simulation) fn hear(
         &mut self,
         about: &impl Fn(&Hold) -> Fate,
@@ -41,7 +41,7 @@ impl Client {
                         self.detached.insert(hold.owner.clone());
                         Ok((Stage::Idle, "has detached".into()))
                     }
-                    // Nobody knows its token.
+                    // The detach failed, so the user has given out no token. Its next move undoes the detach.
                     result => {
                         let said = format!("could not detach: {result:?}");
                         Ok((Stage::Detaches(hold, keep, None), said))
@@ -145,7 +145,7 @@ impl Client {
         Ok((Stage::Idle, format!("has released: {result:?}")))
     }
 
-    /// Nobody of this client has waited for longer than the user who is served.
+    /// Checks that no other user of this client has waited for this lock longer than the user that got it.
     fn check_order(&mut self, served: usize, id: u64) {
         let name = self.users[served].name.clone();
         for user in &self.users {

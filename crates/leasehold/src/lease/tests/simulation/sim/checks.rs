@@ -1,4 +1,4 @@
-//! What must be true at every moment of a simulation, and at its end.
+//! The invariants of a simulation, after every event and at its end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{SECOND, Simulation, What};
 use crate::lease::hold::Hold;
 use crate::store::Notice;
 
-/// How long a client may take to learn from a new server that it has lost a lease.
+/// A client learns within this time from a new server that it has lost a lease.
 const TOLD: u64 = 2 * SECOND;
 
 impl Simulation {
@@ -42,7 +42,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Whether its client cannot know yet that a lease is lost: it was broken, or the server that granted it was replaced.
+    /// True if the lease was broken, or if a replica took over and the client has had no time to learn of the loss.
     fn is_excused(&self, at: usize, hold: &Hold) -> bool {
         let (client, link) = (&self.clients[at], &self.links[at]);
         let asked_at = client.pace.at(hold.asked_at);
@@ -53,7 +53,7 @@ impl Simulation {
         self.server.broken.contains(&hold.owner) || failed_over && cannot_know
     }
 
-    /// A lease that its user may rely on is one that the server has granted, and nobody else's; no fence comes twice, or too late.
+    /// Checks that the server has granted a lease on which its user relies, and that no other user relies on this lock. Fences rise.
     fn check_lease(
         &mut self,
         world: &World,
@@ -76,7 +76,7 @@ impl Simulation {
         }
     }
 
-    /// A lock that has to stay taken does (U3), as long as the server is the one that was told so.
+    /// Checks that a lock stays taken if its release said so (U3). Excused are broken locks, late requests, and all locks after a failover.
     fn check_kept(&self, world: &World, at: usize) -> Result<(), String> {
         let client = &self.clients[at];
         for (name, owner, until) in &client.stays {
@@ -92,7 +92,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Who does not wait for ever is answered in time (Q4).
+    /// Checks that every user with a time limit gets its reply in time (Q4).
     fn check_answered(&self, at: usize) -> Result<(), String> {
         let client = &self.clients[at];
         if client.is_dead || client.paused_until + SECOND > self.at {
@@ -107,8 +107,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// What the server keeps for a client is known to it, or on its way (E1). What is late of an owner is no excuse: a settlement
-    /// waits for it (U1).
+    /// Checks that a client knows every owner that the server keeps for it, or that a message about it is on its way (E1). A late
+    /// request of the owner is no excuse, because a settlement waits for it (U1).
     fn check_known(&mut self, world: &World, at: usize) -> Result<(), String> {
         let client = &mut self.clients[at];
         if client.is_dead || client.paused_until > self.at || !self.links[at].connected {
@@ -141,7 +141,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Nothing is left when all is over.
+    /// Checks that the clients and the server keep nothing at the end.
     pub(super) fn check_end(&mut self) -> Result<(), String> {
         let world = self.server.look(self.at).clone();
         for (at, client) in self.clients.iter_mut().enumerate() {
@@ -168,9 +168,9 @@ impl Simulation {
 }
 
 impl Client {
-    /// Whether it knows of what an owner has in the store; or somebody else is to see to that, who has its token.
+    /// True if the machine or a user knows this owner, or if its lease is detached: then the holder of the token must release it.
     fn knows(&mut self, name: &LockName, owner: &Owner) -> bool {
-        // One that is lost is released when its user notices.
+        // A user releases a lost lease when it notices the loss.
         let has = |hold: &Arc<Hold>| hold.owner == *owner;
         let in_hand = |user: &User| match &user.stage {
             Stage::Detaches(hold, ..) => has(hold),
@@ -187,7 +187,7 @@ fn holds(world: &World, name: &LockName, owner: &Owner) -> bool {
     lock.is_some_and(|lock| lock.holders.iter().any(|holder| holder.owner == *owner))
 }
 
-/// Who holds or waits, but for what is to stay taken.
+/// All holders and waiters, except holders whose lock only stays taken after a release.
 fn left_in(world: &World) -> impl Iterator<Item = (&LockName, &Owner)> {
     world.names().flat_map(|name| {
         let lock = world.get(name);

@@ -1,4 +1,5 @@
-//! The way between the clients and the server: what is late, lost, carried out twice, or overtaken by what the next connection brings.
+//! The network between the clients and the server. It delays, loses and repeats messages, and messages of a later connection overtake
+//! them.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::error::{Replaced, StoreError, StoreErrorKind};
 use crate::lease::effects::To;
 use crate::store::Notice;
 
-/// How late a message of an earlier connection may arrive; one that takes a lock, before its TTL ends.
+/// A message of an earlier connection arrives at most this late. A request with a TTL also arrives before the TTL ends.
 const LATE: u64 = 1_900 * MS;
 
 impl Simulation {
@@ -83,7 +84,7 @@ impl Simulation {
         self.plan_at(at, What::Answer(id, answer));
     }
 
-    /// Sends the notices of a step to those who are connected.
+    /// Sends the notices of a step to the connected clients.
     pub(super) fn notify(&mut self, name: &LockName, outcome: Outcome) {
         let key = || name.key().to_owned();
         let mut notices = Vec::new();
@@ -109,7 +110,7 @@ impl Simulation {
         }
     }
 
-    /// The connection of a client ends. What was on its way may be lost, or arrive late, more than once.
+    /// Ends the connection of a client. Its messages on their way may be lost, or arrive late and more than once.
     pub(super) fn cut(&mut self, client: usize) {
         self.tell(|| format!("the connection of {client} is cut"));
         self.links[client].connected = false;
@@ -128,7 +129,7 @@ impl Simulation {
                 (flight.arrived, flight.name.clone(), flight.step.clone())
             };
             if arrived && self.rng.bool() {
-                // Its answer was read before.
+                // The client still gets this answer.
                 continue;
             }
             let copies = if arrived {
@@ -149,7 +150,7 @@ impl Simulation {
                     What::Late(client, name.clone(), step.clone(), lineage),
                 );
             }
-            // Its arrival, if still planned, finds nothing.
+            // The request gets a new number, so a planned arrival under the old number has no effect.
             let error = StoreError::new("simulated:", StoreErrorKind::TimedOut, "cut").unknown();
             if let Some(flight) = self.flights.remove(&id) {
                 self.numbers += 1;

@@ -1,4 +1,4 @@
-//! What goes wrong in a simulation, apart from the network.
+//! The random faults of a simulation: cuts, pauses, crashes, failovers, clock changes, broken locks, early closing.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Simulation {
                 let until = self.at + self.rng.u64(MS..4 * SECOND);
                 self.clients[client].paused_until = until;
                 self.tell(|| format!("{client} stands still until {until}"));
-                // A look at it when it goes on.
+                // After the pause, the client handles the timers that are overdue.
                 self.plan_at(until, What::Timer(client));
             }
             3 if self.rng.bool() => self.crash(client),
