@@ -36,7 +36,7 @@ impl Scene {
             .unwrap()
     }
 
-    /// A client whose call was given up while `loader` was at it, or another's; what remains of it.
+    /// Starts a call of a new client, ends the call after 100 ms, and drops the client. Returns a weak reference to the client's engine.
     async fn gone<F>(&self, loader: impl FnOnce() -> F + Send + 'static) -> Weak<Engine>
     where
         F: Future<Output = Result<u32, String>> + Send + 'static,
@@ -151,7 +151,7 @@ async fn failure_is_reported_without_store_during_back_off() {
     let fails = || async { Err::<u32, _>("down") };
     let failed = client.cache().get_or_refresh("home", fails).policy(policy);
     assert!(failed.await.is_err());
-    // Nobody else remembers.
+    // The store forgets the failure, so that only the client remembers it.
     scene.memory.clear();
     for _ in 0..9 {
         assert!(client.cache().get_or_refresh("home", slow).await.is_err());

@@ -22,12 +22,12 @@ use crate::store::{Done, Notice, Opened, Store};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A store that carries a step out, and loses the answer to so many of one kind.
+/// A store that loses the answers to `left` steps of the kind `loses`.
 struct Lossy {
     store: MemoryStore,
     loses: fn(&Step) -> bool,
     left: AtomicU32,
-    /// How late it says that a value is fresh, and how long a value and a removal are on their way there.
+    /// The delays of the reply that a value is fresh, of a commit, and of an invalidation.
     late: [Duration; 3],
 }
 
@@ -62,7 +62,7 @@ impl Entries for Lossy {
                 .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
                 .is_ok();
         async move {
-            // What is lost on its way there is not carried out: that of a value here.
+            // A lost commit does not reach the store. The store carries out all other steps.
             if lost && matches!(step, Step::Commit(_)) {
                 return Err(unreachable());
             }
@@ -112,7 +112,7 @@ impl Scene {
         builder.embedded(&self.memory).unwrap()
     }
 
-    /// A client that loses so many answers to such steps.
+    /// A client that loses the answers to `count` such steps.
     fn lossy(&self, count: u32, loses: fn(&Step) -> bool) -> Client {
         self.far(count, loses, [Duration::ZERO; 3])
     }
@@ -132,7 +132,7 @@ impl Scene {
         client.unwrap()
     }
 
-    /// A value, by a load of so long under a lease that outlasts the test; the number of loads until then.
+    /// Reads the value. A load takes the time `takes`, under a lease that outlasts the test. Its value is the number of loads so far.
     async fn read(&self, client: &Client, takes: Duration) -> Result<u32, Error> {
         let cache: Cache = client.cache();
         let loads = self.loads.clone();
@@ -240,7 +240,7 @@ async fn who_waits_asks_again_over_a_new_connection() {
         calls.spawn(async move { scene.read(&client, takes).await.unwrap() });
         sleep(Duration::from_millis(1)).await;
     }
-    // What was granted is lost, and nobody says so.
+    // The store loses the lease of the load and sends no message about that.
     scene.memory.clear();
     let begun = scene.clock.now();
     waits.guard.inner().hear(&Notice::Reconnected);
@@ -270,7 +270,7 @@ async fn a_load_that_lost_its_lease_takes_no_other_along_when_it_ends() {
     let scene = Arc::new(Scene::new());
     let client = scene.client();
     let mut calls = JoinSet::new();
-    // The first is not renewed, and the second is.
+    // The client renews only the lease of the second load.
     for (takes, renewed) in [(10, Duration::ZERO), (30, 60 * SECOND)] {
         let loader = move || async move {
             sleep(takes * SECOND).await;
@@ -303,7 +303,7 @@ async fn answer_under_way_is_not_fresh_after_invalidation() {
         sleep(Duration::from_millis(1)).await;
     }
     sleep(SECOND + SECOND / 2).await;
-    // The one who waits has been told by now that the value is fresh, and does not know it yet.
+    // The store has told the waiting client that the value is fresh, but this reply is still on its way.
     other.cache().invalidate("home").await.unwrap();
     let loader = || async { Ok::<u32, String>(7) };
     let late = client.cache().get_or_refresh("home", loader);

@@ -1,6 +1,6 @@
-//! The guard in schedules drawn at random: several clients, a store whose requests take their time on the way and back, a source that is
-//! written and then invalidated, a store that loses everything. Must never hold the guard to less than a register: what is given out as
-//! fresh is not older than what was invalidated before it was asked for (G3, K3).
+//! The cache guard in random schedules: several clients, slow requests and replies, a source that changes before each invalidation, and
+//! a store that loses all its data. The guard must behave as a register: a caller gets no fresh value that is older than the last
+//! invalidation that ended before the call (G3, K3).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use crate::store::entries::{Entries, Looked, Taken};
 use crate::store::memory::{Memory, MemoryStore};
 use crate::store::{Done, Opened, Store};
 
-/// `SplitMix64`, so that a seed tells the schedule.
+/// `SplitMix64`, so that the seed determines the schedule.
 struct Dice(Mutex<u64>);
 
 impl Dice {
@@ -38,7 +38,7 @@ impl Dice {
     }
 }
 
-/// A store at the other end of a network.
+/// A store behind a slow network.
 struct Far {
     store: MemoryStore,
     dice: Arc<Dice>,
@@ -78,7 +78,7 @@ impl Entries for Far {
             self.dice.pause(30).await;
             let taken = self.store.take(key, step).await;
             self.dice.pause(30).await;
-            // Sometimes the answer is lost.
+            // The network sometimes loses the answer.
             if self.dice.below(20) == 0 {
                 return Err(
                     StoreError::new("far", crate::StoreErrorKind::Unreachable, "lost").unknown(),
@@ -92,9 +92,9 @@ impl Entries for Far {
 
 struct Scene {
     dice: Arc<Dice>,
-    /// What the source says.
+    /// The present value of the source.
     truth: AtomicU64,
-    /// What it said when the last invalidation that has returned was asked for.
+    /// The latest value of the source whose invalidation has ended.
     settled: AtomicU64,
     loads: AtomicU64,
     fresh: AtomicU64,
@@ -209,7 +209,7 @@ fn nothing_old_is_given_out_as_fresh() {
         let seen = runtime.block_on(schedule(seed));
         (loads, fresh) = (loads + seen.0, fresh + seen.1);
     }
-    // The schedules are worth something.
+    // Schedules with few loads and few fresh values would prove little.
     assert!(
         loads > 10_000 && fresh > 10_000,
         "{loads} loads, {fresh} fresh"

@@ -26,7 +26,7 @@ fn value() -> Value {
     }
 }
 
-/// One who asked at 10.
+/// A caller that asked at 10.
 fn want(must_be_fresh: bool) -> Demand {
     Demand {
         asked: at(10),
@@ -36,7 +36,7 @@ fn want(must_be_fresh: bool) -> Demand {
     }
 }
 
-/// What the stage is: `.` wait on, `a` ask again, `r` a refusal, or the first letter of the origin that the value is taken with.
+/// The caller's result in one letter: `.` waits on, `a` asks again, `r` gets a refusal, or the first letter of the value's origin.
 fn word(want: &Demand, stage: &LoadStage) -> char {
     match want.evaluate(stage) {
         None => '.',
@@ -51,7 +51,7 @@ fn word(want: &Demand, stage: &LoadStage) -> char {
     }
 }
 
-/// For who takes a stale value, and for who does not.
+/// The results for a caller that takes a stale value and for one that does not.
 fn words(stage: &LoadStage) -> String {
     [false, true]
         .map(|strict| word(&want(strict), stage))

@@ -1,4 +1,4 @@
-//! What a hold does when another server answers than before, on virtual time.
+//! A hold after a reconnection to another server, in virtual time.
 
 #![allow(
     clippy::unchecked_time_subtraction,
@@ -26,12 +26,12 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(30);
 
-/// What becomes of a request.
+/// The way in which the server treats a request.
 #[derive(Clone, Copy)]
 enum Fate {
-    /// It is carried out, and answered after this long.
+    /// The server carries it out, and answers after this time.
     AnswerAfter(Duration),
-    /// It is refused: nothing happened.
+    /// The server refuses it, and it has no effect.
     Refuse,
 }
 
@@ -39,7 +39,7 @@ enum Fate {
 struct Keys {
     clock: Clock,
     content: Mutex<HashMap<LockName, Content>>,
-    /// Of the next requests; those after them are answered at once.
+    /// The fates of the next requests. The server answers later requests at once.
     fates: Mutex<VecDeque<Fate>>,
     extended: Mutex<Vec<LockName>>,
 }
@@ -49,7 +49,7 @@ impl Keys {
         if matches!(ask.step, Step::Extend { .. }) {
             self.extended.lock().unwrap().push(name.clone());
         }
-        // A time of our days.
+        // A time of day in the year 2027.
         let now_us = 1_800_000_000_000_000 + self.clock.now().as_micros();
         let mut all = self.content.lock().unwrap();
         let content = all.entry(name.clone()).or_default();
@@ -139,17 +139,17 @@ impl Scene {
         self.lock().acquire().await.unwrap()
     }
 
-    /// The next requests fare so.
+    /// The next requests have these fates.
     fn next(&self, fates: &[Fate]) {
         self.keys.fates.lock().unwrap().extend(fates);
     }
 
-    /// The server has nothing of the data of the one before.
+    /// Removes all data, as a new server without the data of the one before.
     fn clear(&self) {
         self.keys.content.lock().unwrap().clear();
     }
 
-    /// The connection leads to another server.
+    /// Tells the client that its new connection leads to another server.
     fn replace(&self) {
         (self.listener)(Notice::Replaced(Replaced::Other));
         (self.listener)(Notice::Reconnected);
@@ -195,7 +195,7 @@ async fn a_hold_that_the_new_server_confirms_is_as_good_as_before() {
     assert_eq!(hold.doubt(), None);
     assert!(hold.valid_for() > TTL - SECOND);
     assert_eq!(scene.extended().len(), 1);
-    // A loss after that is none of the replacement's.
+    // The replacement is not the cause of a later loss.
     scene.clear();
     assert_eq!(hold.lost().await.replaced, None);
 }
@@ -209,7 +209,7 @@ async fn the_hold_that_ends_soonest_is_asked_for_first() {
         let ttl = TTL + SECOND * number;
         holds.push(lock.ttl(ttl).acquire().await.unwrap());
     }
-    // Those that are over are not asked for.
+    // The client sends no request for holds that have ended.
     for _ in 0..10 {
         scene.hold().await.release().await.unwrap();
     }

@@ -59,7 +59,7 @@ fn what_was_stored_before_a_boot_is_gone_and_never_comes_back() {
     let version = a.loads();
     assert!(matches!(a.commits(version), CommitOutcome::Fresh(_)));
     assert!(a.finds());
-    // The boot clock shows the same time as before; wall time tells the difference.
+    // The boot clock is unchanged. Only the wall time shows that the host has booted.
     let hour = Duration::from_secs(3_600);
     host.clock.step_wall_back(hour);
     assert!(!a.finds());

@@ -8,7 +8,7 @@ async fn a_file_that_is_removed_is_a_data_loss() {
     let (a, b) = (host.peer(1), host.peer(2));
     assert!(held(&a.acquire(30).await));
     let before = a.fence().await.unwrap();
-    // As a person deletes it: the log and the shared memory of the old file remain.
+    // A person who deletes the file may leave its log and its shared memory, as here.
     fs::remove_file(host.file()).unwrap();
     host.clock.suspend(Duration::from_secs(1));
     assert!(held(&b.acquire(30).await));
@@ -86,7 +86,7 @@ fn file_of_another_program_is_refused_and_left_alone() {
     refused("newer version");
 }
 
-/// The version with a fence for each name. Its writer may still use it, by other rules.
+/// The first layout has a fence for each name. The program that wrote the file may still use it, by other rules.
 #[test]
 fn a_file_of_the_first_layout_is_refused_and_left_alone() {
     let host = Host::new(Clock::system());
@@ -109,7 +109,7 @@ fn a_file_of_the_first_layout_is_refused_and_left_alone() {
         assert!(refused.to_string().contains(said), "{refused}");
     }
     assert_eq!(fs::read(host.file()).unwrap(), before);
-    // As it says.
+    // The test follows the advice of the message.
     fs::remove_file(host.file()).unwrap();
     assert!(held(&pollster::block_on(host.peer(1).acquire(30))));
 }
@@ -136,7 +136,7 @@ fn a_place_that_cannot_be_written_is_refused() {
         host.refused(&format!("{}/missing/locks.db", host.dir.path().display())),
         Error::Invalid(_)
     ));
-    // File permissions do not stop root; a file system of the kernel does.
+    // Root may write despite file permissions, but cannot create a file in `/sys`.
     let closed = if nix::unistd::getuid().is_root() {
         "/sys".to_owned()
     } else {
@@ -167,7 +167,7 @@ fn the_files_are_for_their_owner_only() {
     }
 }
 
-/// A process without concurrent ones reads the whole log, so it has to stay short even if many come and go.
+/// A process that is the only one at the file reads the whole log. So the log must stay short even if many processes come and go.
 #[test]
 fn log_read_at_opening_stays_short() {
     let host = Host::new(Clock::virtual_time());

@@ -102,7 +102,7 @@ fn a_boot_clears_all_locks_and_fences_go_on() {
         assert!(busy(&b.acquire(3600).await));
         a.fence().await.unwrap()
     });
-    // As if the clock was further ahead when the locks were taken; and a fence above any wall time.
+    // As if the clock had been ahead when the clients took the locks. The fence is above any wall time.
     let high = before.get() + 1_000_000_000_000;
     host.sql(&format!(
         "UPDATE holders SET expires_at_ms = expires_at_ms + 100000000;
@@ -121,19 +121,19 @@ fn a_boot_clears_all_locks_and_fences_go_on() {
     pollster::block_on(async {
         assert!(held(&c.acquire(30).await));
         assert_eq!(c.fence().await.unwrap().get(), high + 1);
-        // The counter is of this boot now, and clears nothing again.
+        // The counter now has a time of this boot, so the store does not clear the locks again.
         assert!(busy(&host.peer(4).acquire(30).await));
     });
 }
 
-/// A lease may be extended for months, by a process that cannot be seen from here.
+/// A process that this host cannot see may extend a lease for months.
 #[test]
 fn a_boot_shows_in_the_last_extension_too() {
     let host = Host::new(Clock::system());
     let a = host.peer(1);
     pollster::block_on(async {
         assert!(held(&a.acquire(3600).await));
-        // Granted soon after the boot.
+        // As if the store had granted the lock soon after the boot.
         host.sql("UPDATE counter SET used_at_ms = 1");
         assert!(held(&a.acquire(7200).await), "extended");
     });

@@ -1,4 +1,4 @@
-//! Tests on real servers: the scripts do the same as `leasehold_core`, and as `docs/reference/protocol.md`.
+//! Tests on real servers: the scripts agree with `leasehold_core` and with `docs/reference/protocol.md`.
 
 mod against_core;
 pub(super) mod vectors;

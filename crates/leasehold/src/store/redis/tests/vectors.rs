@@ -1,5 +1,5 @@
-//! The scripts' test vectors in `docs/reference/protocol.md`, sent to a real server whose clock the test controls. The
-//! page alone says what a script should answer.
+//! Sends the scripts' test vectors in `docs/reference/protocol.md` to a real server whose clock the test controls. Only
+//! the page defines the right answers.
 
 use std::env;
 use std::fmt::Write;
@@ -180,7 +180,7 @@ impl Scene {
         info.contains("valkey_version")
     }
 
-    /// Sends a row at its time; an error says what came out differently.
+    /// Sends a row at its time. If the answer or the messages differ from the row, returns them as an error.
     fn plays(&mut self, row: &[String]) -> Result<(), String> {
         let [at, request, reply, published] = row else {
             panic!("{row:?}");
@@ -205,7 +205,7 @@ impl Scene {
     fn answer(&mut self, request: &str) -> String {
         const BESIDE: [&str; 2] = [":lh-queue", ":lh-waiters"];
         let (script, locks, arguments) = read(request);
-        // Whether the script takes the counter, and which keys it takes beside each lock.
+        // True if the script takes the counter; then the keys that it takes beside each lock.
         let (number, counts, beside) = match script {
             "take" => (TAKE, true, &BESIDE[..1]),
             "settle" => (SETTLE, false, &BESIDE[..0]),

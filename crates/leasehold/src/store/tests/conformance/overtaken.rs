@@ -1,4 +1,4 @@
-//! Loads of cache entries that are late, overtaken or failed, and what remains of them.
+//! Loads of cache entries that are late, overtaken or failed, and the entry after them.
 
 use leasehold_core::cache::{CommitOutcome, Reply};
 

@@ -52,7 +52,7 @@ pub(super) async fn a_holder_of_another_grant_is_not_extended_and_lets_go(world:
     let a = a.drawing(64);
     let first = a.takes().await;
     a.releases().await;
-    // As after a failover: the same owner, another grant.
+    // As after a failover, the owner has another grant.
     let second = a.takes().await;
     world.advance(SECOND);
     for other in [first, above(first, 63), above(second, 64)] {

@@ -102,7 +102,7 @@ fn short_and_long_forms_settle_alike() {
     for kind in [Kind::Settle, Kind::SettleLong] {
         redis.reset(START_US);
         redis.batch(Kind::Acquire, &acquires(&names)).unwrap();
-        // By now held by another program, and wanted by a waiter.
+        // Another program now holds `lock-2`, and a waiter has marked the value of `lock-5`.
         redis.command(&["SET", names[2].key(), "another"]);
         let value = format!("{}#{}!", owner(5).token(), START_US + 5);
         redis.command(&["SET", names[5].key(), &value]);

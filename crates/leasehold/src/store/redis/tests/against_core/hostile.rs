@@ -1,6 +1,6 @@
 //! Random steps on a server where any key of a lock may be deleted or spoiled between two steps, and whose clock is set
-//! back. Core cannot predict the scripts then, so nothing is compared with it. [`Case`] checks what must hold all the
-//! same:
+//! back. Core cannot predict the scripts then, so the test does not compare them with core. [`Case`] checks these rules
+//! instead:
 //!
 //! - The lock changes hands only when it is free, by the holder's release, or by a break: it is never granted twice.
 //! - Each new fence is above all earlier ones.
@@ -39,7 +39,7 @@ fn owners() -> Vec<Owner> {
     (0..OWNERS).map(owner).collect()
 }
 
-/// How often each thing happened, so that the test does not pass without seeing anything.
+/// Counts the events. The test fails if they are too rare to prove anything.
 #[derive(Debug, Default)]
 struct Seen {
     steps: usize,
@@ -62,7 +62,7 @@ struct Case<'a> {
     clock_us: u64,
     /// The highest fence ever stored.
     highest: u64,
-    /// The fence of each owner's last grant, as it was told.
+    /// The fence of each owner's last grant, as the reply told it.
     believed: [Option<Fence>; OWNERS],
 }
 
@@ -351,7 +351,7 @@ impl<'a> Case<'a> {
         let a_day_and_an_hour = 25 * 3_600_000_000;
         // The whole sequence may have set the clock back.
         self.pass_to(self.clock_us.max(self.highest) + 2 * a_day_and_an_hour);
-        // Except the counter.
+        // The counter may stay.
         let keys = self.keys().into_iter().enumerate();
         let left: Vec<_> = keys
             .filter(|(at, key)| *at != FENCE && !key.is_empty())

@@ -196,7 +196,7 @@ impl<'a> Case<'a> {
             text.replace(&format!("{owner:?}"), &letter.to_string())
                 .replace(owner.token(), &letter.to_string())
         });
-        // And lists of byte values.
+        // It also replaces lists of byte values by readable text.
         FOREIGN_VALUES
             .iter()
             .filter(|value| !value.is_empty())

@@ -17,8 +17,8 @@ pub(super) const START_US: u64 = 1_700_000_000_123_456;
 
 /// How long Redis keeps a queue that no client joins or refreshes (`QUEUE_MEMORY` in `prelude.lua`).
 ///
-/// Core has no such limit: it drops silent waiters one by one, when they are first and the lock is free. By then all of
-/// these are silent, so the next holder is the same on both sides; but until then core still counts them.
+/// Core has no such limit: it drops silent waiters one by one, when they are first and the lock is free. By then all waiters
+/// of the queue are silent, so both sides choose the same next holder. Until then, core still counts the silent waiters.
 const QUEUE_MEMORY_MS: u64 = 60_000;
 
 /// The channel of a client, as `RedisStore` names it.

@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A channel that is always subscribed to, which keeps the connection in subscriber mode.
 const NO_CHANNEL: &str = "against-core";
 
-/// What Redis stores for a lock.
+/// The data that Redis stores for a lock.
 #[derive(Debug, PartialEq)]
 pub(super) struct Kept {
     /// Translated to core's types.

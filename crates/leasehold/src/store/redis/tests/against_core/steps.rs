@@ -29,7 +29,7 @@ pub(super) enum Event {
     Listen { client: usize, on: bool },
 }
 
-/// A batch: what is asked of which lock.
+/// A batch: requests, each with the number of its lock.
 pub(super) type Asks = Vec<(usize, Ask)>;
 
 #[derive(Debug, Clone, Copy)]
@@ -78,13 +78,13 @@ pub(super) enum Hearing {
 pub(super) enum Meant {
     /// That of the last grant, which identifies the holder.
     Grant,
-    /// One so far above it.
+    /// A fence that is higher by this number.
     AfterGrant(u64),
     /// The number below it, which an earlier holder may have had.
     BeforeGrant,
     /// The last one of the holder's block.
     Last,
-    /// One so far beyond it.
+    /// A fence that is higher than the last one by this number.
     Above(u64),
     /// A fence that was never drawn.
     Wrong,

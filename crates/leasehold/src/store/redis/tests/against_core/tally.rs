@@ -1,4 +1,4 @@
-//! Counts what the random steps have reached. Without it, the comparison could pass without comparing anything.
+//! Counts the outcomes that the random steps have reached. Without it, the comparison could pass without comparing anything.
 
 use std::time::Duration;
 
