@@ -1,5 +1,5 @@
-//! The rungs that hold, each with one mistake in its clients: the model must find it. Each property is violated by some mistake;
-//! otherwise it would prove nothing where it holds.
+//! Puts one mistake into the clients of each rung that holds. The model must find the mistake. Some mistake violates each property;
+//! otherwise the property would prove nothing where it holds.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use leasehold_lab::ladder::program::{Intent, Memory, Program};
@@ -24,11 +24,11 @@ enum Mistake {
     SameToken,
     /// It presents no fence when it writes.
     WritesWithoutFence,
-    /// Its fence is the same each time.
+    /// It gets the same fence each time.
     SameFence,
-    /// One server too few is enough for it.
+    /// One server less than a majority is enough for it.
     LessThanMajority,
-    /// Its child is stopped when the lock has expired. Not a mistake, but the missing part of its rung.
+    /// It stops its child when the lock has expired. This is not a mistake, but the missing part of its rung.
     StopsItsChild,
 }
 

@@ -148,7 +148,7 @@ fn of_a_short_claim_the_first_is_told_that_can_be() {
     stage.deaf.0 = vec!["cid"];
     assert_eq!(stage.releases("ann", None).first, Some(owner("dan")));
     assert_eq!(stage.queue(), ["cid", "dan", "eve"], "it keeps its place");
-    // A grant to the caller is as short.
+    // If a waiter gets a short grant by its own request, the store also notifies the next waiter.
     stage.now_ms += 1_000;
     assert_eq!(stage.step(&asks("dan")).first, Some(owner("eve")));
     assert_eq!(

@@ -29,7 +29,7 @@ proptest! {
         for event in events {
             run.happens(event)?;
         }
-        // A name that is used once costs no memory in the end, in whatever state it was left.
+        // A name that is used once costs no memory in the end, whatever its last state was.
         run.now.clock_us += micros(Duration::from_secs(24 * 60 * 60));
         run.world.sweep(run.now);
         prop_assert_eq!(run.world.names().count(), 0);

@@ -262,7 +262,7 @@ impl Run {
         Ok(())
     }
 
-    /// C5: the same step again, at once.
+    /// C5: repeats the step at once.
     fn may_be_repeated(
         &self,
         step: &Step,

@@ -11,7 +11,7 @@ use crate::run::ttl;
 
 const START_MS: u64 = 1_700_000_000_000;
 
-/// One lock with a clock, whose owners have names.
+/// One lock with a clock. Its owners have names.
 pub(crate) struct Stage {
     pub(crate) world: World,
     pub(crate) name: LockName,

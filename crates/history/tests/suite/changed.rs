@@ -1,4 +1,4 @@
-//! Random sound histories are accepted; the same histories with one change are not.
+//! The checker accepts random sound histories. It refuses the same histories with one change.
 
 use leasehold_history::Status;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ enum Change {
     SwapFences,
     /// A lease gets the fence of another.
     SameFence,
-    /// A lease whose holder ended it in time lasts beyond the beginning of the next.
+    /// A lease loses its end, and lasts beyond the beginning of the next lease.
     LongLease,
     /// A decision is inverted.
     TurnDecision,
@@ -128,7 +128,7 @@ fn change(text: &mut Text, change: Change, rng: &mut Rng) -> Option<()> {
             let next = ns(text, &pair[1].1);
             let owner = line(text, &pair[0].0)["owner"].clone();
             line(text, &pair[0].1)["valid_until_ns"] = (next + 1).into();
-            // All later lines of the worker go, and its end too.
+            // Removes the owner's operations except acquires, and the file's loss reports, so that no line ends the lease.
             let lines = text.0.get_mut(&pair[0].1.0)?;
             let ops: Vec<Value> = lines
                 .iter()
@@ -205,7 +205,7 @@ proptest! {
     }
 }
 
-/// The simulator must produce each of these; otherwise its soundness would mean nothing.
+/// The simulator must produce each of these cases. Otherwise its soundness would mean nothing.
 #[test]
 fn the_simulator_has_it_all() {
     let mut seen = [0; 6];

@@ -40,7 +40,7 @@ impl Teller {
         });
     }
 
-    /// Its client has given up meanwhile.
+    /// A command arrives after its client has given it up.
     fn arrives(&mut self, client: u8, server: u8, command: RedisCommand) {
         let reply = self.reply(server, command);
         self.happens(LadderEvent::Arrives {
@@ -209,7 +209,7 @@ fn foreign_server_is_left_clean_and_password_hidden() {
     servers.iter().for_each(has_only_that);
 }
 
-/// Has the same name as the ladder's lock.
+/// The key has the same name as the ladder's lock.
 fn put_a_key_of_somebody_else(server: &RedisServer) {
     let mut connection = connection(server);
     redis::cmd("SET")

@@ -91,7 +91,7 @@ fn violations_are_explained_in_words() {
     assert!(svg.contains("&lt;DEL&gt;"));
 }
 
-/// An idle client has no lane, and the legend explains only what is drawn.
+/// An idle client has no lane, and the legend explains only the symbols of the picture.
 #[test]
 fn only_events_that_happen_are_drawn() {
     let of = |story| texts(&picture(&story));

@@ -40,7 +40,7 @@ fn a_failed_load_leaves_the_source_alone_for_a_while() {
         panic!()
     };
     assert_eq!(failures, 2);
-    // To give up is not to fail.
+    // A load that a client gives up does not count as a failure.
     play.abandon(4, None);
     let Reply::Load { failures, .. } = play.begin(asks(5)) else {
         panic!()

@@ -189,7 +189,7 @@ fn each_step_may_be_repeated() {
     play.invalidate(false);
     assert_eq!(play.commit(1, version).0, CommitOutcome::Stale);
     assert_eq!(play.stands(), Some((version, Standing::Stale)));
-    // A repeat after an invalidation begins a new load, whose value is told from that of the first.
+    // After an invalidation, a repeat of the request begins a new load. The store does not mistake the first load's value for the new one.
     let again = play.load(1);
     assert!(again > version);
     assert_eq!(play.commit(1, version).0, CommitOutcome::Stale);

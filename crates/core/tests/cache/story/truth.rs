@@ -107,7 +107,7 @@ fn numbers_rise_past_a_loss_and_with_a_clock_that_stands() {
         "K2, one between for the invalidation"
     );
     play.commit(2, second);
-    // The control is gone, the wall clock went back, and only the value tells.
+    // The control is gone and the wall clock went back. Only the stored value still shows the last number.
     play.state.control = None;
     play.now.wall_us -= 3_600_000_000;
     play.pass(FRESH_MS);

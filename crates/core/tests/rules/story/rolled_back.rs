@@ -73,7 +73,7 @@ fn demoted_holder_learns_at_release_that_it_waits_and_leaves() {
 fn regranted_owner_is_not_extended_under_its_old_fence() {
     let (mut stage, of_bob) = failed_over();
     stage.now_ms += 5_001;
-    // Another client asks, and the lock goes to bob, who waits.
+    // Another client asks, and the store grants the lock to the waiter, bob.
     stage.acquires("cid", 30_000, true);
     assert_eq!(stage.holder().as_deref(), Some("bob"));
     let before = stage.world.clone();
