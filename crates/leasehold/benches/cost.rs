@@ -1,7 +1,7 @@
-//! What a lock costs, beside the bare commands it is made of: `cargo bench -p leasehold --bench cost`.
+//! Compares the cost of a lock with the cost of the bare commands: `cargo bench -p leasehold --bench cost`.
 //!
-//! Starts its own redis-server. Only ratios within one run mean anything; each is the median of five rounds that take
-//! turns. The last part runs two more processes of this program, to time the way from a release to the next holder.
+//! It starts its own redis-server. Compare only ratios within one run: each is the median of five rounds, and the variants take turns. The
+//! last part starts two more processes of this program. They measure the time from a release to the next hold.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -32,7 +32,7 @@ async fn main() -> Outcome {
     hand_over(&server)
 }
 
-/// Acquire and release, one after the other, by one task.
+/// One task acquires and releases a lock repeatedly.
 async fn uncontended(server: &RedisServer) -> Outcome {
     let (redis, memory) = (Client::connect(&server.url()).await?, Client::embedded()?);
     let file = tempfile::tempdir()?;
@@ -73,7 +73,7 @@ async fn bare_connection(server: &RedisServer) -> Outcome<MultiplexedConnection>
     Ok(client.get_multiplexed_async_connection().await?)
 }
 
-/// The two commands that no lock can do without, on the same kind of connection.
+/// The two commands that every lock needs, on the same kind of connection.
 async fn bare_cycles(connection: &mut MultiplexedConnection) -> Outcome<f64> {
     let release = Script::new(
         "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
@@ -97,7 +97,7 @@ async fn bare_cycles(connection: &mut MultiplexedConnection) -> Outcome<f64> {
     Ok(micros(begun.elapsed()) / f64::from(CYCLES))
 }
 
-/// Two processes that want the same lock all the time, and the gap between one's release and the other's start.
+/// Two processes contend for one lock. Measures the gap between the release of one and the hold of the other.
 fn hand_over(server: &RedisServer) -> Outcome {
     let start = || {
         let program = std::env::current_exe()?;

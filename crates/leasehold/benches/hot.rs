@@ -1,4 +1,4 @@
-//! What a lock costs that its client has already: `cargo bench -p leasehold --bench hot`.
+//! The cost of a lock that the client still has from its last use: `cargo bench -p leasehold --bench hot`.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ fn runtime() -> Runtime {
         .expect("the system allows a runtime")
 }
 
-/// Acquire and release, one task, with the lock kept in between and given back to the store each time.
+/// One task acquires and releases. In the first variant the client keeps the lock in between; in the second it gives the lock back to the
+/// store.
 fn alone(bench: &mut Criterion) {
     let runtime = runtime();
     let client = Client::embedded().expect("the system allows a thread");
@@ -32,7 +33,7 @@ fn alone(bench: &mut Criterion) {
     }
 }
 
-/// Two tasks of one client that take turns, each always in line while the other holds.
+/// Two tasks of one client take turns. Each task is in the queue while the other holds the lock.
 fn two_tasks(bench: &mut Criterion) {
     let runtime = runtime();
     let client = Client::embedded().expect("the system allows a thread");
@@ -44,7 +45,7 @@ fn two_tasks(bench: &mut Criterion) {
                 let task = async |turns: u64| {
                     for _ in 0..turns {
                         let lease = lock.acquire().await.expect("its turn");
-                        // So that the other one is in line by the release.
+                        // Lets the other task join the queue before the release.
                         tokio::task::yield_now().await;
                         lease.release().await.expect("it is held");
                     }

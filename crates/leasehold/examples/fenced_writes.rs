@@ -1,7 +1,7 @@
-//! A holder is paused past its lease and writes late. The resource has seen a newer fence and refuses.
+//! A process stops for longer than its lease, and writes late. The resource has seen a newer fence and refuses the write.
 //!
-//! The resource is an SQLite table that sees the fence **at first touch**, the read, not only at the write: a check at
-//! the write alone would let the late write through whenever the next holder has read and not yet written.
+//! The resource is an SQLite table. It checks the fence **at the first access**, the read, and again at the write. A check at the write
+//! alone is not enough. The next holder may have read already and not yet written, so the late write would pass.
 //!
 //! `cargo run --example fenced_writes`, or with `-- --url redis://127.0.0.1:6379/` on a server.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 use leasehold::{Client, Fence, Lease};
 use rusqlite::{Connection, OptionalExtension, named_params};
 
-/// An account that remembers the highest fence it was touched with.
+/// An account that stores the highest fence it has seen.
 struct Account(Connection);
 
 impl Account {
@@ -26,7 +26,7 @@ impl Account {
         Ok(Self(database))
     }
 
-    /// The balance, or `None` for a fence that is stale. From here on, every older fence is.
+    /// Returns the balance, or `None` if the fence is stale. The account refuses every older fence from now on.
     fn read(&self, fence: Fence) -> rusqlite::Result<Option<i64>> {
         let sql =
             "UPDATE account SET fence = :fence WHERE id = 1 AND fence <= :fence RETURNING balance";
@@ -37,7 +37,7 @@ impl Account {
             .optional()
     }
 
-    /// Whether the write was accepted.
+    /// Writes the balance. Returns false if the fence is stale.
     fn write(&self, fence: Fence, balance: i64) -> rusqlite::Result<bool> {
         let sql = "UPDATE account SET balance = :balance, fence = :fence WHERE id = 1 AND fence <= :fence";
         let changed = self.0.execute(
@@ -48,7 +48,7 @@ impl Account {
     }
 }
 
-/// Takes the lock without renewing it, as a process does that is stopped right after.
+/// Takes the lock without renewals, like a process that stops right after.
 async fn lock_for(client: &Client, ttl: Duration) -> Result<Lease, leasehold::Error> {
     client
         .mutex("account:1")

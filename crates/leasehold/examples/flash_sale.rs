@@ -1,4 +1,4 @@
-//! 100 buyers, 10 items: oversold without the lock, exact with it.
+//! 100 buyers want 10 items. Without the lock the shop sells too many; with the lock it sells exactly 10.
 //!
 //! `cargo run --example flash_sale`, or with `-- --url redis://127.0.0.1:6379/` on a server.
 
@@ -13,7 +13,7 @@ use leasehold::{Client, Error};
 const ITEMS: u32 = 10;
 const BUYERS: u32 = 100;
 
-/// A shop whose stock lives in a database: reading and writing are two requests.
+/// A shop with its stock in a database: a sale sends two requests, a read and a write.
 #[derive(Debug)]
 struct Shop {
     stock: AtomicU32,
@@ -28,7 +28,7 @@ impl Shop {
         })
     }
 
-    /// The bug that a lock is for: between the question and the answer, others buy too.
+    /// This is the bug that the lock prevents: between the read and the write, other buyers buy too.
     async fn sell_one(&self) {
         let left = self.stock.load(Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -50,7 +50,7 @@ async fn sale(client: Option<&Client>) -> Result<u32, Error> {
             let buy = async move {
                 match lock {
                     None => shop.sell_one().await,
-                    // Released whether or not anything was left to sell.
+                    // Releases the lock also if the stock was empty.
                     Some(lock) => {
                         let ran = lock.run(async |_| shop.sell_one().await).await?;
                         ran.confirmed()?;

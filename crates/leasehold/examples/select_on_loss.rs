@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::{Error, Lease};
 
-/// A long piece of work in steps that each leave things in order.
+/// A long piece of work in steps. The data are consistent after each step.
 async fn work(done: &mut u32) {
     loop {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -27,7 +27,7 @@ async fn lead(lease: Lease) {
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let client = support::client().await?;
-    // Renewed every second; a loss that only the store knows of is noticed at the next renewal.
+    // The client renews the lease every second. If only the store knows of a loss, the next renewal finds it.
     let leader = client
         .mutex("leader")
         .ttl(Duration::from_secs(3))

@@ -34,7 +34,7 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Sets `requirepass`, and the password that a replica needs for a server with the same one.
+    /// Sets `requirepass`, and the password that a replica sends to its primary.
     pub fn password(mut self, password: &str) -> Self {
         self.options.password = Some(password.to_owned());
         self
@@ -61,7 +61,7 @@ impl RedisServerBuilder {
             .arg(port.to_string())
     }
 
-    /// Gives the server a virtual clock, which advances only when told; see [`RedisServer::clock`].
+    /// Gives the server a virtual clock, which only the test moves; see [`RedisServer::clock`].
     #[cfg(target_os = "linux")]
     pub fn virtual_clock(mut self) -> Self {
         self.options.virtual_clock = true;

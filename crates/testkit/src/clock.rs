@@ -15,8 +15,8 @@ const SHIM_SOURCE: &str = include_str!("../clockshim.c");
 /// The clock of a server started with
 /// [`virtual_clock`](crate::RedisServerBuilder::virtual_clock).
 ///
-/// It advances only when told: all the server's commands, scripts and expiries see the same
-/// microsecond. It starts at the real time of the server's start, survives restarts, and can be
+/// It advances only when the test moves it, and all commands, scripts and expiries of the server
+/// see one time. It starts at the real time of the server's start, survives restarts, and can be
 /// set backwards. Clones are handles to the same clock.
 ///
 /// Times that Redis measures by its wall clock do not advance either: the limits of blocking

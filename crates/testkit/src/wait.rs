@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// Polls `condition` each 5 ms until it holds; panics with `what` if it does not within `limit`.
+/// Polls `condition` each 5 ms until it holds. Panics with the text of `what` if it does not hold
+/// within `limit`.
 ///
 /// The condition is tried at least once, and once more after the limit has passed.
 #[track_caller]

@@ -61,7 +61,7 @@ fn a_key_expires_after_its_last_millisecond() {
         assert_eq!(server.cli(&["PTTL", "k"]).int(), 100);
     }
     clock.advance(Duration::from_millis(100));
-    // Long enough for several rounds of active expiry, which must not take it early either.
+    // The pause is long enough for several rounds of active expiry, which must not delete the key early.
     thread::sleep(Duration::from_millis(250));
     assert_eq!(server.cli(&["PTTL", "k"]).int(), 0);
     assert_eq!(server.cli(&["GET", "k"]).text(), "v");
@@ -87,7 +87,7 @@ fn a_set_is_seen_at_once_and_never_in_part() {
     let server = server();
     let clock = server.clock();
     let mut connection = RespConn::connect(server.port());
-    // All bytes but the top one differ between the two.
+    // The two values differ in all bytes but the top one.
     let (low, high) = (0x0000_5555_5555_5555, 0x0000_6aaa_aaaa_aaaa);
     clock.set(low);
     thread::scope(|scope| {
@@ -113,7 +113,7 @@ fn each_server_has_its_own_clock_also_after_a_restart() {
     assert_eq!(micros(&second.cli(&["TIME"])), START);
     first.restart();
     assert_eq!(micros(&first.cli(&["TIME"])), START + 3_600_000_000);
-    // Only this command shows `time()`, taken at the start.
+    // Only this command shows `time()`. The server reads it at its start.
     assert_eq!(first.cli(&["LASTSAVE"]).int(), 1_234_567_890 + 3600);
     let maps = fs::read_to_string("/proc/self/maps").expect("own maps");
     assert!(

@@ -69,7 +69,7 @@ fn swallowed_command_is_applied_and_its_reply_lost() {
     for (connection, key) in [(&mut present, "a"), (&mut new, "b")] {
         let before = proxy.swallowed();
         connection.send(&["SET", key, "1"]).expect("sent");
-        // Silence does not show how far the command has come.
+        // A missing reply does not show whether the server has executed the command.
         let lost = "+OK\r\n".len() as u64;
         eventually(SOON, "the reply is thrown away", || {
             proxy.swallowed() - before >= lost
@@ -149,14 +149,14 @@ fn delay_is_per_direction_and_not_per_message() {
         "{:?}: delays must not add up",
         started.elapsed()
     );
-    // One direction is half-way when the command is applied.
+    // The proxy delays each direction, so the command has not reached the server yet.
     proxy.delay(Duration::from_secs(600));
     connection.send(&["SET", "a", "1"]).expect("sent");
     assert!(is_silent(&mut connection));
     assert!(value(&server, "a").is_nil());
     proxy.delay(Duration::ZERO);
     assert_eq!(connection.receive().expect("at once").text(), "OK");
-    // A busy machine delays one of them, a real delay would delay all.
+    // A busy machine delays some of them, but a real delay would delay all.
     let quickest = (0..20).map(|_| {
         let started = Instant::now();
         connection.command(&["PING"]);

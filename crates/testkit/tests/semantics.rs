@@ -160,7 +160,7 @@ fn setnx_takes_an_absent_key_and_refuses_any_type() {
             ("SET k old", "SETNX k v", "0", "old"),
             ("HSET k f 1", "SETNX k v", "0", WRONG),
         ]);
-        // It keeps the TTL of the old key, and has none itself.
+        // SETNX keeps the TTL of the old key, and sets none itself.
         server.says("SET k old PX 100");
         assert_eq!(server.says("SETNX k v"), "0");
         assert_eq!(server.says("PTTL k"), "100");

@@ -203,7 +203,7 @@ fn tls_is_trusted_by_its_own_ca_only() {
     assert!(tls_ping("127.0.0.1", port, ca).contains("PONG"));
     let refused = tls_ping("127.0.0.1", port, other.ca_path());
     assert!(refused.contains("certificate verify failed"), "{refused}");
-    // redis-cli does not compare names, and takes a leaf that is a CA: others do not.
+    // redis-cli does not compare names, and accepts a CA as a leaf. Other programs do not.
     let openssl = |words: &str, file: &Path| {
         let done = Command::new("openssl")
             .args(words.split(' '))
@@ -294,7 +294,7 @@ fn restart_waits_for_its_port_and_for_its_own_process() {
     let squatter = TcpListener::bind(("127.0.0.1", server.port())).expect("the port is free");
     thread::scope(|scope| {
         let restart = scope.spawn(|| server.restart());
-        // Like another test's server that won the race for the port.
+        // Simulates a server of another test that won the race for the port.
         let (mut asking, _) = squatter.accept().expect("asked for readiness");
         asking
             .write_all(b"+PONG\r\n$14\r\nprocess_id:1\r\n\r\n")
@@ -312,7 +312,7 @@ fn restart_waits_for_its_port_and_for_its_own_process() {
 fn start_tries_other_ports_and_says_when_it_gives_up() {
     let squatter = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = squatter.local_addr().expect("bound").port();
-    // Overrides each port that the kit tries.
+    // The option overrides each port that the kit tries.
     drop(
         RedisServer::builder()
             .option("port", &port.to_string())
@@ -351,7 +351,7 @@ fn missing_binary_names_the_remedy() {
     );
 }
 
-/// Also run by the test below, with another environment.
+/// The test below also runs this test, with another environment.
 #[test]
 fn start_in_the_present_environment() {
     drop(RedisServer::start());

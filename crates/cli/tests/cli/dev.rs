@@ -32,7 +32,7 @@ fn a_command_gets_a_server_which_ends_with_it() {
     assert!(lines[0].starts_with("fence="), "{done:?}");
     assert!(lines[1].starts_with("unix:/") && lines[1].ends_with("/redis.sock"));
     assert_eq!(lines[2..], ["600", "700"]);
-    // At once, and not some time later.
+    // The server and its directory are gone when the command ends.
     assert!(servers(&store).is_empty() && directories(&store).is_empty());
 
     let done = output(&store, &["leasehold", "dev", "--", "no-such-command"]);
@@ -51,7 +51,7 @@ fn a_server_for_a_shell_ends_with_the_shell() {
     for (shell, substitution) in [
         ("sh", "$(leasehold dev)"),
         ("bash", "$(leasehold dev)"),
-        // The substitution is a process of its own, which ends at once.
+        // In these cases the substitution has its own process, which ends at once.
         ("sh", "$(leasehold dev && true)"),
         ("bash", "$(X=1; leasehold dev; true)"),
         ("bash", "$( (leasehold dev); true)"),
@@ -68,7 +68,7 @@ fn a_server_for_a_shell_ends_with_the_shell() {
             let answer = ask(&url, &format!("CONFIG GET {setting}"));
             assert_eq!(answer.last().unwrap(), value, "{setting}: {answer:?}");
         }
-        // By itself, or by force.
+        // The shell ends by itself, or the test kills it.
         if substitution.contains("true") {
             send(running.pid(), Signal::SIGKILL);
         } else {
@@ -82,7 +82,7 @@ fn a_server_for_a_shell_ends_with_the_shell() {
 #[test]
 fn a_server_that_nobody_can_use_is_not_kept() {
     let store = Store::local();
-    // The reader of the output has ended.
+    // The reader of the output has ended, so no program can learn the URL.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut command = command(&store, &["sh", "-c", "leasehold dev; exit $?"]);
@@ -111,7 +111,7 @@ fn no_kill_leaves_a_server_behind() {
     started.end();
     nothing_is_left(&store);
 
-    // The guardian.
+    // The test kills the guardian.
     let store = Store::local();
     let (mut shell, _) = evaluated(&store, "sh", "$(leasehold dev)");
     send(parent_of(servers(&store)[0]), Signal::SIGKILL);
@@ -119,13 +119,13 @@ fn no_kill_leaves_a_server_behind() {
     store.touch("let-go");
     shell.end();
 
-    // The guardian, when the system shuts down.
+    // The guardian gets SIGTERM, as when the system shuts down.
     let store = Store::local();
     let (_shell, _) = evaluated(&store, "sh", "$(leasehold dev)");
     send(parent_of(servers(&store)[0]), Signal::SIGTERM);
     nothing_is_left(&store);
 
-    // Before the server answers.
+    // The test kills `leasehold dev` before the server answers.
     let store = Store::local();
     let slow = store.file("slow");
     fs::write(&slow, "#!/bin/sh\ntouch ../started\nexec sleep 1000\n").unwrap();
@@ -171,7 +171,7 @@ fn ctrl_c_is_for_the_command_once() {
         shown.contains("went on rc=9") && shown.matches("int\r\n").count() == 1,
         "{shown}"
     );
-    // Without a trap, the script around it ends too.
+    // Without a trap, the surrounding script ends too.
     let shown = at_terminal("touch on; exec sleep 1000");
     assert!(!shown.contains("went on"), "{shown}");
 }
@@ -203,11 +203,11 @@ fn at_a_terminal_it_runs_until_ctrl_c() {
     assert_eq!(servers(&store).len(), 1);
     session.press("\x03");
     session.end();
-    // The script stops, as with any program that Ctrl-C ends.
+    // Ctrl-C ends the script, as with any other program.
     assert!(!session.shown().contains("went on"), "{}", session.shown());
     nothing_is_left(&store);
 
-    // The server's end is its own end.
+    // When the server ends, `leasehold dev` ends too.
     let mut session = Session::start(&["leasehold", "dev"], |command| {
         surround(&store, command);
     });
@@ -229,14 +229,14 @@ fn ctrl_c_at_the_prompt_does_not_end_a_server_of_the_shell() {
     session.until("done=0");
     session.until("prompt> ");
     session.press("sh -c 'echo in=$((1 + 1)); exec sleep 1000'\n");
-    // Not before it is in front of the terminal.
+    // Waits until the shell is in the foreground of the terminal.
     session.until("in=2\r\n");
     session.press("\x03");
     session.until("prompt> ");
     session.press("leasehold run x echo got=it\n");
     session.until("got=it\r\n");
     assert_eq!(servers(&store).len(), 1);
-    // Hanging up ends the shell.
+    // The terminal hangs up, which ends the shell.
     drop(session);
     nothing_is_left(&store);
 }

@@ -33,7 +33,7 @@ fn no_tip_leads_astray() {
     assert!(said.contains("zsh]") && !said.contains("similar"), "{said}");
 }
 
-/// Only a user can delete this key, and waiting for it never ends.
+/// Only a user can delete this key, and a waiter would wait for ever.
 #[test]
 fn a_foreign_lock_that_never_ends_is_not_to_be_waited_for() {
     let store = Store::redis();

@@ -1,4 +1,4 @@
-//! The recipes of `docs/operations.md` do what the page says.
+//! Runs the recipes of `docs/operations.md`, and checks the effects that the page promises.
 
 #![allow(
     clippy::disallowed_methods,
@@ -43,7 +43,7 @@ fn shell() {
     });
 }
 
-/// Their script uses the store again, with a password that it must not see.
+/// These scripts call leasehold again, with a password that must not be visible to them.
 #[test]
 fn shell_and_github_actions_with_a_password_in_the_url() {
     each_on("shell", Store::with_password, |workplace, recipe| {
@@ -52,7 +52,7 @@ fn shell_and_github_actions_with_a_password_in_the_url() {
     each_on("actions", Store::with_password, as_a_runner);
 }
 
-/// The commands for a held lock "db-migrate".
+/// Runs the commands for a held lock "db-migrate".
 #[test]
 fn with_a_held_lock() {
     each("held", |workplace, recipe| {
@@ -68,7 +68,7 @@ fn with_a_held_lock() {
     });
 }
 
-/// In the environment of cron, and without output, which cron would mail.
+/// Runs the job in the environment of cron. It must print nothing, because cron would mail the output.
 #[test]
 fn cron() {
     each("crontab", |workplace, recipe| {
@@ -90,7 +90,7 @@ fn cron() {
         run();
         workplace.assert_ran("report");
         fs::remove_file(workplace.store.file("ran.report")).expect("it ran");
-        // Like another host, whose clock is a little late.
+        // Simulates another host whose clock is a little late.
         run();
         assert!(!workplace.store.file("ran.report").exists());
         workplace.store.server().cli(&["DEL", "report"]);
@@ -98,7 +98,7 @@ fn cron() {
     });
 }
 
-/// The command of a unit runs.
+/// Runs the command of each unit.
 #[test]
 fn what_units_start() {
     each("unit", |workplace, recipe| {
@@ -112,7 +112,7 @@ fn what_units_start() {
     });
 }
 
-/// systemd has nothing to say against the units.
+/// `systemd-analyze` reports no problem in the units.
 #[test]
 fn systemd_verifies_the_units() {
     if Command::new("systemd-analyze")
@@ -140,7 +140,7 @@ fn systemd_verifies_the_units() {
     }
 }
 
-/// As PID 1, where the system allows it.
+/// Runs the entry point as PID 1, where the system allows it.
 #[test]
 fn containers() {
     each("entrypoint", |workplace, recipe| {
@@ -231,7 +231,7 @@ fn steps(workflow: &str) -> Vec<String> {
     steps
 }
 
-/// The configuration is found without options and variables.
+/// `leasehold` finds the configuration without options and variables.
 #[test]
 fn configuration() {
     each("toml", |workplace, recipe| {
@@ -251,7 +251,7 @@ fn configuration() {
     });
 }
 
-/// The server takes the settings, and locks work on it.
+/// The server accepts the settings, and locks work on it.
 #[test]
 fn redis_conf() {
     let Recipe { text, .. } = recipe("redis");
@@ -277,7 +277,7 @@ fn on(server: RedisServer) -> Store {
     }
 }
 
-/// The table of what still works when the server refuses writes.
+/// Checks the table of the requests that still work when the server refuses writes.
 #[test]
 fn refusals() {
     let Recipe { text, .. } = recipe("refusals");
@@ -295,7 +295,7 @@ fn refusals() {
 }
 
 fn refusal(state: &str, new: &str, held: &str) {
-    // So that its directory can be taken away.
+    // Lets the test remove the directory of the server's data later.
     let server = RedisServer::builder().option("enable-protected-configs", "yes");
     let store = on(server.start());
     let mut holder: Running = store
@@ -310,7 +310,7 @@ fn refusal(state: &str, new: &str, held: &str) {
         holder.end().is(79, &["was lost"]);
         return;
     }
-    // Long after the lease would have ended.
+    // Longer than the lease would last without renewals.
     let end = Instant::now() + Duration::from_secs(9);
     while Instant::now() < end {
         assert!(!holder.has_ended(), "{state}: {}", holder.said());

@@ -130,7 +130,7 @@ fn the_short_help_of_every_verb_fits_on_a_small_screen() {
     }
 }
 
-/// A user relies on a given limit.
+/// Users who set a limit rely on it, so the help must name the exceptions.
 #[test]
 fn a_limit_says_how_long_a_silent_server_takes() {
     let said = "takes up to 4s more, and the exit code is 69";

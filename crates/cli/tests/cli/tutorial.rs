@@ -62,7 +62,7 @@ fn tutorial_prints_what_its_page_shows() {
         format!("{command}\nstatus=$?\n{then}\necho '{MARK}'\n(exit $status)\n")
     });
     let script = format!("exec 2>&1\n{}", lines.collect::<String>());
-    // For its directory alone: the page starts a server.
+    // Only the directory of this store is used, since the page starts a server.
     let store = Store::local();
     let done = output(&store, &["sh", "-c", &script]);
     let printed = text(&done.stdout);

@@ -77,7 +77,7 @@ fn verbose_off_is_silent_and_after_lock_belongs_to_command() {
     let store = Store::local();
     let done = store.run(&["x", "echo", "-v"]).output();
     assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("-v\n", ""));
-    // Before the verb it means the same as after it.
+    // The option may also stand before the verb.
     let done = Run::before("-v", store.dir.path())
         .words(&["--url", &store.url, "x", "true"])
         .output();

@@ -23,9 +23,9 @@ struct Program {
     kind: &'static str,
     /// The format that `leasehold inspect` reports.
     format: &'static str,
-    /// KEYS: the lock. ARGV: the TTL in ms, who.
+    /// KEYS: the lock. ARGV: the TTL in ms, the holder.
     take: &'static str,
-    /// KEYS: the lock. ARGV: who.
+    /// KEYS: the lock. ARGV: the holder.
     free: &'static str,
     /// The answer when it got the lock.
     got: fn(&Reply) -> bool,

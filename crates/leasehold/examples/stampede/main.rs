@@ -1,4 +1,5 @@
-//! A page that everybody reads expires: how often is it rendered, and who waits? Four processes, with the guard and without.
+//! Four processes read a cached page that expires, with the cache guard and without. The example counts the renderings and measures the
+//! reads.
 //!
 //! `cargo run -p leasehold --example stampede`, or with `-- --url redis://127.0.0.1:6379/` on a server.
 
@@ -15,16 +16,16 @@ use crate::picture::Act;
 use crate::site::Site;
 
 const PROCESSES: usize = 4;
-/// How long each half of the picture takes.
+/// The duration of each half of the picture.
 const LENGTH: Duration = Duration::from_millis(2600);
-/// How often the renderings are counted meanwhile.
+/// The interval at which the program counts the renderings.
 const TICK: Duration = Duration::from_millis(50);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let url = match words[..] {
-        // One of the four: see `play`.
+        // This process is one of the four that `play` starts.
         ["reader", how, folder, url] => return process::run(how == "guarded", folder, url),
         [] => None,
         ["--url", url] => Some(url),
@@ -35,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             std::process::exit(64);
         }
     };
-    // A name of its own on a server that others use too.
+    // A unique name, since other programs may use the server too.
     let folder = std::env::temp_dir().join(format!("leasehold-stampede-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let local = format!("local:{}", folder.join("store").display());
@@ -47,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Four processes read the page for a while; how often it was rendered, by time, and how long each read took.
+/// Four processes read the page for a while. Returns the renderings over time and the duration of each read.
 fn play(how: &str, site: &Site, url: &str) -> Result<Act, Box<dyn Error>> {
     site.forget()?;
     let start = |_| {
@@ -65,12 +66,12 @@ fn play(how: &str, site: &Site, url: &str) -> Result<Act, Box<dyn Error>> {
     let mut lines = Vec::new();
     for reader in &mut readers {
         let mut said = BufReader::new(reader.stdout.take().ok_or("it is piped")?);
-        // Connected.
+        // Waits until the reader has connected.
         said.read_line(&mut String::new())?;
         lines.push(said);
     }
     for reader in &mut readers {
-        // They go when they hear this; their input ends with the program.
+        // A reader starts when it gets this line. Its input ends with this program, even after a crash.
         writeln!(reader.stdin.as_mut().ok_or("it is piped")?, "go")?;
     }
     let mut counts = vec![0];
@@ -93,7 +94,7 @@ fn play(how: &str, site: &Site, url: &str) -> Result<Act, Box<dyn Error>> {
     Ok(Act { by_tick, took_us })
 }
 
-/// In the length of an act.
+/// The number of ticks in one half.
 fn ticks() -> usize {
     usize::try_from(LENGTH.as_millis() / TICK.as_millis()).unwrap_or(1)
 }

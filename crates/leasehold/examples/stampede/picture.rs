@@ -1,21 +1,21 @@
-//! The picture: renderings over time, and how long readers took.
+//! Draws the renderings over time, and the durations of the reads.
 
 use crate::site::{FRESH, RENDERING};
 use crate::{PROCESSES, TICK};
 
-/// What happened in one half.
+/// The results of one half.
 pub(crate) struct Act {
-    /// Renderings begun in each tick.
+    /// The renderings that began in each tick.
     pub(crate) by_tick: Vec<u64>,
-    /// Sorted.
+    /// The durations of the reads, in ascending order.
     pub(crate) took_us: Vec<u64>,
 }
 
 const BARS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// The longest bar of a time.
+/// The length of the longest bar for a duration.
 const WIDTH: u64 = 40;
 
-/// Ticks without a rendering that part one expiry from the next.
+/// After so many ticks without a rendering, the next rendering belongs to another expiry.
 const APART: usize = 3;
 
 impl Act {
@@ -23,7 +23,7 @@ impl Act {
         self.by_tick.iter().sum()
     }
 
-    /// Bursts of renderings: each is one time that the page was wanted anew.
+    /// The number of bursts of renderings. Each burst is one expiry of the page.
     fn expiries(&self) -> u64 {
         let mut quiet = APART;
         let mut bursts = 0;
@@ -38,7 +38,7 @@ impl Act {
         bursts
     }
 
-    /// The longest that so many in a thousand took.
+    /// The duration within which so many of a thousand reads ended.
     fn quantile_us(&self, per_mille: usize) -> u64 {
         let last = self.took_us.len().saturating_sub(1);
         self.took_us
@@ -63,7 +63,7 @@ impl Act {
     }
 }
 
-/// Both halves, one under the other.
+/// Draws both halves, one below the other.
 pub(crate) fn draw(plain: &Act, guarded: &Act) -> String {
     let ticks = plain.by_tick.iter().chain(&guarded.by_tick);
     let most = ticks.max().copied().unwrap_or(1);

@@ -1,4 +1,4 @@
-//! One of the processes: so many readers a second, and how long each of them took.
+//! One of the processes: starts readers at a fixed rate, and measures the duration of each read.
 
 use std::error::Error;
 use std::io::{Write, stdin, stdout};
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::LENGTH;
 use crate::site::{FRESH, Site};
 
-/// Between two readers of a process.
+/// The pause between two readers of a process.
 const EVERY: Duration = Duration::from_millis(10);
 
 pub(crate) fn run(guarded: bool, folder: &str, url: &str) -> Result<(), Box<dyn Error>> {
@@ -21,7 +21,7 @@ pub(crate) fn run(guarded: bool, folder: &str, url: &str) -> Result<(), Box<dyn 
         .enable_all()
         .build()?;
     let site = Site::new(Path::new(folder));
-    // As unique as its folder: a server may be shared.
+    // The key contains the unique name of the folder, since other programs may use the server too.
     let key = format!("stampede:{folder}");
     let client = runtime.block_on(Client::connect(url))?;
     println!("ready");
@@ -35,7 +35,7 @@ pub(crate) fn run(guarded: bool, folder: &str, url: &str) -> Result<(), Box<dyn 
     Ok(())
 }
 
-/// How long each read took, in microseconds.
+/// Returns the duration of each read, in microseconds.
 async fn read(site: Site, cache: Option<Cache>, key: String) -> Vec<u128> {
     let (clock, mut reads) = (Clock::system(), JoinSet::new());
     let begun = clock.now();
@@ -57,7 +57,7 @@ async fn read(site: Site, cache: Option<Cache>, key: String) -> Vec<u128> {
     reads.join_all().await
 }
 
-/// The same page through the guard.
+/// Reads the page through the guard.
 async fn guarded(cache: &Cache, key: &str, site: Site) -> Result<String, String> {
     let page = cache
         .get_or_refresh(key, || async move { site.render().await })

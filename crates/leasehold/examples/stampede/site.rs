@@ -1,13 +1,13 @@
-//! The page, how slow it is to render, and a record of every rendering, which is where the truth of the picture is.
+//! The page, its slow rendering, and a record of every rendering. The picture counts with this record.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long it takes to render the page.
+/// The time to render the page.
 pub(crate) const RENDERING: Duration = Duration::from_millis(200);
-/// How long a rendering is good for.
+/// The time for which a rendering is fresh.
 pub(crate) const FRESH: Duration = Duration::from_millis(600);
 
 #[derive(Clone)]
@@ -22,7 +22,7 @@ impl Site {
         &self.0
     }
 
-    /// One byte for each: appended, so that none is lost, whoever writes beside.
+    /// Renders the page. Appends one byte to the record, so that concurrent processes lose no entry.
     pub(crate) async fn render(&self) -> io::Result<String> {
         let record = self.0.join("renders");
         OpenOptions::new()
@@ -34,7 +34,7 @@ impl Site {
         Ok("<h1>hello</h1>".to_owned())
     }
 
-    /// How many there were.
+    /// The number of renderings so far.
     pub(crate) fn renders(&self) -> u64 {
         fs::metadata(self.0.join("renders")).map_or(0, |file| file.len())
     }
@@ -49,8 +49,8 @@ impl Site {
         Ok(())
     }
 
-    /// What a shared cache does without a guard: whoever finds nothing fresh renders, and stores it. A file stands for the cache; any
-    /// `GET`, then `SET` with a time to live, does the same.
+    /// A shared cache without a guard: a reader that finds no fresh page renders it and stores it. The cache is a file here. A `GET`, and
+    /// then a `SET` with a time to live, behaves in the same way.
     pub(crate) async fn unguarded(&self) -> io::Result<String> {
         let page = self.0.join("page");
         let age = fs::metadata(&page).and_then(|file| file.modified()).ok();

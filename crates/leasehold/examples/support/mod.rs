@@ -1,4 +1,4 @@
-//! What the examples share: a client from `--url`, or one that needs no server.
+//! Shared code of the examples: makes a client from `--url`, or one that needs no server.
 
 use leasehold::{Client, Error};
 

@@ -63,7 +63,7 @@ fn what_a_command_printed_that_was_told_to_end_is_no_value(store: &Store) {
         eventually(LIMIT, "it runs", || runs(store) > before);
         loader.signal(signal);
         let done = loader.end();
-        // Possibly only a part of the output.
+        // After SIGTERM the output may be only a part, so leasehold does not use it as the value.
         assert_eq!((done.code(), &*done.stdout), (code, value), "{done:?}");
         assert_eq!(cache(store, "get", &["k"]).output().stdout, value);
         cache(store, "invalidate", &["--remove", "k"])

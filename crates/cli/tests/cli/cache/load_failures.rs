@@ -87,7 +87,7 @@ fn every_way_to_fail_has_its_code(store: &Store) {
         assert_eq!(done.stdout, "", "{key}");
         cache(store, "get", &[key]).output().is(66, &[]);
     }
-    // Exactly the maximal size.
+    // The output has exactly the maximal size.
     let done = load(store, &["--max-size", "1k"], "head -c 1024 /dev/zero").output();
     assert_eq!((done.code(), done.stdout.len()), (0, 1024));
 }

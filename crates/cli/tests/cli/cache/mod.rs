@@ -309,7 +309,7 @@ fn an_entry_in_the_way_of_a_lock_is_called_one() {
     done.is(78, &["name of a cache entry of leasehold", "locks only"]);
 }
 
-/// `docs/reference/cache.md` has a script that does what its comments say.
+/// Runs the script of `docs/reference/cache.md`, and checks the effects that its comments promise.
 #[test]
 fn the_documented_script_runs() {
     let store = Store::redis();

@@ -1,5 +1,5 @@
-//! A URL with a password, which is in no variable of the command: a nested `leasehold` uses the same store, or
-//! is refused.
+//! The URL has a password, and no variable of the command contains it. A nested `leasehold` uses this store, or
+//! refuses to run.
 
 use std::fs;
 use std::process::Command;

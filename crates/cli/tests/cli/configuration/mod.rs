@@ -158,7 +158,7 @@ fn a_cache_that_redis_url_names_is_told_of() {
     assert!(said("LEASEHOLD_URL").stderr.is_empty());
 }
 
-/// In a namespace with an `/etc` of its own, where the system allows one.
+/// Runs in a mount namespace with its own `/etc`, where the system allows one.
 #[test]
 fn the_host_has_a_file_which_is_the_weakest() {
     if !tool("unshare", &["-rm", "mount", "-t", "tmpfs", "none", "/etc"])

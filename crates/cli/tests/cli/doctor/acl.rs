@@ -1,4 +1,4 @@
-//! The ACL line: the server takes it, it is enough for everything, and nothing in it can be left out.
+//! The ACL line: the server accepts it, every part of the library works with it, and no rule in it is superfluous.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use testkit::RedisServer;
 
 use super::{LIMIT, Report, run, with_user};
 
-/// Does everything that the library can do as the user of `url`, on locks that begin with `prefix`. What is refused is left out.
+/// Does everything that the library can do, as the user of `url`, on locks whose names begin with `prefix`.
+/// Returns `None` at the first error.
 async fn everything(url: &str, server: &RedisServer, prefix: &str) -> Option<()> {
     let ttl = Duration::from_secs(20);
     let name = format!("{prefix}x");
@@ -35,7 +36,7 @@ async fn everything(url: &str, server: &RedisServer, prefix: &str) -> Option<()>
     queue(1).await;
     let third = waiting(three);
     queue(2).await;
-    // It leaves the line.
+    // The third waiter leaves the queue.
     third.abort();
     queue(1).await;
     lease.extend(ttl).await.ok()?;
@@ -43,7 +44,7 @@ async fn everything(url: &str, server: &RedisServer, prefix: &str) -> Option<()>
     let lease: Result<Lease, Error> = second.await.ok()?;
     let lease = lease.ok()?;
     lease.extend(ttl).await.ok()?;
-    // The index is written beside all this.
+    // The client writes the index in separate requests.
     while one.names().await.ok()?.is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -52,7 +53,7 @@ async fn everything(url: &str, server: &RedisServer, prefix: &str) -> Option<()>
     while !one.names().await.ok()?.is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // A hash, which is another program's lock.
+    // A hash in the lock's key is another program's lock.
     let foreign = format!("{prefix}foreign");
     server.cli(&["HSET", &foreign, "someone", "1"]);
     let seen = one.inspect(&foreign).await.ok()?;
@@ -67,7 +68,8 @@ async fn everything(url: &str, server: &RedisServer, prefix: &str) -> Option<()>
     every_entry(url, server, prefix).await
 }
 
-/// The same for cache entries: loaded, renewed, waited for, kept here, read together, failing, invalidated, removed.
+/// Uses cache entries in each way: loads, renews, waits, keeps values in the process, reads several, fails,
+/// invalidates and removes.
 async fn every_entry(url: &str, server: &RedisServer, prefix: &str) -> Option<()> {
     let (key, bad) = (format!("{prefix}entry"), format!("{prefix}bad"));
     let keeping = Client::builder().cache_in_process(1_000_000, Duration::from_secs(60));
@@ -79,7 +81,7 @@ async fn every_entry(url: &str, server: &RedisServer, prefix: &str) -> Option<()
     let [one, two] = clients
         .each_ref()
         .map(|client| client.cache().policy(policy.clone()));
-    // Several times the lease.
+    // Takes longer than the lease, so that the client renews it.
     let slow = || async {
         tokio::time::sleep(Duration::from_millis(400)).await;
         Ok::<u32, String>(1)
@@ -100,7 +102,7 @@ async fn every_entry(url: &str, server: &RedisServer, prefix: &str) -> Option<()
     assert!(failed.is_err());
     two.invalidate(&key).await.ok()?;
     let newer = || async { Ok::<u32, String>(2) };
-    // What it keeps is dropped once it hears of it.
+    // `one` keeps the old value in its process until the server notifies it of the change.
     while *one.get_or_refresh(&key, newer).must_be_fresh().await.ok()? != 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -109,7 +111,7 @@ async fn every_entry(url: &str, server: &RedisServer, prefix: &str) -> Option<()
     }
     one.remove(&key).await.ok()?;
     assert!(two.get::<u32>(&key).await.ok()?.is_none());
-    // What they still say to the server comes before it is cleared away.
+    // The clients may still send requests. `close` waits for them, so that none comes after the deletion.
     for client in clients {
         client.close().await;
     }
@@ -119,14 +121,14 @@ async fn every_entry(url: &str, server: &RedisServer, prefix: &str) -> Option<()
     Some(())
 }
 
-/// Whether the server refused this user anything meanwhile, and what.
+/// The entries of the ACL log, or `None` if the server has refused nothing since the log was reset.
 fn refused(server: &RedisServer) -> Option<String> {
     let log = server.cli(&["ACL", "LOG"]);
     let entries = log.array();
     (!entries.is_empty()).then(|| format!("{entries:?}"))
 }
 
-/// Does everything, or as much as is possible until the server refuses something; what it refused.
+/// Runs [`everything`] until its end or until the server refuses a command. Returns the refusals.
 fn use_it_all(url: &str, server: &RedisServer, prefix: &str) -> Option<String> {
     server.cli(&["FLUSHALL"]);
     server.cli(&["ACL", "LOG", "RESET"]);
@@ -155,15 +157,15 @@ fn use_it_all(url: &str, server: &RedisServer, prefix: &str) -> Option<String> {
     refused(server)
 }
 
-/// Whether the user of the line may not use names that begin so. On a server of its own: clients that were refused go on trying for
-/// a while, which is not to be taken for what the next one does.
+/// True if the user of the ACL line may not use names that begin with `prefix`. Starts its own server: clients
+/// repeat a refused request for a while, and the next test must not see those refusals.
 fn is_refused(line: &str, prefix: &str) -> bool {
     let server = RedisServer::start();
     let url = with_user(&server, &rules(line));
     use_it_all(&url, &server, prefix).is_some()
 }
 
-/// The rules of a line, without the words that name the user.
+/// The rules of an ACL line, without the words that name the user.
 fn rules(line: &str) -> Vec<&str> {
     let rules = line
         .trim()
@@ -188,14 +190,14 @@ fn acl_line_is_accepted_and_sufficient() {
         for purpose in ["efficiency", "correctness"] {
             let report = Report::quick(&url, &["--for", purpose]);
             report.has("acl.probe", "ok/ok", &["wakes arrive"]);
-            // It may not even ask who it is.
+            // This user may not even send `ACL WHOAMI`.
             report.has("acl.wide", "unknown/unknown", &[]);
         }
         assert_eq!(server.cli(&["DBSIZE"]).int(), 1, "the fence counter");
     }
     let line = acl(&server, &["--keys", "jobs:*"]);
     assert!(is_refused(&line, "other:"), "{line}");
-    // The pattern is one of names: what stands around them in the keys goes around it.
+    // The pattern matches lock names. The namespace and the key template surround it in the keys.
     let around = ["--namespace", "prod", "--key-template", "lock:{}"];
     for (keys, prefix) in [("jobs:*", "lock:prod:jobs:"), ("*", "lock:prod:")] {
         let line = acl(&server, &[&around[..], &["--keys", keys]].concat());
@@ -203,7 +205,7 @@ fn acl_line_is_accepted_and_sufficient() {
         assert_eq!(use_it_all(&url, &server, prefix), None, "{line}");
         assert!(is_refused(&line, "jobs:"), "{line}");
     }
-    // In another database, one more.
+    // In another database, the line has one more rule.
     let other = run(&format!("{}3", server.url()), &["--acl"]);
     assert!(String::from_utf8_lossy(&other.stdout).contains(" +select"));
 }
@@ -234,12 +236,12 @@ fn nothing_in_the_acl_line_can_be_left_out() {
     for part in &parts {
         let fewer: Vec<&str> = all.iter().copied().filter(|rule| rule != part).collect();
         let url = with_user(&server, &fewer);
-        // Or a connection finds there what it would load.
+        // Otherwise a connection would find the scripts on the server and would not load them.
         server.cli(&["SCRIPT", "FLUSH"]);
         let refused = use_it_all(&url, &server, "");
         let report = Report::quick(&url, &[]);
         match *part {
-            // What only the doctor uses, it misses.
+            // Only the doctor uses these two commands. Without them it reports the check as unknown.
             "+ping" => report.has("reach.ping", "unknown/unknown", &[]),
             "+info" => report.has("mem.policy", "unknown/unknown", &[]),
             part => {

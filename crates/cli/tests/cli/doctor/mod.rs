@@ -1,4 +1,5 @@
-//! `leasehold doctor` on servers with each thing wrong that it claims to see, and on those that do not tell.
+//! `leasehold doctor` on servers that each have a problem that it must find, and on servers that refuse it the
+//! information.
 
 #![cfg(target_os = "linux")]
 #![allow(
@@ -21,14 +22,14 @@ use testkit::{RedisServer, eventually};
 const LIMIT: Duration = Duration::from_secs(30);
 const CANARY: &str = "S3CR3T-canary";
 
-/// What a server that was just started, without persistence, has against it when locks are to prevent damage.
+/// Leaves out the findings of every new server without persistence for `--for correctness`.
 const PLAIN: [&str; 4] = ["--ignore", "dur.mode", "--ignore", "id.restart"];
 
 fn run(url: &str, words: &[&str]) -> Output {
     run_trusting(url, words, None)
 }
 
-/// The same, with an authority whose certificates count.
+/// Runs the doctor. The doctor trusts only the certificates of `authority`, if it is given.
 fn run_trusting(url: &str, words: &[&str], authority: Option<&Path>) -> Output {
     let mut command = Command::new("timeout");
     if let Some(authority) = authority {
@@ -49,7 +50,7 @@ fn run_trusting(url: &str, words: &[&str], authority: Option<&Path>) -> Output {
     output
 }
 
-/// What `doctor --json` found.
+/// The output of `doctor --json`, and the exit code.
 #[derive(Debug)]
 struct Report {
     code: i32,
@@ -76,7 +77,7 @@ impl Report {
         found.unwrap_or_else(|| panic!("no {id}: {:#}", self.document))
     }
 
-    /// `state/remedied`: what it is for efficiency and for correctness.
+    /// The two states of a finding: `efficiency/correctness`.
     #[track_caller]
     fn states(&self, id: &str) -> String {
         let finding = self.finding(id);
@@ -111,7 +112,7 @@ fn set(server: &RedisServer, name: &str, value: &str) {
     assert_eq!(answer.text(), "OK", "{name} {value}");
 }
 
-/// A server, and the URL of a user with these rules.
+/// Adds a user with these rules to the server. Returns the URL for that user.
 fn with_user(server: &RedisServer, rules: &[&str]) -> String {
     let secret = format!(">{CANARY}");
     let words = ["ACL", "SETUSER", "leasehold", "reset", "on", &secret];
@@ -237,7 +238,7 @@ fn a_server_without_scripts() {
         report.has("cap.lua", "fail/fail", &[command]);
         assert_eq!(report.code, 78);
     }
-    // The server has them, and this user not.
+    // The server has these commands, but this user may not use them.
     let server = RedisServer::start();
     let url = with_user(&server, &["~*", "&*", "+@all", "-eval", "-evalsha"]);
     let report = Report::quick(&url, &[]);
@@ -247,7 +248,7 @@ fn a_server_without_scripts() {
         "fail/fail",
         &["+eval +evalsha", "ACL SETUSER leasehold"],
     );
-    // It may use the commands and not the keys.
+    // This user may use the commands, but not all keys.
     let url = with_user(&server, &["~jobs:*", "~{jobs:*", "&*", "+@all"]);
     Report::quick(&url, &[]).has("acl.probe", "fail/fail", &["ACL SETUSER leasehold"]);
     let url = with_user(&server, &["~*", "resetchannels", "+@all"]);
@@ -306,7 +307,7 @@ fn locks_that_never_end_and_those_of_other_programs() {
     for name in ["for ever", "redisson", "gone"] {
         server.cli(&["ZADD", "leasehold:index", "1", name]);
     }
-    // A name that is no text must not hide the others.
+    // A name that is not UTF-8 must not hide the other names.
     let odd = r"return redis.call('ZADD', 'leasehold:index', 2, 'odd\255')";
     server.cli(&["EVAL", odd, "0"]);
     let report = Report::quick(&server.url(), &[]);
@@ -316,7 +317,7 @@ fn locks_that_never_end_and_those_of_other_programs() {
         (report.code, report.ids("fail")),
         (78, vec!["key.immortal".into()])
     );
-    // Nothing was changed, and only the fence counter is left beside the two keys and the index.
+    // The doctor changed nothing: the database has the two keys, the index and the fence counter.
     let keys = server.cli(&["DBSIZE"]).int();
     assert_eq!(keys, 4);
     assert_eq!(server.cli(&["EXISTS", "leasehold:fence"]).int(), 1);
@@ -357,7 +358,7 @@ fn a_server_that_does_not_tell_is_not_failed_for_it() {
         ] {
             report.has(id, "unknown/unknown", &[]);
         }
-        // It may not use CLIENT, by which a cache hears of changes.
+        // This user may not use CLIENT. A cache needs it to be notified of changes.
         let words = ["wakes arrive", "+client|tracking"];
         report.has("acl.probe", "info/info", &words);
     }
@@ -391,7 +392,7 @@ fn clocks_that_jump_and_evictions_going_on_are_seen() {
         filling.join().expect("it fills");
         (clock.join().expect("a report"), evicting)
     });
-    // It stands still.
+    // The clock of this server stands still.
     standing.has("clk.step", "warn/fail", &["jumps"]);
     standing.has("clk.offset", "info/warn", &["apart"]);
     evicting.has("mem.evicted", "warn/fail", &["deleting keys now"]);

@@ -1,4 +1,4 @@
-//! What is told to whom: a person, and whoever cannot be answered; over each way to a store.
+//! The output of the doctor for a person, for a store that it cannot use, and for each kind of connection.
 
 use std::fs;
 
@@ -46,7 +46,7 @@ fn a_person_reads_the_worst_first_and_what_to_do() {
     ] {
         assert!(text.contains(word), "{word}: {text}");
     }
-    // What is hidden by the milder purpose is not kept quiet.
+    // The summary says that the stricter purpose would report more failures.
     assert!(
         text.contains("more would fail: leasehold doctor --for correctness"),
         "{text}"
@@ -102,7 +102,7 @@ fn a_file_of_this_host_is_fit_and_says_how_far_it_reaches() {
     report.has("scope.host", "info/info", &["this host"]);
     assert!(report.document["acl"].is_null());
     assert_eq!(run(&url, &["--acl"]).status.code(), Some(78));
-    // An id that is mistyped leaves nothing out.
+    // An unknown id leaves out no check.
     let typo = run(&url, &["--quick", "--ignore", "file.wirte"]);
     let said = String::from_utf8_lossy(&typo.stderr);
     assert!(said.contains("no such check was made"), "{said}");

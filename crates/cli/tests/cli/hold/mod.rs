@@ -191,7 +191,7 @@ fn commands_are_answered_and_nonsense_ends_nothing(store: &Store) {
                     .contains("not understood")
         );
     }
-    // The token is for the other verbs.
+    // The other verbs accept the token.
     let mut check = leasehold(store, &["check", "x"]);
     check.env(
         "LEASEHOLD_TOKEN",

@@ -96,7 +96,7 @@ fn inspect_lists_held_or_awaited_locks_and_forgets_free_ones(store: &Store) {
 
     let holder = store.hold();
     let waiter = store.queue_up();
-    // The index learns of it beside the waiting.
+    // The client writes the index in separate requests, perhaps later.
     let listed = || {
         let report = store.json("inspect", &["--all"], 0);
         let locks = report["locks"].as_array().expect("a list").clone();
@@ -225,7 +225,7 @@ fn a_table_fits_the_terminal() {
     );
 }
 
-/// Like a full disk: operators look in such situations.
+/// The server refuses writes, like one with a full disk. Operators inspect locks in such situations.
 #[test]
 fn a_server_that_takes_no_writes_can_be_looked_at() {
     let store = Store::redis();

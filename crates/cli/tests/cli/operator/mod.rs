@@ -29,7 +29,7 @@ impl Store {
         json(&done.stdout)
     }
 
-    /// A waiter for "x", in line.
+    /// Starts a waiter for "x", and returns when it is in the queue.
     fn queue_up(&self) -> Running {
         let waiter = self.run(&["--note", "next", "x", "true"]).start();
         waiter.until_it_says("1st in line");

@@ -19,7 +19,7 @@ fn wait_ends_when_the_lock_is_free_and_takes_nothing(store: &Store) {
     let waiting = store.verb("wait", &["--json", "x"]).start();
     waiting.until_it_says("waiting until \"x\" is free: held ");
     waiting.until_it_says(&format!("(pid {}: sh), fence {fence}", holder.pid()));
-    // It is not in line.
+    // `wait` does not join the queue.
     let lock = &store.json("inspect", &["x"], 0)["locks"][0];
     assert_eq!(lock["queue"], json("[]"));
     store.let_go();

@@ -138,7 +138,7 @@ fn a_reader_that_leaves_is_no_error() {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .expect("bash");
-    // Its next line has no reader.
+    // `watch` ends at its next line, since no process reads it.
     eventually(LIMIT, "it ends", || {
         store.run(&["x", "sleep", "0.2"]).output().is(0, &[]);
         !common::lives(u64::from(reader.id()))

@@ -80,7 +80,7 @@ fn a_killed_wrapper_takes_all_of_its_command_along(store: &Store) {
 }
 
 fn a_stopped_wrapper_does_not_keep_its_command_alive(store: &Store) {
-    // The guardian, which may be late itself, has 2 % of the TTL for it.
+    // The guardian has 2 % of the TTL to kill the command, and the machine may delay it too.
     let running = store
         .run(&["--ttl", "15s", "x", "sh", "-c", FAMILY])
         .start();
@@ -158,7 +158,7 @@ fn a_wrapper_can_be_killed_at_any_moment() {
 
 #[test]
 fn wrapper_resumed_before_key_expires_reports_the_kill() {
-    // The margin of a long lease is long: time enough to see the kill and go on within it.
+    // The margin of a long lease is long. The test can see the kill and continue the wrapper within it.
     let store = Store::local();
     let running = store
         .run(&["--ttl", "10s", "x", "sh", "-c", FAMILY])
@@ -191,7 +191,7 @@ fn killall_leaves_the_guardian_which_cleans_up() {
     let running = store.run(&["--ttl", "2s", "x", "sh", "-c", FAMILY]).start();
     let grandchild = store.number("pid");
     let guardian = guardian(&running);
-    // The signals that it ignores, sent to it directly.
+    // The guardian ignores these signals. The test sends them to it directly.
     for signal in ["TERM", "INT", "HUP", "QUIT", "TSTP", "USR1", "PIPE"] {
         tool("kill", &[&format!("-{signal}"), &guardian.to_string()]);
     }
@@ -207,7 +207,7 @@ fn the_guardian_holds_nothing_of_the_callers() {
     let running = store.run(&["x", "sh", "-c", script]).start();
     store.number("pid");
     let guardian = guardian(&running);
-    // The line to the wrapper.
+    // The only open file is the connection to the wrapper.
     assert_eq!(open(guardian), ["0"]);
     assert_eq!(
         fs::read_link(format!("/proc/{guardian}/cwd")).unwrap(),
@@ -250,7 +250,8 @@ fn a_run_whose_guardian_was_killed_says_so_and_goes_on() {
     running.end().is(5, &[]);
 }
 
-/// From then on the group's number may be reused, while the confirmation of the release may take time.
+/// After the end of the command, the system may reuse the number of its group. The confirmation of the release may
+/// come much later.
 #[test]
 fn the_guardian_ends_with_the_command_and_not_with_the_release() {
     let store = Store::redis();
@@ -292,7 +293,7 @@ fn a_lock_is_not_given_away_under_a_command_that_does_not_die() {
     tool("kill", &["-KILL", &pid.to_string()]);
 }
 
-/// The guardian kills all of the group; the command's death is noticed before the others'.
+/// The guardian kills the whole group. The wrapper may notice the death of the command before the other deaths.
 #[test]
 fn what_the_guardian_kills_is_not_said_to_run_on() {
     let script = format!("{UNDEAD}\ntime.sleep(60)");
@@ -302,7 +303,7 @@ fn what_the_guardian_kills_is_not_said_to_run_on() {
         let mut running = store.run(&words).start();
         let pid = store.number("pid");
         running.signal(Signal::SIGSTOP);
-        // Its lease has ended, so it does not wait for the others without end.
+        // The lease has ended, so the wrapper does not wait for the other processes without end.
         store.run(&["-w", "25", "x", "true"]).output().is(0, &[]);
         running.signal(Signal::SIGCONT);
         eventually(LIMIT, "leasehold ends", || running.has_ended());

@@ -47,7 +47,7 @@ fn deleted_key_is_noticed_at_next_renewal_and_command_killed() {
     let deleted = Instant::now();
     store.server().cli(&["DEL", "x"]);
     let done = running.end();
-    // A third of the TTL until it is noticed, a sixth for the command to stop.
+    // The wrapper notices the loss within a third of the TTL. The command has a sixth of the TTL to stop.
     let took = deleted.elapsed();
     done.is(
         79,
@@ -140,7 +140,7 @@ fn a_server_that_comes_back_in_time_costs_nothing() {
         "echo $$ > pid; while ! [ -e let-go ]; do sleep 0.02; done; exit 4",
     );
     let key = store.server().cli(&["GET", "x"]);
-    // From one renewal past the time of the next, but not to the end of the lease.
+    // The server pauses from one renewal until after the time of the next, but not until the end of the lease.
     renewed(&store);
     store.server().pause();
     std::thread::sleep(Duration::from_millis(2_500));
@@ -165,7 +165,7 @@ fn a_command_that_ends_without_the_lease_is_79_too() {
         "30s",
         "echo $$ > pid; while ! [ -e let-go ]; do sleep 0.02; done; exit 0",
     );
-    // Long before the next renewal.
+    // The deletion is long before the next renewal.
     store.server().cli(&["DEL", "x"]);
     store.let_go();
     running
@@ -173,7 +173,7 @@ fn a_command_that_ends_without_the_lease_is_79_too() {
         .is(79, &["was lost", "the command ended after that (exit 79)"]);
 }
 
-/// The server applies the first request to release and its answer is lost; the second one finds another holder.
+/// The server executes the first release and its reply is lost. The second release finds another holder.
 #[test]
 fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
     let mut store = Store::redis();
@@ -187,7 +187,7 @@ fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
     store.url = direct;
     let other = store.verb("acquire", &["--ttl", "1h", "x"]).output();
     assert_eq!(other.code(), 0, "{other:?}");
-    // By the server's clock the other client has held the lock for longer than any release here takes.
+    // By the server's clock, the other client has held the lock for longer than any release takes here.
     store.server().clock().advance(Duration::from_secs(100));
 
     proxy.swallow_replies(true);
@@ -219,7 +219,7 @@ fn unconfirmed_release_keeps_exit_code_and_is_reported() {
 #[test]
 fn all_processes_of_the_command_are_stopped() {
     let store = Store::redis();
-    // The first process dies when asked, the second does not.
+    // The first process dies from the stop signal, and the second does not.
     let script = "(trap '' TERM; while :; do sleep 0.02; done) & echo $! > pid; wait";
     let (running, behind) = start(&store, "3s", script);
     store.server().cli(&["DEL", "x"]);

@@ -42,7 +42,7 @@ fn what_is_left_behind_can_be_let_go(store: &Store) {
     store.until("last");
 }
 
-/// No signal of the wrapper reaches it, so a warning is printed.
+/// No signal of the wrapper reaches such a process, so the wrapper prints a warning.
 #[test]
 fn a_process_outside_of_the_group_that_goes_on_is_named() {
     let store = Store::local();
@@ -69,7 +69,7 @@ fn signals_reach_what_is_left_behind() {
         running.until_it_says("are still running");
         running.signal(signal);
         if signal == Signal::SIGINT {
-            // The second Ctrl-C kills. Two that arrive together count as one.
+            // The second Ctrl-C kills. The system may deliver two signals as one, so the test sends it again.
             eventually(LIMIT, "the second is heard", || {
                 running.signal(signal);
                 std::thread::sleep(Duration::from_millis(100));
@@ -119,7 +119,7 @@ fn as_the_first_process_it_buries_the_dead() {
         !processes.contains('Z') && processes.contains("leasehold") && !processes.contains("sleep"),
         "{processes}"
     );
-    // And it passes signals on.
+    // As PID 1 the wrapper also forwards signals.
     let script = "trap 'exit 42' TERM; touch ready; while :; do sleep 0.02; done";
     let mut running = unshared(&[
         "--kill-child",

@@ -128,7 +128,7 @@ fn a_hold_can_be_limited(store: &Store) {
             "stopped (exit 79)",
         ],
     );
-    // Not sooner: two leases have passed.
+    // The run must not end before two leases have passed.
     assert!(begun.elapsed() > Duration::from_secs(3));
     assert!(!lives(grandchild));
     store.run(&["-n", "x", "true"]).output().is(0, &[]);
@@ -204,7 +204,7 @@ fn a_lost_lease_does_what_was_wished() {
 #[test]
 fn the_grace_is_the_time_between_asking_and_killing() {
     let store = Store::redis();
-    // Needs longer than the default grace (4 s), and less than the given one.
+    // The command needs longer than the default grace (4 s), and less than the given one.
     let script =
         "trap 'sleep 4.5; touch cleaned; exit 0' TERM; echo $$ > pid; while :; do sleep 0.02; done";
     let running = store
@@ -296,7 +296,7 @@ fn the_waiting_can_be_hidden_without_hiding_the_rest() {
 }
 
 fn any_ancestors_lock_is_refused_at_once(store: &Store) {
-    // At any depth, and with any option for busy locks.
+    // A nested run is refused at any depth, and with any option for busy locks.
     let run = format!("{} run", env!("CARGO_BIN_EXE_leasehold"));
     for options in ["", "-n", "-q -n", "--skip", "-E 3"] {
         let script = format!("{run} b {run} c {run} {options} a touch ran");

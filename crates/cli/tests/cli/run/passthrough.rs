@@ -44,7 +44,7 @@ fn its_arguments_are_not_touched(store: &Store) {
         ])
         .output();
     assert_eq!(done.stdout, "a b\n\n$HOME\n*\n--\n-n\n--url\n");
-    // The name of the program too.
+    // The name of the program stays unchanged too.
     let done = store.run(&["x", "sh", "-c", "echo $0"]).output();
     assert_eq!(done.stdout, "sh\n");
 }

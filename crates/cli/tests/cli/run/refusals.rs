@@ -1,4 +1,5 @@
-//! Errors of `leasehold run` before the command starts: each exit code, with a message that says what to type.
+//! Errors of `leasehold run` before the command starts: each exit code, and a message that names the right command
+//! line.
 
 // `setsid`, `env --default-signal`, `date +%N` and /proc are Linux'.
 #![cfg(target_os = "linux")]
@@ -141,7 +142,7 @@ fn a_url_that_names_no_store_is_78_and_never_shown() {
         done.is(78, &[says, "(exit 78)"]);
         assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
     }
-    // In the wrong place.
+    // The URL stands in the wrong place.
     for words in [
         ["--Url=redis://u:S3CR3T@h/", "x", "true"],
         [
@@ -258,7 +259,7 @@ fn what_is_no_redis_is_78() {
     assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
 }
 
-/// This does not prove that the peer speaks another protocol.
+/// A cut connection does not prove that the peer speaks another protocol.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a server of the test's own")]
 fn a_connection_that_is_cut_in_the_handshake_is_69() {

@@ -201,13 +201,13 @@ fn others_in_a_pipeline_can_use_the_terminal() {
     session.until("key=q");
     session.until("from command");
     session.until("prompt> ");
-    // And the command itself, when it asks.
+    // The command itself may read from the terminal too.
     let line = typed(&store, "x sh -c 'read key < /dev/tty; echo command=$key'");
     session.press(&format!("{line} | cat\n"));
     session.press("z\n");
     session.until("command=z");
     session.until("prompt> ");
-    // Ctrl-C then goes to all of them.
+    // Ctrl-C then goes to all processes of the pipeline.
     let line = typed(&store, "x sh -c 'touch ready; exec sleep 1000'");
     session.press(&format!("{line} | cat\n"));
     store.until("ready");
@@ -216,7 +216,7 @@ fn others_in_a_pipeline_can_use_the_terminal() {
     store.run(&["-n", "x", "true"]).output().is(0, &[]);
 }
 
-/// Ctrl-C then reaches the rest of the command, and the second one kills.
+/// Ctrl-C then reaches the processes that the command left, and the second Ctrl-C kills them.
 #[test]
 fn ctrl_c_reaches_what_the_command_left_behind() {
     let store = Store::local();
@@ -227,7 +227,7 @@ fn ctrl_c_reaches_what_the_command_left_behind() {
     session.until("are still running");
     session.press("\x03");
     session.until("^C");
-    // Two that arrive together count as one.
+    // The system may deliver two signals as one, so the test presses again.
     eventually(LIMIT, "the second is heard", || {
         session.press("\x03");
         std::thread::sleep(std::time::Duration::from_millis(100));

@@ -104,7 +104,7 @@ fn command_is_dead_before_deadline_when_renewal_is_impossible() {
     let store = Store::redis();
     let (running, pid) = start(&store, "2s");
     eventually(LIMIT, "it runs", || lives(pid));
-    // SIGKILL to the wrapper: only the guardian is left.
+    // SIGKILL ends the wrapper, so only the guardian remains.
     running.signal(nix::sys::signal::Signal::SIGKILL);
     let deadline: i64 = value(&store)
         .expect("it is held")
@@ -136,7 +136,7 @@ fn at_least_with_a_short_rest_is_no_loss() {
     let proxy = FaultProxy::start(store.server().port());
     store.url = proxy.url();
     proxy.delay(Duration::from_millis(60));
-    // Of the 400 ms some 50 are left, and an answer takes 120.
+    // After the command, some 50 of the 400 ms remain, and a reply takes 120 ms.
     let words = ["--at-least", "400ms", "x", "sleep", "0.35"];
     store.run(&TIMESTAMP).words(&words).output().is(0, &[]);
 }
@@ -167,7 +167,7 @@ fn a_store_that_refuses_for_a_while_does_not_end_the_waiting() {
     };
     writes("1");
     let run = |option: &[&str]| store.run(&TIMESTAMP).words(option).words(&["x", "true"]);
-    // A run with `--try` gets the reason, and one that waited without success does not get "busy".
+    // A run with `--try` reports the reason. A run that waited without success does not report a busy lock.
     run(&["--try"]).output().is(69, &["refuses writes for now"]);
     run(&["--wait", "1"])
         .output()
@@ -197,7 +197,7 @@ fn a_run_inside_of_itself_does_not_wait_for_ever() {
     for option in ["", "--try"] {
         inner(option, "x").is(64, &["\"x\" is held by an outer `leasehold run`"]);
     }
-    // Another lock is independent, also under the same name.
+    // Another lock is independent. It has another name, or the same name in another namespace.
     inner("", "y").is(0, &[]);
     inner("--namespace other", "x").is(0, &[]);
     store.server().cli(&["SET", "y", AHEAD]);

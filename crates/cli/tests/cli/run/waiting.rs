@@ -1,4 +1,4 @@
-//! Waiting in line: messages, order, and leaving.
+//! Waiting in the queue: messages, order, and leaving.
 
 // `setsid`, `env --default-signal`, `date +%N` and /proc are Linux'.
 #![cfg(target_os = "linux")]
@@ -119,7 +119,7 @@ fn quiet_says_nothing(store: &Store) {
     let noisy = store.run(&["x", "true"]).start();
     noisy.until_it_says("1st in line");
     let quiet = store.run(&["-q", "x", "true"]).start();
-    // Its place in the queue is the only sign of it.
+    // Only its place in the queue shows that the quiet run waits.
     testkit::eventually(common::LIMIT, "it waits", || {
         store
             .run(&["-n", "x", "true"])
@@ -162,7 +162,8 @@ fn a_store_that_stopped_answering_is_not_a_busy_lock() {
         let waiting = store.verb(verb, &[&["-w", "10", "x"], words].concat());
         waiting.stdin(Stdio::piped()).start()
     };
-    // Far back in line the client seldom asks the store, so it does not notice a silent one by itself.
+    // A client far back in the queue seldom sends requests, so it does not notice by itself that the store is
+    // silent.
     let ahead: Vec<_> = (0..4).map(|_| waits("run", &["true"])).collect();
     for waiting in &ahead {
         waiting.until_it_says("waiting for");

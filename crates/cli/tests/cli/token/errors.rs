@@ -88,7 +88,7 @@ fn a_signal_while_waiting_leaves_nothing_behind(store: &Store) {
 }
 
 fn a_signal_before_the_token_is_written_gives_the_lock_back(store: &Store) {
-    // A pipe that is full and not read.
+    // The pipe is full, and no process reads it.
     let (unread, mut full) = std::io::pipe().expect("a pipe");
     fcntl(&full, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a pipe");
     while full.write(&[b'x'; 4096]).is_ok() {}
@@ -175,7 +175,7 @@ fn what_is_missing_or_wrong_is_64(store: &Store) {
     }
     is_free(store);
 
-    // A file format with # comments has cut off the fence.
+    // Simulates a file format that takes `#` as the start of a comment, and so cuts off the fence.
     let token = acquired(store, "1h");
     let owner = token.split('#').next().expect("it has a fence");
     let cut_off = [("LEASEHOLD_LOCK", "x"), ("LEASEHOLD_TOKEN", owner)];

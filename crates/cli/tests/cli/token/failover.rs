@@ -64,6 +64,6 @@ fn a_token_whose_owner_only_waits_after_a_failover_is_79() {
         let output = leasehold(&store, verb, &set);
         is(&output, 79, &["you do not hold \"x\" any more", "held by"]);
     }
-    // It has left the queue anyway.
+    // The token's owner has left the queue anyway.
     assert_eq!(queued(store.server()), 0);
 }

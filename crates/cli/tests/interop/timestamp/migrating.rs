@@ -121,7 +121,7 @@ fn timestamps_and_getset() -> String {
     let third = program(&third);
     exclude(&second, &third);
     exclude(&third, &third);
-    // Not before: programs without the mutex do not respect it.
+    // The mutex must not be removed before: programs without it do not respect it.
     let mut working = first.work();
     assert!(third.may_work());
     assert_eq!(working.ask("end"), "out");
