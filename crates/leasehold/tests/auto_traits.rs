@@ -1,4 +1,4 @@
-//! What can cross threads and outlive its maker. The compiler checks it: a type that loses this breaks programs that build today.
+//! Checks that programs can send these types and futures to other threads. A type that loses this breaks programs that compile today.
 
 use std::time::Duration;
 

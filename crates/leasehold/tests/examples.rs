@@ -1,4 +1,4 @@
-//! Every example runs as its first lines say, without a server and on a real one, and shows what it claims.
+//! Runs every example as its first lines say, without a server and on a real one, and checks its output.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,7 +13,7 @@ fn example(name: &str) -> Command {
     Command::new(path.join("examples").join(name))
 }
 
-/// What it prints, without a server and on one.
+/// The outputs of an example, without a server and with one.
 fn prints(name: &str) -> Vec<String> {
     let server = RedisServer::start();
     let run = |command: &mut Command| {

@@ -1,4 +1,4 @@
-//! The same without `async`: loaders are plain closures, which may block.
+//! The cache guard without `async`. Loaders are plain closures and may block.
 
 use std::thread;
 
@@ -11,7 +11,7 @@ use super::*;
 fn plain_closures_load_and_may_block() {
     let client = blocking::Client::embedded().unwrap();
     let cache = client.cache();
-    // The client's own thread, which serves the other reader, is not blocked by it.
+    // The loader does not block the client's own thread, which serves the other reader.
     let (cache, caller) = (&cache, thread::current().id());
     let (sender, receiver) = std::sync::mpsc::channel();
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! What a single call may ask for beside the policy.
+//! Options of a single call, beside the policy.
 
 use std::error::Error as StdError;
 
@@ -15,7 +15,7 @@ async fn who_never_waits_loads_or_is_told_at_once_that_another_does() {
     let meanwhile = async {
         sleep(SECOND).await;
         let begun = Instant::now();
-        // In another process, and in the one that loads.
+        // One caller is in another process, and one is in the process that loads.
         for cache in [&other, &cache] {
             let refused = cache
                 .get_or_refresh("home", fleet.slow(SECOND))
@@ -35,7 +35,7 @@ async fn who_never_waits_loads_or_is_told_at_once_that_another_does() {
     let got = never_wait(&other).await.unwrap();
     assert_eq!((*got, got.origin()), (1, Origin::Fresh));
     other.invalidate("home").await.unwrap();
-    // Its own load is no waiting for another.
+    // A caller with `never_wait` may load the value itself. That is no wait for another load.
     let got = never_wait(&other).await.unwrap();
     assert_eq!((*got, got.origin(), fleet.loads()), (2, Origin::Loaded, 2));
 
@@ -70,7 +70,7 @@ async fn entries_of_any_format_can_be_looked_at() {
     assert!(matches!(refused, Err(Error::Value { .. })), "{refused:?}");
 }
 
-/// A way that the library does not know: text, written backwards.
+/// An encoding that the library does not know: text, written backwards.
 struct Backwards;
 
 impl Encoding for Backwards {

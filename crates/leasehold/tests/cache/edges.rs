@@ -1,4 +1,4 @@
-//! Callers that would hang, spin, or be told what is not so.
+//! Edge cases in which a caller could hang, poll without a pause, or get a wrong result.
 
 use std::future::pending;
 
@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
 
-/// A call that is under way, after everything that can happen at once has happened.
+/// Starts the call, and returns after all steps that can happen at once.
 async fn under_way<V, C>(
     call: GetOrRefresh<V, C>,
 ) -> tokio::task::JoinHandle<<GetOrRefresh<V, C> as IntoFuture>::Output>
@@ -19,7 +19,7 @@ where
     call
 }
 
-/// Three clients: while the third loads for long, the load of the first ends as stale, and the second hears of that.
+/// Three clients. The first load ends with a stale value, and the second client is notified of it. The third client still loads.
 async fn stale_while_loading(fleet: &Fleet) -> (Cache, Cache) {
     let (early, second, third) = (fleet.cache(), fleet.cache(), fleet.cache());
     drop(under_way(early.get_or_refresh("home", fleet.slow(4 * SECOND))).await);
@@ -180,7 +180,7 @@ async fn loader_that_panics_when_dropped_does_not_block_entry() {
     let fleet = Fleet::new();
     let (cache, other) = (fleet.cache(), fleet.cache());
     drop(under_way(other.get_or_refresh("home", fleet.slow(5 * SECOND))).await);
-    // Another loads, so this one is never called.
+    // Another client loads, so the cache never calls this loader.
     let bomb = Bomb;
     let never = move || async move {
         let _bomb = bomb;
@@ -271,7 +271,7 @@ async fn must_be_fresh_catches_up_with_constant_invalidation() {
             matches!(got.origin(), Origin::Loaded | Origin::Waited),
             "{got:?}"
         );
-        // A load that had begun, and one more.
+        // The longest wait is for a load that has begun, and for one more load.
         assert!(took <= 5 * SECOND, "{took:?}");
     }
 }

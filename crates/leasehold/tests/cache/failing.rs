@@ -53,7 +53,7 @@ async fn a_failure_is_shared_and_the_fleet_leaves_the_source_alone() {
         }
         sleep(SECOND / 50).await;
     }
-    // After 1, 2, 4, 8, 16, 30 s at the latest, and at the earliest half of that.
+    // The pauses are at most 1, 2, 4, 8, 16 and 30 s, and at least half of that.
     assert!((4..=7).contains(&tried.len()), "{tried:?}");
     let got = caches[0]
         .get_or_refresh("other", fleet.slow(SECOND))
@@ -180,7 +180,7 @@ async fn a_loader_that_asks_for_its_own_entry_is_told_so_at_once() {
     };
     assert!(failed.text.contains("its own loader"), "{failed}");
     assert_eq!(begun.elapsed(), Duration::ZERO);
-    // Another entry is another matter.
+    // A loader may load another entry.
     let inner = cache.clone();
     let loader = || async move {
         let nested = inner.get_or_refresh("part", || async { Ok::<u32, String>(1) });

@@ -61,7 +61,7 @@ async fn value_loaded_before_invalidation_is_never_fresh_after() {
     );
     sleep(SECOND).await;
     other.invalidate("home").await.unwrap();
-    // In the process that loads the old one, too.
+    // The late call is in the process that still loads the old value. It must not get that value.
     let late = cache
         .get_or_refresh("home", fleet.slow(SECOND))
         .must_be_fresh()
@@ -72,7 +72,7 @@ async fn value_loaded_before_invalidation_is_never_fresh_after() {
         .await
         .unwrap();
     assert_eq!((*elsewhere, elsewhere.origin()), (2, Origin::Loaded));
-    // Whoever asked before has the old one, which was true when it asked.
+    // The early call began before the invalidation, so it may return the old value.
     assert_eq!(*early.await.unwrap().unwrap(), 1);
     let late = late.await.unwrap().unwrap();
     assert_eq!(*late, 2);

@@ -1,11 +1,11 @@
-//! Values that are kept in the process, on a real server, which pushes what changes; and in memory.
+//! Values that a client keeps in its process: on a real server, which notifies the client of changes, and in memory.
 
 use leasehold::cache::Origin;
 use testkit::{RedisServer, eventually};
 
 use super::*;
 
-/// A cache that keeps values for so long, and one that does not.
+/// Two caches: one keeps values in the process for `max_age`, and the other does not.
 async fn two(server: &RedisServer, max_age: Duration) -> (Cache, Cache) {
     let keeps = Client::builder().cache_in_process(1_000_000, max_age);
     let keeps = keeps.connect(&server.url()).await.unwrap();
@@ -23,14 +23,14 @@ async fn value(cache: &Cache, next: u32) -> u32 {
     *got.await.unwrap()
 }
 
-/// Waits until a value that was given to whoever loaded it has reached the store, too.
+/// Waits until the store has the value. The loader's caller gets it earlier.
 async fn settled(cache: &Cache, next: u32) {
     while cache.get::<u32>("home").await.unwrap().map(|got| *got) != Some(next) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// How many GETs the server was asked for.
+/// The number of GETs that the server has executed.
 fn gets(server: &RedisServer) -> u64 {
     let stats = server.cli(&["INFO", "commandstats"]);
     let stats = stats.text();
@@ -41,7 +41,7 @@ fn gets(server: &RedisServer) -> u64 {
     })
 }
 
-/// Waits until reading this value costs no request: what was pushed when it was stored may still be on the way.
+/// Waits until a read of this value needs no request. A notification of the store may still be on the way, and removes the value once.
 async fn is_kept(server: &RedisServer, keeps: &Cache, expected: u32) {
     let mut costs = u64::MAX;
     for _ in 0..100 {
@@ -68,7 +68,7 @@ async fn local_value_costs_no_request_until_it_changes() {
     }
     assert_eq!(gets(&server), before);
 
-    // Everything that changes it is heard: an invalidation, a newer value, a deletion by anyone, the loss of all.
+    // The client is notified of every change: an invalidation, a newer value, a deletion by any client, the loss of all data.
     let changes: [(&str, u32); 4] = [
         ("invalidate", 10),
         ("remove", 20),
@@ -113,11 +113,11 @@ async fn nothing_that_was_kept_outlives_a_connection() {
     assert_eq!(value(&keeps, 1).await, 1);
     settled(&other, 1).await;
     is_kept(&server, &keeps, 1).await;
-    // Who has subscribed is of no other type. Again if one was about to connect.
+    // The type `pubsub` means every connection with a subscription. The command repeats, because a client may connect just then.
     eventually(20 * SECOND, "both are cut off", || {
         server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]).int() >= 2
     });
-    // Nobody is connected who could be told.
+    // No client is connected now, so the server can notify none of this deletion.
     server.cli(&["DEL", "home"]);
     let mut seen = 0;
     for _ in 0..500 {
@@ -132,7 +132,7 @@ async fn nothing_that_was_kept_outlives_a_connection() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(seen, 3);
-    // What is read over the new connection is kept again, once it is known to hear.
+    // The client keeps values again, after the new connection has subscribed to notifications.
     settled(&other, 3).await;
     is_kept(&server, &keeps, 3).await;
 }
@@ -158,7 +158,7 @@ fn push_is_heard_though_runtime_of_client_is_gone() {
             is_kept(&server, &cache, 1).await;
             (keeps, cache, other)
         });
-        // Nobody is let in again: whatever is heard comes over the connection of before.
+        // The server accepts no new connection now. So the notification must come over the existing one.
         server.cli(&["CONFIG", "SET", "maxclients", "1"]);
         if !blocks {
             drop(executor);
@@ -182,7 +182,7 @@ async fn what_nobody_pushes_is_kept_for_its_bound() {
     let cache = keeps.embedded(&fleet.memory).unwrap().cache();
     assert_eq!(value(&cache, 1).await, 1);
     assert_eq!(value(&cache, 2).await, 1);
-    // Lost without a word.
+    // The store loses all data without a notification.
     fleet.memory.clear();
     tokio::time::sleep(5 * SECOND).await;
     let got = cache

@@ -1,4 +1,4 @@
-//! The cache guard as its users see it, on virtual time and a store in memory. Redis is tried out in `cache_redis`.
+//! The cache guard from the user's point of view, on virtual time and a store in memory. `cache_redis` tests it on Redis.
 #![cfg(feature = "cache")]
 #![allow(clippy::unwrap_used, reason = "a test may")]
 #![allow(
@@ -24,7 +24,7 @@ use leasehold::{Client, Clock, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Several processes that share a store, and a source whose reads are counted.
+/// Several processes that share a store, and a source that counts its reads.
 struct Fleet {
     memory: Memory,
     clock: Clock,
@@ -41,7 +41,7 @@ impl Fleet {
         }
     }
 
-    /// Another process: fresh for 60 s and stale for 600 more, without jitter, and nothing is refreshed early.
+    /// Another process. Values are fresh for 60 s and stale for 600 more, without jitter and early refreshes.
     fn cache(&self) -> Cache {
         let client = self.client();
         client
@@ -54,7 +54,7 @@ impl Fleet {
         builder.embedded(&self.memory).unwrap()
     }
 
-    /// A loader that takes so long and brings the number of loads until then.
+    /// A loader that takes this long and returns the number of loads so far.
     fn slow(
         &self,
         takes: Duration,

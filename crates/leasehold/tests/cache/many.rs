@@ -54,7 +54,7 @@ async fn what_the_loader_does_not_bring_has_no_value() {
     let many = lengths(&cache, &asked, &["unknown", "a"]).await.unwrap();
     assert_eq!(many.values.keys().collect::<Vec<_>>(), ["a"]);
     assert!(many.failed.is_empty());
-    // Nobody waits for the end of a lease.
+    // The call without a value leaves no lease behind, so the next caller loads at once.
     let begun = tokio::time::Instant::now();
     let other = fleet.cache();
     other
@@ -210,7 +210,7 @@ async fn ten_thousand_keys_are_one_call() {
 async fn a_key_that_another_loads_or_failed_to_load_holds_up_no_other() {
     let fleet = Fleet::new();
     let cache = fleet.cache();
-    // In another process, or in this one.
+    // The other call is in another process first, and then in this one.
     for other in [fleet.cache(), cache.clone()] {
         holds_up_no_other(&fleet, &cache, &other).await;
         for key in ["a", "bb", "ccc"] {

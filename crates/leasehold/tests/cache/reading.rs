@@ -1,4 +1,4 @@
-//! Fresh, stale, missing, invalidated.
+//! Entries that are fresh, stale, missing or invalidated.
 
 use futures_util::future::join_all;
 use leasehold::cache::{Error, Origin};
@@ -26,7 +26,7 @@ async fn one_loads_what_is_missing_and_all_others_wait_for_it() {
     assert!(got.iter().all(|got| **got == 1));
     let origins = |origin| got.iter().filter(|got| got.origin() == origin).count();
     assert_eq!((origins(Origin::Loaded), origins(Origin::Waited)), (1, 99));
-    // Woken, and not by their polls.
+    // The waiters are notified. Their polls would come later.
     assert!(
         begun.elapsed() < SECOND + Duration::from_millis(20),
         "{:?}",
@@ -184,7 +184,7 @@ async fn a_hot_entry_is_refreshed_early_by_one_and_never_expires() {
         assert_eq!(got.origin(), Origin::Fresh, "after {at} ms");
         sleep(Duration::from_millis(1)).await;
     }
-    // 100 s, a refresh every 8 to 10 s.
+    // In 100 s, one refresh comes each 8 to 10 s.
     let loads = fleet.loads();
     assert!((10..=14).contains(&loads), "{loads}");
 }

@@ -1,4 +1,4 @@
-//! What a hit and a stale read cost: one command each.
+//! The commands of a hit and of a stale read: one GET each.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use testkit::eventually;
 
 use crate::fleet::{Fleet, PLENTY, Told, total};
 
-/// Rounds until one is undisturbed.
+/// The most rounds that the test tries until one is undisturbed.
 const ROUNDS: u64 = 10;
 
-/// What `order` was answered, and how often each command ran meanwhile.
+/// Sends `order` to all processes. Returns the key, their replies, and the number of runs of each command.
 ///
-/// A round in which the server's clock was asked for besides is done again with another key.
+/// If another command disturbs a round, the test repeats it with another key.
 ///
-/// A stale value is given before its refresh is asked for: what ran is counted when so many `scripts` did.
+/// A process returns a stale value before it requests the refresh. So the count waits until this many `scripts` have run.
 fn undisturbed(
     fleet: &mut Fleet,
     stored: &str,
@@ -23,7 +23,7 @@ fn undisturbed(
     for round in 0..ROUNDS {
         let key = format!("hot-{round}");
         fleet.store(&key, stored);
-        // All are connected, and were told of the server's clock, by a load of their own.
+        // After a load of its own entry, each process is connected and knows the server's clock.
         for (number, process) in fleet.processes.iter_mut().enumerate() {
             process.order(&format!("offer key=own-{round}-{number} callers=1 takes=1"));
         }
@@ -43,7 +43,7 @@ fn undisturbed(
                 .collect();
             ran.get("evalsha").copied().unwrap_or_default() >= scripts
         });
-        // The server's clock is asked for after ten seconds, and by each script. What is yet to be stored is not of this round either.
+        // A client requests the server's time again after ten seconds, and each script reads it once. A `SET` belongs to an earlier load.
         let count = |name: &str| ran.get(name).copied().unwrap_or_default();
         assert_eq!(count("hello"), 0, "nobody has opened another connection");
         if count("set") == 0 && count("time") == count("evalsha") {
@@ -67,7 +67,7 @@ fn a_hit_is_one_get() {
 #[test]
 fn a_stale_read_is_one_get_and_the_refresh_is_one_in_the_fleet() {
     let mut fleet = Fleet::start(4);
-    // The load lasts longer than the traffic, so that all of it is stale. Who loads renews after ten seconds.
+    // The load lasts longer than the traffic, so all reads are stale. The loader renews its lease only after ten seconds.
     let order = |key: &str| format!("offer key={key} every=1000 ms=500 takes=5000 lease=30000");
     let (key, told, ran) = undisturbed(&mut fleet, "fresh=1", 4, order);
     let stale = total(&told, "stale");
@@ -79,7 +79,7 @@ fn a_stale_read_is_one_get_and_the_refresh_is_one_in_the_fleet() {
     );
     eventually(PLENTY, "it is loaded", || fleet.source.loads(&key) > 1);
     assert_eq!(fleet.source.loads(&key), 2, "{told:?}");
-    // One script for each process: which of them is to load; it asks again after half a second. All else is called by those scripts.
+    // Each process runs a script that decides which process loads. It asks again after half a second. The scripts call all other commands.
     let scripts = ran["evalsha"];
     assert!((4..=40).contains(&scripts), "{ran:?}");
     assert_eq!(ran["get"], stale, "{ran:?}");

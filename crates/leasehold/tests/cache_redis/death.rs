@@ -1,4 +1,4 @@
-//! The process that loads is killed.
+//! The test kills the process that loads.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::source::monotonic;
 
 const LEASE: Duration = Duration::from_secs(2);
 
-/// What a busy machine may add before somebody is scheduled.
+/// The delay that a busy machine may add before it runs a process.
 const SLACK: Duration = Duration::from_secs(3);
 
 #[test]
 fn another_client_takes_over_within_lease_without_leftovers() {
     let mut fleet = Fleet::start(4);
-    // The first loads for longer than the test lasts; the others ask while it does.
+    // The first process loads for longer than the test lasts. The others request the entry meanwhile.
     fleet.processes[0].order("offer key=hot callers=1 takes=60000 lease=2000");
     eventually(PLENTY, "the first one loads", || {
         fleet.source.loads("hot") == 1

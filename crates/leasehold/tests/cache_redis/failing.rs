@@ -21,7 +21,7 @@ fn the_fleet_tries_once_for_each_back_off_and_everyone_is_told() {
         .filter(|read| read.what == "begun")
         .map(|read| read.at)
         .collect();
-    // Twice as long each time; up to half of it is taken off at random.
+    // The back-off doubles with each failure. The client takes up to half of it off at random.
     for (failures, (end, next)) in ended.iter().zip(begun.iter().skip(1)).enumerate() {
         let pause = next.saturating_sub(*end);
         let least = std::time::Duration::from_millis((BACK_OFF << failures) / 2 - 5);

@@ -1,4 +1,4 @@
-//! A server, and processes that share a cache on it. Must never leave a process behind.
+//! A server, and processes that share a cache on it. Dropping the fleet ends the processes.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,7 +12,7 @@ use testkit::{RedisServer, eventually};
 use crate::process::{ANSWER, PLACE};
 use crate::source::Source;
 
-/// Longer than anything takes that works, also on a machine with other things to do.
+/// A time limit that only a fault reaches, also on a busy machine.
 pub(crate) const PLENTY: Duration = Duration::from_secs(30);
 
 pub(crate) struct Fleet {
@@ -29,7 +29,7 @@ pub(crate) struct Member {
     lines: BufReader<ChildStdout>,
 }
 
-/// What a process answered: numbers by name.
+/// The reply of a process: numbers by name.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Told(BTreeMap<String, u64>);
 
@@ -61,7 +61,7 @@ impl Fleet {
         }
     }
 
-    /// All of them do the same at once; their answers.
+    /// Sends an order to all processes at once, and returns their replies.
     pub(crate) fn all(&mut self, order: &str) -> Vec<Told> {
         self.begin(order);
         self.end()
@@ -77,13 +77,13 @@ impl Fleet {
         self.processes.iter_mut().map(Member::answer).collect()
     }
 
-    /// One alone.
+    /// Sends an order to the first process only.
     pub(crate) fn one(&mut self, order: &str) -> Told {
         self.processes[0].order(order);
         self.processes[0].answer()
     }
 
-    /// Has one alone load `key`, and waits until it is stored: who loads has the value before the server does.
+    /// Lets the first process load `key`, and waits until the server has stored it. The loader has the value earlier than the server.
     pub(crate) fn store(&mut self, key: &str, settings: &str) {
         let stored = |fleet: &Self| fleet.commands().get("set").copied().unwrap_or_default();
         let before = stored(self);
@@ -92,7 +92,7 @@ impl Fleet {
         eventually(PLENTY, "it is stored", || stored(self) > before);
     }
 
-    /// How often each command has run, those of scripts included.
+    /// The number of runs of each command, in scripts too.
     pub(crate) fn commands(&self) -> BTreeMap<String, u64> {
         let info = self.server.cli(&["INFO", "commandstats"]).text();
         let counted = info.lines().filter_map(|line| {
@@ -108,7 +108,7 @@ impl Fleet {
         keys.array().iter().map(testkit::Reply::text).collect()
     }
 
-    /// Every key ends by itself.
+    /// Checks that every key has a TTL.
     #[track_caller]
     pub(crate) fn assert_nothing_stays(&self) {
         for key in self.keys() {

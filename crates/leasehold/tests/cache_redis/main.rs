@@ -1,7 +1,7 @@
-//! The cache guard on a real server, among real processes: what is promised for a fleet, by counts that no noise changes.
+//! The cache guard on a real server, among real processes. The tests check counts, which a busy machine does not change.
 //!
-//! The processes are this program once more (see [`process`]); the source counts its reads in a file, outside of Redis. Times
-//! are only held against bounds that a busy machine keeps: `bench/stampede` measures them.
+//! The processes run this program too (see [`process`]). The source counts its reads in a file, outside of Redis. Limits for times are so
+//! long that a busy machine keeps them: `bench/stampede` measures times.
 #![cfg(feature = "cache")]
 #![allow(
     clippy::disallowed_methods,
@@ -19,7 +19,7 @@ mod register;
 mod slow;
 mod source;
 
-/// What the other processes of a fleet run; in the test run itself, which is none of them, it only says so.
+/// Runs a process of a fleet. In the test run itself, it only checks that this is no such process.
 #[test]
 fn a_process_of_the_fleet() {
     if !process::serve() {

@@ -1,7 +1,7 @@
 //! One load for each expiry, in a fleet of four processes, from every state that an entry can be in.
 //!
-//! Exactly one, however noisy the machine is: the lease of a load is 10 s here and the load 20 ms. A second would be legitimate only
-//! where the process that loads stands still for longer than its lease, or the server forgets that it loads (a `FLUSHALL` during it).
+//! It is exactly one load, on a busy machine too: the lease of a load is 10 s here, and the load takes 20 ms. A second load is correct only
+//! in two cases. The loading process stops for longer than its lease, or the server loses the lease (a `FLUSHALL` during the load).
 
 use testkit::eventually;
 
@@ -9,10 +9,10 @@ use crate::fleet::{Fleet, Member, PLENTY, Told, total};
 
 const PROCESSES: usize = 4;
 
-/// 250 calls a second in each process, for as long as that.
+/// Each process makes 250 calls a second, for 400 ms.
 const TRAFFIC: &str = "offer key=hot ms=400 every=4000";
 
-/// An entry that is stored, four processes that read it, and what a fifth does to it meanwhile: one load follows.
+/// Four processes read a stored entry, and `event` changes it, perhaps with a fifth process. Exactly one load follows.
 #[track_caller]
 fn one_load_follows(event: impl FnOnce(&Fleet, &mut Member)) {
     let mut fleet = Fleet::start(PROCESSES + 1);
@@ -23,7 +23,7 @@ fn one_load_follows(event: impl FnOnce(&Fleet, &mut Member)) {
     event(&fleet, &mut fifth);
     let told = fleet.end();
     check(&told, "during it");
-    // Those who came too late for it, on a busy machine, come now.
+    // On a busy machine, some processes may have ended before the change. This round lets them read the entry.
     let told = fleet.all(TRAFFIC);
     check(&told, "after it");
     assert_eq!(fleet.source.loads("hot"), 2, "{told:?}");
@@ -77,7 +77,7 @@ fn hard_expired() {
     check(&told, "hard-expired");
 }
 
-/// An order to the fifth process.
+/// Sends an order to the fifth process.
 fn does(order: &str) -> impl FnOnce(&Fleet, &mut Member) {
     move |_, fifth| {
         fifth.order(order);
@@ -100,9 +100,10 @@ fn flushed_under_traffic() {
     one_load_follows(|fleet, _| assert_eq!(fleet.server.cli(&["FLUSHALL"]).text(), "OK"));
 }
 
-/// 200 who ask at once for what is missing are answered by one load, soon after it: they are told, and need not ask. By asking alone
-/// they would have it half a second after the load begun or a second after it, and it takes 0.6 s. The best of a few rounds counts: a
-/// machine that does something else meanwhile makes it slower, never faster.
+/// 200 callers request a missing entry at once, and one load serves them soon after its end: the client notifies them.
+///
+/// Callers that only poll would ask 0.5 s after the begin of the load, and a second after it; the load takes 0.6 s. The test uses the best
+/// of a few rounds, since a busy machine can only add time.
 #[test]
 fn those_who_wait_are_told() {
     let mut fleet = Fleet::start(PROCESSES);

@@ -1,4 +1,4 @@
-//! The server stands still, or dies and comes back empty.
+//! The server stops, or dies and restarts without its data.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn a_pause_of_the_server_during_a_load_makes_nobody_load_again() {
     assert_eq!(total(&told, "busy") + total(&told, "failed"), 0, "{told:?}");
 }
 
-/// While the server is away there is no verdict, and so no load: an error says so. When it is back, and knows nothing, one loads.
+/// While the server is away, no process may load, and each call returns an error. After the restart without data, one process loads.
 #[test]
 fn without_the_server_nobody_loads_and_one_does_when_it_is_back() {
     let mut fleet = Fleet::start(4);
@@ -42,7 +42,7 @@ fn without_the_server_nobody_loads_and_one_does_when_it_is_back() {
     fleet.assert_nothing_stays();
 }
 
-/// The runtime that the client was made on does nothing: the client's own thread does it all.
+/// The runtime that created the clients does not run. Each client's own thread does the work.
 #[test]
 fn a_blocked_runtime_costs_no_answer() {
     let server = RedisServer::start();

@@ -1,5 +1,5 @@
-//! A process of a fleet: it reads through the cache as it is told on its standard input, and answers with one line. Must never
-//! decide anything: what it saw is judged by the test.
+//! A process of a fleet: it reads through the cache as the orders on its standard input say, and replies with one line. Only the test
+//! judges the results.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -13,10 +13,10 @@ use leasehold::cache::{Cache, Error, Origin, Policy};
 
 use crate::source::{Source, monotonic};
 
-/// Its folder; without it this is no process of a fleet.
+/// The folder of the fleet. A process without this variable belongs to no fleet.
 pub(crate) const PLACE: &str = "LEASEHOLD_FLEET";
 
-/// What begins a line that is meant for the test: the harness of Rust's tests prints as well.
+/// The first characters of a line for the test, since Rust's test harness prints lines too.
 pub(crate) const ANSWER: &str = "@ ";
 
 /// An order of the test: a word and `key=value` pairs.
@@ -75,18 +75,18 @@ pub(crate) struct Answered {
     pub(crate) how: &'static str,
     pub(crate) asked: Duration,
     pub(crate) took: Duration,
-    /// The value is older than what may count as fresh, and was said to be.
+    /// The value was invalid before the call began, and the call did not mark it as stale.
     pub(crate) outlived: bool,
 }
 
 struct Process {
     cache: Cache,
     source: Source,
-    /// It has been shown; the others are as a rule the same.
+    /// Set after the process has printed its first error. The other errors are usually equal.
     first_error: OnceLock<()>,
 }
 
-/// Does what it is told until its input ends. `false` if this is no process of a fleet.
+/// Executes orders until its input ends. Returns `false` if this is no process of a fleet.
 pub(crate) fn serve() -> bool {
     let Ok(place) = env::var(PLACE) else {
         return false;
@@ -108,7 +108,7 @@ pub(crate) fn serve() -> bool {
     println!("\n{ANSWER}ready");
     for line in stdin().lines() {
         let order = Order::parse(&line.expect("orders are text"));
-        // A task of the runtime's, as in any program: `block_on` polls here, in a thread that does nothing else.
+        // The order runs as a task of the runtime, as in any program. `block_on` would poll it on this thread, which does nothing else.
         let told = runtime.block_on(runtime.spawn(process.clone().obey(order)));
         println!("\n{ANSWER}{}", told.expect("an order does not panic"));
     }
@@ -126,7 +126,7 @@ impl Process {
         }
     }
 
-    /// `callers` at once, then one each `every` microseconds for `ms` milliseconds.
+    /// Makes `callers` calls at once, then one each `every` microseconds for `ms` milliseconds.
     async fn offer(self: &Arc<Self>, order: Order) -> Vec<Answered> {
         let order = Arc::new(order);
         let until = monotonic() + order.millis("ms", 0);
@@ -181,7 +181,7 @@ impl Process {
         }
     }
 
-    /// Changes what the source says, and makes what is stored stale; from the end of that on, what was before is never fresh.
+    /// Changes the register, and then invalidates or removes the entry. After that, no older value may count as fresh.
     async fn write(&self, order: &Order) -> String {
         let (key, value) = (order.key(), order.number("value", 0));
         self.source.write_register(&key, value);
@@ -201,8 +201,8 @@ fn ended(end: Result<(), Error>) -> String {
     end.map_or_else(|error| format!("error={error:?}"), |()| "ok=1".to_owned())
 }
 
-/// How many ended how, and what the median and the last but one in a hundred of each took, in microseconds; when the last of those
-/// who waited was answered.
+/// Counts the calls by result, with the median and the 99th percentile of their durations in microseconds. `waited_until` is the time at
+/// which 99 % of the waiters had their value.
 fn summary(answers: &[Answered]) -> String {
     let mut by: BTreeMap<&str, Vec<u128>> = BTreeMap::new();
     for answer in answers {

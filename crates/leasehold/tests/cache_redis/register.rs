@@ -1,15 +1,17 @@
-//! Values that change while they are loaded. A register is written, then the entry is invalidated; from the end of that on nobody, in any
-//! process, may be given an older value as fresh. `leasehold lab` tries all schedules of a model; this is a sample of real ones, on a
-//! real server, by processes that do all of it at once.
+//! Values that change while they are loaded. The test writes a register and then invalidates the entry. After that, no process may get an
+//! older value as fresh.
+//!
+//! `leasehold lab` tries all schedules of a model. This test is a sample of real schedules on a real server, where all processes work at
+//! once.
 
 use crate::fleet::{Fleet, total};
 
-/// Keys, each with a history of its own.
+/// The number of keys. Each has its own history.
 const KEYS: u64 = 8;
-/// Writes of each.
+/// The number of rounds. Each writes one key eight times, so each key gets 40 writes in all.
 const WRITES: u64 = 40;
 
-/// A number that looks random, from two others.
+/// A number that looks random, from two other numbers.
 fn mixed(key: u64, turn: u64) -> u64 {
     let mut bits = (key << 32 | turn).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits ^= bits >> 29;
@@ -24,7 +26,7 @@ fn no_old_value_is_fresh_after_it_was_invalidated() {
     for turn in 1..=WRITES {
         let key = turn % KEYS;
         let (takes, lease) = (2 + mixed(key, turn) % 24, 10 + mixed(turn, key) % 40);
-        // Some leases end before their loads do, and are not renewed; some reads want what is fresh, and wait.
+        // Some leases end before their loads, without renewals. Some reads require a fresh value and wait.
         let (renewed, fresh) = (
             mixed(key, turn + 7) % 2 * 60_000,
             1 + mixed(key, turn + 3) % 60,
@@ -55,6 +57,6 @@ fn no_old_value_is_fresh_after_it_was_invalidated() {
             .sum::<u64>();
         seen = (seen.0 + fresh, seen.1 + total(&told, "stale"));
     }
-    // It was not all of one kind.
+    // The reads returned both kinds of values, fresh and stale.
     assert!(seen.0 > 500 && seen.1 > 100, "{seen:?}");
 }

@@ -14,8 +14,8 @@ fn renewed_it_stays_the_only_one() {
     );
 }
 
-/// Without renewal others load beside it, one for each lease; but the first value to come is kept, and serves everyone from then on. A
-/// lock that is checked at the end instead would drop each of them for ever.
+/// Without renewals, other processes load too, one for each lease. The cache keeps the first value that arrives, and serves all callers
+/// with it. A lock with a check at the end would discard every value.
 #[test]
 fn not_renewed_it_still_fills_the_cache() {
     let mut fleet = Fleet::start(4);

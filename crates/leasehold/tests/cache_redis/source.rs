@@ -1,5 +1,5 @@
-//! What is cached: a source that writes every read of it down, outside of Redis, and a register beside it. Must never lose a read:
-//! each is one line, written at once to the end of a file.
+//! The cached source. It appends each read to a file outside of Redis, and has a register for each key. Each read is one line in one write,
+//! so no read is lost.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// What all processes of a host agree on.
+/// A clock that all processes of a host share.
 pub(crate) fn monotonic() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC)
         .expect("CLOCK_MONOTONIC")
@@ -35,7 +35,7 @@ impl Source {
         Self(folder.to_owned())
     }
 
-    /// Reads the source: what the register of `key` shows half-way.
+    /// Reads the source. Takes the value of the register of `key` in the middle of the read.
     pub(crate) async fn read(
         self,
         key: String,
@@ -90,7 +90,7 @@ impl Source {
             .collect()
     }
 
-    /// How often `key` was begun to be read.
+    /// The number of reads of `key` that have begun.
     pub(crate) fn loads(&self, key: &str) -> usize {
         self.record(key)
             .iter()
@@ -98,7 +98,7 @@ impl Source {
             .count()
     }
 
-    /// What the source says now.
+    /// The current value of the register of `key`.
     pub(crate) fn register(&self, key: &str) -> u64 {
         self.number("register", key)
     }
@@ -126,7 +126,7 @@ impl Source {
         }
     }
 
-    /// Eight bytes at once, which no reader sees half of.
+    /// Writes eight bytes in one call, so that no reader sees a part of them.
     fn write_number(&self, what: &str, key: &str, value: u64) {
         let path = self.0.join(format!("{what}-{key}"));
         let file = OpenOptions::new()

@@ -13,16 +13,16 @@ use crate::{MANY, MOMENTS, Scene, poll_n_times_then_drop, poll_once_then_drop_af
 
 type Acquiring<'a> = Pin<Box<dyn Future<Output = Result<Option<Lease>, Error>> + Send + 'a>>;
 
-/// A way to acquire.
+/// A method that acquires.
 type Way = fn(&Mutex) -> Acquiring<'_>;
 
-/// Those that wait.
+/// The methods that wait.
 const PATIENT: [Way; 2] = [
     |mutex| Box::pin(async { mutex.acquire().await.map(Some) }),
     |mutex| Box::pin(async { mutex.acquire_within(LONG).await.map(Some) }),
 ];
 
-/// All of them.
+/// All methods.
 const WAYS: [Way; 3] = [PATIENT[0], PATIENT[1], |mutex| {
     Box::pin(mutex.try_acquire())
 }];
@@ -152,8 +152,8 @@ async fn a_lock_that_was_handed_over_and_not_looked_at(place: Place) {
     }
 }
 
-/// Between the client's last look at the caller and the delivery lies a microsecond. It takes many tries to hit it, which
-/// close in on it: later after a drop that came too early, and earlier after a lease that was delivered.
+/// The client checks for the last time that the caller still waits, and delivers the lease about a microsecond later. The test needs many
+/// tries to hit this moment. It drops later after a drop that was too early, and earlier after a delivery.
 async fn a_lock_that_is_just_being_delivered(place: Place) {
     let scene = Scene::at(place).await;
     let mutex = scene.mutex();

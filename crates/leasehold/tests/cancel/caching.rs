@@ -1,5 +1,5 @@
-//! Calls of the cache, dropped at any moment. A load that was begun goes on, and whoever asks next has a value soon: leases last for
-//! 30 s here, so that none that is left behind can hide.
+//! Calls of the cache, dropped at any moment. A load that has begun goes on, and the next caller gets a value soon. Leases last for 30 s
+//! here, so a leaked lease cannot hide.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -53,7 +53,7 @@ const WAYS: [Way; 6] = [
     },
 ];
 
-/// The cache under test, and that of an operator; no two tries on one entry.
+/// The cache under test, and the cache of an operator. Each try uses a new entry.
 struct Entries {
     scene: Scene,
     tries: u32,
@@ -90,11 +90,11 @@ impl Entries {
         key
     }
 
-    /// Nothing keeps the operator from a fresh value.
+    /// Checks that the operator soon gets a fresh value.
     async fn is_had_soon(&self, key: &str) {
         let policy = Self::policy().must_be_fresh(true).stale_if_error(false);
         let asking = async {
-            // A load that failed before is told for 20 ms.
+            // For 20 ms after a failed load, the cache returns its error.
             loop {
                 let call = self
                     .scene

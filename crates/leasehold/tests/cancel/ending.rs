@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::Scene;
 use crate::common::{Place, on_every_store, stand_in_line};
 
-/// The runtime of a user's program, with threads of its own.
+/// The runtime of a user's program, with its own threads.
 fn another_runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();
     builder

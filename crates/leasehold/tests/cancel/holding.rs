@@ -1,4 +1,4 @@
-//! What is done with a lease, and with a client, dropped at any moment.
+//! Calls of a lease and of a client, dropped at any moment.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use crate::common::{Place, TTL, eventually, look, on_every_store};
 use crate::{MANY, MOMENTS, Scene, poll_n_times_then_drop, poll_once_then_drop_after};
 
-/// Does `drop_at` for 1, 2, ... n polls, until the future has come to its end.
+/// Calls `drop_at` with 1, 2, ... n polls, until the future ends by itself.
 async fn at_each_poll(mut drop_at: impl AsyncFnMut(usize) -> bool) {
     for n in 1..=MANY {
         if drop_at(n).await {
@@ -78,7 +78,7 @@ async fn release_after(place: Place) {
     .await;
 }
 
-/// Nobody learns the token, so nothing may stay taken.
+/// A caller that drops the future never learns the token, so the lock must become free.
 async fn detach(place: Place) {
     let scene = Scene::at(place).await;
     at_each_poll(async |n| {
@@ -149,7 +149,7 @@ async fn run_from_the_mutex(place: Place) {
     scene.waits_for_nobody_after(held).await;
 }
 
-/// Whoever stops watching changes nothing, and is told when it looks again.
+/// A dropped watch changes nothing, and a later watch reports the end.
 async fn watch(place: Place) {
     let scene = Scene::at(place).await;
     let lease = scene.lease().await;

@@ -1,4 +1,4 @@
-//! Locks that stay taken for a least time: also when a future is dropped, but not if nobody received the lease.
+//! Locks with an at-least time. They also stay taken when a future is dropped, but not if no caller received the lease.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use crate::common::{Place, TTL, look, on_every_store};
 use crate::{MANY, MOMENTS, Scene, poll_n_times_then_drop};
 
-/// A lock that is kept for longer than the test looks, and is free only when it is broken.
+/// Checks that the lock stays taken after the lease ends, and that a break frees it.
 async fn is_kept_until_broken(scene: &Scene, lease: Lease) {
     let fence = lease.fence();
     drop(lease);
@@ -31,7 +31,7 @@ async fn an_acquisition_that_is_dropped_keeps_nothing(place: Place) {
         scene.is_free_soon().await;
     }
     for moment in MOMENTS {
-        // Looked at once, and then only dropped: it may be granted meanwhile.
+        // Polls the future once and drops it a moment later. The client may get the lock meanwhile.
         let mut acquiring = Box::pin(mutex.clone().acquire_owned());
         let first = poll_n_times_then_drop(1, acquiring.as_mut()).await;
         if let Some(lease) = first {
@@ -65,7 +65,7 @@ async fn a_future_that_owns_its_mutex_leaves_nothing(place: Place) {
     scene.waits_for_nobody_after(held).await;
 }
 
-/// The same future, woken now and then, so that it is polled as often as it takes.
+/// Wakes the future each millisecond, so that it is polled often enough.
 async fn forever_or_waker<T>(future: impl Future<Output = T>) -> T {
     tokio::select! {
         output = future => output,

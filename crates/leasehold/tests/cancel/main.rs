@@ -1,7 +1,6 @@
-//! Whoever stops waiting, by dropping a future at any of its polls or with all of its runtime, leaves nothing behind.
+//! A caller may drop a future at any of its polls, or its whole runtime. This leaves nothing behind in the store.
 //!
-//! Leases here last for 30 s and a grant that nobody claims for 3 s, so that none of them can hide a leak: all must be
-//! clean within [`SOON`].
+//! Leases here last for 30 s, and grants without a claim for 3 s, so no leak can hide. The store must be clean within [`SOON`].
 
 mod acquiring;
 #[cfg(feature = "cache")]
@@ -22,13 +21,13 @@ use common::{Place, TTL, look};
 use leasehold::{Client, Lease, Snapshot};
 use tokio::time::{sleep, timeout};
 
-/// How soon all must be clean: a second, and another for a machine that is busy with other things.
+/// The time until the store must be clean: a second, and another for a busy machine.
 const SOON: Duration = Duration::from_secs(2);
 
 /// More polls than any future of the library needs.
 const MANY: usize = 50;
 
-/// Moments at which to drop a future while the client works on it behind: before the request, during it, after it.
+/// Moments at which to drop a future while the client works in the background: before the request, during it, after it.
 const MOMENTS: [Duration; 10] = {
     let mut moments = [Duration::ZERO; 10];
     let mut at = 1;
@@ -39,7 +38,7 @@ const MOMENTS: [Duration; 10] = {
     moments
 };
 
-/// Polls `future` up to `n` times, but for the first only when it was woken, and drops it. What it gave, if it ended.
+/// Polls `future` up to `n` times and drops it. After the first poll, it polls only when woken. Returns the output, if there is one.
 async fn poll_n_times_then_drop<F: Future>(n: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polls = 0;
@@ -57,16 +56,16 @@ async fn poll_n_times_then_drop<F: Future>(n: usize, future: F) -> Option<F::Out
     .await
 }
 
-/// Polls `future` once, and drops it when `event` has come, without looking at it again.
+/// Polls `future` once, and drops it after `event` without another poll.
 async fn poll_once_then_drop_after<F: Future>(future: F, event: impl Future<Output = ()>) {
     let mut future = pin!(future);
-    // A fast client may have answered by now: then what it gave is dropped as late.
+    // A fast client may have finished by now. Then its output is dropped after the event.
     let first = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
     event.await;
     drop(first);
 }
 
-/// One lock, the client under test, and an operator who looks on.
+/// One lock, the client under test, and an operator's client that inspects the lock.
 struct Scene {
     place: Place,
     client: Client,
@@ -87,17 +86,17 @@ impl Scene {
         self.client.mutex("m").ttl(TTL)
     }
 
-    /// The client's own lease.
+    /// A lease of the client under test.
     async fn lease(&self) -> Lease {
         common::take(&self.client, "m").await
     }
 
-    /// A lease of someone else.
+    /// A lease of the operator.
     async fn held_by_another(&self) -> Lease {
         common::take(&self.operator, "m").await
     }
 
-    /// Waits until the operator sees this, but not for long.
+    /// Waits until the operator sees this state, at most for [`SOON`].
     async fn shows(&self, what: &str, condition: impl Fn(&Snapshot) -> bool) {
         let looking = async {
             while !condition(&look(&self.operator, "m").await) {
@@ -114,12 +113,12 @@ impl Scene {
             .await;
     }
 
-    /// What was begun for the client so far has reached the store: it does one thing after another.
+    /// Waits until the store has all earlier requests of the client. It sends requests in order.
     async fn all_was_sent(&self) {
         look(&self.client, "m").await;
     }
 
-    /// The lock is soon free, nobody waits for it, and it can be had.
+    /// Checks that the lock is soon free and without waiters, and that the operator can acquire it.
     async fn is_free_soon(&self) {
         self.all_was_sent().await;
         let free = |seen: &Snapshot| seen.holder.is_none() && seen.queue.is_empty();
@@ -128,7 +127,7 @@ impl Scene {
         lease.release().await.expect("it is held");
     }
 
-    /// Soon nobody waits, `held` is what it was, and after its release the lock is free.
+    /// Checks that soon no client waits and `held` is unchanged, and that the lock is free after its release.
     async fn waits_for_nobody_after(&self, held: Lease) {
         self.all_was_sent().await;
         let theirs = |seen: &Snapshot| {

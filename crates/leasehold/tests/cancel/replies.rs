@@ -1,4 +1,4 @@
-//! Requests that were carried out on Redis and whose reply was lost, given up then.
+//! Requests that Redis executes, but whose reply is lost. The caller then gives up.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use testkit::{FaultProxy, RedisServer};
 use crate::common::{TTL, eventually, look, take};
 use crate::poll_n_times_then_drop;
 
-/// A client behind a network that can lose replies, and an operator who is not.
+/// A client behind a proxy that can lose replies, and an operator's client with a direct connection.
 struct Scene {
     server: RedisServer,
     proxy: FaultProxy,
@@ -29,7 +29,7 @@ impl Scene {
             client,
             operator,
         };
-        // The server knows the scripts from here on, so that the first request already counts.
+        // The server knows the scripts from here on, so it executes the first request of the test.
         let lease = take(&scene.client, "m").await;
         lease.release().await.expect("it is held");
         scene
@@ -39,24 +39,24 @@ impl Scene {
         self.client.mutex("m").ttl(TTL)
     }
 
-    /// The reply to a request has been thrown away.
+    /// Waits until the proxy has discarded a reply.
     async fn a_reply_is_lost(&self) {
         let lost = async || self.proxy.swallowed() > 0;
         eventually("a reply is lost", lost).await;
     }
 
-    /// The network works again. The connections whose replies were lost do not: TCP loses nothing and goes on.
+    /// Repairs the network, and cuts the connections that lost a reply. A TCP connection cannot lose bytes and go on.
     fn recovers(&self) {
         self.proxy.cut_and_answer();
     }
 
-    /// The network works again after a reply was lost.
+    /// Waits until a reply is lost, and then repairs the network.
     async fn loses_a_reply_and_recovers(&self) {
         self.a_reply_is_lost().await;
         self.recovers();
     }
 
-    /// The acquisition under way takes the lock, and its reply is lost.
+    /// Waits until the store has granted the lock and the proxy has discarded the reply.
     async fn an_acquisition_is_carried_out(&self) {
         self.a_reply_is_lost().await;
         assert!(
@@ -65,7 +65,7 @@ impl Scene {
         );
     }
 
-    /// The network works again, and the lock is free long before its TTL.
+    /// Repairs the network, and checks that the lock is free long before its TTL ends.
     async fn recovers_and_is_clean(&self) {
         self.recovers();
         let clean = async || {
@@ -109,7 +109,7 @@ async fn a_place_in_the_queue_that_was_given_is_given_back() {
     let scene = Scene::begin().await;
     let held = take(&scene.operator, "m").await;
     let mutex = scene.mutex();
-    // It knows then that others want the lock, so that its next request is the one that joins the queue.
+    // After this, the client knows that others want the lock, so its next request joins the queue.
     let busy = mutex.try_acquire().await.expect("it answers");
     assert!(busy.is_none());
     scene.proxy.swallow_replies(true);

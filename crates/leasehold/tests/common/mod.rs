@@ -1,4 +1,4 @@
-//! Stores that the clients of a test share, and short words for what the tests do there.
+//! Stores that the clients of a test share, and helpers for the tests.
 
 #![allow(dead_code, reason = "each test crate uses its own part of it")]
 
@@ -12,13 +12,13 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Longer than anything takes that works.
+/// A time limit that only a fault reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// Longer than any test: what waits for it to pass has failed.
+/// A TTL longer than any test. A test that waits until it passes has failed.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
-/// A store, and what it lives in.
+/// A store, with its memory, directory or server.
 pub(crate) enum Place {
     Memory(Memory),
     Local(TempDir),
@@ -38,7 +38,7 @@ impl Place {
         Self::Redis(Box::new(RedisServer::start()))
     }
 
-    /// A client with a process' usual settings.
+    /// A client with default settings.
     pub(crate) async fn client(&self) -> Client {
         self.connect(Client::builder()).await.expect("it works")
     }
@@ -50,12 +50,12 @@ impl Place {
         }
     }
 
-    /// Whether a client is told when another one waits.
+    /// True if the store notifies a client when another client waits.
     pub(crate) fn tells_wanted(&self) -> bool {
         !matches!(self, Self::Local(_))
     }
 
-    /// Where it is; memory is nowhere.
+    /// The URL of the store. `memory:` does not lead to the memory of this store.
     pub(crate) fn url(&self) -> String {
         match self {
             Self::Memory(_) => "memory:".into(),
@@ -65,7 +65,7 @@ impl Place {
     }
 }
 
-/// Stamps out behaviours, `async fn(Place)`, for every store.
+/// Makes tests of behaviours, `async fn(Place)`, for every store.
 macro_rules! on_every_store {
     ($($behaviour:ident)*) => {
         on_every_store! { memory: $($behaviour)* }
@@ -85,18 +85,18 @@ macro_rules! on_every_store {
 }
 pub(crate) use on_every_store;
 
-/// A lock that must be free.
+/// Takes a lock that must be free.
 pub(crate) async fn take(client: &Client, name: &str) -> Lease {
     let lease = client.mutex(name).ttl(TTL).try_acquire().await;
     lease.expect("the store answers").expect("nobody holds it")
 }
 
-/// What an operator sees of the lock.
+/// The state of the lock, as an operator sees it.
 pub(crate) async fn look(client: &Client, name: &str) -> Snapshot {
     client.inspect(name).await.expect("the store answers")
 }
 
-/// Starts to wait for `mutex`, and returns when it stands in line. What it gets is in `waiting`, with `number`.
+/// Starts to wait for `mutex`, and returns when the waiter is in the queue. `waiting` gets `number` and the result of the acquire.
 pub(crate) async fn stand_in_line(
     waiting: &mut JoinSet<(usize, Result<Lease, Error>)>,
     number: usize,
@@ -109,7 +109,7 @@ pub(crate) async fn stand_in_line(
     timeout(LONG, stands.notified()).await.expect("it queues");
 }
 
-/// Looks again and again until `condition` holds.
+/// Polls until `condition` holds.
 pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let looking = async {
         while !condition().await {

@@ -1,4 +1,4 @@
-//! Leases that are left to whoever has their token.
+//! Detached leases: a program with the token can renew, check and release them.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ async fn detached_lease_outlives_client_and_is_found_by_token(place: Place) {
     assert!(left(detached.check().await.expect("it is held")) > TTL * 3);
     detached.clone().release().await.expect("it is held");
     take(&b, "m").await.release().await.expect("it is free");
-    // A second release has nothing to do, and says so.
+    // A second release has nothing to release, and reports this.
     assert_eq!(gone(detached.release().await), LossCause::NotHeld(None));
 }
 
@@ -66,7 +66,7 @@ async fn nobody_renews_a_detached_lease_and_it_is_never_taken_again(place: Place
     let lease = take(&a, "m").await;
     let ttl = MS * 300;
     let (detached, _) = lease.detach(ttl).await.expect("it was held");
-    // The client that took it lives, and must let it end.
+    // The client that took the lock is still alive. It must let the lease end.
     eventually("it ends", async || look(&b, "m").await.holder.is_none()).await;
     for answer in [detached.renew(TTL).await, detached.check().await] {
         assert_eq!(gone(answer), LossCause::NotHeld(None));

@@ -1,4 +1,4 @@
-//! The blocking facade: every verb and setting of the async one, without an executor.
+//! The blocking facade: it has every method and setting of the async API, without an executor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -73,7 +73,7 @@ fn work_runs_under_a_lease() {
     let ran = mutex.try_run(|_| mutex.try_run(|_| ()).expect("it answers").is_none());
     assert!(ran.expect("it answers").expect("it is free").output);
 
-    // Nothing cancels it: what it gave is given, with the loss beside it.
+    // A loss cannot cancel the closure. `run` returns its output, and reports the loss beside it.
     let lease = mutex.acquire().expect("it is free");
     let ran = lease.run(|lease| {
         let broken = client.break_lock("m", lease.fence());
@@ -167,7 +167,7 @@ fn a_cache_has_all_settings() {
     assert_eq!(*stored.expect("it is stored"), [1]);
 }
 
-/// A verb: whether it is `async`, and whether it borrows, so that `Deref` reaches it.
+/// A method: whether it is `async`, and whether it borrows `self`, so that `Deref` reaches it.
 #[derive(Debug, Clone, Copy)]
 struct Verb {
     waits: bool,
@@ -176,7 +176,7 @@ struct Verb {
 
 type Types = BTreeMap<String, BTreeMap<String, Verb>>;
 
-/// The public verbs of each type in these files, and the types that deref.
+/// The public methods of each type in these files, and the types that implement `Deref`.
 fn verbs(files: &[PathBuf]) -> (Types, BTreeSet<String>) {
     let (mut types, mut derefs) = (Types::new(), BTreeSet::new());
     for file in files {
@@ -186,7 +186,7 @@ fn verbs(files: &[PathBuf]) -> (Types, BTreeSet<String>) {
         while let Some(line) = lines.next() {
             if line.starts_with("impl") {
                 let head = line.trim_end_matches(" {").trim_start_matches("impl");
-                // Parameters of the impl, as far as they are on this line.
+                // Skips the parameters of the impl, as far as they are on this line.
                 let head = head.rsplit_once("> ").map_or(head, |(before, after)| {
                     if before.starts_with('<') { after } else { head }
                 });
@@ -232,7 +232,7 @@ fn sources(at: &Path) -> Vec<PathBuf> {
     paths.flat_map(|path| sources(&path)).collect()
 }
 
-/// Types of the async library that the facade has, too. The builder is the same type in both.
+/// Types of the async API that the facade has too. The builder is one type for both.
 const FACADE: [&str; 10] = [
     "Client",
     "Mutex",
@@ -246,10 +246,10 @@ const FACADE: [&str; 10] = [
     "GetManyOrRefresh",
 ];
 
-/// A future that owns its mutex has no counterpart: there are no futures.
+/// Methods whose future owns the mutex. The facade has no futures, so it does not need them.
 const FUTURES_ONLY: [&str; 3] = ["acquire_owned", "acquire_within_owned", "try_acquire_owned"];
 
-/// What it is called where it blocks.
+/// The name of the method in the blocking API.
 fn name_here(verb: &str) -> &str {
     match verb {
         "lost" => "wait_lost",

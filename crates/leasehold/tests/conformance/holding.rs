@@ -1,4 +1,4 @@
-//! One lease: extended, given back, lost.
+//! One lease: its extension, its release, its loss.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ async fn a_lock_can_be_kept_taken_after_its_release(place: Place) {
     let released = clock.now();
     lease.release_after(MS * 400).await.expect("it was held");
     let next = b.mutex("m").acquire_within(LONG).await;
-    // One millisecond for the store's rounding.
+    // The store may round by one millisecond.
     assert!(clock.now().since(released) >= MS * 399);
     drop(next.expect("it was kept for no longer"));
 }
@@ -83,7 +83,7 @@ async fn a_lock_stays_taken_for_a_least_time(place: Place) {
     let asked = clock.now();
     drop(mutex.acquire().await.expect("it is free"));
     let here = mutex.acquire_within(LONG).await;
-    // One millisecond for the store's rounding.
+    // The store may round by one millisecond.
     assert!(clock.now().since(asked) >= MS * 399, "nor here");
     drop(here.expect("it was kept for no longer"));
     let there = b.mutex("m").acquire_within(LONG).await;

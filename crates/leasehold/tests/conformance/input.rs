@@ -1,4 +1,4 @@
-//! Bad input is refused by name, before any I/O.
+//! The library refuses wrong input before any I/O, and names it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::common::{Place, TTL, eventually, look, on_every_store, take};
 const MS: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What was refused, when it had to be refused as input.
+/// The refused input. Panics if the result is another error, or none.
 #[track_caller]
 fn invalid<T>(result: Result<T, Error>) -> Invalid {
     match result.err().expect("bad input") {
@@ -19,7 +19,7 @@ fn invalid<T>(result: Result<T, Error>) -> Invalid {
     }
 }
 
-/// Every way to acquire refuses it.
+/// Checks that every method that acquires refuses the lock.
 async fn refused(mutex: Mutex) -> Invalid {
     let by_try = invalid(mutex.try_acquire().await);
     assert_eq!(by_try, invalid(mutex.acquire().await));
@@ -27,7 +27,7 @@ async fn refused(mutex: Mutex) -> Invalid {
     by_try
 }
 
-/// A client whose store is gone: what it still refuses, it refuses by itself.
+/// A client of a server that no longer runs. So its refusals come without a request.
 async fn without_a_store() -> Client {
     let server = RedisServer::start();
     Client::connect(&server.url()).await.expect("it answers")
@@ -83,7 +83,7 @@ async fn urls_of_no_store() {
         ("", "\"\"", "redis"),
         ("localhost", "\"...\"", "redis"),
         ("http://127.0.0.1/", "\"http:...\"", "redis"),
-        // What stands before the colon may be a user, or a password.
+        // The text before the colon may be a user or a password.
         ("memcached:S3CR3T", "\"...\"", "redis"),
         ("REDIS://127.0.0.1/", "\"REDIS:...\"", "redis"),
         ("redis://:S3CR3T@127.0.0.1:99999/", "\"redis:...\"", "redis"),

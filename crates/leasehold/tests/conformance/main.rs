@@ -1,4 +1,4 @@
-//! What the library promises, on every store. A new store is one more line in `common::on_every_store`.
+//! The promises of the library, on every store. For a new store, add one line to `common::on_every_store`.
 
 #[path = "../common/mod.rs"]
 mod common;

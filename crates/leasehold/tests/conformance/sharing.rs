@@ -1,4 +1,4 @@
-//! What clients see of each other.
+//! The effects of one client that other clients see.
 
 use leasehold::{Client, HolderIdentity, blocking};
 use tokio::task::JoinSet;

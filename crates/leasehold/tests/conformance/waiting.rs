@@ -1,4 +1,4 @@
-//! Standing in line.
+//! Waiting in the queue.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use crate::common::{LONG, Place, TTL, look, on_every_store, stand_in_line, take};
 
-/// Long enough for a store that is late to say who holds the lock, and over before it is asked again: while it does not answer, it has
-/// given no verdict. Who is told nothing asks each 250 ms.
+/// Long enough for a slow store to name the holder, and over before the client asks again: without a reply, the client has no verdict. A
+/// client that the store does not notify asks each 250 ms.
 fn one_answer(place: &Place) -> Duration {
     Duration::from_millis(if place.tells_wanted() { 900 } else { 200 })
 }
@@ -45,7 +45,8 @@ async fn a_free_lock_is_had_at_once_however_short_the_limit(place: Place) {
     drop(mutex.acquire_within(LONG).await.expect("it is free"));
 }
 
-/// Tasks of these clients come one after the other, and each client's are served in that order. The store sees one of each.
+/// Tasks of these clients join the queue one after the other, and each client serves its tasks in that order. The store sees one waiter for
+/// each client.
 async fn served_in_order(place: Place, clients: &[usize]) {
     let operator = place.client().await;
     let both = [place.client().await, place.client().await];
@@ -88,13 +89,13 @@ async fn tasks_of_one_client_are_served_in_order(place: Place) {
     served_in_order(place, &[0; 5]).await;
 }
 
-/// While another client waits, a client hands the lock on to its own tasks sixteen times and no more.
+/// While another client waits, a client hands the lock to at most sixteen of its own tasks.
 async fn a_client_with_many_tasks_does_not_keep_another_waiting(place: Place) {
     let (many, one) = (place.client().await, place.client().await);
     let held = take(&many, "m").await;
     let mut waiting = JoinSet::new();
     stand_in_line(&mut waiting, 0, one.mutex("m").ttl(TTL)).await;
-    // Over one connection, that the lock is wanted is heard before what was asked later is answered.
+    // One connection keeps the order: after this reply, the client knows that another client wants the lock.
     look(&many, "m").await;
     for number in 1..=40 {
         stand_in_line(&mut waiting, number, many.mutex("m").ttl(TTL)).await;
@@ -108,7 +109,7 @@ async fn a_client_with_many_tasks_does_not_keep_another_waiting(place: Place) {
             .expect("no task panics");
         lease.expect("its turn").release().await.expect("held");
         if number == 0 {
-            // Or fewer, if fifty milliseconds have passed.
+            // There are fewer if fifty milliseconds have passed.
             assert!(served <= 16, "{served}");
             return;
         }
@@ -201,7 +202,7 @@ async fn who_waits_behind_its_own_is_told_without_a_request(place: Place) {
     assert!(queue.is_empty(), "the store sees none of them: {queue:?}");
 }
 
-/// A lock that lingers is had again without asking, and given up when another client wants it.
+/// A client acquires a lingering lock again without a request. It gives the lock up when another client wants it.
 async fn a_lock_lingers_until_another_client_wants_it(place: Place) {
     let (a, b) = (place.client().await, place.client().await);
     let mutex = a.mutex("m").ttl(TTL).linger(LONG);
