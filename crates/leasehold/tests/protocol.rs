@@ -1,5 +1,5 @@
-//! The test vectors in `docs/reference/protocol.md`, `docs/compatibility.md`, `docs/reference/cache-protocol.md` and `docs/reference/timestamp.md` are what the code
-//! does.
+//! Compares the code with the test vectors in `docs/reference/protocol.md`, `docs/compatibility.md`, `docs/reference/cache-protocol.md` and
+//! `docs/reference/timestamp.md`.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ fn keys() {
     }
 }
 
-/// By the rules, and by a client that takes the lock on a real server.
+/// Checks the rules themselves, and a client that takes the lock on a real server.
 #[test]
 fn templates() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! A store in memory that fails, hangs, is slow or loses replies when a test says so, on virtual time.
+//! A store in memory that fails, hangs, is slow or loses replies as a test demands, on virtual time.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(30);
 
-/// Two clients of one store; the faults of the first one's way are its own.
+/// Two clients of one store. Faults on the way of the first client do not affect the other.
 struct Scene {
     clock: Clock,
     memory: Memory,
@@ -42,7 +42,7 @@ impl Scene {
     }
 }
 
-/// The error of a store, and nothing else.
+/// Returns the store error. Panics for any other result.
 fn store_error(result: Result<impl std::fmt::Debug, Error>) -> leasehold::StoreError {
     match result {
         Err(Error::Store(error)) => error,
@@ -56,7 +56,7 @@ async fn lease_is_doubtful_then_lost_on_time_while_store_hangs() {
     let asked = scene.clock.now();
     let lease = scene.lease().await;
     scene.memory.faults().hang();
-    // Renewed after a third of the TTL, and unanswered for 2 s.
+    // The client renews after a third of the TTL. The request gets no reply for 2 s.
     sleep(TTL / 3 + SECOND).await;
     assert!(!lease.is_doubtful());
     sleep(SECOND + MS * 10).await;
@@ -156,7 +156,7 @@ async fn a_slow_store_keeps_the_order_and_answers_within_the_limit() {
     lease.release().await.expect("it is held");
     assert!(scene.lease().await.valid_for() > TTL / 2);
 
-    // Longer than a request may take: told at the limit, carried out all the same.
+    // The reply takes longer than a request may. The client reports the timeout, and the store executes the request anyway.
     scene.memory.faults().slow(SECOND * 5);
     let refused = store_error(
         scene

@@ -1,4 +1,4 @@
-//! Leases over hours, a suspended host and a wall clock that is set back, on virtual time. Nothing here waits for real.
+//! Leases over hours, a suspended host and a wall clock that is set back, on virtual time. No test waits in real time.
 
 #![allow(
     clippy::unchecked_time_subtraction,
@@ -15,12 +15,12 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 const TTL: Duration = Duration::from_secs(30);
 
-/// How long before the store a client lets go: 1 % of the TTL for clocks that drift apart, and 2 ms.
+/// The client's safety margin before the store's deadline: 1 % of the TTL for drift, and 2 ms.
 fn drift(ttl: Duration) -> Duration {
     ttl / 100 + MS * 2
 }
 
-/// Two clients of one store in memory, whose time is the test's.
+/// Two clients of one store in memory. The test moves their clock.
 struct Scene {
     clock: Clock,
     memory: Memory,
@@ -60,7 +60,7 @@ impl Scene {
         seen.holder.is_none()
     }
 
-    /// How long until the store lets the lock expire.
+    /// The time until the store lets the lock expire.
     async fn expires_in(&self) -> Duration {
         let seen = self.other.inspect("m").await.expect("memory answers");
         let holder = seen.holder.expect("it is held");
@@ -82,7 +82,7 @@ async fn a_lease_renews_itself_for_hours() {
         assert!(!lease.is_lost() && !lease.is_doubtful());
         shortest = shortest.min(lease.valid_for());
     }
-    // It is renewed when a third of the TTL has passed, so that two tries may fail.
+    // The client renews after a third of the TTL, so that two attempts may fail.
     let third = TTL * 2 / 3 - drift(TTL);
     assert!(shortest >= third - MS * 200, "{shortest:?}");
     lease.release().await.expect("it was held all the time");
@@ -113,7 +113,7 @@ async fn a_lost_lease_cannot_be_extended_and_its_release_says_so() {
     let mutex = scene.mutex().auto_renew(false);
     let lease = mutex.acquire().await.expect("nobody holds it");
     lease.lost().await;
-    // The store would still say yes.
+    // The store would still confirm the lease.
     assert!(!scene.is_free().await);
     let refused = lease.extend(TTL).await.expect_err("it is lost");
     assert!(matches!(refused, Error::Lost(_)), "{refused:?}");

@@ -1,4 +1,4 @@
-//! Who may connect, to what, and as whom: every refusal names the host and the cause, and never the password.
+//! Addresses, users and passwords. Every refusal names the host and the cause, and never the password.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use crate::scene::{
     shows_no_password, take, within,
 };
 
-/// Why a URL cannot be used.
+/// The error for a URL that the client cannot use.
 async fn refusal(url: &str, kind: StoreErrorKind, host: &str) -> StoreError {
     let builder = Client::builder().request_timeout(millis(1000));
     let asked = within("a verdict", builder.connect(url)).await;
@@ -20,7 +20,7 @@ async fn refusal(url: &str, kind: StoreErrorKind, host: &str) -> StoreError {
     error
 }
 
-/// A server whose users are told apart by `rules`; their password is the canary.
+/// A server, and the URL of a user that has these `rules`. The user's password is the canary.
 fn with_user(rules: &[&str]) -> (RedisServer, String) {
     let server = RedisServer::start();
     let password = format!(">{CANARY}");
@@ -59,7 +59,7 @@ async fn a_password_that_is_wrong_missing_or_right() {
     ];
     assert!(shown.iter().all(|text| !text.contains(CANARY)), "{shown:?}");
 
-    // It is taken away while in use, and the server is lost as well.
+    // An operator changes the password while the client uses it. Later the server stops too.
     server.cli(&["CONFIG", "SET", "requirepass", "another one"]);
     crate::scene::kill_connections(&server);
     let verdict = within("a verdict", client.mutex("other").try_acquire()).await;
@@ -134,7 +134,7 @@ async fn who_may_not_listen_or_publish_waits_by_polling() {
         let (server, url) = with_user(rules);
         let (one, two) = (connect(&url).await, connect(&url).await);
         let all = connect(&server.url()).await;
-        // One line: the first cannot hear; the second can, and the one before it cannot tell it.
+        // The queue has two waiters. The first may not subscribe. The second may, but the client before it may not notify it.
         let lease = take(&one, "orders", LONG).await;
         let deaf = queue_up(&server, &two, "orders", LONG);
         let hearing = queue_up(&server, &all, "orders", LONG);
@@ -205,7 +205,7 @@ async fn half_an_answer_is_no_proof_of_another_protocol() {
     let url = format!("redis://:{CANARY}@{host}/");
     let error = refusal(&url, StoreErrorKind::Unreachable, &host).await;
     assert!(!error.may_have_taken_effect, "{error}");
-    // Lets the thread end.
+    // Lets the thread of the listener end.
     drop(Client::connect(&url).await);
 }
 
@@ -223,7 +223,7 @@ async fn a_node_of_a_cluster_is_refused_with_what_to_do() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_busy_leaves_nobody_deaf() {
-    // The word of every version; since 7.0 it is also called busy-reply-threshold.
+    // Every version knows this name. Since 7.0 the option has a second name, busy-reply-threshold.
     let server = RedisServer::builder()
         .option("lua-time-limit", "50")
         .start();
@@ -240,7 +240,7 @@ async fn a_server_that_is_busy_leaves_nobody_deaf() {
             .is_some_and(|error| error.contains("BUSY"))
     };
     testkit::eventually(PLENTY, "the script hogs the server", busy);
-    // It comes back while the server is busy, and may not take that for a refusal.
+    // The client connects again while the server is busy. It must not take the BUSY error for a refusal.
     let before = proxy.accepted();
     proxy.cut();
     testkit::eventually(PLENTY, "it tries again", || proxy.accepted() >= before + 3);
@@ -268,7 +268,7 @@ async fn a_server_that_is_busy_leaves_nobody_deaf() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_listens_says_nothing() {
-    // Never accepted: the kernel takes the connection all the same.
+    // The listener accepts no connection, but the kernel completes it anyway.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let host = listener.local_addr().expect("bound").to_string();
     let url = format!("redis://:{CANARY}@{host}/");

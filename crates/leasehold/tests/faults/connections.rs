@@ -1,4 +1,4 @@
-//! Connections and scripts that go away at any moment, while the server lives.
+//! The test cuts connections and deletes scripts at any moment, while the server lives.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ async fn holder_with_repeatedly_killed_connections_keeps_lock() {
     lease.release().await.expect("held all the time");
 }
 
-/// Connections are killed just before the release, just after it, or both.
+/// The test kills connections just before the release, just after it, or both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wake_that_was_missed_costs_no_more_than_a_poll() {
     let server = RedisServer::start();
@@ -94,7 +94,7 @@ async fn a_wake_that_was_missed_costs_no_more_than_a_poll() {
     }
     gaps.sort_unstable();
     println!("from release to the next holder, wakes missed: {gaps:?}");
-    // Each is a poll of 250 ms at most when the machine is idle; not one in four may be far from that.
+    // On an idle machine, a waiter polls after at most 250 ms. At most one gap in four may be much longer.
     assert!(gaps[gaps.len() * 3 / 4] < millis(600), "{gaps:?}");
 }
 
@@ -102,7 +102,7 @@ async fn a_wake_that_was_missed_costs_no_more_than_a_poll() {
 async fn an_acquisition_cut_off_half_way_is_never_busy_with_itself() {
     let server = Arc::new(RedisServer::start());
     let client = connect(&server.url()).await;
-    // Long enough for a connection that came up to be used before it is killed.
+    // The pause lets the client use a new connection before the test kills it.
     let nemesis = Nemesis::start(&server, millis(1), kill_until_connected);
     let (mut held, mut failed) = (0, 0);
     let mut last = None;
@@ -113,7 +113,7 @@ async fn an_acquisition_cut_off_half_way_is_never_busy_with_itself() {
                 held += 1;
                 assert!(last.is_none_or(|last| last < lease.fence()));
                 last = Some(lease.fence());
-                // Also released while connections die; the verdict may be that there is none yet.
+                // Connections also die during this release, so it may get no verdict.
                 drop(lease);
             }
             Ok(None) => panic!("{name} is busy, and only this client ever asked for it"),

@@ -1,4 +1,4 @@
-//! Passwords that change while a client lives: it asks for them at each dial.
+//! Passwords that change while a client lives. The client requests the password at each dial.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use testkit::RedisServer;
 
 use crate::scene::{CANARY, kill_connections, kill_until_connected, millis, store_error, within};
 
-/// A place where an operator puts the password of the day.
+/// The current password, which an operator can change.
 #[derive(Clone, Default)]
 struct Vault {
     password: Arc<Mutex<Option<String>>>,
@@ -48,7 +48,7 @@ async fn a_password_that_is_rotated_costs_no_lease() {
 
     server.cli(&["CONFIG", "SET", "requirepass", "of tomorrow"]);
     vault.put("of tomorrow");
-    // A connection that is there stays; the next dial needs the new password.
+    // An existing connection stays. The next dial needs the new password.
     kill_until_connected(&server);
     let renewed = async {
         while let Err(error) = lease.extend(millis(30_000)).await {
@@ -118,7 +118,7 @@ async fn a_password_in_clear_is_seen_by_the_doctor() {
     let server = RedisServer::builder().password(CANARY).start();
     let vault = Vault::default();
     vault.put(CANARY);
-    // A name of this host that does not look like one.
+    // The address of this host as one number, which the client does not recognise as private.
     let url = server.url().replace("127.0.0.1", "2130706433");
     let builder = Client::builder().credentials(move || std::future::ready(vault.get()));
     let how = Examination::new(millis(30_000)).quick(true);

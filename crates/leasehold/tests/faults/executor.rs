@@ -1,4 +1,4 @@
-//! The executor that a client was made on: blocked, ended, exchanged. Its leases must not notice, nor must the server.
+//! The executor that created the client is blocked, ends, or is replaced. Neither the leases nor the server may notice this.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::scene::{LONG, PLENTY, connect, is_free, millis, queue_up, take};
 
-/// Renewed several times before a story is over. Two thirds of it are what a busy machine may be late.
+/// The client renews it several times before a test ends. A busy machine may be late by two thirds of it.
 const SHORT: Duration = millis(1200);
 
-/// An executor that does nothing unless it is told to.
+/// An executor that runs only inside `block_on`.
 fn executor() -> Runtime {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime")
@@ -29,14 +29,14 @@ pub(crate) fn on_a_thread<T: Send + 'static>(
     std::thread::spawn(work)
 }
 
-/// A client whose connection is run by an executor.
+/// A client that was created on an executor.
 fn scene() -> (RedisServer, Runtime, Client) {
     let (server, executor) = (RedisServer::start(), executor());
     let client = executor.block_on(connect(&server.url()));
     (server, executor, client)
 }
 
-/// A waiter of `client` that has been told that it is queued, and what gives it the lock.
+/// A waiter of `client` that knows its place in the queue, and a function that releases the lock to it.
 fn in_line(
     server: &RedisServer,
     executor: &Runtime,
@@ -74,7 +74,7 @@ fn a_blocked_executor_costs_no_lease() {
     assert!(is_free(&server, "orders"));
 }
 
-/// How many connections the server has ever had.
+/// The number of connections that the server has accepted so far.
 fn connections(server: &RedisServer) -> String {
     let stats = server.cli(&["INFO", "stats"]).text();
     let line = stats
@@ -86,11 +86,11 @@ fn connections(server: &RedisServer) -> String {
 #[test]
 fn a_blocked_executor_costs_no_connection() {
     let (server, executor, client) = scene();
-    // What asks is one connection, for as long as the server lives.
+    // The test itself sends commands over one connection, for as long as the server lives.
     let before = connections(&server);
     for _ in 0..3 {
         let lease = executor.block_on(take(&client, "orders", LONG));
-        // Beside the executor, and then on it again.
+        // First without the executor, and then on it again.
         block_on(client.inspect("orders")).expect("it is answered");
         block_on(lease.release()).expect("it is held");
         let lease = block_on(client.mutex("orders").ttl(LONG).acquire()).expect("it is free");
@@ -101,7 +101,7 @@ fn a_blocked_executor_costs_no_connection() {
     assert_eq!(connections(&server), before);
 }
 
-/// How often the client's own thread has gone to sleep.
+/// The number of times that the client's own thread went to sleep.
 #[cfg(target_os = "linux")]
 fn sleeps(client: &Client) -> u64 {
     // A thread's name is cut to 15 bytes.
@@ -128,7 +128,7 @@ fn an_idle_client_wakes_nobody() {
     let (_server, executor, client) = scene();
     let lease = executor.block_on(take(&client, "orders", LONG));
     executor.block_on(lease.release()).expect("it is held");
-    // The time limits of what was answered run out, and nothing is looked at any more.
+    // The time limits of finished requests still expire. After that, the thread has nothing to check.
     let mut before = sleeps(&client);
     let mut quiet = super::scene::now();
     eventually(PLENTY * 2, "five seconds without a wake-up", || {
@@ -149,7 +149,7 @@ fn a_look_is_answered_beside_a_blocked_executor() {
     let proxy = FaultProxy::start(server.port());
     let client = executor.block_on(connect(&proxy.url()));
     proxy.delay(millis(60));
-    // It is sent, and its answer comes when nobody is there.
+    // The client sends the request. The reply comes while the executor is blocked.
     let blocked = async {
         tokio::time::sleep(millis(30)).await;
         std::thread::sleep(millis(300));
@@ -162,7 +162,7 @@ fn a_look_is_answered_beside_a_blocked_executor() {
 #[test]
 fn a_look_is_answered_when_its_executor_ends() {
     let server = RedisServer::start();
-    // Who hears first that it has ended is another each time.
+    // In each round, another task may notice first that the executor has ended.
     for _ in 0..20 {
         let proxy = FaultProxy::start(server.port());
         let mut one_worker = Builder::new_multi_thread();
@@ -211,7 +211,7 @@ fn an_acquisition_goes_on_where_its_executor_ended() {
     let (server, executor, client) = scene();
     let lock = client.mutex("orders").ttl(LONG);
     let mut acquiring = Box::pin(lock.acquire());
-    // Sent, and perhaps answered, when the executor ends.
+    // The request is sent, and perhaps answered, when the executor ends.
     executor.block_on(async { assert!(futures_util::poll!(&mut acquiring).is_pending()) });
     drop(executor);
     let lease = block_on(acquiring).expect("the same owner asks again");

@@ -1,5 +1,5 @@
-//! A failover to a replica that lags: what was done since it was cut off is undone, and who was granted the lock since stands
-//! in line again.
+//! A failover to a replica that lags. The failover undoes all changes since the replica was cut off. A client that was granted the lock
+//! since then is a waiter again.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn server() -> testkit::RedisServerBuilder {
     RedisServer::builder().option("repl-diskless-sync-delay", "0")
 }
 
-/// Waits until it has all that its primary has.
+/// Waits until the replica has all data of its primary.
 fn follows(replica: &RedisServer) {
     eventually(PLENTY, "the replica has it all", || {
         let info = replica.cli(&["INFO", "replication"]).text();
@@ -28,8 +28,8 @@ fn becomes_primary(server: &RedisServer) {
     server.cli(&["REPLICAOF", "NO", "ONE"]);
 }
 
-/// A holder for `ttl`, and one that waits behind it, whose lease it is after the replica was cut off. Then the replica's data are
-/// the server's, as after a failover to it.
+/// `ann` holds the lock for `ttl`, and `bob` waits. The replica is cut off, and then `bob` gets the lock. At the end the server takes over
+/// the replica's data, as in a failover. Returns the lease of `bob`.
 async fn failed_over(primary: &RedisServer, ttl: Duration) -> Lease {
     let replica = server().replica_of(primary.port()).start();
     let (ann, bob) = (connect(&primary.url()).await, connect(&primary.url()).await);
@@ -77,7 +77,7 @@ async fn lock_granted_again_does_not_go_on_under_old_fence() {
     eventually(PLENTY, "the lease of before has ended", || {
         is_free(&primary, "x")
     });
-    // Somebody asks, and the lock goes to who stands in line.
+    // A request of another client makes the store grant the lock to the waiter.
     let cid = connect(&primary.url()).await;
     let tried = within("an answer", cid.mutex("x").try_acquire()).await;
     assert!(tried.expect("an answer").is_none());
@@ -106,8 +106,8 @@ async fn a_token_of_one_that_stands_in_line_again_is_lost() {
     assert_eq!(queued(&primary, "x"), 0);
 }
 
-/// The holder of before is gone, and the lock went to the one in line: under a later fence, or, if the clock of the new server
-/// is behind, a lower one.
+/// The store has granted the lock to its owner again, since the owner was in the queue. The new fence is later, or lower if the clock of
+/// the new server is behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_of_one_that_was_granted_the_lock_again_is_lost() {
     for later in [true, false] {
@@ -137,8 +137,7 @@ async fn a_token_of_one_that_was_granted_the_lock_again_is_lost() {
     }
 }
 
-/// The lock went to somebody else while the holder did not look. The answer to its first release is lost, or
-/// not.
+/// Another client took the lock, and the holder did not notice. The reply to the holder's first release is lost, or not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
     for cut in [false, true] {
@@ -149,7 +148,7 @@ async fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
         let lease = within("an answer", lock.acquire()).await.expect("free");
         server.cli(&["DEL", "x"]);
         let _other = take(&bob, "x", LONG * 20).await;
-        // By the server's clock it has held for longer than any release here takes.
+        // By the server's clock, the holder has had the lock for longer than any release in this test takes.
         server.clock().advance(LONG * 10);
 
         proxy.swallow_replies(cut);
@@ -166,7 +165,7 @@ async fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
     }
 }
 
-/// Connects with more time than a busy machine takes.
+/// Connects with time limits that a busy machine keeps.
 async fn patient(url: String) -> Client {
     let builder = Client::builder()
         .request_timeout(PLENTY)
@@ -174,8 +173,8 @@ async fn patient(url: String) -> Client {
     builder.connect(&url).await.expect("it works")
 }
 
-/// The waiter hears of its grant only after the claim has run out on the new primary and another client holds the lock. By the
-/// clock of the old primary the grant would be as good as new.
+/// The waiter is notified of its grant too late: the claim window on the new primary is over, and another client holds the lock. By the
+/// clock of the old primary, the grant would still be new.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_of_the_new_primary_is_not_dated_by_the_old_one() {
     let old = server().virtual_clock().start();
@@ -190,7 +189,8 @@ async fn a_grant_of_the_new_primary_is_not_dated_by_the_old_one() {
         queued(&new, "x") == 1
     });
 
-    // It has no room for now: the waiter connects, listens and asks, and is told nothing of its time.
+    // The new primary has no memory for now. The waiter connects, subscribes and sends its request, but learns nothing of the server's
+    // time.
     set(&new, "maxmemory", "1");
     new.cli(&["CONFIG", "RESETSTAT"]);
     becomes_primary(&new);
@@ -206,12 +206,12 @@ async fn a_grant_of_the_new_primary_is_not_dated_by_the_old_one() {
     let bob = connect(&new.url()).await;
     new.cli(&["DEL", "x"]);
     new.clock().advance(now().since(last_heard));
-    // The lock goes to who stands in line.
+    // This request makes the store grant the lock to the waiter.
     let tried = within("an answer", bob.mutex("x").try_acquire()).await;
     assert!(tried.expect("an answer").is_none());
     assert_eq!(queued(&new, "x"), 0, "the waiter was granted the lock");
     new.clock().advance(CLAIM_WINDOW + millis(100));
-    // Valkey looks at its clock once in a millisecond.
+    // Valkey reads its clock once in a millisecond.
     eventually(PLENTY, "the claim has run out", || is_free(&new, "x"));
     let other = take(&bob, "x", LONG).await;
 

@@ -1,4 +1,4 @@
-//! Other programs' locks on the same key: ours and theirs exclude each other, and neither breaks the other's.
+//! Locks of other programs on the same key. Both sides exclude each other, and neither breaks the lock of the other.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::scene::{
     queued, take, within,
 };
 
-/// What redlock clients of every language send to release.
+/// The release script of redlock clients in every language.
 const COMPARE_AND_DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
-/// Puts waiters into the line of a lock that are heard of no more, and would be told on `channel`. Returns the keys of the line.
+/// Puts waiters into the queue of a lock. They send nothing, and the store would notify them on `channel`. Returns the keys of the queue.
 fn play_waiters(server: &RedisServer, name: &str, count: u32, channel: &str) -> [String; 2] {
     let keys = ["lh-queue", "lh-waiters"].map(|end| format!("{{{name}}}:{end}"));
     for number in 1..=count {
@@ -27,10 +27,10 @@ fn play_waiters(server: &RedisServer, name: &str, count: u32, channel: &str) -> 
     keys
 }
 
-/// How long a waiter had waited at each answer.
+/// The waiting times of a waiter, one for each reply.
 type Answers = Arc<Mutex<Vec<Duration>>>;
 
-/// Waits for a lock, and notes the answers.
+/// Waits for a lock, and records the replies.
 fn wait_for(client: &Client, name: &str) -> (Answers, JoinHandle<Result<Lease, Error>>) {
     let answers = Answers::default();
     let lock = client.mutex(name).ttl(LONG).on_wait({
@@ -40,7 +40,7 @@ fn wait_for(client: &Client, name: &str) -> (Answers, JoinHandle<Result<Lease, E
     (answers, beside(async move { lock.acquire().await }))
 }
 
-/// A waiter that is the first in line looks every 50 ms.
+/// Checks that a waiter asks each 50 ms, like every first waiter in a queue.
 fn looks_often(answers: &Answers) {
     let count = || answers.lock().expect("no panic").len();
     let begun = count();
@@ -59,7 +59,7 @@ fn looks_often(answers: &Answers) {
 async fn a_foreign_lease_is_waited_for_until_it_ends() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
-    // Before it begins: nobody knows how late its answer is heard.
+    // Taken before the SET, since its reply may come late.
     let began = now();
     let set = server.cli(&["SET", "orders", "somebody", "NX", "PX", "1500"]);
     assert_eq!(set.text(), "OK");
@@ -115,8 +115,8 @@ async fn keys_of_any_type_are_busy_and_named_and_left_alone() {
             lock.try_acquire().await.expect("no exception").is_none(),
             "{kind}"
         );
-        // Who is first in line asks each 50 ms, and an answer that is late when the limit passes is a store that does not answer. Who
-        // is far behind asks once.
+        // The first waiter in the queue asks each 50 ms. If its last reply were late at the time limit, the result would be a store error.
+        // A waiter far behind asks only once.
         let aux = play_waiters(&server, "k", 50, "-");
         let refused = within("the limit", lock.acquire_within(millis(900))).await;
         let Err(Error::Timeout(timeout)) = refused else {
@@ -181,7 +181,7 @@ async fn foreign_clients_are_excluded_and_read_our_token() {
     assert!(lease.release().await.is_err());
     assert_eq!(server.cli(&["GET", "orders"]).text(), "theirs");
 
-    // They end while nobody is connected, and the one in line is told by nobody.
+    // The other program's lock ends while no client is connected, so no client notifies the waiter.
     let waiter = queue_up(&server, &client, "orders", LONG);
     kill_connections(&server);
     assert_eq!(delete("theirs"), 1);
@@ -190,7 +190,7 @@ async fn foreign_clients_are_excluded_and_read_our_token() {
     assert!(is_free(&server, "orders"));
 }
 
-/// It stood so far behind that it would have looked again after ten seconds.
+/// The waiter stood so far back in the queue that it would ask again only after ten seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_left_alone_behind_a_foreign_lock_looks_often() {
     let server = RedisServer::start();
@@ -229,11 +229,11 @@ async fn who_waits_behind_the_dead_for_a_foreign_lock_looks_often() {
     lease.release().await.expect("held");
 }
 
-/// The clients before it die in the moment of the release: nobody is left to tell it.
+/// The clients before it in the queue die at the moment of the release, so none of them notifies it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_left_when_those_before_it_die_has_the_lock_in_100_ms() {
     const WITHIN: Duration = millis(100);
-    // For a round trip, and for a machine on which processes are let run late. By 50 ms for each place it took 1.25 s.
+    // Tolerance for a round trip and a busy machine. With 50 ms for each place in the queue, it took 1.25 s.
     const NOISE: Duration = millis(150);
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
@@ -250,7 +250,7 @@ async fn who_is_left_when_those_before_it_die_has_the_lock_in_100_ms() {
         let count = || answers.lock().expect("no panic").len();
         eventually(PLENTY, "it waits", || count() > 0);
         assert_eq!(queued(&server, &name), 25);
-        // Just after it has asked, the next time is the furthest away.
+        // Right after a request, the next request is furthest away.
         let asked = count();
         eventually(PLENTY, "it asks again", || count() > asked);
         let mut connection = server.connection();
@@ -265,7 +265,7 @@ async fn who_is_left_when_those_before_it_die_has_the_lock_in_100_ms() {
     assert!(took[2] <= WITHIN + NOISE, "the third of five: {took:?}");
 }
 
-/// Ends a connection and a lock in one step.
+/// Ends a connection and deletes a lock in one transaction.
 fn kill_and_delete(connection: &mut RespConn, id: i64, name: &str) {
     let words = |text: &str| text.split(' ').map(Into::into).collect();
     let kill = format!("CLIENT KILL ID {id}");
@@ -275,7 +275,7 @@ fn kill_and_delete(connection: &mut RespConn, id: i64, name: &str) {
     assert_eq!(done, [1, 1]);
 }
 
-/// An answer with all of it would be more than a server lets wait for a client that listens.
+/// A reply with the whole value would exceed the server's buffer for a subscribed client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_huge_foreign_value_costs_no_other_lease_anything() {
     let server = RedisServer::start();

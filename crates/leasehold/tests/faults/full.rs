@@ -1,4 +1,4 @@
-//! A server whose memory is full and that may evict nothing.
+//! A server whose memory is full. It may evict no key.
 
 use leasehold::StoreErrorKind;
 use testkit::{RedisServer, eventually};
@@ -8,7 +8,7 @@ use crate::scene::{
     within,
 };
 
-/// Less than an empty server uses.
+/// Sets the memory limit below the memory of an empty server.
 fn fill(server: &RedisServer) {
     set(server, "maxmemory", "1");
     let write = server.cli(&["SET", "anything", "at all"]);
@@ -39,7 +39,7 @@ async fn what_is_held_is_kept_and_given_back_and_nothing_new_is_taken() {
     let error = refused(newcomer, StoreErrorKind::Full, &host);
     assert!(!error.may_have_taken_effect && is_free(&server, "other"));
 
-    // By itself for more than a TTL, then by hand.
+    // The client renews for longer than a TTL, and then the test renews by hand.
     let until = lease.valid_until();
     within("renewals", async {
         while lease.valid_until() <= until || crate::scene::now() <= until {
@@ -47,7 +47,7 @@ async fn what_is_held_is_kept_and_given_back_and_nothing_new_is_taken() {
         }
     })
     .await;
-    // One may have been late, and the next one is well.
+    // One renewal may have been late. The next one ends the doubt.
     eventually(PLENTY, "no doubt is left", || !lease.is_doubtful());
     assert!(!lease.is_lost());
     lease.extend(LONG).await.expect("PEXPIRE takes no memory");
@@ -74,7 +74,7 @@ async fn what_is_held_is_kept_and_given_back_and_nothing_new_is_taken() {
 async fn a_waiter_in_line_outlasts_a_full_server() {
     let server = RedisServer::start();
     let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
-    // Not renewed: it ends while the server is full, and its holder releases nothing.
+    // The client does not renew this lease, so it ends while the server is full. Its holder releases nothing.
     let lock = one.mutex("orders").ttl(millis(1200)).auto_renew(false);
     let lease = lock
         .try_acquire()

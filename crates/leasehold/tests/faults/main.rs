@@ -1,5 +1,5 @@
-//! Real faults on real servers: stopped, killed, emptied, full, refusing, unreachable, and somebody else's keys. Each test is
-//! the story of one fault: what a holder, a waiter and a newcomer are told, and what is left behind.
+//! Real faults on real servers: stopped, killed, emptied, full, refusing, unreachable, and with keys of other programs. Each test shows one
+//! fault: the results for a holder, a waiter and a new client, and the keys that remain.
 
 mod access;
 mod connections;

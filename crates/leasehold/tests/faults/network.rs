@@ -1,4 +1,4 @@
-//! A network that loses replies, holds everything back, or cuts. The server itself is well.
+//! A network that loses replies, holds all data back, or cuts connections. The server itself works.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::scene::{
     queue_up, queued, store_error, take, within,
 };
 
-/// A server, a proxy in front of it, a client behind that, and one with a line of its own.
+/// A server, a proxy before it, a client behind the proxy, and a client with a direct connection.
 async fn scene() -> (RedisServer, FaultProxy, Client, Client) {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
     let client = connect(&proxy.url()).await;
     let other = connect(&server.url()).await;
-    // They have agreed on the scripts from now on: one request is one command.
+    // The server knows the scripts from now on, so one request is one command.
     let lease = take(&client, "warm", LONG).await;
     lease.extend(LONG).await.expect("held");
     lease.release().await.expect("held");
@@ -57,13 +57,13 @@ async fn the_reply_to_a_renewal_is_lost_and_the_lease_is_still_held() {
     let lease = take(&client, "orders", LONG).await;
     proxy.swallow_replies(true);
     let extending = lease.extend(Duration::from_secs(60));
-    // Seen on the server: that some reply was lost would not do, since the name is put into the index beside.
+    // The test checks the effect on the server. A lost reply proves nothing, since the client also adds the name to the index.
     let losing = || {
         let is_extended = || server.cli(&["PTTL", "orders"]).int() > 30_000;
         eventually(PLENTY, "it is carried out", is_extended);
         proxy.cut_and_answer();
     };
-    // Blocking the runtime by itself would make the connection move, and its new greeting be what is lost.
+    // A bare block of the runtime would make the connection move to another thread, and the reply to its new handshake would be lost.
     let losing = async { tokio::task::block_in_place(losing) };
     let (extended, ()) = within("a verdict", async { tokio::join!(extending, losing) }).await;
     let error = store_error(extended);
@@ -79,8 +79,8 @@ async fn the_reply_to_a_release_is_lost_and_the_release_has_worked() {
     let (server, proxy, client, other) = scene().await;
     let lease = take(&client, "orders", LONG).await;
     let waiter = queue_up(&server, &other, "orders", LONG);
-    // From its answer the client knows that somebody waits. Else the short form of the release may go first, whose only answer would
-    // be *contended*: that is lost here, and nothing is released until it is asked again.
+    // By this reply, the client knows that another client waits. Otherwise the client may first send the short form of the release, with
+    // *contended* as its only reply. That reply would be lost here, and the store would release nothing until the next request.
     lease.extend(LONG).await.expect("held");
     proxy.swallow_replies(true);
     let releasing = beside(async move { lease.release().await });
@@ -151,7 +151,7 @@ async fn a_request_that_comes_out_of_a_black_hole_is_undone() {
     let fence = || server.cli(&["GET", "leasehold:fence"]).text();
     let before = fence();
     proxy.blackhole(true);
-    // Stuck on its way over the connection, and carried out after all: for as long a lease as it asked for.
+    // The request is stuck in the connection. The server executes it later, and the grant lasts for the whole TTL.
     let lock = client.mutex("orders").ttl(LONG);
     let error = store_error(within("a verdict", lock.try_acquire()).await);
     assert_eq!(error.kind, StoreErrorKind::TimedOut, "{error}");
@@ -174,7 +174,7 @@ async fn a_waiter_behind_a_black_hole_keeps_or_regains_its_turn() {
     let waiter = queue_up(&server, &client, "orders", LONG);
     proxy.blackhole(true);
     lease.release().await.expect("held");
-    // Granted to somebody who cannot hear it: the claim window keeps it from others for a while, not for ever.
+    // The store grants the lock to a waiter that does not hear of it. The claim window keeps the lock from others only for a while.
     assert!(!waiter.is_finished());
     proxy.blackhole(false);
     let next = joined("the waiter's turn", waiter)
@@ -190,7 +190,7 @@ async fn a_slow_network_makes_leases_shorter_and_not_wrong() {
     proxy.delay(millis(100));
     let lease = take(&client, "orders", millis(3000)).await;
     let known = now();
-    // Counted from when it was asked for, at least 200 ms before this: the TTL less 1 % and 2 ms, less that.
+    // The lease counts from its request, at least 200 ms before the reply. So the rest is the TTL less 1 % and 2 ms, less 200 ms.
     let left = lease.valid_until().since(known);
     assert!(left <= millis(2968 - 200), "{left:?}");
     proxy.delay(Duration::ZERO);

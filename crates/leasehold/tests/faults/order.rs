@@ -1,4 +1,4 @@
-//! The order of what one client asks for, on a server that forgets the scripts or refuses a batch.
+//! The order of one client's requests, on a server that forgets the scripts or refuses a batch.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use testkit::RedisServer;
 
 use crate::scene::{CANARY, LONG, connect, take, within};
 
-/// Gives a lease back and asks for the same lock at once, under other terms, so that the store is asked. `before` each time.
+/// Releases a lease and at once acquires the lock with another note, so that the client asks the store. Calls `before` in each round.
+/// Returns the number of busy replies.
 async fn gives_back_and_takes(client: &Client, mut before: impl AsyncFnMut(usize)) -> usize {
     let (lock, other) = (client.mutex("app:orders"), client.mutex("app:orders"));
     let (lock, other) = (lock.ttl(LONG), other.ttl(LONG).note("other"));
@@ -34,7 +35,7 @@ async fn released_lock_is_not_busy_after_script_flush() {
     let mut held = Vec::new();
     let busy = gives_back_and_takes(&client, async |round| {
         server.cli(&["SCRIPT", "FLUSH"]);
-        // Now the server knows how to take a lock, and not how to free one.
+        // Now the server knows the script that takes a lock, and not the one that frees it.
         held.push(take(&third, &format!("third {round}"), LONG).await);
     })
     .await;
@@ -52,7 +53,7 @@ async fn a_lock_given_back_is_never_busy_beside_one_that_is_forbidden() {
     let client = connect(&url).await;
     let forbidden = client.mutex("orders");
     let busy = gives_back_and_takes(&client, async |_| {
-        // In the same batch as what follows, or close to it.
+        // This request is in one batch with the next ones, or close to them.
         let asked = forbidden.try_acquire();
         drop(tokio::time::timeout(Duration::from_micros(50), asked).await);
     })
@@ -79,7 +80,7 @@ async fn a_new_connection_finds_the_scripts_that_every_lock_needs() {
     let _second = connect(&server.url()).await;
     let sent = server.cli(&["INFO", "commandstats"]).text();
     assert!(!sent.contains("cmdstat_eval:"), "{sent}");
-    // Redis 6.2 counts what each client asks (EXISTS) and what the first one sends (LOAD) together.
+    // Redis 6.2 adds up the checks of each client (EXISTS) and the loads of the first one (LOAD).
     let counts = ["cmdstat_script|load:calls=4,", "cmdstat_script:calls=6,"];
     let loads = sent
         .lines()

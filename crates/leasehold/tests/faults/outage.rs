@@ -1,4 +1,4 @@
-//! A server that is stopped (SIGSTOP): it keeps its connections, answers nothing, and later does all it was asked.
+//! A server that is stopped (SIGSTOP). It keeps its connections, sends no reply, and later executes every request.
 
 use futures_util::future::join_all;
 use leasehold::{LossCause, StoreErrorKind};
@@ -18,18 +18,18 @@ async fn holders_learn_loss_by_deadline_and_waiters_go_on_in_order() {
     let mut stories = Vec::new();
     for (number, ttl) in [600, 750, 900, 1200, 1600, 2000].into_iter().enumerate() {
         let name = format!("held-for-{ttl}");
-        // Every third does not renew: nothing but the watch over its deadline can tell it.
+        // Every third lease has no renewals: only the watch over its deadline can report the loss.
         let lock = holders[number % 2].mutex(&name).ttl(LONG);
         let lock = lock.auto_renew(number % 3 != 2);
         let lease = within("an answer", lock.acquire()).await.expect("free");
-        // Two from each client's point of view: one in line on every lock, and one more on the first.
+        // Each lock has a waiter, and the first lock has two, one of each waiting client.
         let mut line = vec![queue_up(&server, &waiters[number % 2], &name, LONG)];
         if number == 0 {
             line.push(queue_up(&server, &waiters[1], &name, LONG));
         }
         stories.push((name, millis(ttl), lease, line));
     }
-    // Not before all of them stand in line, which may take a while. A request may take a third of the TTL.
+    // Shortens the TTLs only after all waiters are in the queue, which may take a while. A request may take a third of the TTL.
     let shorter = stories.iter().map(|(_, ttl, lease, _)| lease.extend(*ttl));
     for extended in join_all(shorter).await {
         extended.expect("held");
@@ -79,7 +79,7 @@ async fn holders_learn_loss_by_deadline_and_waiters_go_on_in_order() {
 async fn waiter_out_of_time_in_outage_is_not_told_busy() {
     let server = RedisServer::start();
     let (holder, client) = (connect(&server.url()).await, connect(&server.url()).await);
-    // With the short one, requests have failed when the time is up; with the long one, the first is still under way.
+    // With the short TTL, requests have failed before the time limit. With the long one, the first request is still unanswered.
     for ttl in [millis(600), LONG] {
         let lease = take(&holder, "orders", LONG).await;
         let lock = client.mutex("orders").ttl(ttl);
@@ -103,7 +103,7 @@ async fn waiter_out_of_time_in_outage_is_not_told_busy() {
 async fn a_request_carried_out_after_the_outage_is_undone() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
-    // The server knows the script from now on, so that what it finds in its buffers does something.
+    // The server knows the script from now on, so it executes the requests in its buffers later.
     let before = take(&client, "orders", LONG).await;
     let fence = before.fence();
     before.release().await.expect("held");
@@ -127,7 +127,7 @@ async fn a_request_carried_out_after_the_outage_is_undone() {
         let undone = now().since(resumed);
         println!("TTL {ttl:?}: undone {undone:?} after the server went on");
         assert!(undone < millis(1500), "{undone:?}");
-        // Every request that was under way has been answered by now: the lock is free for good.
+        // The server has answered every request by now, so the lock stays free.
         let next = connect(&server.url()).await;
         let lease = take(&next, "orders", LONG).await;
         let again = client.mutex("orders").try_acquire().await;
@@ -155,13 +155,13 @@ async fn lease_that_outlasts_outage_is_doubtful_then_held_again() {
     lease.release().await.expect("held all the time");
 }
 
-/// It was stopped for longer than anybody tries to undo what was asked of it.
+/// The server stops for longer than the client tries to undo its request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_it_carries_out_when_nobody_tries_any_more_is_undone() {
-    // Its clock stands still, so no lease ends by itself.
+    // The server's clock stands still, so no lease ends by itself.
     let server = RedisServer::builder().virtual_clock().start();
     let client = connect(&server.url()).await;
-    // So that it knows the script.
+    // After this, the server knows the script.
     let other = take(&client, "y", LONG).await;
     other.release().await.expect("held");
     let fence = || server.cli(&["GET", "leasehold:fence"]).text();
@@ -169,7 +169,7 @@ async fn what_it_carries_out_when_nobody_tries_any_more_is_undone() {
     server.pause();
     let lock = client.mutex("x").ttl(millis(300));
     store_error(within("a verdict", lock.try_acquire()).await);
-    // No event tells when the client gives up: a second after the TTL.
+    // No event shows that the client gives up. It does so a second after the TTL.
     tokio::time::sleep(millis(3000)).await;
     server.resume();
     eventually(PLENTY, "the request is carried out", || fence() != before);

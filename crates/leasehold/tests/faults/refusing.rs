@@ -1,4 +1,4 @@
-//! A server that is up and refuses writes for now: replicas are missing, saving failed, it was demoted.
+//! A server that is up and refuses writes for a while: replicas are missing, a save failed, or the server was demoted.
 
 use leasehold::{Lease, LossCause, StoreErrorKind};
 use testkit::{RedisServer, eventually, free_port};
@@ -8,7 +8,7 @@ use crate::scene::{
     set, take, within,
 };
 
-/// A renewal fails with `kind`; after `set_back` the lease is held as before.
+/// Checks that a renewal fails with `kind`, and that after `set_back` the lease is held as before.
 async fn doubtful_until(
     lease: &Lease,
     kind: StoreErrorKind,
@@ -69,7 +69,7 @@ async fn saving_failed() {
         .start();
     let client = connect(&server.url()).await;
     let lease = take(&client, "orders", LONG).await;
-    // The file cannot be made where there is no directory any more, not even by root.
+    // Without the directory, the server cannot write the file, not even as root.
     dir.close().expect("remove the directory");
     server.cli(&["BGSAVE"]);
     eventually(PLENTY, "saving fails", || {
@@ -92,7 +92,7 @@ async fn a_primary_is_demoted_and_promoted_again() {
     let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
     let lease = take(&one, "orders", LONG).await;
     let waiter = queue_up(&server, &two, "orders", LONG);
-    // Of a primary that does not exist, so that it keeps its data.
+    // The primary does not exist, so the new replica keeps its data.
     let nowhere = free_port().to_string();
     server.cli(&["REPLICAOF", "127.0.0.1", &nowhere]);
     let newcomer = within("a verdict", two.mutex("other").try_acquire()).await;

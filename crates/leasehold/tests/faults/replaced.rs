@@ -1,4 +1,5 @@
-//! Another server answers: what the one before granted is doubtful, asked for at once, and a loss is told at once and says why.
+//! Another server answers the client. The client doubts the grants of the old server and checks them at once. It reports a loss at once,
+//! with the reason.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use testkit::{FaultProxy, RedisServer, eventually};
 
 use crate::scene::{PLENTY, connect, is_free, lost_by_verdict, take};
 
-/// Renewed only after a third of it, which is longer than any test waits.
+/// A TTL whose first renewal, after a third, is later than any test waits.
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[track_caller]
@@ -28,7 +29,7 @@ async fn a_server_that_lost_its_data_is_asked_at_once() {
     let lost = lost_by_verdict(&lease).await;
     println!("{lost}");
     says(&lost, Replaced::Other);
-    // What the new one grants is its own word.
+    // The new server granted this lease itself, so its loss has another reason.
     let again = take(&client, "orders", HOUR).await;
     server.cli(&["DEL", "orders"]);
     assert!(again.extend(HOUR).await.is_err());
@@ -61,7 +62,7 @@ async fn the_same_server_is_not_asked() {
     let lease = take(&client, "orders", HOUR).await;
     let granted_until = lease.valid_until();
     proxy.cut();
-    // It is connected again when it answers.
+    // A reply proves that the client is connected again.
     eventually(PLENTY, "a new connection", || proxy.accepted() > 1);
     drop(take(&client, "other", HOUR).await);
     assert!(!lease.is_doubtful());
@@ -85,7 +86,7 @@ async fn a_replica_that_took_over_is_asked_at_once() {
     });
 
     replica.cli(&["REPLICAOF", "NO", "ONE"]);
-    // As if that write had not reached it.
+    // Simulates that the write did not reach the replica.
     replica.cli(&["DEL", "lacking"]);
     proxy.redirect(replica.port());
     proxy.cut();

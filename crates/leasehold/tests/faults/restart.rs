@@ -1,4 +1,4 @@
-//! A server that loses its data: killed and restarted empty, or emptied by an operator.
+//! A server that loses its data: it is killed and restarted empty, or an operator empties it.
 
 use leasehold::{Fence, StoreErrorKind, gate};
 use testkit::{RedisServer, eventually};
@@ -30,7 +30,7 @@ async fn killed_and_restarted_empty() {
         .await
         .expect("it survived the restart");
     assert!(next.fence() > fences.1, "the fence rises");
-    // Nobody connects anew by hand.
+    // The client connects again by itself.
     let again = take(&one, "held", LONG).await;
     assert!(again.fence() > fences.0, "the fence rises");
     assert!(held.release().await.is_err(), "the work was unprotected");
@@ -50,7 +50,7 @@ async fn flushall_under_a_holder() {
         .await
         .expect("the lock is free");
     assert!(next.fence() > held.fence(), "the fence survives FLUSHALL");
-    // The renewal by hand stands for the next one.
+    // This renewal by hand takes the place of the next one.
     let verdict = within("a verdict", held.extend(LONG)).await;
     assert!(
         matches!(verdict, Err(leasehold::Error::Lost(_))),

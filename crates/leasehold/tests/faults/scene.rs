@@ -1,4 +1,4 @@
-//! What the stories share. It must never wait for a fixed time where there is an event to wait for.
+//! Helpers of all tests. If there is an event, they wait for it and not for a fixed time.
 
 use std::fmt::{Debug, Display};
 use std::future::Future;
@@ -10,20 +10,20 @@ use leasehold::{Client, Clock, Error, Lease, LossCause, Lost, Moment, StoreError
 use testkit::{RedisServer, eventually};
 use tokio::task::JoinHandle;
 
-/// Longer than anything takes that works at all, also on a machine with other things to do.
+/// A time limit that only a fault reaches, also on a busy machine.
 pub(crate) const PLENTY: Duration = Duration::from_secs(20);
 
-/// A lease that no fault of a test outlasts.
+/// A TTL longer than the faults of any test.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// The password that must never be seen anywhere.
+/// A password that no output may show.
 pub(crate) const CANARY: &str = "S3CR3T-canary";
 
 pub(crate) const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The clock that leases are judged by.
+/// The clock of the leases.
 pub(crate) fn now() -> Moment {
     Clock::system().now()
 }
@@ -34,7 +34,7 @@ pub(crate) async fn connect(url: &str) -> Client {
         .expect("the server can be used")
 }
 
-/// What `future` gives; panics with `what` when it takes too long.
+/// Returns the output of `future`. Panics with the given text if it takes too long.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     let Ok(output) = tokio::time::timeout(PLENTY, future).await else {
         panic!("not within {PLENTY:?}: {what}");
@@ -42,7 +42,7 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
     output
 }
 
-/// Lets `future` run beside the test.
+/// Runs `future` concurrently with the test.
 #[allow(
     clippy::disallowed_methods,
     reason = "the test's own tasks, not the library's"
@@ -53,12 +53,12 @@ pub(crate) fn beside<T: Send + 'static>(
     tokio::spawn(future)
 }
 
-/// How a task of the test ended.
+/// Waits for a task of the test, and returns its output.
 pub(crate) async fn joined<T>(what: &str, task: JoinHandle<T>) -> T {
     within(what, task).await.expect("the task did not panic")
 }
 
-/// Takes a lock that is free.
+/// Takes a lock that must be free.
 pub(crate) async fn take(client: &Client, name: &str, ttl: Duration) -> Lease {
     let lock = client.mutex(name).ttl(ttl);
     let taken = within("an answer", lock.try_acquire()).await;
@@ -67,7 +67,7 @@ pub(crate) async fn take(client: &Client, name: &str, ttl: Duration) -> Lease {
         .unwrap_or_else(|| panic!("{name} is busy"))
 }
 
-/// Joins the queue of a lock; returns when the server and the waiter know.
+/// Joins the queue of a lock. Returns when both the server and the waiter know it.
 pub(crate) fn queue_up(
     server: &RedisServer,
     client: &Client,
@@ -89,7 +89,7 @@ pub(crate) fn queue_up(
     waiter
 }
 
-/// How many wait for a lock.
+/// The number of waiters of a lock.
 pub(crate) fn queued(server: &RedisServer, name: &str) -> i64 {
     server
         .cli(&["ZCARD", &format!("{{{name}}}:lh-queue")])
@@ -100,7 +100,7 @@ pub(crate) fn is_free(server: &RedisServer, name: &str) -> bool {
     server.cli(&["EXISTS", name]).int() == 0
 }
 
-/// Closes every connection to the server but the one that asks for it.
+/// Closes every connection to the server, except the one of this command.
 pub(crate) fn kill_connections(server: &RedisServer) {
     for kind in ["normal", "pubsub"] {
         let killed = server.cli(&["CLIENT", "KILL", "TYPE", kind]);
@@ -108,7 +108,7 @@ pub(crate) fn kill_connections(server: &RedisServer) {
     }
 }
 
-/// The same, and returns when a client can be used again: however long it takes to connect, what comes next comes after that.
+/// Closes every connection, and returns when a client has connected again. So a slow connection cannot overlap with the next step.
 pub(crate) fn kill_until_connected(server: &RedisServer) {
     kill_connections(server);
     eventually(PLENTY, "a new connection", || {
@@ -125,7 +125,7 @@ pub(crate) fn set(server: &RedisServer, option: &str, value: &str) {
     );
 }
 
-/// The store's failure inside of an error, which must be one, and must show no password.
+/// Returns the store error. Panics for any other result, or if the error shows the password.
 #[track_caller]
 pub(crate) fn store_error<T: Debug>(result: Result<T, Error>) -> StoreError {
     match result {
@@ -137,7 +137,7 @@ pub(crate) fn store_error<T: Debug>(result: Result<T, Error>) -> StoreError {
     }
 }
 
-/// A store error of this kind that names `host`.
+/// Returns the store error, which must be of this kind and name `host`.
 #[track_caller]
 pub(crate) fn refused<T: Debug>(
     result: Result<T, Error>,
@@ -161,14 +161,14 @@ pub(crate) fn shows_no_password(shown: &(impl Display + Debug)) {
     }
 }
 
-/// Waits until the lease is lost because the store says so.
+/// Waits until the lease is lost by a reply of the store.
 pub(crate) async fn lost_by_verdict(lease: &Lease) -> Lost {
     let lost = within("the holder is told", lease.lost()).await;
     assert!(matches!(lost.cause, LossCause::NotHeld(_)), "{lost}");
     lost
 }
 
-/// Waits until the lease is lost because its deadline passed, and says how late that was told.
+/// Waits until the lease is lost at its deadline. Also returns the delay of that report.
 pub(crate) async fn lost_by_deadline(lease: &Lease) -> (Lost, Duration) {
     let lost = within("the holder is told", lease.lost()).await;
     let late = now().since(lease.valid_until());
@@ -177,14 +177,14 @@ pub(crate) async fn lost_by_deadline(lease: &Lease) -> (Lost, Duration) {
     (lost, late)
 }
 
-/// Does harm to a server, again and again, until it is ended or dropped: a test that fails must not leave it at work.
+/// Damages a server repeatedly, until the test ends or drops it. A failed test must not leave it running.
 pub(crate) struct Nemesis {
     stop: Arc<AtomicBool>,
     work: JoinHandle<u32>,
 }
 
 impl Nemesis {
-    /// Strikes each time that `pace` has passed.
+    /// Calls `strike` each time that `pace` has passed.
     pub(crate) fn start(
         server: &Arc<RedisServer>,
         pace: Duration,
@@ -213,7 +213,7 @@ impl Nemesis {
         Self { stop, work }
     }
 
-    /// Stops it and says how often it has struck.
+    /// Stops it, and returns the number of strikes.
     pub(crate) async fn end(mut self) -> u32 {
         self.stop.store(true, Ordering::SeqCst);
         within("its end", &mut self.work)
@@ -228,17 +228,17 @@ impl Drop for Nemesis {
     }
 }
 
-/// What the issue allows between a deadline and the moment the holder is told.
+/// The longest allowed time between a deadline and the report to the holder.
 const TOLD_WITHIN: Duration = millis(50);
 
-/// How late this machine itself is: a thread that only sleeps, beside the test. On two cores with six busy processes it was
-/// up to 249 ms late, and then no client can be on time; on an idle machine it adds a few milliseconds to the limit.
+/// Measures the delays of this machine: a thread beside the test only sleeps. On two cores with six busy processes, it was up to 249 ms
+/// late, and then no client can be on time. On an idle machine, it adds a few milliseconds to the limit.
 pub(crate) struct Stalls {
     seen: Arc<Mutex<Seen>>,
     _sleeper: Nemesis,
 }
 
-/// What that thread saw.
+/// The measurements of that thread.
 struct Seen {
     woke: Moment,
     worst: Duration,
@@ -247,7 +247,7 @@ struct Seen {
 impl Seen {
     const PACE: Duration = millis(2);
 
-    /// How late it has been, or is by now.
+    /// The longest delay so far, including the current one.
     fn worst_until(&self, now: Moment) -> Duration {
         let late = now.since(self.woke).saturating_sub(Self::PACE);
         self.worst.max(late)
@@ -271,8 +271,8 @@ impl Stalls {
         }
     }
 
-    /// Panics if a holder was told later than the issue allows, what the machine was late aside. After a stall, the holder may be let
-    /// go first, before that thread: so what it is late by then counts too.
+    /// Panics if the report to a holder was later than the limit plus the delay of the machine. After a stall, the holder may run before
+    /// the measuring thread. So the thread's current delay counts too.
     #[track_caller]
     pub(crate) fn told_on_time(&self, lost: &Lost, late: Duration) {
         let stalled = self.seen.lock().expect("no panic").worst_until(now());

@@ -1,7 +1,7 @@
-//! Encrypted connections, to a server whose certificate is trusted or not, and to the wrong port.
+//! Encrypted connections: to servers with a trusted certificate and without, and to the wrong port.
 //!
-//! Which authorities are trusted is read from the environment once in a process, so those stories run in a process of their
-//! own: an example, in which a hundred tasks want one lock, with `SSL_CERT_FILE` set.
+//! A process reads the trusted authorities from the environment only once. So these tests run another process, an example in which a
+//! hundred tasks want one lock, with `SSL_CERT_FILE` set.
 
 use std::env;
 use std::path::Path;
@@ -16,7 +16,7 @@ use testkit::RedisServer;
 
 use crate::scene::{CANARY, millis, within};
 
-/// Runs the example `flash_sale` on the server at `url`, trusting `authority`.
+/// Runs the example `flash_sale` on the server at `url`. The example trusts `authority`.
 fn flash_sale(authority: &Path, url: &str) -> Output {
     let mut folder = env::current_exe().expect("a test has a path");
     folder.pop();
@@ -59,7 +59,7 @@ fn a_server_whose_authority_is_not_trusted() {
     assert!(said.contains(&host) && !said.contains(CANARY), "{said}");
 }
 
-/// A configuration that trusts this server's authority alone, with a certificate of the client's own if wanted.
+/// A configuration that trusts only this server's authority, and has a client certificate if `with_certificate` is true.
 fn config(server: &RedisServer, with_certificate: bool) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_file(server.ca_path()).expect("a certificate");

@@ -1,4 +1,4 @@
-//! What the lock is for: read, think, write, and nothing is lost, whatever happens to connections and scripts meanwhile.
+//! The purpose of the lock: tasks read, compute and write, and no update is lost. Meanwhile the test cuts connections and deletes scripts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::scene::{LONG, Nemesis, beside, connect, is_free, kill_connections, mi
 const TASKS: u64 = 8;
 const CYCLES: u64 = 3_000;
 
-/// What the lock guards.
+/// The data that the lock protects.
 #[derive(Default)]
 struct Guarded {
     value: AtomicU64,
@@ -20,7 +20,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// Not atomic on purpose: without a lock, another task's update is overwritten.
+    /// Not atomic on purpose: without a lock, another task would overwrite the update.
     async fn update(&self, lease: &Lease) {
         assert!(!self.inside.swap(true, Ordering::SeqCst), "two are inside");
         let fence = lease.fence().get();
@@ -33,7 +33,7 @@ impl Guarded {
     }
 }
 
-/// Updates under the lock, however often a request gets no verdict.
+/// Makes all updates under the lock. Returns the number of requests without a verdict.
 async fn work(client: Client, guarded: Arc<Guarded>) -> u64 {
     let lock = client.mutex("stock").ttl(LONG);
     let mut no_verdict = 0;
@@ -59,7 +59,7 @@ async fn work(client: Client, guarded: Arc<Guarded>) -> u64 {
 async fn no_update_is_lost_while_connections_and_scripts_are() {
     let server = Arc::new(RedisServer::start());
     let guarded = Arc::new(Guarded::default());
-    // A first connection that is cut is an error.
+    // The clients connect before the faults begin, since a cut during the first connection is an error.
     let mut clients = Vec::new();
     for _ in 0..TASKS / 2 {
         clients.push(connect(&server.url()).await);

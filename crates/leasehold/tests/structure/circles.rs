@@ -1,11 +1,11 @@
-//! No circle of imports: in no folder of the workspace do entries import each other, directly or through others.
+//! Imports form no circle: the entries of a folder never import each other, neither directly nor through others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use crate::modules::{Crate, crates};
 
-/// Circles among the entries of each folder, as lists of names.
+/// The circles among the entries of each folder, as lists of names.
 fn circles(of: &Crate) -> Vec<String> {
     let mut circles = Vec::new();
     for (folder, arrows) in of.arrows() {
@@ -16,7 +16,7 @@ fn circles(of: &Crate) -> Vec<String> {
     circles
 }
 
-/// The strongly connected parts of more than one: who reaches whom, both ways.
+/// The strongly connected parts of more than one entry: each entry reaches every other.
 fn parts(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
     let reach = |from: &String| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![from.clone()]);

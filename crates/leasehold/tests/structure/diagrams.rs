@@ -1,4 +1,4 @@
-//! The diagrams of `ARCHITECTURE.md`: each names all files of its folder, and all imports go downwards.
+//! Checks the diagrams of `ARCHITECTURE.md`: each names all files of its folder, and all imports go downwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,7 +20,7 @@ fn drawn(folder: &str) -> Vec<Vec<String>> {
     lines.map(names).collect()
 }
 
-/// The lines that the imports ask for: each entry stands as low as its imports allow.
+/// The diagram's lines according to the imports: each entry stands as low as its imports allow.
 fn computed(folder: &str) -> Vec<Vec<String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs");
     let all = Crate::read(&root);

@@ -1,4 +1,4 @@
-//! The architecture's invariants about who may know whom, read from the sources.
+//! Checks the architecture's invariants about dependencies between modules. Reads the sources.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -104,7 +104,7 @@ fn only_the_redis_store_knows_redis() {
 fn core_depends_on_nothing_and_reads_no_clock() {
     let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core");
     let manifest = fs::read_to_string(core.join("Cargo.toml")).expect("core's manifest");
-    // But what a feature asks for, which only says how others write a fence.
+    // Optional dependencies are allowed: they only convert types of `core` for other crates.
     let (_, dependencies) = manifest.split_once("\n[dependencies]\n").expect("a list");
     let dependencies = dependencies.split("\n[").next().unwrap_or_default();
     for line in dependencies.lines().filter(|line| !line.is_empty()) {

@@ -1,7 +1,7 @@
 //! Reads the modules of a crate and their imports from the sources.
 //!
-//! A folder's entries are its files, its folders, and its head (`mod.rs`, `lib.rs`, `main.rs`, or the file beside the folder that has
-//! its name). A `mod` that only declares is no import. Test code is left out: it may import everything.
+//! A folder's entries are its files, its folders, and its head. The head is `mod.rs`, `lib.rs`, `main.rs`, or the file beside the folder
+//! with the folder's name. A `mod` that only declares is no import. Test code may import everything, so it is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,7 +23,7 @@ pub(crate) struct Crate {
     pub(crate) imports: Vec<(Module, Module)>,
 }
 
-/// What a file declares and imports.
+/// The declarations and imports of a file.
 #[derive(Default)]
 struct Found {
     at: Module,
@@ -190,7 +190,7 @@ impl Crate {
                 .zip(to)
                 .take_while(|(from, to)| from == to)
                 .count();
-            // In each folder around both; the head of one is the module itself.
+            // The innermost folder around both modules. If one of them is that folder's own module, its entry is the head.
             let folder = from[..common].to_vec();
             let entry =
                 |module: &Module| module.get(common).cloned().unwrap_or_else(|| HEAD.into());
@@ -219,7 +219,7 @@ pub(crate) fn crates() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// The files below a folder whose names end so, such as `rs`.
+/// The files below a folder with this extension, such as `rs`.
 pub(crate) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {

@@ -45,7 +45,7 @@ fn folders() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// A file of tests, by its place.
+/// True if the path belongs to a file of tests.
 fn is_in_tests(path: &Path) -> bool {
     path.components().any(|part| {
         let part = part.as_os_str();

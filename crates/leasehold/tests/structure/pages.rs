@@ -1,4 +1,4 @@
-//! The pages: links lead somewhere, the first two pages are short, and all together have fewer words than they had.
+//! Checks the pages: links lead somewhere, the first two pages are short, and all pages together have fewer words than before.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::modules::files;
 
-/// The words of all pages in spring 2026; they were too many.
+/// The number of words in all pages in spring 2026, which was too high.
 const MOST_WORDS: usize = 52_600;
 
 fn root() -> PathBuf {

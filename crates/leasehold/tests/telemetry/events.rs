@@ -1,4 +1,4 @@
-//! Spans and events.
+//! Spans and events of locks.
 
 use std::thread;
 
@@ -18,7 +18,7 @@ on_every_store! {
     leases_that_no_store_is_asked_for_have_spans_too
 }
 
-/// Checks fields that are known beforehand.
+/// Checks that these fields have these values.
 #[track_caller]
 fn has(fields: &crate::listener::Fields, expected: &[(&str, &str)]) {
     for (name, value) in expected {
@@ -35,7 +35,7 @@ fn number(fields: &crate::listener::Fields, name: &str) -> u64 {
     fields[name].parse().expect("a number")
 }
 
-/// A lease on "x" of its own client, with a short TTL.
+/// Takes the lock "x" with a short TTL.
 async fn short(client: &Client) -> Lease {
     let lock = client.mutex("x").ttl(millis(3_000));
     lock.acquire().await.expect("free")
@@ -167,7 +167,7 @@ async fn the_end_of_a_hold_says_how() {
     })
     .await;
     assert_eq!(ended("max").await, "max_hold");
-    // Told once, however it is given back.
+    // The release adds no second report of the loss.
     held.release().await.expect_err("lost");
     let lost = listener.only("lease lost");
     assert_eq!(lost.level, Level::WARN);
@@ -181,7 +181,7 @@ async fn the_end_of_a_hold_says_how() {
     drop(lease);
 }
 
-/// Nobody renews, and nobody looks but the one who gives it back.
+/// No renewal comes before the release, so only the release finds the loss.
 #[tokio::test]
 async fn a_loss_that_only_the_release_shows_is_told() {
     let listener = Listener::default();
@@ -201,7 +201,7 @@ async fn a_loss_that_only_the_release_shows_is_told() {
     assert!(listener.all("released").is_empty());
 }
 
-/// The client's own thread renews, and has no subscriber but the one of whoever built the client.
+/// The client's own thread renews. It has no subscriber of its own, only the one from the place that built the client.
 #[tokio::test]
 async fn what_happens_on_the_clients_own_thread_is_heard() {
     let listener = Listener::default();
@@ -233,13 +233,13 @@ async fn nobody_who_came_later_hears_of_it() {
     let client = Place::memory().client().await;
     let first = Listener::default();
     let second = Listener::default();
-    // A client that was built where nobody listened speaks to whoever listens where it happens.
+    // A client that was built without a subscriber uses the subscriber at the place of each event.
     let heard = set_default(first.clone());
     drop(take(&client, "x").await);
     assert_eq!(first.spans("leasehold.hold").len(), 1);
     let built = Place::memory().client().await;
     drop(heard);
-    // One that was built where somebody did speaks to that one, wherever it is used.
+    // A client that was built under a subscriber always uses that one.
     let _listening = set_default(second.clone());
     drop(take(&built, "y").await);
     assert_eq!(first.spans("leasehold.hold").len(), 2);
@@ -287,7 +287,7 @@ async fn outage_and_return_are_reported_without_password() {
     let asked = listener.spans("leasehold.acquire").pop().expect("asked");
     has(&asked.fields, &[("outcome", "unavailable")]);
 
-    // Told once, however often it is dialled in vain.
+    // The client reports the loss once, however many dials fail.
     assert_eq!(listener.all("connection lost").len(), before + 1);
     server.restart();
     let restored = until(&listener, "connection restored").await;
@@ -313,7 +313,7 @@ async fn a_release_that_is_not_confirmed_is_told_of() {
     client.close().await;
 }
 
-/// Each lease has a hold of its own, whether it came from the store, from another task, or was kept meanwhile.
+/// Each lease has its own hold span, whether it came from the store, from another task, or from a lingering lock.
 async fn leases_that_no_store_is_asked_for_have_spans_too(place: Place) {
     let listener = Listener::default();
     let _listening = set_default(listener.clone());

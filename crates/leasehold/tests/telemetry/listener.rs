@@ -1,4 +1,4 @@
-//! A subscriber of `tracing` that remembers all that the library says.
+//! A subscriber of `tracing` that records all spans and events of the library.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -18,7 +18,7 @@ pub(crate) struct Said {
     pub(crate) message: String,
     pub(crate) fields: Fields,
     pub(crate) span: Option<u64>,
-    /// The span that was entered where it was said.
+    /// The current span of the thread at the time of the event.
     #[cfg_attr(
         not(feature = "cache"),
         allow(dead_code, reason = "asked of loads only")
@@ -51,14 +51,14 @@ struct Heard {
 }
 
 impl Heard {
-    /// The span that this thread is in.
+    /// The current span of this thread.
     fn current(&self) -> Option<u64> {
         let entered = self.entered.get(&thread::current().id());
         entered.and_then(|entered| entered.last().copied())
     }
 }
 
-/// Who listens.
+/// A subscriber. Its clones share one record.
 #[derive(Clone, Default)]
 pub(crate) struct Listener(Arc<Mutex<Heard>>);
 
@@ -97,7 +97,7 @@ impl Listener {
         spans.remove(0)
     }
 
-    /// Everything that was ever said, as one text.
+    /// All recorded events and spans, as one text.
     pub(crate) fn transcript(&self) -> String {
         let heard = self.heard();
         format!("{:?} {:?}", heard.events, heard.spans)

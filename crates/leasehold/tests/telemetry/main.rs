@@ -1,5 +1,5 @@
-//! What those who watch a program are told: spans and events, and with the feature `metrics` numbers as well. Each test has
-//! listeners of its own, which nobody else hears.
+//! The telemetry of the library: spans and events, and with the feature `metrics` numbers as well. Each test has its own listeners, and no
+//! other test reaches them.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! What is registered, under which labels: names of locks only where they were declared.
+//! The registered series and their labels. A label names a lock only if the program declared the name.
 
 use leasehold::Client;
 use metrics::Unit;
@@ -66,7 +66,7 @@ async fn without_declared_names_there_is_no_such_label() {
     for lock in ["a", "b", "c"] {
         drop(take(&client, lock).await);
     }
-    // Not one more than there were.
+    // The locks added no series.
     assert_eq!(numbers.all(), before);
     assert!(
         before.iter().all(|series| !series.contains("lock=")),

@@ -84,7 +84,7 @@ async fn every_acquisition_has_one_outcome() {
 
     assert_eq!(numbers.count(&waited("acquired")), 1);
     assert_eq!(numbers.count(&waited("cancelled")), 1);
-    // Busy is no error, nor is any of the others one of the store's.
+    // A busy lock is no error. The other outcomes are no errors of the store either.
     assert_eq!(errors(&numbers), 0);
     drop(lease);
 }
@@ -123,7 +123,7 @@ async fn holds_and_renewals_are_timed() {
     eventually("it is renewed", async || numbers.count(RENEW) > 1).await;
     lease.extend(TTL).await.expect("held");
     lease.release().await.expect("held");
-    // Two thirds of a TTL at least have passed until two renewals were due.
+    // Two renewals take at least two thirds of a TTL.
     assert!(numbers.seconds(HOLD) >= 1.9, "{}", numbers.seconds(HOLD));
     assert!(numbers.seconds(RENEW) < numbers.seconds(HOLD));
 }
@@ -145,7 +145,7 @@ async fn losses_are_counted_once_by_their_cause() {
     assert_eq!((numbers.sum(HELD), numbers.count(HOLD)), (0, 1));
     lease.release().await.expect_err("lost");
 
-    // Found by the release.
+    // The release finds this loss.
     let lease = take(&client, "x").await;
     server.cli(&["DEL", "x"]);
     lease.release().await.expect_err("lost");
@@ -181,7 +181,7 @@ async fn a_server_that_stops_is_an_error_and_never_a_busy_lock() {
         .acquire()
         .await
         .expect("free");
-    // A server that is late has cost errors as well.
+    // A slow server has caused errors too.
     let late = errors(&numbers);
     server.kill();
     let before = numbers.count(RENEW);

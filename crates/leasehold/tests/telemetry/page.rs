@@ -1,4 +1,4 @@
-//! `docs/reference/telemetry.md` against the sources: what the page lists is what the code says, and nothing else.
+//! Compares `docs/reference/telemetry.md` with the sources. The page must list exactly the telemetry of the code.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ fn rows(heading: &str) -> Vec<Vec<String>> {
         .split_once(&format!("\n## {heading}\n"))
         .unwrap_or_else(|| panic!("no {heading}"));
     let lines = below.lines().take_while(|line| !line.starts_with("## "));
-    // The first table; a row of dashes is none.
+    // Reads the first table only, without its row of dashes.
     let table = lines.skip_while(|line| !line.starts_with("| "));
     let rows = table.take_while(|line| line.starts_with('|'));
     let rows = rows.filter(|line| line.starts_with("| ")).skip(1);
@@ -33,7 +33,7 @@ fn rows(heading: &str) -> Vec<Vec<String>> {
     .collect()
 }
 
-/// What one macro says: its level or kind, its message or name, its fields.
+/// One use of a macro: its level or kind, its message or name, its fields.
 type Told = (String, String, BTreeSet<String>);
 
 /// Every use of these macros in the sources of telemetry.
@@ -53,7 +53,7 @@ fn told(macros: &[&str]) -> BTreeSet<Told> {
     all
 }
 
-/// The names of the fields, and the text.
+/// The names of the fields in a macro's arguments, and the text.
 fn arguments(text: &str) -> (BTreeSet<String>, String) {
     let (mut depth, mut in_text) = (0, false);
     let (mut parts, mut part) = (Vec::new(), String::new());

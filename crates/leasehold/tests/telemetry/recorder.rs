@@ -11,7 +11,7 @@ use metrics::{
 
 use crate::common::Place;
 
-/// What a series has come to: a sum, and of how many.
+/// The recorded values of a series: their sum and their number.
 #[derive(Debug, Default)]
 pub(crate) struct Series(Mutex<(f64, u64)>);
 
@@ -52,7 +52,7 @@ impl HistogramFn for Series {
     }
 }
 
-/// What a number is called by: its unit and a text.
+/// The description of a number: its unit and a text.
 pub(crate) type Description = (Option<Unit>, String);
 
 /// All series by name and labels, as Prometheus writes them: `a_total{b="c"}`.
@@ -63,13 +63,13 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// A client that counts here.
+    /// A client that records its numbers here.
     pub(crate) async fn client(&self, place: &Place, builder: ClientBuilder) -> Client {
         let _recording = set_default_local_recorder(self);
         place.connect(builder).await.expect("it works")
     }
 
-    /// Sum and count.
+    /// The sum and the number of values.
     #[track_caller]
     fn get(&self, series: &str) -> (f64, u64) {
         let all = self.series.lock().expect("no panic");
@@ -79,20 +79,20 @@ impl Numbers {
         *found.0.lock().expect("no panic")
     }
 
-    /// What a counter or gauge shows.
+    /// The value of a counter or gauge.
     #[track_caller]
     #[allow(clippy::cast_possible_truncation, reason = "small whole numbers")]
     pub(crate) fn sum(&self, series: &str) -> i64 {
         self.get(series).0.round() as i64
     }
 
-    /// How often something was recorded.
+    /// The number of recorded values.
     #[track_caller]
     pub(crate) fn count(&self, series: &str) -> u64 {
         self.get(series).1
     }
 
-    /// The seconds recorded, all together.
+    /// The sum of the recorded seconds.
     #[track_caller]
     pub(crate) fn seconds(&self, series: &str) -> f64 {
         self.get(series).0

@@ -1,4 +1,4 @@
-//! Listeners that do what they should not.
+//! Listeners that panic, and listeners that call the library.
 
 use leasehold::{Client, Lease};
 use testkit::RedisServer;
@@ -7,7 +7,7 @@ use tracing::subscriber::set_default;
 use crate::common::eventually;
 use crate::millis;
 
-/// Whoever hears this one, panics.
+/// A subscriber that panics at every span and event.
 struct Panics;
 
 impl tracing::Subscriber for Panics {
@@ -36,7 +36,7 @@ impl tracing::Subscriber for Panics {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// On the client's own thread, it would be the end of all renewals, and nobody would ever be told that a lease is lost.
+/// A panic on the client's own thread would end all renewals, and no holder would learn that its lease is lost.
 #[tokio::test]
 async fn a_listener_that_panics_costs_no_lease() {
     let _listening = set_default(Panics);
@@ -58,7 +58,7 @@ async fn a_listener_that_panics_costs_no_lease() {
     client.close().await;
 }
 
-/// Gives back a lease, and asks for another, within each event.
+/// Releases a lease and acquires another, within each event.
 struct CallsBack(std::sync::Mutex<Option<(Client, Vec<Lease>)>>);
 
 impl tracing::Subscriber for CallsBack {
@@ -98,7 +98,7 @@ impl tracing::Subscriber for CallsBack {
 
 impl CallsBack {
     fn call(&self) {
-        // `try_lock`: what it gives back is told to it as well.
+        // `try_lock`, because the release of a lease calls this listener again.
         let Ok(mut all) = self.0.try_lock() else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Without scripts: what comes between a look and a command.
+//! Without scripts, another client may change the key between a GET and the next command.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use testkit::{FaultProxy, RedisServer};
 
 use crate::{LONG, TTL, frozen, take, value};
 
-/// How often the server was asked for a value.
+/// The number of GETs that the server has executed.
 fn looks(server: &RedisServer) -> u64 {
     let stats = server.cli(&["INFO", "commandstats"]).text();
     let line = stats.lines().find(|line| line.starts_with("cmdstat_get:"));
@@ -15,7 +15,7 @@ fn looks(server: &RedisServer) -> u64 {
     calls.map_or(0, |calls| calls.parse().unwrap())
 }
 
-/// Does what somebody does right after the next look: the proxy holds up what follows for long enough.
+/// Runs a command of another client right after the next GET. The proxy delays the following commands for long enough.
 async fn after_the_next_look(server: &RedisServer, deed: &[&str]) {
     let before = looks(server);
     while looks(server) == before {
@@ -24,10 +24,10 @@ async fn after_the_next_look(server: &RedisServer, deed: &[&str]) {
     server.cli(deed);
 }
 
-/// An answer and the next command, each: on a busy machine, the deed may come as late as twice this after the look.
+/// The delay of each reply and of each command. On a busy machine, the other client's command may come up to twice this time after the GET.
 const HELD_UP: Duration = Duration::from_millis(250);
 
-/// A client whose requests may take so many commands, each held up so.
+/// A client whose time limit allows several delayed commands.
 async fn connect(url: &str) -> Client {
     let builder = Client::builder().request_timeout(LONG);
     builder.connect(url).await.unwrap()
@@ -90,7 +90,7 @@ async fn what_is_no_time_and_was_overwritten_is_not_called_left_alone() {
         "{said}"
     );
 
-    // Of another type it is left alone.
+    // The client does not overwrite a value of another type.
     server.cli(&["SET", "k", "1500000000"]);
     let replaced = async {
         after_the_next_look(&server, &["DEL", "k"]).await;
@@ -104,7 +104,7 @@ async fn what_is_no_time_and_was_overwritten_is_not_called_left_alone() {
     );
     assert_eq!(server.cli(&["TYPE", "k"]).text(), "hash");
 
-    // What was freed meanwhile is taken.
+    // The client takes a lock that another client has freed meanwhile.
     server.cli(&["SET", "k", "1500000000"]);
     let freed = after_the_next_look(&server, &["DEL", "k"]);
     let (hold, ()) = tokio::join!(lock.try_acquire(), freed);

@@ -1,4 +1,4 @@
-//! How a hold goes on, and every way in which it ends.
+//! The renewals of a hold, and every way in which it ends.
 
 use std::time::Duration;
 
@@ -44,10 +44,10 @@ async fn t9_a_hold_renews_itself_until_it_is_given_back() {
         eventually(LONG, "it is renewed twice", || {
             hold.valid_until().since(first) > ttl / 2
         });
-        // Past the end that it began with.
+        // Waits until the first deadline has passed.
         clock_reaches(&clock, first).await;
         assert!(!hold.is_lost());
-        // A renewal may come between the two.
+        // A renewal may come between the two reads.
         let written: u64 = value(&server, "k").unwrap().parse().unwrap();
         eventually(LONG, "it knows", || hold.deadline() >= written);
         hold.release().await.unwrap();
@@ -65,11 +65,11 @@ async fn clock_reaches(clock: &Clock, moment: leasehold::Moment) {
 async fn t6_without_renewal_it_is_lost_at_its_deadline() {
     let server = frozen();
     let client = connect(&server.url()).await;
-    // A request may take a third of it.
+    // A request may take a third of this TTL.
     let ttl = Duration::from_millis(900);
     let lock = client.timestamp_lock("k").ttl(ttl).auto_renew(false);
     let hold = take(&lock).await;
-    // The server's clock stands still: only ours says so.
+    // The server's clock stands still, so only the client's clock shows the deadline.
     let lost = timeout(LONG, hold.lost()).await.expect("its time passes");
     assert_eq!(lost.cause, LossCause::Deadline(None));
     assert!(matches!(hold.extend(TTL).await, Err(Error::Lost(_))));
@@ -107,7 +107,7 @@ async fn a_lock_that_is_kept_ends_by_its_deadline() {
     let least = server.clock().now() / 1_000_000 + 16;
     client.close().await;
     let left: u64 = value(&server, "k").unwrap().parse().unwrap();
-    // One more if this host was slow.
+    // One second more if this host was slow.
     assert!((least..=least + 1).contains(&left), "{left}");
 }
 
@@ -120,7 +120,7 @@ async fn t5_a_server_clock_that_jumps_is_followed() {
         let to = server.clock().now().saturating_add_signed(jump * 1_000_000);
         server.clock().set(to);
         hold.extend(TTL).await.unwrap();
-        // One more if this host was slow.
+        // One second more if this host was slow.
         let least = to / 1_000_000 + 31;
         let written = hold.deadline();
         assert!((least..=least + 1).contains(&written), "{jump}: {written}");
@@ -139,7 +139,7 @@ async fn whoever_goes_away_leaves_it_free() {
     drop(take(&lock).await);
     eventually(LONG, "a dropped hold is released", free);
 
-    // Dropped after the request was sent, before its answer is heard.
+    // The caller drops the future after the client has sent the request, and before the reply.
     proxy.delay(Duration::from_millis(30));
     let mut asking = Box::pin(lock.acquire());
     let pending = futures_like::poll_once(asking.as_mut()).await;
@@ -149,7 +149,7 @@ async fn whoever_goes_away_leaves_it_free() {
     let hold = lock.acquire_within(LONG).await.expect("nobody hears of it");
     hold.release().await.unwrap();
 
-    // While it waits.
+    // The caller drops the future while the client waits.
     let mut theirs = Plain::new(&server, leasehold::timestamp::Unit::Seconds);
     let deadline = theirs.lock("k", 30).unwrap();
     assert!(
@@ -173,7 +173,7 @@ mod futures_like {
     use std::pin::Pin;
     use std::task::Poll;
 
-    /// What a future gives at its first poll.
+    /// The output of a future at its first poll, if it is ready.
     pub(super) async fn poll_once<F: Future + ?Sized>(
         mut future: Pin<&mut F>,
     ) -> Option<F::Output> {

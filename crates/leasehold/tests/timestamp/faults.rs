@@ -1,4 +1,4 @@
-//! Lost answers and servers that are away.
+//! Lost replies, and servers that are away.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn t7_an_extension_whose_answer_was_lost_is_still_ours() {
     let client = connect(&proxy).await;
     let lock = client.timestamp_lock("k").ttl(TTL);
     let hold = take(&lock).await;
-    // The server knows the script from here on: it is asked once.
+    // The server knows the script from here on, so the client sends one command for each request.
     hold.extend(TTL).await.unwrap();
     let before = value(&server, "k");
     proxy.swallow_replies(true);
@@ -82,7 +82,7 @@ async fn t7_acquire_or_release_with_lost_answer_is_left_alone() {
     assert!(matches!(hold.release().await, Err(Error::Store(_))));
     let carried_out = || value(&server, "k").is_none();
     eventually(LONG, "it is carried out", carried_out);
-    // Somebody takes it in the same second, for as long.
+    // Another client takes the lock in the same second, with the same deadline.
     server.cli(&["SET", "k", &deadline]);
     proxy.swallow_replies(false);
     proxy.cut();

@@ -1,4 +1,4 @@
-//! Locks that are kept for a while after their use (at-least-hold): never freed sooner, never a loss of the work.
+//! Locks that stay taken for a while after their use (at-least time). They are never freed sooner, and this never makes the work a loss.
 
 use std::time::Duration;
 
@@ -39,7 +39,8 @@ async fn a_short_rest_over_a_slow_link_is_no_loss() {
             .await
             .unwrap();
         proxy.delay(Duration::ZERO);
-        // No longer than asked for, but for what this protocol rounds up. On a slow host it may be over already, and given back.
+        // The lock stays taken for at most the requested time, rounded up by the protocol. On a slow host the time may be over, and the
+        // lock free.
         let most = time(&server, unit) + unit.whole(Duration::from_millis(1_050)) + 1;
         let kept = value(&server, "k").map(|deadline| deadline.parse::<u64>().unwrap());
         assert!(
@@ -88,7 +89,7 @@ async fn whose_answer_is_lost_is_kept_and_not_freed() {
     let before = deadline(&server);
     let called = time(&server, Unit::Seconds);
     proxy.swallow_replies(true);
-    // Nobody waits for it: it goes on all the same.
+    // The caller stops waiting, and the request goes on.
     let keeping = hold.release_after(TTL / 3);
     assert!(timeout(Duration::from_millis(600), keeping).await.is_err());
     eventually(LONG, "it was carried out", || deadline(&server) < before);
@@ -96,7 +97,7 @@ async fn whose_answer_is_lost_is_kept_and_not_freed() {
     proxy.swallow_replies(false);
     proxy.cut();
     client.close().await;
-    // Each try rounds what is left of it: one may write a second more or less than the one before.
+    // Each attempt rounds the remaining time. So its deadline may be a second before or after the previous one.
     let kept = Unit::Seconds.whole(TTL / 3) + 1;
     let ends = called + kept..=carried_out + kept + 1;
     assert!(ends.contains(&deadline(&server)), "{ends:?}");
@@ -113,7 +114,7 @@ async fn what_cannot_be_kept_is_left_to_the_deadline_that_it_has() {
     proxy.refuse(true);
     proxy.cut();
     let kept = timeout(LONG, hold.release_after(TTL)).await.unwrap();
-    // No loss: the work was done under it.
+    // This is no loss, since the client held the lock during the work.
     assert!(matches!(kept, Err(Error::Store(_))), "{kept:?}");
     proxy.refuse(false);
     client.close().await;

@@ -1,5 +1,5 @@
-//! The timestamp protocol on a real server, beside plain clients that follow the recipe by clocks of their own. The numbers are
-//! those of the invariants in `leasehold::timestamp` and `leasehold_core::timestamp`.
+//! The timestamp protocol on a real server, beside plain clients of the recipe with their own clocks. The numbers in names are those of the
+//! invariants in `leasehold::timestamp` and `leasehold_core::timestamp`.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may")]
@@ -24,18 +24,18 @@ use leasehold::Client;
 use leasehold::timestamp::{TimestampHold, TimestampLock, Unit};
 use testkit::RedisServer;
 
-/// Longer than anything takes that works.
+/// A time limit that only a fault reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// How long holds last.
+/// The TTL of most holds.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 pub(crate) const UNITS: [Unit; 2] = [Unit::Seconds, Unit::Millis];
 
-/// A server whose clock stands still until it is moved.
+/// A server with a clock that stands still until the test moves it.
 pub(crate) fn frozen() -> RedisServer {
     let server = RedisServer::builder().virtual_clock().start();
-    // At the beginning of a second, so that nobody's milliseconds lead into the next one.
+    // Starts at the beginning of a second, so that no client's milliseconds reach into the next one.
     let now = server.clock().now();
     server.clock().set(now - now % 1_000_000);
     server
@@ -45,12 +45,12 @@ pub(crate) async fn connect(url: &str) -> Client {
     Client::connect(url).await.unwrap()
 }
 
-/// A lock that must be free.
+/// Takes a lock that must be free.
 pub(crate) async fn take(lock: &TimestampLock) -> TimestampHold {
     lock.try_acquire().await.unwrap().expect("it is free")
 }
 
-/// What stands under the key.
+/// The value of the key.
 pub(crate) fn value(server: &RedisServer, key: &str) -> Option<String> {
     let reply = server.cli(&["GET", key]);
     (!reply.is_nil()).then(|| reply.text())

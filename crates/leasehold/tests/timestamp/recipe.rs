@@ -1,13 +1,13 @@
-//! A plain client, as the page of `SETNX` has it. Knows nothing of ours.
+//! A plain client of the recipe on Redis' page of `SETNX`. It does not use Leasehold.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold::timestamp::Unit;
 use testkit::{RedisServer, RespConn, ServerClock};
 
-/// Whose clock a client goes by.
+/// The clock of a client.
 enum Time {
-    /// The server's, and so many units.
+    /// The server's clock, plus this many units.
     Server(ServerClock, i64),
     Real,
 }
@@ -19,7 +19,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// By a clock that is `ahead` of the server's by so many units.
+    /// A client with a clock that is `ahead` of the server's clock by this many units.
     pub(crate) fn ahead(server: &RedisServer, unit: Unit, ahead: i64) -> Self {
         let time = Time::Server(server.clock(), ahead);
         Self {
@@ -33,7 +33,7 @@ impl Plain {
         Self::ahead(server, unit, 0)
     }
 
-    /// By this host's clock.
+    /// A client with this host's clock.
     pub(crate) fn in_real_time(server: &RedisServer, unit: Unit) -> Self {
         Self {
             connection: server.connection(),
@@ -52,7 +52,7 @@ impl Plain {
         }
     }
 
-    /// Takes the lock for `timeout` units; its deadline.
+    /// Takes the lock for `timeout` units, and returns its deadline.
     pub(crate) fn lock(&mut self, key: &str, timeout: u64) -> Option<u64> {
         let deadline = (self.now() + timeout + 1).to_string();
         let taken = self.connection.command(&["SETNX", key, &deadline]);
@@ -66,7 +66,7 @@ impl Plain {
         self.take_over(key, timeout)
     }
 
-    /// The second half: what a client does that has seen a deadline pass, however long ago.
+    /// The second half of the recipe. The client has seen that a deadline passed, perhaps long ago, and takes the lock over.
     pub(crate) fn take_over(&mut self, key: &str, timeout: u64) -> Option<u64> {
         let deadline = (self.now() + timeout + 1).to_string();
         let before = self.connection.command(&["GETSET", key, &deadline]);
@@ -74,7 +74,7 @@ impl Plain {
         won.then(|| deadline.parse().unwrap())
     }
 
-    /// Frees it, if its own deadline has not passed.
+    /// Frees the lock, if its own deadline has not passed.
     pub(crate) fn unlock(&mut self, key: &str, deadline: u64) {
         if self.now() < deadline {
             self.connection.command(&["DEL", key]);

@@ -1,4 +1,4 @@
-//! What is refused: values that are no times, stores that have no such protocol, servers that run no scripts.
+//! Values that are no times, stores without this protocol, wrong settings, and servers that refuse scripts.
 
 use leasehold::timestamp::Unit;
 use leasehold::{Client, Error, LossCause, StoreErrorKind};
@@ -28,7 +28,7 @@ async fn t3_a_value_that_is_no_time_is_named_and_left_alone() {
         server.cli(&["SET", "k", text]);
         for lock in locks {
             for lock in [lock.clone(), lock.clone().without_scripts()] {
-                // Also a waiter does not wait for it.
+                // A waiter does not wait for such a value either.
                 for refused in [lock.try_acquire().await, lock.acquire().await.map(Some)] {
                     let Err(Error::Store(error)) = refused else {
                         panic!("{text}: {refused:?}");

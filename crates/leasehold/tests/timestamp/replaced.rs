@@ -1,4 +1,5 @@
-//! Another server answers, and the client has no lock but these: they are in doubt, asked for at once, and a loss says why.
+//! Another server answers a client that has only timestamp locks. The client doubts them, checks them at once, and reports a loss with its
+//! reason.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::{LONG, UNITS, connect, take, value};
 
-/// Renewed only after a third of it, which is longer than any test waits.
+/// A TTL whose first renewal, after a third, is later than any test waits.
 const HOUR: Duration = Duration::from_secs(3600);
 
 async fn lost_by_verdict(hold: &TimestampHold) -> Lost {
@@ -31,7 +32,7 @@ async fn a_server_that_lost_its_data_is_asked_at_once() {
             let lost = lost_by_verdict(&hold).await;
             assert_eq!(lost.replaced, Some(Replaced::Other), "{lost}");
             assert!(lost.to_string().contains("the server was replaced"));
-            // What the new one grants is its own word.
+            // The new server granted this hold itself, so its loss has another reason.
             let again = take(&lock).await;
             server.cli(&["DEL", "k"]);
             assert!(again.extend(HOUR).await.is_err());
@@ -56,7 +57,7 @@ async fn a_replica_that_took_over_is_asked_at_once() {
     });
 
     replica.cli(&["REPLICAOF", "NO", "ONE"]);
-    // As if that write had not reached it.
+    // Simulates that the write did not reach the replica.
     replica.cli(&["DEL", "lacking"]);
     proxy.redirect(replica.port());
     proxy.cut();
@@ -78,7 +79,7 @@ async fn the_same_server_is_not_asked() {
     let hold = take(&client.timestamp_lock("k").ttl(HOUR)).await;
     let granted_until = hold.valid_until();
     proxy.cut();
-    // It is connected again when it answers.
+    // A reply proves that the client is connected again.
     eventually(LONG, "a new connection", || proxy.accepted() > 1);
     let other = client.timestamp_lock("other").ttl(HOUR);
     let answered = async { while other.try_acquire().await.is_err() {} };

@@ -1,4 +1,4 @@
-//! Ours and theirs exclude each other on one key.
+//! Leasehold and plain clients exclude each other on one key.
 
 use std::sync::Arc;
 use std::thread;
@@ -53,7 +53,7 @@ async fn t1_t2_foreign_deadline_is_taken_over_after_its_unit() {
         }
         server.clock().advance(Duration::from_micros(1));
         let hold = take(&lock).await;
-        // The next one that saw it pass finds ours there, and leaves it alone.
+        // A second attempt finds the new hold in the key, and leaves it alone.
         assert!(lock.try_acquire().await.unwrap().is_none());
         assert_eq!(value(&server, "k"), Some(hold.deadline().to_string()));
         hold.release().await.unwrap();
@@ -74,7 +74,7 @@ async fn t4_passed_deadline_may_be_taken_and_loss_is_noticed() {
             server.clock().advance(TTL + Duration::from_secs(3));
             take(&lock).await
         }];
-        // A second one of ours has it: the first neither extends nor frees it.
+        // Another hold of Leasehold has the key now. The first hold neither extends nor frees it.
         let refused = first.extend(TTL).await;
         assert!(matches!(refused, Err(Error::Lost(_))), "{refused:?}");
         assert!(first.is_lost() && first.valid_for().is_zero());
@@ -119,7 +119,7 @@ async fn a_foreign_getset_over_our_deadline_is_a_loss() {
     let mut late = Plain::new(&server, Unit::Seconds);
     assert_eq!(late.take_over("k", 60), None, "it came too late, and knows");
     let written = value(&server, "k");
-    // At the next renewal: nobody asks for it.
+    // The client notices the loss at its next renewal, without a call of the holder.
     let lost = timeout(LONG, hold.lost()).await.expect("it notices");
     assert!(matches!(lost.cause, LossCause::NotHeld(Some(_))), "{lost}");
     drop(hold);
@@ -129,7 +129,7 @@ async fn a_foreign_getset_over_our_deadline_is_a_loss() {
 
 #[tokio::test]
 async fn a_foreign_clock_that_is_ahead_takes_a_living_lock() {
-    // What the documents say that nobody can prevent. That it is noticed is what can be done.
+    // The documents say that no client can prevent this. But the holder must notice it.
     let server = frozen();
     let client = connect(&server.url()).await;
     let hold = take(&client.timestamp_lock("k").ttl(TTL)).await;
@@ -164,7 +164,7 @@ async fn a_waiter_has_it_soon_after_a_foreign_release() {
     hold.release().await.unwrap();
 }
 
-/// Read, think, write: two at a time lose updates.
+/// Reads, computes and writes: two concurrent calls lose an update.
 fn add_one(connection: &mut RespConn) {
     let seen = connection.command(&["GET", "sum"]);
     let seen = if seen.is_nil() { 0 } else { seen.int() };

@@ -1,4 +1,4 @@
-//! What is said and done when the store refuses, does not answer, or answers late.
+//! The results when the store refuses, sends no reply, or replies late.
 
 use std::thread;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use tokio::time::timeout;
 use crate::recipe::Plain;
 use crate::{LONG, TTL, UNITS, connect, frozen, take, value};
 
-/// From now on writes are refused for a while, or not any more.
+/// Makes the server refuse writes, or accept them again.
 fn refuse_writes(server: &RedisServer, refuse: bool) {
     let replicas = if refuse { "1" } else { "0" };
     server.cli(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
 }
 
-/// How often the server was asked to run a script that it knows.
+/// The number of scripts that the server has run by their hash.
 fn scripts_run(server: &RedisServer) -> i64 {
     let stats = server.cli(&["INFO", "commandstats"]).text();
     let line = stats.lines().find(|line| line.contains("_evalsha:"));
@@ -35,18 +35,19 @@ async fn t9_what_is_over_is_not_taken_again_for_nobody() {
     let lock = client.timestamp_lock("k").ttl(TTL).auto_renew(false);
     let hold = take(&lock).await;
     let written = value(&server, "k");
-    // This host sleeps past the deadline, and no timer has noticed when somebody asks for more.
-    // By the server's clock there is a second to go, as always.
+    // This host sleeps past the deadline, and no timer has noticed it before the extension. By the server's clock, a second is left, as
+    // always.
     clock.suspend(TTL);
     server.clock().advance(TTL);
     let refused = hold.extend(2 * TTL).await;
     assert!(matches!(refused, Err(Error::Lost(_))), "{refused:?}");
-    // Nor is anything under way.
+    // The client sends no request later either.
     client.close().await;
     assert_eq!(value(&server, "k"), written);
 }
 
-/// A thread that a busy machine lets wait, with the connection on it: the request is not given up, since nobody would know what came of it.
+/// A busy machine may stop the thread of the connection for a while. The client does not give the request up, since its outcome would be
+/// unknown.
 #[tokio::test]
 async fn a_runtime_that_is_held_up_for_a_moment_costs_no_verdict() {
     let server = RedisServer::start();
@@ -61,7 +62,7 @@ async fn a_runtime_that_is_held_up_for_a_moment_costs_no_verdict() {
     assert!(value(&server, "k").is_none(), "it is free");
 }
 
-/// Also what is never sent twice is answered: it goes over a connection that does not end.
+/// A timestamp step is not safe to repeat. It runs on the client's own thread, so a blocked runtime cannot lose its reply.
 #[test]
 fn a_hold_outlives_a_blocked_runtime_beside_an_acquisition() {
     let server = RedisServer::start();
@@ -92,7 +93,7 @@ async fn t9_an_extension_that_was_carried_out_too_late_is_given_back() {
     };
     assert_eq!(lost.cause, LossCause::Deadline(None));
     assert!(value(&server, "k").is_some());
-    // By the server's clock, which stands still, it is in time.
+    // By the server's clock, which stands still, the request is in time.
     proxy.blackhole(false);
     eventually(LONG, "it is free", || value(&server, "k").is_none());
 }
@@ -143,7 +144,7 @@ async fn who_never_heard_that_it_is_busy_is_told_why() {
         panic!("{refused:?}");
     };
     assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
-    // It is transient: who waits longer has it.
+    // The error is transient: a waiter with a longer limit gets the lock.
     let waiting = tokio::spawn(async move { lock.acquire_within(LONG).await });
     let before = scripts_run(&server);
     while scripts_run(&server) < before + 2 {
@@ -198,7 +199,7 @@ async fn without_renewal_nothing_looks_at_the_key() {
 async fn a_demoted_server_is_left() {
     for by_script in [true, false] {
         let server = RedisServer::start();
-        // Who may not ask for its role learns of it by the refusal alone.
+        // The client may not ask the server for its role, so only the refusal shows the change.
         let user = ["ACL", "SETUSER", "default", "-role"];
         assert_eq!(server.cli(&user).text(), "OK");
         let proxy = FaultProxy::start(server.port());
@@ -233,9 +234,9 @@ async fn t5_a_server_whose_clock_runs_away_says_so() {
         let hold = take(&client.timestamp_lock("k").ttl(TTL).unit(unit)).await;
         hold.extend(TTL).await.unwrap();
         let before = scripts_run(&server);
-        // Long enough for the second jump to come before the second request, on a busy machine too.
+        // The delay lets the second jump come before the second request, on a busy machine too.
         proxy.delay(Duration::from_millis(400));
-        // Five seconds for each request.
+        // The server's clock jumps five seconds for each request.
         let jump = || server.clock().advance(Duration::from_secs(5));
         jump();
         let jumping = async {

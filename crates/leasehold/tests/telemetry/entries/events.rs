@@ -1,4 +1,4 @@
-//! Spans and events of entries.
+//! Spans and events of cache entries.
 
 use leasehold::Client;
 use testkit::RedisServer;
@@ -19,7 +19,7 @@ fn has(fields: &Fields, expected: &[(&str, &str)]) {
     }
 }
 
-/// Says something, and then takes a second.
+/// A load that logs, takes a second, and logs again.
 fn talks() -> Load {
     Box::pin(async {
         info!(target: "test", "reading the source");
@@ -50,7 +50,7 @@ async fn a_load_is_a_span_with_what_its_loader_says_inside() {
     has(&load.fields, &told);
     assert!(load.fields["version"].parse::<u64>().is_ok());
     let caller = caller.id().map(|id| id.into_u64());
-    // It may outlive its caller, and is no part of it.
+    // The load may outlive its caller, so its span is no child of the caller's span.
     assert_eq!((load.parent, load.follows), (None, caller));
     assert!(load.is_closed());
     for message in ["reading the source", "read"] {
@@ -62,7 +62,7 @@ async fn a_load_is_a_span_with_what_its_loader_says_inside() {
     let waited = listener.only("waited for a value");
     assert_eq!(waited.level, Level::DEBUG);
     has(&waited.fields, &[("key", "home"), ("outcome", "loaded")]);
-    // It holds the span of its caller no longer than necessary.
+    // The load has not closed the span of its caller.
     let callers = listener.spans("caller");
     assert!(!callers[0].is_closed());
     let before = listener.transcript();
@@ -125,7 +125,7 @@ async fn what_goes_wrong_is_told_at_its_level() {
 
     cache.invalidate("late").await.expect("an answer");
     has(&listener.only("invalidated").fields, &[("key", "late")]);
-    // Closed in the middle of a load.
+    // The client closes in the middle of a load.
     let loading = tokio::spawn(cache.get_or_refresh("closed", slow(10)).into_future());
     sleep(SECOND).await;
     client.close().await;
@@ -163,7 +163,7 @@ async fn what_a_server_does_not_confirm_is_a_warning() {
     server.resume();
 }
 
-/// Whoever hears this one, panics, but gets its spans.
+/// A subscriber that panics at every event, but accepts new spans.
 struct Panics;
 
 impl tracing::Subscriber for Panics {
@@ -187,7 +187,7 @@ impl tracing::Subscriber for Panics {
         panic!("event")
     }
 
-    // Or it would have nothing to leave.
+    // Does not panic, since otherwise the library could not call `exit`.
     fn enter(&self, _: &Id) {}
 
     fn exit(&self, _: &Id) {

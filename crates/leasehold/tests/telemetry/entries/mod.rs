@@ -1,4 +1,4 @@
-//! Cache entries, on virtual time and a store in memory; and on a server that stops.
+//! Cache entries: on virtual time with a store in memory, and on a server that stops.
 #![allow(clippy::disallowed_methods, reason = "a test starts callers")]
 
 mod events;
@@ -36,7 +36,7 @@ impl Fleet {
     }
 }
 
-/// Fresh for 60 s, stale for 600 more, and nothing is drawn.
+/// Values are fresh for 60 s and stale for 600 more, without jitter and early refreshes.
 fn plain() -> Policy {
     Policy::default().jitter(0.0).eagerness(0.0)
 }
@@ -47,7 +47,7 @@ fn plain_cache(client: &Client) -> Cache {
 
 type Load = BoxFuture<'static, Result<u32, String>>;
 
-/// A loader that takes so long.
+/// A loader that takes this many seconds.
 fn slow(seconds: u32) -> impl FnOnce() -> Load + Send + 'static {
     move || {
         Box::pin(async move {

@@ -1,4 +1,4 @@
-//! What is counted of entries.
+//! Numbers of cache entries.
 
 use std::collections::HashMap;
 
@@ -57,7 +57,7 @@ fn waited(outcome: &str) -> String {
     format!("leasehold_cache_wait_seconds{{outcome={outcome:?}}}")
 }
 
-/// The loads so far that were in time, or late.
+/// The loads so far that were in time, or that were late, by outcome.
 fn loads(numbers: &Numbers, late: bool) -> Vec<(&'static str, i64)> {
     let all = LOADS.map(|outcome| {
         let series = format!("leasehold_cache_load_total{{late=\"{late}\",outcome={outcome:?}}}");
@@ -66,7 +66,7 @@ fn loads(numbers: &Numbers, late: bool) -> Vec<(&'static str, i64)> {
     all.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Leases lost by their end, and because the store said so.
+/// The leases lost by their deadline, and the leases lost by a reply of the store.
 fn lost(numbers: &Numbers) -> [i64; 2] {
     ["deadline", "not_held"].map(|cause| {
         numbers.sum(&format!(
@@ -109,7 +109,7 @@ async fn every_read_has_one_outcome() {
         assert!((2.0..2.5).contains(&numbers.seconds(&waited(outcome))));
     }
 
-    // What is there is not waited for.
+    // Callers do not wait for a value that is there.
     let fresh = cache.get_or_refresh("home", slow(2)).await;
     assert!(fresh.is_ok() && cache.get::<u32>("home").await.is_ok());
     sleep(61 * SECOND).await;
@@ -131,7 +131,7 @@ async fn every_read_has_one_outcome() {
     assert!(asking.await.is_err());
     let asking = cache.get_or_refresh("busy", slow(1)).into_future();
     assert!(timeout(SECOND, asking).await.is_err());
-    // The caller's end is heard of.
+    // Lets the client notice that the caller has gone.
     sleep(millis(1)).await;
     assert!(cache.get_or_refresh("bad", fails).await.is_err());
     let all = [
@@ -143,7 +143,7 @@ async fn every_read_has_one_outcome() {
     assert_eq!(numbers.count(&waited("busy")), 1);
     loading.abort();
 
-    // One outcome for each of several.
+    // A call for several entries counts one outcome for each.
     let nothing = |_: Vec<String>| async { Ok::<_, String>(HashMap::<String, u32>::new()) };
     let many = cache.get_many_or_refresh(["home", "none"], nothing).await;
     assert_eq!(many.expect("an answer").values.len(), 1);
@@ -172,11 +172,11 @@ async fn every_load_has_one_outcome_and_late_ones_are_told_apart() {
     let in_time = [("fresh", 1), ("nothing", 1), ("failed", 1), ("panicked", 1)];
     assert_eq!(loads(&numbers, false), in_time);
     assert_eq!((loads(&numbers, true), lost(&numbers)), (vec![], [0, 0]));
-    // However they ended; a lease that is renewed is not lost.
+    // Every load counts, whatever its outcome. A lease that is renewed is not lost.
     assert_eq!(numbers.count(LOAD_TIME), 4);
     assert!((20.0..20.5).contains(&numbers.seconds(LOAD_TIME)));
 
-    // A late fill that is kept, since there is nothing newer.
+    // The store keeps this late value, since it has no newer one.
     let unrenewed = plain().lease(3 * SECOND).load_at_most(SECOND);
     let load = cache
         .get_or_refresh("late", slow(10))
@@ -187,7 +187,7 @@ async fn every_load_has_one_outcome_and_late_ones_are_told_apart() {
     assert_eq!(lost(&numbers), [1, 0]);
     assert!(other.get::<u32>("late").await.expect("an answer").is_some());
 
-    // One that is dropped: another has loaded meanwhile.
+    // The store drops this late value, since another client has loaded meanwhile.
     let late = cache
         .get_or_refresh("overtaken", slow(10))
         .policy(unrenewed);
@@ -199,7 +199,7 @@ async fn every_load_has_one_outcome_and_late_ones_are_told_apart() {
     assert_eq!(loads(&numbers, true), [("fresh", 1), ("overtaken", 1)]);
     assert_eq!(lost(&numbers), [2, 0]);
 
-    // Its lease is gone with the invalidation, which it hears of by its next renewal.
+    // The invalidation ends the lease. The loader learns this at its next renewal.
     let loading = tokio::spawn(cache.get_or_refresh("gone", slow(10)).into_future());
     sleep(SECOND).await;
     other.invalidate("gone").await.expect("an answer");
@@ -209,7 +209,7 @@ async fn every_load_has_one_outcome_and_late_ones_are_told_apart() {
     assert_eq!(loads(&numbers, true), late);
     assert_eq!(lost(&numbers), [2, 1]);
 
-    // Closed in the middle of a load.
+    // The client closes in the middle of a load.
     let loading = tokio::spawn(cache.get_or_refresh("closed", slow(10)).into_future());
     sleep(SECOND).await;
     client.close().await;
@@ -226,11 +226,11 @@ async fn early_refreshes_back_offs_and_invalidations_are_counted() {
     let other = plain_cache(&fleet.client(Client::builder()));
     assert!(cache.get_or_refresh("home", slow(10)).await.is_ok());
     sleep(40 * SECOND).await;
-    // Not before the last fifth of its time.
+    // No early refresh comes before the last fifth of the fresh time.
     assert!(cache.get_or_refresh("home", slow(10)).await.is_ok());
     assert_eq!(numbers.sum(EARLY), 0);
     sleep(10 * SECOND).await;
-    // It is drawn, and so likely that twenty readers are more than enough.
+    // Chance decides at each read. Twenty reads are more than enough for one refresh.
     for _ in 0..20 {
         assert!(cache.get_or_refresh("home", slow(10)).await.is_ok());
     }
@@ -238,14 +238,14 @@ async fn early_refreshes_back_offs_and_invalidations_are_counted() {
     sleep(11 * SECOND).await;
     assert_eq!(loads(&numbers, false), [("fresh", 2)]);
 
-    // One that failed here, and one elsewhere.
+    // One load fails in this client, and one in another client.
     assert_eq!(numbers.sum(BACK_OFF), 0);
     assert!(cache.get_or_refresh("here", fails).await.is_err());
     assert_eq!(numbers.sum(BACK_OFF), 1);
     assert!(other.get_or_refresh("there", fails).await.is_err());
     sleep(millis(1)).await;
     assert!(cache.get_or_refresh("there", slow(1)).await.is_err());
-    // Within the back-off, the store is not asked again.
+    // During the back-off, the client does not ask the store again.
     assert!(cache.get_or_refresh("there", slow(1)).await.is_err());
     assert_eq!(numbers.sum(BACK_OFF), 2);
 
@@ -271,7 +271,7 @@ async fn a_server_that_stops_is_no_busy_entry_and_no_failed_load() {
     is_begun.await.expect("it is granted");
     server.pause();
     end.send(()).expect("it waits");
-    // The caller has its value all the same.
+    // The caller gets its value even so.
     assert!(loading.await.expect("no panic").is_ok());
     assert!(cache.get::<u32>("home").await.is_err());
     assert!(cache.invalidate("home").await.is_err());
