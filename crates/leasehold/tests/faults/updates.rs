@@ -9,7 +9,8 @@ use testkit::RedisServer;
 use crate::scene::{LONG, Nemesis, beside, connect, is_free, kill_connections, millis, now};
 
 const TASKS: u64 = 8;
-const CYCLES: u64 = 3_000;
+/// Enough for some 400 cuts of all connections, at 50 ms each.
+const CYCLES: u64 = 400;
 
 /// The data that the lock protects.
 #[derive(Default)]
