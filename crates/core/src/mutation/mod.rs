@@ -45,7 +45,7 @@ macro_rules! mutations {
 
 mutations! {
     ReleaseWithoutOwnerCheck "core/release-without-owner-check":
-        "A release frees the lock, whoever asks.";
+        "A release frees the lock for any owner.";
     WaiterReleaseFreesHolder "core/waiter-release-frees-holder":
         "A waiter that leaves the queue frees the lock as well.";
     ReleaseAlwaysSucceeds "core/release-always-succeeds":
@@ -53,7 +53,7 @@ mutations! {
     KeepIgnored "core/keep-ignored":
         "A release that should keep the lock for a time frees it at once.";
     ExtendWithoutOwnerCheck "core/extend-without-owner-check":
-        "An extension moves the deadline of the holder, whoever asks.";
+        "An extension by any owner moves the deadline of the holder.";
     ExtendRetakes "core/extend-retakes":
         "An extension takes an expired lock again.";
     ExtendAlwaysSucceeds "core/extend-always-succeeds":
@@ -61,33 +61,33 @@ mutations! {
     ExtendIgnoresFence "core/extend-ignores-fence":
         "An extension is carried out for a holder of another grant.";
     ReleaseIgnoresFence "core/release-ignores-fence":
-        "A release answers *released* to who holds by another grant, or only waits.";
+        "A release answers *released* to an owner that holds by another grant, or only waits.";
     BreakIgnoresFence "core/break-ignores-fence":
         "A break frees the lock of any holder, whichever fence it names.";
     InspectGrants "core/inspect-grants":
-        "A look drops what has expired and hands the lock over.";
+        "A look drops an expired hold and hands the lock over.";
     NoExclusion "core/no-exclusion":
-        "An acquire is granted while another holds, if nobody waits.";
+        "An acquire is granted while another owner holds, if the queue is empty.";
     LeaseEndsEarly "core/lease-ends-early":
         "A lease no longer counts at its last millisecond.";
     LeaseEndsLate "core/lease-ends-late":
         "A lease counts for one millisecond too many.";
     QueueSkipped "core/queue-skipped":
-        "Who finds the lock expired takes it, whoever waits.";
+        "A client that finds the lock expired takes it, even if others wait.";
     LastComeFirstServed "core/last-come-first-served":
-        "The lock goes to the last in line.";
+        "The lock goes to the last waiter.";
     BusyNotQueued "core/busy-not-queued":
-        "Who should wait is refused and not queued.";
+        "A client that should wait is refused and not queued.";
     RefreshMovesToTheEnd "core/refresh-moves-to-the-end":
-        "A waiter that asks again goes to the end of the line.";
+        "A waiter that asks again goes to the end of the queue.";
     GrantedStaysQueued "core/granted-stays-queued":
-        "A waiter that is granted the lock keeps its place in the line.";
+        "A waiter that is granted the lock keeps its place in the queue.";
     GrantForFullTtl "core/grant-for-full-ttl":
         "A waiter is granted its whole TTL, not the claim window.";
     SilentWaiterGranted "core/silent-waiter-granted":
-        "A waiter counts as alive however long ago it was heard of.";
+        "A waiter counts as alive however long ago it last asked.";
     DeafWaiterGranted "core/deaf-waiter-granted":
-        "A waiter is granted the lock though nobody can hear of it.";
+        "A waiter that cannot be told is granted the lock.";
     PlaceLostWhenNotTold "core/place-lost-when-not-told":
         "A waiter that cannot be told loses its place.";
     PassedOverBlocks "core/passed-over-blocks":
@@ -95,15 +95,15 @@ mutations! {
     PassedOverStays "core/passed-over-stays":
         "A waiter that cannot be told keeps its place for as long as any other.";
     FirstNotTold "core/first-not-told":
-        "Who becomes the first in line behind a foreign holder is not told.";
+        "A waiter that becomes the first behind a foreign holder is not told.";
     GraceForgotten "core/grace-forgotten":
         "A waiter counts as dead the moment its next poll is due.";
     PollAtOnce "core/poll-at-once":
         "A waiter is told to ask again at once.";
     WakeForgotten "core/wake-forgotten":
-        "Nobody is told that it was granted the lock.";
+        "No waiter is told that it was granted the lock.";
     WakeToAnother "core/wake-to-another":
-        "The one behind the waiter that was granted the lock is told.";
+        "Not the waiter that was granted the lock is told, but the next one.";
     WantedForgotten "core/wanted-forgotten":
         "The holder is not told that others wait.";
     GrantWithoutFence "core/grant-without-fence":
