@@ -8,3 +8,4 @@ mod layers;
 mod modules;
 mod names;
 mod pages;
+mod real_time;
