@@ -258,8 +258,8 @@ fn command_stopped_after_refused_renewal_reports_the_cause() {
         store.number("pid");
         let forbids = ["ACL", "SETUSER", "default", "-pexpire"];
         assert_eq!(store.server().cli(&forbids).text(), "OK");
-        let why = "was lost: it could not be renewed in time: ";
-        running.end().is(79, &[why, "access denied"]);
+        // On a busy machine the deadline may pass before the wrapper stops the command. The message then begins in another way.
+        running.end().is(79, &["was lost: ", "access denied"]);
     }
 }
 
