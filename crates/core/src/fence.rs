@@ -79,20 +79,67 @@ impl Fences {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Counter(pub Option<Fence>);
 
+/// The fences that a counter accepts from a client that proposes them.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Acceptable {
+    /// The lowest first fence.
+    pub least: Fence,
+    /// The highest first fence.
+    pub most: Fence,
+}
+
 impl Counter {
     /// Draws a block of fences at `wall_us` microseconds since the Unix epoch.
     ///
     /// Wall time as the floor keeps fences rising when the counter was lost (flush, failover, restart). Counting keeps them
     /// rising when the clock pauses or goes back.
     pub fn draw(&mut self, block: Block, wall_us: u64) -> Fences {
-        // A number near the maximum was not drawn by a store. It counts as lost; otherwise two grants would share the last fence.
-        let end = Fence::MAX.0 - Block::MOST.get();
-        let counted = self.0.filter(|last| last.0 <= end);
-        let next = counted.map_or(0, |last| last.0 + 1);
-        let first = Fence(next.max(wall_us).min(end + 1));
+        let next = self.counted().map_or(0, |last| last.0 + 1);
+        let first = Fence(next.max(wall_us).min(Self::END + 1));
         let fences = Fences { first, block };
         self.0 = Some(fences.last());
         fences
+    }
+
+    /// The fences that this counter accepts at `wall_us`: above all that it has counted, and at most `ahead_us` ahead of the clock. A
+    /// lost counter accepts none below the clock, since it has forgotten the ones before.
+    pub fn acceptable(&self, wall_us: u64, ahead_us: u64) -> Acceptable {
+        let least = self.counted().map_or(wall_us, |last| last.0 + 1);
+        Acceptable {
+            least: Fence(least.min(Self::END + 1)),
+            most: Fence((wall_us + ahead_us).min(Self::END)),
+        }
+    }
+
+    /// Counts fences that a client has proposed, if they are acceptable.
+    ///
+    /// # Errors
+    /// The acceptable fences; the counter is unchanged.
+    pub fn accept(
+        &mut self,
+        fences: Fences,
+        wall_us: u64,
+        ahead_us: u64,
+    ) -> Result<(), Acceptable> {
+        let acceptable = self.acceptable(wall_us, ahead_us);
+        if fences.first < acceptable.least || fences.first > acceptable.most {
+            return Err(acceptable);
+        }
+        self.0 = Some(fences.last());
+        Ok(())
+    }
+
+    /// Whether it was lost, or was never there.
+    pub fn is_lost(&self) -> bool {
+        self.counted().is_none()
+    }
+
+    /// The highest number that a store draws. A higher one counts as lost; otherwise two grants would share the last fence.
+    const END: u64 = Fence::MAX.0 - Block::MOST.get();
+
+    fn counted(&self) -> Option<Fence> {
+        self.0.filter(|last| last.0 <= Self::END)
     }
 }
 

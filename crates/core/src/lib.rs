@@ -69,6 +69,7 @@ mod naming;
 mod owner;
 mod poll;
 mod presence;
+pub mod quorum;
 #[cfg(feature = "serde")]
 mod shown;
 mod state;
@@ -78,7 +79,7 @@ pub mod timestamp;
 mod turn;
 mod world;
 
-pub use fence::{Block, Counter, Fence, Fences};
+pub use fence::{Acceptable, Block, Counter, Fence, Fences};
 pub use foreign::{Foreign, VALUE_SHOWN};
 pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Session, block_for};
 pub use invalid::Invalid;

@@ -69,6 +69,16 @@ impl Turn<'_> {
             let fences = self.grant(owner, (mode, ttl, block));
             return Reply::Held(self.held(fences));
         }
+        Reply::Busy(self.refuse(owner, (mode, ttl, block), wait))
+    }
+
+    /// Refuses a request for a lock that another holds. The request joins the queue, or keeps its place, if it waits.
+    pub(crate) fn refuse(
+        &mut self,
+        owner: &Owner,
+        (mode, ttl, block): (Mode, Ttl, Block),
+        wait: Option<Wait>,
+    ) -> Busy {
         let mut passed = 0;
         if wait.is_some() && self.lock.foreign.is_some() {
             passed = self.find_first(Some(owner), None);
@@ -101,7 +111,7 @@ impl Turn<'_> {
                 None => self.lock.queue.push_back(waiter),
             }
         }
-        Reply::Busy(busy)
+        busy
     }
 
     fn extend(&mut self, owner: &Owner, ttl: Ttl, fence: Option<Fence>) -> Reply {
@@ -181,14 +191,14 @@ impl Turn<'_> {
         }
     }
 
-    fn hold_until(&mut self, at: usize, ttl: Ttl) -> Held {
+    pub(crate) fn hold_until(&mut self, at: usize, ttl: Ttl) -> Held {
         let holder = &mut self.lock.holders[at];
         holder.expires_at_ms = self.now.millis() + ttl.millis();
         let fences = holder.fences;
         self.held(fences)
     }
 
-    fn held(&self, fences: Fences) -> Held {
+    pub(crate) fn held(&self, fences: Fences) -> Held {
         Held {
             fence: Some(fences.first),
             block: fences.block,
@@ -196,7 +206,7 @@ impl Turn<'_> {
         }
     }
 
-    fn holder(&self, owner: &Owner) -> Option<usize> {
+    pub(crate) fn holder(&self, owner: &Owner) -> Option<usize> {
         self.lock
             .holders
             .iter()

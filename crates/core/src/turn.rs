@@ -12,7 +12,7 @@ use crate::time::{Now, Ttl};
 /// One step in progress.
 pub(crate) struct Turn<'a> {
     pub(crate) lock: &'a mut LockState,
-    counter: &'a mut Counter,
+    pub(crate) counter: &'a mut Counter,
     pub(crate) now: Now,
     pub(crate) presence: &'a dyn Presence,
     pub(crate) wakes: Vec<Wake>,
@@ -38,13 +38,19 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Makes `owner` a holder and draws its fences. No other function makes a holder.
+    /// Makes `owner` a holder and draws its fences.
     pub(crate) fn grant(
         &mut self,
         owner: &Owner,
         (mode, ttl, block): (Mode, Ttl, Block),
     ) -> Fences {
         let fences = self.counter.draw(block, self.now.wall_us);
+        self.grant_with(owner, (mode, ttl), fences);
+        fences
+    }
+
+    /// Makes `owner` a holder with fences that the counter has drawn or accepted. No other function makes a holder.
+    pub(crate) fn grant_with(&mut self, owner: &Owner, (mode, ttl): (Mode, Ttl), fences: Fences) {
         self.lock.holders.push(Holder {
             owner: owner.clone(),
             mode,
@@ -52,7 +58,6 @@ impl<'a> Turn<'a> {
             expires_at_ms: self.now.millis() + ttl.millis(),
             kept: false,
         });
-        fences
     }
 
     /// Whether a request of this mode is admitted beside the current holders.

@@ -1,0 +1,42 @@
+//! A lock on the majority of several independent stores, the *nodes*, with fences that rise over all of them.
+//!
+//! One node draws a fence from its own counter. Several nodes count apart, so here the client proposes the fence. A node accepts a
+//! proposal above its counter and not far ahead of its clock. A majority that stores exactly this number is the *certificate*. Two
+//! majorities share a node, and the counter of that node orders their fences.
+//!
+//! [`QuorumNode`] is a node: the rules of one store, with proposals and a quarantine after a loss of memory. [`Round`] is the client's
+//! part: it counts the votes for a proposal. [`Proposer`] chooses the next number. All three are pure, as the rest of this crate.
+//! No store and no client uses them yet.
+//!
+//! # Theorems
+//!
+//! They hold if a majority answers, the rates of all clocks differ by at most 1 %, no node's clock is set forward, and a node that
+//! has lost its memory knows it. They do not need clocks that agree.
+//!
+//! - **QR1** The validity of two leases of a name never overlaps. *Two majorities share a node. There the second hold began after the
+//!   deadline or the release of the first (C1). Each hold lasts for a TTL from a moment after its request was sent.*
+//! - **QR2** Two leases of a name share no fence. On each node that certified both, the earlier hold has the lower fences. *The
+//!   counter of that node passed the first lease's fences while that lease was held, and does not fall.*
+//! - **QR3** If a lease was handed out before the first request for another one was sent, its fences are lower. *On a common node the
+//!   first hold began before the second.*
+//! - **QR4** QR1 to QR3 survive a node's loss of memory. *It grants nothing for a [`quarantine`] on its own clock. Then its old holds
+//!   have ended, and its clock has passed each fence that it had accepted.*
+//!
+//! # Invariants
+//!
+//! - **QR5** A certificate counts only replies to the current proposal.
+//! - **QR6** Without a certificate there is no lease.
+//! - **QR7** A raise of a fence is an extension: it never takes a lock.
+//! - **QR8** A node that may have forgotten its holds or its fences gives no vote until its quarantine ends.
+
+mod mark;
+mod node;
+mod propose;
+mod proposer;
+mod round;
+
+pub use self::mark::{AHEAD, Mark, QuorumTerms, quarantine};
+pub use self::node::{QuorumNode, bucket};
+pub use self::propose::{Proposal, Vote};
+pub use self::proposer::Proposer;
+pub use self::round::{Refusal, Round, Verdict};

@@ -1,0 +1,144 @@
+//! A client's count of the votes for one proposal.
+
+use super::propose::Vote;
+use crate::fence::{Acceptable, Fence};
+
+/// One round of an acquisition: a proposal that was sent to all nodes, and their votes so far.
+///
+/// Another round of the same acquisition proposes another number. Replies to an earlier one do not count (QR5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Round {
+    proposed: Fence,
+    votes: Vec<Count>,
+}
+
+/// One node's vote, as far as it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Count {
+    /// No reply yet.
+    Open,
+    /// It holds exactly the proposed fences for the owner.
+    For,
+    /// It would vote for a number within these bounds.
+    Behind(Acceptable),
+    /// Another owner holds the lock there.
+    Busy,
+    /// It gives no vote, or has not replied in time.
+    None,
+}
+
+/// What a round has decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// More votes are needed.
+    Open,
+    /// A majority stores exactly the proposed fences: the owner holds the lock (QR6).
+    Certified,
+    /// A majority would vote for another number: begin another round with one within these bounds, at all nodes.
+    Again(Acceptable),
+    /// No majority can be had now. The client gives back its votes.
+    Refused(Refusal),
+}
+
+/// Why no majority could be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Other owners hold the lock on so many nodes.
+    Busy,
+    /// Too many nodes gave no vote.
+    Unavailable,
+    /// No number is acceptable to a majority: the clocks of its nodes are too far apart.
+    ClocksApart,
+}
+
+impl Round {
+    /// Begins a round in which the client proposes `fence` to so many nodes.
+    pub fn new(nodes: u8, fence: Fence) -> Self {
+        Self {
+            proposed: fence,
+            votes: vec![Count::Open; usize::from(nodes)],
+        }
+    }
+
+    /// The number of nodes that a certificate needs.
+    pub fn majority(&self) -> usize {
+        self.votes.len() / 2 + 1
+    }
+
+    /// Counts the vote of a node on the proposal `asked`. A vote on another proposal, or of an unknown node, counts as none (QR5).
+    pub fn heard(&mut self, node: usize, asked: Fence, vote: &Vote) -> Verdict {
+        if asked == self.proposed {
+            let count = match vote {
+                Vote::Held(fence) if *fence == self.proposed => Count::For,
+                Vote::Behind(bounds) | Vote::NotRaised(bounds) => Count::Behind(*bounds),
+                Vote::Busy(_) => Count::Busy,
+                Vote::Held(_) | Vote::Quarantined(_) | Vote::OtherTerms(_) => Count::None,
+            };
+            self.count(node, count);
+        }
+        self.verdict()
+    }
+
+    /// Records that a node did not reply in time, or failed.
+    pub fn silent(&mut self, node: usize) -> Verdict {
+        if self.votes.get(node) == Some(&Count::Open) {
+            self.count(node, Count::None);
+        }
+        self.verdict()
+    }
+
+    fn count(&mut self, node: usize, count: Count) {
+        if let Some(vote) = self.votes.get_mut(node) {
+            *vote = count;
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        let number =
+            |count: fn(&Count) -> bool| self.votes.iter().filter(|vote| count(vote)).count();
+        let certain = number(|vote| matches!(vote, Count::For));
+        let open = number(|vote| matches!(vote, Count::Open));
+        let behind = number(|vote| matches!(vote, Count::Behind(_)));
+        if certain >= self.majority() {
+            return Verdict::Certified;
+        }
+        if behind > 0 && certain + behind >= self.majority() {
+            return self.again();
+        }
+        if certain + behind + open >= self.majority() {
+            return Verdict::Open;
+        }
+        let busy = number(|vote| matches!(vote, Count::Busy));
+        Verdict::Refused(if certain + behind + busy >= self.majority() {
+            Refusal::Busy
+        } else {
+            Refusal::Unavailable
+        })
+    }
+
+    /// Looks for a number that all nodes accept that were behind. A node that voted for this round's number accepts higher ones only.
+    fn again(&self) -> Verdict {
+        let mut bounds = Acceptable {
+            least: Fence::new(0),
+            most: Fence::MAX,
+        };
+        for vote in &self.votes {
+            match vote {
+                Count::Behind(acceptable) => {
+                    bounds.least = bounds.least.max(acceptable.least);
+                    bounds.most = bounds.most.min(acceptable.most);
+                }
+                Count::For => {
+                    let higher = Fence::new(self.proposed.get() + 1);
+                    bounds.least = bounds.least.max(higher);
+                }
+                Count::Open | Count::Busy | Count::None => {}
+            }
+        }
+        if bounds.least <= bounds.most {
+            Verdict::Again(bounds)
+        } else {
+            Verdict::Refused(Refusal::ClocksApart)
+        }
+    }
+}
