@@ -1,5 +1,120 @@
-//! The rules of a quorum, by stories of single votes and rounds.
+//! Simulates clients of a quorum over real nodes of `leasehold-core`: theorems QR1 to QR4 in many histories, and weaker rules that break
+//! each of them. A seed is one history.
+//!
+//! Clocks of nodes and clients differ by up to 19 s and run at rates up to 1 % apart. Messages are late, lost, repeated and reordered.
+//! Nodes lose their memory, operators break locks, and other names use the same fence counter.
+//!
+//! `LEASEHOLD_SEED=<number>` prints one history; `LEASEHOLD_SEEDS=<number>` says how many to try.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
+mod client;
+mod clock;
+mod judge;
+mod rng;
+mod sim;
 mod stories;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::judge::Violation;
+use crate::sim::{Rules, Simulation};
+
+/// How many histories a test run tries.
+const SEEDS: u64 = 100_000;
+
+/// How many histories may pass before a weaker rule fails.
+const CONTROL_SEEDS: u64 = 20_000;
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().expect(name))
+}
+
+/// The first of so many histories that violates a theorem, and how many leases there were.
+fn first_violation(rules: Rules, seeds: u64) -> (Option<(u64, Violation)>, u64) {
+    let (next, leases, found) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
+    let search = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds || found.lock().unwrap().is_some() {
+                return;
+            }
+            let mut simulation = Simulation::new(seed, rules, false);
+            simulation.run();
+            leases.fetch_add(simulation.leases.len() as u64, Ordering::Relaxed);
+            if let Some(violation) = judge::first(&simulation.leases) {
+                found.lock().unwrap().get_or_insert((seed, violation));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(search);
+        }
+    });
+    (found.into_inner().unwrap(), leases.into_inner())
+}
+
+/// The story of a seed.
+fn story(seed: u64, rules: Rules) -> String {
+    let mut simulation = Simulation::new(seed, rules, true);
+    simulation.run();
+    simulation.story.join("\n")
+}
+
+#[test]
+fn qr1_to_qr4_hold_in_every_history() {
+    if let Some(seed) = number("LEASEHOLD_SEED") {
+        let mut simulation = Simulation::new(seed, Rules::Sound, true);
+        simulation.run();
+        println!("{}", simulation.story.join("\n"));
+        assert_eq!(judge::first(&simulation.leases), None);
+        return;
+    }
+    let (found, leases) = first_violation(Rules::Sound, number("LEASEHOLD_SEEDS").unwrap_or(SEEDS));
+    if let Some((seed, violation)) = found {
+        panic!("seed {seed}: {violation:?}\n{}", story(seed, Rules::Sound));
+    }
+    println!("{leases} leases");
+}
+
+/// Each weaker rule violates one of these theorems in some history.
+#[test]
+fn each_weaker_rule_fails() {
+    for (rules, expected) in [
+        (Rules::NoQuarantine, &["QR1"][..]),
+        (Rules::NoQuarantine, &["QR2", "QR3"]),
+        (Rules::QuarantineOfOneTtl, &["QR2", "QR3"]),
+        (Rules::NoFloorAfterLoss, &["QR2", "QR3"]),
+        (Rules::NoCounter, &["QR2", "QR3"]),
+        (Rules::HighestVote, &["QR2", "QR3"]),
+        (Rules::LateVotesCount, &["QR2", "QR3"]),
+        (Rules::ValidFromTheReply, &["QR1"]),
+        (Rules::MinorityIsEnough, &["QR1"]),
+    ] {
+        let found = (0..CONTROL_SEEDS).find_map(|seed| {
+            let mut simulation = Simulation::new(seed, rules, false);
+            simulation.run();
+            let mut all = judge::all(&simulation.leases);
+            let violation = all.find(|violation| expected.contains(&violation.theorem))?;
+            Some((seed, violation))
+        });
+        let (seed, violation) =
+            found.unwrap_or_else(|| panic!("{rules:?} violates no {expected:?}"));
+        println!("{rules:?}: seed {seed} violates {}", violation.theorem);
+    }
+}
+
+#[test]
+fn a_history_does_what_it_says() {
+    let mut simulation = Simulation::new(7, Rules::Sound, true);
+    simulation.run();
+    assert!(simulation.leases.len() > 3, "{}", simulation.leases.len());
+    assert_eq!(
+        simulation.story.join("\n"),
+        story(7, Rules::Sound),
+        "one seed is one history"
+    );
+}

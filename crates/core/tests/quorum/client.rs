@@ -1,0 +1,234 @@
+//! A client of the quorum: it acquires, renews and releases one lock again and again.
+
+use leasehold_core::quorum::{Proposal, Proposer, Round, Verdict, Vote};
+use leasehold_core::{Acceptable, Block, ClientId, Fences, Owner};
+
+use crate::clock::Clock;
+use crate::judge::Record;
+use crate::sim::{BLOCK, Event, MS, Request, Rules, Simulation};
+
+/// One client.
+pub(crate) struct Client {
+    pub(crate) clock: Clock,
+    pub(crate) proposer: Proposer,
+    pub(crate) now: Doing,
+}
+
+/// The state of a client.
+pub(crate) enum Doing {
+    Nothing,
+    Acquiring(Acquiring),
+    Holding(Holding),
+}
+
+/// An acquisition in progress.
+pub(crate) struct Acquiring {
+    pub(crate) owner: Owner,
+    /// The real time of the first request.
+    pub(crate) sent: u64,
+    pub(crate) fences: Fences,
+    pub(crate) round: Round,
+    pub(crate) rounds: u32,
+    /// The latest number that each node said it holds for the owner, for the rules that look at it.
+    pub(crate) highest: Vec<Option<u64>>,
+}
+
+/// A lease that the client relies on.
+pub(crate) struct Holding {
+    pub(crate) owner: Owner,
+    /// Its place in the list of leases.
+    pub(crate) lease: usize,
+    /// The current renewal: its number, when it was sent, and the nodes that confirmed it.
+    pub(crate) renewal: (u64, u64, Vec<bool>),
+}
+
+impl Client {
+    /// The owner that it acts for, if any.
+    pub(crate) fn owner(&self) -> Option<&Owner> {
+        match &self.now {
+            Doing::Nothing => None,
+            Doing::Acquiring(acquiring) => Some(&acquiring.owner),
+            Doing::Holding(holding) => Some(&holding.owner),
+        }
+    }
+}
+
+impl Simulation {
+    pub(crate) fn begin(&mut self, client: usize) {
+        self.owners += 1;
+        let id = ClientId::new(client as u64);
+        let owner = Owner::new(u128::from(self.owners), id, "h", 1, "").unwrap();
+        let fences = self.propose(client, None);
+        self.clients[client].now = Doing::Acquiring(Acquiring {
+            owner: owner.clone(),
+            sent: self.at,
+            fences,
+            round: Round::new(self.terms.nodes, fences.first),
+            rounds: 1,
+            highest: vec![None; self.nodes.len()],
+        });
+        self.say(|| format!("client {client} begins with {}", fences.first));
+        self.ask(client);
+        let patience = self.ttl_us / 2;
+        self.later(patience, Event::GiveUp(client, owner));
+    }
+
+    fn propose(&mut self, client: usize, bounds: Option<Acceptable>) -> Fences {
+        let client = &mut self.clients[client];
+        let wall_us = client.clock.wall(self.at);
+        client
+            .proposer
+            .propose(Block::nearest(BLOCK), wall_us, bounds)
+    }
+
+    fn ask(&mut self, client: usize) {
+        let Doing::Acquiring(acquiring) = &self.clients[client].now else {
+            return;
+        };
+        let request = Request::Propose(Proposal {
+            owner: acquiring.owner.clone(),
+            ttl: self.ttl,
+            fences: acquiring.fences,
+            terms: self.terms,
+        });
+        self.send_all(client, &request);
+    }
+
+    pub(crate) fn voted(&mut self, client: usize, node: usize, proposal: &Proposal, vote: &Vote) {
+        let (rules, at) = (self.rules, self.at);
+        let Doing::Acquiring(acquiring) = &mut self.clients[client].now else {
+            return;
+        };
+        if acquiring.owner != proposal.owner {
+            return;
+        }
+        if let Vote::Held(fence) = vote {
+            acquiring.highest[node] = Some(fence.get());
+        }
+        let (asked, vote) = match vote {
+            // As if the node had voted on the current proposal.
+            Vote::Held(_) if rules == Rules::LateVotesCount => {
+                (acquiring.fences.first, &Vote::Held(acquiring.fences.first))
+            }
+            vote => (proposal.fences.first, vote),
+        };
+        let verdict = acquiring.round.heard(node, asked, vote);
+        let votes = acquiring.highest.iter().flatten();
+        let enough = acquiring.round.majority();
+        let fence = match rules {
+            Rules::HighestVote if votes.clone().count() >= enough => votes.copied().max(),
+            Rules::MinorityIsEnough if votes.clone().count() + 1 >= enough => votes.copied().max(),
+            _ => (verdict == Verdict::Certified).then(|| acquiring.fences.first.get()),
+        };
+        if let Some(fence) = fence {
+            self.certified(client, fence);
+            return;
+        }
+        match verdict {
+            Verdict::Open | Verdict::Certified => {}
+            Verdict::Again(bounds) if acquiring.rounds < 4 => {
+                acquiring.rounds += 1;
+                let wall_us = self.clients[client].clock.wall(at);
+                self.clients[client].proposer.learn(wall_us, bounds);
+                let fences = self.propose(client, Some(bounds));
+                if let Doing::Acquiring(acquiring) = &mut self.clients[client].now {
+                    acquiring.fences = fences;
+                    acquiring.round = Round::new(self.terms.nodes, fences.first);
+                }
+                self.say(|| format!("client {client} proposes {} instead", fences.first));
+                self.ask(client);
+            }
+            Verdict::Again(_) | Verdict::Refused(_) => self.leave(client),
+        }
+    }
+
+    /// How long the client may rely on a hold that it asked for at `sent`: the TTL less 1 % and a millisecond, on its own clock.
+    fn valid_until(&self, client: usize, sent: u64) -> u64 {
+        let ttl = self.ttl_us;
+        let from = if self.rules == Rules::ValidFromTheReply {
+            self.at
+        } else {
+            sent
+        };
+        self.clients[client].clock.after(from, ttl - ttl / 100 - MS)
+    }
+
+    fn certified(&mut self, client: usize, fence: u64) {
+        let Doing::Acquiring(acquiring) = &self.clients[client].now else {
+            return;
+        };
+        let (owner, sent) = (acquiring.owner.clone(), acquiring.sent);
+        let ended = self.valid_until(client, sent);
+        if self.at >= ended {
+            return self.leave(client);
+        }
+        self.leases.push(Record {
+            sent,
+            began: self.at,
+            ended,
+            fences: (fence, fence + BLOCK - 1),
+            is_broken: self.broken.contains(&owner),
+            owner: owner.clone(),
+        });
+        self.clients[client].now = Doing::Holding(Holding {
+            owner: owner.clone(),
+            lease: self.leases.len() - 1,
+            renewal: (0, 0, Vec::new()),
+        });
+        self.say(|| format!("client {client} has a lease with {fence} until {ended}"));
+        let ttl = self.ttl_us;
+        let (renew, release) = (ttl / 3, self.rng.below(2 * ttl) + 1);
+        self.later(renew, Event::Renew(client, owner.clone()));
+        self.later(release, Event::Release(client, owner));
+    }
+
+    pub(crate) fn renew(&mut self, client: usize, owner: &Owner) {
+        let (at, nodes) = (self.at, self.nodes.len());
+        let Doing::Holding(holding) = &mut self.clients[client].now else {
+            return;
+        };
+        if holding.owner != *owner || at >= self.leases[holding.lease].ended {
+            return;
+        }
+        self.renewals += 1;
+        let renewal = self.renewals;
+        holding.renewal = (renewal, at, vec![false; nodes]);
+        self.send_all(client, &Request::Extend(owner.clone(), renewal));
+        let again = self.ttl_us / 3;
+        self.later(again, Event::Renew(client, owner.clone()));
+    }
+
+    pub(crate) fn extended(&mut self, client: usize, node: usize, renewal: u64, is_held: bool) {
+        let Doing::Holding(holding) = &mut self.clients[client].now else {
+            return;
+        };
+        if holding.renewal.0 != renewal || !is_held {
+            return;
+        }
+        holding.renewal.2[node] = true;
+        let confirmed = holding.renewal.2.iter().filter(|is_held| **is_held).count();
+        let (lease, sent) = (holding.lease, holding.renewal.1);
+        if confirmed > self.nodes.len() / 2 && self.at < self.leases[lease].ended {
+            let ended = self.valid_until(client, sent);
+            self.leases[lease].ended = self.leases[lease].ended.max(ended);
+        }
+    }
+
+    /// Gives everything back, and begins again later.
+    pub(crate) fn leave(&mut self, client: usize) {
+        let Some(owner) = self.clients[client].owner().cloned() else {
+            return;
+        };
+        if let Doing::Holding(holding) = &self.clients[client].now {
+            let lease = &mut self.leases[holding.lease];
+            lease.ended = lease.ended.min(self.at);
+        }
+        self.clients[client].now = Doing::Nothing;
+        self.say(|| format!("client {client} gives everything back"));
+        for _ in 0..2 {
+            self.send_all(client, &Request::Release(owner.clone()));
+        }
+        let pause = self.rng.below(300 * MS);
+        self.later(pause, Event::Begin(client));
+    }
+}
