@@ -26,7 +26,10 @@
 
 #[cfg(feature = "cache")]
 mod cache;
+mod lease;
 mod mutex;
+#[cfg(feature = "cache")]
+mod refresh;
 #[cfg(feature = "timestamp")]
 mod timestamp;
 
@@ -36,8 +39,11 @@ use leasehold_core::{ClientId, Fence, Snapshot};
 use pollster::block_on;
 
 #[cfg(feature = "cache")]
-pub use self::cache::{Cache, GetManyOrRefresh, GetOrRefresh};
-pub use self::mutex::{Detached, Lease, LossWatch, Mutex};
+pub use self::cache::Cache;
+pub use self::lease::{Detached, Lease, LossWatch};
+pub use self::mutex::Mutex;
+#[cfg(feature = "cache")]
+pub use self::refresh::{GetManyOrRefresh, GetOrRefresh};
 #[cfg(feature = "timestamp")]
 pub use self::timestamp::{TimestampHold, TimestampLock};
 use crate::ClientBuilder;
@@ -76,6 +82,12 @@ impl From<Client> for crate::Client {
 impl ClientBuilder {
     /// Connects to the store at `url`, and blocks until that is done; see [`ClientBuilder::connect`].
     ///
+    /// ```
+    /// let client = leasehold::Client::builder().namespace("shop").connect_blocking("memory:")?;
+    /// assert!(client.mutex("orders:42").try_acquire()?.is_some());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`ClientBuilder::connect`].
     pub fn connect_blocking(self, url: &str) -> Result<Client, Error> {
@@ -83,6 +95,16 @@ impl ClientBuilder {
     }
 
     /// Gathers the facts that decide whether the store at `url` is fit for locks; see [`ClientBuilder::examine`].
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use leasehold::{Client, doctor::Examination};
+    ///
+    /// let how = Examination::new(Duration::from_secs(30)).quick(true);
+    /// let examined = Client::builder().examine_blocking("redis://127.0.0.1/", &how)?;
+    /// println!("{examined:?}");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`ClientBuilder::examine`].
@@ -94,73 +116,175 @@ impl ClientBuilder {
 
 impl Client {
     /// See [`Client::connect`](crate::Client::connect).
+    ///
+    /// ```
+    /// use leasehold::blocking::Client;
+    ///
+    /// let client = Client::connect("memory:")?;
+    /// client.mutex("orders:42").acquire()?.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().connect_blocking(url)
     }
 
     /// See [`Client::embedded`](crate::Client::embedded).
+    ///
+    /// ```
+    /// use leasehold::blocking::Client;
+    ///
+    /// let client = Client::embedded()?;
+    /// assert_eq!(client.store(), "memory:");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn embedded() -> Result<Self, Error> {
         crate::Client::embedded().map(Self)
     }
 
     /// A builder with the default settings: end it with [`ClientBuilder::connect_blocking`].
+    ///
+    /// ```
+    /// use leasehold::blocking::Client;
+    ///
+    /// let client = Client::builder().namespace("shop").connect_blocking("memory:")?;
+    /// assert!(client.names()?.is_empty());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn builder() -> ClientBuilder {
         crate::Client::builder()
     }
 
     /// See [`Client::mutex`](crate::Client::mutex).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let orders = client.mutex("orders:42");
+    /// orders.acquire()?.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex(self.0.mutex(name))
     }
 
     /// See [`Client::timestamp_lock`](crate::Client::timestamp_lock).
+    ///
+    /// ```no_run
+    /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
+    /// client.timestamp_lock("nightly").acquire()?.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     #[cfg(feature = "timestamp")]
     pub fn timestamp_lock(&self, name: impl AsRef<str>) -> TimestampLock {
         TimestampLock(self.0.timestamp_lock(name))
     }
 
     /// See [`Client::cache`](crate::Client::cache).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let cache = client.cache();
+    /// assert!(cache.get::<String>("home")?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[cfg(feature = "cache")]
     pub fn cache(&self) -> Cache {
         Cache(self.0.cache())
     }
 
     /// See [`Client::inspect`](crate::Client::inspect).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").acquire()?;
+    /// let holder = client.inspect("orders:42")?.holder;
+    /// assert_eq!(holder.and_then(|holder| holder.fence), Some(lease.fence()));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot, Error> {
         block_on(self.0.inspect(name))
     }
 
     /// See [`Client::break_lock`](crate::Client::break_lock).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").acquire()?;
+    /// assert!(client.break_lock("orders:42", lease.fence())?);
+    /// assert!(client.inspect("orders:42")?.holder.is_none());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn break_lock(&self, name: impl AsRef<str>, fence: Fence) -> Result<bool, Error> {
         block_on(self.0.break_lock(name, fence))
     }
 
     /// See [`Client::detached`](crate::Client::detached).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let lease = client.mutex("orders:42").acquire()?;
+    /// let (detached, _) = lease.detach(Duration::from_secs(60))?;
+    /// let again = client.detached("orders:42", detached.token())?;
+    /// again.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn detached(&self, name: impl AsRef<str>, token: &str) -> Result<Detached, Error> {
         self.0.detached(name, token).map(Detached)
     }
 
     /// See [`Client::names`](crate::Client::names).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let _lease = client.mutex("orders:42").acquire()?;
+    /// assert_eq!(client.names()?, ["orders:42"]);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn names(&self) -> Result<Vec<String>, Error> {
         block_on(self.0.names())
     }
 
     /// See [`Client::store`](crate::Client::store).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// assert_eq!(client.store(), "memory:");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn store(&self) -> &str {
         self.0.store()
     }
 
     /// See [`Client::id`](crate::Client::id).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// assert_ne!(client.id(), leasehold::blocking::Client::embedded()?.id());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn id(&self) -> ClientId {
         self.0.id()
     }
 
     /// See [`Client::close`](crate::Client::close).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// assert!(client.close(), "all releases are confirmed");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn close(&self) -> bool {
         block_on(self.0.close())
     }
 
     /// See [`Client::close_within`](crate::Client::close_within).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// assert!(client.close_within(Duration::from_secs(2)));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn close_within(&self, limit: Duration) -> bool {
         block_on(self.0.close_within(limit))
     }
@@ -169,6 +293,14 @@ impl Client {
 #[cfg(feature = "timestamp")]
 impl TimestampLock {
     /// The lock of this name; see [`TimestampLock::new`](crate::TimestampLock::new).
+    ///
+    /// ```no_run
+    /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
+    /// use leasehold::blocking::TimestampLock;
+    ///
+    /// TimestampLock::new(&client, "nightly").acquire()?.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         client.timestamp_lock(name)
     }

@@ -2,16 +2,12 @@
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use pollster::block_on;
 
-use crate::cache::{
-    AnyFormat, BatchResult, Cached, Codec, Encoding, Error, Json, Lifetime, MessagePack, Policy,
-    Raw,
-};
+use super::refresh::{GetManyOrRefresh, GetOrRefresh};
+use crate::cache::{AnyFormat, Cached, Codec, Encoding, Error, Json, MessagePack, Policy, Raw};
 
 /// A blocking [`Cache`](crate::cache::Cache).
 #[derive(Debug, Clone)]
@@ -19,6 +15,18 @@ pub struct Cache<C = Json>(pub(super) crate::cache::Cache<C>);
 
 impl<C: Encoding> Cache<C> {
     /// Applies settings of the async cache: `cache.map(|cache| cache.policy(policy).raw())`.
+    ///
+    /// ```
+    /// # let cache = leasehold::blocking::Client::embedded()?.cache();
+    /// # let load = || Ok::<_, std::io::Error>(String::from("<h1>hello</h1>"));
+    /// # use std::time::Duration;
+    /// use leasehold::cache::Policy;
+    ///
+    /// let policy = Policy::default().fresh_for(Duration::from_secs(60));
+    /// let cache = cache.map(|cache| cache.policy(policy));
+    /// assert_eq!(*cache.get_or_refresh("home", load).wait()?, "<h1>hello</h1>");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn map<D>(
         self,
         change: impl FnOnce(crate::cache::Cache<C>) -> crate::cache::Cache<D>,
@@ -27,27 +35,70 @@ impl<C: Encoding> Cache<C> {
     }
 
     /// See [`Cache::policy`](crate::cache::Cache::policy).
+    ///
+    /// ```
+    /// # let cache = leasehold::blocking::Client::embedded()?.cache();
+    /// # let load = || Ok::<_, std::io::Error>(String::from("<h1>hello</h1>"));
+    /// # use std::time::Duration;
+    /// use leasehold::cache::Policy;
+    ///
+    /// let cache = cache.policy(Policy::default().fresh_for(Duration::from_secs(60)));
+    /// assert_eq!(*cache.get_or_refresh("home", load).wait()?, "<h1>hello</h1>");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn policy(self, policy: Policy) -> Self {
         self.map(|cache| cache.policy(policy))
     }
 
     /// See [`Cache::message_pack`](crate::cache::Cache::message_pack).
+    ///
+    /// ```
+    /// # let cache = leasehold::blocking::Client::embedded()?.cache();
+    /// # let load = || Ok::<_, std::io::Error>(String::from("<h1>hello</h1>"));
+    /// let page = cache.message_pack().get_or_refresh("home", load).wait()?;
+    /// assert_eq!(*page, "<h1>hello</h1>");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn message_pack(&self) -> Cache<MessagePack> {
         Cache(self.0.message_pack())
     }
 
     /// See [`Cache::raw`](crate::cache::Cache::raw).
+    ///
+    /// ```
+    /// # let cache = leasehold::blocking::Client::embedded()?.cache();
+    /// let load = || Ok::<_, std::io::Error>(b"bytes".to_vec());
+    /// let value = cache.raw().get_or_refresh("image", load).wait()?;
+    /// assert_eq!(*value, b"bytes");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn raw(&self) -> Cache<Raw> {
         Cache(self.0.raw())
     }
 
     /// See [`Cache::any_format`](crate::cache::Cache::any_format).
+    ///
+    /// ```
+    /// # let cache = leasehold::blocking::Client::embedded()?.cache();
+    /// let load = || Ok::<_, std::io::Error>(b"bytes".to_vec());
+    /// cache.raw().get_or_refresh("image", load).wait()?;
+    /// println!("{:?}", cache.any_format());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn any_format(&self) -> Cache<AnyFormat> {
         Cache(self.0.any_format())
     }
 
     /// See [`Cache::codec`](crate::cache::Cache::codec).
+    ///
+    /// ```
+    /// # let cache = leasehold::blocking::Client::embedded()?.cache();
+    /// # let load = || Ok::<_, std::io::Error>(String::from("<h1>hello</h1>"));
+    /// let packed = cache.codec::<leasehold::cache::MessagePack>();
+    /// assert_eq!(*packed.get_or_refresh("home", load).wait()?, "<h1>hello</h1>");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn codec<D: Encoding>(&self) -> Cache<D> {
         Cache(self.0.codec())
     }
@@ -82,6 +133,16 @@ impl<C: Encoding> Cache<C> {
 
     /// See [`Cache::get_many_or_refresh`](crate::cache::Cache::get_many_or_refresh); [`GetManyOrRefresh::wait`] runs the
     /// call. The loader runs on a new thread.
+    ///
+    /// ```
+    /// # let cache = leasehold::blocking::Client::embedded()?.cache();
+    /// let load = |keys: Vec<String>| {
+    ///     Ok::<_, std::io::Error>(keys.into_iter().map(|key| (key, 7)).collect())
+    /// };
+    /// let found = cache.get_many_or_refresh(["a", "b"], load).wait()?;
+    /// println!("{found:?}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn get_many_or_refresh<V, E>(
         &self,
         keys: impl IntoIterator<Item: AsRef<str>>,
@@ -101,6 +162,15 @@ impl<C: Encoding> Cache<C> {
     }
 
     /// See [`Cache::get`](crate::cache::Cache::get).
+    ///
+    /// ```
+    /// # let cache = leasehold::blocking::Client::embedded()?.cache();
+    /// # let load = || Ok::<_, std::io::Error>(String::from("<h1>hello</h1>"));
+    /// assert!(cache.get::<String>("home")?.is_none());
+    /// cache.get_or_refresh("home", load).wait()?;
+    /// assert!(cache.get::<String>("home")?.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn get<V>(&self, key: impl AsRef<str>) -> Result<Option<Cached<V>>, Error>
     where
         C: Codec<V>,
@@ -109,98 +179,30 @@ impl<C: Encoding> Cache<C> {
     }
 
     /// See [`Cache::invalidate`](crate::cache::Cache::invalidate).
+    ///
+    /// ```
+    /// # let cache = leasehold::blocking::Client::embedded()?.cache();
+    /// # let load = || Ok::<_, std::io::Error>(String::from("<h1>hello</h1>"));
+    /// cache.get_or_refresh("home", load).wait()?;
+    /// cache.invalidate("home")?; // stale from now on
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn invalidate(&self, key: impl AsRef<str>) -> Result<(), Error> {
         block_on(self.0.invalidate(key))
     }
 
     /// See [`Cache::remove`](crate::cache::Cache::remove).
+    ///
+    /// ```
+    /// # let cache = leasehold::blocking::Client::embedded()?.cache();
+    /// # let load = || Ok::<_, std::io::Error>(String::from("<h1>hello</h1>"));
+    /// cache.get_or_refresh("home", load).wait()?;
+    /// cache.remove("home")?;
+    /// assert!(cache.get::<String>("home")?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn remove(&self, key: impl AsRef<str>) -> Result<(), Error> {
         block_on(self.0.remove(key))
-    }
-}
-
-/// A blocking [`GetOrRefresh`](crate::cache::GetOrRefresh): settings of one call, which [`GetOrRefresh::wait`] then does.
-#[must_use = "nothing happens until `wait`"]
-pub struct GetOrRefresh<V, C>(crate::cache::GetOrRefresh<V, C>);
-
-impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
-    /// See [`Policy::fresh_for`].
-    pub fn fresh_for(self, duration: Duration) -> Self {
-        Self(self.0.fresh_for(duration))
-    }
-
-    /// See [`Policy::stale_for`].
-    pub fn stale_for(self, duration: Duration) -> Self {
-        Self(self.0.stale_for(duration))
-    }
-
-    /// See [`Policy::wait_at_most`].
-    pub fn wait_at_most(self, limit: Duration) -> Self {
-        Self(self.0.wait_at_most(limit))
-    }
-
-    /// See [`GetOrRefresh::must_be_fresh`](crate::cache::GetOrRefresh::must_be_fresh).
-    pub fn must_be_fresh(self) -> Self {
-        Self(self.0.must_be_fresh())
-    }
-
-    /// See [`GetOrRefresh::never_wait`](crate::cache::GetOrRefresh::never_wait).
-    pub fn never_wait(self) -> Self {
-        Self(self.0.never_wait())
-    }
-
-    /// All settings at once.
-    pub fn policy(self, policy: Policy) -> Self {
-        Self(self.0.policy(policy))
-    }
-
-    /// See [`GetOrRefresh::lifetime`](crate::cache::GetOrRefresh::lifetime).
-    pub fn lifetime(self, lifetime: impl FnOnce(&V) -> Lifetime + Send + 'static) -> Self {
-        Self(self.0.lifetime(lifetime))
-    }
-
-    /// The stored value, or the loader's if no other caller loads.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub fn wait(self) -> Result<Cached<V>, Error> {
-        block_on(self.0.into_future())
-    }
-}
-
-impl<V, C> fmt::Debug for GetOrRefresh<V, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// A blocking [`GetManyOrRefresh`](crate::cache::GetManyOrRefresh): settings of one call, which [`GetManyOrRefresh::wait`] then does.
-#[must_use = "nothing happens until `wait`"]
-pub struct GetManyOrRefresh<V, C>(crate::cache::GetManyOrRefresh<V, C>);
-
-impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
-    /// All settings at once.
-    pub fn policy(self, policy: Policy) -> Self {
-        Self(self.0.policy(policy))
-    }
-
-    /// See [`GetManyOrRefresh::lifetime`](crate::cache::GetManyOrRefresh::lifetime).
-    pub fn lifetime(self, lifetime: impl Fn(&V) -> Lifetime + Send + Sync + 'static) -> Self {
-        Self(self.0.lifetime(lifetime))
-    }
-
-    /// The stored values and the loader's.
-    ///
-    /// # Errors
-    /// See [`Error`]; those of single keys are in [`BatchResult::failed`].
-    pub fn wait(self) -> Result<BatchResult<V>, Error> {
-        block_on(self.0.into_future())
-    }
-}
-
-impl<V, C> fmt::Debug for GetManyOrRefresh<V, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 
