@@ -52,7 +52,7 @@ impl Block {
     }
 }
 
-/// The fences of one hold: consecutive numbers, all drawn in the step that granted it.
+/// The fences of one hold: consecutive numbers, drawn in one step.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fences {
@@ -102,13 +102,13 @@ impl Counter {
         fences
     }
 
-    /// The fences that this counter accepts at `wall_us`: above all that it has counted, and at most `ahead_us` ahead of the clock. A
-    /// lost counter accepts none below the clock, since it has forgotten the ones before.
-    pub fn acceptable(&self, wall_us: u64, ahead_us: u64) -> Acceptable {
-        let least = self.counted().map_or(wall_us, |last| last.0 + 1);
+    /// The fences that this counter accepts: above all that it has counted, and at most `most_us`. A counter without a number
+    /// accepts none below `floor_us`, since it may have forgotten the ones before.
+    pub fn acceptable(&self, floor_us: u64, most_us: u64) -> Acceptable {
+        let least = self.counted().map_or(floor_us, |last| last.0 + 1);
         Acceptable {
             least: Fence(least.min(Self::END + 1)),
-            most: Fence((wall_us + ahead_us).min(Self::END)),
+            most: Fence(most_us.min(Self::END)),
         }
     }
 
@@ -119,10 +119,10 @@ impl Counter {
     pub fn accept(
         &mut self,
         fences: Fences,
-        wall_us: u64,
-        ahead_us: u64,
+        floor_us: u64,
+        most_us: u64,
     ) -> Result<(), Acceptable> {
-        let acceptable = self.acceptable(wall_us, ahead_us);
+        let acceptable = self.acceptable(floor_us, most_us);
         if fences.first < acceptable.least || fences.first > acceptable.most {
             return Err(acceptable);
         }
@@ -135,7 +135,7 @@ impl Counter {
         self.counted().is_none()
     }
 
-    /// The highest number that a store draws. A higher one counts as lost; otherwise two grants would share the last fence.
+    /// The highest number that counts. A higher one counts as lost; otherwise two grants would share the last fence.
     const END: u64 = Fence::MAX.0 - Block::MOST.get();
 
     fn counted(&self) -> Option<Fence> {

@@ -1,5 +1,5 @@
-//! The context of one step: the lock, the time, and the grant. [`Turn::grant`] alone makes a holder, and draws the fences
-//! in the same step.
+//! The context of one step: the lock, the time, and the grant. [`Turn::grant_with`] alone makes a holder, with fences that were
+//! drawn or accepted in the same step.
 
 use crate::fence::{Block, Counter, Fences};
 use crate::mode::Mode;

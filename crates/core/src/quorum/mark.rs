@@ -34,13 +34,27 @@ pub fn quarantine(longest_ttl: Ttl) -> Duration {
 }
 
 impl Mark {
+    /// The lowest fence that a counter without a number accepts, in microseconds. It is above all that the node accepted before it
+    /// lost its memory (QR4). A new quorum has no such fences.
+    pub fn floor_us(self) -> u64 {
+        1_000 * self.quarantine_ends_at_ms()
+    }
+
+    fn quarantine_ends_at_ms(self) -> u64 {
+        match self.made_at_ms {
+            0 => 0,
+            made_at_ms => {
+                let quarantine_ms = millis(quarantine(self.terms.longest_ttl));
+                made_at_ms
+                    .saturating_add(quarantine_ms)
+                    .min(u64::MAX / 1_000)
+            }
+        }
+    }
+
     /// How long the quarantine of this node still lasts, if it does.
     pub fn quarantined_for(self, now: Now) -> Option<Duration> {
-        let ends_at_ms = match self.made_at_ms {
-            0 => 0,
-            made_at_ms => made_at_ms + millis(quarantine(self.terms.longest_ttl)),
-        };
-        let left = ends_at_ms.saturating_sub(now.millis());
+        let left = self.quarantine_ends_at_ms().saturating_sub(now.millis());
         (left > 0).then(|| Duration::from_millis(left))
     }
 }

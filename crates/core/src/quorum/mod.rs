@@ -10,8 +10,8 @@
 //!
 //! # Theorems
 //!
-//! They hold if a majority answers, the rates of all clocks differ by at most 1 %, no node's clock is set forward, and a node that
-//! has lost its memory knows it. They do not need clocks that agree.
+//! They hold if all clients count by equal terms, no lease is longer than the longest TTL, and the rates of all clocks differ by at most
+//! 1 %. No node's clock is set forward, nor back while the node loses its memory. They do not need clocks that agree.
 //!
 //! - **QR1** The validity of two leases of a name never overlaps. *Two majorities share a node. There the second hold began after the
 //!   deadline or the release of the first (C1). Each hold lasts for a TTL from a moment after its request was sent.*
@@ -20,7 +20,7 @@
 //! - **QR3** If a lease was handed out before the first request for another one was sent, its fences are lower. *On a common node the
 //!   first hold began before the second.*
 //! - **QR4** QR1 to QR3 survive a node's loss of memory. *It grants nothing for a [`quarantine`] on its own clock. Then its old holds
-//!   have ended, and its clock has passed each fence that it had accepted.*
+//!   have ended, and it accepts no fence below the end of the quarantine, which is above each fence that it had accepted.*
 //!
 //! # Invariants
 //!

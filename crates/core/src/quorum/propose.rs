@@ -32,7 +32,7 @@ pub enum Vote {
     /// The owner holds the lock with lower fences than it proposed, for the TTL that it asked for: the proposal is outside of these
     /// bounds.
     NotRaised(Acceptable),
-    /// Nobody holds the lock, and the proposal is outside of these bounds. Nothing has changed.
+    /// The lock is free, and the proposal is outside of these bounds. Nothing has changed.
     Behind(Acceptable),
     /// Another owner or program holds the lock.
     Busy(Busy),
@@ -51,48 +51,45 @@ impl Turn<'_> {
         let Proposal {
             owner, ttl, fences, ..
         } = proposal;
+        // Clients that count differently share no majority.
+        if let Some(other) = mark.filter(|mark| mark.terms != proposal.terms) {
+            return Vote::OtherTerms(other.terms);
+        }
         self.advance(Some(owner));
         let wall_us = self.now.wall_us;
+        let most_us = wall_us.saturating_add(AHEAD_US);
         if let Some(at) = self.holder(owner) {
             // A repeat, or a raise by the holder; never a way to take the lock (QR7).
             self.hold_until(at, *ttl);
             let held = &mut self.lock.holders[at].fences;
             if fences.first > held.first {
-                if let Err(acceptable) = self.counter.accept(*fences, wall_us, AHEAD_US) {
+                if let Err(acceptable) = self.counter.accept(*fences, wall_us, most_us) {
                     return Vote::NotRaised(acceptable);
                 }
                 *held = *fences;
             }
             return Vote::Held(held.first);
         }
-        if let Some(refusal) = self.may_have_forgotten(proposal, mark) {
-            return refusal;
+        let mark = mark.get_or_insert(Mark {
+            terms: proposal.terms,
+            made_at_ms: self.now.millis(),
+        });
+        // A counter that exists proves that the node remembers (QR8).
+        if self.counter.is_lost()
+            && let Some(left) = mark.quarantined_for(self.now)
+        {
+            return Vote::Quarantined(left);
         }
         if !self.admits(Mode::Exclusive) {
             let terms = (Mode::Exclusive, *ttl, fences.block);
             return Vote::Busy(self.refuse(owner, terms, None));
         }
-        match self.counter.accept(*fences, wall_us, AHEAD_US) {
+        match self.counter.accept(*fences, mark.floor_us(), most_us) {
             Ok(()) => {
                 self.grant_with(owner, (Mode::Exclusive, *ttl), *fences);
                 Vote::Held(fences.first)
             }
             Err(acceptable) => Vote::Behind(acceptable),
         }
-    }
-
-    /// Checks the mark before the first vote of a counter (QR8). A counter that exists proves that the node remembers.
-    fn may_have_forgotten(&self, proposal: &Proposal, mark: &mut Option<Mark>) -> Option<Vote> {
-        if !self.counter.is_lost() {
-            return None;
-        }
-        let mark = mark.get_or_insert(Mark {
-            terms: proposal.terms,
-            made_at_ms: self.now.millis(),
-        });
-        if mark.terms != proposal.terms {
-            return Some(Vote::OtherTerms(mark.terms));
-        }
-        mark.quarantined_for(self.now).map(Vote::Quarantined)
     }
 }

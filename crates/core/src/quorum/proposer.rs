@@ -19,6 +19,8 @@ impl Proposer {
         if let Some(Acceptable { least, most }) = bounds {
             first = first.max(least.get()).min(most.get());
         }
+        // Above it, a number counts as lost.
+        first = first.min(Fence::MAX.get() - 2 * Block::MOST.get());
         let fences = Fences {
             first: Fence::new(first),
             block,

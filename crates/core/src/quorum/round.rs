@@ -1,14 +1,15 @@
 //! A client's count of the votes for one proposal.
 
 use super::propose::Vote;
-use crate::fence::{Acceptable, Fence};
+use crate::fence::{Acceptable, Fence, Fences};
 
 /// One round of an acquisition: a proposal that was sent to all nodes, and their votes so far.
 ///
-/// Another round of the same acquisition proposes another number. Replies to an earlier one do not count (QR5).
+/// A further round of the same acquisition replaces it. Replies to another number do not count (QR5). The client counts the validity of
+/// its lease from the first round's first request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Round {
-    proposed: Fence,
+    proposed: Fences,
     votes: Vec<Count>,
 }
 
@@ -52,10 +53,10 @@ pub enum Refusal {
 }
 
 impl Round {
-    /// Begins a round in which the client proposes `fence` to so many nodes.
-    pub fn new(nodes: u8, fence: Fence) -> Self {
+    /// Begins a round in which the client proposes these fences to so many nodes.
+    pub fn new(nodes: u8, proposed: Fences) -> Self {
         Self {
-            proposed: fence,
+            proposed,
             votes: vec![Count::Open; usize::from(nodes)],
         }
     }
@@ -67,9 +68,9 @@ impl Round {
 
     /// Counts the vote of a node on the proposal `asked`. A vote on another proposal, or of an unknown node, counts as none (QR5).
     pub fn heard(&mut self, node: usize, asked: Fence, vote: &Vote) -> Verdict {
-        if asked == self.proposed {
+        if asked == self.proposed.first {
             let count = match vote {
-                Vote::Held(fence) if *fence == self.proposed => Count::For,
+                Vote::Held(fence) if *fence == self.proposed.first => Count::For,
                 Vote::Behind(bounds) | Vote::NotRaised(bounds) => Count::Behind(*bounds),
                 Vote::Busy(_) => Count::Busy,
                 Vote::Held(_) | Vote::Quarantined(_) | Vote::OtherTerms(_) => Count::None,
@@ -102,11 +103,14 @@ impl Round {
         if certain >= self.majority() {
             return Verdict::Certified;
         }
-        if behind > 0 && certain + behind >= self.majority() {
-            return self.again();
+        if let Some(bounds) = self.next_bounds().filter(|_| behind > 0) {
+            return Verdict::Again(bounds);
         }
-        if certain + behind + open >= self.majority() {
+        if open > 0 && certain + behind + open >= self.majority() {
             return Verdict::Open;
+        }
+        if certain + behind >= self.majority() {
+            return Verdict::Refused(Refusal::ClocksApart);
         }
         let busy = number(|vote| matches!(vote, Count::Busy));
         Verdict::Refused(if certain + behind + busy >= self.majority() {
@@ -116,29 +120,30 @@ impl Round {
         })
     }
 
-    /// Looks for a number that all nodes accept that were behind. A node that voted for this round's number accepts higher ones only.
-    fn again(&self) -> Verdict {
-        let mut bounds = Acceptable {
-            least: Fence::new(0),
-            most: Fence::MAX,
+    /// Looks for numbers that a majority accepts, and for the largest one.
+    fn next_bounds(&self) -> Option<Acceptable> {
+        let above = Fence::new(self.proposed.last().get() + 1);
+        let accepts = |vote: &Count| match vote {
+            Count::Behind(bounds) => Some(*bounds),
+            // It holds this round's fences, and accepts higher ones only.
+            Count::For => Some(Acceptable {
+                least: above,
+                most: Fence::MAX,
+            }),
+            Count::Open | Count::Busy | Count::None => None,
         };
-        for vote in &self.votes {
-            match vote {
-                Count::Behind(acceptable) => {
-                    bounds.least = bounds.least.max(acceptable.least);
-                    bounds.most = bounds.most.min(acceptable.most);
-                }
-                Count::For => {
-                    let higher = Fence::new(self.proposed.get() + 1);
-                    bounds.least = bounds.least.max(higher);
-                }
-                Count::Open | Count::Busy | Count::None => {}
+        let nodes: Vec<Acceptable> = self.votes.iter().filter_map(accepts).collect();
+        let mut best = None;
+        for least in nodes.iter().map(|bounds| bounds.least) {
+            let takes = |bounds: &&Acceptable| bounds.least <= least && least <= bounds.most;
+            let number = nodes.iter().filter(takes).count();
+            let most = nodes.iter().filter(takes).map(|bounds| bounds.most).min();
+            if let Some(most) = most.filter(|_| number >= self.majority())
+                && best.is_none_or(|(others, _)| number > others)
+            {
+                best = Some((number, Acceptable { least, most }));
             }
         }
-        if bounds.least <= bounds.most {
-            Verdict::Again(bounds)
-        } else {
-            Verdict::Refused(Refusal::ClocksApart)
-        }
+        best.map(|(_, bounds)| bounds)
     }
 }

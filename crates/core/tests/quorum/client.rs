@@ -63,7 +63,7 @@ impl Simulation {
             owner: owner.clone(),
             sent: self.at,
             fences,
-            round: Round::new(self.terms.nodes, fences.first),
+            round: Round::new(self.terms.nodes, fences),
             rounds: 1,
             highest: vec![None; self.nodes.len()],
         });
@@ -107,7 +107,9 @@ impl Simulation {
         }
         let (asked, vote) = match vote {
             // As if the node had voted on the current proposal.
-            Vote::Held(_) if rules == Rules::LateVotesCount => {
+            Vote::Held(_)
+                if rules == Rules::LateVotesCount && proposal.fences != acquiring.fences =>
+            {
                 (acquiring.fences.first, &Vote::Held(acquiring.fences.first))
             }
             vote => (proposal.fences.first, vote),
@@ -133,7 +135,7 @@ impl Simulation {
                 let fences = self.propose(client, Some(bounds));
                 if let Doing::Acquiring(acquiring) = &mut self.clients[client].now {
                     acquiring.fences = fences;
-                    acquiring.round = Round::new(self.terms.nodes, fences.first);
+                    acquiring.round = Round::new(self.terms.nodes, fences);
                 }
                 self.say(|| format!("client {client} proposes {} instead", fences.first));
                 self.ask(client);

@@ -34,7 +34,8 @@ fn between(a: &Record, b: &Record) -> Option<&'static str> {
     if a.fences.0 <= b.fences.1 && b.fences.0 <= a.fences.1 {
         return Some("QR2");
     }
-    let wrong = |a: &Record, b: &Record| a.began < b.sent && a.fences.1 >= b.fences.0;
+    let is_before = |a: &Record, b: &Record| a.began < b.sent || !is_broken && a.ended <= b.began;
+    let wrong = |a: &Record, b: &Record| is_before(a, b) && a.fences.1 >= b.fences.0;
     (wrong(a, b) || wrong(b, a)).then_some("QR3")
 }
 

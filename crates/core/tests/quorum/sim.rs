@@ -24,9 +24,9 @@ pub(crate) enum Rules {
     QuarantineOfOneTtl,
     /// After its quarantine it accepts numbers below its clock.
     NoFloorAfterLoss,
-    /// A node forgets its counter whenever the lock is free.
+    /// A node accepts any number that is not too far ahead, and remembers none.
     NoCounter,
-    /// The fence is the highest number among a majority of votes (QR6).
+    /// The fence is the highest number among a majority of votes, of any round (QR5, QR6).
     HighestVote,
     /// Votes on earlier proposals count (QR5).
     LateVotesCount,
@@ -213,7 +213,7 @@ impl Simulation {
                 let counter = self.nodes[node].0.counter(&self.name);
                 if !counter.is_lost() {
                     // A refused number changes nothing.
-                    counter.accept(fences, wall_us, 10 * SECOND).ok();
+                    counter.accept(fences, wall_us, wall_us + 10 * SECOND).ok();
                 }
             }
         }

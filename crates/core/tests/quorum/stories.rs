@@ -57,15 +57,20 @@ fn bounds(least: u64, most: u64) -> Acceptable {
     }
 }
 
+/// A block of fences.
+fn from(first: u64) -> Fences {
+    Fences {
+        first: Fence::new(first),
+        block: Block::nearest(4),
+    }
+}
+
 #[test]
 fn a_vote_is_for_exactly_the_proposed_fences_or_none() {
     let mut node = marked();
     let ahead = NOW_US + 10 * SECOND;
-    let first_bounds = bounds(NOW_US, ahead);
-    for refused in [NOW_US - 1, ahead + 1] {
-        let answer = vote(&mut node, 0, &proposal(1, refused));
-        assert_eq!(answer, Vote::Behind(first_bounds));
-    }
+    let answer = vote(&mut node, 0, &proposal(1, ahead + 1));
+    assert_eq!(answer, Vote::Behind(bounds(0, ahead)), "a new quorum");
     let held = Vote::Held(Fence::new(NOW_US + 5));
     assert_eq!(vote(&mut node, 0, &proposal(1, NOW_US + 5)), held);
     assert_eq!(
@@ -113,6 +118,9 @@ fn a_node_without_memory_votes_after_its_quarantine() {
     let left = Vote::Quarantined(Duration::from_secs(1));
     let last = proposal(1, NOW_US + 60 * SECOND);
     assert_eq!(vote(&mut node, 60 * SECOND, &last), left);
+    let low = proposal(1, NOW_US + 61 * SECOND - 1);
+    let acceptable = bounds(NOW_US + 61 * SECOND, NOW_US + 71 * SECOND);
+    assert_eq!(vote(&mut node, 61 * SECOND, &low), Vote::Behind(acceptable));
     let over = proposal(1, NOW_US + 61 * SECOND);
     let held = Vote::Held(Fence::new(NOW_US + 61 * SECOND));
     assert_eq!(vote(&mut node, 61 * SECOND, &over), held);
@@ -124,12 +132,18 @@ fn clients_of_another_quorum_are_refused() {
     let mut other = proposal(1, NOW_US);
     other.terms = terms(5);
     assert_eq!(vote(&mut node, 0, &other), Vote::OtherTerms(terms(3)));
+    vote(&mut node, 0, &proposal(2, NOW_US));
+    assert_eq!(
+        vote(&mut node, 0, &other),
+        Vote::OtherTerms(terms(3)),
+        "a used bucket"
+    );
 }
 
 #[test]
 fn a_certificate_is_a_majority_of_this_round() {
     let (five, six) = (Fence::new(5), Fence::new(6));
-    let mut round = Round::new(5, six);
+    let mut round = Round::new(5, from(6));
     assert_eq!(round.heard(0, six, &Vote::Held(six)), Verdict::Open);
     assert_eq!(
         round.heard(0, six, &Vote::Held(six)),
@@ -154,21 +168,82 @@ fn a_certificate_is_a_majority_of_this_round() {
 #[test]
 fn nodes_that_are_behind_name_the_next_number() {
     let six = Fence::new(6);
-    let mut round = Round::new(3, six);
+    let mut round = Round::new(3, from(6));
     assert_eq!(round.heard(0, six, &Vote::Held(six)), Verdict::Open);
     let behind = Vote::Behind(bounds(900, 2_000));
     let again = Verdict::Again(bounds(900, 2_000));
     assert_eq!(round.heard(1, six, &behind), again);
     let far = Vote::Behind(bounds(3_000, 4_000));
+    assert_eq!(round.heard(2, six, &far), again, "one of two majorities");
+
+    // A number too far ahead of two clocks: the client comes down to them, and leaves the third out.
+    let lower = Vote::Behind(bounds(2, 4));
+    let mut round = Round::new(3, from(6));
+    assert_eq!(round.heard(0, six, &Vote::Held(six)), Verdict::Open);
+    assert_eq!(round.heard(1, six, &lower), Verdict::Open);
+    assert_eq!(round.heard(2, six, &lower), Verdict::Again(bounds(2, 4)));
+
+    let mut round = Round::new(3, from(6));
+    assert_eq!(round.heard(0, six, &lower), Verdict::Open);
+    assert_eq!(round.heard(1, six, &behind), Verdict::Open);
     let apart = Verdict::Refused(Refusal::ClocksApart);
     assert_eq!(round.heard(2, six, &far), apart);
+}
 
-    // A number too far ahead of all clocks: the client comes down, unless a node has voted for it.
-    let lower = Vote::Behind(bounds(2, 4));
-    let mut round = Round::new(3, six);
-    assert_eq!(round.heard(0, six, &lower), Verdict::Open);
-    assert_eq!(round.heard(1, six, &lower), Verdict::Again(bounds(2, 4)));
-    assert_eq!(round.heard(2, six, &Vote::Held(six)), apart);
+/// How many rounds a lone client needs if each message takes half a millisecond.
+fn rounds_needed(nodes: [u64; 3], client: u64, used: bool) -> Option<u32> {
+    let name = LockName::new("stock").unwrap();
+    let mut states = [marked(), marked(), marked()];
+    let mut proposer = Proposer::default();
+    let mut at = 0;
+    let mut rounds = 0;
+    for acquisition in 1..=3 {
+        let mut bounds = None;
+        for _ in 0..4 {
+            rounds += 1;
+            let fences = proposer.propose(Block::ONE, NOW_US + client + at, bounds);
+            let mut round = Round::new(3, fences);
+            let mut verdict = Verdict::Open;
+            for (node, state) in states.iter_mut().enumerate() {
+                let now = Now::at_micros(NOW_US + nodes[node] + at + 500);
+                if used && acquisition == 1 && rounds == 1 {
+                    state.counter(&name).0 = Some(Fence::new(NOW_US + nodes[node]));
+                }
+                let mut proposal = proposal(acquisition, 0);
+                proposal.fences = fences;
+                let vote = state.propose(now, &name, &proposal, &UnknownPresence);
+                if verdict == Verdict::Open {
+                    verdict = round.heard(node, fences.first, &vote);
+                }
+            }
+            at += 1_000;
+            match verdict {
+                Verdict::Certified => return Some(rounds),
+                Verdict::Again(next) => {
+                    proposer.learn(NOW_US + client + at, next);
+                    bounds = Some(next);
+                }
+                Verdict::Open | Verdict::Refused(_) => break,
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn a_lone_client_gets_the_lock_however_its_clock_differs() {
+    for nodes in [[0, 0, 0], [0, 0, 15], [15, 0, 0], [0, 5, 9], [0, 5, 15]] {
+        let nodes = nodes.map(|seconds| 30 * SECOND + seconds * SECOND);
+        for client in [0, 15, 25, 29, 30, 31, 35, 42, 60, 4_000] {
+            for used in [false, true] {
+                let rounds = rounds_needed(nodes, client * SECOND, used);
+                assert!(
+                    rounds.is_some_and(|rounds| rounds <= 4),
+                    "{nodes:?} {client} {used}: {rounds:?}"
+                );
+            }
+        }
+    }
 }
 
 #[test]
@@ -177,11 +252,11 @@ fn a_round_is_refused_as_soon_as_no_majority_can_be_had() {
     let mut node = marked();
     vote(&mut node, 0, &proposal(1, NOW_US));
     let busy = vote(&mut node, 0, &proposal(2, NOW_US));
-    let mut round = Round::new(3, six);
+    let mut round = Round::new(3, from(6));
     assert_eq!(round.heard(0, six, &busy), Verdict::Open);
     assert_eq!(round.heard(1, six, &busy), Verdict::Refused(Refusal::Busy));
 
-    let mut round = Round::new(3, six);
+    let mut round = Round::new(3, from(6));
     assert_eq!(round.silent(0), Verdict::Open);
     let unavailable = Verdict::Refused(Refusal::Unavailable);
     assert_eq!(round.silent(1), unavailable);
