@@ -9,7 +9,7 @@ use testkit::RedisServer;
 use crate::scene::{LONG, Nemesis, beside, connect, is_free, kill_connections, millis, now};
 
 const TASKS: u64 = 8;
-/// Enough for some 400 cuts of all connections, at 50 ms each.
+/// Enough for some hundred cuts of all connections, 50 ms apart.
 const CYCLES: u64 = 400;
 
 /// The data that the lock protects.

@@ -31,7 +31,8 @@ fn tests() -> Vec<(String, String)> {
     found
 }
 
-/// Calls that wait in real time. Virtual time does not move a thread that sleeps.
+/// Calls that wait in real time: virtual time does not move a thread that sleeps. Sleeps of a runtime are not among them, since its time
+/// may be virtual.
 const WAITS: [&str; 2] = ["thread::sleep(", "eventually("];
 
 #[test]
