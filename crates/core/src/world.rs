@@ -26,12 +26,10 @@ impl World {
         step: &Step,
         presence: &dyn Presence,
     ) -> Outcome {
-        let mut state = self.locks.remove(name).unwrap_or_default();
-        let outcome = state.apply(&mut self.counter, now, step, presence);
-        if !state.is_empty() {
-            self.locks.insert(name.clone(), state);
-        }
-        outcome
+        let counter = &mut self.counter;
+        with_state(&mut self.locks, name, |state| {
+            state.apply(counter, now, step, presence)
+        })
     }
 
     /// The state kept for `name`, if any.
@@ -57,4 +55,18 @@ impl World {
             !state.is_empty()
         });
     }
+}
+
+/// Gives the state of a name to `step`, and forgets the name if its state is empty afterwards.
+pub(crate) fn with_state<R>(
+    locks: &mut BTreeMap<LockName, LockState>,
+    name: &LockName,
+    step: impl FnOnce(&mut LockState) -> R,
+) -> R {
+    let mut state = locks.remove(name).unwrap_or_default();
+    let result = step(&mut state);
+    if !state.is_empty() {
+        locks.insert(name.clone(), state);
+    }
+    result
 }

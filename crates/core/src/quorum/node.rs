@@ -11,6 +11,7 @@ use crate::state::LockState;
 use crate::step::{Outcome, Step};
 use crate::time::Now;
 use crate::turn::Turn;
+use crate::world::with_state;
 
 /// How many fence counters a node has. Names of other buckets do not raise the counter of a name.
 const BUCKETS: u16 = 1_024;
@@ -57,12 +58,13 @@ impl QuorumNode {
         proposal: &Proposal,
         presence: &dyn Presence,
     ) -> Vote {
-        let mut mark = self.mark;
-        let vote = self.turn(now, name, presence, |turn| {
-            turn.propose(proposal, &mut mark)
-        });
-        self.mark = mark;
-        vote
+        let (mark, counter) = (
+            &mut self.mark,
+            self.counters.entry(bucket(name)).or_default(),
+        );
+        with_state(&mut self.locks, name, |state| {
+            Turn::new((state, counter), now, presence).propose(proposal, mark)
+        })
     }
 
     /// Takes any step but an acquire, by the rules of one store. A node grants only what a client has proposed, or a place in its queue.
@@ -73,35 +75,14 @@ impl QuorumNode {
         step: &Step,
         presence: &dyn Presence,
     ) -> Outcome {
-        let mut state = self.locks.remove(name).unwrap_or_default();
         let counter = self.counters.entry(bucket(name)).or_default();
-        let outcome = state.apply(counter, now, step, presence);
-        self.keep(name, state);
-        outcome
+        with_state(&mut self.locks, name, |state| {
+            state.apply(counter, now, step, presence)
+        })
     }
 
     /// The fence counter of a name.
     pub fn counter(&mut self, name: &LockName) -> &mut Counter {
         self.counters.entry(bucket(name)).or_default()
-    }
-
-    fn turn<R>(
-        &mut self,
-        now: Now,
-        name: &LockName,
-        presence: &dyn Presence,
-        step: impl FnOnce(&mut Turn<'_>) -> R,
-    ) -> R {
-        let mut state = self.locks.remove(name).unwrap_or_default();
-        let counter = self.counters.entry(bucket(name)).or_default();
-        let result = step(&mut Turn::new((&mut state, counter), now, presence));
-        self.keep(name, state);
-        result
-    }
-
-    fn keep(&mut self, name: &LockName, state: LockState) {
-        if !state.is_empty() {
-            self.locks.insert(name.clone(), state);
-        }
     }
 }

@@ -28,7 +28,7 @@ enum Count {
     None,
 }
 
-/// What a round has decided.
+/// The decision of a round so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// More votes are needed.
@@ -41,7 +41,7 @@ pub enum Verdict {
     Refused(Refusal),
 }
 
-/// Why no majority could be had.
+/// The reason for a missing majority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// Other owners hold the lock on so many nodes.
