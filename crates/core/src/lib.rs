@@ -69,6 +69,7 @@ mod naming;
 mod owner;
 mod poll;
 mod presence;
+mod proposal;
 pub mod quorum;
 #[cfg(feature = "serde")]
 mod shown;
@@ -92,9 +93,10 @@ pub use naming::{KeyTemplate, Namespace, Naming};
 pub use owner::{ClientId, Label, Owner};
 pub use poll::poll_after;
 pub use presence::{Presence, UnknownPresence};
+pub use proposal::Wait;
 pub use state::{Holder, LockState, Waiter};
 pub use step::{
-    Busy, Held, HolderIdentity, HolderView, Outcome, Reply, Snapshot, Step, Wait, WaiterView, Wake,
+    Busy, Held, HolderIdentity, HolderView, Outcome, Reply, Snapshot, Step, WaiterView, Wake,
 };
 pub use time::{Now, Ttl};
 pub use world::World;

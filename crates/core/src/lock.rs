@@ -13,9 +13,10 @@ use crate::mode::Mode;
 use crate::owner::Owner;
 use crate::poll::poll_after;
 use crate::presence::Presence;
+use crate::proposal::{NoVote, Wait};
 use crate::state::{Holder, LockState, Waiter};
 use crate::step::{
-    Busy, Held, HolderIdentity, HolderView, Outcome, Reply, Snapshot, Step, Wait, WaiterView,
+    Busy, Held, HolderIdentity, HolderView, Outcome, Reply, Snapshot, Step, WaiterView,
 };
 use crate::time::{Now, Ttl, millis};
 use crate::turn::{Turn, count, is_gone};
@@ -38,17 +39,15 @@ impl LockState {
                 block,
                 wait,
             } => turn.acquire(owner, (*mode, *ttl, *block), *wait),
+            // Only a node has the memory for it: see `LockState::vote`.
+            Step::Propose(_) => Reply::NoVote(NoVote::NotANode),
             Step::Extend { owner, ttl, fence } => turn.extend(owner, *ttl, *fence),
+            Step::GiveBack { owner, fence } => turn.give_back(owner, *fence),
             Step::Release { owner, keep, fence } => turn.release(owner, *keep, *fence),
             Step::Break { fence } => turn.break_hold(*fence),
             Step::Inspect => Reply::Seen(turn.inspect()),
         };
-        Outcome {
-            reply,
-            wakes: turn.wakes,
-            wanted: turn.wanted,
-            first: turn.first,
-        }
+        turn.end(reply)
     }
 }
 
@@ -162,9 +161,16 @@ impl Turn<'_> {
     }
 
     fn break_hold(&mut self, fence: Fence) -> Reply {
+        self.free(|holder| holder.mode == Mode::Exclusive && holder.fences.contains(fence))
+    }
+
+    fn give_back(&mut self, owner: &Owner, fence: Fence) -> Reply {
+        self.free(|holder| holder.is(owner, Some(fence)))
+    }
+
+    /// Frees the lock of the holder that is meant, and of no other one.
+    fn free(&mut self, is_meant: impl Fn(&Holder) -> bool) -> Reply {
         self.advance(None);
-        let is_meant =
-            |holder: &Holder| holder.mode == Mode::Exclusive && holder.fences.contains(fence);
         match self.lock.holders.iter().position(is_meant) {
             Some(at) => {
                 self.lock.holders.remove(at);

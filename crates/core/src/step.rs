@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::fence::{Block, Fence};
 use crate::mode::Mode;
 use crate::owner::Owner;
+use crate::proposal::{NoVote, Proposal, Wait};
 use crate::state::Waiter;
 use crate::time::Ttl;
 
@@ -24,6 +25,8 @@ pub enum Step {
         /// Join or refresh the queue when the lock is busy; `None` asks once and does not wait.
         wait: Option<Wait>,
     },
+    /// Vote for fences that a client of a quorum proposes: take the lock with exactly these, or raise those of its hold.
+    Propose(Proposal),
     /// Give the lease a new deadline if it is still held. An expired lock is not taken again.
     Extend {
         /// The holder.
@@ -44,6 +47,14 @@ pub enum Step {
         /// place in any case.
         fence: Option<Fence>,
     },
+    /// Give back a vote: free the lock if the owner holds it by the grant of this fence. Unlike a release, it frees no later vote for
+    /// this owner and keeps the owner's place in the queue.
+    GiveBack {
+        /// The holder.
+        owner: Owner,
+        /// A fence of the vote.
+        fence: Fence,
+    },
     /// Free the lock of a holder that cannot do so itself, by an operator who has seen its fence.
     Break {
         /// Any fence of that holder: that of its grant, which others see, or one that it has handed out since.
@@ -53,13 +64,6 @@ pub enum Step {
     Inspect,
 }
 
-/// How a waiter waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Wait {
-    /// Whether its client is subscribed to wakes, so that a store may find it unreachable. A client that only polls says `false`.
-    pub listening: bool,
-}
-
 /// The reply to a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
@@ -67,6 +71,8 @@ pub enum Reply {
     Held(Held),
     /// Another owner or program holds the lock.
     Busy(Busy),
+    /// The proposal got no vote. Its owner holds the lock at most as it did before.
+    NoVote(NoVote),
     /// The lock was freed, or the waiter has left the queue.
     Released,
     /// The owner (or, for a break, the fence) does not hold the lock. Names the holder, if any.

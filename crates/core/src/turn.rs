@@ -6,7 +6,7 @@ use crate::mode::Mode;
 use crate::owner::Owner;
 use crate::presence::Presence;
 use crate::state::{Holder, LockState};
-use crate::step::Wake;
+use crate::step::{Outcome, Reply, Wake};
 use crate::time::{Now, Ttl};
 
 /// One step in progress.
@@ -35,6 +35,16 @@ impl<'a> Turn<'a> {
             wakes: Vec::new(),
             wanted: None,
             first: None,
+        }
+    }
+
+    /// Ends the step with this reply.
+    pub(crate) fn end(self, reply: Reply) -> Outcome {
+        Outcome {
+            reply,
+            wakes: self.wakes,
+            wanted: self.wanted,
+            first: self.first,
         }
     }
 

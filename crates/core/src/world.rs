@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::fence::Counter;
 use crate::name::LockName;
 use crate::presence::Presence;
+use crate::quorum::{Mark, NodeMemory};
 use crate::state::LockState;
 use crate::step::{Outcome, Step};
 use crate::time::Now;
@@ -13,8 +14,10 @@ use crate::time::Now;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct World {
     locks: BTreeMap<LockName, LockState>,
-    /// The counter from which all fences are drawn.
+    /// The counter from which all fences are drawn, unless the store is a node of a quorum.
     pub counter: Counter,
+    /// The memory of a node. Only a node votes on proposals.
+    pub node: Option<NodeMemory>,
 }
 
 impl World {
@@ -26,10 +29,27 @@ impl World {
         step: &Step,
         presence: &dyn Presence,
     ) -> Outcome {
-        let counter = &mut self.counter;
-        with_state(&mut self.locks, name, |state| {
-            state.apply(counter, now, step, presence)
+        let (counter, mark) = match &mut self.node {
+            Some(node) => {
+                let (counter, mark) = node.of(name);
+                (counter, Some(mark))
+            }
+            None => (&mut self.counter, None),
+        };
+        with_state(&mut self.locks, name, |state| match (step, mark) {
+            (Step::Propose(proposal), Some(mark)) => {
+                state.vote((counter, mark), now, proposal, presence)
+            }
+            _ => state.apply(counter, now, step, presence),
         })
+    }
+
+    /// A node of a quorum; without a mark, it is new or has lost its memory.
+    pub fn node(mark: Option<Mark>) -> Self {
+        Self {
+            node: Some(NodeMemory::marked(mark)),
+            ..Self::default()
+        }
     }
 
     /// The state kept for `name`, if any.
@@ -58,7 +78,7 @@ impl World {
 }
 
 /// Gives the state of a name to `step`, and forgets the name if its state is empty afterwards.
-pub(crate) fn with_state<R>(
+fn with_state<R>(
     locks: &mut BTreeMap<LockName, LockState>,
     name: &LockName,
     step: impl FnOnce(&mut LockState) -> R,

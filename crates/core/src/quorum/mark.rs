@@ -2,19 +2,11 @@
 
 use std::time::Duration;
 
+use crate::proposal::QuorumTerms;
 use crate::time::{Now, Ttl, millis};
 
 /// How far ahead of a node's clock a proposed fence may be. Clocks that differ by more cannot use one quorum.
 pub const AHEAD: Duration = Duration::from_secs(10);
-
-/// The terms of a quorum. All of its clients must agree on them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct QuorumTerms {
-    /// How many nodes there are.
-    pub nodes: u8,
-    /// The longest TTL of a lease.
-    pub longest_ttl: Ttl,
-}
 
 /// The record of a node that it belongs to a quorum, and since when. It has no TTL, so only a loss of the node's memory removes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,9 +4,9 @@
 //! proposal above its counter and not far ahead of its clock. A majority that stores exactly this number is the *certificate*. Two
 //! majorities share a node, and the counter of that node orders their fences.
 //!
-//! [`QuorumNode`] is a node: the rules of one store, with proposals and a quarantine after a loss of memory. [`Round`] is the client's
-//! part: it counts the votes for a proposal. [`Proposer`] chooses the next number. All three are pure, as the rest of this crate.
-//! No store and no client uses them yet.
+//! A node is a store with a [`NodeMemory`](crate::World::node): it votes on proposals, and keeps out after a loss of memory. [`Round`]
+//! is the client's part: it counts the votes for a proposal. [`Proposer`] chooses the next number. All are pure, as the rest of this
+//! crate. No client uses them yet.
 //!
 //! # Theorems
 //!
@@ -28,6 +28,7 @@
 //! - **QR6** Without a certificate there is no lease.
 //! - **QR7** A raise of a fence is an extension: it never takes a lock.
 //! - **QR8** A node that may have forgotten its holds or its fences gives no vote until its quarantine ends.
+//! - **QR9** A round that was refused is over: the client gives back its votes, so that none of them may count later.
 
 mod mark;
 mod node;
@@ -35,8 +36,8 @@ mod propose;
 mod proposer;
 mod round;
 
-pub use self::mark::{AHEAD, Mark, QuorumTerms, quarantine};
-pub use self::node::{QuorumNode, bucket};
-pub use self::propose::{Proposal, Vote};
+pub use self::mark::{AHEAD, Mark, quarantine};
+pub use self::node::{NodeMemory, bucket};
 pub use self::proposer::Proposer;
 pub use self::round::{Refusal, Round, Verdict};
+pub use crate::proposal::{NoVote, Proposal, QuorumTerms};

@@ -1,17 +1,10 @@
-//! One node of a quorum: the locks of a store, a fence counter for each bucket of names, and the mark.
+//! The memory of a node beside its locks: a fence counter for each bucket of names, and the mark.
 
 use std::collections::BTreeMap;
 
 use super::mark::Mark;
-use super::propose::{Proposal, Vote};
 use crate::fence::Counter;
 use crate::name::LockName;
-use crate::presence::Presence;
-use crate::state::LockState;
-use crate::step::{Outcome, Step};
-use crate::time::Now;
-use crate::turn::Turn;
-use crate::world::with_state;
 
 /// How many fence counters a node has. Names of other buckets do not raise the counter of a name.
 const BUCKETS: u16 = 1_024;
@@ -32,57 +25,30 @@ pub fn bucket(name: &LockName) -> u16 {
     crc % BUCKETS
 }
 
-/// All that a node remembers.
+/// A node's counters and its mark.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct QuorumNode {
-    locks: BTreeMap<LockName, LockState>,
+pub struct NodeMemory {
     counters: BTreeMap<u16, Counter>,
     /// The mark; `None` on a node that is new or has lost its memory.
     pub mark: Option<Mark>,
 }
 
-impl QuorumNode {
-    /// A node of a new quorum, with nothing to forget and therefore without a quarantine.
-    pub fn marked(mark: Mark) -> Self {
+impl NodeMemory {
+    /// The memory of a node with this mark.
+    pub(crate) fn marked(mark: Option<Mark>) -> Self {
         Self {
-            mark: Some(mark),
+            mark,
             ..Self::default()
         }
-    }
-
-    /// Votes on a proposal for the lock `name`.
-    pub fn propose(
-        &mut self,
-        now: Now,
-        name: &LockName,
-        proposal: &Proposal,
-        presence: &dyn Presence,
-    ) -> Vote {
-        let (mark, counter) = (
-            &mut self.mark,
-            self.counters.entry(bucket(name)).or_default(),
-        );
-        with_state(&mut self.locks, name, |state| {
-            Turn::new((state, counter), now, presence).propose(proposal, mark)
-        })
-    }
-
-    /// Takes any step but an acquire, by the rules of one store. A node grants only what a client has proposed, or a place in its queue.
-    pub fn apply(
-        &mut self,
-        now: Now,
-        name: &LockName,
-        step: &Step,
-        presence: &dyn Presence,
-    ) -> Outcome {
-        let counter = self.counters.entry(bucket(name)).or_default();
-        with_state(&mut self.locks, name, |state| {
-            state.apply(counter, now, step, presence)
-        })
     }
 
     /// The fence counter of a name.
     pub fn counter(&mut self, name: &LockName) -> &mut Counter {
         self.counters.entry(bucket(name)).or_default()
+    }
+
+    pub(crate) fn of(&mut self, name: &LockName) -> (&mut Counter, &mut Option<Mark>) {
+        let counter = self.counters.entry(bucket(name)).or_default();
+        (counter, &mut self.mark)
     }
 }

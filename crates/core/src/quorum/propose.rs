@@ -1,95 +1,81 @@
 //! A node's vote on a proposal.
 
-use std::time::Duration;
-
-use super::mark::{AHEAD, Mark, QuorumTerms};
-use crate::fence::{Acceptable, Fence, Fences};
+use super::mark::{AHEAD, Mark};
+use crate::fence::Counter;
 use crate::mode::Mode;
-use crate::owner::Owner;
-use crate::step::Busy;
-use crate::time::Ttl;
+use crate::presence::Presence;
+use crate::proposal::{NoVote, Proposal};
+use crate::state::LockState;
+use crate::step::{Outcome, Reply};
+use crate::time::Now;
 use crate::turn::Turn;
-
-/// A client's request to take a lock with fences of its own choice, or to raise the fences of its hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proposal {
-    /// The owner that asks; fresh for each acquisition.
-    pub owner: Owner,
-    /// The lease wanted; at most the longest TTL of the quorum.
-    pub ttl: Ttl,
-    /// The fences: exactly these, or no hold.
-    pub fences: Fences,
-    /// The terms of the client's quorum.
-    pub terms: QuorumTerms,
-}
-
-/// A node's reply to a proposal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Vote {
-    /// The owner holds the lock with fences that begin here, for the TTL that it asked for. A late request of an earlier round gets
-    /// the higher number of a later one.
-    Held(Fence),
-    /// The owner holds the lock with lower fences than it proposed, for the TTL that it asked for: the proposal is outside of these
-    /// bounds.
-    NotRaised(Acceptable),
-    /// The lock is free, and the proposal is outside of these bounds. Nothing has changed.
-    Behind(Acceptable),
-    /// Another owner or program holds the lock.
-    Busy(Busy),
-    /// The node may have forgotten holds and fences. It gives no vote for this long.
-    Quarantined(Duration),
-    /// The node belongs to a quorum of other terms.
-    OtherTerms(QuorumTerms),
-}
 
 /// [`AHEAD`] in microseconds.
 const AHEAD_US: u64 = 1_000_000 * AHEAD.as_secs();
 
+impl LockState {
+    /// Votes on a proposal at `now`. `mark` is the mark of the node, `counter` counts the fences of the name.
+    pub(crate) fn vote(
+        &mut self,
+        (counter, mark): (&mut Counter, &mut Option<Mark>),
+        now: Now,
+        proposal: &Proposal,
+        presence: &dyn Presence,
+    ) -> Outcome {
+        let mut turn = Turn::new((self, counter), now, presence);
+        let reply = turn.propose(proposal, mark).unwrap_or_else(Reply::NoVote);
+        turn.end(reply)
+    }
+}
+
 impl Turn<'_> {
     /// Grants the lock with exactly the proposed fences, raises the fences of the owner's hold to them, or changes neither.
-    pub(crate) fn propose(&mut self, proposal: &Proposal, mark: &mut Option<Mark>) -> Vote {
+    ///
+    /// The order of the checks is that of the scripts.
+    fn propose(&mut self, proposal: &Proposal, mark: &mut Option<Mark>) -> Result<Reply, NoVote> {
         let Proposal {
-            owner, ttl, fences, ..
+            owner,
+            ttl,
+            fences,
+            terms,
+            wait,
         } = proposal;
         // Clients that count differently share no majority.
-        if let Some(other) = mark.filter(|mark| mark.terms != proposal.terms) {
-            return Vote::OtherTerms(other.terms);
+        if let Some(other) = mark.filter(|mark| mark.terms != *terms) {
+            return Err(NoVote::OtherTerms(other.terms));
         }
         self.advance(Some(owner));
         let wall_us = self.now.wall_us;
         let most_us = wall_us.saturating_add(AHEAD_US);
         if let Some(at) = self.holder(owner) {
-            // A repeat, or a raise by the holder; never a way to take the lock (QR7).
+            // A repeat, a claim, or a raise by the holder; never a way to take the lock (QR7).
             self.hold_until(at, *ttl);
             let held = &mut self.lock.holders[at].fences;
             if fences.first > held.first {
-                if let Err(acceptable) = self.counter.accept(*fences, wall_us, most_us) {
-                    return Vote::NotRaised(acceptable);
-                }
+                (self.counter.accept(*fences, wall_us, most_us)).map_err(NoVote::NotRaised)?;
                 *held = *fences;
             }
-            return Vote::Held(held.first);
+            let held = *held;
+            return Ok(Reply::Held(self.held(held)));
         }
-        let mark = mark.get_or_insert(Mark {
-            terms: proposal.terms,
-            made_at_ms: self.now.millis(),
-        });
         // A counter that exists proves that the node remembers (QR8).
-        if self.counter.is_lost()
-            && let Some(left) = mark.quarantined_for(self.now)
-        {
-            return Vote::Quarantined(left);
+        let mut floor_us = 0;
+        if self.counter.is_lost() {
+            let mark = mark.get_or_insert(Mark {
+                terms: *terms,
+                made_at_ms: self.now.millis(),
+            });
+            if let Some(left) = mark.quarantined_for(self.now) {
+                return Err(NoVote::Quarantined(left));
+            }
+            floor_us = mark.floor_us();
         }
         if !self.admits(Mode::Exclusive) {
             let terms = (Mode::Exclusive, *ttl, fences.block);
-            return Vote::Busy(self.refuse(owner, terms, None));
+            return Ok(Reply::Busy(self.refuse(owner, terms, *wait)));
         }
-        match self.counter.accept(*fences, mark.floor_us(), most_us) {
-            Ok(()) => {
-                self.grant_with(owner, (Mode::Exclusive, *ttl), *fences);
-                Vote::Held(fences.first)
-            }
-            Err(acceptable) => Vote::Behind(acceptable),
-        }
+        (self.counter.accept(*fences, floor_us, most_us)).map_err(NoVote::Behind)?;
+        self.grant_with(owner, (Mode::Exclusive, *ttl), *fences);
+        Ok(Reply::Held(self.held(*fences)))
     }
 }

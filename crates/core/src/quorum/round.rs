@@ -1,7 +1,8 @@
 //! A client's count of the votes for one proposal.
 
-use super::propose::Vote;
 use crate::fence::{Acceptable, Fence, Fences};
+use crate::proposal::NoVote;
+use crate::step::Reply;
 
 /// One round of an acquisition: a proposal that was sent to all nodes, and their votes so far.
 ///
@@ -11,6 +12,8 @@ use crate::fence::{Acceptable, Fence, Fences};
 pub struct Round {
     proposed: Fences,
     votes: Vec<Count>,
+    /// The client gives back its votes, or has done so (QR9).
+    refused: Option<Refusal>,
 }
 
 /// One node's vote, as far as it counts.
@@ -37,7 +40,7 @@ pub enum Verdict {
     Certified,
     /// A majority would vote for another number: begin another round with one within these bounds, at all nodes.
     Again(Acceptable),
-    /// No majority can be had now. The client gives back its votes.
+    /// No majority can be had now. The client gives back its votes, and later ones do not count (QR9).
     Refused(Refusal),
 }
 
@@ -58,6 +61,7 @@ impl Round {
         Self {
             proposed,
             votes: vec![Count::Open; usize::from(nodes)],
+            refused: None,
         }
     }
 
@@ -66,14 +70,16 @@ impl Round {
         self.votes.len() / 2 + 1
     }
 
-    /// Counts the vote of a node on the proposal `asked`. A vote on another proposal, or of an unknown node, counts as none (QR5).
-    pub fn heard(&mut self, node: usize, asked: Fence, vote: &Vote) -> Verdict {
+    /// Counts the reply of a node to the proposal `asked`. A reply to another proposal, or of an unknown node, counts as none (QR5).
+    pub fn heard(&mut self, node: usize, asked: Fence, reply: &Reply) -> Verdict {
         if asked == self.proposed.first {
-            let count = match vote {
-                Vote::Held(fence) if *fence == self.proposed.first => Count::For,
-                Vote::Behind(bounds) | Vote::NotRaised(bounds) => Count::Behind(*bounds),
-                Vote::Busy(_) => Count::Busy,
-                Vote::Held(_) | Vote::Quarantined(_) | Vote::OtherTerms(_) => Count::None,
+            let count = match reply {
+                Reply::Held(held) if held.fence == Some(asked) => Count::For,
+                Reply::NoVote(NoVote::Behind(bounds) | NoVote::NotRaised(bounds)) => {
+                    Count::Behind(*bounds)
+                }
+                Reply::Busy(_) => Count::Busy,
+                _ => Count::None,
             };
             self.count(node, count);
         }
@@ -94,7 +100,15 @@ impl Round {
         }
     }
 
-    fn verdict(&self) -> Verdict {
+    fn verdict(&mut self) -> Verdict {
+        let verdict = self.refused.map_or_else(|| self.judge(), Verdict::Refused);
+        if let Verdict::Refused(refusal) = verdict {
+            self.refused = Some(refusal);
+        }
+        verdict
+    }
+
+    fn judge(&self) -> Verdict {
         let number =
             |count: fn(&Count) -> bool| self.votes.iter().filter(|vote| count(vote)).count();
         let certain = number(|vote| matches!(vote, Count::For));

@@ -1,7 +1,7 @@
 //! A client of the quorum: it acquires, renews and releases one lock again and again.
 
-use leasehold_core::quorum::{Proposal, Proposer, Round, Verdict, Vote};
-use leasehold_core::{Acceptable, Block, ClientId, Fences, Owner};
+use leasehold_core::quorum::{Proposal, Proposer, Refusal, Round, Verdict};
+use leasehold_core::{Acceptable, Block, ClientId, Fence, Fences, Owner, Reply, Wait};
 
 use crate::clock::Clock;
 use crate::judge::Record;
@@ -29,6 +29,10 @@ pub(crate) struct Acquiring {
     pub(crate) fences: Fences,
     pub(crate) round: Round,
     pub(crate) rounds: u32,
+    /// The node at which it waits, if it does.
+    pub(crate) lead: Option<usize>,
+    /// It has given back votes of this round, and asks again later.
+    pub(crate) has_stood_back: bool,
     /// The latest number that each node said it holds for the owner, for the rules that look at it.
     pub(crate) highest: Vec<Option<u64>>,
 }
@@ -65,6 +69,8 @@ impl Simulation {
             fences,
             round: Round::new(self.terms.nodes, fences),
             rounds: 1,
+            lead: self.rng.pick(&[None, Some(0), Some(0)]),
+            has_stood_back: false,
             highest: vec![None; self.nodes.len()],
         });
         self.say(|| format!("client {client} begins with {}", fences.first));
@@ -82,19 +88,58 @@ impl Simulation {
     }
 
     fn ask(&mut self, client: usize) {
-        let Doing::Acquiring(acquiring) = &self.clients[client].now else {
-            return;
-        };
-        let request = Request::Propose(Proposal {
-            owner: acquiring.owner.clone(),
-            ttl: self.ttl,
-            fences: acquiring.fences,
-            terms: self.terms,
-        });
-        self.send_all(client, &request);
+        for node in 0..self.nodes.len() {
+            let Doing::Acquiring(acquiring) = &self.clients[client].now else {
+                return;
+            };
+            let waits = acquiring.lead == Some(node);
+            let request = Request::Propose(Proposal {
+                owner: acquiring.owner.clone(),
+                ttl: self.ttl,
+                fences: acquiring.fences,
+                terms: self.terms,
+                wait: waits.then_some(Wait { listening: true }),
+            });
+            self.send(client, node, &request);
+        }
     }
 
-    pub(crate) fn voted(&mut self, client: usize, node: usize, proposal: &Proposal, vote: &Vote) {
+    /// A waiter asks again: it is due, or a node has woken it.
+    pub(crate) fn retry(&mut self, client: usize, owner: &Owner) {
+        let at = self.at;
+        let is_waiting = matches!(&self.clients[client].now, Doing::Acquiring(it) if it.owner == *owner && it.lead.is_some());
+        if !is_waiting {
+            return;
+        }
+        let fences = self.propose(client, None);
+        let nodes = self.terms.nodes;
+        if let Doing::Acquiring(acquiring) = &mut self.clients[client].now {
+            (acquiring.sent, acquiring.rounds, acquiring.fences) = (at, 1, fences);
+            (acquiring.round, acquiring.has_stood_back) = (Round::new(nodes, fences), false);
+        }
+        self.say(|| format!("client {client} asks again, with {}", fences.first));
+        self.ask(client);
+    }
+
+    /// Keeps its place at the lead, and gives back the votes of this round: all, or those beside the lead's.
+    fn stand_back(&mut self, client: usize, lead: usize) {
+        let Doing::Acquiring(acquiring) = &mut self.clients[client].now else {
+            return;
+        };
+        acquiring.has_stood_back = true;
+        let owner = acquiring.owner.clone();
+        let request = Request::GiveBack(owner.clone(), acquiring.fences.first);
+        let keeps_lead = self.rng.one_in(2);
+        for node in 0..self.nodes.len() {
+            if node != lead || !keeps_lead {
+                self.send(client, node, &request);
+            }
+        }
+        let pause = self.rng.below(200 * MS);
+        self.later(pause, Event::Retry(client, owner));
+    }
+
+    pub(crate) fn voted(&mut self, client: usize, node: usize, proposal: &Proposal, reply: &Reply) {
         let (rules, at) = (self.rules, self.at);
         let Doing::Acquiring(acquiring) = &mut self.clients[client].now else {
             return;
@@ -102,23 +147,30 @@ impl Simulation {
         if acquiring.owner != proposal.owner {
             return;
         }
-        if let Vote::Held(fence) = vote {
-            acquiring.highest[node] = Some(fence.get());
-        }
-        let (asked, vote) = match vote {
-            // As if the node had voted on the current proposal.
-            Vote::Held(_)
-                if rules == Rules::LateVotesCount && proposal.fences != acquiring.fences =>
-            {
-                (acquiring.fences.first, &Vote::Held(acquiring.fences.first))
+        let mut asked = proposal.fences.first;
+        let mut reply = reply.clone();
+        if let Reply::Held(held) = &mut reply {
+            acquiring.highest[node] = held.fence.map(Fence::get);
+            if rules == Rules::LateVotesCount && proposal.fences != acquiring.fences {
+                // As if the node had voted on the current proposal.
+                asked = acquiring.fences.first;
+                held.fence = Some(asked);
             }
-            vote => (proposal.fences.first, vote),
-        };
-        let verdict = acquiring.round.heard(node, asked, vote);
+        }
+        let verdict = acquiring.round.heard(node, asked, &reply);
         let votes = acquiring.highest.iter().flatten();
         let enough = acquiring.round.majority();
         let fence = match rules {
             Rules::HighestVote if votes.clone().count() >= enough => votes.copied().max(),
+            Rules::RefusedRoundCounts
+                if votes
+                    .clone()
+                    .filter(|vote| **vote == acquiring.fences.first.get())
+                    .count()
+                    >= enough =>
+            {
+                Some(acquiring.fences.first.get())
+            }
             Rules::MinorityIsEnough if votes.clone().count() + 1 >= enough => votes.copied().max(),
             _ => (verdict == Verdict::Certified).then(|| acquiring.fences.first.get()),
         };
@@ -126,8 +178,11 @@ impl Simulation {
             self.certified(client, fence);
             return;
         }
+        let is_late = asked != acquiring.fences.first;
         match verdict {
             Verdict::Open | Verdict::Certified => {}
+            // It has given back its votes already.
+            Verdict::Refused(_) if is_late || acquiring.has_stood_back => {}
             Verdict::Again(bounds) if acquiring.rounds < 4 => {
                 acquiring.rounds += 1;
                 let wall_us = self.clients[client].clock.wall(at);
@@ -139,6 +194,10 @@ impl Simulation {
                 }
                 self.say(|| format!("client {client} proposes {} instead", fences.first));
                 self.ask(client);
+            }
+            Verdict::Refused(Refusal::Busy) if acquiring.lead.is_some() => {
+                let lead = acquiring.lead.unwrap();
+                self.stand_back(client, lead);
             }
             Verdict::Again(_) | Verdict::Refused(_) => self.leave(client),
         }

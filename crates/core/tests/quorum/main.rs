@@ -95,6 +95,7 @@ fn each_weaker_rule_fails() {
         (Rules::NoCounter, &["QR2", "QR3"]),
         (Rules::HighestVote, &["QR2", "QR3"]),
         (Rules::LateVotesCount, &["QR2", "QR3"]),
+        (Rules::RefusedRoundCounts, &["QR1"]),
         (Rules::ValidFromTheReply, &["QR1"]),
         (Rules::MinorityIsEnough, &["QR1"]),
     ] {
@@ -113,12 +114,12 @@ fn each_weaker_rule_fails() {
 
 #[test]
 fn a_history_does_what_it_says() {
-    let mut simulation = Simulation::new(7, Rules::Sound, true);
+    let mut simulation = Simulation::new(8, Rules::Sound, true);
     simulation.run();
     assert!(simulation.leases.len() > 3, "{}", simulation.leases.len());
     assert_eq!(
         simulation.story.join("\n"),
-        story(7, Rules::Sound),
+        story(8, Rules::Sound),
         "one seed is one history"
     );
 }

@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use leasehold_core::quorum::{Mark, Proposal, Proposer, QuorumNode, QuorumTerms, Vote, quarantine};
+use leasehold_core::quorum::{Mark, NodeMemory, Proposal, Proposer, QuorumTerms, quarantine};
 use leasehold_core::{
     Block, Fence, Fences, HolderIdentity, LockName, Now, Owner, Reply, Step, Ttl, UnknownPresence,
+    Wake, World,
 };
 
 use crate::client::{Client, Doing};
@@ -30,6 +31,8 @@ pub(crate) enum Rules {
     HighestVote,
     /// Votes on earlier proposals count (QR5).
     LateVotesCount,
+    /// Votes count although the round was refused, and given back (QR9).
+    RefusedRoundCounts,
     /// A lease is relied on from the last reply, not from the first request.
     ValidFromTheReply,
     /// One vote less than a majority is a certificate.
@@ -49,12 +52,15 @@ pub(crate) enum Request {
     Propose(Proposal),
     Extend(Owner, u64),
     Release(Owner),
+    GiveBack(Owner, Fence),
 }
 
 pub(crate) enum Event {
     Begin(usize),
     Arrive(usize, usize, Request),
-    Voted(usize, usize, Proposal, Vote),
+    Voted(usize, usize, Proposal, Reply),
+    /// A waiter asks again.
+    Retry(usize, Owner),
     Extended(usize, usize, u64, bool),
     GiveUp(usize, Owner),
     Renew(usize, Owner),
@@ -68,7 +74,7 @@ pub(crate) struct Simulation {
     pub(crate) rng: Rng,
     pub(crate) rules: Rules,
     pub(crate) at: u64,
-    pub(crate) nodes: Vec<(QuorumNode, Clock)>,
+    pub(crate) nodes: Vec<(World, Clock)>,
     pub(crate) clients: Vec<Client>,
     events: Vec<Option<Event>>,
     queue: BinaryHeap<Reverse<(u64, usize)>>,
@@ -99,7 +105,7 @@ impl Simulation {
             made_at_ms: 0,
         };
         let nodes = (0..count)
-            .map(|_| (QuorumNode::marked(marked), Clock::random(&mut rng)))
+            .map(|_| (World::node(Some(marked)), Clock::random(&mut rng)))
             .collect();
         let clients = (0..3)
             .map(|_| Client {
@@ -182,9 +188,10 @@ impl Simulation {
         match event {
             Event::Begin(client) => self.begin(client),
             Event::Arrive(client, node, request) => self.arrive(client, node, request),
-            Event::Voted(client, node, proposal, vote) => {
-                self.voted(client, node, &proposal, &vote);
+            Event::Voted(client, node, proposal, reply) => {
+                self.voted(client, node, &proposal, &reply);
             }
+            Event::Retry(client, owner) => self.retry(client, &owner),
             Event::Extended(client, node, renewal, is_held) => {
                 self.extended(client, node, renewal, is_held);
             }
@@ -210,7 +217,8 @@ impl Simulation {
                     first,
                     block: Block::ONE,
                 };
-                let counter = self.nodes[node].0.counter(&self.name);
+                let name = self.name.clone();
+                let counter = self.memory(node).counter(&name);
                 if !counter.is_lost() {
                     // A refused number changes nothing.
                     counter.accept(fences, wall_us, wall_us + 10 * SECOND).ok();
@@ -220,7 +228,7 @@ impl Simulation {
     }
 
     /// A message of a client to a node: late, lost or repeated.
-    fn send(&mut self, client: usize, node: usize, request: &Request) {
+    pub(crate) fn send(&mut self, client: usize, node: usize, request: &Request) {
         if self.rng.one_in(12) {
             return;
         }
@@ -244,53 +252,75 @@ impl Simulation {
     fn arrive(&mut self, client: usize, node: usize, request: Request) {
         let now = Now::at_micros(self.nodes[node].1.wall(self.at));
         let name = self.name.clone();
-        let state = &mut self.nodes[node].0;
-        let answer = match request {
+        let step = match &request {
             Request::Propose(proposal) => {
-                let is_trusted =
-                    |mark: &Mark| mark.made_at_ms > 0 && mark.quarantined_for(now).is_none();
-                let has_no_floor = match self.rules {
-                    Rules::NoCounter => true,
-                    Rules::NoFloorAfterLoss => {
-                        state.mark.as_ref().is_some_and(is_trusted)
-                            && state.counter(&name).is_lost()
-                    }
-                    _ => false,
-                };
-                if has_no_floor {
-                    state.counter(&name).0 = Some(Fence::new(0));
-                }
-                let vote = state.propose(now, &name, &proposal, &UnknownPresence);
-                self.say(|| {
-                    let first = proposal.fences.first;
-                    format!("node {node} votes on {first} of client {client}: {vote:?}")
-                });
-                Event::Voted(client, node, proposal, vote)
+                self.forget_floor(node, now);
+                Step::Propose(proposal.clone())
             }
-            Request::Extend(owner, renewal) => {
-                let step = Step::Extend {
-                    owner,
-                    ttl: self.ttl,
-                    fence: None,
-                };
-                let reply = state.apply(now, &name, &step, &UnknownPresence).reply;
+            Request::Extend(owner, _) => Step::Extend {
+                owner: owner.clone(),
+                ttl: self.ttl,
+                fence: None,
+            },
+            Request::Release(owner) => Step::Release {
+                owner: owner.clone(),
+                keep: None,
+                fence: None,
+            },
+            Request::GiveBack(owner, fence) => Step::GiveBack {
+                owner: owner.clone(),
+                fence: *fence,
+            },
+        };
+        let outcome = self.nodes[node]
+            .0
+            .apply(now, &name, &step, &UnknownPresence);
+        let reply = outcome.reply;
+        self.say(|| format!("node {node} replies to client {client}, {request:?}: {reply:?}"));
+        for wake in outcome.wakes {
+            self.wake(&wake);
+        }
+        let answer = match request {
+            Request::Propose(proposal) => Event::Voted(client, node, proposal, reply),
+            Request::Extend(_, renewal) => {
                 Event::Extended(client, node, renewal, matches!(reply, Reply::Held(_)))
             }
-            Request::Release(owner) => {
-                let step = Step::Release {
-                    owner,
-                    keep: None,
-                    fence: None,
-                };
-                state.apply(now, &name, &step, &UnknownPresence);
-                self.say(|| format!("node {node} is released by client {client}"));
-                return;
-            }
+            Request::Release(_) | Request::GiveBack(..) => return,
         };
         if !self.rng.one_in(12) {
             let delay = self.delay();
             self.later(delay, answer);
         }
+    }
+
+    /// Takes the floor of a counter away, for the rules that have none.
+    fn forget_floor(&mut self, node: usize, now: Now) {
+        let is_trusted = |mark: &Mark| mark.made_at_ms > 0 && mark.quarantined_for(now).is_none();
+        let (rules, name) = (self.rules, self.name.clone());
+        let memory = self.memory(node);
+        let has_no_floor = match rules {
+            Rules::NoCounter => true,
+            Rules::NoFloorAfterLoss => {
+                memory.mark.as_ref().is_some_and(is_trusted) && memory.counter(&name).is_lost()
+            }
+            _ => false,
+        };
+        if has_no_floor {
+            memory.counter(&name).0 = Some(Fence::new(0));
+        }
+    }
+
+    /// A node tells a waiter that it was granted the node's vote. The message may get lost.
+    fn wake(&mut self, wake: &Wake) {
+        if !self.rng.one_in(12) {
+            let client = usize::try_from(wake.owner.client().get()).unwrap();
+            let delay = self.delay();
+            self.later(delay, Event::Retry(client, wake.owner.clone()));
+        }
+    }
+
+    fn memory(&mut self, node: usize) -> &mut NodeMemory {
+        self.nodes[node].0.node.as_mut().unwrap()
     }
 
     fn lose_memory(&mut self, node: usize) {
@@ -302,9 +332,8 @@ impl Simulation {
             _ => None,
         };
         let terms = self.terms;
-        let state = &mut self.nodes[node].0;
-        *state = QuorumNode::default();
-        state.mark = made_at_ms.map(|made_at_ms| Mark { terms, made_at_ms });
+        let mark = made_at_ms.map(|made_at_ms| Mark { terms, made_at_ms });
+        self.nodes[node].0 = World::node(mark);
         self.say(|| format!("node {node} loses its memory"));
     }
 

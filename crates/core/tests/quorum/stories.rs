@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use leasehold_core::quorum::{
-    Mark, Proposal, Proposer, QuorumNode, QuorumTerms, Refusal, Round, Verdict, Vote, bucket,
-    quarantine,
+    Mark, NoVote, Proposal, Proposer, QuorumTerms, Refusal, Round, Verdict, bucket, quarantine,
 };
 use leasehold_core::{
-    Acceptable, Block, ClientId, Fence, Fences, LockName, Now, Owner, Ttl, UnknownPresence,
+    Acceptable, Block, ClientId, Fence, Fences, Held, LockName, Now, Owner, Reply, Step, Ttl,
+    UnknownPresence, World,
 };
 
 const NOW_US: u64 = 1_790_000_000_000_000;
@@ -24,11 +24,11 @@ fn terms(nodes: u8) -> QuorumTerms {
     }
 }
 
-fn marked() -> QuorumNode {
-    QuorumNode::marked(Mark {
+fn marked() -> World {
+    World::node(Some(Mark {
         terms: terms(3),
         made_at_ms: 0,
-    })
+    }))
 }
 
 fn proposal(owner: u128, first: u64) -> Proposal {
@@ -40,14 +40,24 @@ fn proposal(owner: u128, first: u64) -> Proposal {
             block: Block::nearest(4),
         },
         terms: terms(3),
+        wait: None,
     }
 }
 
-/// The node's vote on a proposal, so long after the begin.
-fn vote(node: &mut QuorumNode, after_us: u64, proposal: &Proposal) -> Vote {
+/// The node's reply to a proposal, so long after the begin.
+fn vote(node: &mut World, after_us: u64, proposal: &Proposal) -> Reply {
     let name = LockName::new("stock").unwrap();
     let now = Now::at_micros(NOW_US + after_us);
-    node.propose(now, &name, proposal, &UnknownPresence)
+    let step = Step::Propose(proposal.clone());
+    node.apply(now, &name, &step, &UnknownPresence).reply
+}
+
+fn held(first: Fence) -> Reply {
+    Reply::Held(Held {
+        fence: Some(first),
+        block: Block::nearest(4),
+        queued: 0,
+    })
 }
 
 fn bounds(least: u64, most: u64) -> Acceptable {
@@ -70,8 +80,12 @@ fn a_vote_is_for_exactly_the_proposed_fences_or_none() {
     let mut node = marked();
     let ahead = NOW_US + 10 * SECOND;
     let answer = vote(&mut node, 0, &proposal(1, ahead + 1));
-    assert_eq!(answer, Vote::Behind(bounds(0, ahead)), "a new quorum");
-    let held = Vote::Held(Fence::new(NOW_US + 5));
+    assert_eq!(
+        answer,
+        Reply::NoVote(NoVote::Behind(bounds(0, ahead))),
+        "a new quorum"
+    );
+    let held = held(Fence::new(NOW_US + 5));
     assert_eq!(vote(&mut node, 0, &proposal(1, NOW_US + 5)), held);
     assert_eq!(
         vote(&mut node, 1, &proposal(1, NOW_US + 5)),
@@ -85,7 +99,7 @@ fn a_vote_is_for_exactly_the_proposed_fences_or_none() {
     );
     assert!(matches!(
         vote(&mut node, 1, &proposal(2, ahead)),
-        Vote::Busy(_)
+        Reply::Busy(_)
     ));
 }
 
@@ -94,35 +108,38 @@ fn a_raise_is_for_the_holder_and_never_takes_the_lock() {
     let mut node = marked();
     vote(&mut node, 0, &proposal(1, NOW_US));
     let raised = vote(&mut node, 0, &proposal(1, NOW_US + 100));
-    assert_eq!(raised, Vote::Held(Fence::new(NOW_US + 100)));
+    assert_eq!(raised, held(Fence::new(NOW_US + 100)));
     let too_far = vote(&mut node, 0, &proposal(1, NOW_US + 11 * SECOND));
     let now = bounds(NOW_US + 104, NOW_US + 10 * SECOND);
-    assert_eq!(too_far, Vote::NotRaised(now));
+    assert_eq!(too_far, Reply::NoVote(NoVote::NotRaised(now)));
     // After the hold, the counter has passed both blocks.
     let after = 11 * SECOND;
     let behind = vote(&mut node, after, &proposal(2, NOW_US + 103));
     let acceptable = bounds(NOW_US + 104, NOW_US + after + 10 * SECOND);
-    assert_eq!(behind, Vote::Behind(acceptable));
+    assert_eq!(behind, Reply::NoVote(NoVote::Behind(acceptable)));
 }
 
 #[test]
 fn a_node_without_memory_votes_after_its_quarantine() {
-    let mut node = QuorumNode::default();
+    let mut node = World::node(None);
     let full = Duration::from_secs(61);
     assert_eq!(quarantine(ttl(60)), full);
     assert_eq!(quarantine(ttl(1)), Duration::from_secs(13));
     assert_eq!(
         vote(&mut node, 0, &proposal(1, NOW_US)),
-        Vote::Quarantined(full)
+        Reply::NoVote(NoVote::Quarantined(full))
     );
-    let left = Vote::Quarantined(Duration::from_secs(1));
+    let left = Reply::NoVote(NoVote::Quarantined(Duration::from_secs(1)));
     let last = proposal(1, NOW_US + 60 * SECOND);
     assert_eq!(vote(&mut node, 60 * SECOND, &last), left);
     let low = proposal(1, NOW_US + 61 * SECOND - 1);
     let acceptable = bounds(NOW_US + 61 * SECOND, NOW_US + 71 * SECOND);
-    assert_eq!(vote(&mut node, 61 * SECOND, &low), Vote::Behind(acceptable));
+    assert_eq!(
+        vote(&mut node, 61 * SECOND, &low),
+        Reply::NoVote(NoVote::Behind(acceptable))
+    );
     let over = proposal(1, NOW_US + 61 * SECOND);
-    let held = Vote::Held(Fence::new(NOW_US + 61 * SECOND));
+    let held = held(Fence::new(NOW_US + 61 * SECOND));
     assert_eq!(vote(&mut node, 61 * SECOND, &over), held);
 }
 
@@ -131,11 +148,14 @@ fn clients_of_another_quorum_are_refused() {
     let mut node = marked();
     let mut other = proposal(1, NOW_US);
     other.terms = terms(5);
-    assert_eq!(vote(&mut node, 0, &other), Vote::OtherTerms(terms(3)));
+    assert_eq!(
+        vote(&mut node, 0, &other),
+        Reply::NoVote(NoVote::OtherTerms(terms(3)))
+    );
     vote(&mut node, 0, &proposal(2, NOW_US));
     assert_eq!(
         vote(&mut node, 0, &other),
-        Vote::OtherTerms(terms(3)),
+        Reply::NoVote(NoVote::OtherTerms(terms(3))),
         "a used bucket"
     );
 }
@@ -144,42 +164,30 @@ fn clients_of_another_quorum_are_refused() {
 fn a_certificate_is_a_majority_of_this_round() {
     let (five, six) = (Fence::new(5), Fence::new(6));
     let mut round = Round::new(5, from(6));
-    assert_eq!(round.heard(0, six, &Vote::Held(six)), Verdict::Open);
-    assert_eq!(
-        round.heard(0, six, &Vote::Held(six)),
-        Verdict::Open,
-        "a repeat"
-    );
-    assert_eq!(
-        round.heard(1, five, &Vote::Held(five)),
-        Verdict::Open,
-        "late"
-    );
-    assert_eq!(
-        round.heard(9, six, &Vote::Held(six)),
-        Verdict::Open,
-        "no node"
-    );
+    assert_eq!(round.heard(0, six, &held(six)), Verdict::Open);
+    assert_eq!(round.heard(0, six, &held(six)), Verdict::Open, "a repeat");
+    assert_eq!(round.heard(1, five, &held(five)), Verdict::Open, "late");
+    assert_eq!(round.heard(9, six, &held(six)), Verdict::Open, "no node");
     assert_eq!(round.silent(4), Verdict::Open);
-    assert_eq!(round.heard(1, six, &Vote::Held(six)), Verdict::Open);
-    assert_eq!(round.heard(2, six, &Vote::Held(six)), Verdict::Certified);
+    assert_eq!(round.heard(1, six, &held(six)), Verdict::Open);
+    assert_eq!(round.heard(2, six, &held(six)), Verdict::Certified);
 }
 
 #[test]
 fn nodes_that_are_behind_name_the_next_number() {
     let six = Fence::new(6);
     let mut round = Round::new(3, from(6));
-    assert_eq!(round.heard(0, six, &Vote::Held(six)), Verdict::Open);
-    let behind = Vote::Behind(bounds(900, 2_000));
+    assert_eq!(round.heard(0, six, &held(six)), Verdict::Open);
+    let behind = Reply::NoVote(NoVote::Behind(bounds(900, 2_000)));
     let again = Verdict::Again(bounds(900, 2_000));
     assert_eq!(round.heard(1, six, &behind), again);
-    let far = Vote::Behind(bounds(3_000, 4_000));
+    let far = Reply::NoVote(NoVote::Behind(bounds(3_000, 4_000)));
     assert_eq!(round.heard(2, six, &far), again, "one of two majorities");
 
     // A number too far ahead of two clocks: the client comes down to them, and leaves the third out.
-    let lower = Vote::Behind(bounds(2, 4));
+    let lower = Reply::NoVote(NoVote::Behind(bounds(2, 4)));
     let mut round = Round::new(3, from(6));
-    assert_eq!(round.heard(0, six, &Vote::Held(six)), Verdict::Open);
+    assert_eq!(round.heard(0, six, &held(six)), Verdict::Open);
     assert_eq!(round.heard(1, six, &lower), Verdict::Open);
     assert_eq!(round.heard(2, six, &lower), Verdict::Again(bounds(2, 4)));
 
@@ -207,11 +215,13 @@ fn rounds_needed(nodes: [u64; 3], client: u64, used: bool) -> Option<u32> {
             for (node, state) in states.iter_mut().enumerate() {
                 let now = Now::at_micros(NOW_US + nodes[node] + at + 500);
                 if used && acquisition == 1 && rounds == 1 {
-                    state.counter(&name).0 = Some(Fence::new(NOW_US + nodes[node]));
+                    state.node.as_mut().unwrap().counter(&name).0 =
+                        Some(Fence::new(NOW_US + nodes[node]));
                 }
                 let mut proposal = proposal(acquisition, 0);
                 proposal.fences = fences;
-                let vote = state.propose(now, &name, &proposal, &UnknownPresence);
+                let step = Step::Propose(proposal);
+                let vote = state.apply(now, &name, &step, &UnknownPresence).reply;
                 if verdict == Verdict::Open {
                     verdict = round.heard(node, fences.first, &vote);
                 }
@@ -260,11 +270,10 @@ fn a_round_is_refused_as_soon_as_no_majority_can_be_had() {
     assert_eq!(round.silent(0), Verdict::Open);
     let unavailable = Verdict::Refused(Refusal::Unavailable);
     assert_eq!(round.silent(1), unavailable);
-    assert_eq!(
-        round.heard(1, six, &Vote::Held(six)),
-        Verdict::Open,
-        "it was late"
-    );
+    for node in 0..3 {
+        // Its votes are being given back (QR9).
+        assert_eq!(round.heard(node, six, &held(six)), unavailable);
+    }
 }
 
 #[test]
