@@ -9,7 +9,7 @@
 local call, match = redis.call, string.match
 local KEYS, ARGV = KEYS, ARGV
 
--- COUNTER  string  the last fence drawn, for any lock
+-- COUNTER  string  the last fence drawn, for any lock; at a node of a quorum, for the locks of a bucket
 local COUNTER = KEYS[1]
 -- The keys of the current step's lock, set by `each`:
 -- NAME     string  '<token>#<fence>' of the holder, with the lease as its TTL; then '/<how many>' if more than one fence was
@@ -56,12 +56,17 @@ local sleeper_channel, sleeper
 -- were drawn, whether others are known to wait, and the whole value. Set by `look` and `grant`.
 local holder, fence, block, contended, written
 
--- The first fence of the next grant: above all fences drawn before, even if the counter was lost (core: Counter::draw).
--- Fails, before any change, if COUNTER has another type.
-local function next_fence()
-  local last, first = call('GET', COUNTER), time()
+-- The last fence drawn, or nil if it was lost. Fails, before any change, if COUNTER has another type.
+local function last_fence()
+  local last = call('GET', COUNTER)
   last = last and not string.find(last, '%D') and tonumber(last)
-  return last and last >= first and last <= FENCE_MAX - BLOCK_MOST and last + 1 or first
+  return last and last <= FENCE_MAX - BLOCK_MOST and last or nil
+end
+
+-- The first fence of the next grant: above all fences drawn before, even if the counter was lost (core: Counter::draw).
+local function next_fence()
+  local last, first = last_fence(), time()
+  return last and last >= first and last + 1 or first
 end
 
 -- The only function that makes an owner the holder: it sets fences, value and lease in one step. NAME is free.
@@ -277,14 +282,19 @@ local function view(value, kind)
   return { kind, holder, left, fence, digits(math.max(time() - tonumber(fence), 0)) }
 end
 
--- Executes the steps of a batch in order. Each has three keys, in the order above, and `width` arguments. The steps may
--- concern one lock or several. (In a cluster, the keys could be in different slots; clusters are not supported.) The
--- reply has one element for each step. The error of a step concerns that step only: {'error', text}.
+-- Executes the steps of a batch in order. Each has `width` arguments and three keys, in the order above; at a node of a
+-- quorum its counter comes before them. The steps may concern one lock or several. (In a cluster, the keys could be in
+-- different slots; clusters are not supported.) The reply has one element for each step. The error of a step concerns
+-- that step only: {'error', text}.
 local function each(width, step)
-  local replies = {}
-  for number = 1, (#KEYS - 1) / 3 do
-    local key, argument = number * 3 - 1, (number - 1) * width + 1
+  local replies, count = {}, width > 0 and #ARGV / width or 1
+  local keys = (#KEYS - 1) / count
+  for number = 1, count do
+    local key, argument = number * keys - 1, (number - 1) * width + 1
     NAME, QUEUE, WAITERS = KEYS[key], KEYS[key + 1], KEYS[key + 2]
+    if keys == 4 then
+      COUNTER = KEYS[key - 1]
+    end
     local done, reply = pcall(step, unpack(ARGV, argument, argument + width - 1))
     if sleeper then
       redis.pcall('PUBLISH', sleeper_channel, 'first ' .. sleeper .. ' ' .. NAME)

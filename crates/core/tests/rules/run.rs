@@ -342,9 +342,11 @@ fn last_of(first: Fence, block: Block) -> Fence {
 
 fn asker(step: &Step) -> Option<&Owner> {
     match step {
-        Step::Acquire { owner, .. } | Step::Extend { owner, .. } | Step::Release { owner, .. } => {
-            Some(owner)
-        }
+        Step::Acquire { owner, .. }
+        | Step::Extend { owner, .. }
+        | Step::Release { owner, .. }
+        | Step::GiveBack { owner, .. } => Some(owner),
+        Step::Propose(proposal) => Some(&proposal.owner),
         Step::Break { .. } | Step::Inspect => None,
     }
 }

@@ -121,11 +121,13 @@ fn only_its_owner_changes_a_hold(before: &Before<'_>, after: &LockState) -> bool
             Some(owner),
             keep.is_none() || !replies::is_under(before.step, before.lock),
         ),
+        Step::GiveBack { owner, .. } => (Some(owner), true),
         Step::Break { fence } => {
             let mut holders = before.lock.holders.iter();
             (None, holders.any(|holder| holder.fences.contains(*fence)))
         }
-        Step::Inspect => (None, false),
+        // No client of this model proposes.
+        Step::Propose(_) | Step::Inspect => (None, false),
     };
     before.lock.holders.iter().all(|holder| {
         let is_own = by == Some(&holder.owner);

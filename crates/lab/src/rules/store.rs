@@ -73,7 +73,7 @@ impl StepContext<'_> {
             Reply::Held(Held { fence, block, .. }) => ReplyKind::Held(told(fence, block)),
             Reply::Busy(_) => ReplyKind::Busy,
             Reply::Released => ReplyKind::Released,
-            Reply::NotHeld(_) | Reply::Seen(_) => ReplyKind::NotHeld,
+            Reply::NotHeld(_) | Reply::NoVote(_) | Reply::Seen(_) => ReplyKind::NotHeld,
         })
     }
 

@@ -97,6 +97,7 @@ fn reply(reply: &Reply) -> String {
                 .map_or_else(|| "none".into(), |fence| fence.to_string())
         ),
         Reply::Busy(busy) => format!("busy, {} ahead", busy.ahead),
+        Reply::NoVote(_) => "no vote".to_owned(),
         Reply::Released => "released".to_owned(),
         Reply::NotHeld(_) => "not held".to_owned(),
         Reply::Seen(_) => "seen".to_owned(),

@@ -4,7 +4,7 @@
 -- ARGV  1 owner token  2 TTL in ms  3 mode  4 how many fences to draw
 --       5 '' ask once; '-' queue and poll; else queue and receive wakes on this channel
 -- Reply 'held <fence of the grant> <how many were drawn> <queued>'
---       {'busy', ahead, poll_after in ms, now in us, view}
+--       {'busy', ahead, poll_after in ms, now in us, view}, see refuse.lua
 --
 -- Closes the race between taking a lock and learning it. Value, lease and fence are set in one step. If the owner
 -- repeats the request after a lost reply, it finds its own token, and the reply is 'held' again.
@@ -13,59 +13,11 @@ local function acquire(owner, ttl, mode, wanted, channel)
   if holder == owner then
     return hold(ttl)
   end
-  local queued = call('ZCARD', QUEUE)
+  if kind ~= 'none' then
+    return refuse(owner, ttl, mode, wanted, channel, value, kind)
+  end
   -- The remaining waiters could not be told, and do not keep the caller from the lock.
-  if kind == 'none' then
-    grant(owner, ttl, next_fence(), wanted, queued > 0)
-    return held(queued)
-  end
-
-  local passed = 0
-  local rank = queued > 0 and call('ZRANK', QUEUE, owner)
-  if channel ~= '' and queued > 0 and rank ~= 0 then
-    passed = serve(owner, holder and 'ours' or 'foreign') or 0
-    rank = call('ZRANK', QUEUE, owner)
-  end
-  local ahead = rank or queued > 0 and call('ZCARD', QUEUE) or 0
-  local seen = view(value, kind)
-
-  -- Poll after one second for each place in the queue, or 250 ms for a client that receives no wakes. A foreign holder
-  -- sends no wake: poll after 50 ms as the first waiter, 90 ms as one of the next. Waiters that cannot be told do not
-  -- count. All waiters also ask when the lease ends (one millisecond after its last), each 10 ms after the previous one
-  -- (core: poll_after).
-  local places, poll_after = ahead - passed, 50
-  if holder then
-    poll_after = ((channel == '' or channel == '-') and 250 or 1000) * (places + 1)
-  elseif places > PASSED_OVER then
-    poll_after = 50 * (places + 2 - PASSED_OVER)
-  elseif places > 0 then
-    poll_after = 90
-  end
-  poll_after = math.min(poll_after, 15000)
-  if seen[3] >= 0 then
-    poll_after = math.min(poll_after, seen[3] + 1 + 10 * places)
-  end
-
-  local at_us = digits(time())
-  if channel ~= '' then
-    local behind = call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2]
-    local seen_until = digits(math.floor(time() / 1000) + poll_after + WAITER_GRACE)
-    -- Fails if WAITERS has another type. Nothing fails after this.
-    call('HSET', WAITERS, owner, table.concat({ mode, ttl, wanted, channel, seen_until }, ' '))
-    call('PEXPIRE', WAITERS, QUEUE_MEMORY)
-    if not rank then
-      call('ZADD', QUEUE, digits(math.max(behind and behind + 1 or 0, time())), owner)
-    end
-    call('PEXPIRE', QUEUE, QUEUE_MEMORY)
-    if holder and not contended then
-      -- From now on, the short forms leave this lock to the long ones.
-      call('SET', NAME, written .. '!', 'KEEPTTL')
-    end
-    -- Tells the holder each time, since a message may get lost: a client that keeps the lock for its own tasks should
-    -- give it up.
-    if ahead == 0 and holder then
-      redis.pcall('PUBLISH', 'leasehold:wake:' .. client_of(holder), 'wanted ' .. holder .. ' ' .. NAME)
-    end
-  end
-  return { 'busy', ahead, poll_after, at_us, seen }
+  local queued = call('ZCARD', QUEUE)
+  grant(owner, ttl, next_fence(), wanted, queued > 0)
+  return held(queued)
 end

@@ -2,13 +2,19 @@
 -- Up to 32 extensions and releases in order, also for locks that others wait for.
 --
 -- KEYS  1 the fence counter, then three for each, see prelude.lua
--- ARGV  four for each: 1 'extend' or 'release'  2 owner token  3 ms
+-- ARGV  four for each: 1 'extend', 'release' or 'give-back'  2 owner token  3 ms
 --       4 a fence by which the owner believes to hold, or ''
 -- Reply one for each, see extend.lua and release.lua; or {'error', text}
 return each(4, function(verb, owner, ms, believed)
   believed = tonumber(believed)
-  if verb == 'release' then
-    return release(owner, ms, believed)
+  if verb == 'extend' then
+    return extend(owner, ms, believed)
+  elseif verb == 'give-back' then
+    -- A vote at a node of a quorum: a later vote for this owner stays, and so does its place in the queue.
+    local value, kind = advance()
+    if not holds(owner, believed) then
+      return { 'not-held', view(value, kind) }
+    end
   end
-  return extend(owner, ms, believed)
+  return release(owner, ms, believed)
 end)

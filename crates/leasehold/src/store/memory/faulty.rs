@@ -70,7 +70,10 @@ impl FaultyInner {
     fn limit_of(&self, step: &Step) -> Duration {
         match step {
             Step::Acquire { ttl, .. } | Step::Extend { ttl, .. } => (ttl.get() / 3).min(self.limit),
-            Step::Release { .. } | Step::Break { .. } | Step::Inspect => self.limit,
+            Step::Propose(proposal) => (proposal.ttl.get() / 3).min(self.limit),
+            Step::Release { .. } | Step::GiveBack { .. } | Step::Break { .. } | Step::Inspect => {
+                self.limit
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use leasehold_core::{LockName, Step, Ttl};
 
 use super::address::Address;
 use super::connection::handle::ConnectionHandle;
-use super::scripts::Scripts;
+use super::scripts::{Counters, Scripts};
 use crate::clock::Clock;
 use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Done};
@@ -28,8 +28,9 @@ impl Node {
         clock: Clock,
         tasks: &Tasks,
         limit: Duration,
+        counters: Counters,
     ) -> Self {
-        let scripts = Arc::new(Scripts::default());
+        let scripts = Arc::new(Scripts::new(counters));
         let connection =
             ConnectionHandle::open(address, attach, scripts.clone(), clock, tasks, limit);
         Self {
@@ -53,7 +54,10 @@ impl Node {
     fn limit_of(&self, step: &Step) -> Duration {
         match step {
             Step::Acquire { ttl, .. } | Step::Extend { ttl, .. } => self.limit_within(*ttl),
-            Step::Release { .. } | Step::Break { .. } | Step::Inspect => self.limit,
+            Step::Propose(proposal) => self.limit_within(proposal.ttl),
+            Step::Release { .. } | Step::GiveBack { .. } | Step::Break { .. } | Step::Inspect => {
+                self.limit
+            }
         }
     }
 }

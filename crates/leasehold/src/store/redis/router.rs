@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use leasehold_core::quorum::QuorumTerms;
 use leasehold_core::{LockName, Step};
 
 use super::address::Address;
 use super::node::Node;
+use super::scripts::Counters;
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::runtime::Tasks;
@@ -29,7 +31,31 @@ impl RedisStore {
         tasks: &Tasks,
         limit: Duration,
     ) -> Self {
-        let node = Node::open(address, attach, clock, tasks, limit);
+        Self::counting(Counters::Shared, address, attach, clock, tasks, limit)
+    }
+
+    /// The same for a node of a quorum with these terms.
+    pub(crate) fn as_node(
+        terms: QuorumTerms,
+        address: Address,
+        attach: Attach,
+        clock: Clock,
+        tasks: &Tasks,
+        limit: Duration,
+    ) -> Self {
+        let counters = Counters::ByBucket(terms);
+        Self::counting(counters, address, attach, clock, tasks, limit)
+    }
+
+    fn counting(
+        counters: Counters,
+        address: Address,
+        attach: Attach,
+        clock: Clock,
+        tasks: &Tasks,
+        limit: Duration,
+    ) -> Self {
+        let node = Node::open(address, attach, clock, tasks, limit, counters);
         let node = Arc::new(node);
         Self { node }
     }

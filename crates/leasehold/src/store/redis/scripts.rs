@@ -5,6 +5,7 @@ mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use leasehold_core::quorum::QuorumTerms;
 use redis::aio::MultiplexedConnection;
 use redis::{
     Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value, cmd, pipe,
@@ -20,15 +21,17 @@ pub(super) const SETTLE_MANY: usize = 3;
 pub(super) const BREAK: usize = 4;
 pub(super) const INSPECT: usize = 5;
 pub(super) const INDEX: usize = 6;
+pub(super) const PROPOSE: usize = 7;
+pub(super) const PROPOSE_MANY: usize = 8;
 /// The scripts of the timestamp protocol and of cache entries follow those of locks.
 #[cfg(feature = "timestamp")]
-pub(super) const TIMESTAMP_ACQUIRE: usize = 7;
+pub(super) const TIMESTAMP_ACQUIRE: usize = 9;
 #[cfg(feature = "timestamp")]
-pub(super) const TIMESTAMP_EXTEND: usize = 8;
+pub(super) const TIMESTAMP_EXTEND: usize = 10;
 #[cfg(feature = "timestamp")]
-pub(super) const TIMESTAMP_RELEASE: usize = 9;
+pub(super) const TIMESTAMP_RELEASE: usize = 11;
 #[cfg(feature = "cache")]
-pub(super) const CACHE_BEGIN: usize = if cfg!(feature = "timestamp") { 10 } else { 7 };
+pub(super) const CACHE_BEGIN: usize = if cfg!(feature = "timestamp") { 12 } else { 9 };
 #[cfg(feature = "cache")]
 pub(super) const CACHE_RENEW: usize = CACHE_BEGIN + 1;
 #[cfg(feature = "cache")]
@@ -37,9 +40,6 @@ pub(super) const CACHE_COMMIT: usize = CACHE_BEGIN + 2;
 pub(super) const CACHE_ABANDON: usize = CACHE_BEGIN + 3;
 #[cfg(feature = "cache")]
 pub(super) const CACHE_INVALIDATE: usize = CACHE_BEGIN + 4;
-
-/// The scripts that every lock needs, in the order of loading.
-const HOT: [usize; 4] = [SETTLE, SETTLE_MANY, TAKE, ACQUIRE_MANY];
 
 const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
 #[cfg(feature = "timestamp")]
@@ -75,7 +75,11 @@ fn sources() -> Vec<ScriptSource> {
         ScriptSource::new(&[], include_str!("../../../lua/mutex/take.lua")),
         ScriptSource::new(&[], include_str!("../../../lua/mutex/settle.lua")),
         ScriptSource::new(
-            &[PRELUDE, include_str!("../../../lua/mutex/acquire.lua")],
+            &[
+                PRELUDE,
+                include_str!("../../../lua/mutex/refuse.lua"),
+                include_str!("../../../lua/mutex/acquire.lua"),
+            ],
             include_str!("../../../lua/mutex/acquire_many.lua"),
         ),
         ScriptSource::new(
@@ -89,6 +93,11 @@ fn sources() -> Vec<ScriptSource> {
         ScriptSource::new(&[PRELUDE], include_str!("../../../lua/mutex/break.lua")),
         ScriptSource::new(&[PRELUDE], include_str!("../../../lua/mutex/inspect.lua")),
         ScriptSource::new(&[], include_str!("../../../lua/index.lua")),
+        ScriptSource::new(&[], include_str!("../../../lua/quorum/propose.lua")),
+        ScriptSource::new(
+            &[PRELUDE, include_str!("../../../lua/mutex/refuse.lua")],
+            include_str!("../../../lua/quorum/propose_many.lua"),
+        ),
         #[cfg(feature = "timestamp")]
         ScriptSource::new(
             &[TIMESTAMP],
@@ -135,9 +144,20 @@ impl ScriptSource {
     }
 }
 
+/// Where the fences of a server are counted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::store::redis) enum Counters {
+    /// All together.
+    #[default]
+    Shared,
+    /// By bucket of names, at a node of a quorum.
+    ByBucket(QuorumTerms),
+}
+
 /// All scripts, and the form that the server understands.
 pub(super) struct Scripts {
     sources: Vec<ScriptSource>,
+    pub(super) counters: Counters,
     /// The server has refused a `#!lua` line.
     plain: AtomicBool,
 }
@@ -146,12 +166,29 @@ impl Default for Scripts {
     fn default() -> Self {
         Self {
             sources: sources(),
+            counters: Counters::Shared,
             plain: AtomicBool::new(false),
         }
     }
 }
 
 impl Scripts {
+    /// The scripts for a server that counts fences in this way.
+    pub(super) fn new(counters: Counters) -> Self {
+        Self {
+            counters,
+            ..Self::default()
+        }
+    }
+
+    /// The scripts that every lock needs, in the order of loading.
+    const fn hot(&self) -> [usize; 4] {
+        match self.counters {
+            Counters::Shared => [SETTLE, SETTLE_MANY, TAKE, ACQUIRE_MANY],
+            Counters::ByBucket(_) => [SETTLE, SETTLE_MANY, PROPOSE, PROPOSE_MANY],
+        }
+    }
+
     /// The scripts for a server that has refused a `#!lua` line.
     #[cfg(test)]
     pub(super) fn without_flags() -> Self {
@@ -165,10 +202,10 @@ impl Scripts {
     pub(super) fn known(&self) -> Cmd {
         let mut exist = cmd("SCRIPT");
         exist.arg("EXISTS");
-        for script in HOT {
+        for script in self.hot() {
             exist.arg(&self.sources[script].flagged.sha);
         }
-        for script in HOT {
+        for script in self.hot() {
             exist.arg(&self.sources[script].plain.sha);
         }
         exist
@@ -182,9 +219,16 @@ impl Scripts {
             self.plain.store(is_old, Ordering::Relaxed);
         }
         let plain = self.plain.load(Ordering::Relaxed);
-        let in_form = knows.chunks_exact(HOT.len()).nth(usize::from(plain))?;
+        let in_form = knows
+            .chunks_exact(self.hot().len())
+            .nth(usize::from(plain))?;
         let mut load = pipe();
-        for script in HOT.into_iter().zip(in_form).filter(|(_, known)| !**known) {
+        for script in self
+            .hot()
+            .into_iter()
+            .zip(in_form)
+            .filter(|(_, known)| !**known)
+        {
             let text = self.sources[script.0].text(plain);
             load.cmd("SCRIPT").arg("LOAD").arg(&text.code);
         }

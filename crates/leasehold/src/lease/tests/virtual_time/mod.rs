@@ -166,6 +166,8 @@ fn verb(step: &Step) -> &'static str {
         Step::Release { .. } => "release",
         Step::Break { .. } => "break",
         Step::Inspect => "inspect",
+        Step::Propose(_) => "propose",
+        Step::GiveBack { .. } => "give back",
     }
 }
 

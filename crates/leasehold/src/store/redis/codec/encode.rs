@@ -1,17 +1,22 @@
 //! Writes steps as the arguments of their scripts.
 
-use leasehold_core::{Fence, LockName, Owner, Step, Ttl};
+use leasehold_core::quorum::Proposal;
+use leasehold_core::{Fence, LockName, Owner, Step, Ttl, Wait};
 use redis::Cmd;
 
 use super::form::Kind;
-use super::words::{COUNTER, POLL_ONLY, QUEUE, WAITERS, mode_word};
-use crate::store::redis::scripts::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, TAKE};
+use super::words::{COUNTER, MARK, POLL_ONLY, QUEUE, WAITERS, counter_of, mode_word};
+use crate::store::redis::scripts::{
+    ACQUIRE_MANY, BREAK, Counters, INSPECT, PROPOSE, PROPOSE_MANY, SETTLE, SETTLE_MANY, TAKE,
+};
 
 /// The script that executes these steps of one kind.
 pub(in crate::store::redis) fn script_of(kind: Kind, steps: &[(LockName, Step)]) -> usize {
     match (kind, steps.first()) {
         (Kind::Settle, _) => SETTLE,
         (Kind::SettleLong, _) => SETTLE_MANY,
+        (Kind::Acquire, Some((_, Step::Propose(_)))) => PROPOSE,
+        (Kind::AcquireLong, Some((_, Step::Propose(_)))) => PROPOSE_MANY,
         (Kind::Acquire, _) => TAKE,
         (Kind::AcquireLong, _) => ACQUIRE_MANY,
         (Kind::Alone, Some((_, Step::Break { .. }))) => BREAK,
@@ -22,20 +27,32 @@ pub(in crate::store::redis) fn script_of(kind: Kind, steps: &[(LockName, Step)])
 /// Writes the keys and the arguments for these steps of one kind. Scripts publish wakes for waiters on `channel`.
 pub(in crate::store::redis) fn write(
     kind: Kind,
+    counters: Counters,
     channel: &str,
     steps: &[(LockName, Step)],
     into: &mut Cmd,
 ) {
-    let (counters, suffixes): (usize, &[&str]) = match kind {
-        Kind::Settle => (0, &[]),
-        Kind::Acquire => (1, &[QUEUE]),
-        Kind::SettleLong | Kind::AcquireLong | Kind::Alone => (1, &[QUEUE, WAITERS]),
+    let suffixes: &[&str] = match kind {
+        Kind::Settle => &[],
+        Kind::Acquire => &[QUEUE],
+        Kind::SettleLong | Kind::AcquireLong | Kind::Alone => &[QUEUE, WAITERS],
     };
-    into.arg(counters + steps.len() * (1 + suffixes.len()));
-    if counters > 0 {
-        into.arg(COUNTER);
-    }
-    for (name, _) in steps {
+    // The key before all others, and the terms of the counters before each name.
+    let (first, terms) = match (kind, counters) {
+        (Kind::Settle, _) => (None, None),
+        (_, Counters::Shared) => (Some(COUNTER), None),
+        (Kind::Acquire, Counters::ByBucket(terms)) => (None, Some(terms)),
+        (_, Counters::ByBucket(terms)) => (Some(MARK), Some(terms)),
+    };
+    let each = 1 + suffixes.len() + usize::from(terms.is_some());
+    into.arg(usize::from(first.is_some()) + steps.len() * each);
+    into.arg(first);
+    for (name, step) in steps {
+        let terms = match step {
+            Step::Propose(proposal) => Some(proposal.terms),
+            _ => terms,
+        };
+        into.arg(terms.map(|terms| counter_of(terms, name)));
         into.arg(name.key());
         for suffix in suffixes {
             into.arg(name.beside(suffix));
@@ -63,12 +80,27 @@ fn encode(kind: Kind, channel: &str, step: &Step, into: &mut Cmd) {
             }
             into.arg(block.get());
             if is_long {
-                into.arg(match wait {
-                    None => "",
-                    Some(wait) if wait.listening => channel,
-                    Some(_) => POLL_ONLY,
-                });
+                into.arg(waits_on(*wait, channel));
             }
+        }
+        Step::Propose(Proposal {
+            owner,
+            ttl,
+            fences,
+            terms,
+            wait,
+        }) => {
+            into.arg(owner.token()).arg(ttl.millis());
+            into.arg(fences.first.get()).arg(fences.block.get());
+            if is_long {
+                into.arg(waits_on(*wait, channel));
+                into.arg(terms.nodes).arg(terms.longest_ttl.millis());
+            }
+        }
+        Step::GiveBack { owner, fence } => {
+            // The short form of a release compares the fence.
+            let verb = if is_long { "give-back" } else { "release" };
+            encode_settle(kind, (verb, owner, 0, Some(*fence)), into);
         }
         Step::Extend { owner, ttl, fence } => {
             encode_settle(kind, ("extend", owner, ttl.millis(), *fence), into);
@@ -81,6 +113,15 @@ fn encode(kind: Kind, channel: &str, step: &Step, into: &mut Cmd) {
             into.arg(fence.get());
         }
         Step::Inspect => {}
+    }
+}
+
+/// How a request waits: not at all, on a channel, or by polls only.
+fn waits_on(wait: Option<Wait>, channel: &str) -> &str {
+    match wait {
+        None => "",
+        Some(wait) if wait.listening => channel,
+        Some(_) => POLL_ONLY,
     }
 }
 

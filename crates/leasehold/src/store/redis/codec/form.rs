@@ -81,12 +81,12 @@ impl Contended {
     /// The kind of a step.
     pub(in crate::store::redis) fn kind(&self, name: &LockName, step: &Step) -> Kind {
         let kind = match step {
-            Step::Acquire { .. } => Kind::Acquire,
+            Step::Acquire { .. } | Step::Propose(_) => Kind::Acquire,
             // The short form compares the whole value, which contains the fence.
             Step::Extend { fence: None, .. } | Step::Release { fence: None, .. } => {
                 Kind::SettleLong
             }
-            Step::Extend { .. } | Step::Release { .. } => Kind::Settle,
+            Step::Extend { .. } | Step::Release { .. } | Step::GiveBack { .. } => Kind::Settle,
             Step::Break { .. } | Step::Inspect => Kind::Alone,
         };
         if !self.0.is_empty() && self.0.contains(name.key()) {
@@ -102,7 +102,7 @@ impl Contended {
             Reply::Held(held) => self.is(name.key(), held.queued > 0),
             Reply::Busy(_) => self.is(name.key(), true),
             Reply::NotHeld(holder) => self.is(name.key(), holder.is_some()),
-            Reply::Released | Reply::Seen(_) => {}
+            Reply::NoVote(_) | Reply::Released | Reply::Seen(_) => {}
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use leasehold_core::quorum::{NoVote, QuorumTerms};
 use leasehold_core::{
-    Block, Busy, Fence, Held, HolderIdentity, HolderView, LockName, Mode, Owner, Reply, Snapshot,
-    Step, Ttl, WaiterView,
+    Acceptable, Block, Busy, Fence, Fences, Held, HolderIdentity, HolderView, LockName, Mode,
+    Owner, Reply, Snapshot, Step, Ttl, WaiterView,
 };
 use redis::{RedisError, RedisResult, Value, parse_redis_value};
 
@@ -32,6 +33,13 @@ fn one(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
             at_us: u64::try_from(integer(at_us)?).ok()?,
             holder: view(holder)??,
         }),
+        ("behind", [least, most]) => Reply::NoVote(NoVote::Behind(bounds(least, most)?)),
+        ("not-raised", [least, most]) => Reply::NoVote(NoVote::NotRaised(bounds(least, most)?)),
+        ("quarantined", [left]) => Reply::NoVote(NoVote::Quarantined(millis(left)?)),
+        ("other-terms", [nodes, longest]) => Reply::NoVote(NoVote::OtherTerms(QuorumTerms {
+            nodes: u8::try_from(integer(nodes)?).ok()?,
+            longest_ttl: Ttl::new(millis(longest)?).ok()?,
+        })),
         ("not-held", [holder]) => Reply::NotHeld(view(holder)?),
         ("seen", [holder, queue, now]) => {
             let now = u64::try_from(integer(now)?).ok()?;
@@ -66,13 +74,17 @@ pub(in crate::store::redis) fn decode_short(
         }
         let (fence, block) = match step {
             Step::Acquire { block, .. } => (Some(fence_in(said)?), *block),
-            Step::Release { .. } => {
+            Step::Propose(proposal) if said == "done" => {
+                let Fences { first, block } = proposal.fences;
+                (Some(first), block)
+            }
+            Step::Release { .. } | Step::GiveBack { .. } => {
                 return said
                     .starts_with("done")
                     .then_some(Some(Ok(Reply::Released)));
             }
             Step::Extend { fence, .. } => (*fence, block_of(said.strip_prefix("done")?)?),
-            Step::Break { .. } | Step::Inspect => return None,
+            Step::Propose(_) | Step::Break { .. } | Step::Inspect => return None,
         };
         Some(Some(Ok(Reply::Held(Held {
             fence,
@@ -90,6 +102,15 @@ pub(in crate::store::redis) fn block_of(text: &str) -> Option<Block> {
     }
     let wanted = text.strip_prefix('/')?.parse().ok()?;
     Some(Block::nearest(wanted)).filter(|block| block.get() == wanted)
+}
+
+/// Reads the bounds of the fences that a node accepts.
+fn bounds(least: &Value, most: &Value) -> Option<Acceptable> {
+    let fence = |value| u64::try_from(integer(value)?).ok().map(Fence::new);
+    Some(Acceptable {
+        least: fence(least)?,
+        most: fence(most)?,
+    })
 }
 
 /// Reads a reply that is one text: `released` or `held <fence> <how many> <queued>`.

@@ -1,9 +1,19 @@
 //! The keys and words that the scripts in `lua/` and this client share; `docs/reference/protocol.md` lists them.
 
-use leasehold_core::Mode;
+use leasehold_core::quorum::{QuorumTerms, bucket};
+use leasehold_core::{LockName, Mode};
 
 /// The counter of all fences. The only key that remains when a lock is free.
 pub(in crate::store::redis) const COUNTER: &str = "leasehold:fence";
+
+/// The mark of a node of a quorum.
+pub(in crate::store::redis) const MARK: &str = "leasehold:quorum";
+
+/// The key of the counter of a name's bucket. A client that counts another quorum finds no counter there.
+pub(in crate::store::redis) fn counter_of(terms: QuorumTerms, name: &LockName) -> String {
+    let QuorumTerms { nodes, longest_ttl } = terms;
+    format!("{MARK}:{nodes}:{}:{}", longest_ttl.millis(), bucket(name))
+}
 
 /// The index of names for operators.
 pub(in crate::store::redis) const INDEX: &str = "leasehold:index";

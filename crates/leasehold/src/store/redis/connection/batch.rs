@@ -156,7 +156,10 @@ impl BatchRequest<'_> {
     ) -> RedisResult<Value> {
         debug_assert!(steps.len() <= MOST, "{} steps", steps.len());
         let script = script_of(self.kind, steps);
-        let write = |command: &mut Cmd| write(self.kind, self.channel, steps, command);
+        let write = |command: &mut Cmd| {
+            let counters = self.scripts.counters;
+            write(self.kind, counters, self.channel, steps, command);
+        };
         match form {
             SendForm::Hash => self.scripts.run_known(script, connection, write).await,
             SendForm::Any => self.scripts.run(script, connection, write).await,

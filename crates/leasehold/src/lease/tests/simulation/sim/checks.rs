@@ -205,6 +205,6 @@ fn is_of(step: &Step, owner: &Owner) -> bool {
         Step::Acquire { owner: of, .. }
         | Step::Extend { owner: of, .. }
         | Step::Release { owner: of, .. } => of == owner,
-        Step::Break { .. } | Step::Inspect => false,
+        _ => false,
     }
 }

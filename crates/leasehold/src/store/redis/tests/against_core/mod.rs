@@ -11,7 +11,9 @@ mod hostile;
 mod kept;
 mod listeners;
 mod model;
+mod node;
 mod server;
+mod short;
 mod steps;
 mod tally;
 
@@ -22,6 +24,7 @@ use leasehold_core::LockName;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 
 use self::model::{Model, START_US};
+use self::node::Role;
 use self::server::{Kept, Message, Redis};
 use self::steps::{Asks, Event, FOREIGN_VALUES, LOCKS};
 use self::tally::Tally;
@@ -34,7 +37,16 @@ const NAMES: [&str; LOCKS] = ["orders:42", "größe 7 %", "{user}:cart"];
 
 #[test]
 fn the_scripts_do_what_core_does() {
-    let redis = RefCell::new(Redis::start());
+    compare(Role::Alone);
+}
+
+#[test]
+fn the_scripts_of_a_node_do_what_core_does() {
+    compare(Role::Node);
+}
+
+fn compare(role: Role) {
+    let redis = RefCell::new(Redis::start_as(role));
     let tally = RefCell::new(Tally::default());
     let config = Config {
         cases: CASES,
@@ -52,7 +64,7 @@ fn the_scripts_do_what_core_does() {
         agreed.map_err(|difference| TestCaseError::fail(format!("{}{difference}", case.story)))
     });
     match outcome {
-        Ok(()) => tally.borrow().check(),
+        Ok(()) => tally.borrow().check(role),
         Err(TestError::Fail(story, _)) => {
             panic!("the scripts differ from core. The shortest way there:\n{story}")
         }
@@ -79,11 +91,12 @@ impl<'a> Case<'a> {
     /// Most events concern the lock with this number.
     fn new(redis: &'a mut Redis, tally: &'a mut Tally, first: usize) -> Self {
         redis.reset(START_US);
+        let role = redis.role;
         let mut names = NAMES.map(|name| LockName::new(name).unwrap());
         names.rotate_left(first);
         Self {
             redis,
-            model: Model::new(names),
+            model: Model::new(names, role),
             tally,
             story: String::new(),
         }
@@ -111,8 +124,8 @@ impl<'a> Case<'a> {
             }
             Event::EvictCounter => {
                 self.tell(&event);
-                self.model.evict_counter();
-                self.redis.evict_counter();
+                self.model.evict_counters();
+                self.redis.evict_counters(&self.model.names);
             }
             Event::FlushAll => {
                 self.tell(&event);
@@ -137,7 +150,7 @@ impl<'a> Case<'a> {
             queue_for_ms: self.model.queue_for_ms(lock),
         };
         let expected: Vec<Kept> = (0..LOCKS).map(of).collect();
-        self.compare("state", &kept, &Ok((expected, self.model.counter())))
+        self.compare("state", &kept, &Ok((expected, self.model.memory())))
     }
 
     /// Asks both sides, compares the replies, and returns the expected messages. The steps that the short form fits are
@@ -150,7 +163,7 @@ impl<'a> Case<'a> {
         };
         let steps: Vec<_> = asks.into_iter().map(step).collect();
         let kind = self.redis.kind(&steps);
-        let fits = self.redis.fits(kind, &steps);
+        let fits = self.redis.fits(kind, &steps, self.model.clock_us);
         self.tally.note_fits(kind, &fits);
         let first = (0..steps.len()).filter(|at| fits[*at]);
         let order: Vec<usize> = first

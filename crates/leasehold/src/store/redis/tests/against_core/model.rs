@@ -7,6 +7,7 @@ use leasehold_core::{
     Presence, Reply, Step, Ttl, Wait, Waiter, World,
 };
 
+use super::node::{self, Memory, Role};
 use super::steps::{
     Ask, CLIENT_OF, FOREIGN_VALUES, Hearing, Intrusion, LOCKS, Meant, OWNERS, Span, Who,
 };
@@ -58,7 +59,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) fn new(names: [LockName; LOCKS]) -> Self {
+    pub(super) fn new(names: [LockName; LOCKS], role: Role) -> Self {
         let owner = |at: usize| {
             let number = u128::try_from(at).unwrap() + 1;
             let pid = u32::try_from(4000 + at).unwrap();
@@ -75,7 +76,10 @@ impl Model {
             owners: (0..OWNERS).map(|at| owner(at).unwrap()).collect(),
             clock_us: START_US,
             listeners: Listeners([true, true, false]),
-            world: World::default(),
+            world: match role {
+                Role::Alone => World::default(),
+                Role::Node => World::node(Some(node::mark())),
+            },
             queue_until_ms: [0; LOCKS],
         }
     }
@@ -128,12 +132,13 @@ impl Model {
                 Meant::Wrong => self.clock_us + 7,
             })
         };
-        match ask {
+        let step = match ask {
             Ask::Acquire {
                 who,
                 ttl_ms,
                 block,
                 wait,
+                ..
             } => Step::Acquire {
                 owner: owner(who),
                 mode: Mode::Exclusive,
@@ -160,8 +165,19 @@ impl Model {
             Ask::Break(meant) => Step::Break {
                 fence: named(meant),
             },
+            Ask::GiveBack { who, meant } => Step::GiveBack {
+                owner: owner(who),
+                fence: named(meant),
+            },
             Ask::Inspect => Step::Inspect,
-        }
+        };
+        let (Some(memory), Ask::Acquire { number, others, .. }) = (&self.world.node, ask) else {
+            return step;
+        };
+        let first = number.first(self.clock_us, memory, &self.names[lock], &state);
+        let mut terms = node::terms();
+        terms.nodes += 2 * u8::from(others);
+        node::proposed(step, first, terms)
     }
 
     /// Takes a step. Returns only the wakes and `wanted` messages that a client is subscribed to.
@@ -169,13 +185,18 @@ impl Model {
         let before = self.state(lock);
         let now = Now::at_micros(self.clock_us);
         let mut outcome = (self.world).apply(now, &self.names[lock], step, &self.listeners);
-        if let (Step::Acquire { wait: Some(_), .. }, Reply::Busy(_)) = (step, &outcome.reply) {
+        let waits = match step {
+            Step::Acquire { wait, .. } => wait.is_some(),
+            Step::Propose(proposal) => proposal.wait.is_some(),
+            _ => false,
+        };
+        if waits && matches!(outcome.reply, Reply::Busy(_)) {
             self.queue_until_ms[lock] = self.now_ms() + QUEUE_MEMORY_MS;
         }
         // A waiter that leaves may have been passed over before.
         let mut advanced = before.clone();
-        if matches!(step, Step::Release { .. }) {
-            let fence = Fence::new(0);
+        if matches!(step, Step::Release { .. } | Step::GiveBack { .. }) {
+            let fence = Fence::MAX;
             advanced.apply(
                 &mut Counter::default(),
                 now,
@@ -281,16 +302,31 @@ impl Model {
         }
     }
 
-    pub(super) fn counter(&self) -> Counter {
-        self.world.counter
+    pub(super) fn memory(&self) -> Memory {
+        let Some(mut node) = self.world.node.clone() else {
+            let (counters, mark) = (vec![self.world.counter], None);
+            return Memory { counters, mark };
+        };
+        Memory {
+            counters: self.names.iter().map(|name| *node.counter(name)).collect(),
+            mark: node.mark,
+        }
     }
 
-    pub(super) fn evict_counter(&mut self) {
+    pub(super) fn evict_counters(&mut self) {
         self.world.counter = Counter::default();
+        if let Some(node) = &mut self.world.node {
+            for name in &self.names {
+                *node.counter(name) = Counter::default();
+            }
+        }
     }
 
     pub(super) fn flush(&mut self) {
-        self.world = World::default();
+        self.world = match self.world.node {
+            None => World::default(),
+            Some(_) => World::node(None),
+        };
     }
 
     pub(super) fn listen(&mut self, client: usize, on: bool) {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    ClientId, Counter, Fence, Foreign, Holder, LockName, LockState, Mode, Outcome, Owner, Reply,
-    Step,
+    ClientId, Foreign, Holder, LockName, LockState, Mode, Outcome, Owner, Reply, Step,
 };
 use redis::{RedisError, RedisResult};
 use testkit::{RedisServer, RespConn};
@@ -14,13 +13,13 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::kept::{holder, waiter};
 use super::model::channel;
+use super::node::{self, Memory, Role, wants};
 use super::steps::{FOREIGN_VALUES, Intrusion};
 use crate::clock::Clock;
 use crate::runtime::Tasks;
 use crate::store::contract::Attach;
 use crate::store::redis::codec::form::Batch;
 use crate::store::redis::codec::form::{Contended, Kind};
-use crate::store::redis::codec::words::COUNTER;
 use crate::store::redis::connection::current::Connected;
 use crate::store::redis::{Address, RedisStore};
 
@@ -75,6 +74,7 @@ impl Message {
 }
 
 pub(super) struct Redis {
+    pub(super) role: Role,
     store: RedisStore,
     runtime: Runtime,
     commands: RespConn,
@@ -85,6 +85,10 @@ pub(super) struct Redis {
 
 impl Redis {
     pub(super) fn start() -> Self {
+        Self::start_as(Role::Alone)
+    }
+
+    pub(super) fn start_as(role: Role) -> Self {
         let server = RedisServer::builder().virtual_clock().start();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let store = {
@@ -95,15 +99,17 @@ impl Redis {
                 client: ClientId::new(u64::MAX),
                 listener: Arc::new(drop),
             };
-            RedisStore::open(
-                address,
-                attach,
-                Clock::system(),
-                &Tasks::here().unwrap(),
-                LIMIT,
-            )
+            let (clock, tasks) = (Clock::system(), Tasks::here().unwrap());
+            match role {
+                Role::Alone => RedisStore::open(address, attach, clock, &tasks, LIMIT),
+                Role::Node => {
+                    let terms = node::terms();
+                    RedisStore::as_node(terms, address, attach, clock, &tasks, LIMIT)
+                }
+            }
         };
         Self {
+            role,
             store,
             runtime,
             commands: server.connection(),
@@ -117,6 +123,7 @@ impl Redis {
     pub(super) fn reset(&mut self, clock_us: u64) {
         self.set_clock(clock_us);
         self.flush();
+        self.mark();
         self.requests = 0;
         self.subscriber
             .send(&["SUBSCRIBE", NO_CHANNEL, &channel(0), &channel(1)])
@@ -138,47 +145,6 @@ impl Redis {
         } else {
             kind
         }
-    }
-
-    /// Which of these steps the short form fits, given the stored state and the effects of earlier steps.
-    pub(super) fn fits(&mut self, kind: Kind, steps: &[(LockName, Step)]) -> Vec<bool> {
-        let mut values = BTreeMap::new();
-        let mut fits = Vec::new();
-        for (name, step) in steps {
-            let queue = name.beside(":lh-queue");
-            let free = self.command(&["EXISTS", name.key(), &queue]).int() == 0;
-            let mut value = || self.command(&["GET", name.key()]);
-            let known = values.entry(name.key().to_owned()).or_insert_with(|| {
-                let value = if free { None } else { Some(value()) };
-                value.map(|value| match value {
-                    testkit::Reply::Str(bytes) => bytes,
-                    _ => b"another type".to_vec(),
-                })
-            });
-            let own = |owner: &Owner, fence: &Option<Fence>| {
-                let fence = fence.map_or(0, Fence::get);
-                format!("{}#{fence}", owner.token()).into_bytes()
-            };
-            let is = |known: &Option<Vec<u8>>, own: &[u8]| {
-                let rest = known.as_ref().and_then(|value| value.strip_prefix(own));
-                rest.is_some_and(|rest| matches!(rest, [] | [b'/', .., b'0'..=b'9']))
-            };
-            let fit = !kind.is_long()
-                && match step {
-                    Step::Acquire { .. } => known.is_none(),
-                    Step::Extend { owner, fence, .. } | Step::Release { owner, fence, .. } => {
-                        is(known, &own(owner, fence))
-                    }
-                    Step::Break { .. } | Step::Inspect => false,
-                };
-            match step {
-                Step::Acquire { .. } if fit => *known = Some(b"taken".to_vec()),
-                Step::Release { keep: None, .. } if fit => *known = None,
-                _ => {}
-            }
-            fits.push(fit);
-        }
-        fits
     }
 
     /// Sends steps in one request and returns the replies in readable form.
@@ -215,10 +181,8 @@ impl Redis {
             kind,
             steps: steps.to_vec(),
         };
-        let channel = match &steps[0].1 {
-            Step::Acquire { owner, .. } => format!("leasehold:wake:{}", owner.client()),
-            _ => String::new(),
-        };
+        let channel = wants(&steps[0].1).map(|owner| format!("leasehold:wake:{}", owner.client()));
+        let channel = channel.unwrap_or_default();
         let request = async |connected: &Connected| {
             let scripts = &self.store.node.scripts;
             let mut connection = connected.connection.clone();
@@ -253,8 +217,10 @@ impl Redis {
         self.commands.command(&words);
     }
 
-    pub(super) fn evict_counter(&mut self) {
-        self.commands.command(&["DEL", COUNTER]);
+    pub(super) fn evict_counters(&mut self, names: &[LockName]) {
+        for key in self.counter_keys(names) {
+            self.commands.command(&["DEL", &key]);
+        }
     }
 
     pub(super) fn flush(&mut self) {
@@ -300,30 +266,20 @@ impl Redis {
         &mut self,
         names: &[LockName],
         now_ms: u64,
-    ) -> Result<(Vec<Kept>, Counter), String> {
+    ) -> Result<(Vec<Kept>, Memory), String> {
         let of = |name| self.kept_of(name, now_ms);
         let all: Vec<Kept> = names.iter().map(of).collect::<Result<_, _>>()?;
         let count = |Kept { state, .. }: &Kept| {
             i64::from(!state.holders.is_empty() || state.foreign.is_some())
                 + if state.queue.is_empty() { 0 } else { 2 }
         };
-        let last = self.commands.command(&["GET", COUNTER]);
-        let counter = if last.is_nil() {
-            Counter::default()
-        } else if self.commands.command(&["PTTL", COUNTER]).int() == -1 {
-            let last = last.text().parse().map_err(|_| format!("{last:?}"))?;
-            Counter(Some(Fence::new(last)))
-        } else {
-            return Err("the counter has a TTL".into());
-        };
-        let (expected, keys) = (
-            all.iter().map(count).sum::<i64>() + i64::from(counter.0.is_some()),
-            self.commands.command(&["DBSIZE"]),
-        );
+        let (memory, remembered) = self.memory(names)?;
+        let expected = all.iter().map(count).sum::<i64>() + remembered;
+        let keys = self.commands.command(&["DBSIZE"]);
         if keys.int() != expected {
             return Err(format!("{} keys are left, {expected} expected", keys.int()));
         }
-        Ok((all, counter))
+        Ok((all, memory))
     }
 
     fn kept_of(&mut self, name: &LockName, now_ms: u64) -> Result<Kept, String> {

@@ -39,6 +39,10 @@ pub(super) enum Ask {
         ttl_ms: u64,
         block: u64,
         wait: Option<Hearing>,
+        /// The number that it proposes to a node.
+        number: Number,
+        /// Its client counts the nodes of another quorum.
+        others: bool,
     },
     Extend {
         who: Who,
@@ -51,8 +55,23 @@ pub(super) enum Ask {
         keep_ms: Option<u64>,
         under: Option<Meant>,
     },
+    GiveBack {
+        who: Who,
+        meant: Meant,
+    },
     Break(Meant),
     Inspect,
+}
+
+/// A number that a client proposes: so far from the clock, the counter, the highest one accepted, the holder's, or the
+/// lowest one after a quarantine.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Number {
+    Clock(i64),
+    Counter(i64),
+    Ahead(i64),
+    Held(i64),
+    Floor(i64),
 }
 
 /// The owner that asks.
@@ -187,12 +206,40 @@ fn lock() -> impl Strategy<Value = usize> {
 
 fn ask() -> impl Strategy<Value = Ask> {
     prop_oneof![
-        24 => (who(1), ttl(), block(), wait())
-            .prop_map(|(who, ttl_ms, block, wait)| Ask::Acquire { who, ttl_ms, block, wait }),
+        24 => acquire(who(1)),
         20 => settlement(),
         10 => meant().prop_map(Ask::Break),
         3 => Just(Ask::Inspect),
     ]
+}
+
+/// Boxed, as it is large and nested deeply.
+fn acquire(who: impl Strategy<Value = Who> + 'static) -> BoxedStrategy<Ask> {
+    (who, ttl(), block(), wait(), number(), others())
+        .prop_map(|(who, ttl_ms, block, wait, number, others)| Ask::Acquire {
+            who,
+            ttl_ms,
+            block,
+            wait,
+            number,
+            others,
+        })
+        .boxed()
+}
+
+fn number() -> impl Strategy<Value = Number> {
+    let near = || -2..=2_i64;
+    prop_oneof![
+        12 => (-1_000..2_000_i64).prop_map(Number::Clock),
+        4 => near().prop_map(Number::Counter),
+        2 => near().prop_map(Number::Ahead),
+        2 => near().prop_map(Number::Held),
+        2 => near().prop_map(Number::Floor),
+    ]
+}
+
+fn others() -> impl Strategy<Value = bool> {
+    prop_oneof![30 => Just(false), 1 => Just(true)]
 }
 
 fn settlement() -> impl Strategy<Value = Ask> {
@@ -201,6 +248,7 @@ fn settlement() -> impl Strategy<Value = Ask> {
             .prop_map(|(who, ttl_ms, under)| Ask::Extend { who, ttl_ms, under }),
         11 => (who(8), keep(), under())
             .prop_map(|(who, keep_ms, under)| Ask::Release { who, keep_ms, under }),
+        4 => (who(8), meant()).prop_map(|(who, meant)| Ask::GiveBack { who, meant }),
     ]
 }
 
@@ -214,19 +262,8 @@ fn acquires() -> impl Strategy<Value = Asks> {
         let of_client: Vec<usize> = (0..OWNERS)
             .filter(|&owner| CLIENT_OF[owner] == CLIENT_OF[one])
             .collect();
-        let acquire = (0..LOCKS, select(of_client), ttl(), block(), wait()).prop_map(
-            |(lock, owner, ttl_ms, block, wait)| {
-                let who = Who::Any(owner);
-                let ask = Ask::Acquire {
-                    who,
-                    ttl_ms,
-                    block,
-                    wait,
-                };
-                (lock, ask)
-            },
-        );
-        vec(acquire, 2..=BATCH)
+        let ask = acquire(select(of_client).prop_map(Who::Any));
+        vec((0..LOCKS, ask), 2..=BATCH)
     })
 }
 

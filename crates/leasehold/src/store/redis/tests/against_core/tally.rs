@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use leasehold_core::quorum::{NoVote, Proposal};
 use leasehold_core::{Busy, Fence, Fences, HolderIdentity, LockState, Outcome, Owner, Reply, Step};
 
 use super::model::passed_over;
+use super::node::{Role, wants};
 use crate::store::redis::codec::form::Kind;
 
 /// How often each outcome occurred.
@@ -46,6 +48,12 @@ pub(super) struct Tally {
     pub(super) fitted: [usize; 2],
     pub(super) first_polls: usize,
     pub(super) polls_at_the_end: usize,
+    pub(super) given_back: usize,
+    pub(super) not_given_back: usize,
+    /// Raises of the holder's fences.
+    pub(super) raised: usize,
+    /// Proposals that were behind, not raised, refused in a quarantine, or refused to clients of another quorum.
+    pub(super) no_votes: [usize; 4],
     pub(super) batches: usize,
     pub(super) batched: usize,
     /// The owner that was granted the lock and has not claimed it yet.
@@ -70,7 +78,8 @@ impl Tally {
         for waiter in &before.queue {
             let queued = after.queue.iter().any(|other| other.owner == waiter.owner);
             let woken = outcome.wakes.iter().any(|wake| wake.owner == waiter.owner);
-            let asked = matches!(step, Step::Acquire { owner, .. } | Step::Release { owner, .. } if *owner == waiter.owner);
+            let asked = wants(step) == Some(&waiter.owner)
+                || matches!(step, Step::Release { owner, .. } if *owner == waiter.owner);
             if !queued && !woken && !asked {
                 assert!(waiter.seen_until_ms < now_ms, "nobody else is dropped");
                 self.silent_dropped += 1;
@@ -82,7 +91,12 @@ impl Tally {
         self.told_first += first * foreign;
         self.told_of_short_claims += first * (1 - foreign);
         match (step, &outcome.reply) {
-            (Step::Acquire { owner, .. } | Step::Extend { owner, .. }, Reply::Held(_)) => {
+            (
+                Step::Acquire { owner, .. }
+                | Step::Propose(Proposal { owner, .. })
+                | Step::Extend { owner, .. },
+                Reply::Held(_),
+            ) => {
                 let again = held(before, owner);
                 self.unclaimed = None;
                 let fences = after.holders[0].fences;
@@ -92,7 +106,10 @@ impl Tally {
                         let is_another = |fence| fence != fences.first;
                         self.held_by_another += usize::from(fence.is_some_and(is_another));
                     }
-                    _ if again => self.acquired_again += 1,
+                    _ if again => {
+                        self.acquired_again += 1;
+                        self.raised += usize::from(before.holders[0].fences != fences);
+                    }
                     _ => {
                         self.acquired += 1;
                         self.blocks += usize::from(fences.block.get() > 1);
@@ -120,6 +137,19 @@ impl Tally {
                 self.broken_by_another += usize::from(by_another);
             }
             (Step::Break { .. }, Reply::NotHeld(Some(_))) => self.not_broken += 1,
+            (Step::GiveBack { .. }, Reply::Released) => self.given_back += 1,
+            (Step::GiveBack { owner, .. }, _) => {
+                self.not_given_back += usize::from(held(before, owner));
+            }
+            (Step::Propose(_), Reply::NoVote(reason)) => {
+                self.no_votes[match reason {
+                    NoVote::Behind(_) => 0,
+                    NoVote::NotRaised(_) => 1,
+                    NoVote::Quarantined(_) => 2,
+                    NoVote::OtherTerms(_) => 3,
+                    NoVote::NotANode => panic!("it is a node"),
+                }] += 1;
+            }
             _ => {}
         }
         if let Reply::Busy(busy) = &outcome.reply {
@@ -170,7 +200,16 @@ impl Tally {
     }
 
     /// Panics if an outcome occurred too seldom. The floors are a third or less of the usual numbers.
-    pub(super) fn check(&self) {
+    pub(super) fn check(&self, role: Role) {
+        let [behind, not_raised, quarantined, other_terms] = self.no_votes;
+        let of_node = [
+            (self.raised, 20, "raised fences"),
+            (behind, 100, "proposals behind"),
+            (not_raised, 20, "raises outside of the bounds"),
+            (quarantined, 100, "proposals in a quarantine"),
+            (other_terms, 20, "clients of another quorum"),
+        ];
+        let of_node = of_node.into_iter().filter(|_| role == Role::Node);
         let floors = [
             (self.steps, 10000, "steps"),
             (self.acquired, 600, "locks taken"),
@@ -231,10 +270,12 @@ impl Tally {
                 100,
                 "waiters behind the first to ask when the lease ends",
             ),
+            (self.given_back, 40, "votes given back"),
+            (self.not_given_back, 40, "votes given back by another fence"),
             (self.batches, 600, "batches"),
             (self.batched, 3000, "steps in batches"),
         ];
-        for (count, floor, what) in floors {
+        for (count, floor, what) in floors.into_iter().chain(of_node) {
             assert!(
                 count >= floor,
                 "only {count} {what}, expected {floor}: {self:#?}"
