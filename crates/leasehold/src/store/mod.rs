@@ -11,6 +11,7 @@ pub(crate) mod entries;
 pub(crate) mod local;
 pub(crate) mod memory;
 mod opened;
+pub(crate) mod quorum;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(test)]

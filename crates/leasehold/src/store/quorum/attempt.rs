@@ -1,0 +1,139 @@
+//! One acquisition: the votes of its current round, and what the nodes said besides.
+
+use leasehold_core::quorum::{NoVote, Round, Verdict};
+use leasehold_core::{Block, Busy, Fence, Fences, Reply, Ttl, Wait};
+
+use crate::clock::Moment;
+use crate::error::StoreError;
+use crate::store::contract::{Answer, Done};
+
+/// The most rounds in which a client looks for a number that a majority accepts.
+pub(super) const ROUNDS: u32 = 4;
+
+/// How often a client with the vote of the lead asks the other nodes again before it reports that the lock is busy.
+pub(super) const TRIES: u32 = 8;
+
+/// A request for a lock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    pub(super) ttl: Ttl,
+    pub(super) block: Block,
+    pub(super) wait: Option<Wait>,
+    /// A claim of a vote that the lead has granted. It is answered *not held* where another request is answered *busy*.
+    pub(super) is_claim: bool,
+}
+
+/// What a node said in the current round.
+#[derive(Debug, Clone)]
+pub(super) enum Said {
+    Vote,
+    NoVote(NoVote),
+    Busy(Busy),
+    Failed(StoreError),
+}
+
+/// An acquisition in progress.
+pub(super) struct Attempt {
+    /// Tells this acquisition from others of its owner.
+    pub(super) number: u64,
+    pub(super) request: Request,
+    /// Taken when the acquisition is answered.
+    pub(super) done: Option<Done>,
+    pub(super) lead: usize,
+    pub(super) began: Moment,
+    pub(super) fences: Fences,
+    pub(super) round: Round,
+    pub(super) rounds: u32,
+    pub(super) tries: u32,
+    /// The next round begins after a pause.
+    pub(super) is_pausing: bool,
+    pub(super) said: Vec<Option<Said>>,
+    /// The most waiters that a node reported with its vote.
+    pub(super) queued: u32,
+}
+
+impl Attempt {
+    /// The first round of an acquisition.
+    pub(super) fn new(
+        number: u64,
+        nodes: usize,
+        request: Request,
+        done: Done,
+        began: Moment,
+        fences: Fences,
+    ) -> Self {
+        Self {
+            number,
+            request,
+            done: Some(done),
+            lead: 0,
+            began,
+            fences,
+            round: Round::new(u8::try_from(nodes).unwrap_or(u8::MAX), fences),
+            rounds: 1,
+            tries: 0,
+            is_pausing: false,
+            said: vec![None; nodes],
+            queued: 0,
+        }
+    }
+
+    /// Begins another round with these fences.
+    pub(super) fn propose(&mut self, fences: Fences) {
+        let nodes = u8::try_from(self.said.len()).unwrap_or(u8::MAX);
+        self.fences = fences;
+        self.round = Round::new(nodes, fences);
+        self.is_pausing = false;
+        self.said.fill(None);
+    }
+
+    /// Whether this is the current round.
+    pub(super) fn asks(&self, first: Fence) -> bool {
+        self.fences.first == first
+    }
+
+    /// Counts the answer of a node to the current proposal.
+    pub(super) fn heard(&mut self, node: usize, answer: Answer) -> Verdict {
+        let (first, verdict);
+        first = self.fences.first;
+        self.said[node] = match answer {
+            Ok(reply) => {
+                verdict = self.round.heard(node, first, &reply);
+                match reply {
+                    Reply::Held(held) => {
+                        self.queued = self.queued.max(held.queued);
+                        Some(Said::Vote)
+                    }
+                    Reply::NoVote(reason) => Some(Said::NoVote(reason)),
+                    Reply::Busy(busy) => Some(Said::Busy(busy)),
+                    // A store that knows no proposals.
+                    _ => Some(Said::NoVote(NoVote::NotANode)),
+                }
+            }
+            Err(error) => {
+                verdict = self.round.silent(node);
+                Some(Said::Failed(error))
+            }
+        };
+        verdict
+    }
+
+    /// What the lead said in this round, if anything.
+    pub(super) fn lead_said(&self) -> Option<&Said> {
+        self.said[self.lead].as_ref()
+    }
+
+    /// The refusal to report: that of the lead, or of another node.
+    pub(super) fn busy(&self) -> Option<&Busy> {
+        let by_lead = match self.lead_said() {
+            Some(Said::Busy(busy)) => Some(busy),
+            _ => None,
+        };
+        by_lead.or_else(|| {
+            self.said.iter().flatten().find_map(|said| match said {
+                Said::Busy(busy) => Some(busy),
+                _ => None,
+            })
+        })
+    }
+}

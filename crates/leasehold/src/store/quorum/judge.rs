@@ -1,0 +1,161 @@
+//! The answer of a quorum, from the answers of its nodes.
+
+use std::collections::HashMap;
+
+use leasehold_core::{Fence, Held, HolderIdentity, HolderView, Owner, Reply, Snapshot};
+
+use super::gather::Answers;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::store::contract::Answer;
+
+/// How many nodes are a majority.
+pub(super) const fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+/// Judges a step that a majority has to confirm: a renewal, a release or a break.
+pub(super) fn confirmed(answers: &Answers, label: &str) -> Option<Answer> {
+    let needed = majority(answers.len());
+    let said = |is: fn(&Reply) -> bool| {
+        let replies = answers.iter().flatten().flatten();
+        replies.filter(|reply| is(reply)).count()
+    };
+    let held = said(|reply| matches!(reply, Reply::Held(_)));
+    if held >= needed {
+        return Some(Ok(Reply::Held(held_by_most(answers)?)));
+    }
+    let released = said(|reply| matches!(reply, Reply::Released));
+    if released >= needed {
+        return Some(Ok(Reply::Released));
+    }
+    let refused = said(|reply| matches!(reply, Reply::NotHeld(_)));
+    // Even if each other node confirmed it, a majority would be missing.
+    if answers.len() - refused < needed {
+        return Some(Ok(Reply::NotHeld(other_holder(answers))));
+    }
+    answers
+        .iter()
+        .all(Option::is_some)
+        .then(|| Err(no_majority(answers, label)))
+}
+
+/// The hold that most nodes report; of two, the one with the higher fence.
+fn held_by_most(answers: &Answers) -> Option<Held> {
+    let held = || {
+        answers.iter().flatten().filter_map(|answer| match answer {
+            Ok(Reply::Held(held)) => Some(held),
+            _ => None,
+        })
+    };
+    let queued = held().map(|held| held.queued).max()?;
+    let count = |fence: Option<Fence>| held().filter(|held| held.fence == fence).count();
+    let best = held().max_by_key(|held| (count(held.fence), held.fence))?;
+    Some(Held {
+        queued,
+        ..best.clone()
+    })
+}
+
+/// The holder that most nodes name.
+fn other_holder(answers: &Answers) -> Option<HolderView> {
+    let views = answers.iter().flatten().filter_map(|answer| match answer {
+        Ok(Reply::NotHeld(holder)) => holder.as_ref(),
+        Ok(Reply::Busy(busy)) => Some(&busy.holder),
+        _ => None,
+    });
+    most_frequent(views).map(|(_, holder)| holder.clone())
+}
+
+/// The holder that occurs most often, and how often.
+pub(super) fn most_frequent<'a>(
+    holders: impl Iterator<Item = &'a HolderView>,
+) -> Option<(usize, &'a HolderView)> {
+    let mut counts: HashMap<Key<'_>, (usize, &HolderView)> = HashMap::new();
+    for holder in holders {
+        let (count, seen) = counts.entry(Key::of(holder)).or_insert((0, holder));
+        *count += 1;
+        // The highest fence is that of the certificate, if there is one.
+        if holder.fence > seen.fence {
+            *seen = holder;
+        }
+    }
+    let by_fence = |(count, holder): &(usize, &HolderView)| (*count, holder.fence);
+    counts.into_values().max_by_key(by_fence)
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum Key<'a> {
+    Owner(&'a Owner),
+    Foreign(&'a str, &'a [u8]),
+}
+
+impl<'a> Key<'a> {
+    fn of(holder: &'a HolderView) -> Self {
+        match &holder.who {
+            HolderIdentity::Owner(owner) => Self::Owner(owner),
+            HolderIdentity::Foreign { kind, value } => Self::Foreign(kind, value),
+        }
+    }
+}
+
+/// Judges a look. A lock has a holder if a majority names it; its queue is that of the lead.
+pub(super) fn seen(answers: &Answers, lead: usize, label: &str) -> Option<Answer> {
+    let needed = majority(answers.len());
+    let snapshots = || {
+        answers.iter().flatten().filter_map(|answer| match answer {
+            Ok(Reply::Seen(snapshot)) => Some(snapshot),
+            _ => None,
+        })
+    };
+    let open = answers.iter().filter(|answer| answer.is_none()).count();
+    let named = most_frequent(snapshots().filter_map(|seen| seen.holder.as_ref()));
+    let (count, holder) = named.map_or((0, None), |(count, holder)| (count, Some(holder)));
+    let is_decided = count >= needed || count + open < needed;
+    if open > 0 && (!is_decided || answers[lead].is_none() || snapshots().count() < needed) {
+        return None;
+    }
+    if snapshots().count() < needed {
+        return Some(Err(no_majority(answers, label)));
+    }
+    let queue = match &answers[lead] {
+        Some(Ok(Reply::Seen(seen))) => seen.queue.clone(),
+        _ => longest_queue(snapshots()),
+    };
+    let holder = holder.filter(|_| count >= needed).cloned();
+    Some(Ok(Reply::Seen(Snapshot::new(holder, queue))))
+}
+
+fn longest_queue<'a>(
+    snapshots: impl Iterator<Item = &'a Snapshot>,
+) -> Vec<leasehold_core::WaiterView> {
+    let longest = snapshots.max_by_key(|seen| seen.queue.len());
+    longest.map_or_else(Vec::new, |seen| seen.queue.clone())
+}
+
+/// The error of a step that no majority answered: that of the first node that failed.
+pub(super) fn no_majority(answers: &Answers, label: &str) -> StoreError {
+    let failed = answers
+        .iter()
+        .flatten()
+        .filter_map(|answer| answer.as_ref().err());
+    without_majority(failed, answers.len(), label)
+}
+
+/// The error of a request for which too few of the nodes are left.
+pub(super) fn without_majority<'a>(
+    failed: impl Iterator<Item = &'a StoreError>,
+    nodes: usize,
+    label: &str,
+) -> StoreError {
+    let failed: Vec<&StoreError> = failed.collect();
+    let needed = majority(nodes);
+    let (kind, why) = failed.first().map_or(
+        (StoreErrorKind::Unavailable, "the nodes disagree".to_owned()),
+        |first| (first.kind, first.to_string()),
+    );
+    let detail = format!("no majority ({needed} of {nodes} nodes are needed): {why}");
+    let mut error = StoreError::new(label, kind, detail);
+    // The nodes that disagree have answered, so the outcome is known only if all have.
+    error.may_have_taken_effect = true;
+    error
+}

@@ -1,0 +1,39 @@
+//! Locks on the majority of several independent stores, the *nodes*.
+//!
+//! The rules of votes are in `leasehold_core::quorum`: a node votes on the fences that a client proposes, and a majority
+//! of votes is a lock. This folder sends the proposals, counts the votes by core's `Round`, and gives back the votes that
+//! it does not use. It knows nothing of Redis: a node is any store that votes.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`store`] | the interface of a store |
+//! | [`acquire`] | an acquisition: rounds of proposals until there is a majority, or none can be had |
+//! | [`settle`] | renewals and releases at all nodes; repair of a lease that lacks votes |
+//! | [`gather`] | sends a step to all nodes and judges their answers |
+//! | [`judge`] | the answer of the quorum to a renewal, a release, a break or a look |
+//! | [`state`] | the nodes, and the state of this client |
+//! | [`owners`] | the votes that each owner may have, until they are given back or have expired |
+//! | [`attempt`] | the votes of one acquisition so far |
+//! | [`lead`], [`stuck`] | which node queues the waiters of a name; leads that alone refuse a lock |
+//!
+//! # Invariants
+//!
+//! - **V1** A vote that was asked for is held, given back, or is being given back until its TTL has passed.
+//! - **V2** At each node a release follows the answers to the proposals of its owner, so that it frees their votes.
+//! - **V3** A client without the vote of the lead keeps no other vote of a busy lock.
+//! - **V4** The loss of the lead delays its waiters; it never decides who holds.
+
+mod acquire;
+mod attempt;
+mod gather;
+mod judge;
+mod lead;
+mod owners;
+mod settle;
+mod state;
+mod store;
+mod stuck;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::store::QuorumStore;

@@ -1,0 +1,192 @@
+//! Nodes that fail, hang or forget.
+
+use leasehold_core::World;
+
+use super::{MS, Nodes, SECOND, settle};
+use crate::error::{Error, StoreErrorKind};
+use crate::store::memory::Memory;
+
+/// A fault of a node.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Fails,
+    Hangs,
+    LosesReplies,
+}
+
+fn set(way: &Memory, fault: Fault) {
+    match fault {
+        Fault::Fails => way.faults().fail(StoreErrorKind::Unreachable),
+        Fault::Hangs => way.faults().hang(),
+        Fault::LosesReplies => way.faults().lose_replies(),
+    }
+}
+
+/// Applies a fault to the nodes of a mask.
+fn set_all(ways: &[Memory], mask: u32, fault: Fault) {
+    for (node, way) in ways.iter().enumerate() {
+        if mask >> node & 1 == 1 {
+            set(way, fault);
+        } else {
+            way.faults().heal();
+        }
+    }
+}
+
+/// Every set of faulty nodes, for 3 and for 5 nodes, and whether a majority is left.
+fn masks() -> impl Iterator<Item = (usize, u32, bool)> {
+    [3_usize, 5].into_iter().flat_map(|nodes| {
+        (0..1_u32 << nodes).map(move |mask| {
+            let left = nodes - usize::try_from(mask.count_ones()).unwrap();
+            (nodes, mask, left > nodes / 2)
+        })
+    })
+}
+
+const FAULTS: [Fault; 3] = [Fault::Fails, Fault::Hangs, Fault::LosesReplies];
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_taken_while_a_majority_answers() {
+    for fault in FAULTS {
+        for (count, mask, has_majority) in masks() {
+            let nodes = Nodes::new(count);
+            let (client, ways, store) = nodes.client();
+            set_all(&ways, mask, fault);
+            let begun = nodes.clock.now();
+            let outcome = client.mutex("stock").acquire_within(SECOND).await;
+            match outcome {
+                Ok(lease) => {
+                    assert!(has_majority, "{fault:?} {count} {mask:b}");
+                    let took = nodes.clock.now().since(begun);
+                    assert!(took < MS, "{fault:?} {count} {mask:b}: {took:?}");
+                    lease.release().await.unwrap();
+                }
+                Err(error) => {
+                    assert!(!has_majority, "{fault:?} {count} {mask:b}: {error}");
+                    assert!(
+                        matches!(error, Error::Store(_) | Error::Timeout(_)),
+                        "{error}"
+                    );
+                }
+            }
+            // The nodes come back, and get the releases that they missed.
+            set_all(&ways, 0, fault);
+            tokio::time::sleep(40 * SECOND).await;
+            assert_eq!(nodes.held_at("stock"), 0, "{fault:?} {count} {mask:b}");
+            assert_eq!(
+                store.quorum().lock().owners.len(),
+                0,
+                "{fault:?} {count} {mask:b}"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_kept_while_a_majority_answers_and_lost_on_time() {
+    for fault in FAULTS {
+        for (count, mask, has_majority) in masks() {
+            let nodes = Nodes::new(count);
+            let (client, ways, _) = nodes.client();
+            let mutex = client.mutex("stock").ttl(3 * SECOND);
+            let lease = mutex.acquire().await.unwrap();
+            set_all(&ways, mask, fault);
+            tokio::time::sleep(10 * SECOND).await;
+            assert_eq!(!lease.is_lost(), has_majority, "{fault:?} {count} {mask:b}");
+            if has_majority {
+                lease.release().await.unwrap();
+                assert!(
+                    nodes.held_at("stock") <= count / 2,
+                    "{fault:?} {count} {mask:b}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_is_confirmed_by_a_majority() {
+    for fault in [Fault::Fails, Fault::Hangs] {
+        for (count, mask, has_majority) in masks() {
+            let nodes = Nodes::new(count);
+            let (client, ways, _) = nodes.client();
+            let lease = client.mutex("stock").acquire().await.unwrap();
+            set_all(&ways, mask, fault);
+            let released = tokio::time::timeout(5 * SECOND, lease.release()).await;
+            let is_released = matches!(released, Ok(Ok(())));
+            assert_eq!(is_released, has_majority, "{fault:?} {count} {mask:b}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_forgets_gives_no_vote_until_its_quarantine_ends() {
+    let nodes = Nodes::new(3);
+    let ((client, ..), (other, other_ways, _)) = (nodes.client(), nodes.client());
+    let lease = client.mutex("stock").acquire().await.unwrap();
+    settle().await;
+    nodes.memories[0].meddle(|world| *world = World::node(None));
+    // One node holds the lock, and another one has forgotten it: not a majority without the third.
+    other_ways[2].faults().hang();
+    let outcome = other.mutex("stock").acquire_within(SECOND).await;
+    let said = outcome.unwrap_err().to_string();
+    assert!(said.contains("no vote for another 3"), "{said}");
+    assert!(!lease.is_lost());
+    // After the quarantine the next renewal gets its vote back.
+    tokio::time::sleep(45 * SECOND).await;
+    assert_eq!(nodes.held_at("stock"), 3);
+    lease.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_loss_of_the_lead_delays_its_waiters_only() {
+    for lead in 0..3 {
+        let nodes = Nodes::new(3);
+        let ((a, a_ways, _), (b, b_ways, _)) = (nodes.client(), nodes.client());
+        let lease = a.mutex("stock").acquire().await.unwrap();
+        let waiting = tokio::spawn(async move { b.mutex("stock").acquire().await.unwrap() });
+        settle().await;
+        for ways in [&a_ways, &b_ways] {
+            ways[lead].faults().fail(StoreErrorKind::Unreachable);
+        }
+        let begun = nodes.clock.now();
+        lease.release().await.unwrap();
+        let next = waiting.await.unwrap();
+        let took = nodes.clock.now().since(begun);
+        assert!(took < 2 * SECOND, "{lead}: {took:?}");
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vote_that_is_stuck_at_the_lead_delays_others_by_the_claim_window() {
+    let nodes = Nodes::new(3);
+    let ((gone, ..), (client, ..)) = (nodes.client(), nodes.client());
+    let leases: Vec<_> = {
+        let lease = gone.mutex("stock").acquire().await.unwrap();
+        settle().await;
+        // The other nodes have lost this vote, and the owner is gone.
+        let held: Vec<_> = nodes.holders("stock");
+        assert!(held.iter().all(Option::is_some));
+        vec![lease]
+    };
+    let name = leasehold_core::LockName::new("stock").unwrap();
+    let lead = {
+        let (_, _, store) = nodes.client();
+        let quorum = store.quorum();
+        let state = quorum.lock();
+        state.leads.of(&name)
+    };
+    for (node, memory) in nodes.memories.iter().enumerate() {
+        if node != lead {
+            memory.meddle(|world| world.entry(&name).holders.clear());
+        }
+    }
+    // Its client renews nothing any more.
+    std::mem::forget(leases);
+    let begun = nodes.clock.now();
+    let lease = client.mutex("stock").acquire().await.unwrap();
+    let took = nodes.clock.now().since(begun);
+    assert!(took < 6 * SECOND, "{took:?}");
+    drop(lease);
+}

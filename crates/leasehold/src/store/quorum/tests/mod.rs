@@ -1,0 +1,114 @@
+//! A quorum of stores in memory, on virtual time.
+
+mod faults;
+mod histories;
+mod votes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::quorum::{Mark, QuorumTerms};
+use leasehold_core::{Fence, LockName, Owner, Ttl, World};
+
+use super::QuorumStore;
+use crate::Client;
+use crate::clock::Clock;
+use crate::store::contract::{Attach, Store};
+use crate::store::memory::Memory;
+use crate::store::opened::Opened;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The nodes of a quorum.
+struct Nodes {
+    clock: Clock,
+    memories: Vec<Memory>,
+}
+
+fn longest(nodes: usize, seconds: u64) -> QuorumTerms {
+    QuorumTerms {
+        nodes: u8::try_from(nodes).unwrap(),
+        longest_ttl: Ttl::new(Duration::from_secs(seconds)).unwrap(),
+    }
+}
+
+fn terms(nodes: usize) -> QuorumTerms {
+    longest(nodes, 30)
+}
+
+impl Nodes {
+    /// A new quorum of so many nodes.
+    fn new(nodes: usize) -> Self {
+        let clock = Clock::virtual_time();
+        let memories = (0..nodes).map(|_| {
+            let memory = Memory::new(clock.clone());
+            let mark = Mark {
+                terms: terms(nodes),
+                made_at_ms: 0,
+            };
+            memory.meddle(|world| *world = World::node(Some(mark)));
+            memory
+        });
+        Self {
+            memories: memories.collect(),
+            clock,
+        }
+    }
+
+    /// A client, with its own faults at each node, and its store.
+    fn client(&self) -> (Client, Vec<Memory>, Arc<QuorumStore>) {
+        self.client_counting(terms(self.memories.len()))
+    }
+
+    fn client_counting(&self, terms: QuorumTerms) -> (Client, Vec<Memory>, Arc<QuorumStore>) {
+        let ways: Vec<Memory> = self.memories.iter().map(Memory::by_another_way).collect();
+        let mut kept = None;
+        let (clock, limit) = (self.clock.clone(), Duration::from_secs(2));
+        let client = Client::builder()
+            .clock(clock.clone())
+            .build(|attach, tasks| {
+                let open = |node: usize, listener| {
+                    let attach = Attach {
+                        listener,
+                        ..attach.clone()
+                    };
+                    let store: Arc<dyn Store> =
+                        Arc::new(ways[node].open(attach, tasks, clock.clone(), limit));
+                    store
+                };
+                let label = "quorum of memories".to_owned();
+                let listener = attach.listener.clone();
+                let store = QuorumStore::open(terms, label, clock.clone(), tasks, listener, open);
+                let store = Arc::new(store);
+                kept = Some(store.clone());
+                Ok(Opened::new(store))
+            });
+        (client.unwrap(), ways, kept.unwrap())
+    }
+
+    /// The holder at each node, with its fence.
+    fn holders(&self, name: &str) -> Vec<Option<(Owner, Fence)>> {
+        let name = LockName::new(name).unwrap();
+        let now = self.clock.store_now();
+        let of = |memory: &Memory| {
+            memory.meddle(|world| {
+                let state = world.get(&name)?;
+                let holder = state.holders.first()?;
+                (holder.expires_at_ms >= now.millis())
+                    .then(|| (holder.owner.clone(), holder.fences.first))
+            })
+        };
+        self.memories.iter().map(of).collect()
+    }
+
+    /// How many nodes hold the lock for anybody.
+    fn held_at(&self, name: &str) -> usize {
+        self.holders(name).iter().flatten().count()
+    }
+}
+
+/// Lets everything happen that happens within a moment.
+async fn settle() {
+    tokio::time::sleep(20 * MS).await;
+}

@@ -1,0 +1,134 @@
+//! Locks of a quorum without faults.
+
+use super::{MS, Nodes, SECOND, longest, settle};
+use crate::error::Error;
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_has_one_fence_at_all_nodes_and_leaves_nothing() {
+    let nodes = Nodes::new(3);
+    let (client, _, store) = nodes.client();
+    let mut last = None;
+    for _ in 0..3 {
+        let lease = client.mutex("stock").acquire().await.unwrap();
+        settle().await;
+        let fence = lease.fence();
+        for holder in nodes.holders("stock") {
+            assert_eq!(holder.unwrap().1, fence);
+        }
+        assert!(last < Some(fence));
+        last = Some(fence);
+        lease.release().await.unwrap();
+        settle().await;
+        assert_eq!(nodes.held_at("stock"), 0);
+        assert_eq!(store.quorum().lock().owners.len(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_are_served_in_order_and_at_once() {
+    let nodes = Nodes::new(5);
+    let clients: Vec<_> = (0..4).map(|_| nodes.client().0).collect();
+    let first = clients[0].mutex("stock").acquire().await.unwrap();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    for (at, client) in clients.iter().enumerate().skip(1) {
+        let (mutex, tell) = (client.mutex("stock"), tell.clone());
+        tokio::spawn(async move {
+            let lease = mutex.acquire().await.unwrap();
+            tell.send((at, lease.fence())).unwrap();
+            tokio::time::sleep(10 * MS).await;
+            lease.release().await.unwrap();
+        });
+        settle().await;
+    }
+    let mut last = first.fence();
+    let begun = nodes.clock.now();
+    first.release().await.unwrap();
+    for expected in 1..4 {
+        let (at, fence) = told.recv().await.unwrap();
+        assert_eq!(at, expected);
+        assert!(fence > last, "{fence} after {last}");
+        last = fence;
+    }
+    let took = nodes.clock.now().since(begun);
+    assert!(took < 100 * MS, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_clients_that_try_together_one_has_the_lock() {
+    for nodes in [3, 5] {
+        let nodes = Nodes::new(nodes);
+        let clients: Vec<_> = (0..5).map(|_| nodes.client()).collect();
+        // Each client reaches another node first.
+        for (at, (_, ways, _)) in clients.iter().enumerate() {
+            for (node, way) in ways.iter().enumerate() {
+                let after = (at + node) % ways.len();
+                way.faults().slow(MS * u32::try_from(after + 1).unwrap());
+            }
+        }
+        for round in 0..20 {
+            let name = format!("stock-{round}");
+            let tries = clients.iter().map(|(client, ..)| {
+                let mutex = client.mutex(name.clone());
+                async move { mutex.try_acquire().await.unwrap() }
+            });
+            let leases = futures_util::future::join_all(tries).await;
+            let held = leases.iter().flatten().count();
+            assert_eq!(held, 1, "round {round}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_count_differently_never_mix() {
+    let nodes = Nodes::new(3);
+    let (other, ..) = nodes.client_counting(longest(3, 60));
+    let refused = other
+        .mutex("stock")
+        .acquire_within(SECOND)
+        .await
+        .unwrap_err();
+    let Error::Store(refused) = refused else {
+        panic!("{refused}")
+    };
+    let said = refused.to_string();
+    assert!(
+        said.contains("belongs to a quorum of 3 nodes with leases of at most 30s"),
+        "{said}"
+    );
+    assert!(
+        said.contains("this client counts 3 nodes with leases of at most 60s"),
+        "{said}"
+    );
+    assert_eq!(nodes.held_at("stock"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewed_lease_outlives_its_ttl() {
+    let nodes = Nodes::new(3);
+    let (client, ..) = nodes.client();
+    let lease = client
+        .mutex("stock")
+        .ttl(3 * SECOND)
+        .acquire()
+        .await
+        .unwrap();
+    tokio::time::sleep(60 * SECOND).await;
+    assert!(!lease.is_lost());
+    assert_eq!(nodes.held_at("stock"), 3);
+    lease.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_sees_and_breaks_the_holder() {
+    let nodes = Nodes::new(3);
+    let ((client, ..), (operator, ..)) = (nodes.client(), nodes.client());
+    let lease = client.mutex("stock").acquire().await.unwrap();
+    let seen = operator.inspect("stock").await.unwrap();
+    let fence = seen.holder.unwrap().fence.unwrap();
+    assert_eq!(fence, lease.fence());
+    assert!(operator.break_lock("stock", fence).await.unwrap());
+    settle().await;
+    assert_eq!(nodes.held_at("stock"), 0);
+    tokio::time::sleep(30 * SECOND).await;
+    assert!(lease.is_lost());
+}
