@@ -37,13 +37,16 @@ use crate::runtime::Tasks;
 pub(crate) enum Target {
     #[cfg(feature = "redis")]
     Redis(Box<redis::Address>),
+    /// Independent servers, a majority of which decides.
+    #[cfg(feature = "redis")]
+    Quorum(Box<redis::QuorumAddress>),
     #[cfg(feature = "local")]
     Local(String),
     Memory,
 }
 
 /// The schemes, for an error message. If this build lacks one of these stores, it says so when that store is asked for.
-const SCHEMES: &str = "use redis://host:6379/, rediss://..., valkey://..., valkeys://..., unix:/path/to/socket, local: or local:/path/to/file, or memory:";
+const SCHEMES: &str = "use redis://host:6379/, rediss://..., valkey://..., valkeys://..., unix:/path/to/socket, redis+quorum://host1,host2,host3/, local: or local:/path/to/file, or memory:";
 
 impl Target {
     /// Reads a URL. Errors quote only its scheme, since the rest may contain a password.
@@ -76,15 +79,20 @@ impl Target {
                 "has something after the scheme; write memory:".into(),
             ),
             #[cfg(not(feature = "tls"))]
-            "rediss" | "valkeys" => refuse(&format!("{scheme}:..."), left_out("tls")),
+            "rediss" | "valkeys" | "rediss+quorum" | "valkeys+quorum" => {
+                refuse(&format!("{scheme}:..."), left_out("tls"))
+            }
             #[cfg(feature = "redis")]
             _ if redis::Address::has_scheme(scheme) => {
                 redis::Address::parse(url).map(|address| Self::Redis(Box::new(address)))
             }
-            #[cfg(not(feature = "redis"))]
-            "redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix" => {
-                refuse(&format!("{scheme}:..."), left_out("redis"))
+            #[cfg(feature = "redis")]
+            _ if redis::QuorumAddress::has_scheme(scheme) => {
+                redis::QuorumAddress::parse(url).map(|address| Self::Quorum(Box::new(address)))
             }
+            #[cfg(not(feature = "redis"))]
+            "redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix" | "redis+quorum"
+            | "valkey+quorum" => refuse(&format!("{scheme}:..."), left_out("redis")),
             _ if !is_scheme(scheme) || !rest.starts_with("//") => {
                 refuse(shown, format!("has an unknown scheme; {SCHEMES}"))
             }
@@ -102,9 +110,20 @@ impl Target {
                 let address = address.with(access.clone())?;
                 Ok(Self::Redis(Box::new(address)))
             }
+            Self::Quorum(address) => {
+                let address = address.with(access)?;
+                Ok(Self::Quorum(Box::new(address)))
+            }
             other => Ok(other),
         }
     }
+}
+
+/// The error for a quorum, for which there is no store yet.
+#[cfg(feature = "redis")]
+fn not_supported(quorum: &redis::QuorumAddress) -> Error {
+    let why = "a quorum is not supported yet";
+    Invalid::new("store URL", &quorum.to_string(), why).into()
 }
 
 /// The error for a store that this build lacks.
@@ -142,6 +161,8 @@ pub(crate) fn open(
         Target::Redis(address) => {
             redis::RedisStore::open(*address, attach, clock, tasks, limit).opened()
         }
+        #[cfg(feature = "redis")]
+        Target::Quorum(address) => return Err(not_supported(&address)),
         #[cfg(feature = "local")]
         Target::Local(path) => Opened::whole(local::LocalStore::open(&path, attach, clock)?),
         Target::Memory => Opened::whole(memory::Memory::new(clock).attach(attach)),
@@ -163,6 +184,8 @@ pub(crate) async fn examine(
     match target {
         #[cfg(feature = "redis")]
         Target::Redis(address) => Ok(redis::examine(address, how, clock, limit).await?),
+        #[cfg(feature = "redis")]
+        Target::Quorum(address) => Err(not_supported(address)),
         #[cfg(feature = "local")]
         Target::Local(path) => local::examine(path, clock).await,
         Target::Memory => Ok(Examined::new("memory:", Facts::Memory)),

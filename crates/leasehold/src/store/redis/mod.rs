@@ -46,6 +46,7 @@ mod timestamp;
 mod wake;
 
 pub(crate) use self::address::Address;
+pub(crate) use self::address::quorum::QuorumAddress;
 #[cfg(feature = "doctor")]
 pub(in crate::store) use self::doctor::examine;
 pub(crate) use self::router::RedisStore;

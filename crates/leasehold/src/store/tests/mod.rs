@@ -20,6 +20,8 @@ fn a_url_of_no_store_is_refused_with_what_to_write() {
         ),
         ("redis-cluster://h/", "Cluster is not supported yet"),
         ("rediss+cluster://h/", "Cluster is not supported yet"),
+        ("redis+quorum://:S3CR3T@a,b", "no majority of two"),
+        ("redis+Quorum://S3CR3T,b,c", "unknown scheme"),
         ("memory://x", "write memory:"),
         ("redis://a,b", "several hosts"),
     ] {

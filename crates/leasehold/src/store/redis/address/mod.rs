@@ -1,5 +1,7 @@
-//! The address of a Redis server and the login; [`url`] reads them from a URL. User and password are never shown.
+//! The address of a Redis server and the login, or those of a [`quorum`]; [`url`] reads them from a URL. User and password are never
+//! shown.
 
+pub(super) mod quorum;
 mod url;
 
 use std::fmt;
@@ -32,9 +34,12 @@ impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
         let scheme = url.split(':').next().unwrap_or_default();
         let refuse = |why| Invalid::new("store URL", &format!("{scheme}:..."), why);
-        let parsed = url::parse(url).map_err(refuse)?;
+        url::parse(url).and_then(Self::new).map_err(refuse)
+    }
+
+    fn new(parsed: url::Parsed) -> Result<Self, String> {
         let info = (parsed.addr.into_connection_info())
-            .map_err(|_| refuse("has an address that cannot be used".into()))?;
+            .map_err(|_| "has an address that cannot be used".to_owned())?;
         let settings = parsed
             .settings
             .set_protocol(ProtocolVersion::RESP3)

@@ -7,7 +7,7 @@ const PORT: u16 = 6379;
 
 pub(super) fn host_and_port(text: &str) -> Result<(String, u16), String> {
     if text.contains(',') {
-        let why = "names several hosts, and Leasehold keeps its locks on one server; name that one";
+        let why = "names several hosts; name one, or write redis+quorum:// for 3 to 9 servers that do not replicate each other";
         return Err(why.into());
     }
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {

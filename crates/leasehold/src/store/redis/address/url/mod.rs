@@ -5,6 +5,7 @@
 mod host;
 mod login;
 mod percent;
+pub(super) mod quorum;
 #[cfg(test)]
 mod tests;
 
@@ -43,13 +44,7 @@ fn is_socket(scheme: &str) -> bool {
 
 /// Reads a URL with a [known](knows) scheme, or returns an error that says how to write it.
 pub(super) fn parse(url: &str) -> Result<Parsed, String> {
-    // A mounted secret often ends with a line break.
-    let (scheme, rest) = url.trim_end().split_once(':').unwrap_or_default();
-    if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err(format!(
-            "has a space or a control character in it; {ENCODE}"
-        ));
-    }
+    let (scheme, rest) = split_scheme(url)?;
     if is_socket(scheme) {
         socket(rest)
     } else {
@@ -65,7 +60,20 @@ pub(super) fn parse(url: &str) -> Result<Parsed, String> {
     })
 }
 
-fn tcp(scheme: &str, rest: &str) -> Result<Parsed, String> {
+/// Splits a URL without spaces into its scheme and the rest.
+fn split_scheme(url: &str) -> Result<(&str, &str), String> {
+    // A mounted secret often ends with a line break.
+    let (scheme, rest) = url.trim_end().split_once(':').unwrap_or_default();
+    if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(format!(
+            "has a space or a control character in it; {ENCODE}"
+        ));
+    }
+    Ok((scheme, rest))
+}
+
+/// Splits the text after the scheme: login and host first, then path and options.
+fn split_authority(rest: &str) -> Result<(&str, &str), String> {
     let Some(rest) = rest.strip_prefix("//") else {
         return Err("has no // after the scheme".into());
     };
@@ -74,6 +82,11 @@ fn tcp(scheme: &str, rest: &str) -> Result<Parsed, String> {
     if tail.contains('@') {
         return Err(format!("has an @ after the host; {ENCODE}"));
     }
+    Ok((authority, tail))
+}
+
+fn tcp(scheme: &str, rest: &str) -> Result<Parsed, String> {
+    let (authority, tail) = split_authority(rest)?;
     let (who, host) = authority.rsplit_once('@').unwrap_or(("", authority));
     let mut login = Login::default();
     login.take_user(who)?;

@@ -1,0 +1,266 @@
+//! The addresses of a quorum: 3 to 9 independent servers, a majority of which decides.
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::{Invalid, Ttl};
+use redis::ConnectionAddr;
+
+use super::Address;
+use super::url::quorum;
+use crate::access::Access;
+
+/// The fewest servers: one of three may be down.
+const FEWEST: usize = 3;
+
+/// The most servers.
+const MOST: usize = 9;
+
+/// The longest TTL of a lease, unless configured.
+const LONGEST_TTL: Duration = Duration::from_secs(60);
+
+/// The servers of a quorum, and what all its clients must agree on.
+pub(crate) struct QuorumAddress {
+    /// 3 to 9 servers, each of them once.
+    pub(crate) nodes: Vec<Address>,
+    /// The longest TTL of a lease. A server that lost its memory grants nothing for about as long.
+    pub(crate) longest_ttl: Ttl,
+    /// True if each server writes a change to its disk before it answers.
+    pub(crate) durable: bool,
+}
+
+impl QuorumAddress {
+    /// True if a URL of this scheme names a quorum.
+    pub(crate) fn has_scheme(scheme: &str) -> bool {
+        quorum::knows(scheme)
+    }
+
+    /// Reads the URL of a quorum. Errors quote only the scheme: the rest may contain a secret.
+    pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
+        let scheme = url.split(':').next().unwrap_or_default();
+        let refuse = |why| Invalid::new("store URL", &format!("{scheme}:..."), why);
+        let parsed = quorum::parse(url).map_err(refuse)?;
+        let nodes = parsed.nodes.into_iter().map(Address::new);
+        let nodes = nodes.collect::<Result<_, _>>().map_err(refuse)?;
+        let mut this = Self::with_defaults(nodes).map_err(refuse)?;
+        if let Some(longest) = parsed.longest_ttl {
+            this.longest_ttl =
+                Ttl::new(longest).map_err(|invalid| refuse(format!("max_ttl {}", invalid.why)))?;
+        }
+        this.durable = parsed.durable.unwrap_or_default();
+        Ok(this)
+    }
+
+    fn with_defaults(nodes: Vec<Address>) -> Result<Self, String> {
+        match nodes.len() {
+            0 => return Err("names no server; name 3 to 9 servers".into()),
+            1 => return Err("names one server, which is no quorum; name 3 to 9 servers".into()),
+            2 => {
+                let why =
+                    "names two servers; no majority of two is less than both: name 3 to 9 servers";
+                return Err(why.into());
+            }
+            FEWEST..=MOST => {}
+            many => return Err(format!("names {many} servers; name 3 to 9 servers")),
+        }
+        let servers: Vec<String> = nodes.iter().map(server).collect();
+        let is_again = |(at, one): (usize, &String)| servers[..at].contains(one);
+        if servers.iter().enumerate().any(is_again) {
+            let why = "names the same server twice; each vote must come from a server of its own";
+            return Err(why.into());
+        }
+        Ok(Self {
+            nodes,
+            longest_ttl: Ttl::new(LONGEST_TTL).map_err(|invalid| invalid.to_string())?,
+            durable: false,
+        })
+    }
+
+    /// Adds credentials and TLS settings, the same for all servers.
+    pub(crate) fn with(self, access: &Access) -> Result<Self, Invalid> {
+        let nodes = self.nodes.into_iter();
+        let nodes = nodes.map(|node| node.with(access.clone()));
+        Ok(Self {
+            nodes: nodes.collect::<Result<_, _>>()?,
+            ..self
+        })
+    }
+}
+
+/// A text that is equal for two addresses of one server, whatever their databases and logins.
+fn server(address: &Address) -> String {
+    match address.info().addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            // An IPv6 address can be written in several ways.
+            let host = host.parse().map_or_else(
+                |_| host.to_ascii_lowercase(),
+                |address: std::net::IpAddr| address.to_string(),
+            );
+            format!("{host} {port}")
+        }
+        ConnectionAddr::Unix(path) => path.display().to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// The servers, without their logins.
+fn listed(nodes: &[Address]) -> String {
+    let shown: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    shown.join(", ")
+}
+
+/// Number and addresses of the servers: safe for errors and logs.
+impl fmt::Display for QuorumAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "quorum of {}: {}", self.nodes.len(), listed(&self.nodes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<QuorumAddress, String> {
+        QuorumAddress::parse(url).map_err(|invalid| invalid.to_string())
+    }
+
+    fn refused(url: &str) -> String {
+        read(url).map(|address| address.to_string()).unwrap_err()
+    }
+
+    #[test]
+    fn every_form_of_a_quorum_is_read() {
+        let seconds = |seconds| Duration::from_secs(seconds);
+        for (url, shown, longest_ttl, durable) in [
+            (
+                "redis+quorum://a,b:6380,c",
+                "quorum of 3: redis://a:6379, redis://b:6380, redis://c:6379",
+                seconds(60),
+                false,
+            ),
+            (
+                "valkey+quorum://a,b,c/2?max_ttl=2m&durable=1\n",
+                "quorum of 3: valkey://a:6379/2, valkey://b:6379/2, valkey://c:6379/2",
+                seconds(120),
+                true,
+            ),
+            (
+                "rediss+quorum://u:S3CR3T@a,:S3CR3T@b,c/?db=1&durable=0&max_ttl=500ms",
+                "quorum of 3: rediss://a:6379/1, rediss://b:6379/1, rediss://c:6379/1",
+                Duration::from_millis(500),
+                false,
+            ),
+            (
+                "valkeys+quorum://u:S3CR3T@[::2],[::1]:7000,[::3]/?max_ttl=24h&",
+                "quorum of 3: valkeys://[::2]:6379, valkeys://[::1]:7000, valkeys://[::3]:6379",
+                seconds(24 * 60 * 60),
+                false,
+            ),
+            (
+                "redis+quorum://a:1,a:2,a:3?protocol=3&max_ttl=90s&max_ttl=90s",
+                "quorum of 3: redis://a:1, redis://a:2, redis://a:3",
+                seconds(90),
+                false,
+            ),
+        ] {
+            let address = read(url).unwrap_or_else(|why| panic!("{why}"));
+            assert_eq!(address.to_string(), shown, "{url}");
+            assert_eq!(address.longest_ttl.get(), longest_ttl, "{url}");
+            assert_eq!(address.durable, durable, "{url}");
+        }
+        let nine = read("redis+quorum://a,b,c,d,e,f,g,h,i").map(|address| address.nodes.len());
+        assert_eq!(nine, Ok(9));
+    }
+
+    #[test]
+    fn each_server_of_a_quorum_has_its_login() {
+        let address = read("redis+quorum://u:p%2Cq@a,:p@b:1,c/3").ok().unwrap();
+        let logins = address.nodes.iter().map(|node| {
+            let settings = node.info().redis_settings();
+            (settings.username(), settings.password(), settings.db())
+        });
+        let logins: Vec<_> = logins.collect();
+        let (user, password) = (Some("u"), Some("p,q"));
+        assert_eq!(
+            logins,
+            [(user, password, 3), (None, Some("p"), 3), (None, None, 3)]
+        );
+    }
+
+    #[test]
+    fn what_is_no_quorum_is_refused_without_secrets() {
+        for (url, why) in [
+            ("redis+quorum://", "names no host"),
+            ("redis+quorum:a,b,c", "no //"),
+            ("redis+quorum://a", "names one server"),
+            (
+                "redis+quorum://a,b",
+                "no majority of two is less than both: name 3 to 9 servers",
+            ),
+            ("redis+quorum://a,b,c,d,e,f,g,h,i,j", "names 10 servers"),
+            ("redis+quorum://a,,c", "empty host between its commas"),
+            ("redis+quorum://a,b,c,", "empty host between its commas"),
+            ("redis+quorum://:S3CR3T@,b,c", "names no host"),
+            ("redis+quorum://a,b,A:6379", "same server twice"),
+            ("redis+quorum://[::1],b,[0:0::1]:6379", "same server twice"),
+            ("redis+quorum://a,b,u:S3CR3T@a/1", "same server twice"),
+            ("redis+quorum://a,b,c?S3CR3T=1", "db, durable and max_ttl"),
+            ("redis+quorum://a,b,c?password=S3CR3T", "before it"),
+            ("redis+quorum://a,b,c?protocol=2", "RESP3"),
+            ("redis+quorum://a,b,c/1?db=2", "two databases"),
+            ("redis+quorum://a,b,c/S3CR3T", "not a number"),
+            ("redis+quorum://a,b,c#S3CR3T", "after #"),
+            ("redis+quorum://a,b,c?durable=S3CR3T", "neither 0 nor 1"),
+            ("redis+quorum://a,b,c?durable", "neither 0 nor 1"),
+            ("redis+quorum://a,b,c?durable=0&durable=1", "two values"),
+            ("redis+quorum://a,b,c?max_ttl=1s&max_ttl=2s", "two values"),
+            ("redis+quorum://a,b,c?max_ttl=S3CR3T", "not a duration"),
+            ("redis+quorum://a,b,c?max_ttl=60", "not a duration"),
+            ("redis+quorum://a,b,c?max_ttl=s", "not a duration"),
+            ("redis+quorum://a,b,c?max_ttl=+1s", "not a duration"),
+            (
+                "redis+quorum://a,b,c?max_ttl=18446744073709551615h",
+                "not a duration",
+            ),
+            ("redis+quorum://a,b,c?max_ttl=9ms", "10 ms to 24 h"),
+            ("redis+quorum://a,b,c?max_ttl=25h", "10 ms to 24 h"),
+            ("redis+quorum://a,b:x,c", "from 1 to 65535"),
+            ("redis+quorum://a,0.0.0.0,c", "wildcard"),
+            ("redis+quorum://a,b,u:S3 CR3T@c", "space"),
+            ("redis+quorum://a,b,u:S3CR3T/x@c", "percent-encode"),
+            ("redis+quorum://u:S3CR3T,x@a,b,c", "percent-encode"),
+            ("redis+quorum://u:12345,x@a,b,c", "put it last"),
+            ("redis+quorum://[::1]:7000,u:S3CR3T@b,c", "put it last"),
+            ("redis+quorum://a,u:S3CR3T", "port"),
+        ] {
+            let said = refused(url);
+            assert!(said.contains(why), "{url}: {said}");
+            assert!(said.contains("\"redis+quorum:...\""), "{url}: {said}");
+            assert!(
+                !said.contains("S3CR3T") && !said.contains("12345"),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn access_of_a_client_is_that_of_each_server() {
+        use std::io;
+
+        use crate::access::{Credentials, Source};
+
+        let source = Source::new(async || Ok::<_, io::Error>(Credentials::password("S3CR3T")));
+        let access = Access {
+            credentials: Some(source),
+            ..Access::default()
+        };
+        let address = read("redis+quorum://a,b,c").ok().unwrap();
+        let address = address.with(&access).ok().unwrap();
+        assert!(address.nodes.iter().all(|node| node.source().is_some()));
+        let address = read("redis+quorum://:S3CR3T@a,b,c").ok();
+        let said = address.unwrap().with(&access).map(|_| ()).unwrap_err();
+        let said = said.to_string();
+        assert!(said.contains("leave one of them out"), "{said}");
+        assert!(!said.contains("S3CR3T"), "{said}");
+    }
+}
