@@ -94,6 +94,26 @@ impl ClientBuilder {
         block_on(self.connect(url)).map(Client)
     }
 
+    /// Connects to a quorum of servers, and blocks until that is done; see [`ClientBuilder::connect_quorum`].
+    ///
+    /// ```no_run
+    /// let servers = ["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"];
+    /// let builder = leasehold::Client::builder().quorum_durable(true);
+    /// let client = builder.connect_quorum_blocking(servers)?;
+    /// assert!(client.mutex("orders:42").try_acquire()?.is_some());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::connect_quorum`].
+    #[cfg(feature = "redis")]
+    pub fn connect_quorum_blocking(
+        self,
+        urls: impl IntoIterator<Item: AsRef<str>>,
+    ) -> Result<Client, Error> {
+        block_on(self.connect_quorum(urls)).map(Client)
+    }
+
     /// Gathers the facts that decide whether the store at `url` is fit for locks; see [`ClientBuilder::examine`].
     ///
     /// ```no_run
@@ -126,6 +146,21 @@ impl Client {
     /// ```
     pub fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().connect_blocking(url)
+    }
+
+    /// See [`Client::connect_quorum`](crate::Client::connect_quorum).
+    ///
+    /// ```no_run
+    /// use leasehold::blocking::Client;
+    ///
+    /// let servers = ["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"];
+    /// let client = Client::connect_quorum(servers)?;
+    /// client.mutex("orders:42").acquire()?.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn connect_quorum(urls: impl IntoIterator<Item: AsRef<str>>) -> Result<Self, Error> {
+        Self::builder().connect_quorum_blocking(urls)
     }
 
     /// See [`Client::embedded`](crate::Client::embedded).

@@ -52,6 +52,7 @@ async fn futures_cross_threads() -> Result<(), Error> {
     let client = Client::embedded()?;
     let mutex = client.mutex("m");
     moves(Client::connect("memory:"));
+    moves(Client::connect_quorum(["redis://127.0.0.1:1/"]));
     moves(mutex.clone().acquire_owned());
     moves(mutex.clone().try_acquire_owned());
     moves(mutex.clone().acquire_within_owned(Duration::from_secs(1)));

@@ -20,11 +20,15 @@ impl Client {
     /// | `rediss://...` | the same over TLS |
     /// | `valkey://...`, `valkeys://...` | the same as the two above |
     /// | `unix:/path/to/socket[?db=1&user=..&pass=..]` | the same over a Unix socket; also `redis+unix://...` |
+    /// | `redis+quorum://host1,host2:6380,host3[/db]` | 3 to 9 independent servers, a majority of which decides; also `rediss+quorum://...`, `valkey+quorum://...`, `valkeys+quorum://...` |
     /// | `local:`, `local:/path/to/file[?mode=0660]` | the processes of this user, or of all users who may write the file, on one host |
     /// | `memory:` | this client only |
     ///
     /// `?db=1` is equivalent to `/1`. A URL with any other part is refused. The path of a `local:` file must be absolute, since a relative
     /// path would mean another file in each directory. `mode` is the mode of a new file: `0600` (the default), `0660` or `0666`.
+    ///
+    /// In the URL of a quorum, `user:password@` stands before each host that asks for it, and `/db` counts for all hosts. Its options are
+    /// `max_ttl=60s` for [`ClientBuilder::quorum_longest_ttl`] and `durable=1` for [`ClientBuilder::quorum_durable`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
@@ -43,6 +47,28 @@ impl Client {
     /// As [`ClientBuilder::connect`].
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().connect(url).await
+    }
+
+    /// Connects to a quorum of 3 to 9 independent servers, one URL each, with the defaults of [`ClientBuilder`]. See
+    /// [`ClientBuilder::connect_quorum`].
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use leasehold::Client;
+    ///
+    /// let servers = ["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"];
+    /// let client = Client::connect_quorum(servers).await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::connect_quorum`].
+    ///
+    /// # Cancel safety
+    /// As [`ClientBuilder::connect`].
+    #[cfg(feature = "redis")]
+    pub async fn connect_quorum(urls: impl IntoIterator<Item: AsRef<str>>) -> Result<Self, Error> {
+        Self::builder().connect_quorum(urls).await
     }
 
     /// A client with a new store in memory, which no other client shares.
@@ -107,6 +133,12 @@ pub struct ClientBuilder {
     pub(super) metric_names: Vec<String>,
     #[cfg(feature = "redis")]
     pub(super) access: Access,
+    /// Replaces the one of the URL, if given.
+    #[cfg(feature = "redis")]
+    pub(super) quorum_longest_ttl: Option<Duration>,
+    /// Replaces the one of the URL, if given.
+    #[cfg(feature = "redis")]
+    pub(super) quorum_durable: Option<bool>,
     #[cfg(feature = "cache")]
     pub(super) cache_layer: Option<LocalCacheSettings>,
 }
@@ -123,6 +155,10 @@ impl Default for ClientBuilder {
             metric_names: Vec::new(),
             #[cfg(feature = "redis")]
             access: Access::default(),
+            #[cfg(feature = "redis")]
+            quorum_longest_ttl: None,
+            #[cfg(feature = "redis")]
+            quorum_durable: None,
             #[cfg(feature = "cache")]
             cache_layer: None,
         }
@@ -219,6 +255,45 @@ impl ClientBuilder {
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         self.access.credentials = Some(Source::new(source));
+        self
+    }
+
+    /// The longest TTL of a lease in a quorum. A longer TTL is refused. A server that lost its memory gives no vote for a little longer than
+    /// this. All clients of the quorum must have the same value. 10 ms to 24 h; default 60 s.
+    ///
+    /// It replaces the option `max_ttl` of a URL. It has no effect on a store that is not a quorum.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), leasehold::Error> {
+    /// use std::time::Duration;
+    /// use leasehold::Client;
+    ///
+    /// let builder = Client::builder().quorum_longest_ttl(Duration::from_secs(30));
+    /// let client = builder.connect("redis+quorum://a.internal,b.internal,c.internal/").await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn quorum_longest_ttl(mut self, longest: Duration) -> Self {
+        self.quorum_longest_ttl = Some(longest);
+        self
+    }
+
+    /// Whether each server of a quorum writes a change to its disk before it answers, as with `appendfsync always`. The client then trusts a
+    /// server that has restarted. Only set it if that is so for all servers: otherwise two clients may hold one lock. Default: false.
+    ///
+    /// It replaces the option `durable` of a URL. It has no effect on a store that is not a quorum.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), leasehold::Error> {
+    /// use leasehold::Client;
+    ///
+    /// let servers = ["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"];
+    /// let client = Client::builder().quorum_durable(true).connect_quorum(servers).await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn quorum_durable(mut self, durable: bool) -> Self {
+        self.quorum_durable = Some(durable);
         self
     }
 

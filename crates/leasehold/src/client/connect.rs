@@ -34,6 +34,42 @@ impl ClientBuilder {
     /// Dropping the future closes the connection. No lock has been taken by then.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         let target = self.target(url)?;
+        self.connect_to(target).await
+    }
+
+    /// Connects to a quorum of 3 to 9 independent servers, one URL each: `redis://`, `rediss://`, `valkey://`, `valkeys://` or `unix:`. A
+    /// majority of them decides about each lock. The servers must not replicate each other. All clients must name the same servers.
+    ///
+    /// The URL `redis+quorum://host1,host2,host3/` for [`ClientBuilder::connect`] means the same; see [`Client::connect`].
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use std::time::Duration;
+    /// use leasehold::Client;
+    ///
+    /// let client = Client::builder()
+    ///     .quorum_longest_ttl(Duration::from_secs(30))
+    ///     .connect_quorum(["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"])
+    ///     .await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting or URL, for less than 3 or more than 9 servers, for a server that is named twice, and for the
+    /// URL of a quorum among the URLs. [`Error::Store`] when less than a majority of the servers answer as they should.
+    ///
+    /// # Cancel safety
+    /// As [`ClientBuilder::connect`].
+    #[cfg(feature = "redis")]
+    pub async fn connect_quorum(
+        self,
+        urls: impl IntoIterator<Item: AsRef<str>>,
+    ) -> Result<Client, Error> {
+        let target = self.with_settings(store::Target::quorum(urls)?)?;
+        self.connect_to(target).await
+    }
+
+    async fn connect_to(self, target: store::Target) -> Result<Client, Error> {
         let limit = self.request_timeout;
         let clock = self.clock.clone();
         let client =
@@ -115,8 +151,16 @@ impl ClientBuilder {
     fn target(&self, url: &str) -> Result<store::Target, Invalid> {
         let target = store::Target::parse(url)?;
         #[cfg(feature = "redis")]
-        let target = target.with(&self.access)?;
+        let target = self.with_settings(target)?;
         Ok(target)
+    }
+
+    /// Adds the settings for servers.
+    #[cfg(feature = "redis")]
+    fn with_settings(&self, target: store::Target) -> Result<store::Target, Invalid> {
+        target
+            .with(&self.access)?
+            .with_quorum(self.quorum_longest_ttl, self.quorum_durable)
     }
 
     fn check_request_timeout(&self) -> Result<(), Invalid> {

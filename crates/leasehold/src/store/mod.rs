@@ -103,6 +103,43 @@ impl Target {
 
 #[cfg(feature = "redis")]
 impl Target {
+    /// A quorum of the servers with these URLs.
+    pub(crate) fn quorum(urls: impl IntoIterator<Item: AsRef<str>>) -> Result<Self, Invalid> {
+        let mut nodes = Vec::new();
+        for url in urls {
+            let (shown, why) = match Self::parse(url.as_ref())? {
+                Self::Redis(address) => {
+                    nodes.push(*address);
+                    continue;
+                }
+                Self::Quorum(address) => (
+                    address.to_string(),
+                    "is a quorum already; give this URL alone, or one URL for each server",
+                ),
+                #[cfg(feature = "local")]
+                Self::Local(path) => (format!("local:{path}"), NO_SERVER),
+                Self::Memory => ("memory:".into(), NO_SERVER),
+            };
+            return Err(Invalid::new("store URL", &shown, why));
+        }
+        redis::QuorumAddress::of(nodes).map(|address| Self::Quorum(Box::new(address)))
+    }
+
+    /// Replaces the settings of a quorum that are given. Other stores have none.
+    pub(crate) fn with_quorum(
+        self,
+        longest_ttl: Option<Duration>,
+        durable: Option<bool>,
+    ) -> Result<Self, Invalid> {
+        match self {
+            Self::Quorum(address) => {
+                let address = address.set(longest_ttl, durable)?;
+                Ok(Self::Quorum(Box::new(address)))
+            }
+            other => Ok(other),
+        }
+    }
+
     /// Adds access settings. Credentials may not be in the URL as well.
     pub(crate) fn with(self, access: &Access) -> Result<Self, Invalid> {
         match self {
@@ -118,6 +155,10 @@ impl Target {
         }
     }
 }
+
+/// The error for a store in a quorum that is no server.
+#[cfg(feature = "redis")]
+const NO_SERVER: &str = "is no server, and a quorum is made of Redis or Valkey servers only";
 
 /// The error for a quorum, for which there is no store yet.
 #[cfg(feature = "redis")]

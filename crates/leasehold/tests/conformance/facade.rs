@@ -36,6 +36,17 @@ fn a_client_is_built_and_closed_without_an_executor() {
 }
 
 #[test]
+fn a_quorum_is_refused_without_an_executor() {
+    let builder = || blocking::Client::builder().quorum_longest_ttl(TTL);
+    let servers = ["redis://127.0.0.1:1/", "redis://127.0.0.1:2/"];
+    let refused = blocking::Client::connect_quorum(servers).expect_err("two");
+    assert!(refused.to_string().contains("no majority of two"));
+    let refused = builder().quorum_durable(true);
+    let refused = refused.connect_quorum_blocking(servers).expect_err("two");
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+}
+
+#[test]
 fn a_mutex_has_all_settings() {
     let client = blocking::Client::embedded().expect("a thread");
     let told = Arc::new(AtomicUsize::new(0));
@@ -255,6 +266,7 @@ fn name_here(verb: &str) -> &str {
         "lost" => "wait_lost",
         "ended" => "wait_ended",
         "connect" => "connect_blocking",
+        "connect_quorum" => "connect_quorum_blocking",
         "examine" => "examine_blocking",
         verb => verb,
     }

@@ -33,3 +33,29 @@ fn a_url_of_no_store_is_refused_with_what_to_write() {
         assert!(!refused.contains("S3CR3T"), "{url}: {refused}");
     }
 }
+
+#[cfg(all(feature = "redis", feature = "local"))]
+#[test]
+fn a_quorum_is_made_of_servers_only() {
+    let (a, b) = ("redis://:S3CR3T@a", "valkey://b");
+    for (last, why) in [
+        ("memory:", "\"memory:\": is no server"),
+        ("local:/locks.db", "\"local:/locks.db\": is no server"),
+        ("redis+quorum://:S3CR3T@c,d,e", "is a quorum already"),
+        ("etcd://S3CR3T@h/", "unknown scheme"),
+        ("redis://:S3CR3T@h/x", "not a number"),
+        (a, "same server twice"),
+    ] {
+        let Err(refused) = Target::quorum([a, b, last]) else {
+            panic!("{last} was taken")
+        };
+        let refused = refused.to_string();
+        assert!(refused.contains(why), "{last}: {refused}");
+        assert!(!refused.contains("S3CR3T"), "{last}: {refused}");
+    }
+    let Ok(Target::Quorum(address)) = Target::quorum([a, b, "unix:/c"]) else {
+        panic!("three servers were refused")
+    };
+    let shown = "quorum of 3: redis://a:6379, valkey://b:6379, unix:/c";
+    assert_eq!(address.to_string(), shown);
+}

@@ -51,6 +51,12 @@ impl QuorumAddress {
         Ok(this)
     }
 
+    /// A quorum of these servers, with the default settings.
+    pub(crate) fn of(nodes: Vec<Address>) -> Result<Self, Invalid> {
+        let shown = listed(&nodes);
+        Self::with_defaults(nodes).map_err(|why| Invalid::new("store URL", &shown, why))
+    }
+
     fn with_defaults(nodes: Vec<Address>) -> Result<Self, String> {
         match nodes.len() {
             0 => return Err("names no server; name 3 to 9 servers".into()),
@@ -84,6 +90,22 @@ impl QuorumAddress {
             nodes: nodes.collect::<Result<_, _>>()?,
             ..self
         })
+    }
+
+    /// Changes the settings that are given.
+    pub(crate) fn set(
+        mut self,
+        longest_ttl: Option<Duration>,
+        durable: Option<bool>,
+    ) -> Result<Self, Invalid> {
+        if let Some(longest) = longest_ttl {
+            self.longest_ttl = Ttl::new(longest).map_err(|invalid| Invalid {
+                what: "longest TTL of a quorum",
+                ..invalid
+            })?;
+        }
+        self.durable = durable.unwrap_or(self.durable);
+        Ok(self)
     }
 }
 
@@ -126,6 +148,11 @@ mod tests {
 
     fn refused(url: &str) -> String {
         read(url).map(|address| address.to_string()).unwrap_err()
+    }
+
+    fn of(urls: &[&str]) -> Result<QuorumAddress, Invalid> {
+        let nodes = urls.iter().map(|url| Address::parse(url).unwrap());
+        QuorumAddress::of(nodes.collect())
     }
 
     #[test]
@@ -228,7 +255,7 @@ mod tests {
             ("redis+quorum://a,0.0.0.0,c", "wildcard"),
             ("redis+quorum://a,b,u:S3 CR3T@c", "space"),
             ("redis+quorum://a,b,u:S3CR3T/x@c", "percent-encode"),
-            ("redis+quorum://u:S3CR3T,x@a,b,c", "percent-encode"),
+            ("redis+quorum://u:S3CR3T,x@a,b,c", "a comma in these as %2C"),
             ("redis+quorum://u:12345,x@a,b,c", "put it last"),
             ("redis+quorum://[::1]:7000,u:S3CR3T@b,c", "put it last"),
             ("redis+quorum://a,u:S3CR3T", "port"),
@@ -244,6 +271,40 @@ mod tests {
     }
 
     #[test]
+    fn urls_of_servers_make_a_quorum() {
+        let address = of(&["redis://:S3CR3T@a", "unix:/r.sock", "rediss://c"]).ok();
+        assert_eq!(
+            address.unwrap().to_string(),
+            "quorum of 3: redis://a:6379, unix:/r.sock, rediss://c:6379"
+        );
+        for (urls, why) in [
+            ([].as_slice(), "names no server"),
+            (&["redis://:S3CR3T@a"], "names one server"),
+            (&["redis://:S3CR3T@a", "redis://b"], "majority of two"),
+            (&["redis://a", "rediss://:S3CR3T@a", "unix:/s"], "twice"),
+            (&["unix:/s", "redis://a", "unix:/s?db=1"], "twice"),
+        ] {
+            let said = of(urls).map(|_| ()).unwrap_err().to_string();
+            assert!(said.contains(why) && !said.contains("S3CR3T"), "{said}");
+        }
+    }
+
+    #[test]
+    fn settings_of_a_client_replace_those_of_a_url() {
+        let address = || read("redis+quorum://a,b,c?max_ttl=5s&durable=1").ok();
+        let set = |longest_ttl, durable| {
+            let set = address().unwrap().set(longest_ttl, durable);
+            set.map(|set| (set.longest_ttl.get(), set.durable))
+        };
+        let seconds = Duration::from_secs;
+        assert_eq!(set(None, None), Ok((seconds(5), true)));
+        assert_eq!(set(Some(seconds(7)), None), Ok((seconds(7), true)));
+        assert_eq!(set(None, Some(false)), Ok((seconds(5), false)));
+        let said = set(Some(Duration::ZERO), None).unwrap_err().to_string();
+        assert!(said.contains("longest TTL of a quorum"), "{said}");
+    }
+
+    #[test]
     fn access_of_a_client_is_that_of_each_server() {
         use std::io;
 
@@ -254,10 +315,10 @@ mod tests {
             credentials: Some(source),
             ..Access::default()
         };
-        let address = read("redis+quorum://a,b,c").ok().unwrap();
+        let address = of(&["redis://a", "redis://b", "redis://c"]).ok().unwrap();
         let address = address.with(&access).ok().unwrap();
         assert!(address.nodes.iter().all(|node| node.source().is_some()));
-        let address = read("redis+quorum://:S3CR3T@a,b,c").ok();
+        let address = of(&["redis://a", "redis://b", "redis://:S3CR3T@c"]).ok();
         let said = address.unwrap().with(&access).map(|_| ()).unwrap_err();
         let said = said.to_string();
         assert!(said.contains("leave one of them out"), "{said}");
