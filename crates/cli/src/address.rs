@@ -1,9 +1,40 @@
-//! Store URLs: removing secrets for display, and inserting a password.
+//! Store URLs: removing secrets for display, and inserting a password. A text may hold several URLs with spaces
+//! between: the servers of a quorum.
 //!
 //! The library validates URLs. A doubtful URL is shown as its scheme only.
 
-/// A URL without user and password.
-pub(crate) fn shown(url: &str) -> String {
+mod quorum;
+
+use self::quorum::QuorumUrl;
+
+/// The URLs in a text. The path of one URL may contain spaces, so only a text with a known scheme in each word is
+/// several URLs.
+pub(crate) fn split(text: &str) -> Vec<&str> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let is_url = |word: &&str| {
+        let is_other = word.starts_with("local:") || word.starts_with("memory:");
+        is_other || word.contains(':') && takes_one_password(word)
+    };
+    // A path of `local:` may contain anything.
+    let is_list = words.len() > 1 && takes_one_password(words[0]) && words.iter().all(is_url);
+    if is_list { words } else { vec![text] }
+}
+
+/// The text with `change` applied to each of its URLs.
+fn each(text: &str, change: impl Fn(&str) -> String) -> String {
+    let urls: Vec<String> = split(text).into_iter().map(change).collect();
+    urls.join(" ")
+}
+
+/// A text without the users and passwords of its URLs.
+pub(crate) fn shown(text: &str) -> String {
+    each(text, |url| match QuorumUrl::split(url) {
+        Some(quorum) => quorum.shown(one_shown),
+        None => one_shown(url),
+    })
+}
+
+fn one_shown(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once(':') else {
         return "...".into();
     };
@@ -44,8 +75,16 @@ pub(crate) fn shown(url: &str) -> String {
     }
 }
 
-/// True if a URL has a password, or may have one in an unusual form.
-pub(crate) fn has_password(url: &str) -> bool {
+/// True if one of the URLs has a password, or may have one in an unusual form.
+pub(crate) fn has_password(text: &str) -> bool {
+    let any = |url: &str| match QuorumUrl::split(url) {
+        Some(quorum) => quorum.servers().iter().any(|url| one_has_password(url)),
+        None => one_has_password(url),
+    };
+    split(text).into_iter().any(any)
+}
+
+fn one_has_password(url: &str) -> bool {
     match url.split_once(':') {
         Some(("local" | "memory", _)) | None => false,
         Some((_, rest)) => {
@@ -62,9 +101,13 @@ pub(crate) fn has_password(url: &str) -> bool {
 }
 
 /// True for stores that use passwords.
-pub(crate) fn takes_password(url: &str) -> bool {
+pub(crate) fn takes_password(text: &str) -> bool {
+    split(text).into_iter().all(takes_one_password)
+}
+
+fn takes_one_password(url: &str) -> bool {
     let scheme = url.split(':').next().unwrap_or_default();
-    is_server(scheme) || is_socket(scheme)
+    is_server(scheme) || is_socket(scheme) || QuorumUrl::split(url).is_some()
 }
 
 fn is_server(scheme: &str) -> bool {
@@ -75,9 +118,16 @@ fn is_socket(scheme: &str) -> bool {
     ["unix", "redis+unix", "valkey+unix"].contains(&scheme)
 }
 
-/// Inserts a password into a URL that [`takes_password`] and has none.
-pub(crate) fn with_password(url: &str, password: &str) -> String {
+/// Inserts a password into each URL of a text that [`takes_password`] and has none.
+pub(crate) fn with_password(text: &str, password: &str) -> String {
     let password = encoded(password);
+    each(text, |url| match QuorumUrl::split(url) {
+        Some(quorum) => quorum.with_each(|server| one_with_password(server, &password)),
+        None => one_with_password(url, &password),
+    })
+}
+
+fn one_with_password(url: &str, password: &str) -> String {
     let Some((scheme, rest)) = url
         .split_once("://")
         .filter(|(scheme, _)| !is_socket(scheme))
@@ -125,6 +175,10 @@ mod tests {
             ("redis+unix://:S3CR3T@/r.sock", "unix:..."),
             ("redis+unix:///r.sock?pass=S3CR3T", "unix:/r.sock"),
             ("local:/a/b?c", "local:/a/b?c"),
+            ("redis://:S3CR3T@a redis://b", "redis://a redis://b"),
+            ("redis://:S3CR3T@a memory:", "redis://a memory:"),
+            ("redis://a S3CR3T://b", "redis://..."),
+            ("redis://a S3CR3T", "redis://..."),
             ("S3CR3T@host", "..."),
             ("S3CR3T:S3CR3T@host", "..."),
         ] {
@@ -142,6 +196,10 @@ mod tests {
             ("valkey://h/?db=2", "valkey://:p%40%3A%20@h/?db=2"),
             ("redis+unix:///s", "redis+unix:///s?pass=p%40%3A%20"),
             ("redis+unix://me@/s", "redis+unix://me@/s?pass=p%40%3A%20"),
+            (
+                "redis://a valkey://b unix:/c",
+                "redis://:p%40%3A%20@a valkey://:p%40%3A%20@b unix:/c?pass=p%40%3A%20",
+            ),
             ("unix:/s", "unix:/s?pass=p%40%3A%20"),
             ("unix:///s?db=1", "unix:///s?db=1&pass=p%40%3A%20"),
         ] {
@@ -150,5 +208,27 @@ mod tests {
             assert_eq!(with, whole);
             assert!(has_password(&with), "{with}");
         }
+    }
+
+    #[test]
+    fn several_urls_have_spaces_between() {
+        for (text, urls) in [
+            ("redis://a", &["redis://a"][..]),
+            ("redis://a/\n", &["redis://a/\n"]),
+            ("redis://a  redis://b", &["redis://a", "redis://b"]),
+            (
+                "unix:/a redis+quorum://b local:/c",
+                &["unix:/a", "redis+quorum://b", "local:/c"],
+            ),
+            ("local:/a redis://b", &["local:/a redis://b"]),
+            ("redis://u:S3 CR3T@h", &["redis://u:S3 CR3T@h"]),
+            ("redis://a redis", &["redis://a redis"]),
+            ("", &[""]),
+        ] {
+            assert_eq!(split(text), urls, "{text}");
+        }
+        assert!(has_password("redis://a redis://:S3CR3T@b"));
+        assert!(!has_password("redis://a:1 redis://me@b"));
+        assert!(!takes_password("redis://a memory:"));
     }
 }

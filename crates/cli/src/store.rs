@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use leasehold::doctor::{Examination, Examined};
-use leasehold::{Client, ClientBuilder};
+use leasehold::{Client, ClientBuilder, Invalid};
 use leasehold_core::{KeyTemplate, Namespace};
 
 use crate::address;
@@ -21,7 +21,7 @@ use crate::inherited_store::StoreLocation;
 use crate::messages::pasteable;
 use crate::{messages, secret, values};
 
-const URL_HELP: &str = "Where locks live: redis://[user:password@]host[:port][/db], rediss://..., unix:/path/to/socket, local: for your processes on this host, or local:/path/to/file [env: LEASEHOLD_URL]";
+const URL_HELP: &str = "Where locks live: redis://[user:password@]host[:port][/db], rediss://..., unix:/path/to/socket, local: for your processes on this host, or local:/path/to/file; for a quorum, 3 to 9 times, or redis+quorum://host1,host2,host3 [env: LEASEHOLD_URL]";
 
 /// Parts of the message for a missing store. `leasehold cache` replaces them.
 pub(crate) const WHERE: &str = "where does the lock live?";
@@ -40,7 +40,7 @@ const TTL_HELP: &str = "How long the lease lasts if this process dies or loses t
 pub(crate) struct StoreArgs {
     /// Where locks live
     #[arg(long, help = URL_HELP)]
-    url: Option<String>,
+    url: Vec<String>,
 
     /// A file that holds the URL, and nothing else [env: `LEASEHOLD_URL_FILE`]
     #[arg(
@@ -116,7 +116,11 @@ impl Target {
 
     /// Connects to the store.
     pub(crate) async fn connect(&self) -> Result<Client, leasehold::Error> {
-        self.builder.clone().connect(&self.place.whole).await
+        let builder = self.builder.clone();
+        match address::split(&self.place.whole)[..] {
+            [url] => builder.connect(url).await,
+            ref urls => builder.connect_quorum(urls).await,
+        }
     }
 
     /// The exit for a failed [`Target::connect`], with the source of the URL unless it was typed.
@@ -136,12 +140,7 @@ impl Target {
             return;
         }
         let glance = Examination::new(DEFAULT_TTL).glance();
-        let Ok(examined) = self
-            .builder
-            .clone()
-            .examine(&self.place.whole, &glance)
-            .await
-        else {
+        let Ok(examined) = self.examine(&glance).await else {
             return;
         };
         let evicts = |finding: &&Finding| {
@@ -171,23 +170,23 @@ impl Target {
     }
 
     /// Checks that the store is fit for locks.
-    pub(crate) async fn examine(self, how: &Examination) -> Result<Examined, leasehold::Error> {
-        self.builder.examine(&self.place.whole, how).await
+    pub(crate) async fn examine(&self, how: &Examination) -> Result<Examined, leasehold::Error> {
+        let [url] = address::split(&self.place.whole)[..] else {
+            let why = "several servers cannot be examined at once; give the URL of one of them";
+            return Err(Invalid::new("store URL", &self.shown(), why).into());
+        };
+        self.builder.clone().examine(url, how).await
     }
 }
 
 impl StoreArgs {
     /// The typed store options, each followed by a space, for a command to paste. A password is not repeated.
     pub(crate) fn again(&self) -> String {
-        let url = self.url.as_deref().map(|url| {
-            if address::has_password(url) {
-                "URL".into()
-            } else {
-                url.into()
-            }
+        let urls = self.url.iter().map(|url| {
+            let is_secret = address::has_password(url);
+            ("--url", Some(if is_secret { "URL" } else { url }.into()))
         });
-        let typed = [
-            ("--url", url),
+        let others = [
             (
                 "--url-file",
                 self.url_file.as_deref().map(Path::to_string_lossy),
@@ -210,7 +209,7 @@ impl StoreArgs {
             let value: Option<Cow<'_, str>> = value;
             value.map(|value| format!("{name} {} ", pasteable(&value)))
         };
-        typed.into_iter().filter_map(option).collect()
+        urls.chain(others).filter_map(option).collect()
     }
 
     /// The typed store options and the lock name, for the end of a command to paste.
@@ -218,10 +217,21 @@ impl StoreArgs {
         self.again() + &pasteable(lock)
     }
 
+    /// The typed URLs, with spaces between as in `LEASEHOLD_URL`.
+    fn typed_url(&self) -> Result<Option<String>, Exit> {
+        let urls = self.url.join(" ");
+        if address::split(&urls).len() < self.url.len() {
+            let why = "several URLs make a quorum, and each must be of a Redis or Valkey server";
+            let text = format!("--url: {why} (exit {CONFIG})");
+            return Err(Exit::saying(CONFIG, text));
+        }
+        Ok((!self.url.is_empty()).then_some(urls))
+    }
+
     /// Determines the store. Reads files, but makes no connection.
     pub(crate) fn target(&self) -> Result<Target, Exit> {
         let typed = Typed::default()
-            .with(URL, self.url.as_ref())
+            .with(URL, self.typed_url()?)
             .with(URL_FILE, self.url_file.as_ref())
             .with(PASSWORD_FILE, self.password_file.as_ref())
             .with(NAMESPACE, self.namespace.as_ref())
@@ -366,7 +376,7 @@ mod tests {
     #[test]
     fn a_command_to_paste_has_what_was_typed_but_no_password() {
         let args = |url: &str, namespace: Option<&str>| StoreArgs {
-            url: Some(url.into()),
+            url: url.split(' ').map(Into::into).collect(),
             url_file: None,
             password_file: Some("a b".into()),
             namespace: namespace.map(Into::into),
@@ -380,6 +390,10 @@ mod tests {
         assert_eq!(
             args("redis://:S3CR3T@host/", None).again_with("x"),
             "--url URL --password-file 'a b' x"
+        );
+        assert_eq!(
+            args("redis://a redis://:S3CR3T@b redis://c", None).again_with("x"),
+            "--url redis://a --url URL --url redis://c --password-file 'a b' x"
         );
     }
 }

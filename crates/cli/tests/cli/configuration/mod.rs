@@ -5,6 +5,7 @@
 
 mod inherited_store;
 mod naming;
+mod quorum;
 mod secrets;
 mod sharing;
 mod urls;

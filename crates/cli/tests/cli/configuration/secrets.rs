@@ -65,6 +65,9 @@ fn no_failure_shows_a_secret() {
         "S3CR3T",
         "etcd://S3CR3T:S3CR3T@h/",
         "redis://u:S3 CR3T S3CR3T@127.0.0.1:1/",
+        "redis://u:S3CR3T@127.0.0.1:1/ redis://u:S3CR3T@127.0.0.1:2/",
+        "redis+quorum://u:S3,CR3T-S3CR3T@127.0.0.1:1,b,c/",
+        "redis+quorum://a,b,c?pass=S3CR3T",
         refusing.as_str(),
     ];
     let file = |name: &str, text: &str| write(&store, name, text);

@@ -64,7 +64,7 @@ fn hosts(scheme: &str, rest: &str) -> Result<ParsedQuorum, String> {
     })
 }
 
-/// Refuses a host and a port without a login before a login. They may be the begin of a password with a comma, and would be shown.
+/// Refuses a host and a port without a login before a login. They may be the beginning of a password with a comma, and would be shown.
 fn refuse_split_logins(hosts: &[&str]) -> Result<(), String> {
     let last_login = hosts.iter().rposition(|host| host.contains('@'));
     let before = &hosts[..last_login.unwrap_or_default()];
