@@ -140,6 +140,8 @@ impl fmt::Display for QuorumAddress {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn read(url: &str) -> Result<QuorumAddress, String> {
@@ -323,5 +325,17 @@ mod tests {
         let said = said.to_string();
         assert!(said.contains("leave one of them out"), "{said}");
         assert!(!said.contains("S3CR3T"), "{said}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics_or_quotes_a_secret(
+            text in "[a-z0-9:/@#?&=%,\\[\\]. ]{0,24}", tail in "(,[ab:@1]{0,6}){0,3}"
+        ) {
+            let url = format!("redis+quorum://{text}Zz9{text}{tail}");
+            if let Err(why) = read(&url) {
+                prop_assert!(!why.contains("Zz9"), "{}", why);
+            }
+        }
     }
 }
