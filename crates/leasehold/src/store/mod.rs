@@ -11,6 +11,7 @@ pub(crate) mod entries;
 pub(crate) mod local;
 pub(crate) mod memory;
 mod opened;
+#[cfg(any(feature = "redis", test))]
 pub(crate) mod quorum;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -19,6 +20,8 @@ mod tests;
 #[cfg(feature = "timestamp")]
 pub(crate) mod timestamps;
 
+#[cfg(feature = "redis")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::Invalid;
@@ -203,7 +206,10 @@ pub(crate) fn open(
             redis::RedisStore::open(*address, attach, clock, tasks, limit).opened()
         }
         #[cfg(feature = "redis")]
-        Target::Quorum(address) => return Err(not_supported(&address)),
+        Target::Quorum(address) => {
+            let quorum = quorum::open(*address, &attach, &clock, tasks, limit)?;
+            Opened::new(Arc::new(quorum))
+        }
         #[cfg(feature = "local")]
         Target::Local(path) => Opened::whole(local::LocalStore::open(&path, attach, clock)?),
         Target::Memory => Opened::whole(memory::Memory::new(clock).attach(attach)),

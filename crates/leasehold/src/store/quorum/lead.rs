@@ -48,7 +48,9 @@ mod tests {
         let names: Vec<LockName> = names.collect();
         let counts = |leads: &Leads| {
             let mut counts = [0; 3];
-            names.iter().for_each(|name| counts[leads.of(name)] += 1);
+            for name in &names {
+                counts[leads.of(name)] += 1;
+            }
             counts
         };
         assert!(counts(&leads).iter().all(|count| *count > 3));

@@ -2,10 +2,11 @@
 //!
 //! The rules of votes are in `leasehold_core::quorum`: a node votes on the fences that a client proposes, and a majority
 //! of votes is a lock. This folder sends the proposals, counts the votes by core's `Round`, and gives back the votes that
-//! it does not use. It knows nothing of Redis: a node is any store that votes.
+//! it does not use. Only `servers` knows Redis: a node is any store that votes.
 //!
 //! | module | what it is for |
 //! |---|---|
+//! | `servers` | opens a quorum of Redis or Valkey servers |
 //! | [`store`] | the interface of a store |
 //! | [`acquire`] | an acquisition: rounds of proposals until there is a majority, or none can be had |
 //! | [`settle`] | renewals and releases at all nodes; repair of a lease that lacks votes |
@@ -29,6 +30,8 @@ mod gather;
 mod judge;
 mod lead;
 mod owners;
+#[cfg(feature = "redis")]
+mod servers;
 mod settle;
 mod state;
 mod store;
@@ -36,4 +39,7 @@ mod stuck;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::servers::open;
+#[cfg(test)]
 pub(crate) use self::store::QuorumStore;

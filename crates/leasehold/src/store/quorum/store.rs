@@ -22,19 +22,20 @@ use crate::store::contract::{Answer, Capabilities, Done, Listener, Notice, Store
 pub(crate) struct QuorumStore(Arc<Quorum>);
 
 impl QuorumStore {
-    /// Opens a quorum. `open` opens each node, with the listener for its notices.
-    pub(crate) fn open(
+    /// Opens a quorum of these nodes. `open` opens each of them, with the listener for its notices.
+    pub(crate) fn open<N>(
         terms: QuorumTerms,
         label: String,
         clock: Clock,
         tasks: &Tasks,
-        listener: Listener,
-        open: impl Fn(usize, Listener) -> Arc<dyn Store>,
+        listener: &Listener,
+        nodes: Vec<N>,
+        open: impl Fn(N, Listener) -> Arc<dyn Store>,
     ) -> Self {
         let tasks = tasks.clone();
         Self(Arc::new_cyclic(|quorum: &Weak<Quorum>| {
             let of_node = |node| open(node, relayed(quorum.clone(), listener.clone()));
-            let nodes: Vec<_> = (0..usize::from(terms.nodes)).map(of_node).collect();
+            let nodes: Vec<_> = nodes.into_iter().map(of_node).collect();
             let labels: Vec<&str> = nodes.iter().map(|node| node.label()).collect();
             let state = State::new(&labels);
             Quorum {

@@ -50,3 +50,4 @@ pub(crate) use self::address::quorum::QuorumAddress;
 #[cfg(feature = "doctor")]
 pub(in crate::store) use self::doctor::examine;
 pub(crate) use self::router::RedisStore;
+pub(crate) use self::scripts::NodeTerms;

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold_core::quorum::QuorumTerms;
 use leasehold_core::{LockName, Step};
 
 use super::address::Address;
 use super::node::Node;
-use super::scripts::Counters;
+use super::scripts::{Counters, NodeTerms};
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::runtime::Tasks;
@@ -34,16 +33,16 @@ impl RedisStore {
         Self::counting(Counters::Shared, address, attach, clock, tasks, limit)
     }
 
-    /// The same for a node of a quorum with these terms.
+    /// Begins to connect to a node of a quorum.
     pub(crate) fn as_node(
-        terms: QuorumTerms,
+        node: NodeTerms,
         address: Address,
         attach: Attach,
         clock: Clock,
         tasks: &Tasks,
         limit: Duration,
     ) -> Self {
-        let counters = Counters::ByBucket(terms);
+        let counters = Counters::ByBucket(node);
         Self::counting(counters, address, attach, clock, tasks, limit)
     }
 

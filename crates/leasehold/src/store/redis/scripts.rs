@@ -144,6 +144,14 @@ impl ScriptSource {
     }
 }
 
+/// What a client agrees on with all clients of a quorum, and what it was told about its nodes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NodeTerms {
+    pub(crate) terms: QuorumTerms,
+    /// Each node writes a change to its disk before it answers, so that a restart loses nothing.
+    pub(crate) durable: bool,
+}
+
 /// Where the fences of a server are counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::store::redis) enum Counters {
@@ -151,7 +159,7 @@ pub(in crate::store::redis) enum Counters {
     #[default]
     Shared,
     /// By bucket of names, at a node of a quorum.
-    ByBucket(QuorumTerms),
+    ByBucket(NodeTerms),
 }
 
 /// All scripts, and the form that the server understands.
@@ -178,6 +186,14 @@ impl Scripts {
         Self {
             counters,
             ..Self::default()
+        }
+    }
+
+    /// The quorum of which the server is a node, if it is one.
+    pub(super) const fn node(&self) -> Option<NodeTerms> {
+        match self.counters {
+            Counters::Shared => None,
+            Counters::ByBucket(node) => Some(node),
         }
     }
 

@@ -15,7 +15,7 @@ const SEEDS: u64 = 60;
 /// How long a history lasts.
 const END: Duration = Duration::from_secs(120);
 
-/// Who uses the resource now, and all fences that it has seen.
+/// Who uses the resource now, and all fences that it has shared.
 #[derive(Default)]
 struct Resource {
     users: u32,
@@ -56,19 +56,22 @@ async fn history(seed: u64) -> u32 {
                     continue;
                 };
                 {
-                    let mut seen = resource.lock().unwrap();
-                    seen.users += 1;
-                    seen.uses += 1;
+                    let mut shared = resource.lock().unwrap();
+                    shared.users += 1;
+                    shared.uses += 1;
                     let fence = lease.fence();
-                    if seen.users > 1 {
-                        seen.wrong
+                    if shared.users > 1 {
+                        shared
+                            .wrong
                             .push(format!("two leases at once, one with fence {fence}"));
                     }
-                    if seen.highest >= Some(fence) {
-                        let highest = seen.highest;
-                        seen.wrong.push(format!("fence {fence} after {highest:?}"));
+                    if shared.highest >= Some(fence) {
+                        let highest = shared.highest;
+                        shared
+                            .wrong
+                            .push(format!("fence {fence} after {highest:?}"));
                     }
-                    seen.highest = seen.highest.max(Some(fence));
+                    shared.highest = shared.highest.max(Some(fence));
                 }
                 let work = tokio::time::sleep(MS * rng.u32(0..4_000));
                 tokio::select! {
@@ -90,7 +93,9 @@ async fn history(seed: u64) -> u32 {
         let way = &ways[rng.usize(..ways.len())];
         disturb(&mut rng, way);
         if rng.u32(..12) == 0 {
-            ways.iter().for_each(|way| way.faults().heal());
+            for way in &ways {
+                way.faults().heal();
+            }
         }
         if rng.u32(..40) == 0 {
             let node = rng.usize(..nodes.memories.len());
@@ -100,9 +105,9 @@ async fn history(seed: u64) -> u32 {
         }
     }
     users.iter().for_each(tokio::task::JoinHandle::abort);
-    let seen = resource.lock().unwrap();
-    assert!(seen.wrong.is_empty(), "seed {seed}: {:#?}", seen.wrong);
-    seen.uses
+    let shared = resource.lock().unwrap();
+    assert!(shared.wrong.is_empty(), "seed {seed}: {:#?}", shared.wrong);
+    shared.uses
 }
 
 #[test]

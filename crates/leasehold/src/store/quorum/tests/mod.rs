@@ -1,5 +1,7 @@
 //! A quorum of stores in memory, on virtual time.
 
+#![allow(clippy::disallowed_methods, reason = "a test starts its own users")]
+
 mod faults;
 mod histories;
 mod votes;
@@ -78,8 +80,9 @@ impl Nodes {
                     store
                 };
                 let label = "quorum of memories".to_owned();
-                let listener = attach.listener.clone();
-                let store = QuorumStore::open(terms, label, clock.clone(), tasks, listener, open);
+                let (listener, all) = (attach.listener.clone(), (0..ways.len()).collect());
+                let store =
+                    QuorumStore::open(terms, label, clock.clone(), tasks, &listener, all, open);
                 let store = Arc::new(store);
                 kept = Some(store.clone());
                 Ok(Opened::new(store))

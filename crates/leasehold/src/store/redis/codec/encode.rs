@@ -41,8 +41,8 @@ pub(in crate::store::redis) fn write(
     let (first, terms) = match (kind, counters) {
         (Kind::Settle, _) => (None, None),
         (_, Counters::Shared) => (Some(COUNTER), None),
-        (Kind::Acquire, Counters::ByBucket(terms)) => (None, Some(terms)),
-        (_, Counters::ByBucket(terms)) => (Some(MARK), Some(terms)),
+        (Kind::Acquire, Counters::ByBucket(node)) => (None, Some(node.terms)),
+        (_, Counters::ByBucket(node)) => (Some(MARK), Some(node.terms)),
     };
     let each = 1 + suffixes.len() + usize::from(terms.is_some());
     into.arg(usize::from(first.is_some()) + steps.len() * each);

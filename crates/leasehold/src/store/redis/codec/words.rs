@@ -9,6 +9,9 @@ pub(in crate::store::redis) const COUNTER: &str = "leasehold:fence";
 /// The mark of a node of a quorum.
 pub(in crate::store::redis) const MARK: &str = "leasehold:quorum";
 
+/// The length of the identifier in a mark, in hexadecimal digits.
+pub(in crate::store::redis) const MARK_ID: usize = 16;
+
 /// The key of the counter of a name's bucket. A client that counts another quorum finds no counter there.
 pub(in crate::store::redis) fn counter_of(terms: QuorumTerms, name: &LockName) -> String {
     let QuorumTerms { nodes, longest_ttl } = terms;

@@ -1,5 +1,6 @@
 //! The state that a connection handle and its runner share.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::current::CurrentConnection;
 use super::handshake::Handshake;
 use super::placement::Placement;
 use super::server::{ServerId, replaced};
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::error::Replaced;
 use crate::store::contract::Listener;
 use crate::store::redis::address::Address;
@@ -35,9 +36,25 @@ pub(super) struct ConnectionContext {
     )]
     pub(super) last: Mutex<Option<Option<ServerId>>>,
     pub(super) placement: Placement,
+    /// Until when a node of a quorum gives no vote, in microseconds of the clock: see
+    /// [`untrusted_for`](super::handshake::HandshakeResult::untrusted_for).
+    pub(super) untrusted_until: AtomicU64,
 }
 
 impl ConnectionContext {
+    /// How long this node gives no vote.
+    pub(super) fn untrusted_for(&self) -> Duration {
+        let until = Moment::from_micros(self.untrusted_until.load(Ordering::Relaxed));
+        until.since(self.clock.now())
+    }
+
+    /// From now on, this node gives no vote for so long.
+    pub(super) fn distrust_for(&self, left: Duration) {
+        let until = self.clock.now().after(left);
+        self.untrusted_until
+            .store(until.as_micros(), Ordering::Relaxed);
+    }
+
     pub(super) fn publish(&self, current: CurrentConnection) {
         self.current.send_replace(current);
     }

@@ -1,5 +1,6 @@
 //! The handle to the connection of one server. Each call ends within its time limit.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -49,6 +50,7 @@ impl ConnectionHandle {
             current: status,
             last: Mutex::default(),
             placement: Placement::new(),
+            untrusted_until: AtomicU64::new(0),
         });
         let runner = context.clone();
         let run = move || run(runner.clone());

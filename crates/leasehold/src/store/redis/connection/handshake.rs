@@ -2,13 +2,16 @@
 //!
 //! An error of a busy server must not be mistaken for a missing permission.
 
+use std::time::Duration;
+
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult, Value, cmd, pipe};
 
 use super::refusal::refusal;
-use super::server::{HelloReply, ServerId};
+use super::server::{HelloReply, ServerId, Started};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
+use crate::store::redis::codec::words::MARK;
 use crate::store::redis::fault::classify;
 use crate::store::redis::scripts::Scripts;
 
@@ -32,6 +35,8 @@ pub(super) struct HandshakeResult {
     pub(super) tracking: bool,
     /// The identity of the server; `None` if the user has no permission to ask for it.
     pub(super) server: Option<ServerId>,
+    /// A node of a quorum gives no vote for this long: it was started again, and its disk may lack its last changes.
+    pub(super) untrusted_for: Duration,
 }
 
 impl Handshake<'_> {
@@ -46,6 +51,10 @@ impl Handshake<'_> {
         questions.cmd("INFO").arg("server");
         questions.cmd("INFO").arg("replication");
         questions.add_command(self.scripts.known());
+        let node = self.scripts.node();
+        if node.is_some() {
+            questions.cmd("GET").arg(MARK);
+        }
         let answers = questions.ignore_errors().query_async(connection).await;
         let answers: Vec<RedisResult<Value>> = answers.map_err(|error| self.refused(&error))?;
         let mut answers = answers.into_iter();
@@ -55,12 +64,18 @@ impl Handshake<'_> {
         let hello = HelloReply::read(self.allowed(next())?);
         self.check_mode(&hello)?;
         let (server, replication) = (self.allowed(next())?, self.allowed(next())?);
+        let started = server.as_ref().and_then(Started::read);
         let server = ServerId::read(server, replication);
         // If the server refuses this, scripts are sent by their text where necessary.
         let knows = next().and_then(|known| Ok(redis::from_redis_value(known)?));
         let load = knows
             .ok()
             .and_then(|knows: Vec<bool>| self.scripts.to_load(&knows, hello.is_old()));
+        let mark = node.map(|_| next()).and_then(Result::ok);
+        let untrusted_for = node.zip(started).map(|(node, started)| {
+            let mark = mark.and_then(|mark| redis::from_redis_value::<String>(mark).ok());
+            started.untrusted_for(node, mark.as_deref())
+        });
 
         let (mut loads, mut tracks) = (connection.clone(), connection.clone());
         let loaded = async {
@@ -87,6 +102,7 @@ impl Handshake<'_> {
             listening: listening?,
             tracking: tracking?,
             server,
+            untrusted_for: untrusted_for.unwrap_or_default(),
         })
     }
 

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, OptionFuture};
 use futures_util::{FutureExt, future};
+use leasehold_core::quorum::NoVote;
+use leasehold_core::{LockName, Reply, Step};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value, cmd};
 
@@ -26,7 +28,7 @@ use super::login::login;
 use super::refusal::silent;
 use crate::backoff::Backoff;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::contract::Notice;
+use crate::store::contract::{Answer, Notice};
 use crate::store::redis::codec::form::Batch;
 use crate::store::redis::codec::words::POLL_ONLY;
 use crate::store::redis::fault::classify;
@@ -141,6 +143,7 @@ impl Runner<'_> {
             agreed,
         } = established;
         let (listening, tracking) = (agreed.listening, agreed.tracking);
+        context.distrust_for(agreed.untrusted_for);
         let current = CurrentConnection::Up(Connected {
             connection: connection.clone(),
             tracking,
@@ -225,6 +228,13 @@ impl Runner<'_> {
     ) -> CompletedBatch {
         let scripts = &self.context.scripts;
         let mut is_reliable = true;
+        if let Some(answers) = self.unasked(&batch) {
+            return CompletedBatch {
+                batch,
+                answers: Some(answers),
+                is_reliable,
+            };
+        }
         let replies = if resend {
             Some(scripts.run_batch(&mut connection, channel, &batch).await)
         } else {
@@ -242,6 +252,16 @@ impl Runner<'_> {
             answers,
             is_reliable,
         }
+    }
+
+    /// The answers to proposals that are not sent, since the node may lack its last changes.
+    fn unasked(&self, batch: &Batch) -> Option<Vec<Answer>> {
+        let left = self.context.untrusted_for();
+        let proposes = |(_, step): &(LockName, Step)| matches!(step, Step::Propose(_));
+        (!left.is_zero() && batch.steps.iter().all(proposes)).then(|| {
+            let reply = Reply::NoVote(NoVote::Quarantined(left));
+            vec![Ok(reply); batch.steps.len()]
+        })
     }
 
     /// Delivers the answers. Returns whether the connection can still be used.

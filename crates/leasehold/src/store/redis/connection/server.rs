@@ -1,10 +1,14 @@
 //! The identity of a server, and whether it is the previous one. Another server may not know the previous one's locks.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use leasehold_core::quorum::quarantine;
 use redis::Value;
 
 use crate::error::Replaced;
+use crate::store::redis::codec::words::MARK_ID;
+use crate::store::redis::scripts::NodeTerms;
 
 /// The first version that understands flags of scripts.
 const FLAGS: u32 = 7;
@@ -35,6 +39,13 @@ impl HelloReply {
     }
 }
 
+/// A field of a reply to `INFO`.
+fn field(text: &str, name: &str) -> Option<String> {
+    let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+    let found = fields.find(|(key, _)| *key == name);
+    found.map(|(_, value)| value.trim().to_owned())
+}
+
 /// The identity of a server and of its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServerId {
@@ -51,16 +62,40 @@ impl ServerId {
     pub(super) fn read(server: Option<Value>, replication: Option<Value>) -> Option<Self> {
         let text = |answer: Option<Value>| redis::from_redis_value::<String>(answer?).ok();
         let (server, replication) = (text(server)?, text(replication)?);
-        let field = |text: &str, name: &str| {
-            let mut fields = text.lines().filter_map(|line| line.split_once(':'));
-            let found = fields.find(|(key, _)| *key == name);
-            found.map(|(_, value)| value.trim().to_owned())
-        };
         Some(Self {
             run: field(&server, "run_id")?,
             history: field(&replication, "master_replid")?,
             before: field(&replication, "master_replid2").unwrap_or_default(),
         })
+    }
+}
+
+/// When a server was started, and which start it was.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Started {
+    run: String,
+    ago: Duration,
+}
+
+impl Started {
+    /// Reads the reply to `INFO server`.
+    pub(super) fn read(server: &Value) -> Option<Self> {
+        let text: String = redis::from_redis_value_ref(server).ok()?;
+        Some(Self {
+            run: field(&text, "run_id")?,
+            ago: Duration::from_secs(field(&text, "uptime_in_seconds")?.parse().ok()?),
+        })
+    }
+
+    /// How long a client asks this node for no votes: as long as after a loss of all data, since the last changes may be
+    /// lost. `mark` is the node's mark. If it names this start of the server, nothing can be lost.
+    pub(super) fn untrusted_for(&self, node: NodeTerms, mark: Option<&str>) -> Duration {
+        let id = mark.and_then(|mark| mark.rsplit(' ').next());
+        let is_marked = id.is_some_and(|id| id.len() == MARK_ID && self.run.starts_with(id));
+        if node.durable || is_marked {
+            return Duration::ZERO;
+        }
+        quarantine(node.terms.longest_ttl).saturating_sub(self.ago)
     }
 }
 
@@ -115,6 +150,39 @@ mod tests {
         assert_eq!(by(server("other", "new", "000")), Some(Replaced::Other));
         assert_eq!(by(None), Some(Replaced::Unknown));
         assert_eq!(replaced(None, known.as_ref()), Some(Replaced::Unknown));
+    }
+
+    #[test]
+    fn node_that_was_started_again_is_not_trusted_at_once() {
+        let server = "run_id:0123456789abcdef0123\r\nuptime_in_seconds:5\r\n";
+        let started = Started::read(&info(server)).unwrap();
+        let longest_ttl = leasehold_core::Ttl::new(Duration::from_secs(60)).unwrap();
+        let terms = leasehold_core::quorum::QuorumTerms {
+            nodes: 3,
+            longest_ttl,
+        };
+        let left = |durable, mark| {
+            let node = NodeTerms { terms, durable };
+            started.untrusted_for(node, mark).as_secs()
+        };
+        assert_eq!(left(false, None), 56);
+        assert_eq!(left(true, None), 0);
+        assert_eq!(left(false, Some("3 60000 0 fedcba9876543210")), 56);
+        assert_eq!(
+            left(false, Some("3 60000 0 0123456789abcdef")),
+            0,
+            "marked since then"
+        );
+        assert_eq!(left(false, Some("3 60000 0 ")), 56);
+        let long = Started {
+            ago: Duration::from_secs(61),
+            ..started
+        };
+        let node = NodeTerms {
+            terms,
+            durable: false,
+        };
+        assert_eq!(long.untrusted_for(node, None), Duration::ZERO);
     }
 
     #[test]

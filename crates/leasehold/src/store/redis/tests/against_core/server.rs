@@ -21,7 +21,7 @@ use crate::store::contract::Attach;
 use crate::store::redis::codec::form::Batch;
 use crate::store::redis::codec::form::{Contended, Kind};
 use crate::store::redis::connection::current::Connected;
-use crate::store::redis::{Address, RedisStore};
+use crate::store::redis::{Address, NodeTerms, RedisStore};
 
 /// In real time; only a hang takes this long.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -103,8 +103,9 @@ impl Redis {
             match role {
                 Role::Alone => RedisStore::open(address, attach, clock, &tasks, LIMIT),
                 Role::Node => {
-                    let terms = node::terms();
-                    RedisStore::as_node(terms, address, attach, clock, &tasks, LIMIT)
+                    let (terms, durable) = (node::terms(), true);
+                    let node = NodeTerms { terms, durable };
+                    RedisStore::as_node(node, address, attach, clock, &tasks, LIMIT)
                 }
             }
         };
