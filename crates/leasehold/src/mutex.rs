@@ -357,7 +357,7 @@ impl Mutex {
 
     async fn ask(&self, limit: WaitLimit) -> Result<Option<Lease>, Error> {
         let name = self.name.clone()?;
-        let ttl = Ttl::new(self.ttl)?;
+        let ttl = self.engine.ttl(self.ttl)?;
         if let Some(max_hold) = self.max_hold.filter(|max_hold| *max_hold < Ttl::MIN) {
             return Err(Invalid::new(
                 "max_hold",
@@ -366,7 +366,8 @@ impl Mutex {
             )
             .into());
         }
-        within("at_least", self.at_least, Duration::ZERO, Ttl::MAX)?;
+        let longest = self.engine.store.longest_ttl();
+        within("at_least", self.at_least, Duration::ZERO, longest)?;
         let request = AcquireRequest {
             name,
             terms: Terms {

@@ -107,7 +107,7 @@ impl Detached {
     /// # Cancel safety
     /// Dropping the future after its first poll does not take the request back: the lease may be renewed all the same.
     pub async fn renew(&self, ttl: Duration) -> Result<LeaseStatus, Error> {
-        let ttl = Ttl::new(ttl)?;
+        let ttl = self.engine.ttl(ttl)?;
         let step = Step::Extend {
             owner: self.owner.clone(),
             ttl,
@@ -266,7 +266,7 @@ impl Lease {
     pub async fn detach(self, ttl: Duration) -> Result<(Detached, LeaseStatus), Error> {
         // First: no renewal for another TTL may be under way that could overtake the next request (RN1).
         self.extend(ttl).await?;
-        let keep = Ttl::new(ttl)?;
+        let keep = self.engine.ttl(ttl)?;
         let detached = Detached {
             engine: self.engine.clone(),
             name: self.hold.name.clone(),

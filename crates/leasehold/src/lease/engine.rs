@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_core::{LockName, Owner, Step, Ttl};
+use leasehold_core::{Invalid, LockName, Owner, Step, Ttl};
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -317,6 +317,19 @@ impl Engine {
         let (store, name) = (self.store.clone(), name.clone());
         self.tasks
             .spawn(async move { drop(store.index(Some(name)).await) });
+    }
+
+    /// Checks a TTL, or the time for which a released lock is kept.
+    pub(crate) fn ttl(&self, ttl: Duration) -> Result<Ttl, Invalid> {
+        let (longest, ttl) = (self.store.longest_ttl(), Ttl::new(ttl)?);
+        if ttl.get() > longest {
+            let why = format!(
+                "is longer than the longest TTL of {}, which is {longest:?} (max_ttl in its URL)",
+                self.store.label()
+            );
+            return Err(Invalid::new("TTL", &format!("{:?}", ttl.get()), why));
+        }
+        Ok(ttl)
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -141,7 +141,7 @@ impl Lease {
     /// # Cancel safety
     /// Dropping the future after its first poll does not stop the renewal.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
-        let ttl = Ttl::new(ttl)?;
+        let ttl = self.engine.ttl(ttl)?;
         let (reply, answer) = oneshot::channel();
         self.engine.extend(&self.hold.owner, ttl, reply);
         match answer.await {
@@ -203,7 +203,7 @@ impl Lease {
     /// Dropping the future after its first poll does not stop the release: the lock stays taken for `keep`. Before the first poll, the
     /// future is a lease, and dropping it releases the lock.
     pub async fn release_after(self, keep: Duration) -> Result<(), Error> {
-        let keep = Ttl::new(keep)?;
+        let keep = self.engine.ttl(keep)?;
         self.give_back(Some(keep)).await
     }
 

@@ -1,10 +1,11 @@
 //! The interface between a store and its client.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold_core::{ClientId, LockName, Owner, Reply, Step, Wake};
+use leasehold_core::{ClientId, LockName, Owner, Reply, Step, Ttl, Wake};
 use tokio::sync::oneshot;
 
 use crate::error::{Replaced, StoreError};
@@ -110,6 +111,11 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// The present abilities of the store.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
+    }
+
+    /// The longest TTL of a lease, and the longest time for which a released lock can be kept.
+    fn longest_ttl(&self) -> Duration {
+        Ttl::MAX
     }
 
     /// The name of the store in errors: its address, without user and password.

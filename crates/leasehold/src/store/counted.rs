@@ -1,6 +1,7 @@
 //! A wrapper that counts the failures of a store. It changes no answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -71,6 +72,10 @@ impl Store for Counted<dyn Store> {
 
     fn capabilities(&self) -> Capabilities {
         self.door.capabilities()
+    }
+
+    fn longest_ttl(&self) -> Duration {
+        self.door.longest_ttl()
     }
 
     fn label(&self) -> &str {

@@ -1,6 +1,7 @@
 //! A quorum of nodes as a store.
 
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
@@ -152,6 +153,10 @@ impl Store for QuorumStore {
         Capabilities {
             tells_wanted: nodes.iter().filter(tells).count() >= majority(nodes.len()),
         }
+    }
+
+    fn longest_ttl(&self) -> Duration {
+        self.0.terms.longest_ttl.get()
     }
 
     fn label(&self) -> &str {

@@ -132,3 +132,26 @@ async fn an_operator_sees_and_breaks_the_holder() {
     tokio::time::sleep(30 * SECOND).await;
     assert!(lease.is_lost());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_ttl_above_the_longest_is_refused_before_any_request() {
+    let nodes = Nodes::new(3);
+    let (client, ..) = nodes.client();
+    let long = 31 * SECOND;
+    let mutex = client.mutex("stock").ttl(long);
+    let refused = mutex.acquire().await.unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    assert!(
+        refused.to_string().contains("max_ttl in its URL"),
+        "{refused}"
+    );
+    let refused = client.mutex("stock").at_least(long).acquire().await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    let lease = client.mutex("stock").acquire().await.unwrap();
+    assert!(matches!(lease.extend(long).await, Err(Error::Invalid(_))));
+    let refused = lease.release_after(long).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    let lease = client.mutex("stock").acquire().await.unwrap();
+    let refused = lease.detach(long).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+}
