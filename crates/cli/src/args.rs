@@ -19,6 +19,7 @@ use crate::hold::Hold;
 use crate::inspect::Inspect;
 use crate::messages;
 use crate::pages::{self, Completions, Help, ManPage};
+use crate::quorum::Quorum;
 use crate::run::Run;
 use crate::style::{self, ColorChoice};
 use crate::token::{Acquire, Check, Release, Renew};
@@ -76,6 +77,7 @@ pub(crate) enum Verb {
     #[cfg(feature = "cache")]
     Cache(Cache),
     Doctor(Doctor),
+    Quorum(Quorum),
     Dev(Dev),
     #[cfg(feature = "lab")]
     Lab(Lab),

@@ -19,6 +19,7 @@
 //! | [`inspect`], [`wait`], [`watch`], [`break_lock`] | the operator's verbs: `inspect`, `wait`, `watch` and
 //! `break` |
 //! | [`view`], [`output`] | a lock as shown to operators, and the writing to stdout |
+//! | [`quorum`] | `leasehold quorum`: prepares the servers of a quorum |
 //! | [`doctor`] | `leasehold doctor`: checks that a store is fit for locks |
 //! | [`signals`], [`terminal`], [`sys`] | signals, the terminal, system calls |
 //! | [`messages`], [`style`], [`verbose`] | messages on stderr, their colour, and the log lines of `-v` |
@@ -43,6 +44,7 @@ mod lab;
 mod messages;
 mod output;
 mod pages;
+mod quorum;
 mod run;
 mod secret;
 mod session;
@@ -98,6 +100,7 @@ fn verb() -> Exit {
         #[cfg(feature = "cache")]
         Ok(Verb::Cache(args)) => cache::cache(&args),
         Ok(Verb::Doctor(args)) => doctor::doctor(&args),
+        Ok(Verb::Quorum(args)) => quorum::quorum(&args),
         Err(exit) => exit,
     }
 }

@@ -6,20 +6,21 @@ use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::doctor::{Examination, Examined};
-use leasehold::{Client, ClientBuilder, Invalid};
+use leasehold::Client;
 use leasehold_core::{KeyTemplate, Namespace};
 
+mod target;
+
+pub(crate) use self::target::Target;
 use crate::address;
 use crate::config::{
-    self, KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, REDIS_URL, Settings, TTL, Typed, URL,
-    URL_FILE, Value,
+    self, KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, Settings, TTL, Typed, URL, URL_FILE,
+    Value,
 };
-use crate::diagnosis::{Finding, Purpose, State, diagnose};
 use crate::exit::{CONFIG, Exit};
 use crate::inherited_store::StoreLocation;
 use crate::messages::pasteable;
-use crate::{messages, secret, values};
+use crate::{secret, values};
 
 const URL_HELP: &str = "Where locks live: redis://[user:password@]host[:port][/db], rediss://..., unix:/path/to/socket, local: for your processes on this host, or local:/path/to/file; for a quorum, 3 to 9 times, or redis+quorum://host1,host2,host3 [env: LEASEHOLD_URL]";
 
@@ -90,93 +91,6 @@ pub(crate) struct TtlArgs {
     /// The typed TTL. [`Target::ttl`] gives the effective one.
     #[arg(long = "ttl", value_name = "DUR", value_parser = values::ttl, help = TTL_HELP)]
     pub(crate) typed: Option<Duration>,
-}
-
-/// A store to connect to, with its settings.
-pub(crate) struct Target {
-    place: StoreLocation,
-    origin: Origin,
-    builder: ClientBuilder,
-    /// The variables that make a command use the same key names.
-    naming: Vec<(&'static str, String)>,
-    ttl: Option<Value>,
-}
-
-impl Target {
-    /// The location of the store, for passing it on to a command.
-    pub(crate) fn place(&self) -> &StoreLocation {
-        &self.place
-    }
-
-    /// The variables that make a command use the same key names: the namespace and the key template, where set.
-    /// [`StoreLocation`] says where they are not set.
-    pub(crate) fn naming(&self) -> &[(&'static str, String)] {
-        &self.naming
-    }
-
-    /// Connects to the store.
-    pub(crate) async fn connect(&self) -> Result<Client, leasehold::Error> {
-        let builder = self.builder.clone();
-        match address::split(&self.place.whole)[..] {
-            [url] => builder.connect(url).await,
-            ref urls => builder.connect_quorum(urls).await,
-        }
-    }
-
-    /// The exit for a failed [`Target::connect`], with the source of the URL unless it was typed.
-    pub(crate) fn explained(&self, error: leasehold::Error) -> Exit {
-        match &self.origin {
-            Origin::Typed(_) => error.into(),
-            origin => {
-                Exit::from(error).adding(&format!("the URL came from {origin}: {}", self.shown()))
-            }
-        }
-    }
-
-    /// Warns if the store is a cache that may evict locks. Only for a URL from `REDIS_URL`, which often names a
-    /// cache.
-    pub(crate) async fn notice(&self) {
-        if self.origin != Origin::Variable(REDIS_URL) {
-            return;
-        }
-        let glance = Examination::new(DEFAULT_TTL).glance();
-        let Ok(examined) = self.examine(&glance).await else {
-            return;
-        };
-        let evicts = |finding: &&Finding| {
-            finding.id == "mem.policy" && finding.state(Purpose::Correctness) == State::Fail
-        };
-        if let Some(finding) = diagnose(examined).findings.iter().find(evicts) {
-            messages::say(&format!(
-                "the store is that of REDIS_URL, which may be a cache: {}\n    next    leasehold doctor; then set LEASEHOLD_URL, which ends this notice",
-                finding.text
-            ));
-        }
-    }
-
-    /// The URL without user and password.
-    pub(crate) fn shown(&self) -> String {
-        address::shown(&self.place.url)
-    }
-
-    /// The TTL: the `typed` one, else the configured one, else 30 s.
-    pub(crate) fn ttl(&self, typed: Option<Duration>) -> Result<Duration, Exit> {
-        match (typed, &self.ttl) {
-            (Some(ttl), _) => Ok(ttl),
-            (None, None) => Ok(DEFAULT_TTL),
-            (None, Some(setting)) => values::ttl(setting.text()?)
-                .map_err(|why| setting.origin.refuse(format!("invalid TTL: {why}"))),
-        }
-    }
-
-    /// Checks that the store is fit for locks.
-    pub(crate) async fn examine(&self, how: &Examination) -> Result<Examined, leasehold::Error> {
-        let [url] = address::split(&self.place.whole)[..] else {
-            let why = "several servers cannot be examined at once; give the URL of one of them";
-            return Err(Invalid::new("store URL", &self.shown(), why).into());
-        };
-        self.builder.clone().examine(url, how).await
-    }
 }
 
 impl StoreArgs {

@@ -47,6 +47,8 @@ pub use self::refresh::{GetManyOrRefresh, GetOrRefresh};
 #[cfg(feature = "timestamp")]
 pub use self::timestamp::{TimestampHold, TimestampLock};
 use crate::ClientBuilder;
+#[cfg(feature = "redis")]
+use crate::QuorumInit;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined};
 use crate::error::Error;
@@ -112,6 +114,26 @@ impl ClientBuilder {
         urls: impl IntoIterator<Item: AsRef<str>>,
     ) -> Result<Client, Error> {
         block_on(self.connect_quorum(urls)).map(Client)
+    }
+
+    /// Marks the servers of a new quorum; see [`ClientBuilder::init_quorum`].
+    ///
+    /// ```no_run
+    /// let servers = ["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"];
+    /// let outcome = leasehold::Client::builder().init_quorum_blocking(servers, false)?;
+    /// println!("{outcome:?}");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::init_quorum`].
+    #[cfg(feature = "redis")]
+    pub fn init_quorum_blocking(
+        self,
+        urls: impl IntoIterator<Item: AsRef<str>>,
+        again: bool,
+    ) -> Result<QuorumInit, Error> {
+        block_on(self.init_quorum(urls, again))
     }
 
     /// Gathers the facts that decide whether the store at `url` is fit for locks; see [`ClientBuilder::examine`].

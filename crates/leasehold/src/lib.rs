@@ -80,6 +80,8 @@ pub use mutex::Mutex;
 /// The version of rustls whose [`ClientConfig`](rustls::ClientConfig) [`ClientBuilder::tls`] takes.
 #[cfg(feature = "tls")]
 pub use rustls;
+#[cfg(feature = "redis")]
+pub use store::QuorumInit;
 pub use store::memory::Memory;
 #[cfg(feature = "timestamp")]
 pub use timestamp::{TimestampHold, TimestampLock};

@@ -37,7 +37,7 @@ mod proposer;
 mod round;
 
 pub use self::mark::{AHEAD, Mark, quarantine};
-pub use self::node::{NodeMemory, bucket};
+pub use self::node::{BUCKETS, NodeMemory, bucket};
 pub use self::proposer::Proposer;
 pub use self::round::{Refusal, Round, Verdict};
 pub use crate::proposal::{NoVote, Proposal, QuorumTerms};

@@ -7,7 +7,7 @@ use crate::fence::Counter;
 use crate::name::LockName;
 
 /// How many fence counters a node has. Names of other buckets do not raise the counter of a name.
-const BUCKETS: u16 = 1_024;
+pub const BUCKETS: u16 = 1_024;
 
 /// The bucket of a name: CRC-16/XMODEM of its key, as the slots of Redis Cluster use it, modulo 1,024.
 pub fn bucket(name: &LockName) -> u16 {

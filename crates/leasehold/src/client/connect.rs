@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::builder::ClientBuilder;
 use super::handle::Client;
-#[cfg(feature = "doctor")]
+#[cfg(any(feature = "doctor", feature = "redis"))]
 use crate::clock::Clock;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined};
@@ -20,6 +20,8 @@ use crate::error::{Error, StoreError, StoreErrorKind, within};
 use crate::guard::{Guard, GuardSink};
 use crate::lease::{Engine, EngineConfig, Identity, NoticeSink};
 use crate::runtime::Tasks;
+#[cfg(feature = "redis")]
+use crate::store::QuorumInit;
 use crate::store::memory::Memory;
 use crate::store::{self, Attach, Opened};
 use crate::telemetry::Telemetry;
@@ -115,16 +117,56 @@ impl ClientBuilder {
         let target = self.target(url)?;
         let how = how.clone().keys(self.naming()?.pattern(&how.keys));
         let limit = self.request_timeout;
-        let (reply, answer) = oneshot::channel();
-        // On a new thread, since the caller may be on any executor.
-        let work = move || async move {
-            let report = store::examine(&target, &how, &Clock::system(), limit).await;
-            // Fails if the caller has gone.
-            drop(reply.send(report));
+        aside("leasehold-doctor", async move {
+            store::examine(&target, &how, &Clock::system(), limit).await
+        })
+        .await
+    }
+
+    /// Marks the servers of a new quorum, so that they vote at once. Without a mark, a server may have lost its data: the first client that
+    /// asks it for a vote marks it, and it keeps out until all leases from before have ended. `urls` are the servers, or one URL of a
+    /// quorum, as for [`ClientBuilder::connect_quorum`] and [`ClientBuilder::connect`].
+    ///
+    /// Servers that have the mark of this quorum are left alone. With `again`, other marks are replaced: to change the number of servers or
+    /// the longest TTL. Before that, stop all clients. The servers then vote when all leases under the former terms have ended.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use leasehold::{Client, QuorumInit};
+    ///
+    /// let servers = ["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"];
+    /// if Client::builder().init_quorum(servers, false).await? == QuorumInit::New {
+    ///     println!("all servers vote now");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting or URL. [`Error::Store`] when a server does not answer, is a replica, is named twice, or has
+    /// another mark. Then no server was changed, unless a server failed between the first look and its mark.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops nothing: the work ends by itself on its own thread.
+    #[cfg(feature = "redis")]
+    pub async fn init_quorum(
+        self,
+        urls: impl IntoIterator<Item: AsRef<str>>,
+        again: bool,
+    ) -> Result<QuorumInit, Error> {
+        self.check_request_timeout()?;
+        let urls: Vec<String> = urls
+            .into_iter()
+            .map(|url| url.as_ref().to_owned())
+            .collect();
+        let target = match &urls[..] {
+            [url] => self.target(url)?,
+            urls => self.with_settings(store::Target::quorum(urls)?)?,
         };
-        let _started: Tasks = Tasks::on_thread("leasehold-doctor".into(), work)
-            .map_err(|error| StoreError::new("client", StoreErrorKind::Exhausted, error))?;
-        answer.await.map_err(|_| StoreError::closed())?
+        let limit = self.request_timeout;
+        aside("leasehold-quorum", async move {
+            store::init_quorum(&target, again, &Clock::system(), limit).await
+        })
+        .await
     }
 
     /// A client of `memory`. Other clients of this process may use the same [`Memory`].
@@ -265,6 +307,22 @@ impl ClientBuilder {
             close_limit: (limit * 2).max(Duration::from_secs(1)),
         })
     }
+}
+
+/// Does work on a thread of its own, since the caller may be on any executor.
+#[cfg(any(feature = "doctor", feature = "redis"))]
+async fn aside<T: Send + 'static>(
+    thread: &str,
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    let (reply, answer) = oneshot::channel();
+    let main = move || async move {
+        // Fails if the caller has gone.
+        drop(reply.send(work.await));
+    };
+    let _started: Tasks = Tasks::on_thread(thread.into(), main)
+        .map_err(|error| StoreError::new("client", StoreErrorKind::Exhausted, error))?;
+    answer.await.map_err(|_| StoreError::closed())?
 }
 
 fn no_runtime() -> Invalid {

@@ -29,6 +29,8 @@ use leasehold_core::Invalid;
 pub(crate) use self::contract::{Answer, Attach, Done, Listener, Notice, Store};
 pub(crate) use self::opened::Opened;
 #[cfg(feature = "redis")]
+pub use self::redis::QuorumInit;
+#[cfg(feature = "redis")]
 use crate::access::Access;
 use crate::clock::Clock;
 #[cfg(feature = "doctor")]
@@ -207,13 +209,28 @@ pub(crate) fn open(
         }
         #[cfg(feature = "redis")]
         Target::Quorum(address) => {
-            let quorum = quorum::open(*address, &attach, &clock, tasks, limit)?;
+            let quorum = quorum::open(*address, &attach, &clock, tasks, limit);
             Opened::new(Arc::new(quorum))
         }
         #[cfg(feature = "local")]
         Target::Local(path) => Opened::whole(local::LocalStore::open(&path, attach, clock)?),
         Target::Memory => Opened::whole(memory::Memory::new(clock).attach(attach)),
     })
+}
+
+/// Marks the servers of a quorum; each request may take `limit`.
+#[cfg(feature = "redis")]
+pub(crate) async fn init_quorum(
+    target: &Target,
+    again: bool,
+    clock: &Clock,
+    limit: Duration,
+) -> Result<redis::QuorumInit, Error> {
+    let Target::Quorum(address) = target else {
+        let why = "is no quorum: name 3 to 9 servers, or write redis+quorum://host1,host2,host3/";
+        return Err(Invalid::new("store URL", "...", why).into());
+    };
+    Ok(redis::init(address, again, clock, limit).await?)
 }
 
 #[cfg(feature = "doctor")]

@@ -3,9 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::Invalid;
-use leasehold_core::quorum::QuorumTerms;
-
 use super::store::QuorumStore;
 use crate::clock::Clock;
 use crate::runtime::Tasks;
@@ -19,19 +16,8 @@ pub(crate) fn open(
     clock: &Clock,
     tasks: &Tasks,
     limit: Duration,
-) -> Result<QuorumStore, Invalid> {
-    let label = address.to_string();
-    let QuorumAddress {
-        nodes,
-        longest_ttl,
-        durable,
-    } = address;
-    let count = u8::try_from(nodes.len());
-    let count = count.map_err(|_| Invalid::new("store URL", &label, "names too many servers"))?;
-    let terms = QuorumTerms {
-        nodes: count,
-        longest_ttl,
-    };
+) -> QuorumStore {
+    let (label, terms, durable) = (address.to_string(), address.terms(), address.durable);
     let listener = attach.listener.clone();
     let open = |address, listener| -> Arc<dyn Store> {
         let node = NodeTerms { terms, durable };
@@ -50,13 +36,13 @@ pub(crate) fn open(
             limit,
         ))
     };
-    Ok(QuorumStore::open(
+    QuorumStore::open(
         terms,
         label,
         clock.clone(),
         tasks,
         &listener,
-        nodes,
+        address.nodes,
         open,
-    ))
+    )
 }

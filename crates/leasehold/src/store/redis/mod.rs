@@ -8,6 +8,7 @@
 //! | [`index`] | the index of names for operators |
 //! | `cache`, `timestamp` | cache entries; locks whose value is their deadline |
 //! | [`doctor`] | whether a server is fit for locks |
+//! | [`init`] | marks the servers of a new quorum |
 //! | [`node`] | one server: its connection, its scripts, and the time limits of requests |
 //! | [`connection`] | makes, keeps and replaces a connection; which thread does its work |
 //! | [`queue`] | the submission queue: steps until a connection takes them, and until they are answered |
@@ -31,6 +32,7 @@ mod connection;
 mod doctor;
 mod fault;
 mod index;
+mod init;
 #[cfg(all(leasehold_mutations, debug_assertions))]
 mod mutation;
 mod node;
@@ -49,5 +51,7 @@ pub(crate) use self::address::Address;
 pub(crate) use self::address::quorum::QuorumAddress;
 #[cfg(feature = "doctor")]
 pub(in crate::store) use self::doctor::examine;
+pub use self::init::QuorumInit;
+pub(in crate::store) use self::init::init;
 pub(crate) use self::router::RedisStore;
 pub(crate) use self::scripts::NodeTerms;

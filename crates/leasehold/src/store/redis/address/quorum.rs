@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use leasehold_core::quorum::QuorumTerms;
 use leasehold_core::{Invalid, Ttl};
 use redis::ConnectionAddr;
 
@@ -55,6 +56,15 @@ impl QuorumAddress {
     pub(crate) fn of(nodes: Vec<Address>) -> Result<Self, Invalid> {
         let shown = listed(&nodes);
         Self::with_defaults(nodes).map_err(|why| Invalid::new("store URL", &shown, why))
+    }
+
+    /// What all clients of the quorum agree on.
+    pub(crate) fn terms(&self) -> QuorumTerms {
+        QuorumTerms {
+            // At most nine.
+            nodes: u8::try_from(self.nodes.len()).unwrap_or(u8::MAX),
+            longest_ttl: self.longest_ttl,
+        }
     }
 
     fn with_defaults(nodes: Vec<Address>) -> Result<Self, String> {

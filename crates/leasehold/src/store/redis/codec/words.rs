@@ -14,8 +14,13 @@ pub(in crate::store::redis) const MARK_ID: usize = 16;
 
 /// The key of the counter of a name's bucket. A client that counts another quorum finds no counter there.
 pub(in crate::store::redis) fn counter_of(terms: QuorumTerms, name: &LockName) -> String {
+    counter_in(terms, bucket(name))
+}
+
+/// The key of the counter of a bucket.
+pub(in crate::store::redis) fn counter_in(terms: QuorumTerms, bucket: u16) -> String {
     let QuorumTerms { nodes, longest_ttl } = terms;
-    format!("{MARK}:{nodes}:{}:{}", longest_ttl.millis(), bucket(name))
+    format!("{MARK}:{nodes}:{}:{bucket}", longest_ttl.millis())
 }
 
 /// The index of names for operators.

@@ -27,6 +27,6 @@ pub(super) mod login;
 mod placement;
 pub(super) mod refusal;
 mod runner;
-mod server;
+pub(super) mod server;
 #[cfg(feature = "tls")]
 mod tls;

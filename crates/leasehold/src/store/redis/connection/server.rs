@@ -72,19 +72,24 @@ impl ServerId {
 
 /// When a server was started, and which start it was.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Started {
+pub(in crate::store::redis) struct Started {
     run: String,
     ago: Duration,
 }
 
 impl Started {
     /// Reads the reply to `INFO server`.
-    pub(super) fn read(server: &Value) -> Option<Self> {
+    pub(in crate::store::redis) fn read(server: &Value) -> Option<Self> {
         let text: String = redis::from_redis_value_ref(server).ok()?;
         Some(Self {
             run: field(&text, "run_id")?,
             ago: Duration::from_secs(field(&text, "uptime_in_seconds")?.parse().ok()?),
         })
+    }
+
+    /// The identity of this start of the server.
+    pub(in crate::store::redis) fn into_run(self) -> String {
+        self.run
     }
 
     /// How long a client asks this node for no votes: as long as after a loss of all data, since the last changes may be

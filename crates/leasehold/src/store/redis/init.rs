@@ -1,0 +1,245 @@
+//! Marks the servers of a quorum. A marked server remembers since when it votes, and whose clients it serves.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::Ttl;
+use leasehold_core::quorum::{BUCKETS, QuorumTerms, quarantine};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, RedisResult, pipe};
+
+use super::QuorumAddress;
+use super::address::Address;
+use super::codec::words::{MARK, MARK_ID, counter_in};
+use super::connection::dial;
+use super::connection::login::login;
+use super::connection::refusal::{closed, refusal, silent};
+use super::connection::server::Started;
+use crate::clock::Clock;
+use crate::error::{StoreError, StoreErrorKind};
+
+/// The outcome of an initialisation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QuorumInit {
+    /// The servers were marked as those of a new quorum, and vote at once.
+    New,
+    /// They were marked before, for these terms. Nothing was changed.
+    Already,
+    /// They were marked anew, and vote after this time.
+    Again {
+        /// How long no lock is granted.
+        votes_in: Duration,
+    },
+}
+
+/// A server as it is found.
+struct Found {
+    run: String,
+    now_ms: u64,
+    mark: Option<String>,
+}
+
+/// Marks all servers, or none. With `again`, replaces the marks that they have.
+pub(crate) async fn init(
+    address: &QuorumAddress,
+    again: bool,
+    clock: &Clock,
+    limit: Duration,
+) -> Result<QuorumInit, StoreError> {
+    let terms = address.terms();
+    let looks = address.nodes.iter().map(|node| look(node, clock, limit));
+    let found: Vec<Found> = join_all(looks)
+        .await
+        .into_iter()
+        .collect::<Result<_, _>>()?;
+    let refuse = |node: usize, why: String| {
+        let server = address.nodes[node].to_string();
+        Err(StoreError::new(server, StoreErrorKind::Protocol, why))
+    };
+    for (node, server) in found.iter().enumerate() {
+        let first = found.iter().position(|other| other.run == server.run);
+        if let Some(first) = first.filter(|first| *first < node) {
+            let other = &address.nodes[first];
+            return refuse(
+                node,
+                format!(
+                    "it is the server of {other}; each vote must come from a server of its own"
+                ),
+            );
+        }
+    }
+    let own = format!("{} {} ", terms.nodes, terms.longest_ttl.millis());
+    let is_own = |server: &Found| {
+        server
+            .mark
+            .as_ref()
+            .is_some_and(|mark| mark.starts_with(&own))
+    };
+    let marked = found.iter().position(|server| server.mark.is_some());
+    let marks: Vec<(String, Option<QuorumTerms>)> = match marked {
+        None => found
+            .iter()
+            .map(|server| (mark(terms, 0, &server.run), None))
+            .collect(),
+        Some(_) if again => {
+            let longest = found
+                .iter()
+                .filter_map(|server| terms_of(server.mark.as_deref()?));
+            let longest = longest.map(|terms| terms.longest_ttl).max();
+            let wait = pause(terms, longest);
+            let mark = |server: &Found| {
+                // The quarantine is counted from here on.
+                let made_at_ms =
+                    server.now_ms + millis(wait.saturating_sub(quarantine(terms.longest_ttl)));
+                let before = server.mark.as_deref().and_then(terms_of);
+                (mark(terms, made_at_ms, &server.run), before)
+            };
+            found.iter().map(mark).collect()
+        }
+        Some(_) if found.iter().all(is_own) => return Ok(QuorumInit::Already),
+        Some(node) => {
+            let why = match found.iter().position(|server| server.mark.is_none()) {
+                Some(other) => format!(
+                    "it has a mark of a quorum, and {} has none: that server is new, or has lost its data. The first client that asks it for a vote marks it, and it votes a quarantine later. To begin anew, stop all clients and add --again",
+                    address.nodes[other]
+                ),
+                None => "it has the mark of a quorum with another number of servers or another longest TTL. To change them, stop all clients and add --again".into(),
+            };
+            return refuse(node, why);
+        }
+    };
+    let writes = address.nodes.iter().zip(&marks);
+    let writes =
+        writes.map(|(node, (mark, before))| write(node, mark, *before, again, clock, limit));
+    for written in join_all(writes).await {
+        written?;
+    }
+    if marked.is_none() {
+        return Ok(QuorumInit::New);
+    }
+    let before = marks.iter().filter_map(|(_, before)| *before);
+    let longest = before.map(|terms| terms.longest_ttl).max();
+    Ok(QuorumInit::Again {
+        votes_in: pause(terms, longest),
+    })
+}
+
+/// How long servers with new terms give no vote: until all leases under the former terms have ended.
+fn pause(terms: QuorumTerms, before: Option<Ttl>) -> Duration {
+    quarantine(before.map_or(terms.longest_ttl, |before| before.max(terms.longest_ttl)))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn mark(terms: QuorumTerms, made_at_ms: u64, run: &str) -> String {
+    let longest = terms.longest_ttl.millis();
+    let id = run.get(..MARK_ID).unwrap_or(run);
+    format!("{} {longest} {made_at_ms} {id}", terms.nodes)
+}
+
+fn terms_of(mark: &str) -> Option<QuorumTerms> {
+    let mut words = mark.split(' ');
+    let (nodes, longest) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    Some(QuorumTerms {
+        nodes,
+        longest_ttl: Ttl::new(Duration::from_millis(longest)).ok()?,
+    })
+}
+
+/// Looks at a server.
+async fn look(node: &Address, clock: &Clock, limit: Duration) -> Result<Found, StoreError> {
+    let mut questions = pipe();
+    questions.cmd("ROLE");
+    questions.cmd("INFO").arg("server");
+    questions.cmd("TIME");
+    questions.cmd("GET").arg(MARK);
+    let (role, info, (seconds, micros), mark): (
+        redis::Value,
+        redis::Value,
+        (u64, u64),
+        Option<String>,
+    ) = ask(node, &questions, clock, limit).await?;
+    let refuse = |kind, why: &str| StoreError::new(node.to_string(), kind, why);
+    let role: Vec<redis::Value> = redis::from_redis_value(role).unwrap_or_default();
+    let role = role
+        .first()
+        .and_then(|role| redis::from_redis_value_ref::<String>(role).ok());
+    if role.is_none_or(|role| role != "master") {
+        let why = "it is no primary: a quorum is made of servers that replicate no other one";
+        return Err(refuse(StoreErrorKind::ReadOnly, why));
+    }
+    let started = Started::read(&info);
+    let run = started.map(Started::into_run).ok_or_else(|| {
+        refuse(
+            StoreErrorKind::Protocol,
+            "it does not say which server it is (run_id in INFO server)",
+        )
+    })?;
+    Ok(Found {
+        run,
+        now_ms: seconds * 1_000 + micros / 1_000,
+        mark,
+    })
+}
+
+/// Writes a mark, and deletes the counters of the former terms: their clients must not find a counter.
+async fn write(
+    node: &Address,
+    mark: &str,
+    before: Option<QuorumTerms>,
+    again: bool,
+    clock: &Clock,
+    limit: Duration,
+) -> Result<(), StoreError> {
+    let mut changes = pipe();
+    changes.atomic();
+    let set = changes.cmd("SET").arg(MARK).arg(mark);
+    if !again {
+        set.arg("NX");
+    }
+    if let Some(before) = before {
+        let counters = (0..BUCKETS).map(|bucket| counter_in(before, bucket));
+        changes.cmd("DEL").arg(counters.collect::<Vec<_>>());
+    }
+    let answers: Vec<redis::Value> = ask(node, &changes, clock, limit).await?;
+    if answers.first() == Some(&redis::Value::Nil) {
+        let why = "it was marked by another program meanwhile; look at the key leasehold:quorum of all servers";
+        return Err(StoreError::new(
+            node.to_string(),
+            StoreErrorKind::Protocol,
+            why,
+        ));
+    }
+    Ok(())
+}
+
+/// Asks over a connection of its own.
+async fn ask<T: FromRedisValue>(
+    node: &Address,
+    questions: &Pipeline,
+    clock: &Clock,
+    limit: Duration,
+) -> Result<T, StoreError> {
+    let settings = login(node, clock, limit).await?;
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
+    let asking = async {
+        let (mut connection, driver): (MultiplexedConnection, _) =
+            dial::open(node, &settings, config, None)
+                .await
+                .map_err(|error| refusal(node, &error))?;
+        tokio::select! {
+            answer = questions.query_async(&mut connection) => {
+                let answer: RedisResult<T> = answer;
+                answer.map_err(|error| refusal(node, &error))
+            }
+            () = driver => Err(closed(node)),
+        }
+    };
+    let answered = clock.within(limit, asking).await;
+    answered.unwrap_or_else(|| Err(silent(node, Some(limit))))
+}
