@@ -277,6 +277,10 @@ impl From<Error> for Exit {
                 CONFIG,
                 "check that the URL names a Redis or Valkey, and the type of the key",
             ),
+            StoreErrorKind::Misconfigured => (
+                CONFIG,
+                "use the settings that the message names, for all clients alike",
+            ),
             StoreErrorKind::Closed => (SOFTWARE, "this is a bug in leasehold"),
             StoreErrorKind::Exhausted => (SOFTWARE, MORE_RESOURCES),
             StoreErrorKind::ReadOnly => (UNAVAILABLE, "give the URL of the primary"),

@@ -229,6 +229,8 @@ pub enum StoreErrorKind {
     Unavailable,
     /// The other side does not speak the protocol, or a key beside the lock holds something else.
     Protocol,
+    /// The store is not set up for this request: a node of another quorum, or a quorum that is asked for cache entries.
+    Misconfigured,
     /// The client was closed.
     Closed,
     /// This process or its host has no file descriptor, thread or memory left; the store was not at fault.
@@ -245,6 +247,7 @@ impl StoreErrorKind {
             Self::Full => "out of space",
             Self::Unavailable => "refuses writes for now",
             Self::Protocol => "unexpected answer",
+            Self::Misconfigured => "is not set up for this",
             Self::Closed => "the client is closed",
             Self::Exhausted => "this process or host is out of resources",
         }

@@ -63,7 +63,7 @@ impl GuardCore {
         }
     }
 
-    /// The entries of the store. Only one that a test plays has none.
+    /// The entries of the store. A quorum has none.
     pub(super) fn entries(&self) -> Option<&dyn Entries> {
         self.entries.as_deref()
     }
@@ -104,7 +104,9 @@ impl GuardCore {
         request: impl Fn(&'a dyn Entries) -> BoxFuture<'a, Result<T, StoreError>>,
     ) -> Result<T, Refusal> {
         let Some(entries) = self.entries() else {
-            return Err(Refusal::Store(StoreError::closed()));
+            let why = "it keeps no cache entries: use one server for them";
+            let (store, kind) = (self.engine.store.label(), StoreErrorKind::Misconfigured);
+            return Err(Refusal::Store(StoreError::new(store, kind, why)));
         };
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut tries = 1;

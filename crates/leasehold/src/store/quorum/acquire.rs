@@ -425,10 +425,10 @@ fn told(reason: NoVote, own: QuorumTerms) -> Option<(StoreErrorKind, String)> {
                 shown(other),
                 shown(own)
             );
-            Some((StoreErrorKind::Protocol, why))
+            Some((StoreErrorKind::Misconfigured, why))
         }
         NoVote::NotANode => Some((
-            StoreErrorKind::Protocol,
+            StoreErrorKind::Misconfigured,
             "this store is no node of a quorum".into(),
         )),
     }

@@ -141,7 +141,7 @@ impl Store for QuorumStore {
             // A quorum is no node of another one.
             Step::Propose(_) | Step::GiveBack { .. } => {
                 let why = "a quorum takes no proposals";
-                let error = StoreError::new(&quorum.label, StoreErrorKind::Protocol, why);
+                let error = StoreError::new(&quorum.label, StoreErrorKind::Misconfigured, why);
                 done.answer(Err(error));
             }
         }

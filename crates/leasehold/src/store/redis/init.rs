@@ -55,7 +55,7 @@ pub(crate) async fn init(
         .collect::<Result<_, _>>()?;
     let refuse = |node: usize, why: String| {
         let server = address.nodes[node].to_string();
-        Err(StoreError::new(server, StoreErrorKind::Protocol, why))
+        Err(StoreError::new(server, StoreErrorKind::Misconfigured, why))
     };
     for (node, server) in found.iter().enumerate() {
         let first = found.iter().position(|other| other.run == server.run);
@@ -169,7 +169,7 @@ async fn look(node: &Address, clock: &Clock, limit: Duration) -> Result<Found, S
         .and_then(|role| redis::from_redis_value_ref::<String>(role).ok());
     if role.is_none_or(|role| role != "master") {
         let why = "it is no primary: a quorum is made of servers that replicate no other one";
-        return Err(refuse(StoreErrorKind::ReadOnly, why));
+        return Err(refuse(StoreErrorKind::Misconfigured, why));
     }
     let started = Started::read(&info);
     let run = started.map(Started::into_run).ok_or_else(|| {
@@ -209,7 +209,7 @@ async fn write(
         let why = "it was marked by another program meanwhile; look at the key leasehold:quorum of all servers";
         return Err(StoreError::new(
             node.to_string(),
-            StoreErrorKind::Protocol,
+            StoreErrorKind::Misconfigured,
             why,
         ));
     }
