@@ -31,9 +31,6 @@ const SERVERS: &str = "try it now        eval \"$(leasehold dev)\"
     your Redis        export LEASEHOLD_URL=redis://host:6379/
     for all programs  write url = \"redis://host:6379/\" to ";
 
-/// The TTL of a lease, unless configured.
-const DEFAULT_TTL: Duration = Duration::from_secs(30);
-
 const TTL_HELP: &str = "How long the lease lasts if this process dies or loses the store, 10ms to 24h; renewed each third of it [env: LEASEHOLD_TTL] [default: 30s]";
 
 /// The options that select the store. Every verb that uses a store has them.

@@ -154,6 +154,29 @@ impl ClientBuilder {
     pub fn examine_blocking(self, url: &str, how: &Examination) -> Result<Examined, Error> {
         block_on(self.examine(url, how))
     }
+
+    /// Gathers the facts about a quorum of servers; see [`ClientBuilder::examine_quorum`].
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use leasehold::{Client, doctor::Examination};
+    ///
+    /// let servers = ["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"];
+    /// let how = Examination::new(Duration::from_secs(30));
+    /// println!("{:?}", Client::builder().examine_quorum_blocking(servers, &how)?);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::examine_quorum`].
+    #[cfg(all(feature = "doctor", feature = "redis"))]
+    pub fn examine_quorum_blocking(
+        self,
+        urls: impl IntoIterator<Item: AsRef<str>>,
+        how: &Examination,
+    ) -> Result<Examined, Error> {
+        block_on(self.examine_quorum(urls, how))
+    }
 }
 
 impl Client {

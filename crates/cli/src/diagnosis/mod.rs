@@ -5,6 +5,7 @@
 //! | [`report`] | the outcome, for both purposes of locks |
 //! | [`rule`] | the form of a rule |
 //! | [`reach`], [`memory`], [`durability`], [`replication`], [`access`], [`host`], [`keys`] | the rules for a server |
+//! | [`quorum`] | the rules for a quorum of servers |
 //! | [`embedded`] | the rules for a file, and for memory |
 
 #![allow(
@@ -18,6 +19,7 @@ mod embedded;
 mod host;
 mod keys;
 mod memory;
+mod quorum;
 mod reach;
 mod replication;
 mod report;
@@ -55,6 +57,15 @@ pub(crate) fn diagnose(examined: Examined) -> Report {
             server: server(&facts),
             findings: judge(&facts),
             acl: Some(facts.acl),
+        },
+        Facts::Quorum(facts) => Report {
+            store,
+            server: Server::named(&format!("{} servers", facts.nodes.len()), ""),
+            findings: quorum::findings(&facts),
+            acl: facts
+                .nodes
+                .into_iter()
+                .find_map(|node| Some(node.facts.ok()?.acl)),
         },
         Facts::File(facts) => Report {
             store,

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use leasehold::doctor::{Examination, Examined};
-use leasehold::{Client, ClientBuilder, Invalid, QuorumInit};
+use leasehold::{Client, ClientBuilder, QuorumInit};
 
-use super::DEFAULT_TTL;
 use crate::config::{Origin, REDIS_URL, Value};
 use crate::diagnosis::{Finding, Purpose, State, diagnose};
 use crate::exit::Exit;
 use crate::inherited_store::StoreLocation;
 use crate::{address, messages, values};
+
+/// The TTL of a lease, unless configured.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// A store to connect to, with its settings.
 pub(crate) struct Target {
@@ -97,10 +99,10 @@ impl Target {
 
     /// Checks that the store is fit for locks.
     pub(crate) async fn examine(&self, how: &Examination) -> Result<Examined, leasehold::Error> {
-        let [url] = address::split(&self.place.whole)[..] else {
-            let why = "several servers cannot be examined at once; give the URL of one of them";
-            return Err(Invalid::new("store URL", &self.shown(), why).into());
-        };
-        self.builder.clone().examine(url, how).await
+        let builder = self.builder.clone();
+        match address::split(&self.place.whole)[..] {
+            [url] => builder.examine(url, how).await,
+            ref urls => builder.examine_quorum(urls, how).await,
+        }
     }
 }

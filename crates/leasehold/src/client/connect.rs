@@ -113,8 +113,46 @@ impl ClientBuilder {
     /// Dropping the future stops nothing: the examination ends by itself on its own thread, and removes its scratch lock.
     #[cfg(feature = "doctor")]
     pub async fn examine(self, url: &str, how: &Examination) -> Result<Examined, Error> {
-        self.check_request_timeout()?;
         let target = self.target(url)?;
+        self.examine_target(target, how).await
+    }
+
+    /// The same for a quorum of servers, as [`ClientBuilder::connect_quorum`] takes them. It uses a scratch lock on each server, and takes no
+    /// vote.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use std::time::Duration;
+    /// use leasehold::{Client, doctor::Examination};
+    ///
+    /// let servers = ["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"];
+    /// let how = Examination::new(Duration::from_secs(30));
+    /// println!("{:?}", Client::builder().examine_quorum(servers, &how).await?.facts);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::examine`]; [`Error::Store`] if no server answers.
+    ///
+    /// # Cancel safety
+    /// As [`ClientBuilder::examine`].
+    #[cfg(all(feature = "doctor", feature = "redis"))]
+    pub async fn examine_quorum(
+        self,
+        urls: impl IntoIterator<Item: AsRef<str>>,
+        how: &Examination,
+    ) -> Result<Examined, Error> {
+        let target = self.with_settings(store::Target::quorum(urls)?)?;
+        self.examine_target(target, how).await
+    }
+
+    #[cfg(feature = "doctor")]
+    async fn examine_target(
+        &self,
+        target: store::Target,
+        how: &Examination,
+    ) -> Result<Examined, Error> {
+        self.check_request_timeout()?;
         let how = how.clone().keys(self.naming()?.pattern(&how.keys));
         let limit = self.request_timeout;
         aside("leasehold-doctor", async move {

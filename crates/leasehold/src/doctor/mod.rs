@@ -15,11 +15,15 @@
 //! # Ok(()) }
 //! ```
 
+#[cfg(feature = "redis")]
+mod quorum;
 mod server;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "redis")]
+pub use self::quorum::{ClockFacts, MarkFacts, NodeFacts, QuorumFacts};
 pub use self::server::{Fields, IndexedKey, Part, Probe, ServerFacts, Transport, Without};
 
 /// The scope of an examination.
@@ -96,6 +100,9 @@ impl Examined {
 pub enum Facts {
     /// A Redis, a Valkey, or a server that speaks their protocol.
     Server(Box<ServerFacts>),
+    /// A quorum of servers.
+    #[cfg(feature = "redis")]
+    Quorum(Box<QuorumFacts>),
     /// A file of `local:`.
     File(FileFacts),
     /// The memory of one client.

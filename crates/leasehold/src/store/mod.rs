@@ -29,7 +29,7 @@ use leasehold_core::Invalid;
 pub(crate) use self::contract::{Answer, Attach, Done, Listener, Notice, Store};
 pub(crate) use self::opened::Opened;
 #[cfg(feature = "redis")]
-pub use self::redis::QuorumInit;
+pub use self::quorum::QuorumInit;
 #[cfg(feature = "redis")]
 use crate::access::Access;
 use crate::clock::Clock;
@@ -165,13 +165,6 @@ impl Target {
 #[cfg(feature = "redis")]
 const NO_SERVER: &str = "is no server, and a quorum is made of Redis or Valkey servers only";
 
-/// The error for a quorum, for which there is no store yet.
-#[cfg(feature = "redis")]
-fn not_supported(quorum: &redis::QuorumAddress) -> Error {
-    let why = "a quorum is not supported yet";
-    Invalid::new("store URL", &quorum.to_string(), why).into()
-}
-
 /// The error for a store that this build lacks.
 #[cfg(not(all(feature = "redis", feature = "local", feature = "tls")))]
 fn left_out(feature: &str) -> String {
@@ -209,7 +202,7 @@ pub(crate) fn open(
         }
         #[cfg(feature = "redis")]
         Target::Quorum(address) => {
-            let quorum = quorum::open(*address, &attach, &clock, tasks, limit);
+            let quorum = redis::open_quorum(*address, &attach, &clock, tasks, limit);
             Opened::new(Arc::new(quorum))
         }
         #[cfg(feature = "local")]
@@ -225,7 +218,7 @@ pub(crate) async fn init_quorum(
     again: bool,
     clock: &Clock,
     limit: Duration,
-) -> Result<redis::QuorumInit, Error> {
+) -> Result<QuorumInit, Error> {
     let Target::Quorum(address) = target else {
         let why = "is no quorum: name 3 to 9 servers, or write redis+quorum://host1,host2,host3/";
         return Err(Invalid::new("store URL", "...", why).into());
@@ -249,7 +242,7 @@ pub(crate) async fn examine(
         #[cfg(feature = "redis")]
         Target::Redis(address) => Ok(redis::examine(address, how, clock, limit).await?),
         #[cfg(feature = "redis")]
-        Target::Quorum(address) => Err(not_supported(address)),
+        Target::Quorum(address) => Ok(redis::examine_quorum(address, how, clock, limit).await?),
         #[cfg(feature = "local")]
         Target::Local(path) => local::examine(path, clock).await,
         Target::Memory => Ok(Examined::new("memory:", Facts::Memory)),

@@ -267,7 +267,9 @@ fn name_here(verb: &str) -> &str {
         "ended" => "wait_ended",
         "connect" => "connect_blocking",
         "connect_quorum" => "connect_quorum_blocking",
+        "init_quorum" => "init_quorum_blocking",
         "examine" => "examine_blocking",
+        "examine_quorum" => "examine_quorum_blocking",
         verb => verb,
     }
 }

@@ -324,6 +324,8 @@ fn the_document_has_every_check() {
     assert_eq!(ids("<!-- checks:redis -->"), known);
     let unique: BTreeSet<_> = known.iter().collect();
     assert_eq!(unique.len(), known.len());
+    let over_all = crate::diagnosis::quorum::RULES.map(|(id, _)| id);
+    assert_eq!(ids("<!-- checks:quorum -->"), over_all);
     let listed = ids("<!-- checks:embedded -->");
     let file = FileFacts::new("/tmp/locks.db", "3");
     let made = embedded::file(&file);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::quorum::{NoVote, Proposal, Proposer, QuorumTerms, Refusal, Verdict};
 use leasehold_core::{Acceptable, Block, Busy, Fence, Fences, Held, LockName, Owner, Reply, Step};
 
-use super::attempt::{Attempt, ROUNDS, Request, Said, TRIES};
+use super::attempt::{Attempt, NodeReply, ROUNDS, Request, TRIES};
 use super::judge::without_majority;
 use super::owners::Record;
 use super::state::{Quorum, State};
@@ -279,7 +279,7 @@ impl Context<'_> {
         let Some(attempt) = &record.attempt else {
             return;
         };
-        if let Some(Said::Busy(busy)) = attempt.lead_said() {
+        if let Some(NodeReply::Busy(busy)) = attempt.lead_said() {
             if !self.stuck.is_stuck(&record.name, &busy.holder, self.now) {
                 return self.busy(record, None);
             }
@@ -306,7 +306,7 @@ impl Context<'_> {
         match (refusal, attempt.lead_said()) {
             // Its next answer decides whether this client may keep its votes.
             (Refusal::Busy, None) => {}
-            (Refusal::Busy, Some(Said::Vote)) => {
+            (Refusal::Busy, Some(NodeReply::Vote)) => {
                 let has_time = self.now.since(attempt.began) < attempt.request.ttl.get() / 3;
                 if attempt.is_pausing {
                 } else if attempt.tries < TRIES && has_time {
@@ -319,8 +319,8 @@ impl Context<'_> {
                     self.busy(record, Some(UNQUEUED));
                 }
             }
-            (Refusal::Busy, Some(Said::Busy(_))) => self.busy(record, None),
-            (Refusal::Busy, Some(Said::Failed(_) | Said::NoVote(_))) => {
+            (Refusal::Busy, Some(NodeReply::Busy(_))) => self.busy(record, None),
+            (Refusal::Busy, Some(NodeReply::Failed(_) | NodeReply::NoVote(_))) => {
                 self.busy(record, Some(UNQUEUED));
             }
             (Refusal::Unavailable | Refusal::ClocksApart, _) => self.fail(record, refusal),
@@ -333,7 +333,7 @@ impl Context<'_> {
             return;
         };
         let keeps =
-            attempt.request.wait.is_some() && matches!(attempt.lead_said(), Some(Said::Vote));
+            attempt.request.wait.is_some() && matches!(attempt.lead_said(), Some(NodeReply::Vote));
         record.keeps_votes = keeps;
         if !keeps {
             self.give_back(record);
@@ -379,7 +379,7 @@ impl Context<'_> {
     fn error(&self, attempt: &Attempt, refusal: Refusal) -> StoreError {
         let quorum = self.quorum;
         let failed = attempt.said.iter().flatten().filter_map(|said| match said {
-            Said::Failed(error) => Some(error),
+            NodeReply::Failed(error) => Some(error),
             _ => None,
         });
         let mut reasons = attempt
@@ -387,7 +387,7 @@ impl Context<'_> {
             .iter()
             .enumerate()
             .filter_map(|(node, said)| match said {
-                Some(Said::NoVote(reason)) => told(*reason, quorum.terms)
+                Some(NodeReply::NoVote(reason)) => told(*reason, quorum.terms)
                     .map(|(kind, why)| (kind, format!("{}: {why}", quorum.nodes[node].label()))),
                 _ => None,
             });

@@ -25,7 +25,7 @@ pub(super) struct Request {
 
 /// What a node said in the current round.
 #[derive(Debug, Clone)]
-pub(super) enum Said {
+pub(super) enum NodeReply {
     Vote,
     NoVote(NoVote),
     Busy(Busy),
@@ -47,7 +47,7 @@ pub(super) struct Attempt {
     pub(super) tries: u32,
     /// The next round begins after a pause.
     pub(super) is_pausing: bool,
-    pub(super) said: Vec<Option<Said>>,
+    pub(super) said: Vec<Option<NodeReply>>,
     /// The most waiters that a node reported with its vote.
     pub(super) queued: u32,
 }
@@ -102,36 +102,36 @@ impl Attempt {
                 match reply {
                     Reply::Held(held) => {
                         self.queued = self.queued.max(held.queued);
-                        Some(Said::Vote)
+                        Some(NodeReply::Vote)
                     }
-                    Reply::NoVote(reason) => Some(Said::NoVote(reason)),
-                    Reply::Busy(busy) => Some(Said::Busy(busy)),
+                    Reply::NoVote(reason) => Some(NodeReply::NoVote(reason)),
+                    Reply::Busy(busy) => Some(NodeReply::Busy(busy)),
                     // A store that knows no proposals.
-                    _ => Some(Said::NoVote(NoVote::NotANode)),
+                    _ => Some(NodeReply::NoVote(NoVote::NotANode)),
                 }
             }
             Err(error) => {
                 verdict = self.round.silent(node);
-                Some(Said::Failed(error))
+                Some(NodeReply::Failed(error))
             }
         };
         verdict
     }
 
     /// What the lead said in this round, if anything.
-    pub(super) fn lead_said(&self) -> Option<&Said> {
+    pub(super) fn lead_said(&self) -> Option<&NodeReply> {
         self.said[self.lead].as_ref()
     }
 
     /// The refusal to report: that of the lead, or of another node.
     pub(super) fn busy(&self) -> Option<&Busy> {
         let by_lead = match self.lead_said() {
-            Some(Said::Busy(busy)) => Some(busy),
+            Some(NodeReply::Busy(busy)) => Some(busy),
             _ => None,
         };
         by_lead.or_else(|| {
             self.said.iter().flatten().find_map(|said| match said {
-                Said::Busy(busy) => Some(busy),
+                NodeReply::Busy(busy) => Some(busy),
                 _ => None,
             })
         })

@@ -70,9 +70,9 @@ fn other_holder(answers: &Answers) -> Option<HolderView> {
 pub(super) fn most_frequent<'a>(
     holders: impl Iterator<Item = &'a HolderView>,
 ) -> Option<(usize, &'a HolderView)> {
-    let mut counts: HashMap<Key<'_>, (usize, &HolderView)> = HashMap::new();
+    let mut counts: HashMap<HolderKey<'_>, (usize, &HolderView)> = HashMap::new();
     for holder in holders {
-        let (count, seen) = counts.entry(Key::of(holder)).or_insert((0, holder));
+        let (count, seen) = counts.entry(HolderKey::of(holder)).or_insert((0, holder));
         *count += 1;
         // The highest fence is that of the certificate, if there is one.
         if holder.fence > seen.fence {
@@ -84,12 +84,12 @@ pub(super) fn most_frequent<'a>(
 }
 
 #[derive(PartialEq, Eq, Hash)]
-enum Key<'a> {
+enum HolderKey<'a> {
     Owner(&'a Owner),
     Foreign(&'a str, &'a [u8]),
 }
 
-impl<'a> Key<'a> {
+impl<'a> HolderKey<'a> {
     fn of(holder: &'a HolderView) -> Self {
         match &holder.who {
             HolderIdentity::Owner(owner) => Self::Owner(owner),

@@ -2,11 +2,10 @@
 //!
 //! The rules of votes are in `leasehold_core::quorum`: a node votes on the fences that a client proposes, and a majority
 //! of votes is a lock. This folder sends the proposals, counts the votes by core's `Round`, and gives back the votes that
-//! it does not use. Only `servers` knows Redis: a node is any store that votes.
+//! it does not use. It knows nothing of Redis: a node is any store that votes.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | `servers` | opens a quorum of Redis or Valkey servers |
 //! | [`store`] | the interface of a store |
 //! | [`acquire`] | an acquisition: rounds of proposals until there is a majority, or none can be had |
 //! | [`settle`] | renewals and releases at all nodes; repair of a lease that lacks votes |
@@ -15,6 +14,7 @@
 //! | [`state`] | the nodes, and the state of this client |
 //! | [`owners`] | the votes that each owner may have, until they are given back or have expired |
 //! | [`attempt`] | the votes of one acquisition so far |
+//! | `init` | the outcome of marking the nodes |
 //! | [`lead`], [`stuck`] | which node queues the waiters of a name; leads that alone refuse a lock |
 //!
 //! # Invariants
@@ -27,11 +27,11 @@
 mod acquire;
 mod attempt;
 mod gather;
+#[cfg(feature = "redis")]
+mod init;
 mod judge;
 mod lead;
 mod owners;
-#[cfg(feature = "redis")]
-mod servers;
 mod settle;
 mod state;
 mod store;
@@ -40,6 +40,5 @@ mod stuck;
 mod tests;
 
 #[cfg(feature = "redis")]
-pub(crate) use self::servers::open;
-#[cfg(test)]
-pub(crate) use self::store::QuorumStore;
+pub use self::init::QuorumInit;
+pub(in crate::store) use self::store::QuorumStore;

@@ -32,13 +32,13 @@ pub(super) struct Record {
     pub(super) lacking: Vec<usize>,
     /// The lead has granted its vote to this waiter, with fences up to this one.
     pub(super) granted: Option<Fence>,
-    pub(super) release: Option<Release>,
+    pub(super) release: Option<OwnerRelease>,
     /// When it may be forgotten.
     until: Moment,
 }
 
 /// A release that some nodes have not got yet (V2).
-pub(super) struct Release {
+pub(super) struct OwnerRelease {
     pub(super) keep: Option<Ttl>,
     pub(super) fence: Option<Fence>,
     pub(super) gather: Arc<Gather>,

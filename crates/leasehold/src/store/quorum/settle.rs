@@ -10,7 +10,7 @@ use super::acquire::Act;
 use super::attempt::Request;
 use super::gather::{Gather, Judge};
 use super::judge::confirmed;
-use super::owners::Release;
+use super::owners::OwnerRelease;
 use super::state::Quorum;
 use crate::store::contract::{Answer, Done};
 
@@ -18,7 +18,7 @@ use crate::store::contract::{Answer, Done};
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A renewal.
-pub(super) struct Renewal {
+pub(super) struct RenewalRequest {
     pub(super) owner: Owner,
     pub(super) ttl: Ttl,
     pub(super) fence: Option<Fence>,
@@ -26,8 +26,8 @@ pub(super) struct Renewal {
 
 impl Quorum {
     /// Renews a lease at all nodes. A waiter to which the lead has granted its vote claims the others.
-    pub(super) fn extend(self: &Arc<Self>, name: &LockName, renewal: Renewal, done: Done) {
-        let Renewal { owner, ttl, fence } = renewal;
+    pub(super) fn extend(self: &Arc<Self>, name: &LockName, renewal: RenewalRequest, done: Done) {
+        let RenewalRequest { owner, ttl, fence } = renewal;
         let is_claim = {
             let (now, mut state) = (self.clock.now(), self.lock());
             let record = state.owners.get(&owner);
@@ -124,7 +124,7 @@ impl Quorum {
         let (at_once, superseded) = {
             let (now, mut state) = (self.clock.now(), self.lock());
             let record = state.owners.entry(owner, name, Duration::ZERO, now);
-            record.release = Some(Release {
+            record.release = Some(OwnerRelease {
                 keep,
                 fence,
                 gather,
@@ -149,7 +149,7 @@ impl Quorum {
                 .owners
                 .get(owner)
                 .and_then(|record| record.release.as_ref());
-            let Some(Release {
+            let Some(OwnerRelease {
                 keep,
                 fence,
                 gather,

@@ -12,7 +12,7 @@ use leasehold_core::{Block, Fence, LockName, Step, Wake};
 use super::attempt::Request;
 use super::gather::{Gather, Judge};
 use super::judge::{majority, seen, without_majority};
-use super::settle::Renewal;
+use super::settle::RenewalRequest;
 use super::state::{Quorum, State};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
@@ -127,7 +127,7 @@ impl Store for QuorumStore {
                 quorum.acquire(name, &owner, request, done);
             }
             Step::Extend { owner, ttl, fence } => {
-                quorum.extend(name, Renewal { owner, ttl, fence }, done);
+                quorum.extend(name, RenewalRequest { owner, ttl, fence }, done);
             }
             Step::Release { owner, keep, fence } => {
                 quorum.release(name, &owner, (keep, fence), done);

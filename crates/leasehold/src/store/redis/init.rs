@@ -3,35 +3,25 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::Ttl;
+#[cfg(feature = "doctor")]
+use leasehold_core::quorum::Mark;
 use leasehold_core::quorum::{BUCKETS, QuorumTerms, quarantine};
+use leasehold_core::{Now, Ttl};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, RedisResult, pipe};
 
-use super::QuorumAddress;
 use super::address::Address;
+use super::address::quorum::QuorumAddress;
 use super::codec::words::{MARK, MARK_ID, counter_in};
 use super::connection::dial;
 use super::connection::login::login;
 use super::connection::refusal::{closed, refusal, silent};
 use super::connection::server::Started;
 use crate::clock::Clock;
+#[cfg(feature = "doctor")]
+use crate::doctor::{ClockFacts, MarkFacts};
 use crate::error::{StoreError, StoreErrorKind};
-
-/// The outcome of an initialisation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum QuorumInit {
-    /// The servers were marked as those of a new quorum, and vote at once.
-    New,
-    /// They were marked before, for these terms. Nothing was changed.
-    Already,
-    /// They were marked anew, and vote after this time.
-    Again {
-        /// How long no lock is granted.
-        votes_in: Duration,
-    },
-}
+use crate::store::quorum::QuorumInit;
 
 /// A server as it is found.
 struct Found {
@@ -185,6 +175,38 @@ async fn look(node: &Address, clock: &Clock, limit: Duration) -> Result<Found, S
     })
 }
 
+/// The mark and the clock of a node.
+#[cfg(feature = "doctor")]
+pub(super) async fn peek(
+    node: &Address,
+    clock: &Clock,
+    limit: Duration,
+) -> Result<(Option<MarkFacts>, ClockFacts), StoreError> {
+    let mut questions = pipe();
+    questions.cmd("TIME");
+    questions.cmd("GET").arg(MARK);
+    let asked = ask_noting(node, &questions, clock, limit).await?;
+    let (sent, ((seconds, micros), mark)): (Now, ((u64, u64), Option<String>)) = asked;
+    let took = clock.store_now().clock_us.saturating_sub(sent.clock_us);
+    let (here_us, error) = (sent.wall_us + took / 2, Duration::from_micros(took / 2));
+    let there_us = seconds * 1_000_000 + micros;
+    let clock = ClockFacts {
+        ahead_us: there_us.cast_signed() - here_us.cast_signed(),
+        error,
+    };
+    let mark = mark.as_deref().and_then(|mark| {
+        let terms = terms_of(mark)?;
+        let made_at_ms = mark.split(' ').nth(2)?.parse().ok()?;
+        let left = Mark { terms, made_at_ms }.quarantined_for(Now::at_micros(there_us));
+        Some(MarkFacts {
+            nodes: terms.nodes,
+            longest_ttl: terms.longest_ttl.get(),
+            votes_in: left.unwrap_or_default(),
+        })
+    });
+    Ok((mark, clock))
+}
+
 /// Writes a mark, and deletes the counters of the former terms: their clients must not find a counter.
 async fn write(
     node: &Address,
@@ -223,6 +245,17 @@ async fn ask<T: FromRedisValue>(
     clock: &Clock,
     limit: Duration,
 ) -> Result<T, StoreError> {
+    let (_sent, answer) = ask_noting(node, questions, clock, limit).await?;
+    Ok(answer)
+}
+
+/// Asks over a connection of its own, and notes when the questions were sent.
+async fn ask_noting<T: FromRedisValue>(
+    node: &Address,
+    questions: &Pipeline,
+    clock: &Clock,
+    limit: Duration,
+) -> Result<(Now, T), StoreError> {
     let settings = login(node, clock, limit).await?;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -232,10 +265,11 @@ async fn ask<T: FromRedisValue>(
             dial::open(node, &settings, config, None)
                 .await
                 .map_err(|error| refusal(node, &error))?;
+        let sent = clock.store_now();
         tokio::select! {
             answer = questions.query_async(&mut connection) => {
                 let answer: RedisResult<T> = answer;
-                answer.map_err(|error| refusal(node, &error))
+                answer.map(|answer| (sent, answer)).map_err(|error| refusal(node, &error))
             }
             () = driver => Err(closed(node)),
         }

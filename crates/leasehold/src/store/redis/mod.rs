@@ -8,7 +8,7 @@
 //! | [`index`] | the index of names for operators |
 //! | `cache`, `timestamp` | cache entries; locks whose value is their deadline |
 //! | [`doctor`] | whether a server is fit for locks |
-//! | [`init`] | marks the servers of a new quorum |
+//! | [`quorum`], [`init`] | opens a quorum of servers; marks the servers of a new one |
 //! | [`node`] | one server: its connection, its scripts, and the time limits of requests |
 //! | [`connection`] | makes, keeps and replaces a connection; which thread does its work |
 //! | [`queue`] | the submission queue: steps until a connection takes them, and until they are answered |
@@ -37,6 +37,7 @@ mod init;
 mod mutation;
 mod node;
 mod queue;
+mod quorum;
 mod router;
 mod scripts;
 #[cfg(feature = "cache")]
@@ -50,8 +51,7 @@ mod wake;
 pub(crate) use self::address::Address;
 pub(crate) use self::address::quorum::QuorumAddress;
 #[cfg(feature = "doctor")]
-pub(in crate::store) use self::doctor::examine;
-pub use self::init::QuorumInit;
+pub(in crate::store) use self::doctor::{examine, examine_quorum};
 pub(in crate::store) use self::init::init;
+pub(in crate::store) use self::quorum::open_quorum;
 pub(crate) use self::router::RedisStore;
-pub(crate) use self::scripts::NodeTerms;

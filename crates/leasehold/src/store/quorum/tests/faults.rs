@@ -159,7 +159,7 @@ async fn the_loss_of_the_lead_delays_its_waiters_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vote_that_is_stuck_at_the_lead_delays_others_by_the_claim_window() {
+async fn a_stuck_vote_at_the_lead_delays_others_by_three_seconds() {
     let nodes = Nodes::new(3);
     let ((gone, ..), (client, ..)) = (nodes.client(), nodes.client());
     let leases: Vec<_> = {

@@ -127,6 +127,14 @@ pub(super) fn line(what: &For<'_>) -> String {
     )
 }
 
+/// The rule for a user of a quorum's nodes, which have keys of their own for marks and counters.
+pub(super) fn of_node(line: &str) -> String {
+    line.replacen(COUNTER_KEY, &format!("{COUNTER_KEY}~leasehold:quorum* "), 1)
+}
+
+/// The key of the counter in a rule.
+const COUNTER_KEY: &str = "~leasehold:fence ";
+
 /// The locks' own keys, those beside them, the fence counter, and those of the index and the doctor.
 fn keys(pattern: &str) -> String {
     if pattern == "*" {
@@ -152,6 +160,16 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn the_rule_of_a_node_has_its_own_keys() {
+        let line = line(&For {
+            version: None,
+            database: 0,
+            keys: "jobs:*",
+        });
+        assert!(of_node(&line).contains(" ~leasehold:fence ~leasehold:quorum* ~leasehold:index "));
+    }
 
     fn parts() -> BTreeSet<&'static str> {
         needs().map(|need| need.part.name).collect()

@@ -21,7 +21,8 @@ use crate::store::contract::Attach;
 use crate::store::redis::codec::form::Batch;
 use crate::store::redis::codec::form::{Contended, Kind};
 use crate::store::redis::connection::current::Connected;
-use crate::store::redis::{Address, NodeTerms, RedisStore};
+use crate::store::redis::scripts::NodeTerms;
+use crate::store::redis::{Address, RedisStore};
 
 /// In real time; only a hang takes this long.
 const LIMIT: Duration = Duration::from_secs(20);

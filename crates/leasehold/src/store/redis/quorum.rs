@@ -1,16 +1,18 @@
-//! A quorum of Redis or Valkey servers.
+//! Opens a quorum of servers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::store::QuorumStore;
+use super::address::quorum::QuorumAddress;
+use super::router::RedisStore;
+use super::scripts::NodeTerms;
 use crate::clock::Clock;
 use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Store};
-use crate::store::redis::{NodeTerms, QuorumAddress, RedisStore};
+use crate::store::quorum::QuorumStore;
 
 /// Begins to connect to all servers. [`Store::ready`] returns the outcome.
-pub(crate) fn open(
+pub(in crate::store) fn open_quorum(
     address: QuorumAddress,
     attach: &Attach,
     clock: &Clock,
