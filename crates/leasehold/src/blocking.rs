@@ -335,6 +335,17 @@ impl Client {
         self.0.store()
     }
 
+    /// See [`Client::longest_ttl`](crate::Client::longest_ttl).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// assert_eq!(client.longest_ttl().as_secs(), 24 * 60 * 60);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn longest_ttl(&self) -> Duration {
+        self.0.longest_ttl()
+    }
+
     /// See [`Client::id`](crate::Client::id).
     ///
     /// ```

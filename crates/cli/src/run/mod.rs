@@ -31,7 +31,7 @@ use self::policy::{Policy, StopReason, Verdict};
 use self::report::{Facts, ReportFile};
 use self::supervise::Supervisor;
 use crate::acquire_ui::{self, AcquiredLease, LockRequest, RetryHint, WaitArgs};
-use crate::exit::{BUSY, CONFIG, Exit, InterruptTarget, LOST, SOFTWARE, TIMEOUT};
+use crate::exit::{BUSY, CONFIG, Exit, InterruptTarget, LOST, SOFTWARE, TIMEOUT, USAGE};
 use crate::inherited_store::UrlFile;
 use crate::messages::{quoted, say, span, without_advice};
 use crate::session::{refused_by_system, with_client};
@@ -132,6 +132,7 @@ impl LockedRun<'_> {
         guardian: &mut Guardian,
         facts: &mut Facts,
     ) -> Result<Exit, Exit> {
+        self.check_at_least(client)?;
         let (terminal, clock, ttl) = (Terminal::controlling(), Clock::system(), self.ttl);
         let note = self
             .how
@@ -192,6 +193,23 @@ impl LockedRun<'_> {
             Some(reach) => exit.by_interrupt(reach),
             None => exit,
         })
+    }
+
+    /// Refuses to keep the lock for longer than the store can.
+    fn check_at_least(&self, client: &Client) -> Result<(), Exit> {
+        let longest = client.longest_ttl();
+        match self.args.at_least.filter(|at_least| *at_least > longest) {
+            None => Ok(()),
+            Some(at_least) => Err(Exit::saying(
+                USAGE,
+                format!(
+                    "--at-least {} is longer than a lock of {} lasts, which is {} (max_ttl in its URL; exit {USAGE})",
+                    span(at_least),
+                    client.store(),
+                    span(longest)
+                ),
+            )),
+        }
     }
 
     /// Waits for a mutex.

@@ -13,6 +13,7 @@ mod lab;
 mod operations;
 mod operator;
 mod pages;
+mod quorum;
 mod resource_shortage;
 mod run;
 mod token;

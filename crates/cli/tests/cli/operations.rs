@@ -274,6 +274,7 @@ fn on(server: RedisServer) -> Store {
         url: server.url(),
         dir: tempfile::tempdir().expect("a directory"),
         redis: Some(server),
+        quorum: Vec::new(),
     }
 }
 

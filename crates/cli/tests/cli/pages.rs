@@ -26,7 +26,8 @@ const CACHE: &[&str] = &[];
 /// The verbs that are below another.
 fn below() -> impl Iterator<Item = [&'static str; 2]> {
     let of_the_lab = LAB.into_iter().map(|verb| ["lab", verb]);
-    of_the_lab.chain(CACHE.iter().map(|verb| ["cache", verb]))
+    let of_the_cache = CACHE.iter().map(|verb| ["cache", verb]);
+    (of_the_lab.chain(of_the_cache)).chain([["quorum", "init"]])
 }
 
 /// The output of `leasehold words...`, which must succeed.

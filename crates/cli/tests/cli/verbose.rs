@@ -48,8 +48,15 @@ fn once_shows_the_way_to_the_lock_and_back(store: &Store) {
 }
 
 /// The name of the store.
-fn shown(store: &Store) -> &str {
-    store.url.trim_end_matches('/')
+fn shown(store: &Store) -> String {
+    if store.quorum.is_empty() {
+        return store.url.trim_end_matches('/').to_owned();
+    }
+    let servers = store.quorum.iter().map(|server| server.url());
+    let servers: Vec<String> = servers
+        .map(|url| url.trim_end_matches('/').to_owned())
+        .collect();
+    format!("quorum of 3: {}", servers.join(", "))
 }
 
 fn twice_shows_renewals(store: &Store) {

@@ -184,6 +184,16 @@ fn nodes_that_are_behind_name_the_next_number() {
     let far = Reply::NoVote(NoVote::Behind(bounds(3_000, 4_000)));
     assert_eq!(round.heard(2, six, &far), again, "one of two majorities");
 
+    // A waiter proposes below the fences with which the node has granted it the lock.
+    let mut round = Round::new(3, from(6));
+    assert_eq!(round.heard(0, six, &held(Fence::new(90))), Verdict::Open);
+    let above = Verdict::Again(Acceptable {
+        least: Fence::new(94),
+        most: Fence::MAX,
+    });
+    assert_eq!(round.heard(1, six, &held(six)), Verdict::Open);
+    assert_eq!(round.silent(2), above);
+
     // A number too far ahead of two clocks: the client comes down to them, and leaves the third out.
     let lower = Reply::NoVote(NoVote::Behind(bounds(2, 4)));
     let mut round = Round::new(3, from(6));

@@ -176,6 +176,18 @@ impl Client {
         self.engine.store.label()
     }
 
+    /// The longest TTL of a lease on this store, and the longest time for which a released lock can be kept: 24 h, or the
+    /// [longest TTL of a quorum](super::ClientBuilder::quorum_longest_ttl).
+    ///
+    /// ```
+    /// # let client = leasehold::Client::embedded()?;
+    /// assert_eq!(client.longest_ttl().as_secs(), 24 * 60 * 60);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn longest_ttl(&self) -> Duration {
+        self.engine.store.longest_ttl()
+    }
+
     /// The identity of this client, as it is in the tokens of its leases.
     pub fn id(&self) -> ClientId {
         self.engine.identity.client

@@ -5,9 +5,9 @@ use testkit::eventually;
 
 use super::{cache, load, runs, shell};
 use crate::common::pty::Session;
-use crate::common::{LIMIT, Store, lives, on_each_store};
+use crate::common::{LIMIT, Store, lives, on_each_store_of_entries};
 
-on_each_store! {
+on_each_store_of_entries! {
     who_waits_takes_over_from_a_loader_that_was_killed,
     a_signal_ends_the_command_and_says_nothing_about_it,
     what_a_command_printed_that_was_told_to_end_is_no_value,

@@ -3,9 +3,9 @@
 use std::fs;
 
 use super::{about, cache, load, refreshers, runs};
-use crate::common::{Run, Store, on_each_store};
+use crate::common::{Run, Store, on_each_store_of_entries};
 
-on_each_store! {
+on_each_store_of_entries! {
     a_failure_is_told_and_no_host_tries_again_for_a_while,
     a_stale_value_serves_in_place_of_a_failure,
     every_way_to_fail_has_its_code,

@@ -14,9 +14,9 @@ use serde_json::Value;
 use testkit::{RedisServer, eventually};
 
 use crate::common::servers::{output, text};
-use crate::common::{LIMIT, Run, Store, lives, on_each_store};
+use crate::common::{LIMIT, Run, Store, lives, on_each_store_of_entries};
 
-on_each_store! {
+on_each_store_of_entries! {
     a_fresh_value_is_printed_as_it_is_and_nothing_runs,
     twenty_that_miss_it_run_the_command_once,
     a_stale_value_is_printed_while_one_refreshes_it,

@@ -36,6 +36,8 @@ pub(crate) struct Store {
     pub(crate) url: String,
     pub(crate) dir: TempDir,
     pub(crate) redis: Option<RedisServer>,
+    /// The servers of a quorum; empty for another store.
+    pub(crate) quorum: Vec<RedisServer>,
 }
 
 impl Store {
@@ -45,6 +47,7 @@ impl Store {
             url: format!("local:{}/locks.db", dir.path().display()),
             dir,
             redis: None,
+            quorum: Vec::new(),
         }
     }
 
@@ -55,6 +58,7 @@ impl Store {
             url: format!("redis://:S3CR3T@127.0.0.1:{}/", server.port()),
             dir: tempfile::tempdir().expect("a directory"),
             redis: Some(server),
+            quorum: Vec::new(),
         }
     }
 
@@ -64,11 +68,44 @@ impl Store {
             url: server.url(),
             dir: tempfile::tempdir().expect("a directory"),
             redis: Some(server),
+            quorum: Vec::new(),
+        }
+    }
+
+    /// Three servers that vote at once.
+    pub(crate) fn quorum() -> Self {
+        let store = Self::quorum_without_marks();
+        let init = Run::verb(store.dir.path(), "quorum").words(&["init", "--url", &store.url]);
+        assert_eq!(init.output().code(), 0);
+        store
+    }
+
+    /// Three new servers.
+    pub(crate) fn quorum_without_marks() -> Self {
+        let quorum: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
+        let hosts = quorum
+            .iter()
+            .map(|server| format!("127.0.0.1:{}", server.port()));
+        let hosts: Vec<String> = hosts.collect();
+        Self {
+            url: format!("redis+quorum://{}/?max_ttl=24h", hosts.join(",")),
+            dir: tempfile::tempdir().expect("a directory"),
+            redis: None,
+            quorum,
         }
     }
 
     pub(crate) fn server(&self) -> &RedisServer {
         self.redis.as_ref().expect("a store on Redis")
+    }
+
+    /// The URL, as in a command to paste.
+    pub(crate) fn pasted_url(&self) -> String {
+        if self.url.contains('?') {
+            format!("'{}'", self.url)
+        } else {
+            self.url.clone()
+        }
     }
 
     /// The path of a file of the test.
@@ -131,14 +168,23 @@ impl Store {
     }
 }
 
-/// Runs the named tests on every store.
+/// Runs the named tests on every store of locks.
 macro_rules! on_each_store {
+    ($($test:ident),* $(,)?) => {
+        $crate::common::on_each_store_of_entries! { $($test),* }
+        mod quorum { $(#[test] fn $test() { super::$test(&$crate::common::Store::quorum()); })* }
+    };
+}
+pub(crate) use on_each_store;
+
+/// Runs the named tests on every store that also keeps cache entries.
+macro_rules! on_each_store_of_entries {
     ($($test:ident),* $(,)?) => {
         mod local { $(#[test] fn $test() { super::$test(&$crate::common::Store::local()); })* }
         mod redis { $(#[test] fn $test() { super::$test(&$crate::common::Store::redis()); })* }
     };
 }
-pub(crate) use on_each_store;
+pub(crate) use on_each_store_of_entries;
 
 /// A `leasehold run` before its start.
 pub(crate) struct Run {

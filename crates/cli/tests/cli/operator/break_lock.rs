@@ -27,7 +27,7 @@ fn break_frees_what_was_meant_and_nothing_else(store: &Store) {
             &format!("(pid {}: sh), held ", holder.pid()),
             &format!(
                 "next    leasehold break --if-fence {right} --url {} x",
-                store.url
+                store.pasted_url()
             ),
         ],
     );
@@ -73,7 +73,7 @@ fn break_without_a_fence_says_what_to_type(store: &Store) {
             &format!("(pid {}: sh), held ", holder.pid()),
             &format!(
                 "next    leasehold break --if-fence {fence} --url {} x",
-                store.url
+                store.pasted_url()
             ),
         ],
     );

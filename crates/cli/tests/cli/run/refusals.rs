@@ -29,7 +29,7 @@ fn a_busy_lock_is_75_at_once(store: &Store) {
             &fence,
             "left",
             "0 waiting",
-            &format!("leasehold run -w 5m --url {} x -- ...", store.url),
+            &format!("leasehold run -w 5m --url {} x -- ...", store.pasted_url()),
         ],
     );
     assert_eq!(
@@ -51,7 +51,7 @@ fn a_lock_that_stays_busy_is_124(store: &Store) {
             "\"x\" is still busy after ",
             "(exit 124)",
             &format!("(pid {}: sh)", holder.pid()),
-            &format!("leasehold run --url {} x -- ...", store.url),
+            &format!("leasehold run --url {} x -- ...", store.pasted_url()),
         ],
     );
     assert!((1.0..20.0).contains(&done.seconds_after("still busy after ")));

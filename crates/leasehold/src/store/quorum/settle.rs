@@ -165,7 +165,10 @@ impl Quorum {
             (step, gather.clone())
         };
         let (quorum, of, again) = (self.clone(), name.clone(), step.clone());
+        // A client that is closed gives the slower nodes the time to answer too; else their votes would stay for a TTL.
+        let under_way = self.tasks.token();
         let heard = move |answer: Answer| {
+            let _under_way = under_way;
             quorum.lock().leads.heard(node, answer.is_ok());
             if answer.is_err() {
                 quorum.insist(node, of, again);
@@ -178,7 +181,9 @@ impl Quorum {
     /// Takes a step at a node that nobody waits for, and repeats it until the node has answered (V1).
     pub(super) fn settle(self: &Arc<Self>, node: usize, name: &LockName, step: Step) {
         let (quorum, of, again) = (self.clone(), name.clone(), step.clone());
+        let under_way = self.tasks.token();
         let heard = move |answer: Answer| {
+            let _under_way = under_way;
             if answer.is_err() {
                 quorum.insist(node, of, again);
             }
