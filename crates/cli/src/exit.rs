@@ -178,6 +178,13 @@ impl Exit {
         self
     }
 
+    /// Removes the statement about the lock, for requests that concern none.
+    pub(crate) fn about_no_lock(mut self) -> Self {
+        let line = format!("    {LOCK_UNKNOWN}{NOT_RUN}\n");
+        self.message = self.message.map(|message| message.replace(&line, ""));
+        self
+    }
+
     /// Replaces a phrase of the message, for verbs where it means something else.
     #[cfg(feature = "cache")]
     pub(crate) fn reworded(mut self, from: &str, to: &str) -> Self {

@@ -72,7 +72,7 @@ fn init(args: &Init) -> Result<Exit, Exit> {
     let target = args.store.target()?;
     let outcome = in_runtime(async {
         let outcome = target.init_quorum(args.again).await;
-        outcome.map_err(|error| target.explained(error))
+        outcome.map_err(|error| target.explained(error).about_no_lock())
     })?;
     let (outcome, said, votes_in) = match outcome {
         QuorumInit::New => (
@@ -80,10 +80,18 @@ fn init(args: &Init) -> Result<Exit, Exit> {
             "its servers are marked and vote now".to_owned(),
             Duration::ZERO,
         ),
-        QuorumInit::Already => (
+        QuorumInit::Already { votes_in } if votes_in.is_zero() => (
             "already",
-            "its servers have had this mark before; nothing was changed".to_owned(),
-            Duration::ZERO,
+            "its servers have this mark already; nothing was changed".to_owned(),
+            votes_in,
+        ),
+        QuorumInit::Already { votes_in } => (
+            "already",
+            format!(
+                "its servers have this mark already, and all of them vote in {}; nothing was changed",
+                span(votes_in)
+            ),
+            votes_in,
         ),
         QuorumInit::Again { votes_in } => (
             "again",

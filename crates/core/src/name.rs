@@ -17,8 +17,11 @@ pub const RESERVED_SUFFIXES: [&str; 5] = [
     ":lh-cache",
 ];
 
-/// The keys of the name index and of the fence counter; a lock must not have one of these names.
-const SHARED: [&str; 2] = ["leasehold:index", "leasehold:fence"];
+/// The keys of the name index, of the fence counter and of a quorum's mark; a lock must not have one of these names.
+const SHARED: [&str; 3] = ["leasehold:index", "leasehold:fence", "leasehold:quorum"];
+
+/// How the keys of a quorum's counters begin.
+const COUNTERS: &str = "leasehold:quorum:";
 
 /// The checked name of a lock: 1 to 512 bytes of UTF-8, no control characters, braces only as one cluster hash tag.
 ///
@@ -112,7 +115,9 @@ fn check(name: &str) -> Result<(), Invalid> {
 }
 
 fn is_reserved(key: &str) -> bool {
-    SHARED.contains(&key) || RESERVED_SUFFIXES.iter().any(|suffix| key.ends_with(suffix))
+    SHARED.contains(&key)
+        || key.starts_with(COUNTERS)
+        || RESERVED_SUFFIXES.iter().any(|suffix| key.ends_with(suffix))
 }
 
 fn reserved(name: &str) -> Invalid {

@@ -52,7 +52,7 @@ fn shown(store: &Store) -> String {
     if store.quorum.is_empty() {
         return store.url.trim_end_matches('/').to_owned();
     }
-    let servers = store.quorum.iter().map(|server| server.url());
+    let servers = store.quorum.iter().map(testkit::RedisServer::url);
     let servers: Vec<String> = servers
         .map(|url| url.trim_end_matches('/').to_owned())
         .collect();

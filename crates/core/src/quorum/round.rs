@@ -153,7 +153,7 @@ impl Round {
             return Verdict::Refused(Refusal::ClocksApart);
         }
         let busy = number(|vote| matches!(vote, Count::Busy));
-        Verdict::Refused(if certain + behind + busy >= self.majority() {
+        Verdict::Refused(if certain + behind + busy + open >= self.majority() {
             Refusal::Busy
         } else {
             Refusal::Unavailable

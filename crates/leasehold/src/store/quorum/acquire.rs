@@ -8,7 +8,7 @@ use leasehold_core::{Acceptable, Block, Busy, Fence, Fences, Held, LockName, Own
 
 use super::attempt::{Attempt, NodeReply, ROUNDS, Request, TRIES};
 use super::judge::without_majority;
-use super::owners::Record;
+use super::owners::{OwnerRelease, Record};
 use super::state::{Quorum, State};
 use super::stuck::Stuck;
 use crate::backoff::jittered;
@@ -29,8 +29,8 @@ pub(super) enum Act {
     Propose(usize, Proposal),
     /// Gives back a vote.
     GiveBack(usize, Fence),
-    /// Releases the owner at a node (V2).
-    Release(usize),
+    /// Releases the owner at a node that has answered (V2).
+    Release(usize, OwnerRelease),
     Answer(Done, Answer),
     /// Begins another round of this attempt after a pause.
     Retry(Duration, u64),
@@ -174,14 +174,15 @@ impl Quorum {
                 Act::Propose(node, proposal) => {
                     let asked = proposal.fences.first;
                     let (quorum, owner, of) = (self.clone(), owner.clone(), name.clone());
-                    let voted = move |answer| quorum.voted(&of, &owner, (node, asked), answer);
-                    self.nodes[node].send(name, Step::Propose(proposal), Done::new(voted));
+                    self.ask(node, name, Step::Propose(proposal), move |answer| {
+                        quorum.voted(&of, &owner, (node, asked), answer);
+                    });
                 }
                 Act::GiveBack(node, fence) => {
                     let owner = owner.clone();
                     self.settle(node, name, Step::GiveBack { owner, fence });
                 }
-                Act::Release(node) => self.release_at(node, name, owner),
+                Act::Release(node, release) => self.release_at(node, name, owner, release),
                 Act::Answer(done, answer) => done.answer(answer),
                 Act::Retry(pause, number) => {
                     let (quorum, name, owner) = (self.clone(), name.clone(), owner.clone());
@@ -236,9 +237,9 @@ impl Context<'_> {
 
     /// Takes the answer of a node.
     fn heard(&mut self, record: &mut Record, (node, asked): (usize, Fence), answer: Answer) {
-        if record.release.is_some() {
+        if let Some(release) = &record.release {
             if record.open[node] == 0 {
-                self.acts.push(Act::Release(node));
+                self.acts.push(Act::Release(node, release.clone()));
             }
             return;
         }

@@ -38,6 +38,7 @@ pub(super) struct Record {
 }
 
 /// A release that some nodes have not got yet (V2).
+#[derive(Clone)]
 pub(super) struct OwnerRelease {
     pub(super) keep: Option<Ttl>,
     pub(super) fence: Option<Fence>,

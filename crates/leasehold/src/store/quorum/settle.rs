@@ -64,11 +64,10 @@ impl Quorum {
                 ttl,
                 fence,
             };
-            let heard = move |answer: Answer| {
+            self.ask(node, name, step, move |answer| {
                 quorum.renewed(&by, node, &answer);
                 gather.heard(node, answer);
-            };
-            self.nodes[node].send(name, step, Done::new(heard));
+            });
         }
     }
 
@@ -120,75 +119,64 @@ impl Quorum {
         (keep, fence): (Option<Ttl>, Option<Fence>),
         done: Done,
     ) {
-        let gather = Gather::new(self.nodes.len(), self.confirmed(), done);
+        let release = OwnerRelease {
+            keep,
+            fence,
+            gather: Gather::new(self.nodes.len(), self.confirmed(), done),
+        };
         let (at_once, superseded) = {
             let (now, mut state) = (self.clock.now(), self.lock());
             let record = state.owners.entry(owner, name, Duration::ZERO, now);
-            record.release = Some(OwnerRelease {
-                keep,
-                fence,
-                gather,
-            });
+            record.release = Some(release.clone());
             (record.certified, record.granted) = (None, None);
             // The others follow when they have answered (V2).
             let at_once = (0..self.nodes.len()).filter(|node| record.open[*node] == 0);
-            (at_once.collect::<Vec<_>>(), record.attempt.take())
+            let (at_once, superseded) = (at_once.collect::<Vec<_>>(), record.attempt.take());
+            state.owners.tidy(owner);
+            (at_once, superseded)
         };
         drop(superseded);
         for node in at_once {
-            self.release_at(node, name, owner);
+            self.release_at(node, name, owner, release.clone());
         }
-        self.lock().owners.tidy(owner);
     }
 
     /// Releases an owner at one node, and repeats it until the node has answered or the vote has expired.
-    pub(super) fn release_at(self: &Arc<Self>, node: usize, name: &LockName, owner: &Owner) {
-        let (step, gather) = {
-            let mut state = self.lock();
-            let release = state
-                .owners
-                .get(owner)
-                .and_then(|record| record.release.as_ref());
-            let Some(OwnerRelease {
-                keep,
-                fence,
-                gather,
-            }) = release
-            else {
-                return;
-            };
-            let step = Step::Release {
-                owner: owner.clone(),
-                keep: *keep,
-                fence: *fence,
-            };
-            (step, gather.clone())
+    pub(super) fn release_at(
+        self: &Arc<Self>,
+        node: usize,
+        name: &LockName,
+        owner: &Owner,
+        release: OwnerRelease,
+    ) {
+        let OwnerRelease {
+            keep,
+            fence,
+            gather,
+        } = release;
+        let step = Step::Release {
+            owner: owner.clone(),
+            keep,
+            fence,
         };
         let (quorum, of, again) = (self.clone(), name.clone(), step.clone());
-        // A client that is closed gives the slower nodes the time to answer too; else their votes would stay for a TTL.
-        let under_way = self.tasks.token();
-        let heard = move |answer: Answer| {
-            let _under_way = under_way;
+        self.ask(node, name, step, move |answer| {
             quorum.lock().leads.heard(node, answer.is_ok());
             if answer.is_err() {
                 quorum.insist(node, of, again);
             }
             gather.heard(node, answer);
-        };
-        self.nodes[node].send(name, step, Done::new(heard));
+        });
     }
 
     /// Takes a step at a node that nobody waits for, and repeats it until the node has answered (V1).
     pub(super) fn settle(self: &Arc<Self>, node: usize, name: &LockName, step: Step) {
         let (quorum, of, again) = (self.clone(), name.clone(), step.clone());
-        let under_way = self.tasks.token();
-        let heard = move |answer: Answer| {
-            let _under_way = under_way;
+        self.ask(node, name, step, move |answer| {
             if answer.is_err() {
                 quorum.insist(node, of, again);
             }
-        };
-        self.nodes[node].send(name, step, Done::new(heard));
+        });
     }
 
     /// Repeats a step until the node has answered, or all votes from before have expired.

@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::quorum::{Proposer, QuorumTerms};
+use leasehold_core::{LockName, Step};
 
 use super::lead::Leads;
 use super::owners::Owners;
 use super::stuck::Stuck;
 use crate::clock::Clock;
 use crate::runtime::Tasks;
-use crate::store::contract::Store;
+use crate::store::contract::{Answer, Done, Store};
 
 /// The nodes, and the acquisitions and leases of this client.
 pub(super) struct Quorum {
@@ -31,6 +32,23 @@ pub(super) struct State {
 }
 
 impl Quorum {
+    /// Sends a step to a node. A client that is closed waits for the answers of all nodes, not only of a majority: a process that
+    /// ends sooner would leave votes behind.
+    pub(super) fn ask(
+        &self,
+        node: usize,
+        name: &LockName,
+        step: Step,
+        heard: impl FnOnce(Answer) + Send + 'static,
+    ) {
+        let under_way = self.tasks.token();
+        let heard = move |answer| {
+            heard(answer);
+            drop(under_way);
+        };
+        self.nodes[node].send(name, step, Done::new(heard));
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // Code under the lock only counts and collects effects; a panic is a bug, and the votes expire.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

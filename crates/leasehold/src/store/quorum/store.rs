@@ -17,7 +17,7 @@ use super::state::{Quorum, State};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
-use crate::store::contract::{Answer, Capabilities, Done, Listener, Notice, Store};
+use crate::store::contract::{Capabilities, Done, Listener, Notice, Store};
 
 /// A lock on the majority of several nodes.
 pub(crate) struct QuorumStore(Arc<Quorum>);
@@ -62,11 +62,10 @@ impl Quorum {
         let gather = Gather::new(self.nodes.len(), judge, done);
         for node in 0..self.nodes.len() {
             let (quorum, gather) = (self.clone(), gather.clone());
-            let heard = move |answer: Answer| {
+            self.ask(node, name, step.clone(), move |answer| {
                 quorum.lock().leads.heard(node, answer.is_ok());
                 gather.heard(node, answer);
-            };
-            self.nodes[node].send(name, step.clone(), Done::new(heard));
+            });
         }
     }
 

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-#[cfg(feature = "doctor")]
-use leasehold_core::quorum::Mark;
-use leasehold_core::quorum::{BUCKETS, QuorumTerms, quarantine};
+use leasehold_core::quorum::{BUCKETS, Mark, QuorumTerms, quarantine};
 use leasehold_core::{Now, Ttl};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, RedisResult, pipe};
@@ -28,6 +26,15 @@ struct Found {
     run: String,
     now_ms: u64,
     mark: Option<String>,
+}
+
+impl Found {
+    /// How long it gives no vote.
+    fn votes_in(&self) -> Duration {
+        let mark = self.mark.as_deref().and_then(read_mark);
+        let left = mark.and_then(|mark| mark.quarantined_for(Now::at_micros(1_000 * self.now_ms)));
+        left.unwrap_or_default()
+    }
 }
 
 /// Marks all servers, or none. With `again`, replaces the marks that they have.
@@ -87,7 +94,12 @@ pub(crate) async fn init(
             };
             found.iter().map(mark).collect()
         }
-        Some(_) if found.iter().all(is_own) => return Ok(QuorumInit::Already),
+        Some(_) if found.iter().all(is_own) => {
+            let votes_in = found.iter().map(Found::votes_in).max();
+            return Ok(QuorumInit::Already {
+                votes_in: votes_in.unwrap_or_default(),
+            });
+        }
         Some(node) => {
             let why = match found.iter().position(|server| server.mark.is_none()) {
                 Some(other) => format!(
@@ -136,6 +148,13 @@ fn terms_of(mark: &str) -> Option<QuorumTerms> {
     Some(QuorumTerms {
         nodes,
         longest_ttl: Ttl::new(Duration::from_millis(longest)).ok()?,
+    })
+}
+
+fn read_mark(text: &str) -> Option<Mark> {
+    Some(Mark {
+        terms: terms_of(text)?,
+        made_at_ms: text.split(' ').nth(2)?.parse().ok()?,
     })
 }
 
@@ -195,12 +214,11 @@ pub(super) async fn peek(
         error,
     };
     let mark = mark.as_deref().and_then(|mark| {
-        let terms = terms_of(mark)?;
-        let made_at_ms = mark.split(' ').nth(2)?.parse().ok()?;
-        let left = Mark { terms, made_at_ms }.quarantined_for(Now::at_micros(there_us));
+        let mark = read_mark(mark)?;
+        let left = mark.quarantined_for(Now::at_micros(there_us));
         Some(MarkFacts {
-            nodes: terms.nodes,
-            longest_ttl: terms.longest_ttl.get(),
+            nodes: mark.terms.nodes,
+            longest_ttl: mark.terms.longest_ttl.get(),
             votes_in: left.unwrap_or_default(),
         })
     });
@@ -217,7 +235,6 @@ async fn write(
     limit: Duration,
 ) -> Result<(), StoreError> {
     let mut changes = pipe();
-    changes.atomic();
     let set = changes.cmd("SET").arg(MARK).arg(mark);
     if !again {
         set.arg("NX");

@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult, Value, cmd, pipe};
 
 use super::refusal::refusal;
-use super::server::{HelloReply, ServerId, Started};
+use super::server::{HelloReply, MarkSeen, ServerId, Started};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
 use crate::store::redis::codec::words::MARK;
@@ -71,10 +71,16 @@ impl Handshake<'_> {
         let load = knows
             .ok()
             .and_then(|knows: Vec<bool>| self.scripts.to_load(&knows, hello.is_old()));
-        let mark = node.map(|_| next()).and_then(Result::ok);
+        let mark = node.map(|_| next());
         let untrusted_for = node.zip(started).map(|(node, started)| {
-            let mark = mark.and_then(|mark| redis::from_redis_value::<String>(mark).ok());
-            started.untrusted_for(node, mark.as_deref())
+            let mark = match mark {
+                Some(Ok(Value::Nil)) => MarkSeen::None,
+                Some(Ok(mark)) => {
+                    redis::from_redis_value(mark).map_or(MarkSeen::Unknown, MarkSeen::Text)
+                }
+                Some(Err(_)) | None => MarkSeen::Unknown,
+            };
+            started.untrusted_for(node, &mark)
         });
 
         let (mut loads, mut tracks) = (connection.clone(), connection.clone());

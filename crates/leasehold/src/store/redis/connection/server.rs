@@ -93,15 +93,31 @@ impl Started {
     }
 
     /// How long a client asks this node for no votes: as long as after a loss of all data, since the last changes may be
-    /// lost. `mark` is the node's mark. If it names this start of the server, nothing can be lost.
-    pub(super) fn untrusted_for(&self, node: NodeTerms, mark: Option<&str>) -> Duration {
-        let id = mark.and_then(|mark| mark.rsplit(' ').next());
-        let is_marked = id.is_some_and(|id| id.len() == MARK_ID && self.run.starts_with(id));
-        if node.durable || is_marked {
+    /// lost. If the mark names this start of the server, nothing can be lost. Without a mark all is lost: the first proposal
+    /// makes one, and the node keeps out by itself.
+    pub(super) fn untrusted_for(&self, node: NodeTerms, mark: &MarkSeen) -> Duration {
+        let is_safe = match mark {
+            MarkSeen::None => true,
+            MarkSeen::Unknown => false,
+            MarkSeen::Text(mark) => {
+                let id = mark.rsplit(' ').next().unwrap_or_default();
+                id.len() == MARK_ID && self.run.starts_with(id)
+            }
+        };
+        if node.durable || is_safe {
             return Duration::ZERO;
         }
         quarantine(node.terms.longest_ttl).saturating_sub(self.ago)
     }
+}
+
+/// The mark of a node, as far as this user may see it.
+#[derive(Debug)]
+pub(super) enum MarkSeen {
+    /// There is none.
+    None,
+    Text(String),
+    Unknown,
 }
 
 /// How the server `now` replaced the server `before`; `None` if it is the same. A server that was a replica in between
@@ -166,12 +182,14 @@ mod tests {
             nodes: 3,
             longest_ttl,
         };
-        let left = |durable, mark| {
+        let left = |durable, mark: Option<&str>| {
             let node = NodeTerms { terms, durable };
-            started.untrusted_for(node, mark).as_secs()
+            let mark = mark.map(str::to_owned);
+            let mark = mark.map_or(MarkSeen::None, MarkSeen::Text);
+            started.untrusted_for(node, &mark).as_secs()
         };
-        assert_eq!(left(false, None), 56);
-        assert_eq!(left(true, None), 0);
+        assert_eq!(left(false, None), 0, "it has lost everything, or is new");
+        assert_eq!(left(true, Some("3 60000 0 fedcba9876543210")), 0);
         assert_eq!(left(false, Some("3 60000 0 fedcba9876543210")), 56);
         assert_eq!(
             left(false, Some("3 60000 0 0123456789abcdef")),
@@ -187,7 +205,7 @@ mod tests {
             terms,
             durable: false,
         };
-        assert_eq!(long.untrusted_for(node, None), Duration::ZERO);
+        assert_eq!(long.untrusted_for(node, &MarkSeen::Unknown), Duration::ZERO);
     }
 
     #[test]
