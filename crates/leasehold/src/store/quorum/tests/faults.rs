@@ -127,7 +127,7 @@ async fn a_node_that_forgets_gives_no_vote_until_its_quarantine_ends() {
     settle().await;
     nodes.memories[0].meddle(|world| *world = World::node(None));
     // One node holds the lock, and another one has forgotten it: not a majority without the third.
-    other_ways[2].faults().hang();
+    other_ways[2].faults().fail(StoreErrorKind::Unreachable);
     let outcome = other.mutex("stock").acquire_within(SECOND).await;
     let said = outcome.unwrap_err().to_string();
     assert!(said.contains("no vote for another 3"), "{said}");
