@@ -126,9 +126,9 @@ async fn a_node_that_forgets_gives_no_vote_until_its_quarantine_ends() {
     let lease = client.mutex("stock").acquire().await.unwrap();
     settle().await;
     nodes.memories[0].meddle(|world| *world = World::node(None));
-    // One node holds the lock, and another one has forgotten it: not a majority without the third.
+    // One node alone is no majority.
     other_ways[2].faults().fail(StoreErrorKind::Unreachable);
-    let outcome = other.mutex("stock").acquire_within(SECOND).await;
+    let outcome = other.mutex("other").acquire_within(SECOND).await;
     let said = outcome.unwrap_err().to_string();
     assert!(said.contains("no vote for another 3"), "{said}");
     assert!(!lease.is_lost());
