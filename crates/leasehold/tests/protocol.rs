@@ -9,7 +9,7 @@ use leasehold_core::cache::{
 };
 use leasehold_core::timestamp::{self, Content, Unit};
 use leasehold_core::{
-    Block, ClientId, Counter, Fence, LockName, Now, Owner, Ttl, cache, poll_after,
+    Block, ClientId, Counter, Fence, LockName, Now, Owner, Ttl, cache, poll_after, quorum,
 };
 use testkit::{RedisServer, Reply};
 use tokio::runtime::Builder;
@@ -127,6 +127,23 @@ fn fences() {
         assert_eq!(drawn.first.get(), number(3), "{row:?}");
         assert_eq!(drawn.block.get(), number(2), "{row:?}");
         assert_eq!(counter, Counter(Some(Fence::new(number(4)))), "{row:?}");
+    }
+}
+
+#[test]
+fn buckets() {
+    for row in vectors("buckets") {
+        let name = LockName::new(&row[0]).expect("a good name");
+        assert_eq!(quorum::bucket(&name).to_string(), row[1], "{row:?}");
+    }
+}
+
+#[test]
+fn quarantines() {
+    for row in vectors("quarantines") {
+        let longest = Duration::from_millis(row[0].parse().expect("a number"));
+        let quarantine = quorum::quarantine(Ttl::new(longest).expect("a good TTL"));
+        assert_eq!(quarantine.as_secs_f64().to_string(), row[1], "{row:?}");
     }
 }
 
