@@ -1,4 +1,25 @@
-"""One measured run: starts the drivers together, and reads CPU and command counts around the window."""
+"""One measured run: starts the drivers together, and reads CPU and command counts around the window.
+
+The protocol
+------------
+
+A driver is called as `driver key=value ...`:
+
+| key | meaning |
+| --- | --- |
+| `port`, `prefix` | redis-server on 127.0.0.1, and what the keys begin with |
+| `url` | Rust only: the URL of the server, in place of the one that `port` gives |
+| `mode` | `loop`; `idle`: take the one key for 120 s and let the workers wait for it; `wait`: only the workers, another process holds it |
+| `workers`, `keys` | concurrent workers in this process, on `distinct` keys (`prefix:<worker>`) or `one` (`prefix:one`) |
+| `threads` | Rust only: 1 for tokio's current_thread runtime, more for multi_thread |
+| `secs`, `cs_ms`, `think_ms` | length, time inside the critical section, mean pause (0.5 to 1.5 times) after a release |
+| `ttl_ms`, `settle_ms` | the lease (10000); how long waiters have to join the line (3000) |
+| `log` | a file for one line `requested acquired release_called release_returned worker` per acquisition, in CLOCK_MONOTONIC ns |
+
+A driver warms up (20 acquisitions per worker on private keys), prints `READY`, reads `GO <t0>` (CLOCK_MONOTONIC ns), and works from t0 to t0 + `secs`. It finishes its open cycles, prints one line of JSON (`ops`, `pair_p50_us`,
+`pair_p99_us`, `acq_p50_us`, `acq_p99_us`, `acq_mean_us`, `acq_max_us`, `changes`, `violations`, `errors`, `min_worker`, `max_worker`), reads `BYE` and exits. It counts a failed acquisition as an error and repeats it; its wait
+runs from the first request. `pair` is the time in acquire and release, `acq` that in acquire. `changes` counts acquisitions with another owner than the one before, `violations` two workers inside at once.
+"""
 import contextlib
 import json
 import os

@@ -1,5 +1,5 @@
 'use strict'
-// Shared code of the Node drivers. ../README.md has the protocol.
+// Shared code of the Node drivers. ../lockbench/runner.py has the protocol.
 const fs = require('fs')
 const readline = require('readline')
 const now = () => Number(process.hrtime.bigint()) // CLOCK_MONOTONIC ns; < 2^53 for 104 days of uptime

@@ -1,4 +1,4 @@
-"""Shared code of the Python drivers. ../README.md has the protocol."""
+"""Shared code of the Python drivers. ../lockbench/runner.py has the protocol."""
 import json
 import os
 import random

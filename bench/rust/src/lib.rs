@@ -1,4 +1,4 @@
-//! Shared code of the benchmark drivers: the protocol of ../README.md, the workers, their reports.
+//! Shared code of the benchmark drivers: the protocol of `lockbench/runner.py`, the workers, their reports.
 //! A driver adds only the acquire and release of its library.
 
 mod args;

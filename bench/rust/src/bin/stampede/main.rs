@@ -2,6 +2,11 @@
 //! input; each command is answered by a line of JSON. `policy=` selects the guard against a stampede.
 //!
 //! The process runs tasks on a runtime with one thread, beside the library's own threads.
+//!
+//! A process is called as `stampede policy=... port=... folder=... lease_ms=...`, prints `READY`, then reads commands and answers
+//! each with a line of JSON: `offer key=... t0=<CLOCK_MONOTONIC ns>` with `callers` at once and then a Poisson process of `rate`
+//! a second for `secs`, under `fresh_ms`, `stale_ms`, `takes_ms` (of the source), `fails`, `back_off_ms`, `load_at_most_ms`; or
+//! `invalidate key=...`.
 
 mod guard;
 mod offer;
