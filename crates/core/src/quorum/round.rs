@@ -2,7 +2,7 @@
 
 use crate::fence::{Acceptable, Fence, Fences};
 use crate::proposal::NoVote;
-use crate::step::{Held, Reply};
+use crate::step::Reply;
 
 /// One round of an acquisition: a proposal that was sent to all nodes, and their votes so far.
 ///
@@ -25,29 +25,13 @@ enum Count {
     For,
     /// It would vote for a number within these bounds.
     Behind(Acceptable),
-    /// It holds other fences for the owner: those of its own grant to a waiter, or of a later round. It accepts higher ones, within
-    /// these bounds. Another number costs a round, so the client looks for one only if no majority can be had otherwise.
-    Above(Acceptable),
+    /// It holds other fences for the owner, and would raise them to a number within these bounds. The client comes back to it only if
+    /// the other nodes are too few.
+    Higher(Acceptable),
     /// Another owner holds the lock there.
     Busy,
     /// It gives no vote, or has not replied in time.
     None,
-}
-
-impl Count {
-    /// A node holds for the owner with other fences than the proposed ones.
-    fn held_otherwise(held: &Held, asked: Fence) -> Self {
-        match held.fence {
-            Some(first) if first > asked => {
-                let block = held.block;
-                Self::Above(Acceptable {
-                    least: Fence::new(Fences { first, block }.last().get() + 1),
-                    most: Fence::MAX,
-                })
-            }
-            _ => Self::None,
-        }
-    }
 }
 
 /// The decision of a round so far.
@@ -94,7 +78,10 @@ impl Round {
         if asked == self.proposed.first {
             let count = match reply {
                 Reply::Held(held) if held.fence == Some(asked) => Count::For,
-                Reply::Held(held) => Count::held_otherwise(held, asked),
+                Reply::Held(held) => held.fence.map_or(Count::None, |first| {
+                    let block = held.block;
+                    Count::Higher(above(Fences { first, block }))
+                }),
                 Reply::NoVote(NoVote::Behind(bounds) | NoVote::NotRaised(bounds)) => {
                     Count::Behind(*bounds)
                 }
@@ -133,45 +120,43 @@ impl Round {
             |count: fn(&Count) -> bool| self.votes.iter().filter(|vote| count(vote)).count();
         let certain = number(|vote| matches!(vote, Count::For));
         let open = number(|vote| matches!(vote, Count::Open));
+        let behind = number(|vote| matches!(vote, Count::Behind(_)));
         if certain >= self.majority() {
             return Verdict::Certified;
         }
-        let may_certify = certain + open >= self.majority();
-        let is_behind = |vote: &Count| match vote {
-            Count::Behind(_) => true,
-            Count::Above(_) => !may_certify,
-            _ => false,
-        };
-        let behind = self.votes.iter().filter(|vote| is_behind(vote)).count();
-        if let Some(bounds) = self.next_bounds(!may_certify).filter(|_| behind > 0) {
+        if let Some(bounds) = self.next_bounds(false).filter(|_| behind > 0) {
             return Verdict::Again(bounds);
         }
+        let higher = number(|vote| matches!(vote, Count::Higher(_)));
+        let behind = behind + higher;
         if open > 0 && certain + behind + open >= self.majority() {
             return Verdict::Open;
+        }
+        if let Some(bounds) = self.next_bounds(true).filter(|_| higher > 0) {
+            return Verdict::Again(bounds);
         }
         if certain + behind >= self.majority() {
             return Verdict::Refused(Refusal::ClocksApart);
         }
         let busy = number(|vote| matches!(vote, Count::Busy));
-        Verdict::Refused(if certain + behind + busy + open >= self.majority() {
-            Refusal::Busy
-        } else {
-            Refusal::Unavailable
-        })
+        if certain + behind + busy >= self.majority() {
+            return Verdict::Refused(Refusal::Busy);
+        }
+        // The next replies tell a busy lock from a quorum without a majority.
+        if certain + behind + busy + open >= self.majority() {
+            return Verdict::Open;
+        }
+        Verdict::Refused(Refusal::Unavailable)
     }
 
-    /// Looks for numbers that a majority accepts, and for the largest one. With `above`, nodes that hold other fences count too.
-    fn next_bounds(&self, above: bool) -> Option<Acceptable> {
-        let next = Fence::new(self.proposed.last().get() + 1);
+    /// Looks for numbers that a majority accepts, and for the largest one. With `all`, also at nodes with higher fences.
+    fn next_bounds(&self, all: bool) -> Option<Acceptable> {
         let accepts = |vote: &Count| match vote {
             Count::Behind(bounds) => Some(*bounds),
-            Count::Above(bounds) if above => Some(*bounds),
             // It holds this round's fences, and accepts higher ones only.
-            Count::For => Some(Acceptable {
-                least: next,
-                most: Fence::MAX,
-            }),
-            Count::Above(_) | Count::Open | Count::Busy | Count::None => None,
+            Count::For => Some(above(self.proposed)),
+            Count::Higher(bounds) => Some(*bounds).filter(|_| all),
+            Count::Open | Count::Busy | Count::None => None,
         };
         let nodes: Vec<Acceptable> = self.votes.iter().filter_map(accepts).collect();
         let mut best = None;
@@ -186,5 +171,13 @@ impl Round {
             }
         }
         best.map(|(_, bounds)| bounds)
+    }
+}
+
+/// The numbers above these fences.
+fn above(fences: Fences) -> Acceptable {
+    Acceptable {
+        least: Fence::new(fences.last().get() + 1),
+        most: Fence::MAX,
     }
 }

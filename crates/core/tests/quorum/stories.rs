@@ -276,6 +276,12 @@ fn a_round_is_refused_as_soon_as_no_majority_can_be_had() {
     assert_eq!(round.heard(0, six, &busy), Verdict::Open);
     assert_eq!(round.heard(1, six, &busy), Verdict::Refused(Refusal::Busy));
 
+    // A node that is down hides whether the lock is busy, until the last one has replied.
+    let mut round = Round::new(3, from(6));
+    assert_eq!(round.silent(0), Verdict::Open);
+    assert_eq!(round.heard(1, six, &busy), Verdict::Open);
+    assert_eq!(round.heard(2, six, &busy), Verdict::Refused(Refusal::Busy));
+
     let mut round = Round::new(3, from(6));
     assert_eq!(round.silent(0), Verdict::Open);
     let unavailable = Verdict::Refused(Refusal::Unavailable);

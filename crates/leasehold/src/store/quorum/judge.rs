@@ -39,6 +39,22 @@ pub(super) fn confirmed(answers: &Answers, label: &str) -> Option<Answer> {
         .then(|| Err(no_majority(answers, label)))
 }
 
+/// Judges the release of an owner that has no certificate. It may wait in the queue of the lead, which alone knows it.
+pub(super) fn left(answers: &Answers, lead: usize, label: &str) -> Option<Answer> {
+    let replies = || answers.iter().flatten().flatten();
+    let open = answers.iter().filter(|answer| answer.is_none()).count();
+    if open > 0 && (answers[lead].is_none() || replies().count() < majority(answers.len())) {
+        return None;
+    }
+    Some(if replies().count() < majority(answers.len()) {
+        Err(no_majority(answers, label))
+    } else if replies().any(|reply| matches!(reply, Reply::Released)) {
+        Ok(Reply::Released)
+    } else {
+        Ok(Reply::NotHeld(other_holder(answers)))
+    })
+}
+
 /// The hold that most nodes report; of two, the one with the higher fence.
 fn held_by_most(answers: &Answers) -> Option<Held> {
     let held = || {
@@ -63,24 +79,38 @@ fn other_holder(answers: &Answers) -> Option<HolderView> {
         Ok(Reply::Busy(busy)) => Some(&busy.holder),
         _ => None,
     });
-    most_frequent(views).map(|(_, holder)| holder.clone())
+    most_frequent(views).map(|named| named.holder.clone())
 }
 
-/// The holder that occurs most often, and how often.
-pub(super) fn most_frequent<'a>(
-    holders: impl Iterator<Item = &'a HolderView>,
-) -> Option<(usize, &'a HolderView)> {
-    let mut counts: HashMap<HolderKey<'_>, (usize, &HolderView)> = HashMap::new();
+/// The holder that most nodes name.
+struct Named<'a> {
+    /// How many nodes name this owner.
+    count: usize,
+    /// How many of them name it with the fence of `holder`.
+    alike: usize,
+    holder: &'a HolderView,
+}
+
+/// The holder that occurs most often, with the fence that occurs most often. A majority has the fence of the certificate, but a node may
+/// have granted the lock to its holder with another one.
+fn most_frequent<'a>(holders: impl Iterator<Item = &'a HolderView>) -> Option<Named<'a>> {
+    let mut views: HashMap<HolderKey<'_>, Vec<&HolderView>> = HashMap::new();
     for holder in holders {
-        let (count, seen) = counts.entry(HolderKey::of(holder)).or_insert((0, holder));
-        *count += 1;
-        // The highest fence is that of the certificate, if there is one.
-        if holder.fence > seen.fence {
-            *seen = holder;
-        }
+        views.entry(HolderKey::of(holder)).or_default().push(holder);
     }
-    let by_fence = |(count, holder): &(usize, &HolderView)| (*count, holder.fence);
-    counts.into_values().max_by_key(by_fence)
+    let named = views.into_values().filter_map(|views| {
+        let alike = |holder: &HolderView| {
+            let alike = views.iter().filter(|view| view.fence == holder.fence);
+            alike.count()
+        };
+        let best = views.iter().max_by_key(|view| (alike(view), view.fence))?;
+        Some(Named {
+            count: views.len(),
+            alike: alike(best),
+            holder: best,
+        })
+    });
+    named.max_by_key(|named| (named.count, named.holder.fence))
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -109,8 +139,8 @@ pub(super) fn seen(answers: &Answers, lead: usize, label: &str) -> Option<Answer
     };
     let open = answers.iter().filter(|answer| answer.is_none()).count();
     let named = most_frequent(snapshots().filter_map(|seen| seen.holder.as_ref()));
-    let (count, holder) = named.map_or((0, None), |(count, holder)| (count, Some(holder)));
-    let is_decided = count >= needed || count + open < needed;
+    let (count, alike) = named.as_ref().map_or((0, 0), |it| (it.count, it.alike));
+    let is_decided = alike >= needed || count + open < needed;
     if open > 0 && (!is_decided || answers[lead].is_none() || snapshots().count() < needed) {
         return None;
     }
@@ -121,7 +151,8 @@ pub(super) fn seen(answers: &Answers, lead: usize, label: &str) -> Option<Answer
         Some(Ok(Reply::Seen(seen))) => seen.queue.clone(),
         _ => longest_queue(snapshots()),
     };
-    let holder = holder.filter(|_| count >= needed).cloned();
+    let named = named.filter(|named| named.count >= needed);
+    let holder = named.map(|named| named.holder.clone());
     Some(Ok(Reply::Seen(Snapshot::new(holder, queue))))
 }
 

@@ -30,8 +30,8 @@ pub(super) struct Record {
     pub(super) keeps_votes: bool,
     /// The nodes that lack a vote for the certificate, as the last renewals found.
     pub(super) lacking: Vec<usize>,
-    /// The lead has granted its vote to this waiter, with fences up to this one.
-    pub(super) granted: Option<Fence>,
+    /// The lead has granted its vote to this waiter, with these fences.
+    pub(super) granted: Option<Fences>,
     pub(super) release: Option<OwnerRelease>,
     /// When it may be forgotten.
     until: Moment,
@@ -77,10 +77,19 @@ impl Record {
         self.votes[node].push(fence);
     }
 
+    /// The fence of the hold at a node that granted the lock itself, with a higher fence than the certificate.
+    pub(super) fn higher_at(&self, node: usize) -> Option<Fence> {
+        let certified = self.certified?;
+        match self.votes[node][..] {
+            [vote] if vote > certified.last() => Some(vote),
+            _ => None,
+        }
+    }
+
     /// The highest fence of this owner that is known.
     pub(super) fn highest(&self) -> Option<Fence> {
         let votes = self.votes.iter().flatten().copied();
-        votes.chain(self.granted).max()
+        votes.chain(self.granted.map(Fences::last)).max()
     }
 
     /// Whether nothing of it is left at any node, nor on its way.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::quorum::Proposal;
-use leasehold_core::{Fence, LockName, Owner, Reply, Step, Ttl};
+use leasehold_core::{Fence, Fences, LockName, Owner, Reply, Step, Ttl};
 
 use super::acquire::Act;
 use super::attempt::Request;
 use super::gather::{Gather, Judge};
-use super::judge::confirmed;
+use super::judge::{confirmed, left};
 use super::owners::OwnerRelease;
 use super::state::Quorum;
 use crate::store::contract::{Answer, Done};
@@ -28,24 +28,28 @@ impl Quorum {
     /// Renews a lease at all nodes. A waiter to which the lead has granted its vote claims the others.
     pub(super) fn extend(self: &Arc<Self>, name: &LockName, renewal: RenewalRequest, done: Done) {
         let RenewalRequest { owner, ttl, fence } = renewal;
-        let is_claim = {
+        let (granted, certified, higher) = {
             let (now, mut state) = (self.clock.now(), self.lock());
             let record = state.owners.get(&owner);
-            let is_claim = record.as_ref().is_some_and(|record| {
-                record.granted.is_some() && record.certified.is_none() && fence.is_none()
+            let granted = record.as_ref().and_then(|record| {
+                let is_claim = record.certified.is_none() && fence.is_none();
+                record.granted.filter(|_| is_claim)
             });
+            let certified = record.as_ref().and_then(|record| record.certified);
+            let higher_at = |node| record.as_ref().and_then(|record| record.higher_at(node));
+            let higher: Vec<_> = (0..self.nodes.len()).map(higher_at).collect();
             if record.is_some() {
                 // Remembered for as long as the lease.
                 state.owners.entry(&owner, name, ttl.get(), now);
             }
-            is_claim
+            (granted, certified, higher)
         };
-        if is_claim {
+        if let Some(granted) = granted {
             let request = Request {
                 ttl,
-                block: leasehold_core::Block::ONE,
+                block: granted.block,
                 wait: None,
-                is_claim,
+                is_claim: true,
             };
             return self.acquire(name, &owner, request, done);
         }
@@ -57,15 +61,22 @@ impl Quorum {
             done.answer(answer);
         });
         let gather = Gather::new(self.nodes.len(), self.confirmed(), done);
-        for node in 0..self.nodes.len() {
+        for (node, higher) in higher.into_iter().enumerate() {
             let (quorum, by, gather) = (self.clone(), owner.clone(), gather.clone());
+            // A node knows the hold by the fence that it stores.
+            let higher = fence.and(higher);
             let step = Step::Extend {
                 owner: owner.clone(),
                 ttl,
-                fence,
+                fence: higher.or(fence),
             };
-            self.ask(node, name, step, move |answer| {
+            self.ask(node, name, step, move |mut answer| {
                 quorum.renewed(&by, node, &answer);
+                if let (Ok(Reply::Held(held)), Some(_), Some(Fences { first, block })) =
+                    (&mut answer, higher, certified)
+                {
+                    (held.fence, held.block) = (Some(first), block);
+                }
                 gather.heard(node, answer);
             });
         }
@@ -77,9 +88,11 @@ impl Quorum {
         state.leads.heard(node, answer.is_ok());
         if let (Some(record), Ok(Reply::NotHeld(_))) = (state.owners.get(owner), answer)
             && record.certified.is_some()
-            && !record.lacking.contains(&node)
         {
-            record.lacking.push(node);
+            record.votes[node].clear();
+            if !record.lacking.contains(&node) {
+                record.lacking.push(node);
+            }
         }
     }
 
@@ -119,21 +132,29 @@ impl Quorum {
         (keep, fence): (Option<Ttl>, Option<Fence>),
         done: Done,
     ) {
-        let release = OwnerRelease {
-            keep,
-            fence,
-            gather: Gather::new(self.nodes.len(), self.confirmed(), done),
-        };
-        let (at_once, superseded) = {
+        let (at_once, release, superseded) = {
             let (now, mut state) = (self.clock.now(), self.lock());
+            let lead = state.leads.of(name);
             let record = state.owners.entry(owner, name, Duration::ZERO, now);
+            let is_lease = fence.is_some() || keep.is_some() || record.certified.is_some();
+            let label = self.label.clone();
+            let judge: Judge = if is_lease {
+                self.confirmed()
+            } else {
+                Box::new(move |answers| left(answers, lead, &label))
+            };
+            let release = OwnerRelease {
+                keep,
+                fence,
+                gather: Gather::new(self.nodes.len(), judge, done),
+            };
             record.release = Some(release.clone());
             (record.certified, record.granted) = (None, None);
             // The others follow when they have answered (V2).
             let at_once = (0..self.nodes.len()).filter(|node| record.open[*node] == 0);
             let (at_once, superseded) = (at_once.collect::<Vec<_>>(), record.attempt.take());
             state.owners.tidy(owner);
-            (at_once, superseded)
+            (at_once, release, superseded)
         };
         drop(superseded);
         for node in at_once {

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::quorum::QuorumTerms;
-use leasehold_core::{Block, Fence, LockName, Step, Wake};
+use leasehold_core::{Block, Fence, Fences, LockName, Step, Wake};
 
 use super::attempt::Request;
 use super::gather::{Gather, Judge};
@@ -72,13 +72,15 @@ impl Quorum {
     /// The lead has granted its vote to a waiter, which now claims the others.
     fn granted(&self, key: &str, wake: &Wake) {
         let now = self.clock.now();
-        let fence = wake.fence.unwrap_or(Fence::new(0));
         let name = LockName::from_key(key);
         let mut state = self.lock();
         let record = state
             .owners
             .entry(&wake.owner, &name, leasehold_core::CLAIM_WINDOW, now);
-        record.granted = Some(Fence::new(fence.get() + wake.block.get() - 1));
+        record.granted = Some(Fences {
+            first: wake.fence.unwrap_or(Fence::new(0)),
+            block: wake.block,
+        });
     }
 }
 

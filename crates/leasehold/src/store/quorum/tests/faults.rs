@@ -1,6 +1,6 @@
 //! Nodes that fail, hang or forget.
 
-use leasehold_core::World;
+use leasehold_core::{Fence, World};
 
 use super::{MS, Nodes, SECOND, settle};
 use crate::error::{Error, StoreErrorKind};
@@ -189,4 +189,60 @@ async fn a_stuck_vote_at_the_lead_delays_others_by_three_seconds() {
     let took = nodes.clock.now().since(begun);
     assert!(took < 6 * SECOND, "{took:?}");
     drop(lease);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_lock_is_busy_while_a_majority_answers() {
+    for (count, mask, has_majority) in masks() {
+        let nodes = Nodes::new(count);
+        let ((client, ..), (other, ways, _)) = (nodes.client(), nodes.client());
+        let lease = client.mutex("stock").acquire().await.unwrap();
+        settle().await;
+        set_all(&ways, mask, Fault::Fails);
+        let outcome = other.mutex("stock").try_acquire().await;
+        let is_busy = matches!(outcome, Ok(None));
+        assert_eq!(is_busy, has_majority, "{count} {mask:b}: {outcome:?}");
+        lease.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_node_gets_a_release_after_its_votes() {
+    for slow in [vec![0], vec![1], vec![2], vec![0, 2]] {
+        let nodes = Nodes::new(5);
+        let (client, ways, store) = nodes.client();
+        for node in &slow {
+            ways[*node].faults().slow(50 * MS);
+        }
+        for _ in 0..3 {
+            let lease = client.mutex("stock").try_acquire().await.unwrap();
+            lease.expect("it is free").release().await.unwrap();
+            tokio::time::sleep(SECOND).await;
+            assert_eq!(nodes.held_at("stock"), 0, "{slow:?}");
+            assert_eq!(store.quorum().lock().owners.len(), 0, "{slow:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_with_a_higher_fence_of_the_holder_counts() {
+    let nodes = Nodes::new(3);
+    let (client, ways, _) = nodes.client();
+    let mutex = client.mutex("stock").ttl(3 * SECOND);
+    let lease = mutex.acquire().await.unwrap();
+    settle().await;
+    // As if it had granted the lock to this waiter by itself, with a fence of its own.
+    let name = leasehold_core::LockName::new("stock").unwrap();
+    nodes.memories[0].meddle(|world| {
+        let fences = &mut world.entry(&name).holders[0].fences;
+        fences.first = Fence::new(fences.first.get() + 1_000);
+    });
+    tokio::time::sleep(3 * SECOND).await;
+    ways[1].faults().fail(StoreErrorKind::Unreachable);
+    tokio::time::sleep(10 * SECOND).await;
+    assert!(!lease.is_lost());
+    let seen = client.inspect("stock").await.unwrap().holder.unwrap();
+    assert!(seen.fence >= Some(lease.fence()));
+    lease.release().await.unwrap();
+    assert!(nodes.holders("stock")[0].is_none());
 }
