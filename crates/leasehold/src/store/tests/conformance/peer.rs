@@ -262,3 +262,44 @@ pub(super) fn number(holder: &HolderView) -> u64 {
         HolderIdentity::Foreign { .. } => panic!("{holder:?}"),
     }
 }
+
+/// Checks the fence of a repeated acquire: the same, or a higher one if the client proposes it.
+#[track_caller]
+pub(super) fn assert_repeated<W: World>(_: &W, again: Fence, first: Fence) {
+    assert!(
+        again == first || !W::DRAWS_FENCES && again > first,
+        "{again} after {first}"
+    );
+}
+
+/// Checks the fence of the next grant for the name of the last one, which used all fences below `least`.
+#[track_caller]
+pub(super) fn assert_next<W: World>(_: &W, next: Fence, least: Fence) {
+    assert!(
+        next == least || !W::DRAWS_FENCES && next > least,
+        "{next}, not {least}"
+    );
+}
+
+/// Checks for how long a lock is held. The clock of a client may be a little ahead.
+#[track_caller]
+pub(super) fn assert_held_for<W: World>(_: &W, holder: &HolderView, expected: Duration) {
+    let held_for = holder.held_for.unwrap();
+    let differs = held_for.abs_diff(expected);
+    let tolerance = if W::DRAWS_FENCES {
+        Duration::ZERO
+    } else {
+        Duration::from_secs(4)
+    };
+    assert!(differs <= tolerance, "{held_for:?}, not {expected:?}");
+}
+
+/// Checks that the lock was granted to this waiter, as far as it shows before the claim.
+#[track_caller]
+pub(super) fn assert_granted<W: World>(_: &W, holder: Option<u64>, waiter: u64) {
+    let is_hidden = holder.is_none() && !W::KNOWS_QUEUE;
+    assert!(
+        is_hidden || holder == Some(waiter),
+        "{holder:?}, not {waiter}"
+    );
+}

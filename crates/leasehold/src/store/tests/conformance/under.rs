@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Fence, Reply, Step, Ttl};
 
-use super::peer::{Peer, fence, held, not_held};
+use super::peer::{Peer, assert_granted, fence, held, not_held};
 use super::worlds::World;
 use super::{MS, SECOND, TTL, three, two};
 
@@ -62,7 +62,8 @@ pub(super) async fn a_holder_of_another_grant_is_not_extended_and_lets_go(world:
     assert_eq!(a.sees_fence().await, Some(second));
     b.queues().await;
     let reply = a.ends(Some(SECOND * 10), Some(first)).await;
-    assert_eq!(not_held(reply), Some(2), "nothing is kept");
+    // Nothing is kept.
+    assert_granted(world, not_held(reply), 2);
 }
 
 pub(super) async fn release_by_waiter_that_believes_to_hold_says_not_held(world: &impl World) {
@@ -90,7 +91,7 @@ pub(super) async fn hold_goes_on_by_own_fence_only_if_counter_is_lost(world: &im
     assert!(b.takes().await > own);
 }
 
-pub(super) async fn release_with_fence_grants_to_next_waiter(world: &impl World) {
+pub(super) async fn release_with_fence_grants_to_next_waiter<W: World>(world: &W) {
     let (mut a, b, c) = three(world).await;
     for fences in [1, 64] {
         a = a.drawing(fences);
@@ -98,9 +99,10 @@ pub(super) async fn release_with_fence_grants_to_next_waiter(world: &impl World)
         b.queues().await;
         c.queues().await;
         let renewed = held(a.renews(Some(first)).await);
-        assert_eq!((renewed.fence, renewed.queued), (Some(first), 2));
+        assert_eq!(renewed.fence, Some(first));
+        assert!(renewed.queued == 2 || !W::KNOWS_QUEUE);
         assert_eq!(a.ends(None, Some(first)).await, Reply::Released);
-        assert!(b.sees_fence().await > Some(first));
+        assert!(b.sees_fence().await > Some(first) || !W::KNOWS_QUEUE);
         let second = fence(b.extends().await);
         c.releases().await;
         let alone = held(b.renews(Some(second)).await);
