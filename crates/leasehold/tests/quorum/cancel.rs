@@ -1,0 +1,112 @@
+//! Acquisitions that are dropped at any poll, or at any moment. They leave no vote and no waiter.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use leasehold::Client;
+use tokio::time::sleep;
+
+use crate::scene::{NAME, Nodes, millis, take};
+
+/// More polls than an acquisition needs.
+const MANY: usize = 50;
+
+/// Moments at which to drop a future while the client works: from 50 us to 13 ms.
+fn moments() -> impl Iterator<Item = Duration> {
+    (0..9).map(|power| Duration::from_micros(50 << power))
+}
+
+/// Polls `future` up to `n` times and drops it. Returns the output, if there is one.
+async fn poll_n_times_then_drop<F: Future>(n: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut polls = 0;
+    poll_fn(|context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        polls += 1;
+        if polls == n {
+            Poll::Ready(None)
+        } else {
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+/// Polls `future` once, and drops it after `pause` without another poll.
+async fn poll_once_then_drop_after<F: Future>(future: F, pause: Duration) {
+    let mut future = pin!(future);
+    let first = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
+    sleep(pause).await;
+    drop(first);
+}
+
+/// Drops acquisitions of a free lock at every poll, and at many moments.
+async fn drops_acquisitions(client: &Client) {
+    let mutex = client.mutex(NAME);
+    let mut ended = false;
+    for n in 1..=MANY {
+        let output = poll_n_times_then_drop(n, mutex.acquire()).await;
+        ended = output.is_some();
+        drop(output.map(|lease| lease.expect("two servers answer")));
+        if ended {
+            break;
+        }
+    }
+    assert!(ended);
+    for pause in moments() {
+        poll_once_then_drop_after(mutex.acquire(), pause).await;
+        poll_once_then_drop_after(mutex.try_acquire(), pause).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_acquisition_leaves_no_vote() {
+    let nodes = Nodes::start();
+    let client = nodes.client().await;
+    drops_acquisitions(&client).await;
+    nodes.are_clean().await;
+    let lease = take(&client, millis(5000)).await;
+    lease.release().await.expect("it is held");
+}
+
+#[ignore = "a vote stays at one server until its TTL ends, in most runs; the cause is not known yet"]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_acquisition_leaves_no_vote_at_a_slow_server() {
+    let nodes = Nodes::start();
+    let client = nodes.client().await;
+    for slow in &nodes.0 {
+        slow.pause();
+        drops_acquisitions(&client).await;
+        slow.resume();
+        nodes.are_clean().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_waiter_leaves_no_vote() {
+    let nodes = Nodes::start();
+    let (one, two) = (nodes.client().await, nodes.client().await);
+    let mutex = two.mutex(NAME);
+    for pause in moments() {
+        let lease = one.mutex(NAME).acquire().await.expect("its turn");
+        poll_once_then_drop_after(mutex.acquire(), pause).await;
+        poll_n_times_then_drop(1, mutex.acquire()).await;
+        lease.release().await.expect("it is held");
+        // Dropped while the lock is being handed over.
+        let lease = one.mutex(NAME).acquire().await.expect("its turn");
+        let mut waiting = pin!(mutex.acquire());
+        let polled =
+            poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context).is_ready())).await;
+        assert!(!polled, "it is held");
+        sleep(millis(20)).await;
+        lease.release().await.expect("it is held");
+        sleep(pause).await;
+        let _ended =
+            poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context).is_ready())).await;
+    }
+    nodes.are_clean().await;
+}

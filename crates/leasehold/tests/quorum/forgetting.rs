@@ -1,0 +1,66 @@
+//! Servers that lose their data.
+
+use std::time::Duration;
+
+use leasehold::StoreErrorKind;
+use testkit::RedisServer;
+
+use crate::common::eventually;
+use crate::scene::{NAME, Nodes, host, millis, outlives_its_ttl, refusal, take};
+
+/// The rest of a quarantine, as an error shows it.
+fn left(said: &str) -> Duration {
+    let (_, rest) = said.split_once("gives no vote for another ").expect(said);
+    let (seconds, _) = rest.split_once("s,").expect(said);
+    Duration::from_secs_f64(seconds.parse().expect(said))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_emptied_server_with_a_deciding_vote_elects_no_other() {
+    let nodes = Nodes::start();
+    let (one, two) = (nodes.client().await, nodes.client().await);
+    let mutex = one.mutex(NAME).ttl(millis(30_000)).auto_renew(false);
+    let lease = mutex.try_acquire().await.expect("an answer");
+    let lease = lease.expect("it is free");
+    nodes.vote(&[0, 1, 2]).await;
+    // The lease has two votes, and then one of these servers forgets its vote.
+    assert_eq!(nodes.0[1].cli(&["DEL", NAME]).int(), 1);
+    nodes.0[0].restart();
+    for _ in 0..3 {
+        let second = two.mutex(NAME).acquire_within(millis(100)).await;
+        assert!(second.is_err(), "a second holder: {second:?}");
+    }
+    assert!(!lease.is_lost());
+
+    nodes.0[2].kill();
+    let error = refusal(&two).await;
+    let said = error.to_string();
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{said}");
+    assert!(said.contains(&host(&nodes.0[0])), "{said}");
+    let first = left(&said);
+    assert!(first > Duration::from_secs(20), "{said}");
+    eventually("the quarantine counts down", async || {
+        left(&refusal(&two).await.to_string()) < first
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flushed_server_is_in_quarantine_and_the_others_decide() {
+    let nodes = Nodes::start();
+    let (one, two) = (nodes.client().await, nodes.client().await);
+    let lease = take(&one, millis(900)).await;
+    nodes.vote(&[0, 1, 2]).await;
+    let flush = |server: &RedisServer| assert_eq!(server.cli(&["FLUSHALL"]).text(), "OK");
+    flush(&nodes.0[1]);
+    let busy = two.mutex(NAME).try_acquire().await;
+    assert!(busy.expect("two servers answer").is_none());
+    outlives_its_ttl(&lease).await;
+    assert_eq!(nodes.votes(), 2, "the flushed server gives no vote");
+    let fence = lease.fence();
+    lease.release().await.expect("two servers confirm it");
+    let next = take(&two, millis(5000)).await;
+    assert!(next.fence() > fence);
+    next.release().await.expect("it is held");
+    nodes.are_clean().await;
+}

@@ -1,0 +1,12 @@
+//! A quorum of three real servers, with faults of one server and of two. Each test shows the results for a holder and for others, and the
+//! votes that remain.
+
+mod cancel;
+#[allow(unused_imports, unused_macros, reason = "the stores of other tests")]
+#[path = "../common/mod.rs"]
+mod common;
+mod down;
+mod forgetting;
+mod hand_over;
+mod refused;
+mod scene;
