@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::store::contract::{Attach, Capabilities, Done, Store};
 use crate::store::opened::Opened;
-use crate::store::quorum::{self, QuorumStore};
+use crate::store::quorum::QuorumStore;
 use crate::store::redis::QuorumAddress;
 
 /// The key of a node's mark. Those of its counters begin with it.
@@ -93,8 +93,9 @@ impl<const UP: usize> World for Servers<UP> {
         let address = QuorumAddress::parse(&self.url).unwrap();
         let tasks = crate::runtime::Tasks::here().unwrap();
         let limit = Duration::from_secs(20);
-        let store = quorum::open(address, &attach, &Clock::system(), &tasks, limit);
-        Opened::new(Arc::new(Settled(Arc::new(store.unwrap()))))
+        let store =
+            crate::store::redis::open_quorum(address, &attach, &Clock::system(), &tasks, limit);
+        Opened::new(Arc::new(Settled(Arc::new(store))))
     }
 
     fn advance(&self, by: Duration) {
