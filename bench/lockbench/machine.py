@@ -21,15 +21,16 @@ def busy():
 
 
 class Usage:
-    """CPU between two moments: of the drivers, of redis-server, and of all other processes, in cores. `spinners` belong to the harness."""
+    """CPU between two moments: of the drivers, of the servers, and of all other processes, in cores. `spinners` belong to the harness."""
 
-    def __init__(self, drivers, server, spinners=()):
-        self.pids, self.server, self.own = drivers, server, [os.getpid(), *spinners]
+    def __init__(self, drivers, servers, spinners=()):
+        self.pids, self.servers, self.own = drivers, servers, [os.getpid(), *spinners]
         self.before = self._read()
 
     def _read(self):
         all_used, stolen = busy()
-        return (time.monotonic(), all_used, stolen, sum(map(process_cpu, self.own)), sum(map(process_cpu, self.pids)), process_cpu(self.server))
+        return (time.monotonic(), all_used, stolen, sum(map(process_cpu, self.own)), sum(map(process_cpu, self.pids)),
+                sum(map(process_cpu, self.servers)))
 
     def end(self):
         wall, used, stolen, ours, self.drivers, self.redis = (b - a for a, b in zip(self.before, self._read()))

@@ -124,6 +124,20 @@ class Server:
     def pid(self):
         return self.process.pid
 
+    @property
+    def pids(self):
+        return [self.pid]
+
+    def empty(self):
+        """Before a run."""
+        self.command('FLUSHALL')
+
+    def begin(self):
+        """The drivers are warm."""
+
+    def end(self):
+        """The drivers have reported."""
+
     def _end(self):
         if self.process:
             end(self.process)

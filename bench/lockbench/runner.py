@@ -122,7 +122,7 @@ class Runner:
 
     @contextlib.contextmanager
     def under(self, condition):
-        """A context for runs with a special server (`tls`, `disk`) or awake cores (`awake`); None: the usual conditions."""
+        """A context for runs with a special server (`tls`, `disk`, `quorum`, `silent`) or awake cores (`awake`); None: the usual conditions."""
         usual, own = self.server, servers.BY_CONDITION.get(condition)
         try:
             if own:
@@ -172,7 +172,7 @@ class Runner:
         """One run, disturbed or not."""
         self.runs += 1
         redis = self.server.command
-        redis('FLUSHALL')
+        self.server.empty()
         redis('CONFIG', 'SET', 'notify-keyspace-events', spec.get('notify', ''))
         drivers, paths, monitor, spinners = [], [], None, Spinners()
         with open(os.path.join(self.folder, 'stderr'), 'w') as errors:
@@ -185,10 +185,11 @@ class Runner:
                         paths.append(os.path.join(self.folder, f'log.{number}'))
                         command.append('log=' + paths[-1])
                     drivers.append(Driver(command, {**spec.get('env', {}), **self.server.env}, errors))
-                    if number == 0 and args[0] == 'mode=idle':
+                    if number == 0 and 'mode=idle' in args:
                         drivers[0].wait_ready()  # it holds the lock before others ask for it
                 for driver in drivers:
                     driver.wait_ready()
+                self.server.begin()
                 start = time.monotonic_ns() + 60_000_000 + 1_000_000 * len(drivers)
                 end = start + int(secs * NS)
                 for driver in drivers:
@@ -197,7 +198,7 @@ class Runner:
                 before = redis.calls()
                 if watch:
                     monitor = Monitor(self.server.port)
-                usage = Usage([driver.pid for driver in drivers], self.server.pid, spinners.pids)
+                usage = Usage([driver.pid for driver in drivers], self.server.pids, spinners.pids)
                 time.sleep(max(0, end - time.monotonic_ns()) / NS)
                 usage.end()
                 if watch:
@@ -205,12 +206,14 @@ class Runner:
                 after = redis.calls()
                 connections = int(redis.info('clients')['connected_clients']) - 1
                 results = [json.loads(driver.line(60)) for driver in drivers]
+                self.server.end()
                 for driver in drivers:
                     driver.say('BYE')
                 for driver in drivers:
                     driver.end(patience=10)
             finally:
                 spinners.end()
+                self.server.end()
                 for driver in drivers:
                     driver.end()
                 if monitor and monitor.thread.is_alive():

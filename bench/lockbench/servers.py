@@ -1,7 +1,8 @@
-"""Servers of the variants: TLS, or each write on the disk before its answer."""
+"""Servers of the variants: TLS, each write on the disk before its answer, or a quorum."""
 import os
 import subprocess
 
+from .quorum import Five, FourOfFive
 from .redis import NotStarted, Server, free_port
 
 # A private configuration, because the openssl.cnf of systems differ.
@@ -73,4 +74,4 @@ class DiskServer(Server):
         return ['--appendonly', 'yes', '--appendfsync', 'always', '--auto-aof-rewrite-percentage', '0']
 
 
-BY_CONDITION = {'tls': TlsServer, 'disk': DiskServer}
+BY_CONDITION = {'tls': TlsServer, 'disk': DiskServer, 'quorum': Five, 'silent': FourOfFive}

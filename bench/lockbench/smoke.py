@@ -1,7 +1,7 @@
 """Checks that each driver of Leasehold works: debug builds, a second each, no speeds."""
 from . import peers, stampede
 from .runner import Failed, Runner
-from .workloads import overlaps, turns_of
+from .workloads import VARIANTS, overlaps, turns_of
 
 SECONDS = 1.0
 CASES = [
@@ -14,6 +14,9 @@ CASES = [
     ('W4', [['keys=one', 'cs_ms=5']] * 8),
     ('W4h', [['keys=one', 'cs_ms=5', 'think_ms=20']] * 8),
     ('W6', [['mode=idle', 'workers=200', 'settle_ms=100']]),
+    ('W5', [[]]),
+    ('W5w', [['workers=64', 'threads=2']]),
+    ('W5s', [[]]),
     ('W6p', [['mode=idle', 'workers=0', 'settle_ms=0']] + [['mode=wait', 'settle_ms=100']] * 8),
 ]
 
@@ -28,7 +31,8 @@ def run(say):
     try:
         for name, each in CASES:
             try:
-                done = runner.once({'command': [program]}, each, SECONDS, logs=True)
+                with runner.under(VARIANTS.get(name, (name, None))[1]):
+                    done = runner.once({'command': [program]}, each, SECONDS, logs=True)
             except Failed as reason:
                 say(f'{name}: {reason}')
                 failed += 1

@@ -25,12 +25,17 @@ ABOUT = {
     'W3': '16 workers in one process on one key, empty critical section',
     'W4': '8 processes on one key, held for 5 ms, asked for again at once',
     'W4h': '8 processes on one key, held for 5 ms, asked for again after 20 ms (mean)',
+    'W5': 'W1 on a quorum of five servers',
+    'W5w': 'W2 on a quorum of five servers',
+    'W5s': 'W5 with one of the five servers stopped',
     'W6': '200 waiters of one process on a held lock',
     'W6p': '200 processes with one waiter each on a held lock (Rust only)',
 }
 DEFAULT = list(ABOUT)
 # The base workload and the condition of each variant.
-VARIANTS = {'W1a': ('W1', 'awake'), 'W1t': ('W1', 'tls'), 'W1d': ('W1', 'disk'), 'W2t': ('W2', 'tls'), 'W2d': ('W2', 'disk')}
+VARIANTS = {'W1a': ('W1', 'awake'), 'W1t': ('W1', 'tls'), 'W1d': ('W1', 'disk'), 'W2t': ('W2', 'tls'), 'W2d': ('W2', 'disk'),
+            'W5': ('W1', 'quorum'), 'W5w': ('W2', 'quorum'), 'W5s': ('W1', 'silent')}
+QUORUM = ['W5', 'W5w', 'W5s']
 
 
 def takes_part(spec, workload):
@@ -86,6 +91,12 @@ def loop(runner, peer, spec, workload, secs):
         # Two decimals: commands in flight at the end of the window belong to no cycle yet.
         sent_op=round(run.sent / done, 2), cli_cpu_us_op=run.usage.drivers * 1e6 / done, redis_cpu_us_op=run.usage.redis * 1e6 / done,
         conns=run.connections, violations=said['violations'], errors=said['errors'], foreign=run.foreign)
+    if workload in QUORUM:
+        nodes = len(runner.server.living)
+        scripts = sum(run.calls.get(name, 0) for name in ('eval', 'evalsha'))
+        figures.update(
+            acq_p50_us=said['acq_p50_us'], acq_p99_us=said['acq_p99_us'], sent_node_op=run.sent / done / nodes,
+            scripts_node_op=scripts / done / nodes, calls_node_op=sum(run.calls.values()) / done / nodes)
     if workload == 'W3':
         figures.update(
             handoffs_s=said['changes'] / secs, sent_handoff=run.sent / changes, acq_p50_us=said['acq_p50_us'],
@@ -175,7 +186,7 @@ def limits(runner, spec, secs):
 def limits_once(runner, spec, secs):
     runner.server.command('FLUSHALL')
     command = [*spec['command'], f'port={runner.server.port}', f'secs={secs}']
-    usage = Usage([], runner.server.pid)
+    usage = Usage([], runner.server.pids)
     children = sum(os.times()[2:4])
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60 + 20 * secs)

@@ -9,7 +9,7 @@ const m = Object.fromEntries(process.argv.slice(2).filter((a) => a.includes('=')
 const cfg = {
   peer: m.peer,
   mode: m.mode || 'loop',
-  port: Number(m.port || 6379),
+  ports: (m.ports || m.port || '6379').split(',').map(Number),
   workers: Number(m.workers || 1),
   one: m.keys === 'one' || (m.mode || 'loop') !== 'loop',
   prefix: m.prefix || 'bench',

@@ -3,23 +3,26 @@
 const { cfg, main } = require('./common')
 // The packages are in the cache, not beside this file; the benchmark sets NODE_PATH.
 const { Redis } = require('ioredis')
-const client = new Redis({ port: cfg.port, host: '127.0.0.1' })
+const clients = cfg.ports.map((port) => new Redis({ port, host: '127.0.0.1' }))
+const [client] = clients
+// A server that stops mid-run is part of a workload.
+for (const one of clients) one.on('error', () => {})
 
 const peers = {
   redlock4 () { // retryCount 10, retryDelay 200 ms, retryJitter 100 ms
     const Redlock = require('redlock')
-    const locks = new Redlock([client])
+    const locks = new Redlock(clients)
     return { acquire: (w, key) => locks.acquire(key, cfg.ttl), release: (lock) => lock.unlock(), hold: (key) => locks.acquire(key, 120000) }
   },
   redlock5 () {
     const Redlock = require('redlock5').default
-    const locks = new Redlock([client])
+    const locks = new Redlock(clients)
     locks.on('error', () => {})
     return { acquire: (w, key) => locks.acquire([key], cfg.ttl), release: (lock) => lock.release(), hold: (key) => locks.acquire([key], 120000) }
   },
   redis_semaphore () { // retryInterval 10 ms
-    const { Mutex } = require('redis-semaphore')
-    const mutex = (key, options) => new Mutex(client, key, { lockTimeout: cfg.ttl, acquireTimeout: 3600000, ...options })
+    const { Mutex, RedlockMutex } = require('redis-semaphore')
+    const mutex = (key, options) => new (clients.length > 1 ? RedlockMutex : Mutex)(clients.length > 1 ? clients : client, key, { lockTimeout: cfg.ttl, acquireTimeout: 3600000, ...options })
     return {
       acquire: async (w, key) => { const lock = mutex(key); await lock.acquire(); return lock },
       release: (lock) => lock.release(),

@@ -56,6 +56,8 @@ pub enum Mode {
 pub struct Load {
     pub mode: Mode,
     pub url: String,
+    /// The servers of a quorum; without `ports`, the one of `url`.
+    pub urls: Vec<String>,
     pub workers: usize,
     /// 1: tokio's current_thread runtime; more: multi_thread with this number of workers.
     pub threads: usize,
@@ -74,6 +76,14 @@ pub struct Load {
 
 impl Load {
     pub fn new(args: &Args) -> Self {
+        let local = |port: &str| format!("redis://127.0.0.1:{port}/");
+        let url = args
+            .text("url")
+            .map_or_else(|| local(args.text("port").unwrap_or("6379")), str::to_owned);
+        let urls = args.text("ports").map_or_else(
+            || vec![url.clone()],
+            |ports| ports.split(',').map(local).collect(),
+        );
         Self {
             mode: match args.text("mode") {
                 None | Some("loop") => Mode::Loop,
@@ -81,10 +91,8 @@ impl Load {
                 Some("wait") => Mode::Wait,
                 Some(other) => panic!("mode={other}: loop, idle or wait"),
             },
-            url: args.text("url").map_or_else(
-                || format!("redis://127.0.0.1:{}/", args.get("port", 6379_u16)),
-                str::to_owned,
-            ),
+            url,
+            urls,
             workers: args.get("workers", 1),
             threads: args.get("threads", 1),
             one_key: args.text("keys") == Some("one"),

@@ -44,22 +44,26 @@ impl Peer for Leasehold {
     }
 }
 
-async fn connect(url: &str, home: bool) -> Client {
+async fn connect(urls: &[String], home: bool) -> Client {
+    let urls = urls.to_owned();
+    let connect = async move || match &urls[..] {
+        [url] => Client::connect(url).await,
+        several => Client::connect_quorum(several).await,
+    };
     let connected = if home {
-        let url = url.to_owned();
-        let elsewhere = move || leasehold_bench::runtime(1).block_on(Client::connect(&url));
+        let elsewhere = move || leasehold_bench::runtime(1).block_on(connect());
         // A thread outside of all runtimes; the runtime inside it ends at once.
         let thread = std::thread::spawn(elsewhere);
         thread.join().expect("it does not panic")
     } else {
-        Client::connect(url).await
+        connect().await
     };
     connected.expect("redis-server answers")
 }
 
 fn main() {
     drive(async |args, load| Leasehold {
-        client: connect(&load.url, args.text("home").is_some()).await,
+        client: connect(&load.urls, args.text("home").is_some()).await,
         ttl: load.ttl,
         linger: args.millis("linger_ms", 0.0),
         awaited: match args.text("release") {

@@ -37,7 +37,7 @@ impl Peer for Rslock {
 
 fn main() {
     drive(async |_, load| Rslock {
-        manager: LockManager::new(vec![load.url.clone()]),
+        manager: LockManager::new(load.urls.clone()),
         ttl: load.ttl,
     });
 }
