@@ -8,6 +8,7 @@ A driver is called as `driver key=value ...`:
 | key | meaning |
 | --- | --- |
 | `port`, `prefix` | redis-server on 127.0.0.1, and what the keys begin with |
+| `ports` | several servers, as `1,2,3`, in place of `port`: a quorum |
 | `url` | Rust only: the URL of the server, in place of the one that `port` gives |
 | `mode` | `loop`; `idle`: take the one key for 120 s and let the workers wait for it; `wait`: only the workers, another process holds it |
 | `workers`, `keys` | concurrent workers in this process, on `distinct` keys (`prefix:<worker>`) or `one` (`prefix:one`) |
