@@ -3,17 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::quorum::{NoVote, Proposal, Proposer, QuorumTerms, Refusal, Verdict};
+use leasehold_core::quorum::{Proposal, Proposer, Refusal, Verdict};
 use leasehold_core::{Acceptable, Block, Busy, Fence, Fences, Held, LockName, Owner, Reply, Step};
 
 use super::attempt::{Attempt, NodeReply, ROUNDS, Request, TRIES};
-use super::judge::without_majority;
 use super::owners::{OwnerRelease, Record};
+use super::refusal::refusal_error;
 use super::state::{Quorum, State};
 use super::stuck::Stuck;
 use crate::backoff::jittered;
 use crate::clock::Moment;
-use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::{Answer, Done};
 
 /// The first pause before a client with the vote of the lead asks the other nodes again, and the longest one. It doubles.
@@ -347,7 +346,7 @@ impl Context<'_> {
                 ..busy.clone()
             })),
             // A round is refused as busy only if a node said so.
-            None => Err(self.error(&attempt, Refusal::Unavailable)),
+            None => Err(refusal_error(self.quorum, &attempt, Refusal::Unavailable)),
         };
         self.answer(&mut attempt, answer);
     }
@@ -356,7 +355,7 @@ impl Context<'_> {
     fn fail(&mut self, record: &mut Record, refusal: Refusal) {
         if let Some(mut attempt) = record.attempt.take() {
             self.give_back(record);
-            let error = self.error(&attempt, refusal);
+            let error = refusal_error(self.quorum, &attempt, refusal);
             self.answer(&mut attempt, Err(error));
         }
     }
@@ -374,63 +373,5 @@ impl Context<'_> {
                 self.acts.push(Act::GiveBack(node, fence));
             }
         }
-    }
-
-    /// Why there is no majority.
-    fn error(&self, attempt: &Attempt, refusal: Refusal) -> StoreError {
-        let quorum = self.quorum;
-        let failed = attempt.said.iter().flatten().filter_map(|said| match said {
-            NodeReply::Failed(error) => Some(error),
-            _ => None,
-        });
-        let mut reasons = attempt
-            .said
-            .iter()
-            .enumerate()
-            .filter_map(|(node, said)| match said {
-                Some(NodeReply::NoVote(reason)) => told(*reason, quorum.terms)
-                    .map(|(kind, why)| (kind, format!("{}: {why}", quorum.nodes[node].label()))),
-                _ => None,
-            });
-        let may_have_taken_effect = failed.clone().any(|error| error.may_have_taken_effect);
-        let mut error = if refusal == Refusal::ClocksApart {
-            let why = "the clocks of the nodes are over 10 s apart; the doctor shows them";
-            StoreError::new(&quorum.label, StoreErrorKind::Unavailable, why)
-        } else if let Some((kind, why)) = reasons.next() {
-            StoreError::new(&quorum.label, kind, why)
-        } else {
-            without_majority(failed, quorum.nodes.len(), &quorum.label)
-        };
-        error.may_have_taken_effect = may_have_taken_effect;
-        error
-    }
-}
-
-/// The reason for which a node gave no vote, for an error.
-fn told(reason: NoVote, own: QuorumTerms) -> Option<(StoreErrorKind, String)> {
-    match reason {
-        NoVote::Behind(_) | NoVote::NotRaised(_) => None,
-        NoVote::Quarantined(left) => {
-            let why = format!(
-                "this node is new or has lost its data, and gives no vote for another {left:.1?}, until all locks from before have ended"
-            );
-            Some((StoreErrorKind::Unavailable, why))
-        }
-        NoVote::OtherTerms(other) => {
-            let shown = |terms: QuorumTerms| {
-                let ttl = terms.longest_ttl.get();
-                format!("{} nodes with leases of at most {ttl:?}", terms.nodes)
-            };
-            let why = format!(
-                "this node belongs to a quorum of {}, and this client counts {}; all clients of a quorum must agree",
-                shown(other),
-                shown(own)
-            );
-            Some((StoreErrorKind::Misconfigured, why))
-        }
-        NoVote::NotANode => Some((
-            StoreErrorKind::Misconfigured,
-            "this store is no node of a quorum".into(),
-        )),
     }
 }

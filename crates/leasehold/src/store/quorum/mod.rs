@@ -9,6 +9,7 @@
 //! | [`store`] | the interface of a store |
 //! | [`acquire`] | an acquisition: rounds of proposals until there is a majority, or none can be had |
 //! | [`settle`] | renewals and releases at all nodes; repair of a lease that lacks votes |
+//! | [`refusal`] | the error where no majority can be had |
 //! | [`gather`] | sends a step to all nodes and judges their answers |
 //! | [`judge`] | the answer of the quorum to a renewal, a release, a break or a look |
 //! | [`state`] | the nodes, and the state of this client |
@@ -32,6 +33,7 @@ mod init;
 mod judge;
 mod lead;
 mod owners;
+mod refusal;
 mod settle;
 mod state;
 mod store;

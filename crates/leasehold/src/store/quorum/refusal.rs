@@ -1,0 +1,65 @@
+//! The error of an acquisition for which no majority can be had.
+
+use leasehold_core::quorum::{NoVote, QuorumTerms, Refusal};
+
+use super::attempt::{Attempt, NodeReply};
+use super::judge::without_majority;
+use super::state::Quorum;
+use crate::error::{StoreError, StoreErrorKind};
+
+/// Why there is no majority.
+pub(super) fn refusal_error(quorum: &Quorum, attempt: &Attempt, refusal: Refusal) -> StoreError {
+    let failed = attempt.said.iter().flatten().filter_map(|said| match said {
+        NodeReply::Failed(error) => Some(error),
+        _ => None,
+    });
+    let mut reasons = attempt
+        .said
+        .iter()
+        .enumerate()
+        .filter_map(|(node, said)| match said {
+            Some(NodeReply::NoVote(reason)) => told(*reason, quorum.terms)
+                .map(|(kind, why)| (kind, format!("{}: {why}", quorum.nodes[node].label()))),
+            _ => None,
+        });
+    let may_have_taken_effect = failed.clone().any(|error| error.may_have_taken_effect);
+    let mut error = if refusal == Refusal::ClocksApart {
+        let why = "the clocks of the nodes are over 10 s apart; the doctor shows them";
+        StoreError::new(&quorum.label, StoreErrorKind::Unavailable, why)
+    } else if let Some((kind, why)) = reasons.next() {
+        StoreError::new(&quorum.label, kind, why)
+    } else {
+        without_majority(failed, quorum.nodes.len(), &quorum.label)
+    };
+    error.may_have_taken_effect = may_have_taken_effect;
+    error
+}
+
+/// The reason for which a node gave no vote, for an error.
+fn told(reason: NoVote, own: QuorumTerms) -> Option<(StoreErrorKind, String)> {
+    match reason {
+        NoVote::Behind(_) | NoVote::NotRaised(_) => None,
+        NoVote::Quarantined(left) => {
+            let why = format!(
+                "this node is new or has lost its data, and gives no vote for another {left:.1?}, until all locks from before have ended"
+            );
+            Some((StoreErrorKind::Unavailable, why))
+        }
+        NoVote::OtherTerms(other) => {
+            let shown = |terms: QuorumTerms| {
+                let ttl = terms.longest_ttl.get();
+                format!("{} nodes with leases of at most {ttl:?}", terms.nodes)
+            };
+            let why = format!(
+                "this node belongs to a quorum of {}, and this client counts {}; all clients of a quorum must agree",
+                shown(other),
+                shown(own)
+            );
+            Some((StoreErrorKind::Misconfigured, why))
+        }
+        NoVote::NotANode => Some((
+            StoreErrorKind::Misconfigured,
+            "this store is no node of a quorum".into(),
+        )),
+    }
+}
