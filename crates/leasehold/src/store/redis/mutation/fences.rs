@@ -12,14 +12,14 @@ pub(super) const FENCES: &[Mutation] = &[
     mutation(
         "lua/fence-without-last",
         "A fence is the time, even if the last one drawn was higher.",
-        "return last and last >= first and last <= FENCE_MAX - BLOCK_MOST and last + 1 or first",
+        "return last and last >= first and last + 1 or first",
         "return first",
     ),
     mutation(
         "lua/fence-without-clock",
         "Fences are counted and begin anew when the counter is lost.",
-        "local last, first = call('GET', COUNTER), time()",
-        "local last, first = call('GET', COUNTER), 64",
+        "local last, first = last_fence(), time()",
+        "local last, first = last_fence(), 64",
     ),
     mutation(
         "lua/counter-expires",

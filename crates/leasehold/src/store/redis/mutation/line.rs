@@ -12,8 +12,8 @@ pub(super) const LINE: &[Mutation] = &[
     mutation(
         "lua/queue-skipped",
         "A client that finds the lock expired takes it, even if others wait.",
-        "local value, kind = advance(owner)\n  if holder == owner",
-        "local value, kind = look()\n  if holder == owner",
+        "local value, kind = advance(owner)\n  if holder == owner then\n    return hold",
+        "local value, kind = look()\n  if holder == owner then\n    return hold",
     ),
     mutation(
         "lua/last-come-first-served",

@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    const SCRIPTS: [&str; 10] = [
+    const SCRIPTS: [&str; 13] = [
         include_str!("../../../../lua/prelude.lua"),
         include_str!("../../../../lua/mutex/take.lua"),
         include_str!("../../../../lua/mutex/settle.lua"),
@@ -69,8 +69,11 @@ mod tests {
         include_str!("../../../../lua/mutex/break.lua"),
         include_str!("../../../../lua/mutex/extend.lua"),
         include_str!("../../../../lua/mutex/inspect.lua"),
+        include_str!("../../../../lua/mutex/refuse.lua"),
         include_str!("../../../../lua/mutex/release.lua"),
         include_str!("../../../../lua/mutex/settle_many.lua"),
+        include_str!("../../../../lua/quorum/propose.lua"),
+        include_str!("../../../../lua/quorum/propose_many.lua"),
     ];
 
     #[test]
