@@ -51,6 +51,8 @@ struct ProxyState {
     swallowed: u64,
     /// Open connections by number; a connection that is absent has been closed.
     open: HashMap<usize, Vec<TcpStream>>,
+    /// The numbers up to this one are half-open.
+    stranded: usize,
 }
 
 impl FaultProxy {
@@ -97,6 +99,12 @@ impl FaultProxy {
     /// switched off, all delayed bytes flow again: they are late, not lost.
     pub fn blackhole(&self, on: bool) {
         self.shared.change(|state| state.faults.blackhole = on);
+    }
+
+    /// Makes all existing connections half-open: they forward nothing from then on, not even a close,
+    /// as if a firewall had forgotten them. New connections work.
+    pub fn strand(&self) {
+        self.shared.change(|state| state.stranded = state.accepted);
     }
 
     /// Delays all bytes by this time, in each direction. As on a long cable, the delays of consecutive
@@ -309,7 +317,7 @@ impl Pump<'_> {
             if !state.open.contains_key(&self.id) {
                 return NextAction::End;
             }
-            if !state.faults.blackhole {
+            if !state.faults.blackhole && self.id > state.stranded {
                 break;
             }
             state = self.shared.wait(state);

@@ -117,6 +117,24 @@ fn blackhole_delays_both_directions_and_loses_nothing() {
 }
 
 #[test]
+fn strand_silences_present_connections_only() {
+    let (server, proxy, mut present) = setup();
+    proxy.strand();
+    present.send(&["SET", "a", "1"]).expect("sent");
+    assert!(is_silent(&mut present));
+    let mut new = RespConn::connect(proxy.port());
+    assert_eq!(new.command(&["PING"]).text(), "PONG");
+    // It never learns that the server has gone.
+    server.kill();
+    assert!(is_closed(&mut new));
+    assert!(is_silent(&mut present));
+    server.restart();
+    assert!(value(&server, "a").is_nil());
+    proxy.cut();
+    assert!(is_closed(&mut present));
+}
+
+#[test]
 fn cut_ends_blackholed_connections_and_drops_held_bytes() {
     let (server, proxy, mut connection) = setup();
     proxy.blackhole(true);
