@@ -40,8 +40,7 @@ pub struct Proposal {
 /// The reason why a proposal got no vote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoVote {
-    /// The owner holds the lock with lower fences than it proposed, for the TTL that it asked for: the proposal is outside of these
-    /// bounds.
+    /// The owner holds the lock with lower fences than it proposed, and no longer than before: the proposal is outside of these bounds.
     NotRaised(Acceptable),
     /// The lock is free, and the proposal is outside of these bounds.
     Behind(Acceptable),

@@ -27,7 +27,8 @@
 //! - **QR5** A certificate counts only replies to the current proposal.
 //! - **QR6** Without a certificate there is no lease.
 //! - **QR7** A raise of a fence is an extension: it never takes a lock.
-//! - **QR8** A node that may have forgotten its holds or its fences gives no vote until its quarantine ends.
+//! - **QR8** A node that may have forgotten its holds or its fences gives no vote until its quarantine ends. The data of another node are
+//!   none of its own: the store that has them must count them as lost.
 //! - **QR9** A round that was refused is over: the client gives back its votes, so that none of them may count later.
 
 mod mark;

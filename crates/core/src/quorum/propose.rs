@@ -44,21 +44,7 @@ impl Turn<'_> {
         if let Some(other) = mark.filter(|mark| mark.terms != *terms) {
             return Err(NoVote::OtherTerms(other.terms));
         }
-        self.advance(Some(owner));
-        let wall_us = self.now.wall_us;
-        let most_us = wall_us.saturating_add(AHEAD_US);
-        if let Some(at) = self.holder(owner) {
-            // A repeat, a claim, or a raise by the holder; never a way to take the lock (QR7).
-            self.hold_until(at, *ttl);
-            let held = &mut self.lock.holders[at].fences;
-            if fences.first > held.first {
-                (self.counter.accept(*fences, wall_us, most_us)).map_err(NoVote::NotRaised)?;
-                *held = *fences;
-            }
-            let held = *held;
-            return Ok(Reply::Held(self.held(held)));
-        }
-        // A counter that exists proves that the node remembers (QR8).
+        // A counter that exists proves that the node remembers (QR8). Without it, also a hold may have come with other data.
         let mut floor_us = 0;
         if self.counter.is_lost() {
             let mark = mark.get_or_insert(Mark {
@@ -69,6 +55,21 @@ impl Turn<'_> {
                 return Err(NoVote::Quarantined(left));
             }
             floor_us = mark.floor_us();
+        }
+        self.advance(Some(owner));
+        let wall_us = self.now.wall_us;
+        let most_us = wall_us.saturating_add(AHEAD_US);
+        if let Some(at) = self.holder(owner) {
+            // A repeat, a claim, or a raise by the holder; never a way to take the lock (QR7). A hold that is not raised is not
+            // extended: its owner may have given it back, and would keep it by asking.
+            let held = &mut self.lock.holders[at].fences;
+            if fences.first > held.first {
+                (self.counter.accept(*fences, wall_us, most_us)).map_err(NoVote::NotRaised)?;
+                *held = *fences;
+            }
+            let held = *held;
+            self.hold_until(at, *ttl);
+            return Ok(Reply::Held(self.held(held)));
         }
         if !self.admits(Mode::Exclusive) {
             let terms = (Mode::Exclusive, *ttl, fences.block);

@@ -48,7 +48,7 @@ pub enum Verdict {
 }
 
 /// The reason for a missing majority.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Refusal {
     /// Other owners hold the lock on so many nodes.
     Busy,

@@ -171,6 +171,7 @@ impl Simulation {
             {
                 Some(acquiring.fences.first.get())
             }
+            Rules::LowestVote if votes.clone().count() >= enough => votes.copied().min(),
             Rules::MinorityIsEnough if votes.clone().count() + 1 >= enough => votes.copied().max(),
             _ => (verdict == Verdict::Certified).then(|| acquiring.fences.first.get()),
         };
@@ -194,6 +195,9 @@ impl Simulation {
                 }
                 self.say(|| format!("client {client} proposes {} instead", fences.first));
                 self.ask(client);
+                if rules == Rules::RoundNotAwaited {
+                    self.certified(client, fences.first.get());
+                }
             }
             Verdict::Refused(Refusal::Busy) if acquiring.lead.is_some() => {
                 let lead = acquiring.lead.unwrap();
@@ -248,7 +252,8 @@ impl Simulation {
         let Doing::Holding(holding) = &mut self.clients[client].now else {
             return;
         };
-        if holding.owner != *owner || at >= self.leases[holding.lease].ended {
+        let is_over = at >= self.leases[holding.lease].ended;
+        if holding.owner != *owner || is_over && self.rules != Rules::ExtensionTakes {
             return;
         }
         self.renewals += 1;
@@ -269,7 +274,9 @@ impl Simulation {
         holding.renewal.2[node] = true;
         let confirmed = holding.renewal.2.iter().filter(|is_held| **is_held).count();
         let (lease, sent) = (holding.lease, holding.renewal.1);
-        if confirmed > self.nodes.len() / 2 && self.at < self.leases[lease].ended {
+        let is_over = self.at >= self.leases[lease].ended;
+        let is_counted = !is_over || self.rules == Rules::ExtensionTakes;
+        if confirmed > self.nodes.len() / 2 && is_counted {
             let ended = self.valid_until(client, sent);
             self.leases[lease].ended = self.leases[lease].ended.max(ended);
         }

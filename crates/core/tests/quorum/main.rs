@@ -84,7 +84,7 @@ fn qr1_to_qr4_hold_in_every_history() {
     );
 }
 
-/// Each weaker rule violates one of these theorems in some history.
+/// Each weaker rule violates one of these theorems in some history, which is printed.
 #[test]
 fn each_weaker_rule_fails() {
     for (rules, expected) in [
@@ -98,6 +98,11 @@ fn each_weaker_rule_fails() {
         (Rules::RefusedRoundCounts, &["QR1"]),
         (Rules::ValidFromTheReply, &["QR1"]),
         (Rules::MinorityIsEnough, &["QR1"]),
+        (Rules::LowestVote, &["QR2", "QR3"]),
+        (Rules::RoundNotAwaited, &["QR1"]),
+        (Rules::RoundNotAwaited, &["QR2", "QR3"]),
+        (Rules::RaiseTakes, &["QR1"]),
+        (Rules::ExtensionTakes, &["QR1"]),
     ] {
         let found = (0..CONTROL_SEEDS).find_map(|seed| {
             let mut simulation = Simulation::new(seed, rules, false);
@@ -108,7 +113,9 @@ fn each_weaker_rule_fails() {
         });
         let (seed, violation) =
             found.unwrap_or_else(|| panic!("{rules:?} violates no {expected:?}"));
-        println!("{rules:?}: seed {seed} violates {}", violation.theorem);
+        let (theorem, leases) = (violation.theorem, violation.leases);
+        println!("{rules:?}: seed {seed} violates {theorem}: {leases}");
+        println!("{}\n", story(seed, rules));
     }
 }
 

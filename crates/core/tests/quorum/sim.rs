@@ -1,13 +1,13 @@
 //! Nodes, clients and the network between them, in virtual time.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use leasehold_core::quorum::{Mark, NodeMemory, Proposal, Proposer, QuorumTerms, quarantine};
 use leasehold_core::{
-    Block, Fence, Fences, HolderIdentity, LockName, Now, Owner, Reply, Step, Ttl, UnknownPresence,
-    Wake, World,
+    Block, Fence, Fences, HolderIdentity, LockName, Mode, Now, Owner, Reply, Step, Ttl,
+    UnknownPresence, Wake, World,
 };
 
 use crate::client::{Client, Doing};
@@ -37,6 +37,14 @@ pub(crate) enum Rules {
     ValidFromTheReply,
     /// One vote less than a majority is a certificate.
     MinorityIsEnough,
+    /// The fence is the lowest number among a majority of votes, of any round (QR5, QR6).
+    LowestVote,
+    /// A client relies on a further round before the nodes have answered it (QR6).
+    RoundNotAwaited,
+    /// A proposal of an owner that once had the vote of a node takes the lock there (QR7).
+    RaiseTakes,
+    /// An extension takes a free lock, and the client relies on it after its deadline.
+    ExtensionTakes,
 }
 
 pub(crate) const MS: u64 = 1_000;
@@ -86,6 +94,8 @@ pub(crate) struct Simulation {
     pub(crate) owners: u64,
     pub(crate) renewals: u64,
     pub(crate) leases: Vec<Record>,
+    /// The owners that had the vote of a node.
+    voted: BTreeSet<(usize, Owner)>,
     /// Owners whose hold an operator broke on some node.
     pub(crate) broken: Vec<Owner>,
     told: bool,
@@ -130,6 +140,7 @@ impl Simulation {
             owners: 0,
             renewals: 0,
             leases: Vec::new(),
+            voted: BTreeSet::new(),
             broken: Vec::new(),
             told,
             story: Vec::new(),
@@ -255,6 +266,10 @@ impl Simulation {
         let step = match &request {
             Request::Propose(proposal) => {
                 self.forget_floor(node, now);
+                let had_vote = self.voted.contains(&(node, proposal.owner.clone()));
+                if self.rules == Rules::RaiseTakes && had_vote {
+                    self.nodes[node].0.entry(&name).holders.clear();
+                }
                 Step::Propose(proposal.clone())
             }
             Request::Extend(owner, _) => Step::Extend {
@@ -272,10 +287,24 @@ impl Simulation {
                 fence: *fence,
             },
         };
-        let outcome = self.nodes[node]
-            .0
-            .apply(now, &name, &step, &UnknownPresence);
+        let world = &mut self.nodes[node].0;
+        let mut outcome = world.apply(now, &name, &step, &UnknownPresence);
+        if let (Rules::ExtensionTakes, Request::Extend(owner, _)) = (self.rules, &request)
+            && matches!(outcome.reply, Reply::NotHeld(None))
+        {
+            let step = Step::Acquire {
+                owner: owner.clone(),
+                mode: Mode::Exclusive,
+                ttl: self.ttl,
+                block: Block::ONE,
+                wait: None,
+            };
+            outcome = world.apply(now, &name, &step, &UnknownPresence);
+        }
         let reply = outcome.reply;
+        if let (Request::Propose(proposal), Reply::Held(_)) = (&request, &reply) {
+            self.voted.insert((node, proposal.owner.clone()));
+        }
         self.say(|| format!("node {node} replies to client {client}, {request:?}: {reply:?}"));
         for wake in outcome.wakes {
             self.wake(&wake);
