@@ -5,8 +5,16 @@
 
 use std::future::Future;
 use std::io;
+#[cfg(feature = "redis")]
+use std::panic::catch_unwind;
+#[cfg(any(feature = "redis", feature = "cache"))]
+use std::sync::Arc;
+#[cfg(feature = "redis")]
+use std::sync::OnceLock;
 use std::thread;
 
+#[cfg(feature = "redis")]
+use tokio::net::UnixDatagram;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -17,7 +25,7 @@ pub(crate) struct Tasks {
     handle: Handle,
     /// The runtime on which the client was made.
     #[cfg(any(feature = "redis", feature = "cache"))]
-    near: Option<Handle>,
+    near: Option<Arc<NearRuntime>>,
     tracker: TaskTracker,
     /// Whether they are tasks of shuttle instead of tokio.
     #[cfg(test)]
@@ -68,7 +76,7 @@ impl Tasks {
         Ok(Self {
             handle,
             #[cfg(any(feature = "redis", feature = "cache"))]
-            near: Handle::try_current().ok(),
+            near: Handle::try_current().ok().map(NearRuntime::of),
             tracker: TaskTracker::new(),
             #[cfg(test)]
             explored: false,
@@ -94,8 +102,14 @@ impl Tasks {
     #[cfg(feature = "redis")]
     pub(crate) fn spawn_near(&self, future: impl Future<Output = ()> + Send + 'static) {
         if let Some(near) = &self.near {
-            drop(near.spawn(future));
+            drop(near.runtime.spawn(future));
         }
+    }
+
+    /// The runtime on which the client was made, if there is one.
+    #[cfg(feature = "redis")]
+    pub(crate) fn near(&self) -> Option<Arc<NearRuntime>> {
+        self.near.clone()
     }
 
     /// Starts work of a caller on the caller's runtime; without one, on the runtime on which the client was made, or else on the client's
@@ -106,7 +120,8 @@ impl Tasks {
         home: &Home,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Job<T> {
-        let home = home.0.as_ref().or(self.near.as_ref());
+        let near = self.near.as_ref().map(|near| &near.runtime);
+        let home = home.0.as_ref().or(near);
         Job(home.unwrap_or(&self.handle).spawn(work))
     }
 
@@ -135,6 +150,51 @@ impl Tasks {
     /// The runtime the tasks run on.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
+    }
+}
+
+/// The runtime on which a client was made.
+#[cfg(any(feature = "redis", feature = "cache"))]
+#[derive(Debug)]
+pub(crate) struct NearRuntime {
+    runtime: Handle,
+    /// Whether it has a reactor: a runtime may have been built without one. Not known before its first use.
+    #[cfg(feature = "redis")]
+    has_reactor: OnceLock<bool>,
+}
+
+#[cfg(any(feature = "redis", feature = "cache"))]
+impl NearRuntime {
+    fn of(runtime: Handle) -> Arc<Self> {
+        Arc::new(Self {
+            runtime,
+            #[cfg(feature = "redis")]
+            has_reactor: OnceLock::new(),
+        })
+    }
+
+    /// A runtime that counts as one with a reactor.
+    #[cfg(all(test, feature = "redis"))]
+    pub(crate) fn with_reactor(runtime: Handle) -> Arc<Self> {
+        let has_reactor = OnceLock::from(true);
+        Arc::new(Self {
+            runtime,
+            has_reactor,
+        })
+    }
+
+    /// The runtime, if it has a reactor.
+    #[cfg(feature = "redis")]
+    pub(crate) fn if_it_has_reactor(&self) -> Option<&Handle> {
+        let has_reactor = *self.has_reactor.get_or_init(|| self.probe());
+        has_reactor.then_some(&self.runtime)
+    }
+
+    /// tokio has no query for a reactor, and panics where it is missing. A program whose panics abort is not asked.
+    #[cfg(feature = "redis")]
+    fn probe(&self) -> bool {
+        let _near = self.runtime.enter();
+        cfg!(panic = "unwind") && matches!(catch_unwind(UnixDatagram::unbound), Ok(Ok(_)))
     }
 }
 

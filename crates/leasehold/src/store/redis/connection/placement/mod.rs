@@ -2,19 +2,22 @@
 //! *client thread*.
 //!
 //! On the caller's runtime, a reply reaches its caller without another thread. But a program may block that runtime, or
-//! end it, and it may lack I/O and timers. So the work is one future that both threads may poll. Its timers and its
-//! socket belong to the client thread.
+//! end it, and it may lack I/O and timers. So the work is one future that both threads may poll. Its timers belong to the
+//! client thread.
 //!
 //! - A request for a poll goes to the caller's runtime. If the caller's runtime does not poll in time, the client
 //!   thread polls too, until the caller's runtime comes back.
 //! - After a write, the last thread that polled spins for a short time and checks for the reply ([`AdaptiveSpin`]).
-//!   Only then does the reactor of the client thread listen to the socket. So a fast reply wakes no thread.
+//!   Only then does a reactor listen to the socket. So a fast reply wakes no thread.
+//! - The reactor of the caller's runtime listens while that one polls. Later the reactor of the client thread does.
 //!
 //! # Invariants
 //!
 //! - **N1** One thread at a time polls the work.
 //! - **N2** A poll begins after each request for one, within three ticks even if the caller's runtime never polls.
 //! - **N3** When the client thread ends, the work has ended: its timers and its reactor are gone.
+//! - **N4** While the reactor of the caller's runtime listens, the client thread watches that runtime. It takes the socket
+//!   to its own reactor within three ticks of the last poll there. So a program that blocks its runtime misses no reply.
 
 mod adaptive_spin;
 mod signals;
@@ -34,7 +37,7 @@ use tokio::runtime::Handle;
 use tokio::task::coop::has_budget_remaining;
 
 use self::adaptive_spin::AdaptiveSpin;
-use self::signals::{PollSignals, WakeFlag};
+use self::signals::PollSignals;
 pub(super) use self::socket::Socket;
 use crate::clock::Clock;
 use crate::runtime::Tasks;
@@ -44,11 +47,19 @@ use crate::sync::{AtomicBool, Mutex};
 const TICK: Duration = Duration::from_millis(20);
 
 /// Decides which thread does the work of one connection.
-pub(in crate::store::redis) struct Placement(Arc<PollSignals>);
+pub(in crate::store::redis) struct Placement {
+    signals: Arc<PollSignals>,
+    spins: bool,
+}
 
 impl Placement {
-    pub(super) fn new() -> Self {
-        Self(Arc::default())
+    /// `spins`: the polling thread spins for replies. If it awaits several servers at once, a spin for one of them would take the
+    /// time of the others.
+    pub(super) fn new(spins: bool) -> Self {
+        Self {
+            signals: Arc::default(),
+            spins,
+        }
     }
 
     /// Does the work that `make` creates, until it ends or the client thread ends. If the work panics on the caller's
@@ -57,13 +68,16 @@ impl Placement {
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        if let Some(near) = tasks.near() {
+            self.signals.near.get_or_init(|| near);
+        }
         let work = self.work(tasks, clock, make);
         // This future is dropped if there is no caller's runtime, or when that runtime ends; then `caller_is_gone` is
         // set.
         let caller_runtime = CallerRuntime(work.clone());
         tasks.spawn_near(poll_fn(move |context| caller_runtime.poll(context)));
         tasks.spawn_aside(ClientThread(work).run());
-        self.0.request_poll();
+        self.signals.request_poll();
     }
 
     fn work<F>(
@@ -76,21 +90,21 @@ impl Placement {
         F: Future<Output = ()> + Send + 'static,
     {
         Arc::new(ConnectionWork {
-            signals: self.0.clone(),
+            signals: self.signals.clone(),
             client_thread: tasks.handle().clone(),
             clock,
             poll_again: AtomicBool::new(false),
             slot: Mutex::new(Slot {
                 work: None,
                 make: Some(Box::new(move || make().boxed())),
-                spin: AdaptiveSpin::default(),
+                spin: self.spins.then(AdaptiveSpin::default),
             }),
         })
     }
 
     /// Wraps a socket for the work to read and write.
     pub(super) fn socket<S: AsRawFd>(&self, connected: S) -> Socket<S> {
-        Socket::new(connected, self.0.clone())
+        Socket::new(connected, self.signals.clone())
     }
 }
 
@@ -111,7 +125,8 @@ struct Slot {
     work: Option<BoxFuture<'static, ()>>,
     /// `None` when the work has ended.
     make: Option<WorkFactory>,
-    spin: AdaptiveSpin,
+    /// `None` if no thread spins.
+    spin: Option<AdaptiveSpin>,
 }
 
 /// When to poll again.
@@ -123,8 +138,13 @@ enum NextPoll {
 
 impl ConnectionWork {
     /// Answers a request for a poll. Ready when the work has ended.
-    fn answer(&self, flag: &WakeFlag, context: &mut Context<'_>) -> Poll<()> {
-        match self.poll() {
+    fn answer(&self, caller_polls: bool, context: &mut Context<'_>) -> Poll<()> {
+        let flag = if caller_polls {
+            &self.signals.caller_runtime
+        } else {
+            &self.signals.client_thread
+        };
+        match self.poll(caller_polls) {
             NextPoll::WhenCalled => Poll::Pending,
             NextPoll::Soon => {
                 flag.raise_after_others(context);
@@ -134,7 +154,7 @@ impl ConnectionWork {
         }
     }
 
-    fn poll(&self) -> NextPoll {
+    fn poll(&self, caller_polls: bool) -> NextPoll {
         loop {
             self.poll_again.store(true, SeqCst);
             let mut slot = match self.slot.try_lock() {
@@ -143,6 +163,7 @@ impl ConnectionWork {
                 Err(TryLockError::WouldBlock) => return NextPoll::WhenCalled,
             };
             self.poll_again.store(false, SeqCst);
+            self.signals.choose_reactor(caller_polls);
             let next = self.poll_alone(&mut slot);
             drop(slot);
             // Checked after the lock is free: until then, the other thread found it taken (N1).
@@ -174,7 +195,8 @@ impl ConnectionWork {
                 slot.work = Some(work);
                 return NextPoll::Soon;
             }
-            let keeps_spinning = self.keeps_spinning(&mut slot.spin);
+            let spin = slot.spin.as_mut();
+            let keeps_spinning = spin.is_some_and(|spin| self.keeps_spinning(spin));
             // If the spin is over, polls once more, so that the socket registers with the reactor.
             if keeps_spinning || self.signals.reactor_listens.swap(true, SeqCst) {
                 self.signals.reactor_listens.store(!keeps_spinning, SeqCst);
@@ -225,7 +247,7 @@ impl CallerRuntime {
         }
         signals.caller_is_late.store(false, SeqCst);
         signals.caller_came.store(true, SeqCst);
-        let answered = self.0.answer(&signals.caller_runtime, context);
+        let answered = self.0.answer(true, context);
         if signals.caller_runtime.is_raised() {
             // This thread will poll again soon, but may be blocked before.
             signals.watch_caller();
@@ -276,9 +298,7 @@ impl ClientThread {
     /// Answers requests for a poll until the work has ended, or the caller's runtime has to be watched.
     fn poll(&self, watches: bool, context: &mut Context<'_>) -> Poll<NextPoll> {
         let signals = &self.0.signals;
-        if signals.client_thread.take(context)
-            && self.0.answer(&signals.client_thread, context).is_ready()
-        {
+        if signals.client_thread.take(context) && self.0.answer(false, context).is_ready() {
             return Poll::Ready(NextPoll::Never);
         }
         if !watches && signals.client_watches.load(SeqCst) {

@@ -18,16 +18,23 @@ use super::signals::{PollSignals, SocketWaker};
 /// The most bytes of one read.
 const CHUNK: usize = 16 * 1024;
 
-/// A socket that the polling thread reads and writes directly. The reactor of the client thread listens to it when no
-/// thread spins.
+/// A socket that the polling thread reads and writes directly. A reactor listens to it when no thread spins.
 pub(in crate::store::redis::connection) struct Socket<S: AsRawFd> {
     connected: Arc<S>,
     chunk: Vec<u8>,
-    readiness: Option<AsyncFd<Arc<S>>>,
-    /// The reactor also reports when the socket is writable.
-    awaits_writable: bool,
+    listening: Option<Listening<S>>,
+    caller: Waker,
     client_thread: Waker,
     signals: Arc<PollSignals>,
+}
+
+/// The registration of a socket with a reactor.
+struct Listening<S: AsRawFd> {
+    readiness: AsyncFd<Arc<S>>,
+    /// The reactor is that of the caller's runtime.
+    at_caller: bool,
+    /// The reactor also reports when the socket is writable.
+    to_write: bool,
 }
 
 impl<S: AsRawFd> Socket<S> {
@@ -35,8 +42,8 @@ impl<S: AsRawFd> Socket<S> {
         Self {
             connected: Arc::new(connected),
             chunk: vec![0; CHUNK],
-            readiness: None,
-            awaits_writable: false,
+            listening: None,
+            caller: Waker::from(signals.clone()),
             client_thread: Waker::from(Arc::new(SocketWaker(signals.clone()))),
             signals,
         }
@@ -50,13 +57,16 @@ impl<S: AsRawFd> Socket<S> {
     ) -> Poll<io::Result<T>> {
         let (connected, chunk, signals) = (&*self.connected, &mut self.chunk, &*self.signals);
         let reactor_listens = signals.reactor_listens.load(SeqCst);
-        if !reactor_listens {
-            // Removed from the reactor, so that the next reply does not wake the client thread.
-            self.readiness = None;
-        }
-        let is_heard = self.readiness.is_some() && (self.awaits_writable || !to_write);
+        let at_caller = signals.listens_at_caller.load(SeqCst);
+        // Removed from a reactor that is not the right one now, so that the next reply does not wake its thread.
+        let stays = |listening: &Listening<S>| reactor_listens && listening.at_caller == at_caller;
+        self.listening = self.listening.take().filter(stays);
+        let is_heard = |listening: &Listening<S>| listening.to_write || !to_write;
+        let is_heard = self.listening.as_ref().is_some_and(is_heard);
+        // A busy runtime may run many tasks before its reactor reports a reply.
+        let may_be_late = at_caller && !to_write;
         // One attempt in a poll is enough to know that there is nothing to read.
-        if !is_heard && (to_write || !signals.nothing_to_read.load(SeqCst)) {
+        if (!is_heard || may_be_late) && (to_write || !signals.nothing_to_read.load(SeqCst)) {
             match attempt(|| io(connected, chunk)) {
                 Some(done) => return Poll::Ready(done),
                 None if !to_write => signals.nothing_to_read.store(true, SeqCst),
@@ -66,38 +76,73 @@ impl<S: AsRawFd> Socket<S> {
         if !reactor_listens {
             return Poll::Pending;
         }
-        let readiness = match &self.readiness {
-            Some(readiness) if is_heard => readiness,
+        let listening = match &self.listening {
+            Some(listening) if is_heard => listening,
             _ => {
-                self.readiness = None;
-                self.awaits_writable = to_write;
-                let also = if to_write {
-                    Interest::WRITABLE
-                } else {
-                    Interest::READABLE
-                };
-                let readiness = listen(self.connected.clone(), Interest::READABLE | also)?;
-                self.readiness.insert(readiness)
+                self.listening = None;
+                let listening = Listening::begin(&self.connected, signals, to_write)?;
+                self.listening.insert(listening)
             }
         };
-        let mut client_thread = Context::from_waker(&self.client_thread);
-        if to_write && readiness.poll_read_ready(&mut client_thread).is_ready() {
+        let waker = if listening.at_caller {
+            &self.caller
+        } else {
+            &self.client_thread
+        };
+        let (readiness, mut context) = (&listening.readiness, Context::from_waker(waker));
+        if to_write && readiness.poll_read_ready(&mut context).is_ready() {
             // A pending read may still be registered with the previous reactor entry.
-            self.client_thread.wake_by_ref();
+            waker.wake_by_ref();
         }
         loop {
             let heard = if to_write {
-                readiness.poll_write_ready(&mut client_thread)
+                readiness.poll_write_ready(&mut context)
             } else {
-                readiness.poll_read_ready(&mut client_thread)
+                readiness.poll_read_ready(&mut context)
             };
-            let mut heard = ready!(heard)?;
+            let mut heard = match ready!(heard) {
+                Ok(heard) => heard,
+                Err(_) if listening.at_caller => {
+                    // The caller's runtime is shutting down. The client thread goes on.
+                    signals.client_thread.raise();
+                    return Poll::Pending;
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            };
             match attempt(|| io(connected, chunk)) {
                 Some(done) => return Poll::Ready(done),
                 // Only readiness after this point counts.
                 None => heard.clear_ready(),
             }
         }
+    }
+}
+
+impl<S: AsRawFd> Listening<S> {
+    /// Registers a socket with the reactor that has to listen now.
+    fn begin(connected: &Arc<S>, signals: &PollSignals, to_write: bool) -> io::Result<Self> {
+        let also = if to_write {
+            Interest::WRITABLE
+        } else {
+            Interest::READABLE
+        };
+        let register = || register(connected.clone(), Interest::READABLE | also);
+        let registered = |readiness, at_caller| Self {
+            readiness,
+            at_caller,
+            to_write,
+        };
+        if signals.listens_at_caller.load(SeqCst)
+            && let Some(runtime) = signals.caller_with_reactor()
+        {
+            let _caller = runtime.enter();
+            if let Ok(readiness) = register() {
+                return Ok(registered(readiness, true));
+            }
+            // It is shutting down.
+            signals.listens_at_caller.store(false, SeqCst);
+        }
+        Ok(registered(register()?, false))
     }
 }
 
@@ -117,7 +162,7 @@ fn attempt<T>(mut io: impl FnMut() -> io::Result<T>) -> Option<io::Result<T>> {
     deprecated,
     reason = "only in favour of an unsafe twin; the socket that is shared here stays open, as that one demands"
 )]
-fn listen<S: AsRawFd>(connected: Arc<S>, interest: Interest) -> io::Result<AsyncFd<Arc<S>>> {
+fn register<S: AsRawFd>(connected: Arc<S>, interest: Interest) -> io::Result<AsyncFd<Arc<S>>> {
     AsyncFd::with_interest(connected, interest)
 }
 
