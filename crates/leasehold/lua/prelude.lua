@@ -283,11 +283,11 @@ local function view(value, kind)
 end
 
 -- Executes the steps of a batch in order. Each has `width` arguments and three keys, in the order above; at a node of a
--- quorum its counter comes before them. The steps may concern one lock or several. (In a cluster, the keys could be in
+-- quorum its counter comes before them, and one argument may follow all others. The steps may concern one lock or several. (In a cluster, the keys could be in
 -- different slots; clusters are not supported.) The reply has one element for each step. The error of a step concerns
 -- that step only: {'error', text}.
 local function each(width, step)
-  local replies, count = {}, width > 0 and #ARGV / width or 1
+  local replies, count = {}, width > 0 and math.floor(#ARGV / width) or 1
   local keys = (#KEYS - 1) / count
   for number = 1, count do
     local key, argument = number * keys - 1, (number - 1) * width + 1

@@ -1,18 +1,22 @@
 #!lua flags=allow-oom
 -- Up to 32 extensions and releases by holders whose locks have no waiters; settle_many.lua does the rest.
 --
--- KEYS  one for each: the lock's name
+-- KEYS  one for each: the lock's name; at a node of a quorum, its mark before them
 -- ARGV  three for each: 1 '<token>#<fence>', by which the owner believes to hold  2 'extend' or 'release'
 --       3 ms: the new lease, or how long to keep the key at a release, or 0
+--       then, at a node of a quorum, the server: the begin of its run_id
 -- Reply one for each: 'done', followed by '/<how many>' if more than that one fence was drawn; or, if the step has changed
 --       nothing, 'contended' (another client waits) or 'other'
 --
 -- Closes the race between checking the owner and extending or deleting the key; see extend.lua.
 local call, KEYS, ARGV = redis.call, KEYS, ARGV
 local values, replies, freed, gone = call('MGET', unpack(KEYS)), {}, {}, {}
-for number = 1, #KEYS do
-  local name, own, ms = KEYS[number], ARGV[3 * number - 2], ARGV[3 * number]
-  local value, rest = not gone[name] and values[number], ''
+local before = #ARGV % 3
+-- The data may be those of another server; see propose_many.lua.
+local is_strange = before == 1 and string.sub(values[1] or '', -16) ~= ARGV[#ARGV]
+for number = 1, #KEYS - before do
+  local name, own, ms = KEYS[number + before], ARGV[3 * number - 2], ARGV[3 * number]
+  local value, rest = not is_strange and not gone[name] and values[number + before], ''
   if value ~= own then
     -- The value has the number of fences and the mark after the token and the fence.
     rest = value and string.sub(value, 1, #own) == own and string.sub(value, #own + 1)

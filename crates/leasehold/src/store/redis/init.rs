@@ -10,11 +10,11 @@ use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, RedisResult, pipe};
 
 use super::address::Address;
 use super::address::quorum::QuorumAddress;
-use super::codec::words::{MARK, MARK_ID, counter_in};
+use super::codec::words::{MARK, counter_in};
 use super::connection::dial;
 use super::connection::login::login;
 use super::connection::refusal::{closed, refusal, silent};
-use super::connection::server::Started;
+use super::connection::server::start_of;
 use crate::clock::Clock;
 #[cfg(feature = "doctor")]
 use crate::doctor::{ClockFacts, MarkFacts};
@@ -23,6 +23,7 @@ use crate::store::quorum::QuorumInit;
 
 /// A server as it is found.
 struct Found {
+    /// The begin of its `run_id`.
     run: String,
     now_ms: u64,
     mark: Option<String>,
@@ -138,8 +139,7 @@ fn millis(duration: Duration) -> u64 {
 
 fn mark(terms: QuorumTerms, made_at_ms: u64, run: &str) -> String {
     let longest = terms.longest_ttl.millis();
-    let id = run.get(..MARK_ID).unwrap_or(run);
-    format!("{} {longest} {made_at_ms} {id}", terms.nodes)
+    format!("{} {longest} {made_at_ms} {run}", terms.nodes)
 }
 
 fn terms_of(mark: &str) -> Option<QuorumTerms> {
@@ -180,8 +180,7 @@ async fn look(node: &Address, clock: &Clock, limit: Duration) -> Result<Found, S
         let why = "it is no primary: a quorum is made of servers that replicate no other one";
         return Err(refuse(StoreErrorKind::Misconfigured, why));
     }
-    let started = Started::read(&info);
-    let run = started.map(Started::into_run).ok_or_else(|| {
+    let run = start_of(&info).ok_or_else(|| {
         refuse(
             StoreErrorKind::Protocol,
             "it does not say which server it is (run_id in INFO server)",

@@ -40,6 +40,7 @@ mod queue;
 mod quorum;
 mod router;
 mod scripts;
+mod seats;
 #[cfg(feature = "cache")]
 mod server_time;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use leasehold_core::{LockName, Step, Ttl};
 use super::address::Address;
 use super::connection::handle::ConnectionHandle;
 use super::scripts::{Counters, Scripts};
+use super::seats::Seat;
 use crate::clock::Clock;
 use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Done};
@@ -28,11 +29,11 @@ impl Node {
         clock: Clock,
         tasks: &Tasks,
         limit: Duration,
-        counters: Counters,
+        (counters, seat): (Counters, Option<Seat>),
     ) -> Self {
         let scripts = Arc::new(Scripts::new(counters));
         let connection =
-            ConnectionHandle::open(address, attach, scripts.clone(), clock, tasks, limit);
+            ConnectionHandle::open(address, attach, scripts.clone(), clock, tasks, limit, seat);
         Self {
             connection,
             scripts,

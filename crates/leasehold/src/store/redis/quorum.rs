@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::address::Address;
 use super::address::quorum::QuorumAddress;
 use super::router::RedisStore;
 use super::scripts::NodeTerms;
+use super::seats::{Seat, Seats};
 use crate::clock::Clock;
 use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Store};
@@ -21,8 +23,10 @@ pub(in crate::store) fn open_quorum(
 ) -> QuorumStore {
     let (label, terms, durable) = (address.to_string(), address.terms(), address.durable);
     let listener = attach.listener.clone();
-    let open = |address, listener| -> Arc<dyn Store> {
+    let seats = Arc::new(Seats::default());
+    let open = |address: Address, listener| -> Arc<dyn Store> {
         let node = NodeTerms { terms, durable };
+        let seat = Seat::new(seats.clone(), &address.to_string());
         let attach = Attach {
             listener,
             // There are no cache entries on a quorum.
@@ -30,7 +34,7 @@ pub(in crate::store) fn open_quorum(
             ..attach.clone()
         };
         Arc::new(RedisStore::as_node(
-            node,
+            (node, seat),
             address,
             attach,
             clock.clone(),

@@ -10,6 +10,7 @@ use leasehold_core::{LockName, Step};
 use super::address::Address;
 use super::node::Node;
 use super::scripts::{Counters, NodeTerms};
+use super::seats::Seat;
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::runtime::Tasks;
@@ -30,33 +31,33 @@ impl RedisStore {
         tasks: &Tasks,
         limit: Duration,
     ) -> Self {
-        Self::counting(Counters::Shared, address, attach, clock, tasks, limit)
+        let node = Node::open(
+            address,
+            attach,
+            clock,
+            tasks,
+            limit,
+            (Counters::Shared, None),
+        );
+        Self {
+            node: Arc::new(node),
+        }
     }
 
     /// Begins to connect to a node of a quorum.
-    pub(crate) fn as_node(
-        node: NodeTerms,
+    pub(super) fn as_node(
+        (node, seat): (NodeTerms, Seat),
         address: Address,
         attach: Attach,
         clock: Clock,
         tasks: &Tasks,
         limit: Duration,
     ) -> Self {
-        let counters = Counters::ByBucket(node);
-        Self::counting(counters, address, attach, clock, tasks, limit)
-    }
-
-    fn counting(
-        counters: Counters,
-        address: Address,
-        attach: Attach,
-        clock: Clock,
-        tasks: &Tasks,
-        limit: Duration,
-    ) -> Self {
-        let node = Node::open(address, attach, clock, tasks, limit, counters);
-        let node = Arc::new(node);
-        Self { node }
+        let place = (Counters::ByBucket(node), Some(seat));
+        let node = Node::open(address, attach, clock, tasks, limit, place);
+        Self {
+            node: Arc::new(node),
+        }
     }
 
     /// All interfaces of this store.

@@ -4,6 +4,7 @@
 mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use leasehold_core::quorum::QuorumTerms;
 use redis::aio::MultiplexedConnection;
@@ -166,6 +167,8 @@ pub(in crate::store::redis) enum Counters {
 pub(super) struct Scripts {
     sources: Vec<ScriptSource>,
     pub(super) counters: Counters,
+    /// The server of the last connection, as the mark of a node names it.
+    server: RwLock<Arc<str>>,
     /// The server has refused a `#!lua` line.
     plain: AtomicBool,
 }
@@ -175,6 +178,7 @@ impl Default for Scripts {
         Self {
             sources: sources(),
             counters: Counters::Shared,
+            server: RwLock::new(Arc::default()),
             plain: AtomicBool::new(false),
         }
     }
@@ -195,6 +199,18 @@ impl Scripts {
             Counters::Shared => None,
             Counters::ByBucket(node) => Some(node),
         }
+    }
+
+    /// The server of the last connection, as the mark of a node names it.
+    pub(super) fn server(&self) -> Arc<str> {
+        let server = self.server.read().unwrap_or_else(PoisonError::into_inner);
+        server.clone()
+    }
+
+    /// Another connection leads to this server.
+    pub(super) fn leads_to(&self, server: &str) {
+        let mut now = self.server.write().unwrap_or_else(PoisonError::into_inner);
+        *now = server.into();
     }
 
     /// The scripts that every lock needs, in the order of loading.

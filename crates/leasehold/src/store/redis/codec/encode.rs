@@ -24,11 +24,12 @@ pub(in crate::store::redis) fn script_of(kind: Kind, steps: &[(LockName, Step)])
     }
 }
 
-/// Writes the keys and the arguments for these steps of one kind. Scripts publish wakes for waiters on `channel`.
+/// Writes the keys and the arguments for these steps of one kind. Scripts publish wakes for waiters on `channel`. A node of
+/// a quorum compares `server` with its mark.
 pub(in crate::store::redis) fn write(
     kind: Kind,
     counters: Counters,
-    channel: &str,
+    (server, channel): (&str, &str),
     steps: &[(LockName, Step)],
     into: &mut Cmd,
 ) {
@@ -39,9 +40,9 @@ pub(in crate::store::redis) fn write(
     };
     // The key before all others, and the terms of the counters before each name.
     let (first, terms) = match (kind, counters) {
-        (Kind::Settle, _) => (None, None),
+        (Kind::Settle, Counters::Shared) => (None, None),
+        (Kind::Settle, Counters::ByBucket(_)) => (Some(MARK), None),
         (_, Counters::Shared) => (Some(COUNTER), None),
-        (Kind::Acquire, Counters::ByBucket(node)) => (None, Some(node.terms)),
         (_, Counters::ByBucket(node)) => (Some(MARK), Some(node.terms)),
     };
     let each = 1 + suffixes.len() + usize::from(terms.is_some());
@@ -60,6 +61,9 @@ pub(in crate::store::redis) fn write(
     }
     for (_, step) in steps {
         encode(kind, channel, step, into);
+    }
+    if matches!(counters, Counters::ByBucket(_)) && kind != Kind::Alone {
+        into.arg(server);
     }
 }
 

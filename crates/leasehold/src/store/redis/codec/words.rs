@@ -9,7 +9,7 @@ pub(in crate::store::redis) const COUNTER: &str = "leasehold:fence";
 /// The mark of a node of a quorum.
 pub(in crate::store::redis) const MARK: &str = "leasehold:quorum";
 
-/// The length of the identifier in a mark, in hexadecimal digits.
+/// The length of the name of a server in a mark: the begin of its `run_id`, in hexadecimal digits.
 pub(in crate::store::redis) const MARK_ID: usize = 16;
 
 /// The key of the counter of a name's bucket. A client that counts another quorum finds no counter there.

@@ -156,9 +156,10 @@ impl BatchRequest<'_> {
     ) -> RedisResult<Value> {
         debug_assert!(steps.len() <= MOST, "{} steps", steps.len());
         let script = script_of(self.kind, steps);
+        let server = self.scripts.server();
         let write = |command: &mut Cmd| {
             let counters = self.scripts.counters;
-            write(self.kind, counters, self.channel, steps, command);
+            write(self.kind, counters, (&server, self.channel), steps, command);
         };
         match form {
             SendForm::Hash => self.scripts.run_known(script, connection, write).await,

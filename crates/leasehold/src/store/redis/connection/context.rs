@@ -1,6 +1,5 @@
 //! The state that a connection handle and its runner share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,12 +9,13 @@ use super::current::CurrentConnection;
 use super::handshake::Handshake;
 use super::placement::Placement;
 use super::server::{ServerId, replaced};
-use crate::clock::{Clock, Moment};
-use crate::error::Replaced;
+use crate::clock::Clock;
+use crate::error::{Replaced, StoreError, StoreErrorKind};
 use crate::store::contract::Listener;
 use crate::store::redis::address::Address;
 use crate::store::redis::queue::SubmissionQueue;
 use crate::store::redis::scripts::Scripts;
+use crate::store::redis::seats::Seat;
 
 /// The inputs of a connection's runner.
 pub(super) struct ConnectionContext {
@@ -36,23 +36,25 @@ pub(super) struct ConnectionContext {
     )]
     pub(super) last: Mutex<Option<Option<ServerId>>>,
     pub(super) placement: Placement,
-    /// Until when a node of a quorum gives no vote, in microseconds of the clock: see
-    /// [`untrusted_for`](super::handshake::HandshakeResult::untrusted_for).
-    pub(super) untrusted_until: AtomicU64,
+    /// The place of a node of a quorum.
+    pub(super) seat: Option<Seat>,
 }
 
 impl ConnectionContext {
-    /// How long this node gives no vote.
-    pub(super) fn untrusted_for(&self) -> Duration {
-        let until = Moment::from_micros(self.untrusted_until.load(Ordering::Relaxed));
-        until.since(self.clock.now())
-    }
-
-    /// From now on, this node gives no vote for so long.
-    pub(super) fn distrust_for(&self, left: Duration) {
-        let until = self.clock.now().after(left);
-        self.untrusted_until
-            .store(until.as_micros(), Ordering::Relaxed);
+    /// Takes the place of a node of a quorum. A server that does not say which one it is cannot be told from others.
+    ///
+    /// # Errors
+    /// The server has a place already, by another address.
+    pub(super) fn take_seat(&self, server: Option<&ServerId>) -> Result<(), StoreError> {
+        let (Some(seat), Some(server)) = (&self.seat, server) else {
+            return Ok(());
+        };
+        seat.take(server.run()).map_err(|other| {
+            let why = format!(
+                "it is the server of {other}; each vote must come from a server of its own"
+            );
+            StoreError::new(self.address.to_string(), StoreErrorKind::Misconfigured, why)
+        })
     }
 
     pub(super) fn publish(&self, current: CurrentConnection) {

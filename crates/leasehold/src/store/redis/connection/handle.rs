@@ -1,6 +1,5 @@
 //! The handle to the connection of one server. Each call ends within its time limit.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use crate::store::redis::address::Address;
 use crate::store::redis::fault::classify;
 use crate::store::redis::queue::SubmissionQueue;
 use crate::store::redis::scripts::Scripts;
+use crate::store::redis::seats::Seat;
 use crate::store::redis::wake;
 
 /// The connection to one server, as its users see it. Dropping it closes the connection.
@@ -36,6 +36,7 @@ impl ConnectionHandle {
         clock: Clock,
         tasks: &Tasks,
         limit: Duration,
+        seat: Option<Seat>,
     ) -> Self {
         let (status, current) = watch::channel(CurrentConnection::Connecting);
         let context = Arc::new_cyclic(|context: &Weak<ConnectionContext>| ConnectionContext {
@@ -49,8 +50,9 @@ impl ConnectionHandle {
             scripts,
             current: status,
             last: Mutex::default(),
-            placement: Placement::new(),
-            untrusted_until: AtomicU64::new(0),
+            // A connection with a seat is one of several.
+            placement: Placement::new(seat.is_none()),
+            seat,
         });
         let runner = context.clone();
         let run = move || run(runner.clone());

@@ -2,18 +2,16 @@
 //!
 //! An error of a busy server must not be mistaken for a missing permission.
 
-use std::time::Duration;
-
 use redis::aio::MultiplexedConnection;
-use redis::{RedisError, RedisResult, Value, cmd, pipe};
+use redis::{Cmd, RedisError, RedisResult, Value, cmd, pipe};
 
 use super::refusal::refusal;
-use super::server::{HelloReply, MarkSeen, ServerId, Started};
+use super::server::{HelloReply, ServerId, adopted, start_of};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
 use crate::store::redis::codec::words::MARK;
 use crate::store::redis::fault::classify;
-use crate::store::redis::scripts::Scripts;
+use crate::store::redis::scripts::{NodeTerms, Scripts};
 
 /// The questions of the handshake, and their inputs.
 #[derive(Clone, Copy)]
@@ -35,9 +33,11 @@ pub(super) struct HandshakeResult {
     pub(super) tracking: bool,
     /// The identity of the server; `None` if the user has no permission to ask for it.
     pub(super) server: Option<ServerId>,
-    /// A node of a quorum gives no vote for this long: it was started again, and its disk may lack its last changes.
-    pub(super) untrusted_for: Duration,
 }
+
+/// Replaces a mark, if it is still the one that was seen.
+const ADOPT: &str =
+    "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('SET', KEYS[1], ARGV[2])";
 
 impl Handshake<'_> {
     /// Takes two round trips. The second one depends on the answers to the first.
@@ -51,8 +51,7 @@ impl Handshake<'_> {
         questions.cmd("INFO").arg("server");
         questions.cmd("INFO").arg("replication");
         questions.add_command(self.scripts.known());
-        let node = self.scripts.node();
-        if node.is_some() {
+        if self.scripts.node().is_some() {
             questions.cmd("GET").arg(MARK);
         }
         let answers = questions.ignore_errors().query_async(connection).await;
@@ -64,26 +63,26 @@ impl Handshake<'_> {
         let hello = HelloReply::read(self.allowed(next())?);
         self.check_mode(&hello)?;
         let (server, replication) = (self.allowed(next())?, self.allowed(next())?);
-        let started = server.as_ref().and_then(Started::read);
+        let knows = next();
+        let marked = next().ok();
+        let adopt = match self.scripts.node() {
+            Some(node) => self.recognize(node, server.as_ref(), replication.as_ref(), marked)?,
+            None => None,
+        };
         let server = ServerId::read(server, replication);
         // If the server refuses this, scripts are sent by their text where necessary.
-        let knows = next().and_then(|known| Ok(redis::from_redis_value(known)?));
+        let knows = knows.and_then(|known| Ok(redis::from_redis_value(known)?));
         let load = knows
             .ok()
             .and_then(|knows: Vec<bool>| self.scripts.to_load(&knows, hello.is_old()));
-        let mark = node.map(|_| next());
-        let untrusted_for = node.zip(started).map(|(node, started)| {
-            let mark = match mark {
-                Some(Ok(Value::Nil)) => MarkSeen::None,
-                Some(Ok(mark)) => {
-                    redis::from_redis_value(mark).map_or(MarkSeen::Unknown, MarkSeen::Text)
-                }
-                Some(Err(_)) | None => MarkSeen::Unknown,
-            };
-            started.untrusted_for(node, &mark)
-        });
-
         let (mut loads, mut tracks) = (connection.clone(), connection.clone());
+        let mut adopts = connection.clone();
+        // If the user has no permission, the node is in quarantine, as after a loss of its data.
+        let adopted = async {
+            if let Some(adopt) = adopt {
+                drop(adopt.query_async::<Value>(&mut adopts).await);
+            }
+        };
         let loaded = async {
             if let Some(mut load) = load {
                 let answer = load.ignore_errors().query_async::<Value>(&mut loads).await;
@@ -103,13 +102,37 @@ impl Handshake<'_> {
         // A client without permission to subscribe polls, and says so in the queue.
         let listening = async { self.permitted(connection.subscribe(self.channel).await) };
         // Started one after the other, so that all leave in one packet.
-        let ((), listening, tracking) = futures_util::join!(loaded, listening, tracking);
+        let ((), (), listening, tracking) =
+            futures_util::join!(adopted, loaded, listening, tracking);
         Ok(HandshakeResult {
             listening: listening?,
             tracking: tracking?,
             server,
-            untrusted_for: untrusted_for.unwrap_or_default(),
         })
+    }
+
+    /// Recognizes a node of a quorum, which compares the name of its start with its mark. Returns the request by which the mark of a
+    /// node that was started again names the new start, if its disk has all changes.
+    fn recognize(
+        &self,
+        node: NodeTerms,
+        server: Option<&Value>,
+        replication: Option<&Value>,
+        marked: Option<Value>,
+    ) -> Result<Option<Cmd>, StoreError> {
+        let Some(start) = server.and_then(start_of) else {
+            let detail = "it does not say which server it is; a quorum needs the permission +info";
+            return Err(self.error(StoreErrorKind::Denied, detail));
+        };
+        let seen = marked.and_then(|mark| redis::from_redis_value::<String>(mark).ok());
+        let mark = seen.as_deref().zip(replication).filter(|_| node.durable);
+        let mark = mark.and_then(|(seen, replication)| adopted(seen, &start, replication));
+        self.scripts.leads_to(&start);
+        Ok(seen.zip(mark).map(|(seen, mark)| {
+            let mut adopt = cmd("EVAL");
+            adopt.arg(ADOPT).arg(1).arg(MARK).arg(seen).arg(mark);
+            adopt
+        }))
     }
 
     /// Refuses a replica: it would return old data and refuse writes.

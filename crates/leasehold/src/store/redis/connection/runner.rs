@@ -14,8 +14,6 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, OptionFuture};
 use futures_util::{FutureExt, future};
-use leasehold_core::quorum::NoVote;
-use leasehold_core::{LockName, Reply, Step};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value, cmd};
 
@@ -28,7 +26,7 @@ use super::login::login;
 use super::refusal::silent;
 use crate::backoff::Backoff;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::contract::{Answer, Notice};
+use crate::store::contract::Notice;
 use crate::store::redis::codec::form::Batch;
 use crate::store::redis::codec::words::POLL_ONLY;
 use crate::store::redis::fault::classify;
@@ -109,12 +107,17 @@ impl Runner<'_> {
         let (handshake, listener) = (self.context.handshake(), &self.context.listener);
         let dialing = dial(handshake, &settings, listener, &self.context.placement);
         let established = clock.within(*limit, dialing).await;
-        established.unwrap_or_else(|| Err(silent(address, Some(*limit))))
+        let established = established.unwrap_or_else(|| Err(silent(address, Some(*limit))))?;
+        self.context.take_seat(established.agreed.server.as_ref())?;
+        Ok(established)
     }
 
     /// Gives the connection up. The outcome of its steps is unknown. The listener is told first.
     fn disconnect(&self, why: DisconnectReason) {
         let context = self.context;
+        if let Some(seat) = &context.seat {
+            seat.leave();
+        }
         (context.listener)(Notice::Cut(why.describe().1));
         context
             .queue
@@ -143,7 +146,6 @@ impl Runner<'_> {
             agreed,
         } = established;
         let (listening, tracking) = (agreed.listening, agreed.tracking);
-        context.distrust_for(agreed.untrusted_for);
         let current = CurrentConnection::Up(Connected {
             connection: connection.clone(),
             tracking,
@@ -228,13 +230,6 @@ impl Runner<'_> {
     ) -> CompletedBatch {
         let scripts = &self.context.scripts;
         let mut is_reliable = true;
-        if let Some(answers) = self.unasked(&batch) {
-            return CompletedBatch {
-                batch,
-                answers: Some(answers),
-                is_reliable,
-            };
-        }
         let replies = if resend {
             Some(scripts.run_batch(&mut connection, channel, &batch).await)
         } else {
@@ -252,16 +247,6 @@ impl Runner<'_> {
             answers,
             is_reliable,
         }
-    }
-
-    /// The answers to proposals that are not sent, since the node may lack its last changes.
-    fn unasked(&self, batch: &Batch) -> Option<Vec<Answer>> {
-        let left = self.context.untrusted_for();
-        let proposes = |(_, step): &(LockName, Step)| matches!(step, Step::Propose(_));
-        (!left.is_zero() && batch.steps.iter().all(proposes)).then(|| {
-            let reply = Reply::NoVote(NoVote::Quarantined(left));
-            vec![Ok(reply); batch.steps.len()]
-        })
     }
 
     /// Delivers the answers. Returns whether the connection can still be used.

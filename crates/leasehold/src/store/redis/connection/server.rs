@@ -1,14 +1,11 @@
 //! The identity of a server, and whether it is the previous one. Another server may not know the previous one's locks.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
-use leasehold_core::quorum::quarantine;
 use redis::Value;
 
 use crate::error::Replaced;
 use crate::store::redis::codec::words::MARK_ID;
-use crate::store::redis::scripts::NodeTerms;
 
 /// The first version that understands flags of scripts.
 const FLAGS: u32 = 7;
@@ -58,6 +55,11 @@ pub(super) struct ServerId {
 }
 
 impl ServerId {
+    /// The identity of this start of the server.
+    pub(super) fn run(&self) -> &str {
+        &self.run
+    }
+
     /// Reads the replies to `INFO server` and `INFO replication`.
     pub(super) fn read(server: Option<Value>, replication: Option<Value>) -> Option<Self> {
         let text = |answer: Option<Value>| redis::from_redis_value::<String>(answer?).ok();
@@ -70,54 +72,24 @@ impl ServerId {
     }
 }
 
-/// When a server was started, and which start it was.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::store::redis) struct Started {
-    run: String,
-    ago: Duration,
+/// The start of a server as the mark of a node names it: the begin of its `run_id`. `None` if the reply to `INFO server` has none.
+pub(in crate::store::redis) fn start_of(server: &Value) -> Option<String> {
+    let text: String = redis::from_redis_value_ref(server).ok()?;
+    Some(field(&text, "run_id")?.get(..MARK_ID)?.to_owned())
 }
 
-impl Started {
-    /// Reads the reply to `INFO server`.
-    pub(in crate::store::redis) fn read(server: &Value) -> Option<Self> {
-        let text: String = redis::from_redis_value_ref(server).ok()?;
-        Some(Self {
-            run: field(&text, "run_id")?,
-            ago: Duration::from_secs(field(&text, "uptime_in_seconds")?.parse().ok()?),
-        })
+/// The mark of a node that was started again with all its data: it names the new start. `None` if nothing is to be changed: the mark
+/// names this start already, or the server was a replica since its start, so its data may be those of another one.
+pub(super) fn adopted(mark: &str, start: &str, replication: &Value) -> Option<String> {
+    let text: String = redis::from_redis_value_ref(replication).ok()?;
+    let was_a_replica = field(&text, "second_repl_offset")? != "-1";
+    let mut words: Vec<&str> = mark.split(' ').collect();
+    let named = words.get_mut(3)?;
+    if *named == start || was_a_replica {
+        return None;
     }
-
-    /// The identity of this start of the server.
-    pub(in crate::store::redis) fn into_run(self) -> String {
-        self.run
-    }
-
-    /// How long a client asks this node for no votes: as long as after a loss of all data, since the last changes may be
-    /// lost. If the mark names this start of the server, nothing can be lost. Without a mark all is lost: the first proposal
-    /// makes one, and the node keeps out by itself.
-    pub(super) fn untrusted_for(&self, node: NodeTerms, mark: &MarkSeen) -> Duration {
-        let is_safe = match mark {
-            MarkSeen::None => true,
-            MarkSeen::Unknown => false,
-            MarkSeen::Text(mark) => {
-                let id = mark.rsplit(' ').next().unwrap_or_default();
-                id.len() == MARK_ID && self.run.starts_with(id)
-            }
-        };
-        if node.durable || is_safe {
-            return Duration::ZERO;
-        }
-        quarantine(node.terms.longest_ttl).saturating_sub(self.ago)
-    }
-}
-
-/// The mark of a node, as far as this user may see it.
-#[derive(Debug)]
-pub(super) enum MarkSeen {
-    /// There is none.
-    None,
-    Text(String),
-    Unknown,
+    *named = start;
+    Some(words.join(" "))
 }
 
 /// How the server `now` replaced the server `before`; `None` if it is the same. A server that was a replica in between
@@ -174,38 +146,28 @@ mod tests {
     }
 
     #[test]
-    fn node_that_was_started_again_is_not_trusted_at_once() {
-        let server = "run_id:0123456789abcdef0123\r\nuptime_in_seconds:5\r\n";
-        let started = Started::read(&info(server)).unwrap();
-        let longest_ttl = leasehold_core::Ttl::new(Duration::from_secs(60)).unwrap();
-        let terms = leasehold_core::quorum::QuorumTerms {
-            nodes: 3,
-            longest_ttl,
+    fn mark_is_adopted_only_by_a_server_that_never_was_a_replica() {
+        let start = start_of(&info(
+            "run_id:0123456789abcdef0123\r\nuptime_in_seconds:5\r\n",
+        ));
+        let start = start.unwrap();
+        assert_eq!(start, "0123456789abcdef");
+        let adopted = |mark, offset| {
+            let replication = format!("role:master\r\nsecond_repl_offset:{offset}\r\n");
+            adopted(mark, &start, &info(&replication))
         };
-        let left = |durable, mark: Option<&str>| {
-            let node = NodeTerms { terms, durable };
-            let mark = mark.map(str::to_owned);
-            let mark = mark.map_or(MarkSeen::None, MarkSeen::Text);
-            started.untrusted_for(node, &mark).as_secs()
-        };
-        assert_eq!(left(false, None), 0, "it has lost everything, or is new");
-        assert_eq!(left(true, Some("3 60000 0 fedcba9876543210")), 0);
-        assert_eq!(left(false, Some("3 60000 0 fedcba9876543210")), 56);
+        let own = "3 60000 0 0123456789abcdef";
+        assert_eq!(adopted(own, "-1"), None);
+        let before = "3 60000 0 fedcba9876543210";
+        assert_eq!(adopted(before, "-1").as_deref(), Some(own));
+        assert_eq!(adopted(before, "4711"), None);
+        let young = "3 60000 17 fedcba9876543210 young";
+        let adopted = adopted(young, "-1");
         assert_eq!(
-            left(false, Some("3 60000 0 0123456789abcdef")),
-            0,
-            "marked since then"
+            adopted.as_deref(),
+            Some("3 60000 17 0123456789abcdef young")
         );
-        assert_eq!(left(false, Some("3 60000 0 ")), 56);
-        let long = Started {
-            ago: Duration::from_secs(61),
-            ..started
-        };
-        let node = NodeTerms {
-            terms,
-            durable: false,
-        };
-        assert_eq!(long.untrusted_for(node, &MarkSeen::Unknown), Duration::ZERO);
+        assert_eq!(start_of(&info("run_id:0123\r\n")), None);
     }
 
     #[test]

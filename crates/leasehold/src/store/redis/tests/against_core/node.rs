@@ -97,23 +97,35 @@ impl Redis {
     pub(super) fn mark(&mut self) {
         if self.role == Role::Node {
             let QuorumTerms { nodes, longest_ttl } = terms();
-            let mark = format!("{nodes} {} 0 00000000000000ff", longest_ttl.millis());
+            let info = self.command(&["INFO", "server"]).text();
+            let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+            let start = &run_id.unwrap()[..16];
+            let mark = format!("{nodes} {} 0 {start}", longest_ttl.millis());
             self.command(&["SET", MARK, &mark]);
         }
     }
 
-    /// The keys of the counters of these names.
-    pub(super) fn counter_keys(&self, names: &[LockName]) -> Vec<String> {
-        match self.role {
-            Role::Alone => vec![COUNTER.into()],
-            Role::Node => names.iter().map(|name| counter_of(terms(), name)).collect(),
+    /// The keys of the counters of these names. A node has them for the terms of its mark, and after a loss of its memory a
+    /// client with other terms may have made that.
+    pub(super) fn counter_keys(&mut self, names: &[LockName]) -> Result<Vec<String>, String> {
+        if self.role == Role::Alone {
+            return Ok(vec![COUNTER.into()]);
         }
+        let terms = self.mark_of()?.map_or(terms(), |mark| mark.terms);
+        let of = |name| counter_of(terms, name);
+        Ok(names.iter().map(of).collect())
+    }
+
+    fn mark_of(&mut self) -> Result<Option<Mark>, String> {
+        let mark = self.command(&["GET", MARK]);
+        let mark = (!mark.is_nil()).then(|| mark.text());
+        mark.map(|text| read(&text).ok_or(text)).transpose()
     }
 
     /// Reads the counters and the mark, and how many keys they are.
     pub(super) fn memory(&mut self, names: &[LockName]) -> Result<(Memory, i64), String> {
         let mut counters = Vec::new();
-        for key in self.counter_keys(names) {
+        for key in self.counter_keys(names)? {
             let last = self.command(&["GET", &key]);
             let counter = if last.is_nil() {
                 Counter::default()
@@ -125,9 +137,7 @@ impl Redis {
             };
             counters.push(counter);
         }
-        let mark = self.command(&["GET", MARK]);
-        let mark = (!mark.is_nil()).then(|| mark.text());
-        let mark = mark.map(|text| read(&text).ok_or(text)).transpose()?;
+        let mark = self.mark_of()?;
         let keys = counters
             .iter()
             .filter(|counter| counter.0.is_some())
@@ -140,7 +150,7 @@ impl Redis {
 /// Reads a mark without the production code.
 fn read(text: &str) -> Option<Mark> {
     let words: Vec<&str> = text.split(' ').collect();
-    let [nodes, longest, made_at, id] = words[..] else {
+    let ([nodes, longest, made_at, id] | [nodes, longest, made_at, id, "young"]) = words[..] else {
         return None;
     };
     let longest = Duration::from_millis(longest.parse().ok()?);

@@ -22,6 +22,7 @@ use crate::store::redis::codec::form::Batch;
 use crate::store::redis::codec::form::{Contended, Kind};
 use crate::store::redis::connection::current::Connected;
 use crate::store::redis::scripts::NodeTerms;
+use crate::store::redis::seats::Seat;
 use crate::store::redis::{Address, RedisStore};
 
 /// In real time; only a hang takes this long.
@@ -106,7 +107,8 @@ impl Redis {
                 Role::Node => {
                     let (terms, durable) = (node::terms(), true);
                     let node = NodeTerms { terms, durable };
-                    RedisStore::as_node(node, address, attach, clock, &tasks, LIMIT)
+                    let seat = Seat::new(Arc::default(), &address.to_string());
+                    RedisStore::as_node((node, seat), address, attach, clock, &tasks, LIMIT)
                 }
             }
         };
@@ -220,7 +222,8 @@ impl Redis {
     }
 
     pub(super) fn evict_counters(&mut self, names: &[LockName]) {
-        for key in self.counter_keys(names) {
+        let keys = self.counter_keys(names).unwrap();
+        for key in keys {
             self.commands.command(&["DEL", &key]);
         }
     }
