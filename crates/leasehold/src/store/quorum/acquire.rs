@@ -1,19 +1,20 @@
 //! Acquires a lock: rounds of proposals until a majority has voted for one, or none can be had.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Proposal, Proposer, Refusal, Verdict};
 use leasehold_core::{Acceptable, Block, Busy, Fence, Fences, Held, LockName, Owner, Reply, Step};
 
 use super::attempt::{Attempt, NodeReply, ROUNDS, Request, TRIES};
-use super::owners::{OwnerRelease, Record};
-use super::refusal::refusal_error;
-use super::state::{Quorum, State};
+use super::effects::{EventTime, Purpose, QuorumEffect, QuorumTimer};
+use super::machine::{QuorumInfo, QuorumMachine};
+use super::owners::{Owners, Record};
+use super::refusal::{refusal_error, superseded};
+use super::settle::{give_back_at, release_at};
 use super::stuck::Stuck;
+use super::wanted::WantedNames;
 use crate::backoff::jittered;
-use crate::clock::Moment;
-use crate::store::contract::{Answer, Done};
+use crate::store::contract::Answer;
 
 /// The first pause before a client with the vote of the lead asks the other nodes again, and the longest one. It doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -22,225 +23,209 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// When a waiter asks again that waits in no queue.
 const UNQUEUED: Duration = Duration::from_millis(50);
 
-/// The effect of an event on an acquisition. It is carried out when no lock is held.
-pub(super) enum Act {
-    /// Sends a proposal.
-    Propose(usize, Proposal),
-    /// Gives back a vote.
-    GiveBack(usize, Fence),
-    /// Releases the owner at a node that has answered (V2).
-    Release(usize, OwnerRelease),
-    Answer(Done, Answer),
-    /// Begins another round of this attempt after a pause.
-    Retry(Duration, u64),
-}
-
-/// The parts of the state that an acquisition uses, and its surroundings.
-struct Context<'a> {
-    quorum: &'a Quorum,
+/// The parts of the machine that an acquisition uses, beside the record of its owner.
+struct Context<'a, C> {
+    info: &'a QuorumInfo,
     owner: &'a Owner,
     proposer: &'a mut Proposer,
     stuck: &'a mut Stuck,
-    now: Moment,
-    acts: Vec<Act>,
+    wanted: &'a mut WantedNames,
+    at: EventTime,
+    effects: &'a mut Vec<QuorumEffect<C>>,
 }
 
-impl Quorum {
+impl<C> QuorumMachine<C> {
     /// Asks for the lock.
     pub(super) fn acquire(
-        self: &Arc<Self>,
-        name: &LockName,
-        owner: &Owner,
+        &mut self,
+        at: EventTime,
+        (name, owner): (&LockName, &Owner),
         request: Request,
-        done: Done,
+        caller: C,
+        effects: &mut Vec<QuorumEffect<C>>,
     ) {
-        let now = self.clock.now();
-        let (acts, superseded) = {
-            let mut state = self.lock();
-            let State {
-                proposer,
-                leads,
-                owners,
-                stuck,
-                next_attempt,
-            } = &mut *state;
-            *next_attempt += 1;
-            let lead = leads.of(name);
-            let record = owners.entry(owner, name, request.ttl.get(), now);
-            let mut context = Context {
-                quorum: self,
-                owner,
-                proposer,
-                stuck,
-                now,
-                acts: Vec::new(),
-            };
-            let fences = context.choose(request.block, record, None);
-            record.keeps_votes = false;
-            let superseded = record.attempt.replace(Attempt {
-                lead,
-                ..Attempt::new(*next_attempt, self.nodes.len(), request, done, now, fences)
-            });
-            context.propose(record);
-            (context.acts, superseded)
-        };
-        self.perform(name, owner, acts);
+        self.next_attempt += 1;
+        let (number, lead) = (self.next_attempt, self.leads.of(name));
+        let waits = self.owners.follow(name, owner, number);
+        let (owners, mut context) = self.context(at, owner, effects);
+        let record = owners.entry(owner, name, request.ttl.get(), at.now);
+        let fences = context.choose(request.block, record, None);
+        record.keeps_votes = false;
+        // An owner that asks again does not use an earlier certificate: its answer came too late.
+        record.certified = None;
+        let nodes = context.info.nodes.len();
+        let attempt = Attempt::new(number, (nodes, lead), request, caller, at.now, fences);
+        let before = record.attempt.replace(attempt);
+        context.propose(record, |node| !waits[node]);
+        record.waits_for = waits;
         // Its votes are those of the new attempt. It has no answer of its own.
-        drop(superseded);
+        if let Some(caller) = before.and_then(|before| before.caller) {
+            let error = superseded(&context.info.label);
+            context
+                .effects
+                .push(QuorumEffect::Answer(caller, Err(error)));
+        }
     }
 
     /// A node has answered the proposal of `asked`.
-    fn voted(
-        self: &Arc<Self>,
-        name: &LockName,
+    pub(super) fn voted(
+        &mut self,
+        at: EventTime,
         owner: &Owner,
         (node, asked): (usize, Fence),
         answer: Answer,
+        effects: &mut Vec<QuorumEffect<C>>,
     ) {
-        let now = self.clock.now();
-        let acts = {
-            let mut state = self.lock();
-            let State {
-                proposer,
-                leads,
-                owners,
-                stuck,
-                ..
-            } = &mut *state;
-            leads.heard(node, answer.is_ok());
-            let Some(record) = owners.get(owner) else {
-                return;
-            };
-            record.open[node] = record.open[node].saturating_sub(1);
-            match &answer {
-                Ok(Reply::Held(held)) => record.has_vote(node, held.fence.unwrap_or(asked)),
-                Err(error) if error.may_have_taken_effect => record.may_have_vote(node, asked),
-                _ => {}
-            }
-            let mut context = Context {
-                quorum: self,
-                owner,
-                proposer,
-                stuck,
-                now,
-                acts: Vec::new(),
-            };
-            context.heard(record, (node, asked), answer);
-            let acts = context.acts;
-            owners.tidy(owner);
-            acts
+        let (owners, mut context) = self.context(at, owner, effects);
+        let Some(record) = owners.get(owner) else {
+            return;
         };
-        self.perform(name, owner, acts);
+        record.open[node] = record.open[node].saturating_sub(1);
+        match &answer {
+            Ok(Reply::Held(held)) => record.has_vote(node, held.fence.unwrap_or(asked)),
+            Err(error) if error.may_have_taken_effect => record.may_have_vote(node, asked, at.now),
+            _ => {}
+        }
+        context.heard(record, (node, asked), answer);
+        let next = record.take_next(node);
+        owners.tidy(owner, at.now);
+        for (next, number) in next {
+            self.follow(at, (&next, number), node, effects);
+        }
+    }
+
+    /// A node has got the release of the owner before this one, and now gets the proposal.
+    fn follow(
+        &mut self,
+        at: EventTime,
+        (owner, number): (&Owner, u64),
+        node: usize,
+        effects: &mut Vec<QuorumEffect<C>>,
+    ) {
+        let (owners, mut context) = self.context(at, owner, effects);
+        let Some(record) = owners.get(owner) else {
+            return;
+        };
+        let is_current = |attempt: &Attempt<C>| attempt.number == number;
+        if record.waits_for[node] && record.attempt.as_ref().is_some_and(is_current) {
+            context.propose(record, |to| to == node);
+        }
     }
 
     /// The pause of an attempt is over.
-    fn retry(self: &Arc<Self>, name: &LockName, owner: &Owner, number: u64) {
-        let now = self.clock.now();
-        let acts = {
-            let mut state = self.lock();
-            let State {
-                proposer,
-                owners,
-                stuck,
-                ..
-            } = &mut *state;
-            let Some(record) = owners.get(owner) else {
-                return;
-            };
-            let request = match &record.attempt {
-                Some(attempt) if attempt.number == number => attempt.request,
-                _ => return,
-            };
-            let mut context = Context {
-                quorum: self,
-                owner,
-                proposer,
-                stuck,
-                now,
-                acts: Vec::new(),
-            };
-            let fences = context.choose(request.block, record, None);
-            context.begin_round(record, fences);
-            context.acts
+    pub(super) fn retry(
+        &mut self,
+        at: EventTime,
+        owner: &Owner,
+        number: u64,
+        effects: &mut Vec<QuorumEffect<C>>,
+    ) {
+        let (owners, mut context) = self.context(at, owner, effects);
+        let Some(record) = owners.get(owner) else {
+            return;
         };
-        self.perform(name, owner, acts);
+        let block = match &record.attempt {
+            Some(attempt) if attempt.number == number => attempt.request.block,
+            _ => return,
+        };
+        let fences = context.choose(block, record, None);
+        context.begin_round(record, fences);
     }
 
-    /// Carries out effects.
-    pub(super) fn perform(self: &Arc<Self>, name: &LockName, owner: &Owner, acts: Vec<Act>) {
-        for act in acts {
-            match act {
-                Act::Propose(node, proposal) => {
-                    let asked = proposal.fences.first;
-                    let (quorum, owner, of) = (self.clone(), owner.clone(), name.clone());
-                    self.ask(node, name, Step::Propose(proposal), move |answer| {
-                        quorum.voted(&of, &owner, (node, asked), answer);
-                    });
-                }
-                Act::GiveBack(node, fence) => {
-                    let owner = owner.clone();
-                    self.settle(node, name, Step::GiveBack { owner, fence });
-                }
-                Act::Release(node, release) => self.release_at(node, name, owner, release),
-                Act::Answer(done, answer) => done.answer(answer),
-                Act::Retry(pause, number) => {
-                    let (quorum, name, owner) = (self.clone(), name.clone(), owner.clone());
-                    self.tasks.spawn_aside(async move {
-                        quorum.clock.sleep(pause).await;
-                        quorum.retry(&name, &owner, number);
-                    });
-                }
-            }
-        }
+    /// The records of all owners, and beside them the parts that an acquisition of this owner uses.
+    fn context<'a>(
+        &'a mut self,
+        at: EventTime,
+        owner: &'a Owner,
+        effects: &'a mut Vec<QuorumEffect<C>>,
+    ) -> (&'a mut Owners<C>, Context<'a, C>) {
+        let context = Context {
+            info: &self.info,
+            owner,
+            proposer: &mut self.proposer,
+            stuck: &mut self.stuck,
+            wanted: &mut self.wanted,
+            at,
+            effects,
+        };
+        (&mut self.owners, context)
     }
 }
 
-impl Context<'_> {
-    /// Chooses fences above all that the owner may hold, and within the bounds of the nodes.
-    fn choose(&mut self, block: Block, record: &Record, bounds: Option<Acceptable>) -> Fences {
-        let wall_us = self.quorum.clock.store_now().wall_us;
-        let above = |fence: Fence| Acceptable {
-            least: Fence::new(fence.get() + 1),
-            most: Fence::MAX,
+impl<C> Context<'_, C> {
+    /// Chooses fences above all that the owner may hold or gives back. If the nodes have bounds, it chooses within them.
+    fn choose(&mut self, block: Block, record: &Record<C>, bounds: Option<Acceptable>) -> Fences {
+        let above = |fence: Fence| Fence::new(fence.get() + 1);
+        let bounds = match bounds {
+            Some(bounds) => Some(Acceptable {
+                least: (record.back.highest)
+                    .map_or(bounds.least, |highest| bounds.least.max(above(highest))),
+                ..bounds
+            }),
+            None => record.highest().map(|highest| Acceptable {
+                least: above(highest),
+                most: Fence::MAX,
+            }),
         };
-        let bounds = bounds.or_else(|| record.highest().map(above));
-        self.proposer.propose(block, wall_us, bounds)
+        self.proposer.propose(block, self.at.wall_us, bounds)
     }
 
-    /// Sends the current proposal to all nodes. Only the lead queues the owner.
-    fn propose(&mut self, record: &mut Record) {
+    /// Sends the current proposal to these nodes. Only the lead queues the owner.
+    fn propose(&mut self, record: &mut Record<C>, to: impl Fn(usize) -> bool) {
         let Some(attempt) = &record.attempt else {
             return;
         };
-        for node in 0..self.quorum.nodes.len() {
-            record.open[node] += 1;
-            self.acts.push(Act::Propose(
+        let open = record.open.iter_mut().enumerate();
+        for (node, open) in open.filter(|(node, _)| to(*node)) {
+            *open += 1;
+            (record.waits_for[node], record.asked[node]) = (false, true);
+            self.effects.push(QuorumEffect::Send {
                 node,
-                Proposal {
+                name: record.name.clone(),
+                step: Step::Propose(Proposal {
                     owner: self.owner.clone(),
                     ttl: attempt.request.ttl,
                     fences: attempt.fences,
-                    terms: self.quorum.terms,
+                    terms: self.info.terms,
                     wait: attempt.request.wait.filter(|_| node == attempt.lead),
+                }),
+                purpose: Purpose::Vote {
+                    owner: self.owner.clone(),
+                    asked: attempt.fences.first,
                 },
-            ));
+            });
         }
     }
 
-    fn begin_round(&mut self, record: &mut Record, fences: Fences) {
+    fn begin_round(&mut self, record: &mut Record<C>, fences: Fences) {
         if let Some(attempt) = &mut record.attempt {
             attempt.propose(fences);
-            self.propose(record);
+            self.propose(record, |_| true);
         }
     }
 
     /// Takes the answer of a node.
-    fn heard(&mut self, record: &mut Record, (node, asked): (usize, Fence), answer: Answer) {
-        if let Some(release) = &record.release {
+    fn heard(&mut self, record: &mut Record<C>, (node, asked): (usize, Fence), answer: Answer) {
+        if let Some(release) = record.release {
             if record.open[node] == 0 {
-                self.acts.push(Act::Release(node, release.clone()));
+                let release = release.at(&record.votes[node]);
+                let release = release_at(
+                    node,
+                    (&record.name, self.owner),
+                    (release, record.late_until[node]),
+                    self.at.now,
+                );
+                self.effects.push(release);
             }
             return;
+        }
+        let is_waited_for = match &answer {
+            Ok(Reply::Held(held)) => held.queued > 0,
+            Ok(Reply::Busy(busy)) => busy.ahead > 0,
+            _ => false,
+        };
+        if is_waited_for {
+            self.wanted.note(record.name.key(), self.at.now);
         }
         match &mut record.attempt {
             Some(attempt) if attempt.asks(asked) => {
@@ -249,12 +234,13 @@ impl Context<'_> {
             }
             // The current round asks this node again.
             Some(_) => {}
-            None if record.certified.is_some() || record.keeps_votes => {}
+            None if record.certified.is_some() => record.hears_bounds(node, &answer),
+            None if record.keeps_votes => {}
             None => self.give_back(record),
         }
     }
 
-    fn proceed(&mut self, record: &mut Record, verdict: Verdict) {
+    fn proceed(&mut self, record: &mut Record<C>, verdict: Verdict) {
         let Some(attempt) = &mut record.attempt else {
             return;
         };
@@ -264,8 +250,7 @@ impl Context<'_> {
             Verdict::Again(bounds) if attempt.rounds < ROUNDS => {
                 attempt.rounds += 1;
                 let block = attempt.request.block;
-                let wall_us = self.quorum.clock.store_now().wall_us;
-                self.proposer.learn(wall_us, bounds);
+                self.proposer.learn(self.at.wall_us, bounds);
                 let fences = self.choose(block, record, Some(bounds));
                 self.begin_round(record, fences);
             }
@@ -275,12 +260,18 @@ impl Context<'_> {
     }
 
     /// A majority has voted for the owner. If the lead alone holds it for another, that one is first in line.
-    fn certified(&mut self, record: &mut Record) {
+    fn certified(&mut self, record: &mut Record<C>) {
         let Some(attempt) = &record.attempt else {
             return;
         };
+        // A failure of the lead is an answer, too (V4).
+        let waits_for_lead = attempt.lead_said().is_none() && !attempt.request.is_claim;
+        if waits_for_lead && self.wanted.is_wanted(&record.name, self.at.now) {
+            // The lead knows whether others are first in line (V5).
+            return;
+        }
         if let Some(NodeReply::Busy(busy)) = attempt.lead_said() {
-            if !self.stuck.is_stuck(&record.name, &busy.holder, self.now) {
+            if !self.stuck.is_stuck(&record.name, busy, self.at.now) {
                 return self.busy(record, None);
             }
         } else {
@@ -299,7 +290,7 @@ impl Context<'_> {
     }
 
     /// No majority can be had now.
-    fn refused(&mut self, record: &mut Record, refusal: Refusal) {
+    fn refused(&mut self, record: &mut Record<C>, refusal: Refusal) {
         let Some(attempt) = &mut record.attempt else {
             return;
         };
@@ -307,14 +298,15 @@ impl Context<'_> {
             // Its next answer decides whether this client may keep its votes.
             (Refusal::Busy, None) => {}
             (Refusal::Busy, Some(NodeReply::Vote)) => {
-                let has_time = self.now.since(attempt.began) < attempt.request.ttl.get() / 3;
+                let has_time = self.at.now.since(attempt.began) < attempt.request.ttl.get() / 3;
                 if attempt.is_pausing {
                 } else if attempt.tries < TRIES && has_time {
                     let pause = FIRST_PAUSE * (1 << attempt.tries.min(16));
                     attempt.tries += 1;
                     attempt.is_pausing = true;
                     let pause = jittered(pause.min(LONGEST_PAUSE));
-                    self.acts.push(Act::Retry(pause, attempt.number));
+                    let timer = QuorumTimer::Retry(self.owner.clone(), attempt.number);
+                    self.effects.push(QuorumEffect::Wake(pause, timer));
                 } else {
                     self.busy(record, Some(UNQUEUED));
                 }
@@ -328,7 +320,7 @@ impl Context<'_> {
     }
 
     /// Reports that the lock is busy. The client gives back its votes, unless it waits with the vote of the lead (V3).
-    fn busy(&mut self, record: &mut Record, poll_after: Option<Duration>) {
+    fn busy(&mut self, record: &mut Record<C>, poll_after: Option<Duration>) {
         let Some(mut attempt) = record.attempt.take() else {
             return;
         };
@@ -346,31 +338,38 @@ impl Context<'_> {
                 ..busy.clone()
             })),
             // A round is refused as busy only if a node said so.
-            None => Err(refusal_error(self.quorum, &attempt, Refusal::Unavailable)),
+            None => Err(refusal_error(self.info, &attempt, Refusal::Unavailable)),
         };
         self.answer(&mut attempt, answer);
     }
 
     /// Reports that the quorum gives no verdict.
-    fn fail(&mut self, record: &mut Record, refusal: Refusal) {
+    fn fail(&mut self, record: &mut Record<C>, refusal: Refusal) {
         if let Some(mut attempt) = record.attempt.take() {
             self.give_back(record);
-            let error = refusal_error(self.quorum, &attempt, refusal);
+            let error = refusal_error(self.info, &attempt, refusal);
             self.answer(&mut attempt, Err(error));
         }
     }
 
-    fn answer(&mut self, attempt: &mut Attempt, answer: Answer) {
-        if let Some(done) = attempt.done.take() {
-            self.acts.push(Act::Answer(done, answer));
+    fn answer(&mut self, attempt: &mut Attempt<C>, answer: Answer) {
+        if let Some(caller) = attempt.caller.take() {
+            self.effects.push(QuorumEffect::Answer(caller, answer));
         }
     }
 
     /// Gives back all votes that are known. Those of nodes that have not answered follow with their answers.
-    fn give_back(&mut self, record: &mut Record) {
+    fn give_back(&mut self, record: &mut Record<C>) {
         for (node, votes) in record.votes.iter_mut().enumerate() {
-            for fence in votes.drain(..) {
-                self.acts.push(Act::GiveBack(node, fence));
+            for fence in std::mem::take(votes) {
+                record.back.begin(fence);
+                let name = (&record.name, self.owner);
+                self.effects.push(give_back_at(
+                    node,
+                    name,
+                    (fence, record.late_until[node]),
+                    self.at.now,
+                ));
             }
         }
     }

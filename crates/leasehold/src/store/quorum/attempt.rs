@@ -5,7 +5,7 @@ use leasehold_core::{Block, Busy, Fence, Fences, Reply, Ttl, Wait};
 
 use crate::clock::Moment;
 use crate::error::StoreError;
-use crate::store::contract::{Answer, Done};
+use crate::store::contract::Answer;
 
 /// The most rounds in which a client looks for a number that a majority accepts.
 pub(super) const ROUNDS: u32 = 4;
@@ -33,12 +33,12 @@ pub(super) enum NodeReply {
 }
 
 /// An acquisition in progress.
-pub(super) struct Attempt {
+pub(super) struct Attempt<C> {
     /// Tells this acquisition from others of its owner.
     pub(super) number: u64,
     pub(super) request: Request,
     /// Taken when the acquisition is answered.
-    pub(super) done: Option<Done>,
+    pub(super) caller: Option<C>,
     pub(super) lead: usize,
     pub(super) began: Moment,
     pub(super) fences: Fences,
@@ -52,21 +52,21 @@ pub(super) struct Attempt {
     pub(super) queued: u32,
 }
 
-impl Attempt {
+impl<C> Attempt<C> {
     /// The first round of an acquisition.
     pub(super) fn new(
         number: u64,
-        nodes: usize,
+        (nodes, lead): (usize, usize),
         request: Request,
-        done: Done,
+        caller: C,
         began: Moment,
         fences: Fences,
     ) -> Self {
         Self {
             number,
             request,
-            done: Some(done),
-            lead: 0,
+            caller: Some(caller),
+            lead,
             began,
             fences,
             round: Round::new(u8::try_from(nodes).unwrap_or(u8::MAX), fences),
@@ -121,6 +121,12 @@ impl Attempt {
     /// What the lead said in this round, if anything.
     pub(super) fn lead_said(&self) -> Option<&NodeReply> {
         self.said[self.lead].as_ref()
+    }
+
+    /// Whether the owner stands in the queue of the lead, or will when the lead answers.
+    pub(super) fn may_be_queued(&self) -> bool {
+        let may_be = matches!(self.lead_said(), None | Some(NodeReply::Busy(_)));
+        self.request.wait.is_some() && may_be
     }
 
     /// The refusal to report: that of the lead, or of another node.

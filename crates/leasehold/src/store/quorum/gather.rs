@@ -1,52 +1,92 @@
-//! Sends a step to all nodes and judges their answers as they come.
+//! Steps that go to all nodes, and their answers so far.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
 
-use crate::store::contract::{Answer, Done};
+use leasehold_core::{Reply, Ttl};
 
-/// The answers of the nodes so far; `None` where there is none yet.
-pub(super) type Answers = [Option<Answer>];
+use super::judge::{Question, judge};
+use crate::store::contract::Answer;
 
-/// Judges the answers. Returns `None` while more are needed; with all answers, it must decide.
-pub(super) type Judge = Box<dyn Fn(&Answers) -> Option<Answer> + Send>;
-
-/// The answers to a step that was sent to all nodes.
-pub(super) struct Gather(Mutex<Gathering>);
-
-struct Gathering {
-    answers: Vec<Option<Answer>>,
-    judge: Judge,
-    /// Taken when the answer is known.
-    done: Option<Done>,
+/// The steps whose answers are judged together.
+pub(super) struct Gatherings<C> {
+    open: HashMap<u64, Gathering<C>>,
+    next: u64,
 }
 
-impl Gather {
-    pub(super) fn new(nodes: usize, judge: Judge, done: Done) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Gathering {
-            answers: vec![None; nodes],
-            judge,
-            done: Some(done),
-        })))
+struct Gathering<C> {
+    answers: Vec<Option<Answer>>,
+    question: Question,
+    /// Taken when the answer is known.
+    caller: Option<C>,
+    /// The TTL of a renewal.
+    ttl: Option<Ttl>,
+}
+
+/// The answer to a step that went to all nodes.
+pub(super) struct Judged<C> {
+    pub(super) caller: C,
+    pub(super) answer: Answer,
+    /// The TTL of a renewal that is confirmed.
+    pub(super) confirmed: Option<Ttl>,
+}
+
+impl<C> Gatherings<C> {
+    pub(super) fn new() -> Self {
+        Self {
+            open: HashMap::new(),
+            next: 0,
+        }
     }
 
-    /// Counts the answer of a node, and answers the caller as soon as the answer is known.
-    pub(super) fn heard(&self, node: usize, answer: Answer) {
-        let decided = {
-            let mut gathering = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            gathering.answers[node] = Some(answer);
-            let Gathering {
-                answers,
-                judge,
-                done,
-            } = &mut *gathering;
-            match done {
-                Some(_) => judge(answers).and_then(|answer| Some((done.take()?, answer))),
-                None => None,
-            }
+    /// Begins to gather the answers of so many nodes. `ttl` is that of a renewal.
+    pub(super) fn begin(
+        &mut self,
+        nodes: usize,
+        question: Question,
+        ttl: Option<Ttl>,
+        caller: C,
+    ) -> u64 {
+        self.next += 1;
+        let gathering = Gathering {
+            answers: vec![None; nodes],
+            question,
+            caller: Some(caller),
+            ttl,
         };
-        // Outside the lock: the caller may send the next step at once.
-        if let Some((done, answer)) = decided {
-            done.answer(answer);
+        self.open.insert(self.next, gathering);
+        self.next
+    }
+
+    /// Counts the answer of a node. Returns the answer to the caller as soon as it is known.
+    pub(super) fn heard(
+        &mut self,
+        number: u64,
+        node: usize,
+        answer: Answer,
+        label: &str,
+    ) -> Option<Judged<C>> {
+        let gathering = self.open.get_mut(&number)?;
+        gathering.answers[node] = Some(answer);
+        let answer = match gathering.caller {
+            Some(_) => judge(gathering.question, &gathering.answers, label),
+            None => None,
+        };
+        let judged = answer.and_then(|answer| {
+            let is_held = matches!(answer, Ok(Reply::Held(_)));
+            Some(Judged {
+                caller: gathering.caller.take()?,
+                answer,
+                confirmed: gathering.ttl.filter(|_| is_held),
+            })
+        });
+        if gathering.answers.iter().all(Option::is_some) {
+            self.open.remove(&number);
         }
+        judged
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
     }
 }

@@ -4,9 +4,31 @@ use std::collections::HashMap;
 
 use leasehold_core::{Fence, Held, HolderIdentity, HolderView, Owner, Reply, Snapshot};
 
-use super::gather::Answers;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Answer;
+
+/// The answers of the nodes so far; `None` where there is none yet.
+type Answers = [Option<Answer>];
+
+/// A question to all nodes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Question {
+    /// A renewal, a release or a break: a majority has to confirm it.
+    Confirm,
+    /// The release of an owner without a certificate.
+    Leave { lead: usize },
+    /// A look.
+    Look { lead: usize },
+}
+
+/// Judges the answers. Returns `None` while more are needed; with all answers, it decides.
+pub(super) fn judge(question: Question, answers: &Answers, label: &str) -> Option<Answer> {
+    match question {
+        Question::Confirm => confirmed(answers, label),
+        Question::Leave { lead } => left(answers, lead, label),
+        Question::Look { lead } => seen(answers, lead, label),
+    }
+}
 
 /// How many nodes are a majority.
 pub(super) const fn majority(nodes: usize) -> usize {
@@ -14,7 +36,7 @@ pub(super) const fn majority(nodes: usize) -> usize {
 }
 
 /// Judges a step that a majority has to confirm: a renewal, a release or a break.
-pub(super) fn confirmed(answers: &Answers, label: &str) -> Option<Answer> {
+fn confirmed(answers: &Answers, label: &str) -> Option<Answer> {
     let needed = majority(answers.len());
     let said = |is: fn(&Reply) -> bool| {
         let replies = answers.iter().flatten().flatten();
@@ -40,7 +62,7 @@ pub(super) fn confirmed(answers: &Answers, label: &str) -> Option<Answer> {
 }
 
 /// Judges the release of an owner that has no certificate. It may wait in the queue of the lead, which alone knows it.
-pub(super) fn left(answers: &Answers, lead: usize, label: &str) -> Option<Answer> {
+fn left(answers: &Answers, lead: usize, label: &str) -> Option<Answer> {
     let replies = || answers.iter().flatten().flatten();
     let open = answers.iter().filter(|answer| answer.is_none()).count();
     if open > 0 && (answers[lead].is_none() || replies().count() < majority(answers.len())) {
@@ -72,14 +94,17 @@ fn held_by_most(answers: &Answers) -> Option<Held> {
     })
 }
 
-/// The holder that most nodes name.
+/// The holder that most nodes name. A node counts since when from the fence, which here comes from the clock of a client: no client
+/// may conclude from it whether the holder came before a release (U2).
 fn other_holder(answers: &Answers) -> Option<HolderView> {
     let views = answers.iter().flatten().filter_map(|answer| match answer {
         Ok(Reply::NotHeld(holder)) => holder.as_ref(),
         Ok(Reply::Busy(busy)) => Some(&busy.holder),
         _ => None,
     });
-    most_frequent(views).map(|named| named.holder.clone())
+    let mut holder = most_frequent(views)?.holder.clone();
+    holder.held_for = None;
+    Some(holder)
 }
 
 /// The holder that most nodes name.
@@ -129,7 +154,7 @@ impl<'a> HolderKey<'a> {
 }
 
 /// Judges a look. A lock has a holder if a majority names it; its queue is that of the lead.
-pub(super) fn seen(answers: &Answers, lead: usize, label: &str) -> Option<Answer> {
+fn seen(answers: &Answers, lead: usize, label: &str) -> Option<Answer> {
     let needed = majority(answers.len());
     let snapshots = || {
         answers.iter().flatten().filter_map(|answer| match answer {

@@ -14,9 +14,9 @@ pub(super) struct Leads {
 
 impl Leads {
     /// Orders the nodes by their labels.
-    pub(super) fn new(labels: &[&str]) -> Self {
+    pub(super) fn new(labels: &[String]) -> Self {
         let mut order: Vec<usize> = (0..labels.len()).collect();
-        order.sort_by_key(|&node| labels[node]);
+        order.sort_by_key(|&node| &labels[node]);
         Self {
             order,
             silent: vec![false; labels.len()],
@@ -43,7 +43,8 @@ mod tests {
 
     #[test]
     fn names_have_different_leads_and_a_silent_node_leads_none() {
-        let mut leads = Leads::new(&["b", "a", "c"]);
+        let of = |labels: [&str; 3]| Leads::new(&labels.map(str::to_owned));
+        let mut leads = of(["b", "a", "c"]);
         let names = (0..30).map(|at| LockName::new(&format!("name-{at}")).unwrap());
         let names: Vec<LockName> = names.collect();
         let counts = |leads: &Leads| {
@@ -54,7 +55,7 @@ mod tests {
             counts
         };
         assert!(counts(&leads).iter().all(|count| *count > 3));
-        let other = Leads::new(&["c", "b", "a"]);
+        let other = of(["c", "b", "a"]);
         for name in &names {
             assert_eq!(
                 ["b", "a", "c"][leads.of(name)],

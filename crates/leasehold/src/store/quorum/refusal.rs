@@ -4,11 +4,21 @@ use leasehold_core::quorum::{NoVote, QuorumTerms, Refusal};
 
 use super::attempt::{Attempt, NodeReply};
 use super::judge::without_majority;
-use super::state::Quorum;
+use super::machine::QuorumInfo;
 use crate::error::{StoreError, StoreErrorKind};
 
+/// The error of a request whose owner has sent another one, before the answer was known.
+pub(super) fn superseded(label: &str) -> StoreError {
+    let why = "a later request of this owner took its place";
+    StoreError::new(label, StoreErrorKind::Unavailable, why).unknown()
+}
+
 /// Why there is no majority.
-pub(super) fn refusal_error(quorum: &Quorum, attempt: &Attempt, refusal: Refusal) -> StoreError {
+pub(super) fn refusal_error<C>(
+    quorum: &QuorumInfo,
+    attempt: &Attempt<C>,
+    refusal: Refusal,
+) -> StoreError {
     let failed = attempt.said.iter().flatten().filter_map(|said| match said {
         NodeReply::Failed(error) => Some(error),
         _ => None,
@@ -19,10 +29,10 @@ pub(super) fn refusal_error(quorum: &Quorum, attempt: &Attempt, refusal: Refusal
         .enumerate()
         .filter_map(|(node, said)| match said {
             Some(NodeReply::NoVote(reason)) => told(*reason, quorum.terms)
-                .map(|(kind, why)| (kind, format!("{}: {why}", quorum.nodes[node].label()))),
+                .map(|(kind, why)| (kind, format!("{}: {why}", quorum.nodes[node]))),
             _ => None,
         });
-    let may_have_taken_effect = failed.clone().any(|error| error.may_have_taken_effect);
+    let is_unknown = failed.clone().any(|error| error.may_have_taken_effect);
     let mut error = if refusal == Refusal::ClocksApart {
         let why = "the clocks of the nodes are over 10 s apart; the doctor shows them";
         StoreError::new(&quorum.label, StoreErrorKind::Unavailable, why)
@@ -31,7 +41,7 @@ pub(super) fn refusal_error(quorum: &Quorum, attempt: &Attempt, refusal: Refusal
     } else {
         without_majority(failed, quorum.nodes.len(), &quorum.label)
     };
-    error.may_have_taken_effect = may_have_taken_effect;
+    error.may_have_taken_effect = is_unknown || attempt.may_be_queued();
     error
 }
 

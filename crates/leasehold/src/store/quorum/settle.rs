@@ -1,222 +1,315 @@
 //! Renewals and releases at all nodes, and the repair of a lease that lacks votes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::quorum::Proposal;
-use leasehold_core::{Fence, Fences, LockName, Owner, Reply, Step, Ttl};
+use leasehold_core::{Block, Fence, Fences, LockName, Owner, Reply, Step, Ttl};
 
-use super::acquire::Act;
 use super::attempt::Request;
-use super::gather::{Gather, Judge};
-use super::judge::{confirmed, left};
+use super::effects::{EventTime, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
+use super::judge::Question;
+use super::machine::QuorumMachine;
 use super::owners::OwnerRelease;
-use super::state::Quorum;
-use crate::store::contract::{Answer, Done};
+use super::refusal::superseded;
+use crate::clock::Moment;
+use crate::store::contract::Answer;
 
 /// The pause before a release or a vote is given back again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// A renewal.
-pub(super) struct RenewalRequest {
-    pub(super) owner: Owner,
-    pub(super) ttl: Ttl,
-    pub(super) fence: Option<Fence>,
-}
-
-impl Quorum {
-    /// Renews a lease at all nodes. A waiter to which the lead has granted its vote claims the others.
-    pub(super) fn extend(self: &Arc<Self>, name: &LockName, renewal: RenewalRequest, done: Done) {
-        let RenewalRequest { owner, ttl, fence } = renewal;
-        let (granted, certified, higher) = {
-            let (now, mut state) = (self.clock.now(), self.lock());
-            let record = state.owners.get(&owner);
-            let granted = record.as_ref().and_then(|record| {
-                let is_claim = record.certified.is_none() && fence.is_none();
-                record.granted.filter(|_| is_claim)
-            });
-            let certified = record.as_ref().and_then(|record| record.certified);
-            let higher_at = |node| record.as_ref().and_then(|record| record.higher_at(node));
-            let higher: Vec<_> = (0..self.nodes.len()).map(higher_at).collect();
-            if record.is_some() {
-                // Remembered for as long as the lease.
-                state.owners.entry(&owner, name, ttl.get(), now);
-            }
-            (granted, certified, higher)
-        };
-        if let Some(granted) = granted {
+impl<C> QuorumMachine<C> {
+    /// Renews a lease at all nodes. An owner that has no lease yet claims the votes of all: the lead has granted its own.
+    pub(super) fn extend(
+        &mut self,
+        at: EventTime,
+        (name, owner): (&LockName, &Owner),
+        (ttl, fence): (Ttl, Option<Fence>),
+        caller: C,
+        effects: &mut Vec<QuorumEffect<C>>,
+    ) {
+        let nodes = self.info.nodes.len();
+        let mut higher_at = vec![None; nodes];
+        let mut certified = None;
+        let known = self.owners.get(owner);
+        let is_waiting = known.as_ref().is_some_and(|known| {
+            // A lock that its owner has released may be kept, and is extended as a lease.
+            known.certified.is_none() && known.release.is_none()
+        });
+        if fence.is_none() && is_waiting {
+            // Without a certificate there is no lease to renew, whatever votes this owner has (QR6).
+            let granted = known.and_then(|known| known.granted);
             let request = Request {
                 ttl,
-                block: granted.block,
+                block: granted.map_or(Block::ONE, |granted| granted.block),
                 wait: None,
                 is_claim: true,
             };
-            return self.acquire(name, &owner, request, done);
+            return self.acquire(at, (name, owner), request, caller, effects);
         }
-        let (quorum, of, by) = (self.clone(), name.clone(), owner.clone());
-        let done = Done::new(move |answer| {
-            if let Ok(Reply::Held(_)) = &answer {
-                quorum.repair(&of, &by, ttl);
+        if known.is_some() {
+            // Remembered for as long as the lease.
+            let record = self.owners.entry(owner, name, ttl.get(), at.now);
+            certified = record.certified;
+            if fence.is_some() {
+                higher_at = (0..nodes).map(|node| record.higher_at(node)).collect();
             }
-            done.answer(answer);
-        });
-        let gather = Gather::new(self.nodes.len(), self.confirmed(), done);
-        for (node, higher) in higher.into_iter().enumerate() {
-            let (quorum, by, gather) = (self.clone(), owner.clone(), gather.clone());
-            // A node knows the hold by the fence that it stores.
-            let higher = fence.and(higher);
-            let step = Step::Extend {
-                owner: owner.clone(),
-                ttl,
-                fence: higher.or(fence),
-            };
-            self.ask(node, name, step, move |mut answer| {
-                quorum.renewed(&by, node, &answer);
-                if let (Ok(Reply::Held(held)), Some(_), Some(Fences { first, block })) =
-                    (&mut answer, higher, certified)
-                {
-                    (held.fence, held.block) = (Some(first), block);
-                }
-                gather.heard(node, answer);
+        }
+        let gathering = self
+            .gatherings
+            .begin(nodes, Question::Confirm, Some(ttl), caller);
+        for (node, higher) in higher_at.into_iter().enumerate() {
+            effects.push(QuorumEffect::Send {
+                node,
+                name: name.clone(),
+                // A node knows the hold by the fence that it stores.
+                step: Step::Extend {
+                    owner: owner.clone(),
+                    ttl,
+                    fence: higher.or(fence),
+                },
+                purpose: Purpose::Renewal {
+                    gathering,
+                    owner: owner.clone(),
+                    certified: certified.filter(|_| higher.is_some()),
+                },
             });
         }
     }
 
-    /// Notes a node that lacks the vote of a lease.
-    fn renewed(&self, owner: &Owner, node: usize, answer: &Answer) {
-        let mut state = self.lock();
-        state.leads.heard(node, answer.is_ok());
-        if let (Some(record), Ok(Reply::NotHeld(_))) = (state.owners.get(owner), answer)
-            && record.certified.is_some()
-        {
-            record.votes[node].clear();
-            if !record.lacking.contains(&node) {
-                record.lacking.push(node);
-            }
+    /// A node has answered a renewal.
+    pub(super) fn renewed(
+        &mut self,
+        at: EventTime,
+        (gathering, owner): (u64, &Owner),
+        (node, certified): (usize, Option<Fences>),
+        mut answer: Answer,
+        effects: &mut Vec<QuorumEffect<C>>,
+    ) {
+        if let (Some(record), Ok(Reply::NotHeld(holder))) = (self.owners.get(owner), &answer) {
+            record.lacks_vote(owner, node, holder.as_ref());
+        }
+        if let (Ok(Reply::Held(held)), Some(Fences { first, block })) = (&mut answer, certified) {
+            (held.fence, held.block) = (Some(first), block);
+        }
+        if let Some(ttl) = self.gathered(gathering, node, answer, effects) {
+            self.repair(at, owner, ttl, effects);
         }
     }
 
+    /// Counts the answer of a node to a step that went to all, and answers the caller as soon as the answer is known.
+    /// Returns the TTL of a renewal that is confirmed.
+    pub(super) fn gathered(
+        &mut self,
+        gathering: u64,
+        node: usize,
+        answer: Answer,
+        effects: &mut Vec<QuorumEffect<C>>,
+    ) -> Option<Ttl> {
+        let label = &self.info.label;
+        let judged = self.gatherings.heard(gathering, node, answer, label)?;
+        effects.push(QuorumEffect::Answer(judged.caller, judged.answer));
+        judged.confirmed
+    }
+
     /// Asks the nodes that lack the vote of a confirmed lease for it, so that the loss of other nodes does not end the lease.
-    /// No other owner can have a majority meanwhile. The answers are not awaited.
-    fn repair(self: &Arc<Self>, name: &LockName, owner: &Owner, ttl: Ttl) {
-        let acts = {
-            let mut state = self.lock();
-            let Some(record) = state.owners.get(owner) else {
-                return;
-            };
-            let Some(fences) = record.certified.filter(|_| record.release.is_none()) else {
-                return;
-            };
-            let lacking = std::mem::take(&mut record.lacking);
-            let repair = |node: usize| {
-                record.open[node] += 1;
-                let proposal = Proposal {
+    /// No other owner can have a majority meanwhile. The answers are not awaited. A node that accepts only higher fences holds
+    /// under one of them, for which its vote is no part of the certificate.
+    fn repair(
+        &mut self,
+        at: EventTime,
+        owner: &Owner,
+        ttl: Ttl,
+        effects: &mut Vec<QuorumEffect<C>>,
+    ) {
+        let Some(record) = self.owners.get(owner) else {
+            return;
+        };
+        let Some(certified) = record.certified.filter(|_| record.release.is_none()) else {
+            return;
+        };
+        for node in std::mem::take(&mut record.lacking) {
+            (record.open[node], record.asked[node]) = (record.open[node] + 1, true);
+            let fences = record.beyond[node].take().map_or(certified, |bounds| {
+                (self.proposer).propose(certified.block, at.wall_us, Some(bounds))
+            });
+            effects.push(QuorumEffect::Send {
+                node,
+                name: record.name.clone(),
+                step: Step::Propose(Proposal {
                     owner: owner.clone(),
                     ttl,
                     fences,
-                    terms: self.terms,
+                    terms: self.info.terms,
                     wait: None,
-                };
-                Act::Propose(node, proposal)
-            };
-            lacking.into_iter().map(repair).collect::<Vec<_>>()
-        };
-        self.perform(name, owner, acts);
+                }),
+                purpose: Purpose::Vote {
+                    owner: owner.clone(),
+                    asked: fences.first,
+                },
+            });
+        }
     }
 
     /// Releases an owner at all nodes: its votes, and its place in a queue.
     pub(super) fn release(
-        self: &Arc<Self>,
-        name: &LockName,
-        owner: &Owner,
+        &mut self,
+        at: EventTime,
+        (name, owner): (&LockName, &Owner),
         (keep, fence): (Option<Ttl>, Option<Fence>),
-        done: Done,
+        caller: C,
+        effects: &mut Vec<QuorumEffect<C>>,
     ) {
-        let (at_once, release, superseded) = {
-            let (now, mut state) = (self.clock.now(), self.lock());
-            let lead = state.leads.of(name);
-            let record = state.owners.entry(owner, name, Duration::ZERO, now);
-            let is_lease = fence.is_some() || keep.is_some() || record.certified.is_some();
-            let label = self.label.clone();
-            let judge: Judge = if is_lease {
-                self.confirmed()
-            } else {
-                Box::new(move |answers| left(answers, lead, &label))
-            };
-            let release = OwnerRelease {
-                keep,
-                fence,
-                gather: Gather::new(self.nodes.len(), judge, done),
-            };
-            record.release = Some(release.clone());
-            (record.certified, record.granted) = (None, None);
-            // The others follow when they have answered (V2).
-            let at_once = (0..self.nodes.len()).filter(|node| record.open[*node] == 0);
-            let (at_once, superseded) = (at_once.collect::<Vec<_>>(), record.attempt.take());
-            state.owners.tidy(owner);
-            (at_once, release, superseded)
+        let (nodes, lead) = (self.info.nodes.len(), self.leads.of(name));
+        let record = self.owners.entry(owner, name, Duration::ZERO, at.now);
+        let is_lease = fence.is_some() || keep.is_some() || record.certified.is_some();
+        let question = if is_lease {
+            Question::Confirm
+        } else {
+            Question::Leave { lead }
         };
-        drop(superseded);
-        for node in at_once {
-            self.release_at(node, name, owner, release.clone());
+        let gathering = self.gatherings.begin(nodes, question, None, caller);
+        let release = OwnerRelease {
+            keep_until: keep.map(|keep| at.now.after(keep.get())),
+            fence,
+            certified: record.certified,
+            gathering,
+        };
+        let before = record.release.replace(release);
+        (record.certified, record.granted) = (None, None);
+        let abandoned = record
+            .attempt
+            .take()
+            .and_then(|mut attempt| attempt.caller.take());
+        let late_until = record.late_until.clone();
+        // A node that was never asked for a vote has nothing to release.
+        let is_unasked = |node: &usize| record.waits_for[*node] && !record.asked[*node];
+        let (unasked, asked): (Vec<usize>, Vec<usize>) = (0..nodes).partition(is_unasked);
+        // The others follow when they have answered (V2).
+        let (at_once, later): (Vec<usize>, Vec<usize>) =
+            asked.into_iter().partition(|node| record.open[*node] == 0);
+        let at_once = at_once
+            .into_iter()
+            .map(|node| (node, release.at(&record.votes[node])));
+        let at_once: Vec<_> = at_once.collect();
+        if !later.is_empty() {
+            self.owners.releases_later(name, owner);
+        }
+        self.owners.tidy(owner, at.now);
+        if let Some(caller) = abandoned {
+            let error = superseded(&self.info.label);
+            effects.push(QuorumEffect::Answer(caller, Err(error)));
+        }
+        if let Some(before) = before {
+            // The release before is not sent to these nodes any more.
+            for node in later {
+                let error = superseded(&self.info.label);
+                self.gathered(before.gathering, node, Err(error), effects);
+            }
+        }
+        for node in unasked {
+            self.gathered(gathering, node, Ok(Reply::NotHeld(None)), effects);
+        }
+        for (node, release) in at_once {
+            let late_until = late_until[node];
+            effects.push(release_at(
+                node,
+                (name, owner),
+                (release, late_until),
+                at.now,
+            ));
         }
     }
 
-    /// Releases an owner at one node, and repeats it until the node has answered or the vote has expired.
-    pub(super) fn release_at(
-        self: &Arc<Self>,
-        node: usize,
-        name: &LockName,
-        owner: &Owner,
-        release: OwnerRelease,
+    /// A node has answered a step that takes something back, or has not answered in time. The step is repeated until the node
+    /// answers and no earlier proposal can arrive any more, or all that the node may keep has expired (V1).
+    pub(super) fn undone(
+        &mut self,
+        at: EventTime,
+        (node, has_answered): (usize, bool),
+        undo: VoteUndo,
+        effects: &mut Vec<QuorumEffect<C>>,
     ) {
-        let OwnerRelease {
-            keep,
-            fence,
-            gather,
-        } = release;
-        let step = Step::Release {
-            owner: owner.clone(),
-            keep,
-            fence,
+        let longest = self.info.terms.longest_ttl.get();
+        let failed_until = undo.until.unwrap_or_else(|| at.now.after(longest));
+        let (until, is_needed) = if has_answered {
+            // A late proposal may follow a try that was sent before. A lock that is to stay taken is not freed by a repeat.
+            let is_late = undo.late_until.is_some_and(|late| undo.sent < late);
+            (None, is_late && undo.keep_until.is_none())
+        } else {
+            (Some(failed_until), at.now < failed_until)
         };
-        let (quorum, of, again) = (self.clone(), name.clone(), step.clone());
-        self.ask(node, name, step, move |answer| {
-            quorum.lock().leads.heard(node, answer.is_ok());
-            if answer.is_err() {
-                quorum.insist(node, of, again);
-            }
-            gather.heard(node, answer);
-        });
+        if is_needed {
+            let again = VoteUndo {
+                until,
+                is_repeated: true,
+                ..undo
+            };
+            effects.push(QuorumEffect::Wake(AGAIN, QuorumTimer::Undo(node, again)));
+        } else if let Step::GiveBack { owner, .. } = &undo.step {
+            self.owners.has_given_back(owner, at.now);
+        } else if let Step::Release { owner, .. } = &undo.step {
+            self.owners.tidy(owner, at.now);
+        }
     }
+}
 
-    /// Takes a step at a node that nobody waits for, and repeats it until the node has answered (V1).
-    pub(super) fn settle(self: &Arc<Self>, node: usize, name: &LockName, step: Step) {
-        let (quorum, of, again) = (self.clone(), name.clone(), step.clone());
-        self.ask(node, name, step, move |answer| {
-            if answer.is_err() {
-                quorum.insist(node, of, again);
-            }
-        });
+/// Releases an owner at a node.
+pub(super) fn release_at<C>(
+    node: usize,
+    (name, owner): (&LockName, &Owner),
+    (release, late_until): (OwnerRelease, Option<Moment>),
+    now: Moment,
+) -> QuorumEffect<C> {
+    let OwnerRelease {
+        keep_until,
+        fence,
+        gathering,
+        ..
+    } = release;
+    let undo = VoteUndo {
+        name: name.clone(),
+        step: Step::Release {
+            owner: owner.clone(),
+            keep: None,
+            fence,
+        },
+        keep_until,
+        late_until,
+        sent: now,
+        until: None,
+        is_repeated: false,
+    };
+    QuorumEffect::Send {
+        node,
+        name: name.clone(),
+        step: undo.step_at(now),
+        purpose: Purpose::Release { gathering, undo },
     }
+}
 
-    /// Repeats a step until the node has answered, or all votes from before have expired.
-    fn insist(self: &Arc<Self>, node: usize, name: LockName, step: Step) {
-        let quorum = self.clone();
-        let until = self.clock.now().after(self.terms.longest_ttl.get());
-        self.tasks.spawn_aside(async move {
-            while quorum.clock.now() < until {
-                quorum.clock.sleep(AGAIN).await;
-                if quorum.nodes[node].apply(&name, step.clone()).await.is_ok() {
-                    return;
-                }
-            }
-        });
-    }
-
-    /// Judges a step that a majority has to confirm.
-    pub(super) fn confirmed(&self) -> Judge {
-        let label = self.label.clone();
-        Box::new(move |answers| confirmed(answers, &label))
+/// Gives back a vote.
+pub(super) fn give_back_at<C>(
+    node: usize,
+    (name, owner): (&LockName, &Owner),
+    (fence, late_until): (Fence, Option<Moment>),
+    now: Moment,
+) -> QuorumEffect<C> {
+    let undo = VoteUndo {
+        name: name.clone(),
+        step: Step::GiveBack {
+            owner: owner.clone(),
+            fence,
+        },
+        keep_until: None,
+        late_until,
+        sent: now,
+        until: None,
+        is_repeated: false,
+    };
+    QuorumEffect::Send {
+        node,
+        name: name.clone(),
+        step: undo.step.clone(),
+        purpose: Purpose::Undo(undo),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use leasehold_core::{CLAIM_WINDOW, HolderIdentity, HolderView, LockName};
+use leasehold_core::{Busy, CLAIM_WINDOW, HolderIdentity, LockName};
 
 use crate::clock::Moment;
 
@@ -16,7 +16,14 @@ pub(super) struct Stuck(HashMap<String, (HolderIdentity, Moment)>);
 impl Stuck {
     /// Whether the lead has refused for long enough for this holder. It then holds nothing, or the vote is stuck: its
     /// clock was set back, or a vote could not be given back.
-    pub(super) fn is_stuck(&mut self, name: &LockName, holder: &HolderView, now: Moment) -> bool {
+    ///
+    /// A foreign holder is in no queue, so it is not first in line: it passes if no waiter is.
+    pub(super) fn is_stuck(&mut self, name: &LockName, refusal: &Busy, now: Moment) -> bool {
+        let holder = &refusal.holder;
+        let is_foreign = matches!(holder.who, HolderIdentity::Foreign { .. });
+        if is_foreign && refusal.ahead == 0 {
+            return true;
+        }
         if let Some((who, since)) = self.0.get(name.key())
             && *who == holder.who
         {

@@ -8,13 +8,13 @@ use crate::store::memory::Memory;
 
 /// A fault of a node.
 #[derive(Debug, Clone, Copy)]
-enum Fault {
+pub(super) enum Fault {
     Fails,
     Hangs,
     LosesReplies,
 }
 
-fn set(way: &Memory, fault: Fault) {
+pub(super) fn set(way: &Memory, fault: Fault) {
     match fault {
         Fault::Fails => way.faults().fail(StoreErrorKind::Unreachable),
         Fault::Hangs => way.faults().hang(),
@@ -23,7 +23,7 @@ fn set(way: &Memory, fault: Fault) {
 }
 
 /// Applies a fault to the nodes of a mask.
-fn set_all(ways: &[Memory], mask: u32, fault: Fault) {
+pub(super) fn set_all(ways: &[Memory], mask: u32, fault: Fault) {
     for (node, way) in ways.iter().enumerate() {
         if mask >> node & 1 == 1 {
             set(way, fault);
@@ -34,7 +34,7 @@ fn set_all(ways: &[Memory], mask: u32, fault: Fault) {
 }
 
 /// Every set of faulty nodes, for 3 and for 5 nodes, and whether a majority is left.
-fn masks() -> impl Iterator<Item = (usize, u32, bool)> {
+pub(super) fn masks() -> impl Iterator<Item = (usize, u32, bool)> {
     [3_usize, 5].into_iter().flat_map(|nodes| {
         (0..1_u32 << nodes).map(move |mask| {
             let left = nodes - usize::try_from(mask.count_ones()).unwrap();
@@ -43,7 +43,7 @@ fn masks() -> impl Iterator<Item = (usize, u32, bool)> {
     })
 }
 
-const FAULTS: [Fault; 3] = [Fault::Fails, Fault::Hangs, Fault::LosesReplies];
+pub(super) const FAULTS: [Fault; 3] = [Fault::Fails, Fault::Hangs, Fault::LosesReplies];
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_taken_while_a_majority_answers() {
@@ -245,4 +245,61 @@ async fn a_node_with_a_higher_fence_of_the_holder_counts() {
     assert!(seen.fence >= Some(lease.fence()));
     lease.release().await.unwrap();
     assert!(nodes.holders("stock")[0].is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_counts_a_node_with_a_higher_fence() {
+    for (lost, is_lost) in [(vec![1], false), (vec![1, 2], true)] {
+        let nodes = Nodes::new(3);
+        let (client, ..) = nodes.client();
+        let lease = (client.mutex("stock").ttl(3 * SECOND)).acquire().await;
+        let lease = lease.unwrap();
+        let name = leasehold_core::LockName::new("stock").unwrap();
+        nodes.memories[0].meddle(|world| {
+            let fences = &mut world.entry(&name).holders[0].fences;
+            fences.first = Fence::new(fences.first.get() + 1_000);
+        });
+        // A renewal finds it.
+        tokio::time::sleep(2 * SECOND).await;
+        for node in lost {
+            nodes.memories[node].meddle(|world| world.entry(&name).holders.clear());
+        }
+        let released = lease.release().await;
+        assert_eq!(released.is_err(), is_lost, "{released:?}");
+        settle().await;
+        assert_eq!(nodes.held_at("stock"), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vote_that_expired_is_given_again_at_a_renewal() {
+    for count in [3, 5] {
+        let nodes = Nodes::new(count);
+        let (client, ways, _) = nodes.client();
+        let lease = (client.mutex("stock").ttl(3 * SECOND)).acquire().await;
+        let lease = lease.unwrap();
+        settle().await;
+        for node in [0, count - 1] {
+            // Its counter remembers the fence of the lease.
+            ways[node].faults().fail(StoreErrorKind::Unreachable);
+            tokio::time::sleep(4 * SECOND).await;
+            assert_eq!(nodes.held_at("stock"), count - 1, "{node} of {count}");
+            ways[node].faults().heal();
+            tokio::time::sleep(3 * SECOND).await;
+            assert_eq!(nodes.held_at("stock"), count, "{node} of {count}");
+        }
+        // With the first node's vote the others are not needed.
+        for way in ways.iter().skip(1).take(count / 2) {
+            way.faults().fail(StoreErrorKind::Unreachable);
+        }
+        tokio::time::sleep(10 * SECOND).await;
+        assert!(!lease.is_lost());
+        assert!(client.inspect("stock").await.unwrap().holder.is_some());
+        lease.release().await.unwrap();
+        for way in &ways {
+            way.faults().heal();
+        }
+        tokio::time::sleep(2 * SECOND).await;
+        assert_eq!(nodes.held_at("stock"), 0);
+    }
 }

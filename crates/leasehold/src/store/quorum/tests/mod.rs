@@ -2,8 +2,13 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test starts its own users")]
 
+mod clocks;
 mod faults;
+mod foreign;
+mod given_back;
 mod histories;
+mod repair;
+mod verbs;
 mod votes;
 
 use std::sync::Arc;
@@ -13,6 +18,7 @@ use leasehold_core::quorum::{Mark, QuorumTerms};
 use leasehold_core::{Fence, LockName, Owner, Step, Ttl, World};
 
 use super::QuorumStore;
+use super::machine::QuorumMachine;
 use crate::Client;
 use crate::clock::Clock;
 use crate::store::contract::{Attach, Store};
@@ -49,6 +55,12 @@ fn longest(nodes: usize, seconds: u64) -> QuorumTerms {
 
 fn terms(nodes: usize) -> QuorumTerms {
     longest(nodes, 30)
+}
+
+/// The machine of a client of three nodes.
+fn machine() -> QuorumMachine<()> {
+    let labels = ["a", "b", "c"].map(str::to_owned).to_vec();
+    QuorumMachine::new(terms(3), "quorum".to_owned(), labels)
 }
 
 impl Nodes {

@@ -155,3 +155,26 @@ async fn a_ttl_above_the_longest_is_refused_before_any_request() {
     let refused = lease.detach(long).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_does_not_pass_waiters_of_a_slow_lead() {
+    let nodes = Nodes::new(3);
+    let ((here, ways, store), (other, ..)) = (nodes.client(), nodes.client());
+    let name = leasehold_core::LockName::new("stock").unwrap();
+    let lead = store.quorum().lock().leads.of(&name);
+    for round in 0..20 {
+        let lease = here.mutex("stock").acquire().await.unwrap();
+        let waiter = other.mutex("stock");
+        let waiting = tokio::spawn(async move { waiter.acquire().await.unwrap().fence() });
+        settle().await;
+        // The other nodes answer this client first.
+        ways[lead].faults().slow(5 * MS);
+        lease.release().await.unwrap();
+        let next = here.mutex("stock").acquire().await.unwrap();
+        let first = waiting.await.unwrap();
+        assert!(first < next.fence(), "round {round}");
+        next.release().await.unwrap();
+        ways[lead].faults().heal();
+        settle().await;
+    }
+}

@@ -1,0 +1,152 @@
+//! The input and the output of the machine: events, and the effects that its driver carries out.
+
+use std::time::Duration;
+
+use leasehold_core::{Block, Fence, Fences, LockName, Owner, Step, Ttl, Wake};
+
+use crate::clock::Moment;
+use crate::store::contract::{Answer, Notice};
+
+/// The time of an event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EventTime {
+    /// By the clock that measures time limits.
+    pub(crate) now: Moment,
+    /// By the client's wall clock, in microseconds. From it the client chooses fences to propose.
+    pub(crate) wall_us: u64,
+}
+
+/// An event. `C` is the caller of a step.
+#[derive(Debug)]
+pub(crate) enum QuorumEvent<C> {
+    /// The client sends a step to the quorum.
+    Asked(LockName, Step, C),
+    /// A node has answered a step, or has not answered in time.
+    Answered {
+        node: usize,
+        purpose: Purpose,
+        answer: Answer,
+    },
+    /// A node has granted its vote for the lock with this key to a waiter, which now claims the others.
+    Granted(String, Wake),
+    /// Another client waits for the lock with this key, which this client holds.
+    Wanted(String),
+    /// A timer of the machine is due.
+    Passed(QuorumTimer),
+}
+
+/// An action for the driver.
+#[derive(Debug)]
+pub(crate) enum QuorumEffect<C> {
+    /// Send a step to a node. Its answer comes back with the purpose.
+    Send {
+        node: usize,
+        name: LockName,
+        step: Step,
+        purpose: Purpose,
+    },
+    /// Answer a caller.
+    Answer(C, Answer),
+    /// Report the timer after this time.
+    Wake(Duration, QuorumTimer),
+}
+
+/// What the machine needs to know with the answer to a step.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    /// A proposal of this owner, of fences that begin with `asked`.
+    Vote { owner: Owner, asked: Fence },
+    /// A step to all nodes, whose answers are judged together.
+    Part { gathering: u64 },
+    /// A renewal at one of the nodes. `certified` is given if the node holds other fences than those of the lease.
+    Renewal {
+        gathering: u64,
+        owner: Owner,
+        certified: Option<Fences>,
+    },
+    /// A release at one of the nodes. It is repeated if the node does not answer.
+    Release { gathering: u64, undo: VoteUndo },
+    /// A vote that is given back without a caller.
+    Undo(VoteUndo),
+}
+
+impl Purpose {
+    /// Whether this is another try of a step that a node has not answered.
+    pub(super) fn is_repeated(&self) -> bool {
+        matches!(self, Self::Undo(undo) if undo.is_repeated)
+    }
+}
+
+/// A step that takes back what a node may keep for an owner. It is repeated until the node
+/// answers and no earlier proposal can arrive any more (V1).
+#[derive(Debug, Clone)]
+pub(crate) struct VoteUndo {
+    pub(super) name: LockName,
+    pub(super) step: Step,
+    /// Until then a released lock is kept taken.
+    pub(super) keep_until: Option<Moment>,
+    /// Until then an earlier proposal without an answer may reach the node, and then the node votes once more.
+    pub(super) late_until: Option<Moment>,
+    /// When the last try was sent.
+    pub(super) sent: Moment,
+    /// When all that the node may keep has expired. `None` while the node answers.
+    pub(super) until: Option<Moment>,
+    /// This is not the first try.
+    pub(super) is_repeated: bool,
+}
+
+impl VoteUndo {
+    /// The step as of now. A repeat must not begin the time anew for which a lock is kept.
+    pub(super) fn step_at(&self, now: Moment) -> Step {
+        let mut step = self.step.clone();
+        if let Step::Release { keep, .. } = &mut step {
+            let left = self.keep_until.map(|until| until.since(now));
+            *keep = left.and_then(|left| Ttl::new(left).ok());
+        }
+        step
+    }
+}
+
+/// A timer.
+#[derive(Debug)]
+pub(crate) enum QuorumTimer {
+    /// The next round of the attempt with this number.
+    Retry(Owner, u64),
+    /// The next try to take something back at this node.
+    Undo(usize, VoteUndo),
+}
+
+#[cfg(test)]
+impl QuorumTimer {
+    /// Whether it concerns this owner.
+    pub(crate) fn is_of(&self, owner: &Owner) -> bool {
+        match self {
+            Self::Retry(of, _) => of == owner,
+            Self::Undo(_, undo) => match &undo.step {
+                Step::Release { owner: of, .. } | Step::GiveBack { owner: of, .. } => of == owner,
+                _ => false,
+            },
+        }
+    }
+}
+
+/// Translates a notice of a node: the event for the machine, which comes first, and the notice for the client.
+pub(crate) fn relay<C>(notice: Notice) -> (Option<QuorumEvent<C>>, Option<Notice>) {
+    match notice {
+        // The fence is that of one node, and not of the quorum.
+        Notice::Granted { key, wake } => {
+            let event = QuorumEvent::Granted(key.clone(), wake.clone());
+            let (fence, block) = (None, Block::ONE);
+            let wake = Wake {
+                fence,
+                block,
+                ..wake
+            };
+            (Some(event), Some(Notice::Granted { key, wake }))
+        }
+        // The other nodes remember the leases, and this one keeps out until it can be trusted (QR8).
+        Notice::Replaced(_) => (None, None),
+        Notice::Wanted { ref key, .. } => (Some(QuorumEvent::Wanted(key.clone())), Some(notice)),
+        other => (None, Some(other)),
+    }
+}

@@ -1,0 +1,199 @@
+//! The state machine of a client of a quorum: which steps go to which nodes, and the answer of the quorum to each step of
+//! the client. It does no I/O, reads no clock and starts no task. Its driver is in [`driver`](super::driver); a simulation
+//! drives it over nodes in memory.
+
+#[cfg(test)]
+use leasehold_core::Owner;
+use leasehold_core::quorum::{Proposer, QuorumTerms};
+use leasehold_core::{CLAIM_WINDOW, Fence, Fences, LockName, Step, Wake};
+
+use super::attempt::Request;
+use super::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent, QuorumTimer, VoteUndo};
+use super::gather::Gatherings;
+use super::judge::Question;
+use super::lead::Leads;
+use super::owners::Owners;
+use super::stuck::Stuck;
+use super::wanted::WantedNames;
+use crate::error::{StoreError, StoreErrorKind};
+
+/// The quorum, for the machine and its errors.
+pub(super) struct QuorumInfo {
+    pub(super) terms: QuorumTerms,
+    pub(super) label: String,
+    /// The labels of the nodes.
+    pub(super) nodes: Vec<String>,
+}
+
+/// The acquisitions and leases of a client of a quorum. `C` is the caller of a step.
+pub(crate) struct QuorumMachine<C> {
+    pub(super) info: QuorumInfo,
+    pub(super) proposer: Proposer,
+    pub(super) leads: Leads,
+    pub(super) owners: Owners<C>,
+    pub(super) stuck: Stuck,
+    pub(super) wanted: WantedNames,
+    pub(super) gatherings: Gatherings<C>,
+    pub(super) next_attempt: u64,
+}
+
+impl<C> QuorumMachine<C> {
+    /// A client that knows nothing yet of the nodes with these labels.
+    pub(crate) fn new(terms: QuorumTerms, label: String, nodes: Vec<String>) -> Self {
+        Self {
+            proposer: Proposer::default(),
+            leads: Leads::new(&nodes),
+            owners: Owners::new(nodes.len()),
+            stuck: Stuck::default(),
+            wanted: WantedNames::default(),
+            gatherings: Gatherings::new(),
+            next_attempt: 0,
+            info: QuorumInfo {
+                terms,
+                label,
+                nodes,
+            },
+        }
+    }
+
+    /// Handles an event. The driver carries out the effects in their order, and then hands over the next event.
+    pub(crate) fn handle(
+        &mut self,
+        at: EventTime,
+        event: QuorumEvent<C>,
+        effects: &mut Vec<QuorumEffect<C>>,
+    ) {
+        match event {
+            QuorumEvent::Asked(name, step, caller) => self.asked(at, &name, step, caller, effects),
+            QuorumEvent::Answered {
+                node,
+                purpose,
+                answer,
+            } => {
+                self.leads.heard(node, answer.is_ok());
+                match purpose {
+                    Purpose::Vote { owner, asked } => {
+                        self.voted(at, &owner, (node, asked), answer, effects);
+                    }
+                    Purpose::Part { gathering } => {
+                        self.gathered(gathering, node, answer, effects);
+                    }
+                    Purpose::Renewal {
+                        gathering,
+                        owner,
+                        certified,
+                    } => self.renewed(at, (gathering, &owner), (node, certified), answer, effects),
+                    Purpose::Release { gathering, undo } => {
+                        self.undone(at, (node, answer.is_ok()), undo, effects);
+                        self.gathered(gathering, node, answer, effects);
+                    }
+                    Purpose::Undo(undo) => {
+                        self.undone(at, (node, answer.is_ok()), undo, effects);
+                    }
+                }
+            }
+            QuorumEvent::Wanted(key) => self.wanted.note(&key, at.now),
+            QuorumEvent::Granted(key, wake) => self.granted(at, &key, &wake),
+            QuorumEvent::Passed(QuorumTimer::Retry(owner, number)) => {
+                self.retry(at, &owner, number, effects);
+            }
+            QuorumEvent::Passed(QuorumTimer::Undo(node, undo)) => {
+                let undo = VoteUndo {
+                    sent: at.now,
+                    ..undo
+                };
+                effects.push(QuorumEffect::Send {
+                    node,
+                    name: undo.name.clone(),
+                    step: undo.step_at(at.now),
+                    purpose: Purpose::Undo(undo),
+                });
+            }
+        }
+    }
+
+    fn asked(
+        &mut self,
+        at: EventTime,
+        name: &LockName,
+        step: Step,
+        caller: C,
+        effects: &mut Vec<QuorumEffect<C>>,
+    ) {
+        match step {
+            Step::Acquire {
+                owner,
+                ttl,
+                block,
+                wait,
+                ..
+            } => {
+                let request = Request {
+                    ttl,
+                    block,
+                    wait,
+                    is_claim: false,
+                };
+                self.acquire(at, (name, &owner), request, caller, effects);
+            }
+            Step::Extend { owner, ttl, fence } => {
+                self.extend(at, (name, &owner), (ttl, fence), caller, effects);
+            }
+            Step::Release { owner, keep, fence } => {
+                self.release(at, (name, &owner), (keep, fence), caller, effects);
+            }
+            Step::Inspect => {
+                let lead = self.leads.of(name);
+                self.all(name, &step, Question::Look { lead }, caller, effects);
+            }
+            Step::Break { .. } => self.all(name, &step, Question::Confirm, caller, effects),
+            // A quorum is no node of another one.
+            Step::Propose(_) | Step::GiveBack { .. } => {
+                let why = "a quorum takes no proposals";
+                let error = StoreError::new(&self.info.label, StoreErrorKind::Misconfigured, why);
+                effects.push(QuorumEffect::Answer(caller, Err(error)));
+            }
+        }
+    }
+
+    /// Sends a step to all nodes.
+    fn all(
+        &mut self,
+        name: &LockName,
+        step: &Step,
+        question: Question,
+        caller: C,
+        effects: &mut Vec<QuorumEffect<C>>,
+    ) {
+        let nodes = self.info.nodes.len();
+        let gathering = self.gatherings.begin(nodes, question, None, caller);
+        effects.extend((0..nodes).map(|node| QuorumEffect::Send {
+            node,
+            name: name.clone(),
+            step: step.clone(),
+            purpose: Purpose::Part { gathering },
+        }));
+    }
+
+    /// The lead has granted its vote to a waiter, which now claims the others.
+    fn granted(&mut self, at: EventTime, key: &str, wake: &Wake) {
+        let name = LockName::from_key(key);
+        let record = self.owners.entry(&wake.owner, &name, CLAIM_WINDOW, at.now);
+        record.granted = Some(Fences {
+            first: wake.fence.unwrap_or(Fence::new(0)),
+            block: wake.block,
+        });
+    }
+
+    /// Whether this owner has votes, or requests under way.
+    #[cfg(test)]
+    pub(crate) fn knows(&mut self, owner: &Owner) -> bool {
+        self.owners.get(owner).is_some()
+    }
+
+    /// How many owners and steps are not settled.
+    #[cfg(test)]
+    pub(crate) fn unsettled(&self) -> usize {
+        self.owners.unsettled() + self.gatherings.len()
+    }
+}

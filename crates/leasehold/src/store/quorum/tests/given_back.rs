@@ -1,0 +1,163 @@
+//! Fences of votes that are being given back.
+
+use std::time::Duration;
+
+use leasehold_core::quorum::{NoVote, Proposal};
+use leasehold_core::{
+    Acceptable, Block, ClientId, Fence, Held, LockName, Mode, Owner, Reply, Step, Ttl, Wait,
+};
+
+use super::machine;
+use crate::clock::Moment;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::store::contract::Answer;
+use crate::store::quorum::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent};
+use crate::store::quorum::machine::QuorumMachine;
+
+/// The client's wall clock stands still.
+const WALL_US: u64 = 1_000_000;
+
+/// A machine at one moment, and an owner.
+struct Scene {
+    machine: QuorumMachine<()>,
+    name: LockName,
+    owner: Owner,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let client = ClientId::new(1);
+        Self {
+            machine: machine(),
+            name: LockName::new("stock").unwrap(),
+            owner: Owner::new(1, client, "test", 1, "").unwrap(),
+        }
+    }
+
+    fn handle(&mut self, event: QuorumEvent<()>) -> Vec<QuorumEffect<()>> {
+        let (mut effects, at) = (
+            Vec::new(),
+            EventTime {
+                now: Moment::from_micros(1),
+                wall_us: WALL_US,
+            },
+        );
+        self.machine.handle(at, event, &mut effects);
+        effects
+    }
+
+    /// Asks for the lock. Returns the proposed fence.
+    fn asks(&mut self) -> Fence {
+        let step = Step::Acquire {
+            owner: self.owner.clone(),
+            mode: Mode::Exclusive,
+            ttl: Ttl::new(Duration::from_secs(10)).unwrap(),
+            block: Block::ONE,
+            wait: Some(Wait { listening: true }),
+        };
+        let effects = self.handle(QuorumEvent::Asked(self.name.clone(), step, ()));
+        proposed(&effects).unwrap()
+    }
+
+    /// A node answers the proposal of this fence.
+    fn votes(&mut self, node: usize, asked: Fence, answer: Answer) -> Vec<QuorumEffect<()>> {
+        let owner = self.owner.clone();
+        let purpose = Purpose::Vote { owner, asked };
+        self.handle(QuorumEvent::Answered {
+            node,
+            purpose,
+            answer,
+        })
+    }
+}
+
+fn proposed(effects: &[QuorumEffect<()>]) -> Option<Fence> {
+    effects.iter().find_map(|effect| match effect {
+        QuorumEffect::Send {
+            step: Step::Propose(Proposal { fences, .. }),
+            ..
+        } => Some(fences.first),
+        _ => None,
+    })
+}
+
+/// The votes that these effects give back.
+fn back(effects: Vec<QuorumEffect<()>>) -> Vec<(Fence, Purpose)> {
+    let back = effects.into_iter().filter_map(|effect| match effect {
+        QuorumEffect::Send {
+            step: Step::GiveBack { fence, .. },
+            purpose,
+            ..
+        } => Some((fence, purpose)),
+        _ => None,
+    });
+    back.collect()
+}
+
+fn held(fence: Fence) -> Reply {
+    Reply::Held(Held {
+        fence: Some(fence),
+        block: Block::ONE,
+        queued: 0,
+    })
+}
+
+fn no_answer() -> Answer {
+    let why = "no answer";
+    Err(StoreError::new("b", StoreErrorKind::Unreachable, why))
+}
+
+fn above(fence: Fence) -> Fence {
+    Fence::new(fence.get() + 1)
+}
+
+/// A node holds for the owner with a fence above the proposal, as a lead that granted it the lock. The others fail, and the vote is given
+/// back.
+fn given_back(scene: &mut Scene) -> (Fence, Purpose) {
+    let asked = scene.asks();
+    assert!(back(scene.votes(0, asked, Ok(held(above(asked))))).is_empty());
+    assert!(back(scene.votes(1, asked, no_answer())).is_empty());
+    let mut given = back(scene.votes(2, asked, no_answer()));
+    assert_eq!(given.len(), 1, "{given:?}");
+    given.remove(0)
+}
+
+/// A node that carried out the give-back after such a proposal would free a vote that counts.
+#[test]
+fn no_proposal_asks_for_a_vote_that_is_being_given_back() {
+    let mut scene = Scene::new();
+    let (fence, purpose) = given_back(&mut scene);
+    let asked = scene.asks();
+    assert!(asked > fence, "{asked}, while {fence} is given back");
+    // Other nodes accept lower numbers, too.
+    let bounds = Acceptable {
+        least: fence,
+        most: Fence::MAX,
+    };
+    for node in [1, 2] {
+        let behind = Ok(Reply::NoVote(NoVote::Behind(bounds)));
+        let effects = scene.votes(node, asked, behind);
+        assert!(proposed(&effects).is_none_or(|next| next > fence));
+    }
+    let answer = Ok(Reply::Released);
+    scene.handle(QuorumEvent::Answered {
+        node: 0,
+        purpose,
+        answer,
+    });
+    assert!(scene.machine.knows(&scene.owner));
+}
+
+#[test]
+fn an_owner_whose_votes_are_given_back_is_forgotten() {
+    let mut scene = Scene::new();
+    let (_, purpose) = given_back(&mut scene);
+    assert!(scene.machine.knows(&scene.owner));
+    let answer = Ok(Reply::Released);
+    scene.handle(QuorumEvent::Answered {
+        node: 0,
+        purpose,
+        answer,
+    });
+    assert!(!scene.machine.knows(&scene.owner));
+}
