@@ -28,6 +28,7 @@
 mod cache;
 mod lease;
 mod mutex;
+mod operator;
 #[cfg(feature = "cache")]
 mod refresh;
 #[cfg(feature = "timestamp")]
@@ -35,7 +36,7 @@ mod timestamp;
 
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Fence, Snapshot};
+use leasehold_core::ClientId;
 use pollster::block_on;
 
 #[cfg(feature = "cache")]
@@ -271,32 +272,6 @@ impl Client {
         Cache(self.0.cache())
     }
 
-    /// See [`Client::inspect`](crate::Client::inspect).
-    ///
-    /// ```
-    /// # let client = leasehold::blocking::Client::embedded()?;
-    /// let lease = client.mutex("orders:42").acquire()?;
-    /// let holder = client.inspect("orders:42")?.holder;
-    /// assert_eq!(holder.and_then(|holder| holder.fence), Some(lease.fence()));
-    /// # Ok::<(), leasehold::Error>(())
-    /// ```
-    pub fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot, Error> {
-        block_on(self.0.inspect(name))
-    }
-
-    /// See [`Client::break_lock`](crate::Client::break_lock).
-    ///
-    /// ```
-    /// # let client = leasehold::blocking::Client::embedded()?;
-    /// let lease = client.mutex("orders:42").acquire()?;
-    /// assert!(client.break_lock("orders:42", lease.fence())?);
-    /// assert!(client.inspect("orders:42")?.holder.is_none());
-    /// # Ok::<(), leasehold::Error>(())
-    /// ```
-    pub fn break_lock(&self, name: impl AsRef<str>, fence: Fence) -> Result<bool, Error> {
-        block_on(self.0.break_lock(name, fence))
-    }
-
     /// See [`Client::detached`](crate::Client::detached).
     ///
     /// ```
@@ -310,18 +285,6 @@ impl Client {
     /// ```
     pub fn detached(&self, name: impl AsRef<str>, token: &str) -> Result<Detached, Error> {
         self.0.detached(name, token).map(Detached)
-    }
-
-    /// See [`Client::names`](crate::Client::names).
-    ///
-    /// ```
-    /// # let client = leasehold::blocking::Client::embedded()?;
-    /// let _lease = client.mutex("orders:42").acquire()?;
-    /// assert_eq!(client.names()?, ["orders:42"]);
-    /// # Ok::<(), leasehold::Error>(())
-    /// ```
-    pub fn names(&self) -> Result<Vec<String>, Error> {
-        block_on(self.0.names())
     }
 
     /// See [`Client::store`](crate::Client::store).

@@ -83,6 +83,7 @@ pub use rustls;
 #[cfg(feature = "redis")]
 pub use store::QuorumInit;
 pub use store::memory::Memory;
+pub use store::{InspectedNodes, NodeView};
 #[cfg(feature = "timestamp")]
 pub use timestamp::{TimestampHold, TimestampLock};
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 use leasehold_core::{ClientId, Fence, Invalid, LockName, Naming, Reply, Snapshot, Step};
 use tokio::sync::oneshot;
 
-use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::error::{Error, StoreError};
 #[cfg(feature = "cache")]
 use crate::guard::Guard;
 use crate::lease::{Detached, Engine};
 use crate::mutex::Mutex;
 #[cfg(feature = "timestamp")]
 use crate::store::timestamps::Timestamps;
+use crate::store::{InspectedNodes, snapshot};
 
 /// A connection to a store, shared by all the locks made from it. Cheap to clone.
 ///
@@ -81,13 +82,40 @@ impl Client {
     /// Dropping the future changes nothing.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot, Error> {
         let name = self.name(name.as_ref())?;
-        match self.ask(name, Step::Inspect).await? {
-            Reply::Seen(snapshot) => Ok(snapshot),
-            other => {
-                let store = self.engine.store.label();
-                Err(StoreError::new(store, StoreErrorKind::Protocol, format!("{other:?}")).into())
-            }
-        }
+        let reply = self.ask(name, Step::Inspect).await?;
+        Ok(snapshot(self.engine.store.label(), Ok(reply))?)
+    }
+
+    /// The lock as each node of a quorum sees it, and the verdict of the majority. Changes nothing. A store that is no quorum is its own
+    /// only node.
+    ///
+    /// It waits for each node until the [request timeout](super::ClientBuilder::request_timeout); [`Client::inspect`] waits for a majority
+    /// only. Views may differ: a node was down, or has lost its data, or votes at this moment.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").acquire().await?;
+    /// let inspected = client.inspect_nodes("orders:42").await?;
+    /// println!("{} of {} nodes have a vote for it", inspected.votes(), inspected.nodes.len());
+    /// for view in &inspected.nodes {
+    ///     println!("{}: {:?}", view.node, view.seen);
+    /// }
+    /// # assert_eq!((inspected.votes(), inspected.nodes.len()), (1, 1));
+    /// # drop(lease);
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a name that is not allowed, [`Error::Store`] if the client is closed. A node that does not answer, and a
+    /// quorum without a majority, are in the result.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn inspect_nodes(&self, name: impl AsRef<str>) -> Result<InspectedNodes, Error> {
+        let name = self.name(name.as_ref())?;
+        self.run(|engine| async move { Ok(engine.store.inspect_nodes(&name).await) })
+            .await
     }
 
     /// Frees a lock whose holder is dead, if the holder's fence is `fence`. Returns whether the lock was freed.

@@ -127,15 +127,18 @@ impl Engine {
         });
         // Set once: a wire belongs to one engine.
         drop(wire.0.set(Arc::downgrade(&engine)));
-        let (alarm, clock, weak) = (
+        let (alarm, clock, tasks, weak) = (
             engine.alarm.clone(),
             engine.clock.clone(),
+            engine.tasks.clone(),
             Arc::downgrade(&engine),
         );
         let run = async move {
             // When the engine is not used any more, only requests under way are awaited.
             let look = || weak.upgrade().and_then(|engine| engine.pass());
             alarm.run(&clock, look).await;
+            // A majority of a quorum answers before its last node, which may still keep a vote.
+            tasks.finished().await;
         };
         (engine, run)
     }

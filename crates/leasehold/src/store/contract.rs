@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use leasehold_core::{ClientId, LockName, Owner, Reply, Step, Ttl, Wake};
 use tokio::sync::oneshot;
 
+use super::inspected::InspectedNodes;
 use crate::error::{Replaced, StoreError};
 
 /// A message from a store to a client. Each one is a hint: a waiter also polls.
@@ -104,6 +105,15 @@ pub(crate) trait Store: Send + Sync + 'static {
             answer
                 .await
                 .unwrap_or_else(|_| Err(StoreError::closed().unknown()))
+        }
+        .boxed()
+    }
+
+    /// Looks at a lock at each node of the store. A store that is no quorum is its own only node.
+    fn inspect_nodes<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, InspectedNodes> {
+        async move {
+            let answer = self.apply(name, Step::Inspect).await;
+            InspectedNodes::of_one(self.label(), answer)
         }
         .boxed()
     }

@@ -12,6 +12,7 @@ use leasehold_core::{LockName, Step};
 use super::contract::{Capabilities, Done, Store};
 #[cfg(feature = "cache")]
 use super::entries::{Entries, Looked, Taken};
+use super::inspected::InspectedNodes;
 use super::opened::Opened;
 #[cfg(feature = "timestamp")]
 use super::timestamps::{TimestampRequest, Timestamps};
@@ -68,6 +69,17 @@ impl Store for Counted<dyn Store> {
             done.answer(answer);
         };
         self.door.send(name, step, Done::new(counting));
+    }
+
+    fn inspect_nodes<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, InspectedNodes> {
+        let counting = async move {
+            let inspected = self.door.inspect_nodes(name).await;
+            if let Err(error) = &inspected.lock {
+                self.telemetry.failed(error.kind);
+            }
+            inspected
+        };
+        counting.boxed()
     }
 
     fn capabilities(&self) -> Capabilities {

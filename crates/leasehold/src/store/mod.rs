@@ -7,6 +7,7 @@ mod contract;
 pub(crate) mod counted;
 #[cfg(feature = "cache")]
 pub(crate) mod entries;
+mod inspected;
 #[cfg(feature = "local")]
 pub(crate) mod local;
 pub(crate) mod memory;
@@ -27,6 +28,8 @@ use std::time::Duration;
 use leasehold_core::Invalid;
 
 pub(crate) use self::contract::{Answer, Attach, Done, Listener, Notice, Store};
+pub(crate) use self::inspected::snapshot;
+pub use self::inspected::{InspectedNodes, NodeView};
 pub(crate) use self::opened::Opened;
 #[cfg(feature = "redis")]
 pub use self::quorum::QuorumInit;
