@@ -22,6 +22,7 @@
 //! `LEASEHOLD_SEED=<number>` replays one history and prints it; `LEASEHOLD_SEEDS=<number>` says how many there are.
 
 mod client;
+mod quorum;
 mod server;
 mod sim;
 mod user;
@@ -29,15 +30,24 @@ mod user;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use leasehold_core::{LockName, Owner, World};
+
 use self::sim::Simulation;
 
 /// How many histories a test run tries.
 const SEEDS: u64 = 100_000;
 
-/// Runs the history of this seed. Returns its fault, if there is one, and its story (the log of its events).
-fn fault(seed: u64, told: bool) -> Option<(String, Vec<String>)> {
-    let mut simulation = Simulation::new(seed, told);
-    let ended = catch_unwind(AssertUnwindSafe(|| simulation.run()));
+/// The first fault of a history and its story (the log of its events), if it has a fault.
+type Outcome = Option<(String, Vec<String>)>;
+
+/// Runs a history. A panic is a fault.
+fn outcome<S>(
+    begin: impl FnOnce() -> S,
+    run: impl FnOnce(&mut S) -> Result<(), String>,
+    story: impl FnOnce(&S) -> Vec<String>,
+) -> Outcome {
+    let mut simulation = begin();
+    let ended = catch_unwind(AssertUnwindSafe(|| run(&mut simulation)));
     let fault = match ended {
         Ok(Ok(())) => return None,
         Ok(Err(fault)) => fault,
@@ -48,14 +58,7 @@ fn fault(seed: u64, told: bool) -> Option<(String, Vec<String>)> {
                 .map_or_else(|| "a panic".into(), |text| (*text).to_owned()),
         },
     };
-    Some((fault, simulation.story()))
-}
-
-#[track_caller]
-fn fails(seed: u64) {
-    if let Some((fault, story)) = fault(seed, true) {
-        panic!("seed {seed}: {fault}\n{}", story.join("\n"));
-    }
+    Some((fault, story(&simulation)))
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -64,8 +67,27 @@ fn number(name: &str) -> Option<u64> {
         .map(|text| text.parse().expect(name))
 }
 
-#[test]
-fn every_history_keeps_the_invariants() {
+/// All holders and waiters, except holders whose lock only stays taken after a release.
+fn left_in(world: &World) -> impl Iterator<Item = (&LockName, &Owner)> {
+    world.names().flat_map(|name| {
+        let lock = world.get(name);
+        lock.into_iter().flat_map(move |lock| {
+            let holders = lock.holders.iter().filter(|holder| !holder.kept);
+            let holders = holders.map(|holder| &holder.owner);
+            let all = holders.chain(lock.queue.iter().map(|waiter| &waiter.owner));
+            all.map(move |owner| (name, owner))
+        })
+    })
+}
+
+/// Runs all histories, or the one that the environment names. Fails with the story of the first one with a fault.
+#[track_caller]
+fn each_history(outcome: impl Fn(u64, bool) -> Outcome + Sync) {
+    let fails = |seed| {
+        if let Some((fault, story)) = outcome(seed, true) {
+            panic!("seed {seed}: {fault}\n{}", story.join("\n"));
+        }
+    };
     if let Some(seed) = number("LEASEHOLD_SEED") {
         return fails(seed);
     }
@@ -78,7 +100,7 @@ fn every_history_keeps_the_invariants() {
             if seed >= seeds {
                 return;
             }
-            if fault(seed, false).is_some() {
+            if outcome(seed, false).is_some() {
                 stop.store(true, Ordering::Relaxed);
                 first.lock().unwrap().get_or_insert(seed);
             }
@@ -94,6 +116,17 @@ fn every_history_keeps_the_invariants() {
         fails(seed);
         panic!("seed {seed} failed, and not again: a history depends on more than its seed");
     }
+}
+
+#[test]
+fn every_history_keeps_the_invariants() {
+    each_history(|seed, told| {
+        outcome(
+            || Simulation::new(seed, told),
+            Simulation::run,
+            Simulation::story,
+        )
+    });
 }
 
 #[test]

@@ -20,11 +20,20 @@ use crate::lease::events::Event;
 use crate::lease::hold::Hold;
 use crate::store::{Answer, Notice};
 
-const MS: u64 = 1_000;
-const SECOND: u64 = 1_000 * MS;
+pub(super) const MS: u64 = 1_000;
+pub(super) const SECOND: u64 = 1_000 * MS;
 
 /// Every user must be served within this time after the last trouble.
-const SETTLE_LIMIT: u64 = 600 * SECOND;
+pub(super) const SETTLE_LIMIT: u64 = 600 * SECOND;
+
+/// The time that a message needs.
+pub(super) fn latency(rng: &mut Rng) -> u64 {
+    match rng.u32(0..100) {
+        0..=89 => rng.u64(50..900),
+        90..=98 => rng.u64(MS..60 * MS),
+        _ => rng.u64(60 * MS..400 * MS),
+    }
+}
 
 /// A planned event.
 enum What {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use leasehold_core::{LockName, Owner, Step, World};
 
 use super::super::client::Client;
+use super::super::left_in;
 use super::super::user::{Stage, User};
 use super::{SECOND, Simulation, What};
 use crate::lease::hold::Hold;
@@ -169,7 +170,11 @@ impl Simulation {
 
 impl Client {
     /// True if the machine or a user knows this owner, or if its lease is detached: then the holder of the token must release it.
-    fn knows(&mut self, name: &LockName, owner: &Owner) -> bool {
+    pub(in crate::lease::tests::simulation) fn knows(
+        &mut self,
+        name: &LockName,
+        owner: &Owner,
+    ) -> bool {
         // A user releases a lost lease when it notices the loss.
         let has = |hold: &Arc<Hold>| hold.owner == *owner;
         let in_hand = |user: &User| match &user.stage {
@@ -185,19 +190,6 @@ impl Client {
 fn holds(world: &World, name: &LockName, owner: &Owner) -> bool {
     let lock = world.get(name);
     lock.is_some_and(|lock| lock.holders.iter().any(|holder| holder.owner == *owner))
-}
-
-/// All holders and waiters, except holders whose lock only stays taken after a release.
-fn left_in(world: &World) -> impl Iterator<Item = (&LockName, &Owner)> {
-    world.names().flat_map(|name| {
-        let lock = world.get(name);
-        lock.into_iter().flat_map(move |lock| {
-            let holders = lock.holders.iter().filter(|holder| !holder.kept);
-            let holders = holders.map(|holder| &holder.owner);
-            let all = holders.chain(lock.queue.iter().map(|waiter| &waiter.owner));
-            all.map(move |owner| (name, owner))
-        })
-    })
 }
 
 fn is_of(step: &Step, owner: &Owner) -> bool {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::{LockName, Outcome, Step};
 
-use super::{Flight, MS, SECOND, Simulation, What};
+use super::{Flight, MS, SECOND, Simulation, What, latency};
 use crate::error::{Replaced, StoreError, StoreErrorKind};
 use crate::lease::effects::To;
 use crate::store::Notice;
@@ -14,16 +14,8 @@ use crate::store::Notice;
 const LATE: u64 = 1_900 * MS;
 
 impl Simulation {
-    pub(super) fn latency(&mut self) -> u64 {
-        match self.rng.u32(0..100) {
-            0..=89 => self.rng.u64(50..900),
-            90..=98 => self.rng.u64(MS..60 * MS),
-            _ => self.rng.u64(60 * MS..400 * MS),
-        }
-    }
-
     pub(super) fn in_order(&mut self, client: usize, kind: usize) -> u64 {
-        let at = self.at + self.latency();
+        let at = self.at + latency(&mut self.rng);
         let last = &mut self.links[client].last[kind];
         *last = at.max(*last);
         *last
@@ -37,7 +29,7 @@ impl Simulation {
             Step::Acquire { ttl, .. } => (ttl.get() / 3, self.in_order(client, 0)),
             Step::Extend { ttl, .. } => (ttl.get() / 3, self.in_order(client, 1)),
             Step::Release { fence: Some(_), .. } => (Duration::MAX, self.in_order(client, 1)),
-            _ => (Duration::MAX, self.at + self.latency()),
+            _ => (Duration::MAX, self.at + latency(&mut self.rng)),
         };
         let flight = Flight {
             client,

@@ -1,0 +1,91 @@
+//! Runs the production state machines of clients and of their quorum in many random histories, in virtual time: a few clients, three or
+//! five nodes with clocks of their own, and a network between each client and each node. One seed gives one history.
+//!
+//! The clocks of nodes and clients are up to 10 s apart, in some histories 20 s, and run at different speeds. The network delays, loses
+//! and repeats messages. Nodes stop for a while, are started again with all their data, with old data or without any, and operators
+//! break locks. Clients crash and pause, and other names use the fence counter. Users leave at any point.
+//!
+//! # Checked in every history
+//!
+//! - No two users rely on leases of one lock (QR1). Broken leases are excused.
+//! - No two leases share a fence (QR2). Fences rise from lease to lease (QR3), also over losses of data (QR4).
+//! - While no node loses data and no lock is broken, a majority holds the lock for each lease in use (QR6).
+//! - A client knows each owner for which a node keeps a vote or a place in its queue, or a message about it is on its way (V1).
+//! - A client serves its waiters in their order (Q3). Every waiter gets a reply, in time if it has a limit (Q2, Q4).
+//! - A release is only reported as a loss if nodes lost data, or the lock was broken (U2).
+//! - At the end the machines remember nothing, and the nodes keep nothing of a living client (V1).
+//!
+//! `LEASEHOLD_SEED=<number>` replays one history and prints it; `LEASEHOLD_SEEDS=<number>` says how many there are.
+
+mod checks;
+mod network;
+mod node;
+mod parts;
+mod sim;
+mod trouble;
+
+use self::sim::QuorumSimulation;
+use super::{Outcome, each_history};
+
+/// How many histories a weaker rule may pass before one fails.
+const CONTROL_SEEDS: u64 = 20_000;
+
+/// The rules of a history: those that ship, or a weaker variant. Each variant has a fault that a server may have in truth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rules {
+    Sound,
+    /// A node that lost its data votes at once.
+    NoQuarantine,
+    /// A node that was started with old data, or with those of another node, votes at once.
+    OldDataIsTrusted,
+    /// Every second node stores a proposal only for a moment, though it has voted for it.
+    VotesDoNotLast,
+}
+
+fn outcome(rules: Rules, seed: u64, told: bool) -> Outcome {
+    super::outcome(
+        || QuorumSimulation::new(seed, rules, told),
+        QuorumSimulation::run,
+        QuorumSimulation::story,
+    )
+}
+
+#[test]
+fn every_history_of_a_quorum_keeps_the_invariants() {
+    each_history(|seed, told| outcome(Rules::Sound, seed, told));
+}
+
+#[test]
+fn each_weaker_rule_of_a_quorum_fails() {
+    for (rules, expected) in [
+        (Rules::NoQuarantine, "QR1"),
+        (Rules::NoQuarantine, "QR3"),
+        (Rules::OldDataIsTrusted, "QR1"),
+        (Rules::VotesDoNotLast, "QR1"),
+    ] {
+        let fails =
+            |seed| outcome(rules, seed, true).filter(|(fault, _)| fault.starts_with(expected));
+        let found = (0..CONTROL_SEEDS).find_map(|seed| Some((seed, fails(seed)?)));
+        let (seed, (fault, story)) =
+            found.unwrap_or_else(|| panic!("{rules:?} does not violate {expected}"));
+        println!("{rules:?}, seed {seed}: {fault}");
+        // The events before the fault.
+        let from = story.len().saturating_sub(60);
+        println!("{}\n", story[from..].join("\n"));
+    }
+}
+
+#[test]
+fn a_seed_is_one_history_of_a_quorum() {
+    let mut lines = 0;
+    for seed in 0..20 {
+        let story = || {
+            let mut simulation = QuorumSimulation::new(seed, Rules::Sound, true);
+            simulation.run().unwrap();
+            simulation.story()
+        };
+        assert_eq!(story(), story());
+        lines += story().len();
+    }
+    assert!(lines > 1_000, "something happens: {lines}");
+}

@@ -1,0 +1,142 @@
+//! A node of a simulated quorum: the rules of core, a clock, and its data on disk.
+
+use std::collections::HashSet;
+
+use leasehold_core::quorum::{Mark, NodeMemory, QuorumTerms};
+use leasehold_core::{
+    Block, ClientId, Fence, Fences, LockName, Now, Outcome, Presence, Reply, Step, Waiter, World,
+};
+
+use super::Rules;
+use crate::lease::tests::simulation::sim::SECOND;
+
+pub(super) struct Node {
+    pub(super) world: World,
+    /// Its clock at the begin of the history, in microseconds.
+    clock_us: u64,
+    /// Older data, as a disk may keep it.
+    disk: World,
+    /// How often it was started.
+    pub(super) starts: u32,
+    /// It was started again with data that may be old, or belong to another node. Until it votes again, it extends nothing.
+    is_strange: bool,
+    /// Until when it answers none.
+    pub(super) down_until: u64,
+    /// The clients that are connected.
+    pub(super) connected: HashSet<ClientId>,
+}
+
+/// Only connected clients receive wakes.
+struct Hears<'a>(&'a HashSet<ClientId>);
+
+impl Presence for Hears<'_> {
+    fn waiter_gone(&self, waiter: &Waiter) -> bool {
+        !self.0.contains(&waiter.owner.client())
+    }
+}
+
+impl Node {
+    /// A node of a new quorum.
+    pub(super) fn new(terms: QuorumTerms, clock_us: u64) -> Self {
+        let mark = Mark {
+            terms,
+            made_at_ms: 0,
+        };
+        let world = World::node(Some(mark));
+        Self {
+            disk: world.clone(),
+            world,
+            clock_us,
+            starts: 0,
+            is_strange: false,
+            down_until: 0,
+            connected: HashSet::new(),
+        }
+    }
+
+    fn now(&self, at: u64) -> Now {
+        Now::at_micros(self.clock_us + at)
+    }
+
+    pub(super) fn step(&mut self, at: u64, name: &LockName, step: &Step) -> Outcome {
+        let now = self.now(at);
+        if let Some(mark) = self.world.node.as_ref().and_then(|memory| memory.mark) {
+            self.is_strange &= mark.quarantined_for(now).is_some();
+        }
+        if self.is_strange && matches!(step, Step::Extend { .. }) {
+            let reply = Reply::NotHeld(None);
+            let outcome = self
+                .world
+                .apply(now, name, &Step::Inspect, &Hears(&self.connected));
+            return Outcome { reply, ..outcome };
+        }
+        self.world.apply(now, name, step, &Hears(&self.connected))
+    }
+
+    /// Its locks at `at`.
+    pub(super) fn look(&mut self, at: u64) -> &World {
+        let now = self.now(at);
+        self.world.sweep(now);
+        &self.world
+    }
+
+    /// Writes its data to disk.
+    pub(super) fn save(&mut self) {
+        self.disk = self.world.clone();
+    }
+
+    /// Starts again with all its data, which it knows to be complete.
+    pub(super) fn restart(&mut self) {
+        self.starts += 1;
+        self.connected.clear();
+    }
+
+    /// Starts again with other data: those on its disk, or those of another node. It counts its memory as lost.
+    pub(super) fn load(&mut self, data: World, rules: Rules) {
+        self.world = data;
+        if rules != Rules::OldDataIsTrusted {
+            // Its waiters are none of this node's.
+            let names: Vec<LockName> = self.world.names().cloned().collect();
+            for name in names {
+                self.world.entry(&name).queue.clear();
+            }
+            self.world.node = Some(NodeMemory::default());
+            self.is_strange = true;
+        }
+        self.restart();
+    }
+
+    pub(super) fn load_from_disk(&mut self, rules: Rules) {
+        self.load(self.disk.clone(), rules);
+    }
+
+    /// Starts again without data.
+    pub(super) fn lose_data(&mut self, rules: Rules) {
+        let mark = self.world.node.as_ref().and_then(|memory| memory.mark);
+        // Somebody marks it as a node of a new quorum.
+        let mark = mark.filter(|_| rules == Rules::NoQuarantine);
+        let mark = mark.map(|mark| Mark {
+            made_at_ms: 0,
+            ..mark
+        });
+        self.world = World::node(mark);
+        self.disk = self.world.clone();
+        self.restart();
+    }
+
+    /// A client with a clock of its own has locked another name of this bucket.
+    pub(super) fn lock_other_name(&mut self, at: u64, name: &LockName, ahead_us: u64) {
+        let wall_us = self.clock_us + at;
+        if let Some(memory) = &mut self.world.node {
+            let counter = NodeMemory::counter(memory, name);
+            let fences = Fences {
+                first: Fence::new(wall_us + ahead_us),
+                block: Block::ONE,
+            };
+            if !counter.is_lost() {
+                // A refused number changes nothing.
+                counter.accept(fences, wall_us, wall_us + 10 * SECOND).ok();
+            }
+        }
+    }
+}
