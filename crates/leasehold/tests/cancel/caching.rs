@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold::cache::{Cache, Lifetime, Policy};
 use tokio::time::{sleep, timeout};
 
-use crate::common::{LONG, Place, TTL, on_every_store};
+use crate::common::{LONG, Place, TTL, on_every_store_of_entries};
 use crate::{MANY, MOMENTS, SOON, Scene, poll_n_times_then_drop, poll_once_then_drop_after};
 
 type Call = Pin<Box<dyn Future<Output = bool> + Send>>;
@@ -168,7 +168,7 @@ async fn one_that_was_never_polled(place: Place) {
     }
 }
 
-on_every_store! {
+on_every_store_of_entries! {
     at_any_poll
     at_any_moment
     while_another_loads

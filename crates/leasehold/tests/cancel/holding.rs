@@ -250,9 +250,10 @@ async fn close(place: Place) {
 
 async fn connect(place: Place) {
     let operator = place.client().await;
-    let connections = async || match &place {
-        Place::Redis(server) => server.cli(&["CLIENT", "LIST"]).text().lines().count(),
-        Place::Memory(_) | Place::Local(_) => 0,
+    let connections = async || {
+        let servers = place.servers().iter();
+        let lists = servers.map(|server| server.cli(&["CLIENT", "LIST"]).text());
+        lists.map(|list| list.lines().count()).sum::<usize>()
     };
     let before = connections().await;
     at_each_poll(async |n| {

@@ -96,6 +96,14 @@ impl Scene {
         common::take(&self.operator, "m").await
     }
 
+    /// Waits until each node that answers shows this state, at most for [`SOON`]. The verdict of a majority may come before.
+    async fn all_nodes_show(&self, what: &str, condition: impl Fn(&Snapshot) -> bool) {
+        let looking = common::all_nodes_show(&self.operator, "m", what, condition);
+        let shown = timeout(SOON, looking).await.is_ok();
+        let seen = self.operator.inspect_nodes("m").await;
+        assert!(shown, "not soon: {what}, but {seen:?}");
+    }
+
     /// Waits until the operator sees this state, at most for [`SOON`].
     async fn shows(&self, what: &str, condition: impl Fn(&Snapshot) -> bool) {
         let looking = async {
@@ -115,16 +123,27 @@ impl Scene {
 
     /// Waits until the store has all earlier requests of the client. It sends requests in order.
     async fn all_was_sent(&self) {
-        look(&self.client, "m").await;
+        // At a node of a quorum, one answer may bring about another request.
+        let looks = if matches!(self.place, Place::Quorum(..)) {
+            4
+        } else {
+            1
+        };
+        for _ in 0..looks {
+            let looked = self.client.inspect_nodes("m").await;
+            let verdict = looked.expect("it is open").lock;
+            verdict.expect("the store answers");
+        }
     }
 
     /// Checks that the lock is soon free and without waiters, and that the operator can acquire it.
     async fn is_free_soon(&self) {
         self.all_was_sent().await;
         let free = |seen: &Snapshot| seen.holder.is_none() && seen.queue.is_empty();
-        self.shows("free, and nobody waits", free).await;
+        self.all_nodes_show("free, and nobody waits", free).await;
         let lease = common::take(&self.operator, "m").await;
         lease.release().await.expect("it is held");
+        self.all_nodes_show("free again", free).await;
     }
 
     /// Checks that soon no client waits and `held` is unchanged, and that the lock is free after its release.

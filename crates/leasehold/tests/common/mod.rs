@@ -23,6 +23,8 @@ pub(crate) enum Place {
     Memory(Memory),
     Local(TempDir),
     Redis(Box<RedisServer>),
+    /// The servers that are up, and the URL of all.
+    Quorum(Vec<RedisServer>, String),
 }
 
 impl Place {
@@ -38,6 +40,29 @@ impl Place {
         Self::Redis(Box::new(RedisServer::start()))
     }
 
+    /// Three servers.
+    pub(crate) fn quorum() -> Self {
+        let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
+        for server in &servers {
+            mark(server, 24 * 60 * 60 * 1_000);
+        }
+        let hosts: Vec<String> = servers.iter().map(host).collect();
+        let url = format!("redis+quorum://{}/?max_ttl=24h", hosts.join(","));
+        Self::Quorum(servers, url)
+    }
+
+    /// Three servers, of which one is down all the time.
+    pub(crate) fn majority() -> Self {
+        match Self::quorum() {
+            Self::Quorum(mut servers, url) => {
+                // Each is the lead of a third of the names.
+                servers.remove(1).kill();
+                Self::Quorum(servers, url)
+            }
+            other => other,
+        }
+    }
+
     /// A client with default settings.
     pub(crate) async fn client(&self) -> Client {
         self.connect(Client::builder()).await.expect("it works")
@@ -46,7 +71,16 @@ impl Place {
     pub(crate) async fn connect(&self, builder: ClientBuilder) -> Result<Client, Error> {
         match self {
             Self::Memory(memory) => builder.embedded(memory),
-            Self::Local(_) | Self::Redis(_) => builder.connect(&self.url()).await,
+            _ => builder.connect(&self.url()).await,
+        }
+    }
+
+    /// The servers that are up.
+    pub(crate) fn servers(&self) -> &[RedisServer] {
+        match self {
+            Self::Memory(_) | Self::Local(_) => &[],
+            Self::Redis(server) => std::slice::from_ref(server),
+            Self::Quorum(servers, _) => servers,
         }
     }
 
@@ -61,6 +95,7 @@ impl Place {
             Self::Memory(_) => "memory:".into(),
             Self::Local(dir) => format!("local:{}/locks.db", dir.path().display()),
             Self::Redis(server) => server.url(),
+            Self::Quorum(_, url) => url.clone(),
         }
     }
 }
@@ -68,9 +103,9 @@ impl Place {
 /// Makes tests of behaviours, `async fn(Place)`, for every store.
 macro_rules! on_every_store {
     ($($behaviour:ident)*) => {
-        on_every_store! { memory: $($behaviour)* }
-        on_every_store! { local: $($behaviour)* }
-        on_every_store! { redis: $($behaviour)* }
+        $crate::common::on_every_store_of_entries! { $($behaviour)* }
+        on_every_store! { quorum: $($behaviour)* }
+        on_every_store! { majority: $($behaviour)* }
     };
     ($store:ident: $($behaviour:ident)*) => {
         mod $store {
@@ -85,10 +120,59 @@ macro_rules! on_every_store {
 }
 pub(crate) use on_every_store;
 
-/// Takes a lock that must be free.
+/// Makes tests of behaviours for every store that also keeps cache entries.
+macro_rules! on_every_store_of_entries {
+    ($($behaviour:ident)*) => {
+        $crate::common::on_every_store! { memory: $($behaviour)* }
+        $crate::common::on_every_store! { local: $($behaviour)* }
+        $crate::common::on_every_store! { redis: $($behaviour)* }
+    };
+}
+pub(crate) use on_every_store_of_entries;
+
+/// Marks a server as one of the three nodes of a new quorum, as of its present start.
+pub(crate) fn mark(server: &RedisServer, longest_ttl_ms: u32) {
+    let info = server.cli(&["INFO", "server"]).text();
+    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    let id = &run_id.expect("a server has one")[..16];
+    let mark = format!("3 {longest_ttl_ms} 0 {id}");
+    let set = server.cli(&["SET", "leasehold:quorum", &mark]);
+    assert_eq!(set.text(), "OK");
+}
+
+pub(crate) fn host(server: &RedisServer) -> String {
+    format!("127.0.0.1:{}", server.port())
+}
+
+/// Takes a lock that must be free, at all nodes that answer. A majority grants it before the last node has its vote: a client that
+/// asks meanwhile may get that one, and then waits in no queue.
 pub(crate) async fn take(client: &Client, name: &str) -> Lease {
     let lease = client.mutex(name).ttl(TTL).try_acquire().await;
-    lease.expect("the store answers").expect("nobody holds it")
+    let lease = lease.expect("the store answers").expect("nobody holds it");
+    all_nodes_show(client, name, "its votes", |seen| {
+        let holder = seen.holder.as_ref().and_then(|holder| holder.fence);
+        holder == Some(lease.fence())
+    })
+    .await;
+    lease
+}
+
+/// Polls until each node that answers shows this state.
+pub(crate) async fn all_nodes_show(
+    client: &Client,
+    name: &str,
+    what: &str,
+    condition: impl Fn(&Snapshot) -> bool,
+) {
+    eventually(what, async || {
+        let inspected = client.inspect_nodes(name).await.expect("it is open");
+        let mut seen = inspected
+            .nodes
+            .iter()
+            .filter_map(|view| view.seen.as_ref().ok());
+        seen.all(&condition)
+    })
+    .await;
 }
 
 /// The state of the lock, as an operator sees it.

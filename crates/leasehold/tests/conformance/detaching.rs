@@ -71,7 +71,9 @@ async fn nobody_renews_a_detached_lease_and_it_is_never_taken_again(place: Place
     for answer in [detached.renew(TTL).await, detached.check().await] {
         assert_eq!(gone(answer), LossCause::NotHeld(None));
     }
-    let next = take(&b, "m").await;
+    // A node of a quorum whose lease ended a moment later may have been renewed alone, and has no vote for anyone else.
+    let next = b.mutex("m").ttl(TTL).try_acquire().await;
+    let next = next.expect("the store answers").expect("nobody holds it");
     let LossCause::NotHeld(Some(holder)) = gone(detached.renew(TTL).await) else {
         panic!("it is held")
     };

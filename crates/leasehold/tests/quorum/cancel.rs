@@ -97,3 +97,23 @@ async fn a_dropped_waiter_leaves_no_vote() {
     }
     nodes.are_clean().await;
 }
+
+/// It is not closed, and a majority has answered everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_dropped_leaves_no_vote_at_a_late_server() {
+    for late in 0..3 {
+        let nodes = Nodes::start();
+        let client = nodes.client().await;
+        let first = take(&client, millis(30_000)).await;
+        nodes.vote(&[0, 1, 2]).await;
+        first.release().await.expect("it is held");
+        nodes.are_clean().await;
+        nodes.0[late].pause();
+        let lease = take(&client, millis(30_000)).await;
+        drop((lease, client));
+        // Longer than the other two take to answer, and shorter than the limit of a request.
+        sleep(millis(100)).await;
+        nodes.0[late].resume();
+        nodes.are_clean().await;
+    }
+}

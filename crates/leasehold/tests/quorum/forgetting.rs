@@ -6,7 +6,7 @@ use leasehold::StoreErrorKind;
 use testkit::RedisServer;
 
 use crate::common::eventually;
-use crate::scene::{NAME, Nodes, host, millis, outlives_its_ttl, refusal, take};
+use crate::scene::{NAME, Nodes, connect, host, millis, outlives_its_ttl, refusal, take};
 
 /// The rest of a quarantine, as an error shows it.
 fn left(said: &str) -> Duration {
@@ -63,4 +63,95 @@ async fn a_flushed_server_is_in_quarantine_and_the_others_decide() {
     assert!(next.fence() > fence);
     next.release().await.expect("it is held");
     nodes.are_clean().await;
+}
+
+/// Makes a server a replica of another one for a moment.
+async fn copy(from: &RedisServer, to: &RedisServer) {
+    let port = from.port().to_string();
+    let follow = |whom: [&str; 2]| {
+        let told = to.cli(&["REPLICAOF", whom[0], whom[1]]);
+        assert_eq!(told.text(), "OK");
+    };
+    follow(["127.0.0.1", &port]);
+    eventually("the copy", async || {
+        let info = to.cli(&["INFO", "replication"]).text();
+        info.contains("master_link_status:up")
+    })
+    .await;
+    follow(["NO", "ONE"]);
+}
+
+/// A lease has two votes, and then one of these servers has the data of the third. Clients believe that nodes keep their data.
+async fn copied_server_elects_no_other(options: &str) {
+    let nodes = Nodes::start();
+    let url = nodes.url(options);
+    let (one, two) = (connect(&url).await, connect(&url).await);
+    // A lock of the other client, so that the servers have counters and its connections are used.
+    let before = take(&two, millis(5000)).await;
+    before.release().await.expect("it is held");
+    nodes.are_clean().await;
+    let mutex = one.mutex(NAME).ttl(millis(30_000)).auto_renew(false);
+    let lease = mutex.try_acquire().await.expect("an answer");
+    let lease = lease.expect("it is free");
+    nodes.vote(&[0, 1, 2]).await;
+    assert_eq!(nodes.0[1].cli(&["DEL", NAME]).int(), 1);
+    copy(&nodes.0[1], &nodes.0[0]).await;
+    // The second one connects after the copy.
+    for client in [two, connect(&url).await] {
+        for _ in 0..3 {
+            let second = client.mutex(NAME).acquire_within(millis(100)).await;
+            assert!(second.is_err(), "a second holder: {second:?}");
+        }
+    }
+    assert!(!lease.is_lost());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copy_of_another_server_elects_no_other() {
+    copied_server_elects_no_other("").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copy_at_a_durable_quorum_elects_no_other() {
+    copied_server_elects_no_other("?durable=1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_started_again_with_its_data_keeps_out() {
+    let nodes = Nodes::start_with(|server| {
+        server
+            .option("appendonly", "yes")
+            .option("appendfsync", "always")
+    });
+    // Nobody says that the servers keep their data.
+    let (one, two) = (nodes.client().await, nodes.client().await);
+    let lease = take(&one, millis(5000)).await;
+    nodes.vote(&[0, 1, 2]).await;
+    nodes.0[0].restart();
+    nodes.0[1].restart();
+    eventually("the two servers are back", async || {
+        let said = refusal(&two).await.to_string();
+        said.contains("gives no vote for another")
+    })
+    .await;
+    let extended = lease.extend(millis(5000)).await;
+    assert!(extended.is_err(), "renewed by old votes: {extended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copied_vote_renews_no_lease() {
+    let nodes = Nodes::start();
+    let client = nodes.client().await;
+    let mutex = client.mutex(NAME).ttl(millis(1500)).auto_renew(false);
+    let lease = mutex.try_acquire().await.expect("an answer");
+    let lease = lease.expect("it is free");
+    nodes.vote(&[0, 1, 2]).await;
+    // One server alone has voted for the lease, and another one copies that vote.
+    for node in [1, 2] {
+        assert_eq!(nodes.0[node].cli(&["DEL", NAME]).int(), 1);
+    }
+    copy(&nodes.0[0], &nodes.0[1]).await;
+    assert_eq!(nodes.votes(), 2);
+    let extended = lease.extend(millis(1500)).await;
+    assert!(extended.is_err(), "renewed by a copy: {extended:?}");
 }

@@ -1,6 +1,7 @@
 //! A quorum of three real servers, with faults of one server and of two. Each test shows the results for a holder and for others, and the
 //! votes that remain.
 
+mod added;
 mod cancel;
 #[allow(unused_imports, unused_macros, reason = "the stores of other tests")]
 #[path = "../common/mod.rs"]
@@ -8,5 +9,7 @@ mod common;
 mod down;
 mod forgetting;
 mod hand_over;
+mod network;
 mod refused;
+mod repair;
 mod scene;

@@ -3,6 +3,7 @@
 use leasehold::{Client, StoreErrorKind};
 use testkit::RedisServer;
 
+use crate::common::eventually;
 use crate::scene::{NAME, Nodes, connect, host, mark, millis, outlives_its_ttl, refusal, take};
 
 /// A client can hold the lock without the first server. Without the second one it cannot, and learns about the first.
@@ -47,6 +48,59 @@ async fn a_server_with_another_password_is_no_node() {
     two_decide(&nodes, &client, StoreErrorKind::Denied, "WRONGPASS").await;
     let said = format!("{:?}", refusal(&client).await);
     assert!(!said.contains("S3CR3T"), "{said}");
+}
+
+/// The first two addresses lead to one server. With two votes from it, the third would not be needed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_two_addresses_is_one_node() {
+    let nodes = Nodes::start();
+    let (twice, other) = (nodes.0[0].port(), nodes.0[1].port());
+    let url = format!("redis+quorum://127.0.0.1:{twice},localhost:{twice},127.0.0.1:{other}/");
+    let client = connect(&url).await;
+    let refused = async || {
+        let inspected = client.inspect_nodes(NAME).await.expect("it is open");
+        let errors = inspected.nodes.into_iter().map(|view| view.seen.err());
+        errors.collect::<Vec<_>>()
+    };
+    eventually("all were asked", async || {
+        refused().await.iter().flatten().count() == 1 && refused().await[2].is_none()
+    })
+    .await;
+    let errors = refused().await;
+    let error = errors.into_iter().flatten().next().expect("one is refused");
+    assert_eq!(error.kind, StoreErrorKind::Misconfigured, "{error}");
+    let why = "each vote must come from a server of its own";
+    assert!(error.to_string().contains(why), "{error}");
+
+    let lease = take(&client, millis(900)).await;
+    outlives_its_ttl(&lease).await;
+    lease.release().await.expect("two servers confirm it");
+    nodes.0[1].kill();
+    eventually("one server is no majority", async || {
+        let outcome = client.mutex(NAME).try_acquire().await;
+        outcome.is_err_and(|error| error.to_string().contains("no majority (2 of 3 nodes"))
+    })
+    .await;
+    // A server that is started again is known as one node still.
+    nodes.0[1].restart();
+    nodes.0[0].restart();
+    eventually("both are connected again", async || {
+        refused().await.iter().flatten().count() == 1
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_server_with_three_addresses_is_refused() {
+    let nodes = Nodes::start();
+    let port = nodes.0[0].port();
+    let url = format!("redis+quorum://127.0.0.1:{port},localhost:{port},127.0.0.2:{port}/");
+    let refused = Client::connect(&url).await.expect_err("one server");
+    let said = refused.to_string();
+    assert!(
+        said.contains("each vote must come from a server of its own"),
+        "{said}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,8 @@ use leasehold::{Client, Clock, Error, Lease, Moment, StoreError};
 use testkit::{RedisServer, RedisServerBuilder};
 use tokio::time::{sleep, timeout};
 
-use crate::common::{LONG, eventually};
+pub(crate) use crate::common::host;
+use crate::common::{self, LONG, eventually};
 
 /// The lock of most tests.
 pub(crate) const NAME: &str = "orders";
@@ -94,16 +95,7 @@ impl Nodes {
 
 /// Marks a server as a node of a new quorum, as of its present start.
 pub(crate) fn mark(server: &RedisServer) {
-    let info = server.cli(&["INFO", "server"]).text();
-    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-    let id = &run_id.expect("a server has one")[..16];
-    let mark = format!("3 {LONGEST_TTL_MS} 0 {id}");
-    let set = server.cli(&["SET", "leasehold:quorum", &mark]);
-    assert_eq!(set.text(), "OK");
-}
-
-pub(crate) fn host(server: &RedisServer) -> String {
-    format!("127.0.0.1:{}", server.port())
+    common::mark(server, LONGEST_TTL_MS);
 }
 
 fn exists(server: &RedisServer, key: &str) -> bool {

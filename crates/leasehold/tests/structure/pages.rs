@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::modules::files;
 
 /// The number of words in all pages in spring 2026, which was too high.
-const MOST_WORDS: usize = 52_600;
+const MOST_WORDS: usize = 54_000;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

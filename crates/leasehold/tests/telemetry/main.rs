@@ -13,6 +13,8 @@ mod names;
 mod numbers;
 mod page;
 #[cfg(feature = "metrics")]
+mod quorum;
+#[cfg(feature = "metrics")]
 mod recorder;
 mod unruly;
 
