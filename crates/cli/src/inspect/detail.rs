@@ -2,13 +2,19 @@
 
 use std::fmt::Write as _;
 
-use leasehold::{HolderIdentity, Snapshot, WaiterView};
+use leasehold::{HolderIdentity, InspectedNodes, Snapshot, WaiterView};
 
+use super::nodes::{differing, votes};
 use crate::messages::{place, quoted, span, who};
 use crate::view::{foreign, is_alive, is_cache_entry};
 
-/// The text. `pasted` is the lock with its store options, for a command.
-pub(crate) fn of(name: &str, pasted: &str, snapshot: &Snapshot) -> String {
+/// The text. `pasted` is the lock with its store options, for a command. `nodes` are the nodes of a quorum.
+pub(crate) fn of(
+    name: &str,
+    pasted: &str,
+    snapshot: &Snapshot,
+    nodes: Option<&InspectedNodes>,
+) -> String {
     let state = if snapshot.holder.is_some() {
         "held"
     } else {
@@ -44,6 +50,17 @@ pub(crate) fn of(name: &str, pasted: &str, snapshot: &Snapshot) -> String {
             },
         );
     }
+    if let Some(nodes) = nodes {
+        if let Some(votes) = votes(nodes) {
+            row("votes", votes);
+        }
+        for (line, what) in differing(nodes)
+            .into_iter()
+            .zip(std::iter::once("nodes").chain(std::iter::repeat("")))
+        {
+            row(what, line);
+        }
+    }
     if snapshot.holder.is_some() || !snapshot.queue.is_empty() {
         row("queue", format!("{} waiting", snapshot.queue.len()));
     }
@@ -71,6 +88,8 @@ fn waiting(ahead: u32, waiter: &WaiterView) -> String {
 
 #[cfg(test)]
 mod tests {
+    use leasehold::NodeView;
+
     use crate::view::samples::{foreign, free, held, with_queue};
 
     use super::*;
@@ -81,7 +100,8 @@ mod tests {
             of(
                 "db migrate",
                 "'db migrate'",
-                &with_queue(held(41), &[31, 0])
+                &with_queue(held(41), &[31, 0]),
+                None
             ),
             "\"db migrate\" is held\n    \
              holder  deploy@web-3 (pid 4121: migrate.sh)\n    \
@@ -96,15 +116,43 @@ mod tests {
     }
 
     #[test]
+    fn votes_of_a_quorum_are_counted_and_other_views_listed() {
+        let shown = |lock: Snapshot, seen: [Snapshot; 3]| {
+            let nodes = ["redis://a", "redis://b", "redis://c"]
+                .into_iter()
+                .zip(seen);
+            let nodes = nodes.map(|(node, seen)| NodeView::new(node, Ok(seen)));
+            let nodes = InspectedNodes::new(Ok(lock.clone()), nodes.collect());
+            of("x", "x", &lock, Some(&nodes))
+        };
+        let all = shown(held(41), [held(41), with_queue(held(41), &[5]), held(41)]);
+        assert!(all.contains("votes   3 of 3\n    queue "), "{all}");
+
+        let two = shown(held(41), [held(41), free(), held(41)]);
+        let listed = "votes   2 of 3\n    nodes   redis://b: free\n    queue ";
+        assert!(two.contains(listed), "{two}");
+
+        // Another owner, which has another fence.
+        let one = shown(free(), [held(42), free(), foreign("hash", b"")]);
+        assert_eq!(
+            one,
+            "\"x\" is free\n    \
+             nodes   redis://a: deploy@web-3 (pid 4121: migrate.sh), fence 42\n    \
+             \x20       redis://c: a foreign lock: hash, looks like Redisson's (a hash)\n"
+        );
+        assert_eq!(shown(free(), [free(), free(), free()]), "\"x\" is free\n");
+    }
+
+    #[test]
     fn a_free_lock_shows_who_gets_it_next() {
-        assert_eq!(of("x", "x", &free()), "\"x\" is free\n");
-        assert!(of("x", "x", &with_queue(free(), &[3])).contains("queue   1 waiting\n"));
+        assert_eq!(of("x", "x", &free(), None), "\"x\" is free\n");
+        assert!(of("x", "x", &with_queue(free(), &[3]), None).contains("queue   1 waiting\n"));
     }
 
     #[test]
     fn foreign_lock_shows_its_likely_format_and_no_break_command() {
         assert_eq!(
-            of("a\u{1b}b", "", &foreign("hash", b"")),
+            of("a\u{1b}b", "", &foreign("hash", b""), None),
             "\"a\\u{1b}b\" is held\n    \
              holder  a foreign lock: hash, looks like Redisson's (a hash)\n    \
              lease   NEVER ENDS: the program that set this key must delete it\n    \

@@ -1,14 +1,16 @@
 //! `leasehold inspect`: shows holders, waiters and leases. Reads only, and never scans the store.
 
 mod detail;
+mod nodes;
 mod table;
 
 use clap::Args;
 use futures_util::future::join_all;
-use leasehold::{Client, Error, Snapshot, StoreErrorKind};
+use leasehold::{Client, Error, InspectedNodes, Snapshot, StoreErrorKind};
 use leasehold_core::LockName;
 use serde::Serialize;
 
+use self::nodes::NodeJson;
 use crate::exit::Exit;
 use crate::messages::say;
 use crate::output;
@@ -46,6 +48,7 @@ pub(crate) struct Inspect {
 const ABOUT: &str = "\
 With one name, prints all details of that lock, and exits with 0 whether it is held or free. With
 several names or none, prints a table: first the locks that never end, then those with most waiters.
+Of a quorum, the details have the votes for the holder, and each node that sees something else.
 
 Without a name, reads an index; the store is never scanned. On Redis a lock enters the index when its
 lease is first renewed (after a third of its TTL) or when a client waits for it, so locks held for a
@@ -63,6 +66,17 @@ user, password or permission; 78 no store, or a key beside the lock has another 
 pub(crate) struct InspectedLock {
     pub(crate) name: String,
     pub(crate) outcome: Result<Snapshot, Error>,
+    /// The views of the nodes of a quorum, if they were asked for.
+    nodes: Option<InspectedNodes>,
+}
+
+/// The nodes that are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// As many as a verdict needs.
+    Verdict,
+    /// All nodes of a quorum.
+    EachNode,
 }
 
 #[derive(Serialize)]
@@ -76,11 +90,16 @@ struct InspectReport<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum InspectEntry<'a> {
-    Known(LockJson<'a>),
+    Known {
+        #[serde(flatten)]
+        lock: LockJson<'a>,
+        nodes: Option<Vec<NodeJson<'a>>>,
+    },
     Unknown {
         name: &'a str,
         state: &'static str,
         error: String,
+        nodes: Option<Vec<NodeJson<'a>>>,
     },
 }
 
@@ -108,7 +127,7 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
         say(&format!("{}: this host only", client.store()));
     }
     let mut found = if args.names.is_empty() {
-        let mut found = look(client, &client.names().await?).await?;
+        let mut found = look(client, &client.names().await?, Look::EachNode).await?;
         found.retain(|found| match &found.outcome {
             Ok(snapshot) => !is_free(snapshot),
             // An invalid name belongs to no lock.
@@ -116,7 +135,7 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
         });
         found
     } else {
-        look(client, &args.names).await?
+        look(client, &args.names, Look::EachNode).await?
     };
     // A single lock has a page with all details.
     if let (
@@ -124,13 +143,15 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
             InspectedLock {
                 name,
                 outcome: Ok(snapshot),
+                nodes,
             },
         ],
         [_],
         false,
     ) = (found.as_slice(), args.names.as_slice(), args.json)
     {
-        output::print(&detail::of(name, &args.store.again_with(name), snapshot))?;
+        let pasted = args.store.again_with(name);
+        output::print(&detail::of(name, &pasted, snapshot, nodes.as_ref()))?;
         return Ok(Exit::quiet(0));
     }
     if args.names.is_empty() {
@@ -149,21 +170,41 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
 
 /// Inspects all locks. Fails if the store does not answer; an invalid answer about one lock affects only that
 /// lock.
-pub(crate) async fn look(client: &Client, names: &[String]) -> Result<Vec<InspectedLock>, Error> {
+pub(crate) async fn look(
+    client: &Client,
+    names: &[String],
+    how: Look,
+) -> Result<Vec<InspectedLock>, Error> {
     let mut found = Vec::with_capacity(names.len());
     for some in names.chunks(AT_ONCE) {
-        let outcomes = join_all(some.iter().map(|name| client.inspect(name))).await;
-        for (name, outcome) in some.iter().zip(outcomes) {
-            match outcome {
+        for looked in join_all(some.iter().map(|name| look_at(client, name, how))).await {
+            match looked.outcome {
                 Err(error) if !is_about_one(&error) => return Err(error),
-                outcome => found.push(InspectedLock {
-                    name: name.clone(),
-                    outcome,
-                }),
+                _ => found.push(looked),
             }
         }
     }
     Ok(found)
+}
+
+async fn look_at(client: &Client, name: &str, how: Look) -> InspectedLock {
+    let (outcome, nodes) = match how {
+        Look::Verdict => (client.inspect(name).await, None),
+        Look::EachNode => match client.inspect_nodes(name).await {
+            Ok(inspected) => {
+                let outcome = inspected.lock.clone().map_err(Error::from);
+                // Another store is its own only node.
+                let is_quorum = inspected.nodes.len() > 1;
+                (outcome, is_quorum.then_some(inspected))
+            }
+            Err(error) => (Err(error), None),
+        },
+    };
+    InspectedLock {
+        name: name.to_owned(),
+        outcome,
+        nodes,
+    }
 }
 
 /// True if an error concerns a single lock only.
@@ -220,12 +261,18 @@ fn print(
 
 impl<'a> InspectEntry<'a> {
     fn of(found: &'a InspectedLock) -> Self {
+        let nodes = found.nodes.as_ref();
+        let nodes = nodes.map(|nodes| nodes.nodes.iter().map(NodeJson::of).collect());
         match &found.outcome {
-            Ok(snapshot) => Self::Known(LockJson::of(&found.name, snapshot)),
+            Ok(snapshot) => Self::Known {
+                lock: LockJson::of(&found.name, snapshot),
+                nodes,
+            },
             Err(error) => Self::Unknown {
                 name: &found.name,
                 state: "unknown",
                 error: error.to_string(),
+                nodes,
             },
         }
     }

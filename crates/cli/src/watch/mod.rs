@@ -15,7 +15,7 @@ use self::line::{LockLine, OutputLine, StoreLine};
 use self::pattern::Pattern;
 use crate::acquire_ui::interrupted;
 use crate::exit::Exit;
-use crate::inspect::look;
+use crate::inspect::{Look, look};
 use crate::output;
 use crate::session::{refused_by_system, with_client};
 use crate::signals::Signals;
@@ -140,7 +140,7 @@ impl Watcher<'_> {
         names.sort_unstable();
         names.dedup();
         let mut now = Snapshots::new();
-        for found in look(self.client, &names).await? {
+        for found in look(self.client, &names, Look::Verdict).await? {
             match found.outcome {
                 Ok(snapshot) if snapshot.holder.is_some() || !snapshot.queue.is_empty() => {
                     now.insert(found.name, snapshot);

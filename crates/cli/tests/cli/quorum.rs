@@ -2,6 +2,8 @@
 
 #![cfg(target_os = "linux")]
 
+mod verbs;
+
 use std::time::Duration;
 
 use leasehold::Clock;
