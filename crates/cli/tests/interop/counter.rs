@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use testkit::eventually;
+use testkit::{RedisServer, eventually};
 
 use crate::late::SOON;
 use crate::peer::Peer;
@@ -26,12 +26,19 @@ pub(crate) fn a_counter_loses_nothing(scene: &Scene) -> String {
     assert_eq!(foreign.answer(), "counted");
     let took = now().since(began);
     assert_eq!(
-        (written_by(scene, "leasehold"), written_by(scene, "foreign")),
+        (
+            written_by(&scene.server, "leasehold"),
+            written_by(&scene.server, "foreign")
+        ),
         (TURNS, TURNS)
     );
-    assert_eq!(number(scene, "count"), 2 * TURNS, "updates are lost");
+    assert_eq!(
+        number(&scene.server, "count"),
+        2 * TURNS,
+        "updates are lost"
+    );
     // Both sides counted concurrently.
-    let changes = number(scene, "changes");
+    let changes = number(&scene.server, "changes");
     assert!(changes >= 10, "only {changes} changes of sides");
     assert!(scene.is_free());
     format!("{TURNS} turns on each side, {changes} changes of sides, {took:.1?}")
@@ -48,14 +55,23 @@ pub(crate) fn a_counter_goes_on_after_a_killed_holder(scene: &Scene) -> String {
         peer.tell(&format!("count {NAME} {TTL} 1000000 {who}"));
     }
     eventually(LONG, "both count", || {
-        written_by(scene, "first") >= 20 && written_by(scene, "leasehold") >= 5
+        written_by(&scene.server, "first") >= 20 && written_by(&scene.server, "leasehold") >= 5
     });
-    kill_while_it_holds(scene, foreign);
+    let key = scene.key();
+    kill_while_it_holds(foreign, || {
+        let value = scene.server.cli(&["GET", &key]);
+        !value.is_nil() && !value.bytes().starts_with(b"lh1.")
+    });
     let began = now();
     let left = scene.server.cli(&["PTTL", &scene.key()]).int();
     let left = Duration::from_millis(u64::try_from(left).expect("held, and with an end"));
-    let (then, first) = (number(scene, "count"), written_by(scene, "first"));
-    eventually(LONG, "Leasehold goes on", || number(scene, "count") > then);
+    let (then, first) = (
+        number(&scene.server, "count"),
+        written_by(&scene.server, "first"),
+    );
+    eventually(LONG, "Leasehold goes on", || {
+        number(&scene.server, "count") > then
+    });
     let waited = now().since(began);
     assert!(
         waited + Duration::from_millis(2) >= left,
@@ -70,12 +86,15 @@ pub(crate) fn a_counter_goes_on_after_a_killed_holder(scene: &Scene) -> String {
     scene.server.cli(&["SET", "enough", "1"]);
     assert_eq!(leasehold.answer(), "counted");
     assert_eq!(
-        (written_by(scene, "first"), written_by(scene, "heir")),
+        (
+            written_by(&scene.server, "first"),
+            written_by(&scene.server, "heir")
+        ),
         (first, HEIRS)
     );
-    let by_leasehold = written_by(scene, "leasehold");
+    let by_leasehold = written_by(&scene.server, "leasehold");
     let all = first + HEIRS + by_leasehold;
-    assert_eq!(number(scene, "count"), all, "updates are lost");
+    assert_eq!(number(&scene.server, "count"), all, "updates are lost");
     assert!(scene.is_free());
     format!(
         "killed after {first} turns; Leasehold went on {} after its end; {all} turns in all",
@@ -84,12 +103,7 @@ pub(crate) fn a_counter_goes_on_after_a_killed_holder(scene: &Scene) -> String {
 }
 
 /// Stops the foreign peer repeatedly until it is stopped while it holds the lock, and then kills it.
-fn kill_while_it_holds(scene: &Scene, foreign: Peer) {
-    let key = scene.key();
-    let holds = || {
-        let value = scene.server.cli(&["GET", &key]);
-        !value.is_nil() && !value.bytes().starts_with(b"lh1.")
-    };
+pub(crate) fn kill_while_it_holds(foreign: Peer, holds: impl Fn() -> bool) {
     eventually(LONG, "it is stopped while it holds", || {
         foreign.stop();
         // Twice: before the second check the server has received everything that was sent before the stop.
@@ -103,13 +117,14 @@ fn kill_while_it_holds(scene: &Scene, foreign: Peer) {
     assert!(holds(), "the killed one holds");
 }
 
-fn written_by(scene: &Scene, who: &str) -> u64 {
-    number(scene, &format!("by:{who}"))
+/// The turns of a peer.
+pub(crate) fn written_by(server: &RedisServer, who: &str) -> u64 {
+    number(server, &format!("by:{who}"))
 }
 
 /// The number in a key, 0 if missing.
-fn number(scene: &Scene, key: &str) -> u64 {
-    let value = scene.server.cli(&["GET", key]);
+pub(crate) fn number(server: &RedisServer, key: &str) -> u64 {
+    let value = server.cli(&["GET", key]);
     if value.is_nil() {
         0
     } else {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::servers::Servers;
 use crate::side;
 
 /// A foreign program that takes locks.
@@ -156,11 +157,12 @@ impl Foreign {
     }
 
     /// The process that serves requests on stdin.
-    pub(crate) fn command(&self, port: u16) -> Command {
+    pub(crate) fn command(&self, servers: impl Into<Servers>) -> Command {
+        let servers = servers.into();
         let script = |program: &Path, file: &str| {
             let mut command = Command::new(program);
             command.arg(here("tests/interop/foreign").join(file));
-            command.args([self.name, &port.to_string()]);
+            command.arg(self.name).args(servers.args());
             command
         };
         match self.runs {
@@ -172,7 +174,7 @@ impl Foreign {
             }
             Runs::Php => script(Path::new("php"), "php.php"),
             Runs::Shell => script(Path::new("bash"), "redis-cli.sh"),
-            Runs::Rust => side::command(self.name, port, self.template),
+            Runs::Rust => side::command(self.name, servers, self.template),
         }
     }
 

@@ -11,7 +11,9 @@ mod foreign;
 mod late;
 mod migrating;
 mod peer;
+mod quorum;
 mod scene;
+mod servers;
 mod side;
 mod stories;
 mod timestamp;
@@ -29,6 +31,7 @@ use leasehold::Clock;
 use crate::args::Args;
 use crate::foreign::Foreign;
 use crate::scene::Scene;
+use crate::servers::Servers;
 use crate::stories::Story;
 
 /// A title, and a story that returns its measurements and panics on failure.
@@ -77,8 +80,8 @@ impl Tally {
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     match &words[..] {
-        [word, who, port, template] if word == side::WORD => {
-            side::run(who, port.parse().unwrap(), template);
+        [word, who, nodes, counter, template] if word == side::WORD => {
+            side::run(who, &Servers::read(nodes, counter), template);
             return ExitCode::SUCCESS;
         }
         [word, who, port, unit] if word == timestamp::side::WORD => {
@@ -133,8 +136,15 @@ fn jobs() -> Vec<Job> {
             Box::new(move |args, tally| tell_tale(*needs, tale, args, tally))
         })
     });
+    let quorums = (foreign::ALL.iter()).map(|foreign| -> Job {
+        Box::new(move |args, tally| quorum::try_one(foreign, args, tally))
+    });
     // The migrations take longest and mostly wait.
-    tales.chain(clients).chain(timestamps).collect()
+    tales
+        .chain(quorums)
+        .chain(clients)
+        .chain(timestamps)
+        .collect()
 }
 
 fn title(foreign: &Foreign, story: &Story) -> String {
@@ -155,6 +165,7 @@ fn list(args: &Args) {
         .flat_map(|foreign| stories_of(foreign).map(|story| title(foreign, story)));
     let tales = TALES.iter().flat_map(|(_, tales)| *tales);
     let titles = of_clients
+        .chain(foreign::ALL.iter().flat_map(quorum::titles))
         .chain(timestamp::titles())
         .chain(tales.map(|(title, _)| (*title).to_owned()));
     for title in titles.filter(|title| args.want(title)) {

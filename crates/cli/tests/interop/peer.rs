@@ -1,8 +1,8 @@
 //! A process that takes locks on request: Leasehold or a foreign library. It ends with the test.
 //!
 //! It answers each line with a line: `try NAME TTL` and `wait NAME TTL` (milliseconds, 0: no end) with `held` or
-//! `busy`, `release` with `released` or `lost`, `count NAME TTL TURNS WHO` with `counted`. The peers in Rust
-//! stop counting when the key `enough` exists. The first line is `ready VERSION`.
+//! `busy`, `release` with `released` or `lost`, `count NAME TTL TURNS WHO` with `counted`. The peers in Rust,
+//! Python and JavaScript stop counting when the key `enough` exists. The first line is `ready VERSION`.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};

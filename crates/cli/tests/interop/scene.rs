@@ -75,27 +75,32 @@ impl Scene {
         eventually(PLENTY, "it has asked", || self.requests() > before);
     }
 
-    /// The number of requests for a lock, by any command. Leasehold sends them only while it waits.
+    /// The number of requests for a lock. Leasehold sends them only while it waits.
     pub(crate) fn requests(&self) -> u64 {
-        let stats = self.server.cli(&["INFO", "commandstats"]).text();
-        let calls = |line: &str| -> Option<u64> {
-            let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-            let asks = ["set", "eval", "evalsha", "exists"].contains(&command);
-            asks.then(|| rest.split(',').next().unwrap().parse().unwrap())
-        };
-        stats.lines().filter_map(calls).sum()
+        requests(&self.server)
     }
 
     /// The output of `leasehold inspect` for the lock.
     pub(crate) fn inspect(&self) -> Value {
-        inspect(&self.server, self.foreign.template)
+        inspect(&self.server.url(), self.foreign.template)
     }
 }
 
-/// The output of `leasehold inspect` for the lock on this server.
-pub(crate) fn inspect(server: &RedisServer, template: &str) -> Value {
+/// The number of requests for a lock that this server got, by any command.
+pub(crate) fn requests(server: &RedisServer) -> u64 {
+    let stats = server.cli(&["INFO", "commandstats"]).text();
+    let calls = |line: &str| -> Option<u64> {
+        let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let asks = ["set", "eval", "evalsha", "exists"].contains(&command);
+        asks.then(|| rest.split(',').next().unwrap().parse().unwrap())
+    };
+    stats.lines().filter_map(calls).sum()
+}
+
+/// The output of `leasehold inspect` for the lock of this URL.
+pub(crate) fn inspect(url: &str, template: &str) -> Value {
     let done = unconfigured(env!("CARGO_BIN_EXE_leasehold"))
-        .args(["inspect", "--json", "--url", &server.url()])
+        .args(["inspect", "--json", "--url", url])
         .args(["--key-template", template, NAME])
         .output()
         .expect("it runs");
