@@ -124,6 +124,14 @@ pub enum FaultKind {
     /// Keys beside a lock are deleted, as by eviction: the queue, the state of its waiters, or the fence counter. Never the lock
     /// itself.
     Evict,
+    /// `FLUSHALL` at a node of a quorum.
+    Flush,
+    /// A node of a quorum gives up its data for those of another one (`REPLICAOF`), and is a primary again.
+    Copy,
+    /// Some connections carry no bytes for a while, and end then: the bytes are lost.
+    HalfOpen,
+    /// Each packet comes late for a while.
+    Slow,
     /// The server's wall clock jumps forward: earlier writes expire too early by that much.
     ClockForward,
     /// The server's wall clock jumps back: earlier writes expire too late by that much.
@@ -138,10 +146,16 @@ impl FaultKind {
 
     /// Whether it has a duration; without one, it has no effect.
     pub(crate) fn lasts(self) -> bool {
-        use FaultKind::{BlackHole, BlackHoleReplies, BlackHoleRequests};
+        use FaultKind::{BlackHole, BlackHoleReplies, BlackHoleRequests, HalfOpen, Slow};
         matches!(
             self,
-            Self::StopWorker | Self::StopServer | BlackHole | BlackHoleRequests | BlackHoleReplies
+            Self::StopWorker
+                | Self::StopServer
+                | BlackHole
+                | BlackHoleRequests
+                | BlackHoleReplies
+                | HalfOpen
+                | Slow
         )
     }
 
@@ -149,7 +163,11 @@ impl FaultKind {
     pub(crate) fn delays_requests(self) -> bool {
         matches!(
             self,
-            Self::StopServer | Self::KillServer | Self::BlackHole | Self::BlackHoleRequests
+            Self::StopServer
+                | Self::KillServer
+                | Self::BlackHole
+                | Self::BlackHoleRequests
+                | Self::Slow
         )
     }
 
@@ -173,6 +191,10 @@ impl FaultKind {
             Self::BlackHoleRequests => "black-hole-requests",
             Self::BlackHoleReplies => "black-hole-replies",
             Self::Evict => "evict",
+            Self::Flush => "flush",
+            Self::Copy => "copy",
+            Self::HalfOpen => "half-open",
+            Self::Slow => "slow",
             Self::ClockForward => "clock-forward",
             Self::ClockBack => "clock-back",
         }

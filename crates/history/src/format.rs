@@ -65,7 +65,7 @@
 //! ```
 //!
 //! - A `fault` is written after it was done. Kinds are those of [`FaultKind`]; the target is `worker-<proc>` for `stop-worker`
-//!   and `kill-worker`, otherwise `server`. `until_ns` is the time when the stopped process continued; for a worker, both times
+//!   and `kill-worker`, otherwise `server`, or `node-<n>` for one of the servers of a quorum. `until_ns` is the time when the stopped process continued; for a worker, both times
 //!   are read while it is stopped. A `failover` begins when the replica stops following, and ends when clients are redirected
 //!   to it: a `server-start` with a new epoch has the same time. `clock-forward` and `clock-back` have `by_ns`, the size of the
 //!   jump, which happened between `at_ns` and `until_ns`.

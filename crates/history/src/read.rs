@@ -111,7 +111,7 @@ impl HistoryBuilder {
                     by_ns,
                 } => {
                     let worker = worker_of(&target).is_some();
-                    if worker != kind.is_of_a_worker() || !worker && target != "server" {
+                    if worker != kind.is_of_a_worker() || !worker && !is_a_server(&target) {
                         return Err(at(FILE, source, "nothing that this can happen to"));
                     }
                     if until_ns.is_some_and(|until| until < at_ns) {
@@ -252,6 +252,11 @@ impl HistoryBuilder {
         }
         Ok(())
     }
+}
+
+/// Whether a fault names the server, or a node of a quorum.
+fn is_a_server(target: &str) -> bool {
+    target == "server" || target.strip_prefix("node-").and_then(number_of).is_some()
 }
 
 /// The worker that a fault names; `None` for the server or an unknown target.

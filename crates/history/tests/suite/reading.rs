@@ -106,6 +106,8 @@ fn fault_hits_only_possible_targets() {
         ("kill-worker", "worker-x"),
         ("kill-server", "worker-1"),
         ("memory", "sever"),
+        ("stop-worker", "node-1"),
+        ("flush", "node-01"),
     ] {
         let mut text = small();
         text.add(
